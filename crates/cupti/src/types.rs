@@ -1,0 +1,48 @@
+//! Types of the CUPTI functions that warpscope binds at run time.
+
+use core::ffi::{c_char, c_void};
+
+/// `CUptiResult`; [`crate::ids::result`] names some.
+pub type CuptiResult = u32;
+/// `CUpti_SubscriberHandle`.
+pub type Subscriber = *mut c_void;
+/// The subscriber's callback: user data, domain, callback id, data of the domain's type.
+pub type CallbackFn = unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void);
+/// CUPTI asks for a buffer: where to put the buffer, its size, and the most records it may hold (0: no limit).
+pub type BufferRequestedFn = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+/// CUPTI returns a buffer: context, stream id, buffer, its size, and how many bytes are valid.
+pub type BufferCompletedFn = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
+/// A clock, in nanoseconds.
+pub type TimestampFn = unsafe extern "C" fn() -> u64;
+
+/// `cuptiGetVersion`
+pub type GetVersion = unsafe extern "C" fn(*mut u32) -> CuptiResult;
+/// `cuptiGetResultString`
+pub type GetResultString = unsafe extern "C" fn(CuptiResult, *mut *const c_char) -> CuptiResult;
+/// `cuptiSubscribe`
+pub type Subscribe = unsafe extern "C" fn(*mut Subscriber, CallbackFn, *mut c_void) -> CuptiResult;
+/// `cuptiUnsubscribe`
+pub type Unsubscribe = unsafe extern "C" fn(Subscriber) -> CuptiResult;
+/// `cuptiEnableCallback`: enable, subscriber, domain, callback id.
+pub type EnableCallback = unsafe extern "C" fn(u32, Subscriber, u32, u32) -> CuptiResult;
+/// `cuptiActivityRegisterCallbacks`
+pub type ActivityRegisterCallbacks = unsafe extern "C" fn(BufferRequestedFn, BufferCompletedFn) -> CuptiResult;
+/// `cuptiActivityGetNextRecord`: buffer, valid bytes, the record (in: the last one or null; out: the next).
+pub type ActivityGetNextRecord = unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> CuptiResult;
+/// `cuptiActivityGetNumDroppedRecords`: context, stream id, count (since the last call).
+pub type ActivityGetNumDroppedRecords = unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> CuptiResult;
+/// `cuptiActivityEnable`, `cuptiActivityDisable`
+pub type ActivitySwitch = unsafe extern "C" fn(u32) -> CuptiResult;
+/// `cuptiActivityFlushAll`: 0 for whole records, 1 to force unfinished ones out.
+pub type ActivityFlushAll = unsafe extern "C" fn(u32) -> CuptiResult;
+/// `cuptiActivitySetAttribute`, `cuptiActivityGetAttribute`: attribute, size of the value, value.
+pub type ActivityAttribute = unsafe extern "C" fn(u32, *mut usize, *mut c_void) -> CuptiResult;
+/// `cuptiActivityRegisterTimestampCallback`
+pub type ActivityRegisterTimestampCallback = unsafe extern "C" fn(TimestampFn) -> CuptiResult;
+/// `cuptiSetThreadIdType`: 1 for system thread ids.
+pub type SetThreadIdType = unsafe extern "C" fn(u32) -> CuptiResult;
+/// `cuptiGetTimestamp`
+pub type GetTimestamp = unsafe extern "C" fn(*mut u64) -> CuptiResult;
+
+/// `CUresult InitializeInjection(void)`: what the driver calls in the library named by `CUDA_INJECTION64_PATH`.
+pub type InitializeInjection = unsafe extern "C" fn() -> i32;

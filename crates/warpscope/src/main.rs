@@ -1,0 +1,2 @@
+//! warpscope
+fn main() {}

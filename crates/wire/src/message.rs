@@ -1,0 +1,381 @@
+//! The messages and their encoding.
+
+use crate::{MAX_TEXT, Malformed};
+
+/// A fixed-size field of a message.
+trait Scalar: Copy + Default {
+    const SIZE: usize;
+    fn put(self, out: &mut [u8]);
+    fn get(bytes: &[u8]) -> Self;
+}
+
+macro_rules! scalar {
+    ($($type:ty),*) => {$(
+        impl Scalar for $type {
+            const SIZE: usize = size_of::<$type>();
+            fn put(self, out: &mut [u8]) {
+                out.copy_from_slice(&self.to_le_bytes());
+            }
+            fn get(bytes: &[u8]) -> Self {
+                let mut raw = [0; size_of::<$type>()];
+                raw.copy_from_slice(bytes);
+                Self::from_le_bytes(raw)
+            }
+        }
+    )*};
+}
+
+scalar!(u8, u16, u32, u64);
+
+/// Takes `count` bytes off the front of `bytes`.
+fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malformed> {
+    let (head, tail) = bytes.split_at_checked(count).ok_or(Malformed)?;
+    *bytes = tail;
+    Ok(head)
+}
+
+/// Declares fixed-size messages: the struct, its tag, its size, and both directions of the encoding.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident = $tag:literal { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+            pub struct $name {
+                $($(#[$field_doc])* pub $field: $type,)*
+            }
+
+            impl $name {
+                /// Bytes on the wire, tag included.
+                pub const SIZE: usize = 1 $(+ size_of::<$type>())*;
+
+                /// Writes the message to the front of `out`, which must hold at least [`Self::SIZE`] bytes.
+                pub fn encode(&self, out: &mut [u8]) {
+                    out[0] = $tag;
+                    let mut at = 1;
+                    $(
+                        Scalar::put(self.$field, &mut out[at..at + size_of::<$type>()]);
+                        at += size_of::<$type>();
+                    )*
+                    debug_assert_eq!(at, Self::SIZE);
+                }
+
+                fn decode(bytes: &mut &[u8]) -> Result<Self, Malformed> {
+                    Ok(Self { $($field: Scalar::get(take(bytes, <$type as Scalar>::SIZE)?),)* })
+                }
+            }
+        )*
+
+        /// Any message.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Message<'a> {
+            $($(#[$doc])* $name($name),)*
+            /// A kernel's name: the id that later [`Kernel`] messages use, and the (mangled) text.
+            Name(u32, &'a [u8]),
+            /// A device's index and its name.
+            Device(u32, &'a [u8]),
+            /// Something the user should read; [`Notice`] tells what kind.
+            Notice(Notice, &'a [u8]),
+        }
+
+        impl<'a> Message<'a> {
+            /// Takes the next message off the front of a packet; `None` at its end.
+            pub fn next(packet: &mut &'a [u8]) -> Result<Option<Self>, Malformed> {
+                let Some((&tag, rest)) = packet.split_first() else { return Ok(None) };
+                *packet = rest;
+                let message = match tag {
+                    $($tag => Message::$name($name::decode(packet)?),)*
+                    TAG_NAME => {
+                        let (id, text) = decode_text(packet)?;
+                        Message::Name(id, text)
+                    }
+                    TAG_DEVICE => {
+                        let (id, text) = decode_text(packet)?;
+                        Message::Device(id, text)
+                    }
+                    TAG_NOTICE => {
+                        let (code, text) = decode_text(packet)?;
+                        Message::Notice(Notice::from_code(code).ok_or(Malformed)?, text)
+                    }
+                    _ => return Err(Malformed),
+                };
+                Ok(Some(message))
+            }
+        }
+    };
+}
+
+const TAG_NAME: u8 = 64;
+const TAG_DEVICE: u8 = 65;
+const TAG_NOTICE: u8 = 66;
+
+messages! {
+    /// Opens a connection.
+    Hello = 1 {
+        /// [`crate::VERSION`].
+        version: u16,
+        /// The process as it sees itself; in a container this differs from the pid outside.
+        pid: u32,
+        /// Drawn at random when the library starts; every marker carries it, so it ties launches to this connection.
+        session: u64,
+        /// What `cuptiGetVersion` said; 0 where CUPTI could not be used.
+        cupti: u32,
+        /// What `cuDriverGetVersion` said.
+        driver: u32,
+        /// Nanoseconds to add to a record's time to get CLOCK_MONOTONIC; 0 when CUPTI took our clock.
+        clock_offset: u64,
+    }
+
+    /// One kernel on the GPU.
+    Kernel = 2 {
+        /// Ties the record to its launch.
+        correlation: u32,
+        /// Device index.
+        device: u32,
+        /// Context id.
+        context: u32,
+        /// Stream id.
+        stream: u32,
+        /// Start, nanoseconds; 0 with `end` 0 if the time was lost.
+        start: u64,
+        /// End; 0 if the kernel had not finished at a forced flush.
+        end: u64,
+        /// Id of a [`Message::Name`] sent before; 0 if the name table was full.
+        name: u32,
+        /// Blocks in x.
+        grid_x: u32,
+        /// Blocks in y.
+        grid_y: u32,
+        /// Blocks in z.
+        grid_z: u32,
+        /// Threads in x.
+        block_x: u32,
+        /// Threads in y.
+        block_y: u32,
+        /// Threads in z.
+        block_z: u32,
+        /// Registers per thread.
+        registers: u16,
+        /// Static and dynamic shared memory, bytes.
+        shared_memory: u32,
+        /// The graph node this kernel is, 0 outside graphs.
+        graph_node: u64,
+        /// The graph, 0 outside graphs.
+        graph: u32,
+    }
+
+    /// One copy.
+    Memcpy = 3 {
+        /// Ties the record to its call.
+        correlation: u32,
+        /// Device index.
+        device: u32,
+        /// Context id.
+        context: u32,
+        /// Stream id.
+        stream: u32,
+        /// Start, nanoseconds.
+        start: u64,
+        /// End, nanoseconds.
+        end: u64,
+        /// Bytes copied.
+        bytes: u64,
+        /// `CUpti_ActivityMemcpyKind`.
+        kind: u8,
+        /// Memory kind of the source.
+        source: u8,
+        /// Memory kind of the destination.
+        destination: u8,
+        /// The other device of a peer copy, else `u32::MAX`.
+        peer: u32,
+        /// The graph node, 0 outside graphs.
+        graph_node: u64,
+        /// The graph, 0 outside graphs.
+        graph: u32,
+    }
+
+    /// One memset.
+    Memset = 4 {
+        /// Ties the record to its call.
+        correlation: u32,
+        /// Device index.
+        device: u32,
+        /// Context id.
+        context: u32,
+        /// Stream id.
+        stream: u32,
+        /// Start, nanoseconds.
+        start: u64,
+        /// End, nanoseconds.
+        end: u64,
+        /// Bytes set.
+        bytes: u64,
+        /// The value.
+        value: u32,
+        /// Memory kind.
+        memory: u8,
+        /// The graph node, 0 outside graphs.
+        graph_node: u64,
+        /// The graph, 0 outside graphs.
+        graph: u32,
+    }
+
+    /// The host waited for the GPU.
+    Sync = 5 {
+        /// Ties the record to its call.
+        correlation: u32,
+        /// `CUpti_ActivitySynchronizationType`.
+        kind: u32,
+        /// Context id.
+        context: u32,
+        /// Stream id, `u32::MAX` if none.
+        stream: u32,
+        /// Event id, `u32::MAX` if none.
+        event: u32,
+        /// Start, nanoseconds.
+        start: u64,
+        /// End, nanoseconds.
+        end: u64,
+    }
+
+    /// A launch-class call returned an error: no activity will come for it.
+    Failed = 6 {
+        /// The call's correlation id.
+        correlation: u32,
+        /// Its `CUresult` or `cudaError_t`.
+        code: u32,
+    }
+
+    /// Totals since the start of the process, sent now and then; each message replaces the last.
+    Totals = 7 {
+        /// Markers called.
+        launches: u64,
+        /// Kernel records that CUPTI delivered.
+        kernels: u64,
+        /// Their time, nanoseconds, where both times were known.
+        kernel_ns: u64,
+        /// Copy records.
+        copies: u64,
+        /// Memset records.
+        memsets: u64,
+        /// Synchronisation records.
+        syncs: u64,
+        /// Records that CUPTI says it dropped.
+        dropped_by_cupti: u64,
+        /// Records that found the queue to warpscope full.
+        dropped_queue_full: u64,
+        /// Records whose time was lost (start and end 0).
+        zero_time: u64,
+        /// Records not finished at the last flush (end 0).
+        unfinished: u64,
+        /// Records whose fields contradict themselves, or of a length we cannot read.
+        invalid: u64,
+        /// Kernels sent without a name because the name table was full.
+        nameless: u64,
+        /// CUPTI asked for a buffer and none could be had.
+        buffers_refused: u64,
+        /// Launch-class calls that returned an error.
+        failed: u64,
+    }
+
+    /// The process ends in order: all it had was flushed.
+    Goodbye = 8 {
+        /// The process as in [`Hello`].
+        pid: u32,
+    }
+}
+
+/// What a notice is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Notice {
+    /// No usable libcupti: the text names the places tried.
+    NoCupti = 1,
+    /// Another CUPTI client is subscribed (error 39): the text names it where it can.
+    OtherSubscriber = 2,
+    /// A CUPTI call failed: the text says which, and how.
+    CuptiFailed = 3,
+    /// CUPTI would not take our clock; times are shifted by an offset measured once.
+    ForeignClock = 4,
+    /// For the curious: which libcupti was chosen.
+    Library = 5,
+}
+
+impl Notice {
+    fn from_code(code: u32) -> Option<Self> {
+        [Self::NoCupti, Self::OtherSubscriber, Self::CuptiFailed, Self::ForeignClock, Self::Library]
+            .into_iter()
+            .find(|n| *n as u32 == code)
+    }
+}
+
+/// Bytes that a text message takes on the wire, text cut at [`MAX_TEXT`].
+pub fn text_size(text: &[u8]) -> usize {
+    7 + text.len().min(MAX_TEXT)
+}
+
+fn encode_text(tag: u8, id: u32, text: &[u8], out: &mut [u8]) {
+    let text = &text[..text.len().min(MAX_TEXT)];
+    out[0] = tag;
+    out[1..5].copy_from_slice(&id.to_le_bytes());
+    out[5..7].copy_from_slice(&(text.len() as u16).to_le_bytes());
+    out[7..7 + text.len()].copy_from_slice(text);
+}
+
+/// Writes a [`Message::Name`]; `out` must hold [`text_size`] bytes.
+pub fn encode_name(id: u32, text: &[u8], out: &mut [u8]) {
+    encode_text(TAG_NAME, id, text, out);
+}
+
+/// Writes a [`Message::Device`]; `out` must hold [`text_size`] bytes.
+pub fn encode_device(index: u32, text: &[u8], out: &mut [u8]) {
+    encode_text(TAG_DEVICE, index, text, out);
+}
+
+/// Writes a [`Message::Notice`]; `out` must hold [`text_size`] bytes.
+pub fn encode_notice(notice: Notice, text: &[u8], out: &mut [u8]) {
+    encode_text(TAG_NOTICE, notice as u32, text, out);
+}
+
+fn decode_text<'a>(bytes: &mut &'a [u8]) -> Result<(u32, &'a [u8]), Malformed> {
+    let id = u32::get(take(bytes, 4)?);
+    let length = usize::from(u16::get(take(bytes, 2)?));
+    if length > MAX_TEXT {
+        return Err(Malformed);
+    }
+    Ok((id, take(bytes, length)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every kind of message survives the round trip, several to a packet.
+    #[test]
+    fn round_trip() {
+        let kernel =
+            Kernel { correlation: 7, start: 1 << 40, end: (1 << 40) + 5, name: 3, graph_node: 9, ..Default::default() };
+        let mut packet = [0; 1024];
+        kernel.encode(&mut packet);
+        let mut at = Kernel::SIZE;
+        encode_name(3, b"_Z6matmulPf", &mut packet[at..]);
+        at += text_size(b"_Z6matmulPf");
+        encode_notice(Notice::NoCupti, b"no libcupti", &mut packet[at..]);
+        at += text_size(b"no libcupti");
+        let mut rest = &packet[..at];
+        assert_eq!(Message::next(&mut rest), Ok(Some(Message::Kernel(kernel))));
+        assert_eq!(Message::next(&mut rest), Ok(Some(Message::Name(3, b"_Z6matmulPf"))));
+        assert_eq!(Message::next(&mut rest), Ok(Some(Message::Notice(Notice::NoCupti, b"no libcupti"))));
+        assert_eq!(Message::next(&mut rest), Ok(None));
+    }
+
+    /// A packet cut at any byte is an error, not a panic.
+    #[test]
+    fn cut_packets_are_malformed() {
+        let mut packet = [0; Totals::SIZE];
+        Totals::default().encode(&mut packet);
+        for length in 1..packet.len() {
+            assert_eq!(Message::next(&mut &packet[..length]), Err(Malformed));
+        }
+        assert_eq!(Message::next(&mut &[255, 0, 0][..]), Err(Malformed));
+    }
+}
