@@ -1,0 +1,175 @@
+//! The end of a fold: everything aggregated, bounded by distinct stacks and names, not by events.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rustc_hash::FxHashMap;
+
+use crate::{
+    event::{
+        Direction, End, Frame, FrameKind, LaunchKind, Mapping, NamedFrame, ProcessId, SessionId, Stack, StackId, Start,
+    },
+    ledger::Ledger,
+};
+
+/// What a recording amounts to.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// How it began; absent only in a recording cut off before its first chunk.
+    pub start: Option<Start>,
+    /// How it ended; absent in a recording that was cut off.
+    pub end: Option<End>,
+    /// The last moment seen, for a recording without an end.
+    pub last_time: u64,
+    /// Process images by id.
+    pub processes: BTreeMap<ProcessId, ProcessInfo>,
+    /// Names of threads, the last of each.
+    pub threads: BTreeMap<(ProcessId, u32), String>,
+    /// CUDA processes.
+    pub sessions: BTreeMap<SessionId, SessionInfo>,
+    /// Names of GPUs by index.
+    pub devices: BTreeMap<u32, DeviceInfo>,
+    /// Frames of every distinct stack.
+    pub stacks: FxHashMap<StackId, Stack>,
+    /// Executable mappings, for addresses not yet named.
+    pub mappings: Vec<Mapping>,
+    /// Names of frames.
+    pub symbols: FxHashMap<(ProcessId, Frame), Arc<[NamedFrame]>>,
+    /// Time on CPUs by stack.
+    pub cpu: FxHashMap<(ProcessId, StackId), CpuWeight>,
+    /// Time on GPUs.
+    pub gpu: FxHashMap<GpuKey, GpuWeight>,
+    /// Launches whose activity never came.
+    pub pending: FxHashMap<(ProcessId, StackId, LaunchKind), u64>,
+    /// Distinct kernel names, demangled for display; [`What::Kernel`] indexes them.
+    pub kernel_names: Vec<KernelText>,
+    /// Time the host waited for the GPU, and how often.
+    pub waits: CpuWeight,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// What the user should read.
+    pub notes: Vec<String>,
+}
+
+/// A process image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// The pid.
+    pub pid: u32,
+    /// The image before it.
+    pub parent: Option<ProcessId>,
+    /// Its short name.
+    pub comm: String,
+    /// When it appeared.
+    pub start: u64,
+    /// When it ended, 0 if it did not.
+    pub end: u64,
+}
+
+/// A CUDA process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Its image.
+    pub process: ProcessId,
+    /// CUPTI's version.
+    pub cupti: u32,
+    /// The driver's version.
+    pub driver: u32,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its name; empty if nobody told.
+    pub name: String,
+    /// Time in which at least one kernel, copy or memset ran.
+    pub busy_ns: u64,
+    /// Streams seen, as (session, context, stream).
+    pub streams: std::collections::BTreeSet<(SessionId, u32, u32)>,
+}
+
+/// A kernel's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelText {
+    /// As CUPTI gave it.
+    pub mangled: Arc<str>,
+    /// As a person reads it; equal to `mangled` until symbols are applied.
+    pub text: Arc<str>,
+}
+
+/// By what GPU time is summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GpuKey {
+    /// The image.
+    pub process: ProcessId,
+    /// The stack that launched it; absent if the launch was not seen.
+    pub stack: Option<StackId>,
+    /// What ran.
+    pub what: What,
+    /// Where.
+    pub device: u32,
+    /// On which stream.
+    pub stream: u32,
+}
+
+/// What ran on the GPU, as a flame graph tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum What {
+    /// A kernel: index into [`Profile::kernel_names`].
+    Kernel(u32),
+    /// A copy, with the class of its size: the power of two at or below its bytes (0 for an empty copy).
+    Copy(Direction, u64),
+    /// A memset.
+    Memset,
+}
+
+/// CPU time of one stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuWeight {
+    /// Samples.
+    pub count: u64,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// GPU time of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuWeight {
+    /// Activities.
+    pub count: u64,
+    /// Nanoseconds.
+    pub ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// Bytes, for copies and memsets.
+    pub bytes: u64,
+}
+
+impl Profile {
+    /// From the start to the end of the recording.
+    pub fn wall_ns(&self) -> u64 {
+        let end = self.end.map_or(self.last_time, |e| e.time);
+        self.start.as_ref().map_or(0, |s| end.saturating_sub(s.time))
+    }
+
+    /// The frames of a stack as a person reads them, outermost first: named where names are known, by module where
+    /// not, without the frames of the probe itself.
+    pub fn frames(&self, stack: StackId) -> Vec<NamedFrame> {
+        let Some(stack) = self.stacks.get(&stack) else {
+            return vec![NamedFrame { kind: FrameKind::Native, name: "[stack lost]".into(), module: "".into() }];
+        };
+        let mut frames: Vec<NamedFrame> = Vec::with_capacity(stack.frames.len());
+        for frame in stack.frames.iter().rev() {
+            let process = if matches!(frame, Frame::Kernel(_)) { ProcessId(0) } else { stack.process };
+            match self.symbols.get(&(process, *frame)) {
+                Some(names) => frames.extend(names.iter().cloned()),
+                None => {
+                    frames.push(NamedFrame { kind: FrameKind::Native, name: "[unknown]".into(), module: "".into() })
+                }
+            }
+        }
+        frames.retain(|f| f.kind != FrameKind::Probe);
+        // Neighbours without a name of their own, in one module, are one frame.
+        frames.dedup_by(|a, b| a == b && a.name.starts_with('['));
+        frames
+    }
+}
