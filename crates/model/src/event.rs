@@ -102,12 +102,27 @@ pub struct Process {
     pub id: ProcessId,
     /// The image it was forked or exec'ed from; 0 if that is not in the recording.
     pub parent: ProcessId,
+    /// How it came to be.
+    pub origin: Origin,
     /// The pid.
     pub pid: u32,
     /// When.
     pub time: u64,
     /// The kernel's short name of it.
     pub comm: String,
+}
+
+/// How a process image came to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[repr(u8)]
+pub enum Origin {
+    /// It was there already.
+    #[default]
+    Found = 0,
+    /// Forked: it has its parent's mappings of that moment.
+    Fork = 1,
+    /// A new program in an old process: it has no mapping but its own.
+    Exec = 2,
 }
 
 /// A thread gets a name (also at its birth, and again when it changes).

@@ -57,6 +57,8 @@ pub struct ProcessInfo {
     pub pid: u32,
     /// The image before it.
     pub parent: Option<ProcessId>,
+    /// How it came to be.
+    pub origin: crate::event::Origin,
     /// Its short name.
     pub comm: String,
     /// When it appeared.
