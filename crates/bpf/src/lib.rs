@@ -1,1 +1,25 @@
-//! Placeholder.
+//! The only crate that talks to the kernel's eBPF: programs, probes, the ring buffer, and what this kernel allows.
+//!
+//! It knows nothing of CUDA. [`Recorder`] follows processes, samples CPUs and watches a marker function;
+//! [`Mappings`] hears of every file mapped as code; [`features`] tells what is possible here and what to do about the
+//! rest.
+
+mod error;
+pub mod features;
+mod mappings;
+mod perf;
+mod record;
+mod recorder;
+
+pub use error::{Error, Result};
+pub use mappings::{MapEvent, Mapped, Mappings};
+pub use record::{Losses, Origin, Record, StackRecord};
+pub use recorder::{Marker, Options, Recorder};
+
+/// Now, on the clock that every record carries.
+pub fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place to write; CLOCK_MONOTONIC always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* The ring buffer, the counters of what did not fit into it, and the set of process images that are followed. */
+#ifndef WARPSCOPE_EVENTS_H
+#define WARPSCOPE_EVENTS_H
+
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "shared.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 32 * 1024 * 1024); /* resized before loading */
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LOSS_COUNT);
+	__type(key, u32);
+	__type(value, u64);
+} losses SEC(".maps");
+
+/* The processes that are followed, by thread-group id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, struct image);
+} images SEC(".maps");
+
+/* Image 0 means none. */
+u32 next_image = 1;
+
+static __always_inline void count_loss(u32 cause)
+{
+	u64 *count = bpf_map_lookup_elem(&losses, &cause);
+
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+/* The followed image of a process, or null. */
+static __always_inline struct image *image_of(u32 tgid)
+{
+	struct image *image = bpf_map_lookup_elem(&images, &tgid);
+
+	return image && !image->children_only ? image : 0;
+}
+
+/*
+ * Frequent records do not wake the reader one by one: it looks every few milliseconds on its own, and is woken when a
+ * good part of the buffer has filled.
+ */
+static __always_inline u64 wake_seldom(void)
+{
+	return bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > 512 * 1024 ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+}
+
+static __always_inline void send(void *record, u64 size, u64 flags, u32 cause)
+{
+	if (bpf_ringbuf_output(&events, record, size, flags))
+		count_loss(cause);
+}
+
+#endif

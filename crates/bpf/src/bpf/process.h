@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Processes: children of followed processes are followed from their first instruction, and every fork and exec gives a
+ * process a new image id, so that nothing is ever attributed to a program that is no longer there.
+ */
+#include "events.h"
+
+static __always_inline void send_thread(u32 image, u32 tid, const char *comm)
+{
+	struct thread_record record = {
+		.type = RECORD_THREAD,
+		.image = image,
+		.tid = tid,
+	};
+
+	bpf_probe_read_kernel_str(record.comm, sizeof(record.comm), comm);
+	send(&record, sizeof(record), wake_seldom(), LOSS_PROCESS);
+}
+
+static __always_inline void new_image(struct task_struct *task, u32 parent, u32 origin)
+{
+	struct image image = { .id = __sync_fetch_and_add(&next_image, 1) };
+	struct process_record record = {
+		.type = RECORD_PROCESS,
+		.image = image.id,
+		.parent = parent,
+		.origin = origin,
+		.time = bpf_ktime_get_ns(),
+		.pid = BPF_CORE_READ(task, tgid),
+	};
+
+	if (bpf_map_update_elem(&images, &record.pid, &image, BPF_ANY)) {
+		count_loss(LOSS_PROCESS);
+		return;
+	}
+	BPF_CORE_READ_STR_INTO(&record.comm, task, comm);
+	send(&record, sizeof(record), 0, LOSS_PROCESS);
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child)
+{
+	u32 from = BPF_CORE_READ(parent, tgid), tgid = BPF_CORE_READ(child, tgid);
+	struct image *image = bpf_map_lookup_elem(&images, &from);
+
+	if (!image)
+		return 0;
+	if (from != tgid)
+		new_image(child, image->children_only ? 0 : image->id, ORIGIN_FORK);
+	else if (!image->children_only)
+		send_thread(image->id, BPF_CORE_READ(child, pid), child->comm);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_binprm *binary)
+{
+	struct image *image = image_of(BPF_CORE_READ(task, tgid));
+
+	if (image)
+		new_image(task, image->id, ORIGIN_EXEC);
+	return 0;
+}
+
+SEC("tp_btf/task_rename")
+int BPF_PROG(thread_rename, struct task_struct *task, const char *comm)
+{
+	struct image *image = image_of(BPF_CORE_READ(task, tgid));
+
+	if (image)
+		send_thread(image->id, BPF_CORE_READ(task, pid), comm);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(process_exit, struct task_struct *task)
+{
+	struct exit_record record = { .type = RECORD_EXIT, .pid = BPF_CORE_READ(task, tgid) };
+	struct image *image = image_of(record.pid);
+
+	/* The last thread takes the process with it. */
+	if (!image || BPF_CORE_READ(task, signal, live.counter))
+		return 0;
+	record.image = image->id;
+	record.time = bpf_ktime_get_ns();
+	bpf_map_delete_elem(&images, &record.pid);
+	send(&record, sizeof(record), 0, LOSS_PROCESS);
+	return 0;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* The sampler: runs on every CPU some times a second and notes what the followed processes do there. */
+#include "stack.h"
+
+/* Interrupts are off while the sampler runs, so one scratch memory a CPU is enough. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct stack_record);
+} sample_scratch SEC(".maps");
+
+SEC("perf_event")
+int sample(struct bpf_perf_event_data *ctx)
+{
+	u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct sample_record record = {
+		.type = RECORD_SAMPLE,
+		.pid = pid_tgid >> 32,
+		.tid = (u32)pid_tgid,
+		.cpu = bpf_get_smp_processor_id(),
+	};
+	struct image *image;
+	struct stack_record *scratch;
+	u32 zero = 0;
+
+	if (!record.pid)
+		return 0;
+	image = image_of(record.pid);
+	if (!image)
+		return 0;
+	scratch = bpf_map_lookup_elem(&sample_scratch, &zero);
+	if (!scratch)
+		return 0;
+	record.time = bpf_ktime_get_ns();
+	record.image = image->id;
+	record.stack = take_stack(ctx, scratch, image, record.pid, record.time, true);
+	send(&record, sizeof(record), wake_seldom(), LOSS_SAMPLE);
+	return 0;
+}

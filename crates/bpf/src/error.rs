@@ -1,0 +1,80 @@
+//! What can go wrong between us and the kernel, in sentences that say what to do.
+
+use std::{io, path::PathBuf};
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Something the kernel did not let us do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not enough privilege.
+    #[error("not permitted to load eBPF programs: run warpscope as root (sudo), or give it CAP_BPF and CAP_PERFMON")]
+    NotPermitted,
+    /// The kernel tells nothing of its types.
+    #[error(
+        "this kernel has no BTF (/sys/kernel/btf/vmlinux is missing): warpscope needs a kernel built with CONFIG_DEBUG_INFO_BTF=y, as those of Debian, Ubuntu, Fedora and RHEL are"
+    )]
+    NoBtf,
+    /// A program would not load.
+    #[error("cannot load the eBPF programs: {0}{detail}", detail = Detail(.1))]
+    Load(libbpf_rs::Error, String),
+    /// A program would not attach.
+    #[error("cannot attach the {what}: {source}")]
+    Attach {
+        /// Which probe.
+        what: &'static str,
+        /// Why.
+        source: libbpf_rs::Error,
+    },
+    /// The sampler's timer was refused.
+    #[error("cannot sample CPU {cpu} at {hz} Hz: {source}{hint}", hint = sampling_hint(.source))]
+    Sampling {
+        /// The CPU.
+        cpu: u32,
+        /// The frequency.
+        hz: u32,
+        /// Why.
+        source: io::Error,
+    },
+    /// Mappings cannot be watched.
+    #[error("cannot watch memory mappings on CPU {cpu}: {source}")]
+    Mappings {
+        /// The CPU.
+        cpu: u32,
+        /// Why.
+        source: io::Error,
+    },
+    /// A map operation failed.
+    #[error("cannot {what}: {source}")]
+    Map {
+        /// What was being done.
+        what: &'static str,
+        /// Why.
+        source: libbpf_rs::Error,
+    },
+    /// A file of /proc or /sys could not be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+struct Detail<'a>(&'a str);
+
+impl std::fmt::Display for Detail<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "\nlibbpf says:\n{}", self.0.trim_end()) }
+    }
+}
+
+fn sampling_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => " (the kernel's limit is in /proc/sys/kernel/perf_event_max_sample_rate)",
+        Some(libc::EACCES | libc::EPERM) => " (run as root, or give warpscope CAP_PERFMON)",
+        _ => "",
+    }
+}

@@ -1,0 +1,94 @@
+//! What this kernel allows: tried, never guessed from a version.
+
+use std::{fs, path::Path};
+
+/// The kernel's release, such as `6.18.0`.
+pub fn kernel_release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").map(|s| s.trim().to_owned()).unwrap_or_else(|_| "unknown".into())
+}
+
+/// The kernel tells its types.
+pub fn btf() -> bool {
+    Path::new("/sys/kernel/btf/vmlinux").exists()
+}
+
+/// The kernel can put one program on many probes at once (multi-uprobes, 6.6 and later).
+pub fn uprobe_multi() -> bool {
+    use libbpf_rs::libbpf_sys as sys;
+    // r0 = 0; exit
+    let instructions: [u64; 2] = [0xb7, 0x95];
+    let mut load = sys::bpf_prog_load_opts {
+        sz: size_of::<sys::bpf_prog_load_opts>() as _,
+        expected_attach_type: sys::BPF_TRACE_UPROBE_MULTI,
+        ..Default::default()
+    };
+    // SAFETY: all pointers are valid during the call; the program is two instructions of eight bytes.
+    let program = unsafe {
+        sys::bpf_prog_load(
+            sys::BPF_PROG_TYPE_KPROBE,
+            c"uprobe_multi".as_ptr(),
+            c"Dual MIT/GPL".as_ptr(),
+            instructions.as_ptr().cast(),
+            instructions.len() as _,
+            &raw mut load,
+        )
+    };
+    if program < 0 {
+        return false;
+    }
+    // A directory cannot be probed: a kernel that knows the link says EBADF, one that does not says EINVAL.
+    let offset: libc::c_ulong = 0;
+    let mut link = sys::bpf_link_create_opts { sz: size_of::<sys::bpf_link_create_opts>() as _, ..Default::default() };
+    link.__bindgen_anon_1.uprobe_multi.path = c"/".as_ptr();
+    link.__bindgen_anon_1.uprobe_multi.offsets = &raw const offset;
+    link.__bindgen_anon_1.uprobe_multi.cnt = 1;
+    // SAFETY: as above; both descriptors are our own.
+    unsafe {
+        let answer = sys::bpf_link_create(program, -1, sys::BPF_TRACE_UPROBE_MULTI, &raw const link);
+        libc::close(program);
+        if answer >= 0 {
+            libc::close(answer);
+        }
+        answer == -libc::EBADF
+    }
+}
+
+/// This process may use eBPF: effective user root, or the two capabilities.
+pub fn privileged() -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_PERFMON: u32 = 38;
+    const CAP_BPF: u32 = 39;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let has = |capability: u32| effective & (1 << capability) != 0;
+    has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
+}
+
+/// Mount point of tracefs, if it is mounted.
+pub fn tracefs() -> Option<&'static str> {
+    ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find(|p| Path::new(p).join("events").exists())
+}
+
+/// The most samples a second that the kernel takes.
+pub fn max_sample_rate() -> Option<u32> {
+    fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?.trim().parse().ok()
+}
+
+/// Processes here have the pids that the kernel's programs see: we are not in a pid namespace of our own.
+pub fn initial_pid_namespace() -> bool {
+    // The initial namespace has this fixed inode (include/linux/proc_ns.h).
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asking has no side effect and does not fail, with or without privileges.
+    #[test]
+    fn asking_is_harmless() {
+        let _ = (uprobe_multi(), privileged(), btf(), tracefs(), max_sample_rate(), initial_pid_namespace());
+        assert_ne!(kernel_release(), "");
+    }
+}

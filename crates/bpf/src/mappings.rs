@@ -1,0 +1,228 @@
+//! Which files are mapped as code, where, and when: the kernel's own mapping records.
+//!
+//! They name the file at the moment it is mapped, so that its functions can be named after the process has gone. Each
+//! CPU has a ring of its own; [`Mappings::drain`] merges them by time.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+    ptr::NonNull,
+    slice,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use crate::{Error, Result, perf};
+
+/// Data pages of one CPU's ring: a power of two.
+const PAGES: usize = 64;
+const PAGE: usize = 4096;
+
+const RECORD_LOST: u32 = 2;
+const RECORD_COMM: u32 = 3;
+const RECORD_MMAP2: u32 = 10;
+const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_BUILD_ID: u16 = 1 << 14;
+const PROT_EXEC: u32 = 4;
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MapEvent {
+    /// The process begins a new program: earlier mappings are gone.
+    Exec {
+        /// The process.
+        pid: u32,
+        /// When.
+        time: u64,
+    },
+    /// A file was mapped executable.
+    Mapped(Mapped),
+}
+
+/// A file was mapped executable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// The process.
+    pub pid: u32,
+    /// When.
+    pub time: u64,
+    /// First address.
+    pub start: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// The file's path as the process sees it.
+    pub path: String,
+    /// The file's build id, if the kernel gave it.
+    pub build_id: Vec<u8>,
+}
+
+impl MapEvent {
+    fn time(&self) -> u64 {
+        match self {
+            Self::Exec { time, .. } => *time,
+            Self::Mapped(mapped) => mapped.time,
+        }
+    }
+}
+
+/// Watches all mappings of the machine.
+#[derive(Debug)]
+pub struct Mappings {
+    rings: Vec<Ring>,
+    scratch: Vec<u8>,
+    lost: u64,
+}
+
+impl Mappings {
+    /// Begins to watch.
+    pub fn watch() -> Result<Self> {
+        let rings = perf::online_cpus()?
+            .into_iter()
+            .map(|cpu| Ring::open(cpu).map_err(|source| Error::Mappings { cpu, source }))
+            .collect::<Result<_>>()?;
+        Ok(Self { rings, scratch: Vec::new(), lost: 0 })
+    }
+
+    /// Descriptors that become readable when a good part of a ring has filled.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.rings.iter().map(|ring| ring.fd.as_raw_fd())
+    }
+
+    /// Everything since the last call, by time.
+    pub fn drain(&mut self) -> Vec<MapEvent> {
+        let mut events = Vec::new();
+        for ring in &mut self.rings {
+            ring.read(&mut self.scratch);
+            self.lost += parse_all(&self.scratch, &mut events);
+        }
+        events.sort_by_key(MapEvent::time);
+        events
+    }
+
+    /// Records that the kernel had no room for, since the start.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+#[derive(Debug)]
+struct Ring {
+    fd: OwnedFd,
+    /// One control page, then the data.
+    base: NonNull<u8>,
+}
+
+impl Ring {
+    const LENGTH: usize = (1 + PAGES) * PAGE;
+    const DATA: usize = PAGES * PAGE;
+    // Offsets in the control page, `struct perf_event_mmap_page`.
+    const HEAD: usize = 1024;
+    const TAIL: usize = 1032;
+
+    fn open(cpu: u32) -> io::Result<Self> {
+        let fd = perf::mapping_events(cpu, Self::DATA as u32 / 4)?;
+        // SAFETY: a fresh mapping of our own descriptor; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                Self::LENGTH,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { fd, base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)? })
+    }
+
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the control page is mapped as long as `self` lives, and both positions are aligned u64s in it.
+        unsafe { self.base.add(offset).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// Moves all new bytes into `out`.
+    fn read(&mut self, out: &mut Vec<u8>) {
+        out.clear();
+        let head = self.position(Self::HEAD).load(Ordering::Acquire);
+        let tail = self.position(Self::TAIL).load(Ordering::Relaxed);
+        let length = head.wrapping_sub(tail).min(Self::DATA as u64) as usize;
+        let start = tail as usize % Self::DATA;
+        // SAFETY: the data pages are mapped behind the control page; the kernel does not write between tail and head.
+        let data = unsafe { slice::from_raw_parts(self.base.add(PAGE).as_ptr(), Self::DATA) };
+        let first = length.min(Self::DATA - start);
+        out.extend_from_slice(&data[start..start + first]);
+        out.extend_from_slice(&data[..length - first]);
+        self.position(Self::TAIL).store(head, Ordering::Release);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: this is our own mapping, used no more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), Self::LENGTH) };
+    }
+}
+
+// SAFETY: a ring owns its mapping; nothing in it is tied to a thread.
+unsafe impl Send for Ring {}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// Reads whole records; returns how many the kernel says it lost.
+fn parse_all(mut bytes: &[u8], events: &mut Vec<MapEvent>) -> u64 {
+    let mut lost = 0;
+    while let (Some(kind), Some(misc_and_size)) = (u32_at(bytes, 0), u32_at(bytes, 4)) {
+        let (misc, size) = (misc_and_size as u16, (misc_and_size >> 16) as usize);
+        let Some((record, rest)) = bytes.split_at_checked(size) else { break };
+        if size < 8 {
+            break;
+        }
+        bytes = rest;
+        match kind {
+            RECORD_LOST => lost += u64_at(record, 16).unwrap_or(0),
+            RECORD_COMM if misc & MISC_COMM_EXEC != 0 => {
+                if let (Some(pid), Some(time)) = (u32_at(record, 8), u64_at(record, size - 8)) {
+                    events.push(MapEvent::Exec { pid, time });
+                }
+            }
+            RECORD_MMAP2 => events.extend(parse_mapping(record, misc).map(MapEvent::Mapped)),
+            _ => {}
+        }
+    }
+    lost
+}
+
+/// `PERF_RECORD_MMAP2`: header 8, pid, tid, addr 16, len 24, pgoff 32, then device, inode and generation or the build
+/// id (size 40, bytes 44..64), prot 64, flags 68, file name 72; at the end of the record tid and time.
+fn parse_mapping(record: &[u8], misc: u16) -> Option<Mapped> {
+    if u32_at(record, 64)? & PROT_EXEC == 0 {
+        return None;
+    }
+    let build_id = if misc & MISC_BUILD_ID != 0 {
+        let length = usize::from(*record.get(40)?).min(20);
+        record.get(44..44 + length)?.to_vec()
+    } else {
+        Vec::new()
+    };
+    let name = record.get(72..record.len().checked_sub(16)?)?;
+    let length = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+    Some(Mapped {
+        pid: u32_at(record, 8)?,
+        time: u64_at(record, record.len() - 8)?,
+        start: u64_at(record, 16)?,
+        length: u64_at(record, 24)?,
+        offset: u64_at(record, 32)?,
+        path: String::from_utf8_lossy(&name[..length]).into_owned(),
+        build_id,
+    })
+}

@@ -1,0 +1,125 @@
+//! `perf_event_open`, as much of it as we use.
+
+use std::{
+    fs, io,
+    os::fd::{FromRawFd, OwnedFd},
+};
+
+use crate::{Error, Result};
+
+const TYPE_SOFTWARE: u32 = 1;
+const SW_CPU_CLOCK: u64 = 0;
+const SW_DUMMY: u64 = 9;
+const SAMPLE_TID: u64 = 1 << 1;
+const SAMPLE_TIME: u64 = 1 << 2;
+const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+
+// Bits of the flags word of `perf_event_attr`.
+const FREQUENCY: u64 = 1 << 10;
+const MMAP: u64 = 1 << 8;
+const COMM: u64 = 1 << 9;
+const WATERMARK: u64 = 1 << 14;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
+const MMAP2: u64 = 1 << 23;
+const COMM_EXEC: u64 = 1 << 24;
+const USE_CLOCKID: u64 = 1 << 25;
+const BUILD_ID: u64 = 1 << 34;
+
+/// `struct perf_event_attr` up to `clockid` and padding, version 5 (112 bytes).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup: u32,
+    bp_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: i32,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved: u16,
+}
+
+const _: () = assert!(size_of::<Attributes>() == 112);
+
+fn open(mut attributes: Attributes, cpu: u32) -> io::Result<OwnedFd> {
+    attributes.size = size_of::<Attributes>() as u32;
+    // SAFETY: the attributes are a valid struct of the size they state; all processes (-1) on one CPU, no group.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, -1, cpu as libc::c_int, -1, FLAG_FD_CLOEXEC)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
+}
+
+/// A timer that fires `hz` times a second on one CPU.
+pub(crate) fn cpu_clock(cpu: u32, hz: u32) -> io::Result<OwnedFd> {
+    open(
+        Attributes {
+            kind: TYPE_SOFTWARE,
+            config: SW_CPU_CLOCK,
+            sample: u64::from(hz),
+            flags: FREQUENCY,
+            ..Default::default()
+        },
+        cpu,
+    )
+}
+
+/// Mapping and exec records of one CPU, on CLOCK_MONOTONIC; with build ids where the kernel can give them.
+pub(crate) fn mapping_events(cpu: u32, wakeup: u32) -> io::Result<OwnedFd> {
+    let attributes = Attributes {
+        kind: TYPE_SOFTWARE,
+        config: SW_DUMMY,
+        sample: 1,
+        sample_type: SAMPLE_TID | SAMPLE_TIME,
+        flags: MMAP | MMAP2 | COMM | COMM_EXEC | SAMPLE_ID_ALL | USE_CLOCKID | WATERMARK | BUILD_ID,
+        wakeup,
+        clockid: libc::CLOCK_MONOTONIC,
+        ..Default::default()
+    };
+    open(attributes, cpu).or_else(|_| open(Attributes { flags: attributes.flags & !BUILD_ID, ..attributes }, cpu))
+}
+
+/// The CPUs that are online, from a list such as `0-3,8`.
+pub(crate) fn online_cpus() -> Result<Vec<u32>> {
+    let path = "/sys/devices/system/cpu/online";
+    let text = fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+    Ok(parse_cpus(&text))
+}
+
+fn parse_cpus(text: &str) -> Vec<u32> {
+    text.trim()
+        .split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.parse().ok()?..=last.parse().ok()?)
+        })
+        .flatten()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranges, single CPUs and nonsense.
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(parse_cpus("0-2,8\n"), [0, 1, 2, 8]);
+        assert_eq!(parse_cpus("x"), Vec::<u32>::new());
+    }
+}

@@ -1,0 +1,208 @@
+//! What comes out of the ring buffer: the Rust side of `bpf/shared.h`.
+
+const COMM_LENGTH: usize = 16;
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The frames of a stack not seen before.
+    Stack(StackRecord),
+    /// The marker was called.
+    Launch {
+        /// The process image, 0 if it is not followed.
+        image: u32,
+        /// Third argument of the marker.
+        session: u64,
+        /// The stack's id, 0 if it could not be taken.
+        stack: u64,
+        /// When.
+        time: u64,
+        /// The process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+        /// The CPU.
+        cpu: u32,
+        /// First argument of the marker.
+        correlation: u32,
+        /// Second argument of the marker.
+        work: u16,
+    },
+    /// A followed thread was running.
+    Sample {
+        /// The process image.
+        image: u32,
+        /// The stack's id, 0 if it could not be taken.
+        stack: u64,
+        /// When.
+        time: u64,
+        /// The thread.
+        tid: u32,
+        /// The CPU.
+        cpu: u32,
+    },
+    /// A new process image is followed.
+    Process {
+        /// Its id.
+        image: u32,
+        /// The image it came from, 0 if that is not followed.
+        parent: u32,
+        /// How it came to be.
+        origin: Origin,
+        /// When.
+        time: u64,
+        /// The process.
+        pid: u32,
+        /// Its short name.
+        comm: String,
+    },
+    /// A thread was born or renamed.
+    Thread {
+        /// Its process image.
+        image: u32,
+        /// The thread.
+        tid: u32,
+        /// Its name.
+        comm: String,
+    },
+    /// A process image is gone.
+    Exit {
+        /// Its id.
+        image: u32,
+        /// When.
+        time: u64,
+        /// The process.
+        pid: u32,
+    },
+}
+
+/// The frames of a stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackRecord {
+    /// Its id, a hash of image and frames.
+    pub id: u64,
+    /// The process image.
+    pub image: u32,
+    /// When it was first seen.
+    pub time: u64,
+    /// The process.
+    pub pid: u32,
+    /// Kernel addresses, innermost first.
+    pub kernel: Vec<u64>,
+    /// User addresses, innermost first.
+    pub user: Vec<u64>,
+}
+
+/// How a process image came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// By fork: its memory is a copy of its parent's.
+    Fork,
+    /// By exec: its memory is its own.
+    Exec,
+}
+
+/// What did not arrive since the recorder started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Launches that found the ring buffer full.
+    pub launches: u64,
+    /// Stacks that found it full.
+    pub stacks: u64,
+    /// Samples that found it full.
+    pub samples: u64,
+    /// Process and thread events that found it full, and processes too many to follow.
+    pub processes: u64,
+    /// Stacks of which not one frame could be taken.
+    pub walks: u64,
+}
+
+/// Reads fields off the front of a record; a short record reads as `None`.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(count)?;
+        self.0 = tail;
+        Some(head)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_ne_bytes(self.bytes(2)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.bytes(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.bytes(8)?.try_into().ok()?))
+    }
+
+    fn comm(&mut self) -> Option<String> {
+        let bytes = self.bytes(COMM_LENGTH)?;
+        let length = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+        Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    }
+
+    fn addresses(&mut self, count: u16) -> Option<Vec<u64>> {
+        (0..count).map(|_| self.u64()).collect()
+    }
+}
+
+impl Record {
+    /// Reads one record as the programs wrote it; `None` if it is of a type or length that they do not write.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut f = Fields(bytes);
+        let kind = f.u32()?;
+        let image = f.u32()?;
+        Some(match kind {
+            1 => {
+                let (id, time, pid) = (f.u64()?, f.u64()?, f.u32()?);
+                let (user, kernel) = (f.u16()?, f.u16()?);
+                let kernel = f.addresses(kernel)?;
+                let user = f.addresses(user)?;
+                Self::Stack(StackRecord { id, image, time, pid, kernel, user })
+            }
+            2 => {
+                let (session, stack, time) = (f.u64()?, f.u64()?, f.u64()?);
+                let (pid, tid, correlation) = (f.u32()?, f.u32()?, f.u32()?);
+                let (cpu, work) = (u32::from(f.u16()?), f.u16()?);
+                Self::Launch { image, session, stack, time, pid, tid, cpu, correlation, work }
+            }
+            3 => {
+                let (stack, time, _pid) = (f.u64()?, f.u64()?, f.u32()?);
+                Self::Sample { image, stack, time, tid: f.u32()?, cpu: f.u32()? }
+            }
+            4 => {
+                let parent = f.u32()?;
+                let origin = if f.u32()? == 2 { Origin::Exec } else { Origin::Fork };
+                let (time, pid, _pad) = (f.u64()?, f.u32()?, f.u32()?);
+                Self::Process { image, parent, origin, time, pid, comm: f.comm()? }
+            }
+            5 => {
+                let (tid, _pad) = (f.u32()?, f.u32()?);
+                Self::Thread { image, tid, comm: f.comm()? }
+            }
+            6 => Self::Exit { image, time: f.u64()?, pid: f.u32()? },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record cut short or of an unknown type is `None`, never a panic.
+    #[test]
+    fn broken_records_are_refused() {
+        let mut bytes = vec![0; 48];
+        bytes[0] = 2;
+        assert!(Record::parse(&bytes).is_some());
+        assert_eq!(Record::parse(&bytes[..47]), None);
+        bytes[0] = 99;
+        assert_eq!(Record::parse(&bytes), None);
+        assert_eq!(Record::parse(&[]), None);
+    }
+}

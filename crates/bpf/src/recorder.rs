@@ -1,0 +1,207 @@
+//! Loading and attaching what `record` needs, and reading what it sends.
+
+use std::{
+    cell::RefCell,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, IntoRawFd, RawFd},
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::Mutex,
+};
+
+use libbpf_rs::{
+    Link, MapCore, MapFlags, OpenObject, PrintLevel, RingBuffer, RingBufferBuilder, UprobeMultiOpts, UprobeOpts,
+    skel::{OpenSkel, SkelBuilder},
+};
+
+use crate::{Error, Losses, Record, Result, perf};
+
+#[allow(missing_docs, clippy::all, clippy::pedantic, clippy::restriction, unused_qualifications)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/record.skel.rs"));
+}
+use skeleton::{RecordSkel, RecordSkelBuilder};
+
+/// Records taken off the ring at a time, so that one call stays short.
+const BATCH: usize = 16 * 1024;
+
+const MARKER: &str = "launch marker";
+
+/// What to record.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Samples per second on every CPU; none without.
+    pub sample_hz: Option<u32>,
+    /// The marker function to watch.
+    pub marker: Option<Marker>,
+    /// Size of the ring buffer in bytes, a power of two.
+    pub ring_bytes: u32,
+}
+
+/// A function of a library, called with (correlation, work, session).
+#[derive(Clone, Debug)]
+pub struct Marker {
+    /// The library's file.
+    pub library: PathBuf,
+    /// The function.
+    pub symbol: String,
+}
+
+/// Programs in the kernel, and their ring buffer.
+pub struct Recorder {
+    // Order matters: links detach before the programs go, the ring is closed before its map.
+    _links: Vec<Link>,
+    ring: RingBuffer<'static>,
+    records: Rc<RefCell<Vec<Record>>>,
+    skel: RecordSkel<'static>,
+    multi: bool,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("multi", &self.multi).finish_non_exhaustive()
+    }
+}
+
+/// What libbpf had to say; it would print to stderr otherwise.
+static LIBBPF_SAYS: Mutex<String> = Mutex::new(String::new());
+
+fn keep_warning(_level: PrintLevel, text: String) {
+    if let Ok(mut says) = LIBBPF_SAYS.lock()
+        && says.len() < 16 * 1024
+    {
+        says.push_str(&text);
+    }
+}
+
+fn load_error(error: libbpf_rs::Error) -> Error {
+    let says = LIBBPF_SAYS.lock().map(|s| s.clone()).unwrap_or_default();
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        Error::NoBtf
+    } else if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+        Error::NotPermitted
+    } else {
+        Error::Load(error, says)
+    }
+}
+
+impl Recorder {
+    /// Loads and attaches. Nothing is followed yet.
+    pub fn start(options: &Options) -> Result<Self> {
+        let multi = options.marker.is_some();
+        match Self::start_with(options, multi) {
+            // What this kernel does not know, it refuses: then the plain probe must do.
+            Err(Error::Load(..) | Error::Attach { what: MARKER, .. }) if multi => Self::start_with(options, false),
+            other => other,
+        }
+    }
+
+    fn start_with(options: &Options, multi: bool) -> Result<Self> {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
+        // The skeleton borrows this for as long as it lives; a recorder lives as long as the process.
+        let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = RecordSkelBuilder::default().open(storage).map_err(load_error)?;
+        open.maps.events.set_max_entries(options.ring_bytes).map_err(load_error)?;
+        open.progs.launch_multi.set_autoload(multi);
+        open.progs.launch_single.set_autoload(options.marker.is_some() && !multi);
+        open.progs.sample.set_autoload(options.sample_hz.is_some());
+        let skel = open.load().map_err(load_error)?;
+
+        let records = Rc::new(RefCell::new(Vec::new()));
+        let ring = {
+            let records = Rc::clone(&records);
+            let mut builder = RingBufferBuilder::new();
+            builder
+                .add(&skel.maps.events, move |bytes| {
+                    records.borrow_mut().extend(Record::parse(bytes));
+                    0
+                })
+                .map_err(load_error)?;
+            builder.build().map_err(load_error)?
+        };
+        let mut recorder = Self { _links: Vec::new(), ring, records, skel, multi };
+        recorder.attach(options)?;
+        Ok(recorder)
+    }
+
+    fn attach(&mut self, options: &Options) -> Result<()> {
+        let what = "process tracepoints";
+        for program in [
+            &self.skel.progs.process_fork,
+            &self.skel.progs.process_exec,
+            &self.skel.progs.thread_rename,
+            &self.skel.progs.process_exit,
+        ] {
+            self._links.push(program.attach_trace().map_err(|source| Error::Attach { what, source })?);
+        }
+        if let Some(marker) = &options.marker {
+            let link = self.attach_marker(marker).map_err(|source| Error::Attach { what: MARKER, source })?;
+            self._links.push(link);
+        }
+        if let Some(hz) = options.sample_hz {
+            for cpu in perf::online_cpus()? {
+                let timer = perf::cpu_clock(cpu, hz).map_err(|source| Error::Sampling { cpu, hz, source })?;
+                let link = self.skel.progs.sample.attach_perf_event(timer.as_raw_fd());
+                self._links.push(link.map_err(|source| Error::Attach { what: "CPU sampler", source })?);
+                // The link owns the timer now, and closes it.
+                let _ = timer.into_raw_fd();
+            }
+        }
+        Ok(())
+    }
+
+    fn attach_marker(&self, marker: &Marker) -> libbpf_rs::Result<Link> {
+        const ANY_PROCESS: i32 = -1;
+        if self.multi {
+            let opts = UprobeMultiOpts { syms: vec![marker.symbol.clone()], ..Default::default() };
+            self.skel.progs.launch_multi.attach_uprobe_multi_with_opts(ANY_PROCESS, &marker.library, "", opts)
+        } else {
+            let opts = UprobeOpts { func_name: Some(marker.symbol.clone()), ..Default::default() };
+            self.skel.progs.launch_single.attach_uprobe_with_opts(ANY_PROCESS, &marker.library, 0, opts)
+        }
+    }
+
+    /// From now on every child that `pid` forks is followed, though not `pid` itself.
+    pub fn follow_children_of(&self, pid: u32) -> Result<()> {
+        let mut image = [0; 8];
+        image[4] = 1;
+        self.skel
+            .maps
+            .images
+            .update(&pid.to_ne_bytes(), &image, MapFlags::ANY)
+            .map_err(|source| Error::Map { what: "follow the command", source })
+    }
+
+    /// Children that `pid` forks are followed no more; those already followed are.
+    pub fn forget(&self, pid: u32) -> Result<()> {
+        self.skel
+            .maps
+            .images
+            .delete(&pid.to_ne_bytes())
+            .map_err(|source| Error::Map { what: "stop following new children", source })
+    }
+
+    /// Becomes readable when a good part of the ring has filled, or something rare has happened.
+    pub fn descriptor(&self) -> RawFd {
+        self.ring.epoll_fd()
+    }
+
+    /// Takes records off the ring and hands them over, oldest first; `true` if there may be more.
+    pub fn drain(&mut self, mut each: impl FnMut(Record)) -> bool {
+        let taken = self.ring.consume_raw_n(BATCH);
+        for record in self.records.borrow_mut().drain(..) {
+            each(record);
+        }
+        taken >= BATCH as i32
+    }
+
+    /// What did not arrive since the start.
+    pub fn losses(&self) -> Losses {
+        let count = |cause: u32| {
+            let values = self.skel.maps.losses.lookup_percpu(&cause.to_ne_bytes(), MapFlags::ANY);
+            let values = values.ok().flatten().unwrap_or_default();
+            values.iter().filter_map(|v| Some(u64::from_ne_bytes(v.get(..8)?.try_into().ok()?))).sum()
+        };
+        Losses { launches: count(0), stacks: count(1), samples: count(2), processes: count(3), walks: count(4) }
+    }
+}

@@ -1,0 +1,75 @@
+//! Real programs in a real kernel (needs root): processes are followed from their first instruction, CPUs are sampled,
+//! mappings are seen.
+
+use std::{
+    process::{self, Command},
+    sync::Mutex,
+};
+
+use bpf::{MapEvent, Mappings, Options, Origin, Record, Recorder};
+
+/// Both tests follow the children of this process: one at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn record(options: &Options, command: &mut Command) -> (Vec<Record>, Vec<MapEvent>) {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut recorder = Recorder::start(options).expect("recorder");
+    let mut mappings = Mappings::watch().expect("mappings");
+    recorder.follow_children_of(process::id()).expect("follow");
+    let mut child = command.spawn().expect("spawn");
+    recorder.forget(process::id()).expect("forget");
+    child.wait().expect("wait");
+    let mut records = Vec::new();
+    while recorder.drain(|r| records.push(r)) {}
+    assert_eq!(recorder.losses(), bpf::Losses { walks: recorder.losses().walks, ..Default::default() });
+    (records, mappings.drain())
+}
+
+/// A shell, the programs it runs, and their end: each fork and exec is a new image, in order.
+#[test]
+fn follows_forks_and_execs() {
+    let options = Options { sample_hz: None, marker: None, ring_bytes: 1 << 20 };
+    let (records, mappings) = record(&options, Command::new("sh").args(["-c", "ls / >/dev/null; true"]));
+    let images: Vec<_> = records
+        .iter()
+        .filter_map(|r| match r {
+            Record::Process { image, parent, origin, comm, .. } => Some((*image, *parent, *origin, comm.as_str())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(images.len(), 4, "{images:?}");
+    assert_eq!(images[0].1, 0);
+    assert_eq!((images[1].1, images[1].2, images[1].3), (images[0].0, Origin::Exec, "sh"));
+    assert_eq!((images[2].1, images[2].2), (images[1].0, Origin::Fork));
+    assert_eq!((images[3].1, images[3].2, images[3].3), (images[2].0, Origin::Exec, "ls"));
+    let exits = records.iter().filter(|r| matches!(r, Record::Exit { .. })).count();
+    assert_eq!(exits, 2, "the shell and ls end; an exec is not an exit");
+    let pid = records.iter().find_map(|r| match r {
+        Record::Process { image, pid, .. } if *image == images[3].0 => Some(*pid),
+        _ => None,
+    });
+    let pid = pid.expect("ls");
+    let exec = mappings.iter().position(|m| matches!(m, MapEvent::Exec { pid: p, .. } if *p == pid)).expect("exec");
+    let mapped = |suffix: &str| {
+        mappings[exec..].iter().any(|m| matches!(m, MapEvent::Mapped(m) if m.pid == pid && m.path.ends_with(suffix)))
+    };
+    assert!(mapped("/ls") && mapped("libc.so.6"), "{mappings:?}");
+}
+
+/// A busy process is sampled, and each distinct stack comes once.
+#[test]
+fn samples_a_busy_process() {
+    let options = Options { sample_hz: Some(997), marker: None, ring_bytes: 1 << 20 };
+    let (records, _) =
+        record(&options, Command::new("sh").args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]));
+    let mut stacks = std::collections::HashSet::new();
+    for record in &records {
+        if let Record::Stack(stack) = record {
+            assert!(stacks.insert(stack.id), "stack {:x} came twice", stack.id);
+        }
+    }
+    let samples: Vec<_> =
+        records.iter().filter_map(|r| if let Record::Sample { stack, .. } = r { Some(*stack) } else { None }).collect();
+    assert!(samples.len() > 20, "{} samples", samples.len());
+    assert!(samples.iter().all(|s| *s == 0 || stacks.contains(s)));
+}
