@@ -21,6 +21,22 @@ pub type GetVersion = unsafe extern "C" fn(*mut u32) -> CuptiResult;
 pub type GetResultString = unsafe extern "C" fn(CuptiResult, *mut *const c_char) -> CuptiResult;
 /// `cuptiSubscribe`
 pub type Subscribe = unsafe extern "C" fn(*mut Subscriber, CallbackFn, *mut c_void) -> CuptiResult;
+/// `CUpti_SubscriberParams`, for [`SubscribeV2`].
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SubscriberParams {
+    /// Bytes of this struct.
+    pub size: usize,
+    /// What this subscriber calls itself; may be null.
+    pub name: *const c_char,
+    /// Where CUPTI writes the name of the client that is there already, on error 39; at least 64 bytes.
+    pub old_name: *mut c_char,
+    /// Bytes at `old_name`.
+    pub old_size: usize,
+}
+/// `cuptiSubscribe_v2` (13.0 and later)
+pub type SubscribeV2 =
+    unsafe extern "C" fn(*mut Subscriber, CallbackFn, *mut c_void, *mut SubscriberParams) -> CuptiResult;
 /// `cuptiUnsubscribe`
 pub type Unsubscribe = unsafe extern "C" fn(Subscriber) -> CuptiResult;
 /// `cuptiEnableCallback`: enable, subscriber, domain, callback id.

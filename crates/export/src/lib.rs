@@ -1,1 +1,54 @@
-//! Placeholder.
+//! What a recording is turned into: one file per format, the same bytes for the same recording.
+//!
+//! Formats that weigh stacks ([`folded`], [`svg`]) and the [`summary`] need only the [`Profile`]. Formats that tell
+//! what happened one by one ([`chrome`], [`jsonl`], [`cpu_txt`]) read the recording again, with the profile of the
+//! first pass for the names, so that no format holds all events in memory.
+
+use std::io::{self, BufWriter, Write};
+
+use model::{event::Event, profile::Profile};
+
+pub mod chrome;
+pub mod cpu_txt;
+pub mod flame;
+pub mod folded;
+mod format;
+pub mod jsonl;
+pub mod losses;
+pub mod names;
+mod palette;
+pub mod summary;
+pub mod svg;
+pub mod units;
+
+pub use crate::{
+    flame::View,
+    format::{Format, UnknownEnding},
+    summary::Summary,
+};
+
+/// The events of a recording, in the order of their arrival. Where it was cut off they end early; whoever folded it knows.
+pub type Events<'a> = Box<dyn Iterator<Item = Event> + 'a>;
+
+/// Writes `profile` as `format`. `events` opens the recording from its beginning; it is called only by formats that
+/// need events, once. `out` needs no buffer of its own. A recording itself ([`Format::Recording`]) is copied by whoever has the file, not made here.
+pub fn write<'a>(
+    format: Format,
+    profile: &Profile,
+    view: View,
+    events: &mut dyn FnMut() -> io::Result<Events<'a>>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let out = &mut BufWriter::with_capacity(1 << 16, out);
+    match format {
+        Format::Recording => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "a .wscope file is the recording itself: it is copied, not exported",
+        )),
+        Format::Folded => folded::write(profile, view, out),
+        Format::Svg => svg::write(profile, view, out),
+        Format::Chrome => chrome::write(profile, view, events()?, out),
+        Format::CpuText => cpu_txt::write(profile, events()?, out),
+        Format::Jsonl => jsonl::write(profile, view, events()?, out),
+    }
+}

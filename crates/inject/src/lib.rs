@@ -1,1 +1,35 @@
-//! Placeholder.
+//! The library that the CUDA driver loads into the watched program, by way of `CUDA_INJECTION64_PATH`.
+//!
+//! It runs inside other people's jobs, so it never prints, blocks, panics, exits or grows without bound; where it cannot
+//! keep up it drops and counts. Its parts, in the order data flows through them:
+//!
+//! ```text
+//!  API call  -> callbacks (ENTER) -> marker            a uprobe takes the stack there
+//!  CUPTI     -> buffers -> records -> names, queue     activity becomes messages in a bounded queue
+//!  sender    -> socket                                 one thread of our own: flushes CUPTI, sends, counts, says goodbye
+//! ```
+//!
+//! All state is static and never freed: callbacks may come at any time, from any thread, even while the process exits.
+
+pub mod buffers;
+pub mod callbacks;
+mod connect;
+mod driver;
+mod entry;
+mod library;
+pub mod lifecycle;
+mod marker;
+mod names;
+mod queue;
+mod records;
+mod search;
+mod sender;
+mod start;
+mod sys;
+mod totals;
+
+pub use connect::{connect, peer_is_trusted};
+pub use entry::InitializeInjection;
+pub use library::Cupti;
+pub use marker::warpscope_launch_marker;
+pub use start::{Found, start};

@@ -182,7 +182,8 @@ pub struct Stack {
 /// One frame of a stack as it was gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Frame {
-    /// Native code of the process. Return addresses are stored as such; the innermost is the instruction pointer.
+    /// Native code of the process. The innermost is the instruction pointer; all others are return addresses less one,
+    /// so that they lie in the calling instruction.
     User(u64),
     /// Code of the operating system's kernel.
     Kernel(u64),
@@ -340,7 +341,7 @@ impl Activity {
 }
 
 /// What the GPU did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
     /// Ran a kernel.
     Kernel {
@@ -558,7 +559,7 @@ pub enum FrameKind {
     Native = 0,
     /// The operating system's kernel.
     Kernel = 1,
-    /// warpscope's own frames and CUPTI's above a launch: hidden.
+    /// warpscope's injected library and CUPTI: hidden at the innermost end of a launch's stack.
     Probe = 2,
 }
 

@@ -77,13 +77,15 @@ pub struct Lost {
 impl Lost {
     /// All losses together.
     pub fn total(&self) -> u64 {
-        self.cupti_dropped
-            + self.queue_full
-            + self.invalid_records
-            + self.names
-            + self.buffers_refused
-            + self.join_evicted
-            + self.causes.values().sum::<u64>()
+        let named = [
+            self.cupti_dropped,
+            self.queue_full,
+            self.invalid_records,
+            self.names,
+            self.buffers_refused,
+            self.join_evicted,
+        ];
+        named.iter().chain(self.causes.values()).fold(0, |sum, count| sum.saturating_add(*count))
     }
 }
 

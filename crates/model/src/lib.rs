@@ -5,5 +5,8 @@
 //! `export` fold what they read from a recording: the same code, the same result.
 
 pub mod event;
+pub mod fold;
+pub mod join;
 pub mod ledger;
 pub mod profile;
+pub mod recording;

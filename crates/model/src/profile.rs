@@ -165,11 +165,14 @@ impl Profile {
             match self.symbols.get(&(process, *frame)) {
                 Some(names) => frames.extend(names.iter().cloned()),
                 None => {
-                    frames.push(NamedFrame { kind: FrameKind::Native, name: "[unknown]".into(), module: "".into() })
+                    frames.push(NamedFrame { kind: FrameKind::Native, name: "[unknown]".into(), module: "".into() });
                 }
             }
         }
-        frames.retain(|f| f.kind != FrameKind::Probe);
+        // A launch's stack ends in the marker: what lies above the launch call is the probe itself.
+        if frames.last().is_some_and(|f| &*f.name == wire::MARKER_SYMBOL) {
+            while frames.pop_if(|f| f.kind == FrameKind::Probe).is_some() {}
+        }
         // Neighbours without a name of their own, in one module, are one frame.
         frames.dedup_by(|a, b| a == b && a.name.starts_with('['));
         frames

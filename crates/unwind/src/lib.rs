@@ -1,1 +1,39 @@
-//! Placeholder.
+//! How to step from a function to its caller, compiled from an ELF file's call frame information into rows small enough
+//! for a BPF program to search.
+//!
+//! Optimised code keeps no frame pointers. What it keeps is `.eh_frame`: for each function a little program that says, for
+//! every instruction, where the caller's stack begins (the canonical frame address, CFA) and where registers were saved.
+//! Running such programs is too much for BPF; their outcome is not. On x86-64 a walker needs only three registers (rip,
+//! rsp, rbp), the return address is always at CFA - 8, and nearly every CFA is rsp or rbp plus a constant. So each
+//! program is run once, here, and what it says for rsp and rbp becomes 8-byte [`Row`]s sorted by address:
+//!
+//! ```text
+//!  push %rbp            0x1000  CFA = rsp +  8   rbp unchanged
+//!  mov  %rsp,%rbp       0x1001  CFA = rsp + 16   rbp at CFA - 16
+//!  ...                  0x1004  CFA = rbp + 16   rbp at CFA - 16
+//!  leave; ret           0x1050  CFA = rsp +  8   rbp at CFA - 16   (after leave)
+//!  (padding)            0x1051  no rule
+//! ```
+//!
+//! - [`Elf`] knows a file's segments, build id and where its frame information lies, and turns mappings into load biases.
+//! - [`Table`] is the compiled rows, with [`Stats`] on everything that could not be said.
+//! - `src/rows.h` is the row in C; `src/walk.h` is the walker, one text that compiles for BPF and natively: [`Table::lookup`]
+//!   is the Rust twin of its search.
+//!
+//! Files are not trusted. Whatever the bytes, the work is linear in the size of the frame sections, rows and
+//! functions are capped, and a broken entry costs that entry only.
+
+mod elf;
+mod error;
+mod frames;
+mod program;
+mod row;
+mod stats;
+mod table;
+mod x86_64;
+
+pub use elf::{Arch, Elf, Segment};
+pub use error::Error;
+pub use row::{Cfa, Rbp, Row};
+pub use stats::{Loss, Stats};
+pub use table::{MAX_FUNCTIONS, MAX_ROWS, Table};

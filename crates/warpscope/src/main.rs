@@ -1,2 +1,58 @@
-//! warpscope
-fn main() {}
+//! The command line: arguments in, exit codes out. One file per command.
+
+mod args;
+mod demo;
+mod doctor;
+mod export_command;
+mod load;
+mod outputs;
+mod record;
+mod report;
+
+use std::{io, process::ExitCode};
+
+use anyhow::Context;
+use clap::{CommandFactory, Parser};
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        // A reader that has seen enough, such as `head`, is no error.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("warpscope: {error:#}");
+            ExitCode::from(error.downcast_ref::<record::CannotRun>().map_or(1, record::CannotRun::exit_code))
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Record(options) => record::run(options),
+        Command::Report(options) => report::run(&options),
+        Command::Export(options) => export_command::run(&options),
+        Command::Doctor => doctor::run(),
+        Command::Demo(options) => demo::run(options),
+        Command::Sim(options) => {
+            std::fs::create_dir_all(&options.libs)
+                .and_then(|()| embedded::write_sim(&options.libs))
+                .with_context(|| format!("cannot write the simulated GPU to {}", options.libs.display()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "warpscope", &mut io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man => {
+            clap_mangen::Man::new(Cli::command()).render(&mut io::stdout())?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(io))
+}

@@ -1,0 +1,68 @@
+/* The launch loop, shared by launch.cu (a real GPU) and launch_sim.c (the simulated one). C and C++.
+ *
+ *     launch LAUNCHES [DEPTH]       DEPTH: host frames above the loop, default 10
+ *
+ * The includer defines launch_once() and wait_for_gpu(); both end the program on an error. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static void launch_once(void);
+static void wait_for_gpu(void);
+
+/* Launches between two waits: fewer than the driver's queue holds, so that no launch blocks on a full one. */
+enum { QUEUE = 512, WARM_UP = 2048, MAX_DEPTH = 1000 };
+
+static double now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
+}
+
+__attribute__((noinline)) static void launch_loop(long launches)
+{
+    for (long i = 1; i <= launches; i++) {
+        launch_once();
+        if (i % QUEUE == 0)
+            wait_for_gpu();
+    }
+    wait_for_gpu();
+}
+
+/* Runs the loop DEPTH frames further down. The empty asm keeps the call from becoming a jump or a loop. */
+__attribute__((noinline)) static void descend(int depth, long launches)
+{
+    if (depth > 0)
+        descend(depth - 1, launches);
+    else
+        launch_loop(launches);
+    __asm__ volatile("" ::: "memory");
+}
+
+static long parse_count(const char *text, long least, long most, const char *what)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end || value < least || value > most) {
+        fprintf(stderr, "launch: %s must be a number from %ld to %ld, not '%s'\n", what, least, most, text);
+        exit(2);
+    }
+    return value;
+}
+
+static int run(int argc, char **argv)
+{
+    if (argc < 2 || argc > 3) {
+        fprintf(stderr, "usage: launch LAUNCHES [DEPTH]\n");
+        return 2;
+    }
+    long launches = parse_count(argv[1], 1, 1000000000, "LAUNCHES");
+    int depth = argc > 2 ? (int)parse_count(argv[2], 0, MAX_DEPTH, "DEPTH") : 10;
+    descend(depth, WARM_UP);
+    double begin = now_us();
+    descend(depth, launches);
+    printf("us_per_launch %.4f\n", (now_us() - begin) / launches);
+    return 0;
+}

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""What one kernel launch costs: bare, under bare CUPTI activity, and under `warpscope record --gpu-only`.
+
+    bench/launch/run.py --gpu --warpscope target/release/warpscope       a real GPU; needs nvcc, libcupti, root
+    bench/launch/run.py --sim --warpscope target/release/warpscope       the simulated GPU; needs cc, root
+
+The three take turns, so that a machine that grows slow is slow for all. Medians are printed. A round whose
+profiler recorded nothing is an error, not a fast round.
+"""
+
+import argparse
+import glob
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MODES = ["bare", "bare CUPTI", "warpscope"]
+
+
+class BenchError(Exception):
+    """Something the user can act on."""
+
+
+def call(command, env=None, timeout=600):
+    """Runs a command to its end and returns its standard output."""
+    command = [str(part) for part in command]
+    try:
+        done = subprocess.run(
+            command, env=env, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+        )
+    except OSError as error:
+        raise BenchError(f"cannot run {command[0]}: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"took more than {timeout} s: {' '.join(command)}") from error
+    if done.returncode != 0:
+        raise BenchError(f"exit status {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}".rstrip())
+    return done.stdout
+
+
+def find_compiler(names):
+    for name in names:
+        found = name and shutil.which(name)
+        if found:
+            return found
+    raise BenchError(f"none of these is here: {', '.join(name for name in names if name)}")
+
+
+def newest(directory, stem):
+    """The library `stem` with the highest version in a directory."""
+
+    def version(path):
+        return [int(part) for part in re.findall(r"\d+", path.rsplit(".so", 1)[1])]
+
+    found = sorted(glob.glob(os.path.join(directory, stem + ".so*")), key=version)
+    if not found:
+        raise BenchError(f"no {stem}.so* in {directory}")
+    return found[-1]
+
+
+def build_injector(directory):
+    compiler = find_compiler([os.environ.get("CC"), "cc", "gcc", "clang"])
+    target = directory / "bare_cupti.so"
+    call([compiler, "-O2", "-shared", "-fPIC", "-o", target, HERE / "bare_cupti.c", "-lpthread", "-ldl"])
+    return target
+
+
+def build_for_gpu(directory):
+    compiler = find_compiler([os.environ.get("NVCC"), "nvcc", "/usr/local/cuda/bin/nvcc"])
+    target = directory / "launch"
+    call([compiler, "-O3", "-std=c++17", f"-arch={os.environ.get('ARCH', 'native')}", "-o", target, HERE / "launch.cu"])
+    return target, {}
+
+
+def build_for_simulator(directory, warpscope):
+    libraries = directory / "sim"
+    libraries.mkdir()
+    call([warpscope, "sim", "--libs", libraries])
+    compiler = find_compiler([os.environ.get("CC"), "cc", "gcc", "clang"])
+    target = directory / "launch"
+    cudart = newest(libraries, "libcudart")
+    # libcudart may need libcuda.so.1, which the program finds by LD_LIBRARY_PATH when it runs.
+    call([compiler, "-O2", "-o", target, HERE / "launch_sim.c", cudart, "-Wl,--allow-shlib-undefined"])
+    return target, {"LD_LIBRARY_PATH": str(libraries), "WARPSCOPE_CUPTI": newest(libraries, "libcupti")}
+
+
+def us_per_launch(output):
+    found = re.search(r"^us_per_launch ([0-9.]+)$", output, re.MULTILINE)
+    if not found:
+        raise BenchError(f"the launch program printed no us_per_launch:\n{output}")
+    return float(found.group(1))
+
+
+class Bench:
+    """The built programs, and one method for each mode that runs it once."""
+
+    def __init__(self, arguments, directory):
+        self.arguments = arguments
+        self.directory = directory
+        self.injector = build_injector(directory)
+        if arguments.sim:
+            self.program, self.variables = build_for_simulator(directory, arguments.warpscope)
+        else:
+            self.program, self.variables = build_for_gpu(directory)
+
+    def command(self):
+        return [self.program, self.arguments.launches, self.arguments.depth]
+
+    def environment(self, **more):
+        kept = {k: v for k, v in os.environ.items() if k not in ("CUDA_INJECTION64_PATH", "LD_PRELOAD")}
+        if "LD_LIBRARY_PATH" in kept and "LD_LIBRARY_PATH" in self.variables:
+            more["LD_LIBRARY_PATH"] = self.variables["LD_LIBRARY_PATH"] + ":" + kept["LD_LIBRARY_PATH"]
+        return {**kept, **self.variables, **more}
+
+    def run_bare(self):
+        return us_per_launch(call(self.command(), self.environment()))
+
+    def run_cupti(self):
+        report = self.directory / "cupti.txt"
+        report.unlink(missing_ok=True)
+        environment = self.environment(CUDA_INJECTION64_PATH=str(self.injector), BARE_CUPTI_REPORT=str(report))
+        result = us_per_launch(call(self.command(), environment))
+        if not report.exists():
+            raise BenchError("bare_cupti.so was not loaded: is CUDA_INJECTION64_PATH honoured here?")
+        name, _, value = report.read_text().strip().partition(" ")
+        if name != "kernels":
+            raise BenchError(f"bare_cupti.so: {value}")
+        if int(value) < self.arguments.launches:
+            raise BenchError(f"bare_cupti.so saw {value} kernels of at least {self.arguments.launches}")
+        return result
+
+    def run_warpscope(self):
+        folded = self.directory / "warpscope.folded"
+        folded.unlink(missing_ok=True)
+        command = [self.arguments.warpscope, "record", "--gpu-only", "--as-root", "-q", "-o", folded]
+        # `record --sim` puts the simulator's libraries in place itself.
+        environment = self.environment()
+        if self.arguments.sim:
+            command.append("--sim")
+            environment = {k: v for k, v in environment.items() if k not in self.variables or k in os.environ}
+            environment.update({k: os.environ[k] for k in self.variables if k in os.environ})
+        result = us_per_launch(call([*command, *self.arguments.record_option, "--", *self.command()], environment))
+        if not folded.exists() or "_Kernel] " not in folded.read_text(errors="replace"):
+            raise BenchError("warpscope recorded no kernel: its file holds none")
+        return result
+
+
+def measure(bench, rounds):
+    runs = dict(zip(MODES, [bench.run_bare, bench.run_cupti, bench.run_warpscope]))
+    samples = {mode: [] for mode in MODES}
+    for turn in range(rounds):
+        # Each mode is first, second and third equally often.
+        for mode in MODES[turn % 3 :] + MODES[: turn % 3]:
+            samples[mode].append(runs[mode]())
+            print(f"round {turn + 1}/{rounds}: {mode} {samples[mode][-1]:.3f} us", file=sys.stderr)
+    return samples
+
+
+def summarise(samples):
+    medians = {mode: statistics.median(values) for mode, values in samples.items()}
+    return {
+        mode: {
+            "median_us": medians[mode],
+            "min_us": min(values),
+            "max_us": max(values),
+            "ratio_to_bare": medians[mode] / medians["bare"] if medians["bare"] > 0 else None,
+            "over_bare_cupti_us": medians[mode] - medians["bare CUPTI"],
+            "samples_us": values,
+        }
+        for mode, values in samples.items()
+    }
+
+
+def table(summary):
+    lines = [f"{'':<12}{'median us':>10}  {'min..max us':>18}{'to bare':>9}{'to bare CUPTI':>16}"]
+    for mode, row in summary.items():
+        spread = f"{row['min_us']:.3f}..{row['max_us']:.3f}"
+        ratio = f"{row['ratio_to_bare']:.2f}x" if row["ratio_to_bare"] is not None else "-"
+        lines.append(f"{mode:<12}{row['median_us']:>10.3f}  {spread:>18}{ratio:>9}{row['over_bare_cupti_us']:>+13.3f} us")
+    return "\n".join(lines)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description="Measure what one kernel launch costs under warpscope.")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--sim", action="store_true", help="the simulated GPU (WARPSCOPE_SIM sets it up)")
+    where.add_argument("--gpu", action="store_true", help="a real GPU")
+    parser.add_argument("--warpscope", required=True, help="the warpscope program to measure")
+    parser.add_argument("--launches", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--depth", type=int, default=10, help="host frames above the launch loop")
+    parser.add_argument("--record-option", action="append", default=[], help="one more option for warpscope record")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    arguments = parser.parse_args()
+    if arguments.launches < 1 or arguments.rounds < 1 or not 0 <= arguments.depth <= 1000:
+        parser.error("launches and rounds are at least 1, depth is 0 to 1000")
+    arguments.warpscope = os.path.abspath(arguments.warpscope)
+    return arguments
+
+
+def main():
+    arguments = parse_arguments()
+    with tempfile.TemporaryDirectory(prefix="warpscope-launch-") as directory:
+        bench = Bench(arguments, Path(directory))
+        summary = summarise(measure(bench, arguments.rounds))
+    if arguments.json:
+        settings = {
+            "gpu": "simulated" if arguments.sim else "real",
+            "launches": arguments.launches,
+            "rounds": arguments.rounds,
+            "depth": arguments.depth,
+        }
+        print(json.dumps({**settings, "modes": summary}, indent=2))
+    else:
+        print(table(summary))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BenchError as error:
+        sys.exit(f"bench/launch: {error}")

@@ -1,0 +1,70 @@
+//! Builds the injected library and the simulated GPU with a nested cargo, links the latter's shared libraries, and
+//! compiles the bundled workload.
+
+use std::path::PathBuf;
+use std::process::exit;
+
+mod link {
+    include!("../sim/link.rs");
+
+    pub fn build(cargo: &str, workspace: &Path, target: &Path, files: &Path) -> Result<(), String> {
+        // Frame pointers: what runs inside other programs must not cut their stacks. The outer build's flags and
+        // wrappers (coverage, clippy, a sanitizer) are not for these files.
+        let mut command = Command::new(cargo);
+        command
+            .args(["build", "--profile", "embedded", "-p", "inject", "-p", "sim", "--lib", "--target-dir"])
+            .arg(target)
+            .current_dir(workspace)
+            .env("RUSTFLAGS", "-Cforce-frame-pointers=yes")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env_remove("CARGO_BUILD_TARGET")
+            .env_remove("CARGO_TARGET_DIR")
+            .env_remove("RUSTC_WRAPPER")
+            .env_remove("RUSTC_WORKSPACE_WRAPPER")
+            .env_remove("CLIPPY_ARGS");
+        run(&mut command)?;
+        let built = target.join("embedded");
+        std::fs::create_dir_all(files).map_err(|e| format!("cannot create {}: {e}", files.display()))?;
+        let (from, to) = (built.join("libinject.so"), files.join("libinject.so"));
+        std::fs::copy(&from, &to).map_err(|e| format!("cannot copy {}: {e}", from.display()))?;
+        let sim = workspace.join("crates/sim");
+        link_libraries(&sim, &built.join("libsim.a"), files)?;
+        compile_workload(&sim, files)
+    }
+}
+
+fn variable(name: &str) -> PathBuf {
+    std::env::var_os(name).map_or_else(|| panic!("cargo sets {name}"), PathBuf::from)
+}
+
+fn main() {
+    let out = variable("OUT_DIR");
+    let workspace = variable("CARGO_MANIFEST_DIR").join("../..");
+    let watched = [
+        "Cargo.toml",
+        "Cargo.lock",
+        "crates/cupti/src",
+        "crates/cupti/Cargo.toml",
+        "crates/wire/src",
+        "crates/wire/Cargo.toml",
+        "crates/inject/src",
+        "crates/inject/Cargo.toml",
+        "crates/sim/src",
+        "crates/sim/Cargo.toml",
+        "crates/sim/link.rs",
+        "crates/sim/exports",
+        "crates/sim/workload",
+        "crates/embedded/build.rs",
+    ];
+    for path in watched {
+        println!("cargo:rerun-if-changed={}", workspace.join(path).display());
+    }
+    if workspace.join("crates/inject/build.rs").exists() {
+        println!("cargo:rerun-if-changed={}", workspace.join("crates/inject/build.rs").display());
+    }
+    let cargo = variable("CARGO").display().to_string();
+    if let Err(error) = link::build(&cargo, &workspace, &out.join("target"), &out.join("files")) {
+        eprintln!("cannot build the injected library and the simulated GPU (gcc and g++ are needed): {error}");
+        exit(1);
+    }
+}

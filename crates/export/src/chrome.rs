@@ -1,0 +1,354 @@
+//! `.json`: a time line in the Chrome trace event format, for Perfetto (ui.perfetto.dev) and chrome://tracing.
+//!
+//! Threads show launches and CPU samples, GPUs show one track per stream, arrows lead from each launch to what it
+//! caused. Times are microseconds from the recording's start. Written while the recording is read: no event is kept
+//! but those that wait for their launch.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::{self, Write},
+};
+
+use model::{
+    event::{Activity, Event, Launch, LaunchKind, ProcessId, Sample, SessionId, Sync, Work},
+    join::{Join, Outcome},
+    profile::Profile,
+};
+use serde::Serialize;
+
+use crate::{
+    Events,
+    chrome::tracks::{Lanes, Tracks},
+    cpu_txt::StackTexts,
+    flame::View,
+    names,
+    names::SessionKernels,
+};
+
+mod tracks;
+
+/// How long a launch looks: its begin is known, its end is not.
+const LAUNCH_NS: u64 = 1_000;
+
+/// Writes the time line of a recording.
+pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut trace = Trace {
+        profile,
+        origin: profile.start.as_ref().map_or(0, |start| start.time),
+        tracks: Tracks::new(profile),
+        kernels: SessionKernels::new(profile),
+        stacks: StackTexts::new(profile),
+        last_launch: BTreeMap::new(),
+        lanes: HashMap::new(),
+        flows: 0,
+        json: Json { out, buffer: Vec::new(), first: true },
+    };
+    trace.json.out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
+    trace.events(view, events)?;
+    trace.tracks.write(profile, &trace.lanes, &mut trace.json)?;
+    trace.json.out.write_all(b"\n],\"otherData\":")?;
+    serde_json::to_writer(&mut *trace.json.out, &Other::of(profile))?;
+    trace.json.out.write_all(b"}\n")?;
+    trace.json.out.flush()
+}
+
+/// Puts commas between the events, and writes each at once.
+struct Json<'a> {
+    out: &'a mut dyn Write,
+    buffer: Vec<u8>,
+    first: bool,
+}
+
+impl Json<'_> {
+    fn event(&mut self, event: &impl Serialize) -> io::Result<()> {
+        self.buffer.clear();
+        if !std::mem::take(&mut self.first) {
+            self.buffer.extend_from_slice(b",\n");
+        }
+        serde_json::to_writer(&mut self.buffer, event)?;
+        self.out.write_all(&self.buffer)
+    }
+}
+
+/// What the whole trace says about itself.
+#[derive(Serialize)]
+struct Other<'a> {
+    version: &'a str,
+    host: &'a str,
+    command: String,
+    unix_ns: u64,
+    ledger: &'a model::ledger::Ledger,
+    notes: &'a [String],
+}
+
+impl<'a> Other<'a> {
+    fn of(profile: &'a Profile) -> Self {
+        let start = profile.start.as_ref();
+        Self {
+            version: start.map_or("", |s| &s.version),
+            host: start.map_or("", |s| &s.host),
+            command: start.map(|s| s.command.join(" ")).unwrap_or_default(),
+            unix_ns: start.map_or(0, |s| s.wall_clock),
+            ledger: &profile.ledger,
+            notes: &profile.notes,
+        }
+    }
+}
+
+/// One event of the format. `ph`: X is a slice, i an instant, s and f the ends of an arrow.
+#[derive(Serialize)]
+struct Entry<'a, A: Serialize> {
+    ph: char,
+    name: &'a str,
+    cat: &'static str,
+    pid: u32,
+    tid: u32,
+    ts: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    /// An arrow ends at the slice that encloses its end, not at the next one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bp: Option<char>,
+    /// An instant belongs to its thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<char>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<A>,
+}
+
+type NoArgs = ();
+
+impl<'a, A: Serialize> Entry<'a, A> {
+    fn new(ph: char, name: &'a str, cat: &'static str, (pid, tid): (u32, u32), ts: f64) -> Self {
+        Self { ph, name, cat, pid, tid, ts, dur: None, id: None, bp: None, s: None, args: None }
+    }
+}
+
+#[derive(Serialize)]
+struct LaunchArgs<'a> {
+    correlation: u32,
+    session: SessionId,
+    cpu: u32,
+    stack: &'a str,
+}
+
+#[derive(Serialize)]
+struct SampleArgs<'a> {
+    cpu: u32,
+    stack: &'a str,
+}
+
+#[derive(Serialize)]
+struct SyncArgs {
+    correlation: u32,
+    context: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<u32>,
+}
+
+#[derive(Default, Serialize)]
+struct ActivityArgs<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grid: Option<[u32; 3]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<[u32; 3]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registers: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_memory: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(rename = "GB/s", skip_serializing_if = "Option::is_none")]
+    gb_per_s: Option<f64>,
+    correlation: u32,
+    session: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graph_node: Option<u64>,
+    stack: &'a str,
+}
+
+struct Trace<'a> {
+    profile: &'a Profile,
+    origin: u64,
+    tracks: Tracks,
+    kernels: SessionKernels<'a>,
+    stacks: StackTexts<'a>,
+    /// The last launch of each thread: how long it looks depends on the next.
+    last_launch: BTreeMap<(ProcessId, u32), Launch>,
+    lanes: HashMap<u32, Lanes>,
+    flows: u64,
+    json: Json<'a>,
+}
+
+impl Trace<'_> {
+    fn events(&mut self, view: View, events: Events<'_>) -> io::Result<()> {
+        let mut join = Join::default();
+        for event in events {
+            let mut result = Ok(());
+            let mut on = |outcome: Outcome<'_>| {
+                if result.is_ok() {
+                    result = self.outcome(outcome);
+                }
+            };
+            match event {
+                Event::Launch(launch) if view.gpu => {
+                    join.push_launch(&launch, &mut on);
+                    result?;
+                    self.launch(launch)?;
+                }
+                Event::Activity(activity) if view.gpu => {
+                    join.push_activity(&activity, &mut on);
+                    result?;
+                }
+                Event::Failed(failed) if view.gpu => join.push_failed(failed.session, failed.correlation),
+                Event::Sync(sync) if view.gpu => self.sync(&sync)?,
+                Event::Sample(sample) if view.cpu => self.sample(&sample)?,
+                Event::KernelName(name) => self.kernels.learn(&name),
+                _ => {}
+            }
+        }
+        let mut result = Ok(());
+        join.finish(|outcome| {
+            if result.is_ok() {
+                result = self.outcome(outcome);
+            }
+        });
+        result?;
+        for launch in std::mem::take(&mut self.last_launch).into_values() {
+            self.launch_slice(&launch, LAUNCH_NS)?;
+        }
+        Ok(())
+    }
+
+    fn outcome(&mut self, outcome: Outcome<'_>) -> io::Result<()> {
+        match outcome {
+            Outcome::Joined(launch, activity) => self.activity(Some(launch), activity),
+            Outcome::Unmatched(activity) => self.activity(None, activity),
+            // Its slice on the thread has no arrow: that is what pending looks like.
+            Outcome::Pending(_) => Ok(()),
+        }
+    }
+
+    /// Launches of a thread must not overlap, or viewers drop them: each is cut where the next begins.
+    fn launch(&mut self, launch: Launch) -> io::Result<()> {
+        match self.last_launch.insert((launch.process, launch.tid), launch) {
+            Some(last) if last.time < launch.time => self.launch_slice(&last, LAUNCH_NS.min(launch.time - last.time)),
+            Some(last) => self.launch_slice(&last, 0),
+            None => Ok(()),
+        }
+    }
+
+    fn launch_slice(&mut self, launch: &Launch, length: u64) -> io::Result<()> {
+        let name = match launch.kind {
+            LaunchKind::Kernel => "launch kernel",
+            LaunchKind::Copy => "launch copy",
+            LaunchKind::Memset => "launch memset",
+            LaunchKind::Graph => "launch graph",
+        };
+        let track = self.thread(launch.process, launch.tid);
+        let mut slice = Entry::new('X', name, "launch", track, self.at(launch.time));
+        slice.dur = Some(micros(length));
+        let stack = self.stacks.get(launch.stack);
+        slice.args =
+            Some(LaunchArgs { correlation: launch.correlation, session: launch.session, cpu: launch.cpu, stack });
+        self.json.event(&slice)
+    }
+
+    fn activity(&mut self, launch: Option<&Launch>, activity: &Activity) -> io::Result<()> {
+        // Without a time there is no place on a time line; the ledger counts it.
+        if activity.start == 0 || activity.end < activity.start {
+            return Ok(());
+        }
+        let duration = activity.duration();
+        let rate = |bytes: u64| (duration > 0).then(|| round(bytes as f64 / duration as f64));
+        let mut args = ActivityArgs {
+            correlation: activity.correlation,
+            session: activity.session.0,
+            graph_node: (activity.graph_node != 0).then_some(activity.graph_node),
+            ..ActivityArgs::default()
+        };
+        let (name, category) = match activity.work {
+            Work::Kernel { name, grid, block, registers, shared_memory } => {
+                (args.grid, args.block) = (Some(grid), Some(block));
+                (args.registers, args.shared_memory) = (Some(registers), Some(shared_memory));
+                (self.kernels.name(activity.session, name).to_string(), "kernel")
+            }
+            Work::Copy { direction, bytes, .. } => {
+                (args.bytes, args.gb_per_s) = (Some(bytes), rate(bytes));
+                (format!("Memcpy {direction}"), "copy")
+            }
+            Work::Memset { bytes, .. } => {
+                (args.bytes, args.gb_per_s) = (Some(bytes), rate(bytes));
+                ("Memset".to_owned(), "memset")
+            }
+        };
+        args.stack = launch.map_or(names::LAUNCH_NOT_SEEN, |launch| self.stacks.get(launch.stack));
+        let (pid, first) = self.tracks.stream(activity);
+        let track = (pid, self.lanes.entry(first).or_default().place(first, activity.start, activity.end));
+        let mut slice = Entry::new('X', &name, category, track, relative(activity.start, self.origin));
+        slice.dur = Some(micros(duration));
+        slice.args = Some(args);
+        self.json.event(&slice)?;
+        launch.map_or(Ok(()), |launch| self.arrow(launch, track, activity.start))
+    }
+
+    fn arrow(&mut self, launch: &Launch, to: (u32, u32), start: u64) -> io::Result<()> {
+        self.flows += 1;
+        let from = self.thread(launch.process, launch.tid);
+        // A nanosecond into both slices, so that the ends are inside them in whatever order viewers read.
+        let mut tail = Entry::<NoArgs>::new('s', "launch", "flow", from, self.at(launch.time.saturating_add(1)));
+        tail.id = Some(self.flows);
+        self.json.event(&tail)?;
+        let mut head = Entry::<NoArgs>::new('f', "launch", "flow", to, self.at(start.saturating_add(1)));
+        (head.id, head.bp) = (Some(self.flows), Some('e'));
+        self.json.event(&head)
+    }
+
+    fn sync(&mut self, sync: &Sync) -> io::Result<()> {
+        if sync.start == 0 || sync.end < sync.start {
+            return Ok(());
+        }
+        let (pid, first) = self.tracks.waits(self.profile, sync.session);
+        let track = (pid, self.lanes.entry(first).or_default().place(first, sync.start, sync.end));
+        let mut slice = Entry::new('X', names::sync(sync.kind), "wait", track, self.at(sync.start));
+        slice.dur = Some(micros(sync.end - sync.start));
+        let stream = (sync.stream != u32::MAX).then_some(sync.stream);
+        slice.args = Some(SyncArgs { correlation: sync.correlation, context: sync.context, stream });
+        self.json.event(&slice)
+    }
+
+    fn sample(&mut self, sample: &Sample) -> io::Result<()> {
+        let track = self.thread(sample.process, sample.tid);
+        let ts = self.at(sample.time);
+        let stack = self.stacks.get(sample.stack);
+        let innermost = stack.rsplit(';').next().unwrap_or(stack);
+        let mut instant = Entry::new('i', innermost, "sample", track, ts);
+        instant.s = Some('t');
+        instant.args = Some(SampleArgs { cpu: sample.cpu, stack });
+        self.json.event(&instant)
+    }
+
+    fn thread(&mut self, process: ProcessId, tid: u32) -> (u32, u32) {
+        self.tracks.thread(self.profile, process, tid)
+    }
+
+    fn at(&self, time: u64) -> f64 {
+        relative(time, self.origin)
+    }
+}
+
+/// Microseconds from the start; what happened before it is negative.
+fn relative(time: u64, origin: u64) -> f64 {
+    if time >= origin { micros(time - origin) } else { -micros(origin - time) }
+}
+
+/// Microseconds: a double holds them to the nanosecond for 104 days.
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1000.0
+}
+
+fn round(rate: f64) -> f64 {
+    (rate * 1000.0).round() / 1000.0
+}

@@ -1,0 +1,201 @@
+//! Where on the time line things go: a process and a thread number for every track, and the names of both.
+//!
+//! Real processes and threads keep their numbers. GPUs, their streams and the waits get numbers from far above what
+//! Linux gives a process (at most 4,194,304).
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io,
+};
+
+use model::{
+    event::{Activity, ProcessId, SessionId},
+    profile::Profile,
+};
+use serde::Serialize;
+
+use super::Json;
+use crate::names;
+
+const GPU_PID: u32 = 1_000_000_000;
+const STREAM_TID: u32 = 1_000_000_000;
+const WAIT_TID: u32 = 2_000_000_000;
+/// Most tracks of one stream, or of one process's waits.
+const LANES: u32 = 16;
+
+/// Which tracks are in use.
+pub struct Tracks {
+    threads: BTreeSet<(u32, u32, ProcessId)>,
+    /// The first lane of each stream, by (device, session, context, stream).
+    streams: BTreeMap<(u32, SessionId, u32, u32), u32>,
+    waits: BTreeMap<SessionId, (u32, u32)>,
+}
+
+impl Tracks {
+    /// Numbers the streams of a profile.
+    pub fn new(profile: &Profile) -> Self {
+        let known = profile.devices.iter().flat_map(|(&device, info)| {
+            info.streams.iter().map(move |&(session, context, stream)| (device, session, context, stream))
+        });
+        let streams = known.zip(0..).map(|(stream, at)| (stream, STREAM_TID + at * LANES)).collect();
+        Self { threads: BTreeSet::new(), streams, waits: BTreeMap::new() }
+    }
+
+    /// A thread of a process.
+    pub fn thread(&mut self, profile: &Profile, process: ProcessId, tid: u32) -> (u32, u32) {
+        let pid = profile.processes.get(&process).map_or(0, |p| p.pid);
+        self.threads.insert((pid, tid, process));
+        (pid, tid)
+    }
+
+    /// A GPU, and the first lane of a stream.
+    pub fn stream(&mut self, activity: &Activity) -> (u32, u32) {
+        let next = STREAM_TID + self.streams.len() as u32 * LANES;
+        let stream = (activity.device, activity.session, activity.context, activity.stream);
+        (gpu_pid(activity.device), *self.streams.entry(stream).or_insert(next))
+    }
+
+    /// The process of a session, and the first lane of its waits.
+    pub fn waits(&mut self, profile: &Profile, session: SessionId) -> (u32, u32) {
+        let next = WAIT_TID + self.waits.len() as u32 * LANES;
+        *self.waits.entry(session).or_insert_with(|| {
+            let process = profile.sessions.get(&session).and_then(|s| profile.processes.get(&s.process));
+            (process.map_or(0, |p| p.pid), next)
+        })
+    }
+
+    /// Writes the names of all processes and threads in use, GPUs below the processes.
+    pub fn write(&self, profile: &Profile, lanes: &HashMap<u32, Lanes>, json: &mut Json<'_>) -> io::Result<()> {
+        let process_name = |pid: u32| {
+            // Of several images with one pid (fork, then exec) the last gives the name.
+            let image = profile.processes.values().rev().find(|p| p.pid == pid);
+            image.map_or_else(|| "[unknown process]".to_owned(), |p| p.comm.clone())
+        };
+        let pids: BTreeSet<u32> =
+            self.threads.iter().map(|(pid, ..)| *pid).chain(self.waits.values().map(|(pid, _)| *pid)).collect();
+        for (order, &pid) in pids.iter().enumerate() {
+            json.event(&Metadata::process(pid, &process_name(pid)))?;
+            json.event(&Metadata::sort("process_sort_index", pid, 0, order as i64))?;
+        }
+        let threads: BTreeMap<(u32, u32), ProcessId> = self.threads.iter().map(|&(p, t, id)| ((p, t), id)).collect();
+        for ((pid, tid), id) in threads {
+            let name = profile.threads.get(&(id, tid)).cloned().unwrap_or_else(|| process_name(pid));
+            json.event(&Metadata::thread(pid, tid, &name))?;
+        }
+        for &(pid, first) in self.waits.values() {
+            for lane in 0..lanes.get(&first).map_or(0, Lanes::count) {
+                json.event(&Metadata::thread(pid, first + lane, "GPU waits"))?;
+                json.event(&Metadata::sort("thread_sort_index", pid, first + lane, i64::from(first + lane)))?;
+            }
+        }
+        let devices: BTreeSet<u32> = self.streams.keys().map(|(device, ..)| *device).collect();
+        for device in devices {
+            let name = profile.devices.get(&device).map_or("", |info| info.name.as_str());
+            let name = if name.is_empty() { format!("GPU {device}") } else { format!("GPU {device}: {name}") };
+            json.event(&Metadata::process(gpu_pid(device), &name))?;
+            json.event(&Metadata::sort("process_sort_index", gpu_pid(device), 0, 1_000_000 + i64::from(device)))?;
+        }
+        for (&(device, session, _, stream), &first) in &self.streams {
+            let owner = profile.sessions.get(&session).map(|s| s.process).and_then(|p| profile.processes.get(&p));
+            let owner = owner.map_or_else(String::new, |p| format!(" ({} {})", names::word(&p.comm), p.pid));
+            for lane in 0..lanes.get(&first).map_or(0, Lanes::count) {
+                let name = match lane {
+                    0 => format!("stream {stream}{owner}"),
+                    _ => format!("stream {stream}{owner}, overlapping"),
+                };
+                let (pid, tid) = (gpu_pid(device), first + lane);
+                json.event(&Metadata::thread(pid, tid, &name))?;
+                json.event(&Metadata::sort("thread_sort_index", pid, tid, i64::from(tid)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn gpu_pid(device: u32) -> u32 {
+    GPU_PID.saturating_add(device)
+}
+
+/// The lanes of one stream. Viewers drop slices that overlap without nesting, so what begins before the last on a
+/// lane has ended goes to the next lane: dependent launches, graph branches, records out of order.
+#[derive(Default)]
+pub struct Lanes {
+    /// When each lane is free again.
+    free: Vec<u64>,
+}
+
+impl Lanes {
+    /// The track for something from `start` to `end`; the last lane takes what no other can.
+    pub fn place(&mut self, first: u32, start: u64, end: u64) -> u32 {
+        let lane = self.free.iter().position(|&free| free <= start).unwrap_or(self.free.len()).min(LANES as usize - 1);
+        match self.free.get_mut(lane) {
+            Some(free) => *free = end.max(*free),
+            None => self.free.push(end),
+        }
+        first + lane as u32
+    }
+
+    fn count(&self) -> u32 {
+        self.free.len() as u32
+    }
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    ph: char,
+    name: &'static str,
+    pid: u32,
+    tid: u32,
+    args: Args<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Args<'a> {
+    Name(&'a str),
+    SortIndex(i64),
+}
+
+impl<'a> Metadata<'a> {
+    fn process(pid: u32, name: &'a str) -> Self {
+        Self { ph: 'M', name: "process_name", pid, tid: 0, args: Args::Name(name) }
+    }
+
+    fn thread(pid: u32, tid: u32, name: &'a str) -> Self {
+        Self { ph: 'M', name: "thread_name", pid, tid, args: Args::Name(name) }
+    }
+
+    fn sort(name: &'static str, pid: u32, tid: u32, index: i64) -> Self {
+        Self { ph: 'M', name, pid, tid, args: Args::SortIndex(index) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that overlapping work gets a lane of its own.
+    ///
+    /// ```text
+    ///   lane 0   ====    ====
+    ///   lane 1     ====
+    /// ```
+    #[test]
+    fn overlaps_get_their_own_lane() {
+        let mut lanes = Lanes::default();
+        assert_eq!(lanes.place(100, 0, 4), 100);
+        assert_eq!(lanes.place(100, 2, 6), 101);
+        assert_eq!(lanes.place(100, 8, 12), 100);
+        assert_eq!(lanes.count(), 2);
+    }
+
+    /// Check that the number of lanes is bounded.
+    #[test]
+    fn lanes_are_bounded() {
+        let mut lanes = Lanes::default();
+        for _ in 0..100 {
+            assert!(lanes.place(0, 5, 1_000) < LANES);
+        }
+        assert_eq!(lanes.count(), LANES);
+    }
+}

@@ -1,0 +1,155 @@
+//! Stacks by name, with their weights: what every flame graph and table of paths is drawn from.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use model::{
+    event::{FrameKind, NamedFrame, ProcessId, StackId},
+    profile::Profile,
+};
+
+use crate::names::{self, GpuFrames};
+
+/// Which halves of a profile to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// CPU samples.
+    pub cpu: bool,
+    /// GPU work, under the stacks that launched it.
+    pub gpu: bool,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self { cpu: true, gpu: true }
+    }
+}
+
+/// The family of a frame: decides its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// A process, the outermost frame.
+    Process,
+    /// Native code.
+    Native,
+    /// The operating system's kernel.
+    OsKernel,
+    /// A kernel on a GPU.
+    GpuKernel,
+    /// A copy or memset on a GPU.
+    GpuMemory,
+    /// What is not known: a lost stack, a launch not seen.
+    Unknown,
+}
+
+/// One distinct stack of names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Outermost first: the process, its CPU frames, then what ran on the GPU.
+    pub frames: Vec<Arc<str>>,
+    /// What it weighs.
+    pub weight: Weight,
+}
+
+/// What a stack, or everything under a frame, amounts to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Time: of samples, their periods; of GPU work, how long it ran.
+    pub ns: u64,
+    /// CPU samples.
+    pub samples: u64,
+    /// Kernels, copies and memsets.
+    pub operations: u64,
+}
+
+impl Weight {
+    /// Adds another weight.
+    pub fn add(&mut self, other: Self) {
+        self.ns = self.ns.saturating_add(other.ns);
+        self.samples += other.samples;
+        self.operations += other.operations;
+    }
+}
+
+/// All stacks of a profile by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flame {
+    /// Sorted by their frames, no two alike.
+    pub lines: Vec<Line>,
+    /// The family of each name.
+    pub families: BTreeMap<Arc<str>, Family>,
+}
+
+impl Flame {
+    /// Names every stack of the profile and adds up those that read the same.
+    pub fn of(profile: &Profile, view: View) -> Self {
+        let mut naming = Naming { profile, names: HashSet::new(), stacks: HashMap::new(), families: BTreeMap::new() };
+        let mut lines: BTreeMap<Vec<Arc<str>>, Weight> = BTreeMap::new();
+        if view.cpu {
+            for (&(process, stack), cpu) in &profile.cpu {
+                let weight = Weight { ns: cpu.ns, samples: cpu.count, operations: 0 };
+                lines.entry(naming.stack(process, Some(stack))).or_default().add(weight);
+            }
+        }
+        if view.gpu {
+            let gpu_frames = GpuFrames::new(profile);
+            for (key, gpu) in &profile.gpu {
+                let mut frames = naming.stack(key.process, key.stack);
+                frames.push(naming.name(gpu_frames.name(key.device, key.what), GpuFrames::family(key.what)));
+                let weight = Weight { ns: gpu.ns, samples: 0, operations: gpu.count };
+                lines.entry(frames).or_default().add(weight);
+            }
+        }
+        let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
+        Self { lines, families: naming.families }
+    }
+}
+
+/// Names stacks, each stack and each name once.
+struct Naming<'a> {
+    profile: &'a Profile,
+    names: HashSet<Arc<str>>,
+    stacks: HashMap<StackId, Vec<Arc<str>>>,
+    families: BTreeMap<Arc<str>, Family>,
+}
+
+impl Naming<'_> {
+    fn name(&mut self, name: String, family: Family) -> Arc<str> {
+        let name = match self.names.get(name.as_str()) {
+            Some(known) => known.clone(),
+            None => Arc::from(name),
+        };
+        self.names.insert(name.clone());
+        // One name, one colour: where families disagree the first of them counts, whatever the order of stacks.
+        self.families.entry(name.clone()).and_modify(|known| *known = family.min(*known)).or_insert(family);
+        name
+    }
+
+    /// A process and its frames; with no stack, the frame that says so.
+    fn stack(&mut self, process: ProcessId, stack: Option<StackId>) -> Vec<Arc<str>> {
+        let mut frames = vec![self.name(names::process(self.profile, process), Family::Process)];
+        match stack {
+            None => frames.push(self.name(names::LAUNCH_NOT_SEEN.to_owned(), Family::Unknown)),
+            Some(id) => match self.stacks.get(&id) {
+                Some(known) => frames.extend(known.iter().cloned()),
+                None => {
+                    let named = self.profile.frames(id);
+                    let known: Vec<_> = named.iter().map(|f| self.name(names::frame(f), family(f))).collect();
+                    frames.extend(known.iter().cloned());
+                    self.stacks.insert(id, known);
+                }
+            },
+        }
+        frames
+    }
+}
+
+fn family(frame: &NamedFrame) -> Family {
+    match frame.kind {
+        FrameKind::Kernel => Family::OsKernel,
+        FrameKind::Native | FrameKind::Probe if matches!(&*frame.name, "[unknown]" | "[stack lost]") => Family::Unknown,
+        FrameKind::Native | FrameKind::Probe => Family::Native,
+    }
+}

@@ -1,0 +1,56 @@
+//! `.folded`: `process;frame;frame;[GPU_Kernel] name weight`, one line per distinct stack, in microseconds.
+//!
+//! The format of flamegraph.pl, inferno, speedscope and many others.
+
+use std::io::{self, Write};
+
+use model::profile::Profile;
+
+use crate::flame::{Flame, View};
+
+/// Writes the stacks of a profile, sorted by line. Stacks that come to no whole microsecond are left out; the total
+/// of what is left is the true total, rounded once.
+pub fn write(profile: &Profile, view: View, out: &mut dyn Write) -> io::Result<()> {
+    let flame = Flame::of(profile, view);
+    let weights = microseconds(&flame.lines.iter().map(|line| line.weight.ns).collect::<Vec<_>>());
+    let mut lines: Vec<String> = flame
+        .lines
+        .iter()
+        .zip(weights)
+        .filter(|(_, weight)| *weight > 0)
+        .map(|(line, weight)| format!("{} {weight}\n", line.frames.join(";")))
+        .collect();
+    lines.sort_unstable();
+    lines.iter().try_for_each(|line| out.write_all(line.as_bytes()))?;
+    out.flush()
+}
+
+/// Nanoseconds to whole microseconds, such that the sum of the results is the rounded sum: all are rounded down, and
+/// what is then missing goes, one each, to those that lost most (largest remainder; of equals, the first).
+pub fn microseconds(nanoseconds: &[u64]) -> Vec<u64> {
+    let total: u128 = nanoseconds.iter().map(|&ns| u128::from(ns)).sum();
+    let mut rounded: Vec<u64> = nanoseconds.iter().map(|ns| ns / 1000).collect();
+    let missing = (total + 500) / 1000 - rounded.iter().map(|&us| u128::from(us)).sum::<u128>();
+    let mut order: Vec<usize> = (0..nanoseconds.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(nanoseconds[at] % 1000));
+    for &at in order.iter().take(missing as usize) {
+        rounded[at] += 1;
+    }
+    rounded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that many small weights keep their total, where rounding each would lose or double it.
+    #[test]
+    fn rounds_the_total_once() {
+        assert_eq!(microseconds(&[400; 5]), [1, 1, 0, 0, 0]);
+        assert_eq!(microseconds(&[600; 5]), [1, 1, 1, 0, 0]);
+        assert_eq!(microseconds(&[1_999, 1, 2_500]), [2, 0, 3]);
+        assert_eq!(microseconds(&[499]), [0]);
+        assert_eq!(microseconds(&[]), [0; 0]);
+        assert_eq!(microseconds(&[u64::MAX; 3]).len(), 3);
+    }
+}

@@ -1,0 +1,93 @@
+//! The formats, and which ending of a file's name asks for which.
+
+use std::path::{Path, PathBuf};
+
+/// A format that a file can be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Format {
+    /// `.wscope`: the recording, from which all others can be made.
+    Recording,
+    /// `.folded`: one line per distinct stack, in microseconds.
+    Folded,
+    /// `.svg`: a flame graph.
+    Svg,
+    /// `.json`: a time line for Perfetto and chrome://tracing.
+    Chrome,
+    /// `.cpu.txt`: one line per CPU sample.
+    CpuText,
+    /// `.jsonl`: one JSON object per event.
+    Jsonl,
+}
+
+/// A file whose ending names no format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot tell the format of '{}' from its ending: use one of {}", path.display(), Format::endings())]
+pub struct UnknownEnding {
+    /// The file.
+    pub path: PathBuf,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Recording, Self::Folded, Self::Svg, Self::Chrome, Self::CpuText, Self::Jsonl];
+
+    /// How names of files in this format end.
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::Recording => ".wscope",
+            Self::Folded => ".folded",
+            Self::Svg => ".svg",
+            Self::Chrome => ".json",
+            Self::CpuText => ".cpu.txt",
+            Self::Jsonl => ".jsonl",
+        }
+    }
+
+    /// All endings, for messages.
+    pub fn endings() -> String {
+        Self::ALL.map(Self::ending).join(" ")
+    }
+
+    /// Whether the format is written from events, not from the profile alone.
+    pub fn needs_events(self) -> bool {
+        matches!(self, Self::Chrome | Self::CpuText | Self::Jsonl)
+    }
+
+    /// The format that the file's ending asks for. A name that is nothing but an ending has none.
+    pub fn from_path(path: &Path) -> Result<Self, UnknownEnding> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        Self::ALL
+            .into_iter()
+            .find(|format| name.len() > format.ending().len() && name.ends_with(format.ending()))
+            .ok_or_else(|| UnknownEnding { path: path.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that each ending picks its format, in any case and in any folder.
+    #[test]
+    fn endings_pick_formats() {
+        for format in Format::ALL {
+            let name = format!("some.dir/run.1{}", format.ending());
+            assert_eq!(Format::from_path(Path::new(&name)), Ok(format));
+            assert_eq!(Format::from_path(Path::new(&name.to_uppercase())), Ok(format));
+        }
+    }
+
+    /// Check that an unknown ending is refused by a sentence that lists the known ones.
+    #[test]
+    fn unknown_endings_are_refused() {
+        for name in ["out.png", "out", "folded", ".svg", "dir.svg/", "out.txt", "", "out.svg.gz"] {
+            let path = Path::new(name);
+            if name == "dir.svg/" {
+                assert_eq!(Format::from_path(path), Ok(Format::Svg));
+                continue;
+            }
+            let error = Format::from_path(path).expect_err(name).to_string();
+            assert!(error.contains(".wscope .folded .svg .json .cpu.txt .jsonl"), "{error}");
+        }
+    }
+}

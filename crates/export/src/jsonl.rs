@@ -1,0 +1,307 @@
+//! `.jsonl`: one JSON object per event, in the order of arrival, names resolved; the last line is the ledger.
+//!
+//! A stack is written once, before the first line that refers to it, under a number of this file.
+
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
+
+use model::{
+    event::{Activity, Direction, Event, LaunchKind, LossCause, Mode, Origin, ProcessId, SessionId, StackId, Work},
+    ledger::Ledger,
+    profile::Profile,
+};
+use serde::Serialize;
+
+use crate::{Events, flame::View, names, names::SessionKernels};
+
+/// Writes each event that the view shows. Mappings, symbols and tables of names are not repeated: they are resolved.
+pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut lines =
+        Lines { profile, out, buffer: Vec::new(), stacks: HashMap::new(), kernels: SessionKernels::new(profile) };
+    for event in events {
+        lines.event(view, &event)?;
+    }
+    lines.line(&Line::Ledger(&profile.ledger))?;
+    lines.out.flush()
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Line<'a> {
+    Start {
+        ts_ns: u64,
+        unix_ns: u64,
+        version: &'a str,
+        host: &'a str,
+        command: &'a [String],
+        mode: Mode,
+        frequency: u32,
+    },
+    Process {
+        ts_ns: u64,
+        pid: u32,
+        process: ProcessId,
+        parent: ProcessId,
+        origin: &'static str,
+        comm: &'a str,
+    },
+    Thread {
+        pid: u32,
+        tid: u32,
+        process: ProcessId,
+        comm: &'a str,
+    },
+    Exit {
+        ts_ns: u64,
+        pid: u32,
+        process: ProcessId,
+    },
+    Stack {
+        stack: u64,
+        frames: Vec<String>,
+    },
+    Sample {
+        ts_ns: u64,
+        pid: u32,
+        tid: u32,
+        cpu: u32,
+        stack: u64,
+        weight_ns: u64,
+    },
+    Session {
+        session: SessionId,
+        pid: u32,
+        process: ProcessId,
+        cupti: u32,
+        driver: u32,
+    },
+    Device {
+        session: SessionId,
+        device: u32,
+        name: &'a str,
+    },
+    Launch {
+        ts_ns: u64,
+        pid: u32,
+        tid: u32,
+        cpu: u32,
+        session: SessionId,
+        correlation: u32,
+        kind: LaunchKind,
+        stack: u64,
+    },
+    Failed {
+        session: SessionId,
+        correlation: u32,
+        code: u32,
+    },
+    Kernel {
+        #[serde(flatten)]
+        place: Place,
+        name: &'a str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        registers: u16,
+        shared_memory: u32,
+    },
+    Copy {
+        #[serde(flatten)]
+        place: Place,
+        direction: Direction,
+        bytes: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        peer: Option<u32>,
+    },
+    Memset {
+        #[serde(flatten)]
+        place: Place,
+        bytes: u64,
+        value: u32,
+    },
+    Sync {
+        ts_ns: u64,
+        dur_ns: u64,
+        pid: u32,
+        session: SessionId,
+        correlation: u32,
+        kind: &'static str,
+        context: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stream: Option<u32>,
+    },
+    Loss {
+        cause: LossCause,
+        count: u64,
+    },
+    Note {
+        text: &'a str,
+    },
+    End {
+        ts_ns: u64,
+        status: Option<i32>,
+    },
+    Ledger(&'a Ledger),
+}
+
+/// When and where the GPU did something. A time that was lost is 0.
+#[derive(Serialize)]
+struct Place {
+    ts_ns: u64,
+    dur_ns: u64,
+    pid: u32,
+    session: SessionId,
+    correlation: u32,
+    device: u32,
+    context: u32,
+    stream: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    graph: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    graph_node: u64,
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
+}
+
+fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Found => "found",
+        Origin::Fork => "fork",
+        Origin::Exec => "exec",
+    }
+}
+
+struct Lines<'a> {
+    profile: &'a Profile,
+    out: &'a mut dyn Write,
+    /// The line that is being written: one write for each.
+    buffer: Vec<u8>,
+    stacks: HashMap<StackId, u64>,
+    kernels: SessionKernels<'a>,
+}
+
+impl Lines<'_> {
+    fn line(&mut self, line: &Line<'_>) -> io::Result<()> {
+        self.buffer.clear();
+        serde_json::to_writer(&mut self.buffer, line)?;
+        self.buffer.push(b'\n');
+        self.out.write_all(&self.buffer)
+    }
+
+    fn event(&mut self, view: View, event: &Event) -> io::Result<()> {
+        match event {
+            Event::Start(e) => self.line(&Line::Start {
+                ts_ns: e.time,
+                unix_ns: e.wall_clock,
+                version: &e.version,
+                host: &e.host,
+                command: &e.command,
+                mode: e.mode,
+                frequency: e.frequency,
+            }),
+            Event::Process(e) => self.line(&Line::Process {
+                ts_ns: e.time,
+                pid: e.pid,
+                process: e.id,
+                parent: e.parent,
+                origin: origin(e.origin),
+                comm: &e.comm,
+            }),
+            Event::Thread(e) => {
+                let pid = self.pid(e.process);
+                self.line(&Line::Thread { pid, tid: e.tid, process: e.process, comm: &e.comm })
+            }
+            Event::Exit(e) => {
+                let pid = self.pid(e.process);
+                self.line(&Line::Exit { ts_ns: e.time, pid, process: e.process })
+            }
+            Event::Sample(e) if view.cpu => {
+                let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
+                let (ts_ns, tid, cpu, weight_ns) = (e.time, e.tid, e.cpu, e.weight);
+                self.line(&Line::Sample { ts_ns, pid, tid, cpu, stack, weight_ns })
+            }
+            Event::Session(e) => {
+                let pid = self.pid(e.process);
+                let (session, process, cupti, driver) = (e.id, e.process, e.cupti, e.driver);
+                self.line(&Line::Session { session, pid, process, cupti, driver })
+            }
+            Event::Device(e) => self.line(&Line::Device { session: e.session, device: e.index, name: &e.name }),
+            Event::KernelName(e) => {
+                self.kernels.learn(e);
+                Ok(())
+            }
+            Event::Launch(e) if view.gpu => {
+                let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
+                let (ts_ns, tid, cpu, session) = (e.time, e.tid, e.cpu, e.session);
+                let (correlation, kind) = (e.correlation, e.kind);
+                self.line(&Line::Launch { ts_ns, pid, tid, cpu, session, correlation, kind, stack })
+            }
+            Event::Failed(e) if view.gpu => {
+                self.line(&Line::Failed { session: e.session, correlation: e.correlation, code: e.code })
+            }
+            Event::Activity(e) if view.gpu => self.activity(e),
+            Event::Sync(e) if view.gpu => self.line(&Line::Sync {
+                ts_ns: e.start,
+                dur_ns: e.end.saturating_sub(e.start),
+                pid: self.session_pid(e.session),
+                session: e.session,
+                correlation: e.correlation,
+                kind: names::sync(e.kind),
+                context: e.context,
+                stream: (e.stream != u32::MAX).then_some(e.stream),
+            }),
+            Event::Loss(e) => self.line(&Line::Loss { cause: e.cause, count: e.count }),
+            Event::Note(e) => self.line(&Line::Note { text: &e.text }),
+            Event::End(e) => self.line(&Line::End { ts_ns: e.time, status: e.status }),
+            // Hidden by the view, or resolved: a session's totals are in the ledger.
+            Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Activity(_) | Event::Sync(_) => Ok(()),
+            Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
+        }
+    }
+
+    fn activity(&mut self, e: &Activity) -> io::Result<()> {
+        let place = Place {
+            ts_ns: e.start,
+            dur_ns: e.duration(),
+            pid: self.session_pid(e.session),
+            session: e.session,
+            correlation: e.correlation,
+            device: e.device,
+            context: e.context,
+            stream: e.stream,
+            graph: e.graph,
+            graph_node: e.graph_node,
+        };
+        match e.work {
+            Work::Kernel { name, grid, block, registers, shared_memory } => {
+                let name = self.kernels.name(e.session, name);
+                self.line(&Line::Kernel { place, name: &name, grid, block, registers, shared_memory })
+            }
+            Work::Copy { direction, bytes, peer, .. } => self.line(&Line::Copy { place, direction, bytes, peer }),
+            Work::Memset { bytes, value, .. } => self.line(&Line::Memset { place, bytes, value }),
+        }
+    }
+
+    /// This file's number of a stack, whose line is written if it is new.
+    fn stack(&mut self, id: StackId) -> io::Result<u64> {
+        if let Some(&number) = self.stacks.get(&id) {
+            return Ok(number);
+        }
+        let number = self.stacks.len() as u64 + 1;
+        self.stacks.insert(id, number);
+        let frames = self.profile.frames(id).iter().map(names::raw_frame).collect();
+        self.line(&Line::Stack { stack: number, frames })?;
+        Ok(number)
+    }
+
+    fn pid(&self, process: ProcessId) -> u32 {
+        self.profile.processes.get(&process).map_or(0, |p| p.pid)
+    }
+
+    fn session_pid(&self, session: SessionId) -> u32 {
+        self.profile.sessions.get(&session).map_or(0, |s| self.pid(s.process))
+    }
+}

@@ -1,0 +1,146 @@
+//! The ledger in sentences: what was matched, and each thing that was lost, by name and to the unit.
+
+use model::{
+    event::LossCause,
+    ledger::{Ledger, Lost},
+};
+
+use crate::units::{count, hundredths, percent_of_hundredths};
+
+/// `matched 100 %` when every activity has its launch, else how many have not; rounded down, so that 100 means all.
+/// Nothing where the GPU did nothing.
+pub fn matched(ledger: &Ledger) -> Option<String> {
+    let all = ledger.activities_matched + ledger.activities_unmatched;
+    if all == 0 {
+        return None;
+    }
+    let share = percent_of_hundredths(hundredths(ledger.activities_matched, all));
+    Some(match ledger.activities_unmatched {
+        0 => format!("matched {share}"),
+        missing => format!("matched {share}  ({} of {} activities without a launch)", count(missing), count(all)),
+    })
+}
+
+/// One sentence for each loss that happened.
+pub fn sentences(ledger: &Ledger) -> Vec<String> {
+    let Lost { cupti_dropped, queue_full, invalid_records, names, buffers_refused, join_evicted, causes } =
+        &ledger.lost;
+    let received = ledger.activities_matched + ledger.activities_unmatched;
+    let not_received = ledger.activities_delivered.saturating_sub(received).saturating_sub(*queue_full);
+    let before = [
+        (ledger.launches_failed, "launch returned an error|launches returned errors"),
+        (
+            ledger.launches_pending,
+            "launch is pending: its GPU work was never reported|launches are pending: their GPU work was never reported",
+        ),
+        (
+            ledger.zero_time,
+            "GPU record came without times and has no width|GPU records came without times and have no width",
+        ),
+        (
+            ledger.unfinished,
+            "GPU operation had not finished and has no width|GPU operations had not finished and have no width",
+        ),
+        (not_received, "GPU record that CUPTI delivered never arrived|GPU records that CUPTI delivered never arrived"),
+        (ledger.stacks_missing, "stack was referred to but never came|stacks were referred to but never came"),
+        (ledger.stacks_truncated, "stack was cut at the most frames kept|stacks were cut at the most frames kept"),
+        (
+            ledger.sessions_cut_off,
+            "CUDA process ended without a goodbye: killed, or still running|CUDA processes ended without a goodbye: killed, or still running",
+        ),
+        (*cupti_dropped, "GPU record was dropped by CUPTI|GPU records were dropped by CUPTI"),
+        (
+            *queue_full,
+            "GPU record found the injected library's queue full|GPU records found the injected library's queue full",
+        ),
+        (*invalid_records, "GPU record contradicted itself|GPU records contradicted themselves"),
+        (*names, "kernel has no name: the table of names was full|kernels have no name: the table of names was full"),
+        (
+            *buffers_refused,
+            "buffer was refused to CUPTI: too many were in use|buffers were refused to CUPTI: too many were in use",
+        ),
+        (
+            *join_evicted,
+            "launch was forgotten before its GPU work came: too many were open|launches were forgotten before their GPU work came: too many were open",
+        ),
+    ];
+    let causes = causes.iter().map(|(cause, number)| (*number, cause_sentence(*cause)));
+    before
+        .into_iter()
+        .chain(causes)
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, sentence)| {
+            let (one, many) = sentence.split_once('|').unwrap_or((sentence, sentence));
+            format!("{} {}", count(number), if number == 1 { one } else { many })
+        })
+        .collect()
+}
+
+fn cause_sentence(cause: LossCause) -> &'static str {
+    match cause {
+        LossCause::RingLaunches => "launch found the ring buffer full|launches found the ring buffer full",
+        LossCause::RingStacks => "stack found the ring buffer full|stacks found the ring buffer full",
+        LossCause::RingSamples => "CPU sample found the ring buffer full|CPU samples found the ring buffer full",
+        LossCause::RingProcesses => {
+            "process or thread event found the ring buffer full|process or thread events found the ring buffer full"
+        }
+        LossCause::Mappings => "record of a mapped file was dropped|records of mapped files were dropped",
+        LossCause::MalformedPackets => {
+            "packet from an injected library made no sense|packets from injected libraries made no sense"
+        }
+        LossCause::UnknownSessions => {
+            "launch came from a CUDA process that never said hello|launches came from CUDA processes that never said hello"
+        }
+        LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that `matched 100 %` is said of nothing but a whole match.
+    #[test]
+    fn never_rounds_up() {
+        let of = |matched, unmatched| {
+            let ledger = Ledger { activities_matched: matched, activities_unmatched: unmatched, ..Ledger::default() };
+            super::matched(&ledger)
+        };
+        assert_eq!(of(0, 0), None);
+        assert_eq!(of(92_732, 0).as_deref(), Some("matched 100 %"));
+        assert_eq!(of(9_987, 13).as_deref(), Some("matched 99.87 %  (13 of 10,000 activities without a launch)"));
+        assert!(of(10_000_000, 1).expect("some").starts_with("matched 99.99 %  (1 of 10,000,001"));
+    }
+
+    /// Check that no loss is silent: each counter alone makes exactly one sentence that starts with its number.
+    #[test]
+    fn every_loss_has_a_sentence() {
+        assert!(sentences(&Ledger::default()).is_empty());
+        let alone: Vec<Ledger> = {
+            let base = Ledger::default;
+            let lost = |lost| Ledger { lost, ..base() };
+            let mut all = vec![
+                Ledger { launches_failed: 2, ..base() },
+                Ledger { launches_pending: 2, ..base() },
+                Ledger { zero_time: 2, ..base() },
+                Ledger { unfinished: 2, ..base() },
+                Ledger { activities_delivered: 2, ..base() },
+                Ledger { stacks_missing: 2, ..base() },
+                Ledger { stacks_truncated: 2, ..base() },
+                Ledger { sessions_cut_off: 2, ..base() },
+                lost(Lost { cupti_dropped: 2, ..Lost::default() }),
+                lost(Lost { queue_full: 2, ..Lost::default() }),
+                lost(Lost { invalid_records: 2, ..Lost::default() }),
+                lost(Lost { names: 2, ..Lost::default() }),
+                lost(Lost { buffers_refused: 2, ..Lost::default() }),
+                lost(Lost { join_evicted: 2, ..Lost::default() }),
+            ];
+            all.extend(LossCause::ALL.map(|cause| lost(Lost { causes: [(cause, 2)].into(), ..Lost::default() })));
+            all
+        };
+        for ledger in alone {
+            let sentences = sentences(&ledger);
+            assert!(matches!(sentences.as_slice(), [one] if one.starts_with("2 ")), "{ledger:?}: {sentences:?}");
+        }
+    }
+}

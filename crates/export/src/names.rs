@@ -1,0 +1,242 @@
+//! Names as the outputs show them.
+//!
+//! Names come from programs and may contain anything. What is written to a line of text goes through [`clean`]; JSON
+//! keeps names as they are.
+
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+
+use model::{
+    event::{FrameKind, KernelName, NamedFrame, ProcessId, SessionId},
+    fold::NAME_LOST,
+    profile::{Profile, What},
+};
+
+use crate::{flame::Family, units};
+
+/// The frame above activities whose launch was not seen.
+pub const LAUNCH_NOT_SEEN: &str = "[launch not seen]";
+
+/// A name that can stand in a folded line, on a terminal and in XML.
+///
+/// `;` (which parts frames) becomes `:`; control characters, line separators, characters that turn the direction of
+/// writing and characters that XML forbids become blanks; blanks at the ends go. The blank before a last word that is
+/// a number becomes `_`, since `name 12 34` reads as a stack with two weights. A name of which nothing is left is
+/// `[unnamed]`.
+pub fn clean(name: &str) -> Cow<'_, str> {
+    let mut text = Cow::Borrowed(name);
+    if text.chars().any(|c| c == ';' || is_hostile(c)) {
+        let safe = |c| {
+            if c == ';' {
+                ':'
+            } else if is_hostile(c) {
+                ' '
+            } else {
+                c
+            }
+        };
+        text = Cow::Owned(text.chars().map(safe).collect());
+    }
+    if text.trim().len() != text.len() {
+        text = Cow::Owned(text.trim().to_owned());
+    }
+    if text.is_empty() {
+        return Cow::Borrowed("[unnamed]");
+    }
+    if let Some((head, last)) = text.rsplit_once(char::is_whitespace)
+        && last.starts_with(|c: char| c.is_ascii_digit())
+        && last.chars().all(|c| c.is_ascii_digit() || c == '.')
+    {
+        text = Cow::Owned(format!("{}_{last}", head.trim_end()));
+    }
+    text
+}
+
+fn is_hostile(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
+/// A process's or thread's short name, as one word.
+pub fn word(comm: &str) -> String {
+    clean(comm).split_whitespace().collect::<Vec<_>>().join("_")
+}
+
+/// The name of a process image, as one word.
+pub fn process(profile: &Profile, id: ProcessId) -> String {
+    profile.processes.get(&id).map_or_else(|| "[unknown_process]".to_owned(), |p| word(&p.comm))
+}
+
+/// A CPU frame, with the `_[k]` of the operating system's kernel.
+pub fn frame(frame: &NamedFrame) -> String {
+    let name = clean(&frame.name);
+    match frame.kind {
+        FrameKind::Kernel if !name.ends_with("_[k]") => format!("{name}_[k]"),
+        _ => name.into_owned(),
+    }
+}
+
+/// The same for JSON, where names may contain anything.
+pub fn raw_frame(frame: &NamedFrame) -> String {
+    match frame.kind {
+        FrameKind::Kernel if !frame.name.ends_with("_[k]") => format!("{}_[k]", frame.name),
+        _ => frame.name.to_string(),
+    }
+}
+
+/// What a wait waits for; numbers as in `CUpti_ActivitySynchronizationType`.
+pub fn sync(kind: u32) -> &'static str {
+    match kind {
+        1 => "event synchronize",
+        2 => "stream wait event",
+        3 => "stream synchronize",
+        4 => "context synchronize",
+        _ => "synchronize",
+    }
+}
+
+/// A kernel's name, by its index in the profile.
+pub fn kernel(profile: &Profile, index: u32) -> &str {
+    match profile.kernel_names.get(index as usize) {
+        Some(kernel) if !kernel.text.is_empty() => &kernel.text,
+        _ => NAME_LOST,
+    }
+}
+
+/// Names GPU frames: with the GPU's number where more than one GPU worked.
+pub struct GpuFrames<'a> {
+    profile: &'a Profile,
+    several: bool,
+}
+
+impl<'a> GpuFrames<'a> {
+    /// For the GPUs of this profile.
+    pub fn new(profile: &'a Profile) -> Self {
+        let mut devices = profile.gpu.keys().map(|key| key.device);
+        let first = devices.next();
+        Self { profile, several: devices.any(|device| Some(device) != first) }
+    }
+
+    /// The frame of some work on a GPU.
+    pub fn name(&self, device: u32, what: What) -> String {
+        let gpu = if self.several { format!("GPU{device}") } else { "GPU".to_owned() };
+        match what {
+            What::Kernel(index) => format!("[{gpu}_Kernel] {}", clean(kernel(self.profile, index))),
+            What::Copy(direction, size) => format!("[{gpu}_Memcpy {direction}] {} class", units::size_class(size)),
+            What::Memset => format!("[{gpu}_Memset]"),
+        }
+    }
+
+    /// The family of such frames.
+    pub fn family(what: What) -> Family {
+        match what {
+            What::Kernel(_) => Family::GpuKernel,
+            What::Copy(..) | What::Memset => Family::GpuMemory,
+        }
+    }
+}
+
+/// Names of kernels by session and id, learned while events are read again.
+pub(crate) struct SessionKernels<'a> {
+    texts: HashMap<&'a str, &'a Arc<str>>,
+    known: HashMap<(SessionId, u32), Arc<str>>,
+}
+
+impl<'a> SessionKernels<'a> {
+    pub(crate) fn new(profile: &'a Profile) -> Self {
+        let texts = profile.kernel_names.iter().map(|kernel| (&*kernel.mangled, &kernel.text)).collect();
+        Self { texts, known: HashMap::new() }
+    }
+
+    pub(crate) fn learn(&mut self, kernel: &KernelName) {
+        let text =
+            self.texts.get(kernel.name.as_str()).map_or_else(|| Arc::from(&*kernel.name), |text| (*text).clone());
+        self.known.insert((kernel.session, kernel.id), text);
+    }
+
+    pub(crate) fn name(&self, session: SessionId, id: u32) -> Arc<str> {
+        self.known.get(&(session, id)).cloned().unwrap_or_else(|| NAME_LOST.into())
+    }
+}
+
+/// What looks like brackets and is none.
+const NOT_BRACKETS: [&str; 11] = [
+    "(anonymous namespace)",
+    "operator()",
+    "operator<=>",
+    "operator<<",
+    "operator<=",
+    "operator<",
+    "operator>>",
+    "operator>=",
+    "operator>",
+    "operator->",
+    "->",
+];
+
+/// A function's name without what makes it long: its arguments, and what stands between `<` and `>`. For tables only:
+/// two kernels may share a short name.
+pub fn short(name: &str) -> String {
+    let mut text = String::with_capacity(name.len().min(80));
+    let mut depth = 0_usize;
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        let literal = NOT_BRACKETS.iter().find(|literal| rest.starts_with(**literal)).copied();
+        let (part, after) = rest.split_at(literal.map_or(c.len_utf8(), str::len));
+        rest = after;
+        match part {
+            "<" => {
+                text.push_str(if depth == 0 { "<…>" } else { "" });
+                depth += 1;
+            }
+            ">" if depth > 0 => depth -= 1,
+            "(" if depth == 0 && !text.is_empty() => break,
+            _ if depth == 0 => text.push_str(part),
+            _ => {}
+        }
+    }
+    // A demangled template function starts with its return type.
+    let text = text.strip_prefix("void ").unwrap_or(&text).trim();
+    if text.is_empty() || depth > 0 { name.to_owned() } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that hostile names become one harmless line, and harmless ones stay.
+    #[test]
+    fn clean_names() {
+        assert!(matches!(clean("forward(Transformer*, int)"), Cow::Borrowed(_)));
+        assert_eq!(clean("<[u8; 8] as Clone>::clone"), "<[u8: 8] as Clone>::clone");
+        assert_eq!(clean("a\nb\tc\u{1b}[31m"), "a b c [31m");
+        assert_eq!(clean("abc\u{202e}cba\u{ffff}"), "abc cba");
+        assert_eq!(clean("kernel 5"), "kernel_5");
+        assert_eq!(clean("version 1.5"), "version_1.5");
+        assert_eq!(clean("kernel\u{a0}5"), "kernel_5");
+        assert_eq!(clean("4 MiB class"), "4 MiB class");
+        assert_eq!(clean(" \r\n"), "[unnamed]");
+        assert_eq!(word("Web Content 7"), "Web_Content_7");
+    }
+
+    /// Check that tables show the function and leave out templates and arguments.
+    #[test]
+    fn short_names() {
+        let expected = [
+            ("matmul_kernel(float*, float const*, int)", "matmul_kernel"),
+            (
+                "void at::native::elementwise<4, at::native::CUDAFunctor<float>, 2>(int, F)",
+                "at::native::elementwise<…>",
+            ),
+            ("void (anonymous namespace)::softmax<float, (int)4>(float*)", "(anonymous namespace)::softmax<…>"),
+            ("ns::Less::operator()(int) const", "ns::Less::operator()"),
+            ("operator<<(std::ostream&, int)", "operator<<"),
+            ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+            ("[libfoo.so]", "[libfoo.so]"),
+            ("broken<int", "broken<int"),
+        ];
+        for (name, text) in expected {
+            assert_eq!(short(name), text);
+        }
+    }
+}

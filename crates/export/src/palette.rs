@@ -1,0 +1,96 @@
+//! A colour for each frame: its family gives the hue, its name a shade of it, the same in every graph.
+
+use inferno::flamegraph::color::Color;
+
+use crate::flame::Family;
+
+/// A family's range of colours: hue in degrees, saturation and lightness in percent, each from and to.
+struct Range {
+    hue: (f64, f64),
+    saturation: (f64, f64),
+    lightness: (f64, f64),
+}
+
+fn range(family: Family) -> Range {
+    let range = |hue, saturation, lightness| Range { hue, saturation, lightness };
+    match family {
+        Family::Process => range((220.0, 220.0), (12.0, 16.0), (82.0, 86.0)),
+        Family::Native => range((4.0, 20.0), (74.0, 86.0), (73.0, 82.0)),
+        Family::OsKernel => range((30.0, 38.0), (88.0, 96.0), (58.0, 66.0)),
+        Family::GpuKernel => range((206.0, 222.0), (72.0, 86.0), (66.0, 76.0)),
+        Family::GpuMemory => range((168.0, 178.0), (46.0, 58.0), (58.0, 68.0)),
+        Family::Unknown => range((0.0, 0.0), (0.0, 0.0), (74.0, 80.0)),
+    }
+}
+
+/// What the legend calls a family.
+pub fn label(family: Family) -> &'static str {
+    match family {
+        Family::Process => "process",
+        Family::Native => "native code",
+        Family::OsKernel => "operating system",
+        Family::GpuKernel => "GPU kernel",
+        Family::GpuMemory => "GPU copy, memset",
+        Family::Unknown => "not known",
+    }
+}
+
+/// The colour of a frame.
+pub fn colour(family: Family, name: &str) -> Color {
+    // FNV-1a: the same on every machine and in every version.
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let part = |shift: u32| ((hash >> shift) & 0xff) as f64 / 255.0;
+    shade(family, part(16), part(32), part(48))
+}
+
+/// A family's middle colour, for the legend.
+pub fn middle(family: Family) -> Color {
+    shade(family, 0.5, 0.5, 0.5)
+}
+
+fn shade(family: Family, hue: f64, saturation: f64, lightness: f64) -> Color {
+    let range = range(family);
+    let within = |(from, to): (f64, f64), part: f64| from + (to - from) * part;
+    from_hsl(
+        within(range.hue, hue),
+        within(range.saturation, saturation) / 100.0,
+        within(range.lightness, lightness) / 100.0,
+    )
+}
+
+/// As in CSS Color 4, section 7.1.
+fn from_hsl(hue: f64, saturation: f64, lightness: f64) -> Color {
+    let chroma = saturation * lightness.min(1.0 - lightness);
+    let channel = |n: f64| {
+        let k = (n + hue / 30.0) % 12.0;
+        let value = lightness - chroma * (k - 3.0).min(9.0 - k).clamp(-1.0, 1.0);
+        (value * 255.0).round() as u8
+    };
+    Color { r: channel(0.0), g: channel(8.0), b: channel(4.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check the conversion at colours everyone knows.
+    #[test]
+    fn known_colours() {
+        assert_eq!(from_hsl(0.0, 1.0, 0.5), Color { r: 255, g: 0, b: 0 });
+        assert_eq!(from_hsl(120.0, 1.0, 0.25), Color { r: 0, g: 128, b: 0 });
+        assert_eq!(from_hsl(210.0, 0.0, 0.5), Color { r: 128, g: 128, b: 128 });
+    }
+
+    /// Check that a GPU kernel is blue and native code is warm, whatever their names.
+    #[test]
+    fn families_keep_their_hue() {
+        for name in ["", "main", "[GPU_Kernel] matmul", "\u{ff1b}"] {
+            let blue = colour(Family::GpuKernel, name);
+            assert!(blue.b > blue.g && blue.g > blue.r, "{blue:?}");
+            let warm = colour(Family::Native, name);
+            assert!(warm.r > warm.g && warm.g >= warm.b, "{warm:?}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! What a recording amounts to: the numbers (`report --json`) and the text a person reads after `record`.
+
+use std::collections::BTreeMap;
+
+use model::{
+    event::{Direction, LossCause, Mode},
+    ledger::Lost,
+    profile::{GpuWeight, Profile, What},
+};
+use serde::Serialize;
+
+use crate::{
+    flame::{Flame, View},
+    losses, names,
+    units::hundredths,
+};
+
+mod render;
+
+pub use render::render;
+
+/// Most rows of each table.
+const TOP: usize = 10;
+
+/// The numbers of a recording.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The command and its arguments; empty when attached.
+    pub command: Vec<String>,
+    /// What was recorded.
+    pub mode: Mode,
+    /// From the start to the end of the recording.
+    pub wall_ns: u64,
+    /// The recording has no end: it was cut off, and is whole to its last chunk.
+    pub cut_off: bool,
+    /// The command's wait status.
+    pub status: Option<i32>,
+
+    /// Durations of all kernels, copies and memsets, added up: work side by side counts side by side.
+    pub gpu_time_ns: u64,
+    /// Durations of all kernels alone.
+    pub kernel_time_ns: u64,
+    /// Time in which at least one kernel, copy or memset ran, added over the GPUs that worked.
+    pub gpu_busy_ns: u64,
+    /// Time in which a GPU that worked at all did nothing, added over those GPUs.
+    pub gpu_idle_ns: u64,
+    /// Time that host threads waited for a GPU, as CUPTI tells, added over threads.
+    pub host_wait_ns: u64,
+    /// How often.
+    pub host_waits: u64,
+
+    /// Launch-class calls.
+    pub launches: u64,
+    /// The same per second.
+    pub launches_per_second: f64,
+    /// Kernels.
+    pub kernels: u64,
+    /// Copies.
+    pub copies: u64,
+    /// Memsets.
+    pub memsets: u64,
+    /// Kernels, copies and memsets joined to the launch that caused them.
+    pub matched: u64,
+    /// The same as a share, in percent, rounded down to two decimals: 100 only if all are.
+    pub matched_percent: f64,
+    /// Kernels, copies and memsets whose launch was not seen.
+    pub unmatched_activities: u64,
+    /// Launches whose activity never came.
+    pub pending_launches: u64,
+    /// Launches that returned an error.
+    pub failed_launches: u64,
+    /// GPU records without times.
+    pub zero_time: u64,
+    /// GPU records of work that had not finished.
+    pub unfinished: u64,
+    /// Stacks that were referred to but never came.
+    pub stacks_missing: u64,
+    /// Stacks cut at the most frames kept.
+    pub stacks_truncated: u64,
+    /// CUDA processes that ended without a goodbye.
+    pub sessions_cut_off: u64,
+    /// Losses by cause; 0 where there was none.
+    pub lost: Lost,
+
+    /// CPU samples.
+    pub cpu_samples: u64,
+    /// The time they stand for.
+    pub cpu_time_ns: u64,
+    /// Process images seen.
+    pub processes: u64,
+    /// Threads seen by name.
+    pub threads: u64,
+    /// GPUs.
+    pub devices: Vec<Device>,
+
+    /// Kernels by time.
+    pub top_kernels: Vec<Kernel>,
+    /// Call paths by the GPU time they caused.
+    pub top_paths: Vec<Path>,
+    /// CPU functions by the time in themselves.
+    pub top_functions: Vec<Function>,
+    /// Copies by direction, by bytes.
+    pub copies_by_direction: Vec<Copies>,
+
+    /// What the user should read.
+    pub notes: Vec<String>,
+    /// The ledger in sentences: `matched 100 %`, then each loss.
+    pub ledger: Vec<String>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct Device {
+    /// Its index.
+    pub index: u32,
+    /// Its name; empty if nobody told.
+    pub name: String,
+    /// Time in which at least one kernel, copy or memset ran.
+    pub busy_ns: u64,
+    /// The same as a share of the recording.
+    pub busy_share: f64,
+    /// Streams seen.
+    pub streams: u64,
+}
+
+/// All runs of the kernels with one name.
+#[derive(Clone, Debug, Serialize)]
+pub struct Kernel {
+    /// The whole name.
+    pub name: String,
+    /// Runs.
+    pub count: u64,
+    /// Their time.
+    pub ns: u64,
+    /// The mean of it.
+    pub mean_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// Their share of `kernel_time_ns`, 0 to 1.
+    pub share: f64,
+}
+
+/// GPU work of one kind under one call path.
+#[derive(Clone, Debug, Serialize)]
+pub struct Path {
+    /// From the process to what ran on the GPU.
+    pub path: Vec<String>,
+    /// Its time.
+    pub ns: u64,
+    /// Kernels, copies or memsets.
+    pub count: u64,
+    /// Its share of `gpu_time_ns`, 0 to 1.
+    pub share: f64,
+}
+
+/// CPU time in one function itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct Function {
+    /// The function.
+    pub name: String,
+    /// The time its samples stand for.
+    pub ns: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Its share of `cpu_time_ns`, 0 to 1.
+    pub share: f64,
+}
+
+/// Copies in one direction.
+#[derive(Clone, Debug, Serialize)]
+pub struct Copies {
+    /// From where to where.
+    pub direction: Direction,
+    /// Copies.
+    pub count: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Their time.
+    pub ns: u64,
+    /// Bytes by time, in 10^9 bytes per second.
+    pub gb_per_s: f64,
+}
+
+impl Summary {
+    /// Sums up a profile.
+    pub fn of(profile: &Profile) -> Self {
+        let ledger = &profile.ledger;
+        let start = profile.start.as_ref();
+        let wall_ns = profile.wall_ns();
+        let gpu_time_ns = profile.gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
+        let cpu_time_ns = profile.cpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
+        let devices = devices(profile, wall_ns);
+        let working = || devices.iter().filter(|device| device.streams > 0);
+        let mut lost = ledger.lost.clone();
+        for cause in LossCause::ALL {
+            lost.causes.entry(cause).or_default();
+        }
+        Self {
+            command: start.map(|s| s.command.clone()).unwrap_or_default(),
+            mode: start.map(|s| s.mode).unwrap_or_default(),
+            wall_ns,
+            cut_off: profile.end.is_none(),
+            status: profile.end.and_then(|end| end.status),
+            gpu_time_ns,
+            kernel_time_ns: ledger.kernel_ns,
+            gpu_busy_ns: working().fold(0, |sum, device| sum.saturating_add(device.busy_ns)),
+            gpu_idle_ns: working().fold(0, |sum, d| sum.saturating_add(wall_ns.saturating_sub(d.busy_ns))),
+            host_wait_ns: profile.waits.ns,
+            host_waits: profile.waits.count,
+            launches: ledger.launches,
+            launches_per_second: if wall_ns == 0 { 0.0 } else { ledger.launches as f64 * 1e9 / wall_ns as f64 },
+            kernels: ledger.kernels,
+            copies: ledger.copies,
+            memsets: ledger.memsets,
+            matched: ledger.activities_matched,
+            matched_percent: hundredths(
+                ledger.activities_matched,
+                ledger.activities_matched + ledger.activities_unmatched,
+            ) as f64
+                / 100.0,
+            unmatched_activities: ledger.activities_unmatched,
+            pending_launches: ledger.launches_pending,
+            failed_launches: ledger.launches_failed,
+            zero_time: ledger.zero_time,
+            unfinished: ledger.unfinished,
+            stacks_missing: ledger.stacks_missing,
+            stacks_truncated: ledger.stacks_truncated,
+            sessions_cut_off: ledger.sessions_cut_off,
+            lost,
+            cpu_samples: ledger.samples,
+            cpu_time_ns,
+            processes: profile.processes.len() as u64,
+            threads: profile.threads.len() as u64,
+            top_kernels: top_kernels(profile),
+            top_paths: top_paths(profile, gpu_time_ns),
+            top_functions: top_functions(profile, cpu_time_ns),
+            copies_by_direction: copies(profile),
+            devices,
+            notes: profile.notes.clone(),
+            ledger: losses::matched(ledger).into_iter().chain(losses::sentences(ledger)).collect(),
+        }
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn devices(profile: &Profile, wall_ns: u64) -> Vec<Device> {
+    let device = |(&index, info): (&u32, &model::profile::DeviceInfo)| Device {
+        index,
+        name: info.name.clone(),
+        busy_ns: info.busy_ns,
+        busy_share: share(info.busy_ns, wall_ns),
+        streams: info.streams.len() as u64,
+    };
+    profile.devices.iter().map(device).collect()
+}
+
+fn add(sum: &mut GpuWeight, weight: &GpuWeight) {
+    sum.count += weight.count;
+    sum.ns = sum.ns.saturating_add(weight.ns);
+    sum.bytes = sum.bytes.saturating_add(weight.bytes);
+    sum.max_ns = sum.max_ns.max(weight.max_ns);
+}
+
+/// Sorted by time; what takes the same time, by name.
+fn top<K: Ord, W>(weights: BTreeMap<K, W>, ns: impl Fn(&W) -> u64) -> impl Iterator<Item = (K, W)> {
+    let mut rows: Vec<(K, W)> = weights.into_iter().collect();
+    rows.sort_by_key(|(_, weight)| std::cmp::Reverse(ns(weight)));
+    rows.into_iter().take(TOP)
+}
+
+fn top_kernels(profile: &Profile) -> Vec<Kernel> {
+    let mut kernels: BTreeMap<&str, GpuWeight> = BTreeMap::new();
+    for (key, weight) in &profile.gpu {
+        if let What::Kernel(index) = key.what {
+            add(kernels.entry(names::kernel(profile, index)).or_default(), weight);
+        }
+    }
+    let kernel = |(name, weight): (&str, GpuWeight)| Kernel {
+        name: name.to_owned(),
+        count: weight.count,
+        ns: weight.ns,
+        mean_ns: weight.ns / weight.count.max(1),
+        max_ns: weight.max_ns,
+        share: share(weight.ns, profile.ledger.kernel_ns),
+    };
+    top(kernels, |weight| weight.ns).map(kernel).collect()
+}
+
+fn top_paths(profile: &Profile, gpu_time_ns: u64) -> Vec<Path> {
+    let flame = Flame::of(profile, View { cpu: false, gpu: true });
+    let lines = flame.lines.into_iter().map(|line| (line.frames, line.weight)).collect();
+    top(lines, |weight| weight.ns)
+        .map(|(frames, weight)| Path {
+            path: frames.iter().map(ToString::to_string).collect(),
+            ns: weight.ns,
+            count: weight.operations,
+            share: share(weight.ns, gpu_time_ns),
+        })
+        .collect()
+}
+
+fn top_functions(profile: &Profile, cpu_time_ns: u64) -> Vec<Function> {
+    let flame = Flame::of(profile, View { cpu: true, gpu: false });
+    let mut functions = BTreeMap::new();
+    for line in flame.lines {
+        if let Some(innermost) = line.frames.last() {
+            functions.entry(innermost.clone()).or_insert_with(crate::flame::Weight::default).add(line.weight);
+        }
+    }
+    top(functions, |weight| weight.ns)
+        .map(|(name, weight)| Function {
+            name: name.to_string(),
+            ns: weight.ns,
+            samples: weight.samples,
+            share: share(weight.ns, cpu_time_ns),
+        })
+        .collect()
+}
+
+fn copies(profile: &Profile) -> Vec<Copies> {
+    let mut directions: BTreeMap<Direction, GpuWeight> = BTreeMap::new();
+    for (key, weight) in &profile.gpu {
+        if let What::Copy(direction, _) = key.what {
+            add(directions.entry(direction).or_default(), weight);
+        }
+    }
+    let copies = |(direction, weight): (Direction, GpuWeight)| Copies {
+        direction,
+        count: weight.count,
+        bytes: weight.bytes,
+        ns: weight.ns,
+        gb_per_s: share(weight.bytes, weight.ns),
+    };
+    top(directions, |weight| weight.bytes).map(copies).collect()
+}

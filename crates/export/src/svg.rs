@@ -1,0 +1,264 @@
+//! `.svg`: an interactive flame graph of CPU and GPU time. inferno draws it; click to zoom, Ctrl-F to search.
+//!
+//! What inferno cannot do is put in afterwards: the tool tips (time and counts of each frame, not only its width), a
+//! legend of the colour families, and the ledger as JSON in the file's metadata.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    io::{self, Write},
+};
+
+use inferno::flamegraph::{
+    self, Options, TextTruncateDirection,
+    color::{BackgroundColor, Color, PaletteMap},
+};
+use model::profile::Profile;
+
+use crate::{
+    flame::{Family, Flame, Line, View, Weight},
+    losses, names, palette,
+    units::{count, counted, percent, time},
+};
+
+const FRAME_HEIGHT: usize = 18;
+const LEGEND_HEIGHT: usize = 26;
+const WIDTH: usize = 1200;
+/// Most characters of the title and the subtitle that fit at 1200 pixels.
+const TITLE_LENGTH: usize = 84;
+const STYLE: &str = "<style type=\"text/css\">
+text { font-family:ui-monospace,\"SF Mono\",Menlo,Consolas,\"DejaVu Sans Mono\",monospace; fill:#1d232b }
+#title { font-weight:600 }
+#subtitle { fill:#5a6472 }
+#legend text { font-size:11px; fill:#5a6472 }
+#frames text { pointer-events:none }
+#frames rect { rx:2px }
+#search { opacity:0.55 }
+</style>";
+
+/// Draws the stacks of a profile. A profile without any time still gives a valid picture, which says so.
+pub fn write(profile: &Profile, view: View, out: &mut dyn Write) -> io::Result<()> {
+    let mut flame = Flame::of(profile, view);
+    let shift = shift(&flame.lines);
+    flame.lines.retain(|line| line.weight.ns >> shift > 0);
+    let (title, subtitle) = (title(profile), subtitle(profile));
+    if flame.lines.is_empty() {
+        write_empty(profile, &title, &subtitle, out)?;
+        return out.flush();
+    }
+    let drawn = draw(&flame, shift, title, subtitle)?;
+    finish(&drawn, profile, &flame, shift, out)?;
+    out.flush()
+}
+
+/// By how much to shift weights so that their sum is exact in the script's numbers. 0 up to 104 days of time; more only in
+/// a recording that contains nonsense.
+fn shift(lines: &[Line]) -> u32 {
+    let total: u128 = lines.iter().map(|line| u128::from(line.weight.ns)).sum();
+    (u128::BITS - total.leading_zeros()).saturating_sub(53)
+}
+
+/// The graph as inferno draws it, with nanoseconds as its samples.
+fn draw(flame: &Flame, shift: u32, title: String, subtitle: String) -> io::Result<String> {
+    let shown: BTreeSet<&str> = flame.lines.iter().flat_map(|line| line.frames.iter().map(|name| &**name)).collect();
+    let mut colours = PaletteMap::default();
+    colours.insert("", Color { r: 228, g: 231, b: 236 });
+    for name in &shown {
+        colours.insert(name, palette::colour(family(flame, name), name));
+    }
+    let mut options = Options::default();
+    options.palette_map = Some(&mut colours);
+    options.bgcolors = Some(BackgroundColor::Flat(Color { r: 252, g: 252, b: 253 }));
+    options.title = title;
+    options.subtitle = Some(subtitle);
+    options.frame_height = FRAME_HEIGHT;
+    options.name_type = String::new();
+    options.search_color = "#f08cf0".parse().map_err(io::Error::other)?;
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    // Our order, by frames, keeps equal frames side by side. inferno's own, by lines, parts `f;x` from `f;y` by `f g;z`.
+    // Only as a "chart" it takes lines in the order given, from the last to the first.
+    options.flame_chart = true;
+    let lines: Vec<String> =
+        flame.lines.iter().rev().map(|line| format!("{} {}", line.frames.join(";"), line.weight.ns >> shift)).collect();
+    let mut drawn = Vec::new();
+    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut drawn)?;
+    String::from_utf8(drawn).map_err(io::Error::other)
+}
+
+/// Copies the drawing with tool tips, legend and ledger put in.
+fn finish(drawn: &str, profile: &Profile, flame: &Flame, shift: u32, out: &mut dyn Write) -> io::Result<()> {
+    let frames_at = drawn.find("<svg id=\"frames\"").ok_or_else(changed)?;
+    let (head, frames) = drawn.split_at(frames_at);
+    let height: usize = between(head, " height=\"", "\"").and_then(|h| h.parse().ok()).ok_or_else(changed)?;
+
+    let taller = height + LEGEND_HEIGHT;
+    let head = head
+        .replacen(&format!(" height=\"{height}\" onload"), &format!(" height=\"{taller}\" onload"), 1)
+        .replacen(&format!("viewBox=\"0 0 {WIDTH} {height}\""), &format!("viewBox=\"0 0 {WIDTH} {taller}\""), 1)
+        .replacen(&format!("width=\"100%\" height=\"{height}\""), &format!("width=\"100%\" height=\"{taller}\""), 1)
+        .replacen("</style>", &format!("</style>{STYLE}{}", metadata(profile)?), 1);
+    out.write_all(head.as_bytes())?;
+    out.write_all(legend(flame, height + LEGEND_HEIGHT / 2).as_bytes())?;
+
+    let nodes = nodes(&flame.lines, shift);
+    let total = nodes.get(&(0, 0)).map_or(0, |node| node.weight.ns);
+    let rows: Vec<(&str, usize, u64)> =
+        frames.split("<title>").skip(1).map(row).collect::<Option<_>>().ok_or_else(changed)?;
+    // The outermost frame is the lowest.
+    let bottom = rows.iter().map(|(_, y, _)| *y).max().unwrap_or(0);
+    out.write_all(frames.split("<title>").next().unwrap_or_default().as_bytes())?;
+    for (rest, y, start) in rows {
+        let node = nodes.get(&((bottom - y) / FRAME_HEIGHT, start)).ok_or_else(changed)?;
+        write!(out, "<title>{}{rest}", escape(&node.tip(total)))?;
+    }
+    Ok(())
+}
+
+/// One frame of the drawing: what follows the text of its title, its height in the picture, where it starts.
+fn row(frame: &str) -> Option<(&str, usize, u64)> {
+    let rest = &frame[frame.find("</title>")?..];
+    let y = between(rest, " y=\"", "\"")?.parse().ok()?;
+    let start = between(rest, " fg:x=\"", "\"")?.parse().ok()?;
+    Some((rest, y, start))
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let rest = &text[text.find(before)? + before.len()..];
+    Some(&rest[..rest.find(after)?])
+}
+
+fn changed() -> io::Error {
+    io::Error::other("cannot finish the flame graph: inferno's SVG is not shaped as expected")
+}
+
+/// A frame of the graph, with all that lies above it.
+struct Node<'a> {
+    name: &'a str,
+    weight: Weight,
+}
+
+impl Node<'_> {
+    /// `name (12.3 ms, 45.6 %, 1,234 GPU operations, 56 CPU samples)`. The script in the file takes what stands before
+    /// the last bracket as the name.
+    fn tip(&self, total: u64) -> String {
+        let Weight { ns, samples, operations } = self.weight;
+        let mut tip = format!("{} ({}, {}", self.name, time(ns), percent(ns, total));
+        if operations > 0 {
+            tip += &format!(", {}", counted(operations, "GPU operation", "GPU operations"));
+        }
+        if samples > 0 {
+            tip += &format!(", {}", counted(samples, "CPU sample", "CPU samples"));
+        }
+        tip + ")"
+    }
+}
+
+/// The frames of the graph by depth and start. Lines are sorted, so equal beginnings are neighbours.
+fn nodes(lines: &[Line], shift: u32) -> HashMap<(usize, u64), Node<'_>> {
+    let mut nodes: HashMap<(usize, u64), Node<'_>> = HashMap::new();
+    let mut open: Vec<(&str, u64)> = vec![("all", 0)];
+    let mut now = 0;
+    for line in lines {
+        let same = line.frames.iter().zip(&open[1..]).take_while(|(name, (known, _))| ***name == **known).count();
+        open.truncate(1 + same);
+        open.extend(line.frames[same..].iter().map(|name| (&**name, now)));
+        for (depth, &(name, start)) in open.iter().enumerate() {
+            let node = nodes.entry((depth, start)).or_insert(Node { name, weight: Weight::default() });
+            node.weight.add(line.weight);
+        }
+        now += line.weight.ns >> shift;
+    }
+    nodes
+}
+
+fn family(flame: &Flame, name: &str) -> Family {
+    flame.families.get(name).copied().unwrap_or(Family::Unknown)
+}
+
+/// A row of swatches, for the families that are in the picture.
+fn legend(flame: &Flame, y: usize) -> String {
+    let shown: BTreeSet<Family> =
+        flame.lines.iter().flat_map(|line| line.frames.iter().map(|name| family(flame, name))).collect();
+    let mut text = "<g id=\"legend\">".to_owned();
+    let mut x = 10;
+    for family in shown {
+        let (Color { r, g, b }, label) = (palette::middle(family), palette::label(family));
+        text += &format!(
+            "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" rx=\"2\" fill=\"rgb({r},{g},{b})\"/><text x=\"{}\" y=\"{}\">{}</text>",
+            y - 9,
+            x + 16,
+            y,
+            escape(label)
+        );
+        x += 16 + 7 * label.len() + 22;
+    }
+    text + "</g>"
+}
+
+/// The ledger, for programs that read the file.
+fn metadata(profile: &Profile) -> io::Result<String> {
+    let ledger = serde_json::to_string(&profile.ledger)?;
+    Ok(format!("<metadata id=\"ledger\">{}</metadata>", escape(&ledger)))
+}
+
+fn title(profile: &Profile) -> String {
+    let command = profile.start.as_ref().map(|start| start.command.join(" ")).unwrap_or_default();
+    let name = if command.is_empty() {
+        let mut processes: Vec<String> = profile.processes.keys().map(|id| names::process(profile, *id)).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes.join(", ")
+    } else {
+        names::clean(&command).into_owned()
+    };
+    if name.is_empty() { "warpscope".to_owned() } else { cut(&name, TITLE_LENGTH) }
+}
+
+/// `10.0 s recorded · GPU busy 3.27 s · 92,732 launches · matched 100 % · nothing lost`
+fn subtitle(profile: &Profile) -> String {
+    let ledger = &profile.ledger;
+    let mut parts = vec![format!("{} recorded", time(profile.wall_ns()))];
+    let busy: u64 = profile.devices.values().map(|device| device.busy_ns).sum();
+    if busy > 0 {
+        parts.push(format!("GPU busy {}", time(busy)));
+    }
+    if ledger.launches > 0 {
+        parts.push(counted(ledger.launches, "launch", "launches"));
+    }
+    if ledger.samples > 0 {
+        parts.push(counted(ledger.samples, "CPU sample", "CPU samples"));
+    }
+    if let Some(matched) = losses::matched(ledger) {
+        parts.push(matched.split("  (").next().unwrap_or_default().to_owned());
+    }
+    if ledger.launches_pending > 0 {
+        parts.push(format!("{} pending", count(ledger.launches_pending)));
+    }
+    parts.push(match ledger.lost.total() {
+        0 => "nothing lost".to_owned(),
+        lost => format!("{} lost", count(lost)),
+    });
+    parts.join("  ·  ")
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).collect::<String>() + "…" }
+}
+
+fn write_empty(profile: &Profile, title: &str, subtitle: &str, out: &mut dyn Write) -> io::Result<()> {
+    write!(
+        out,
+        "<?xml version=\"1.0\" standalone=\"no\"?><svg version=\"1.1\" width=\"{WIDTH}\" height=\"110\" \
+         viewBox=\"0 0 {WIDTH} 110\" xmlns=\"http://www.w3.org/2000/svg\">{STYLE}{}\
+         <rect width=\"100%\" height=\"110\" fill=\"rgb(252,252,253)\"/>\
+         <g text-anchor=\"middle\" font-size=\"12\"><text id=\"title\" x=\"50%\" y=\"24\" font-size=\"17\">{}</text>\
+         <text id=\"subtitle\" x=\"50%\" y=\"48\">{}</text>\
+         <text x=\"50%\" y=\"84\">Nothing to draw: no CPU sample and no finished GPU work.</text></g></svg>",
+        metadata(profile)?,
+        escape(title),
+        escape(subtitle)
+    )
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

@@ -1,0 +1,157 @@
+//! Numbers as people read them.
+
+use std::fmt::Write as _;
+
+/// Three digits that count: `1.23`, `12.3`, `123`.
+fn three_digits(value: f64) -> String {
+    if value >= 99.95 {
+        format!("{value:.0}")
+    } else if value >= 9.995 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+/// A time: `850 ns`, `12.3 µs`, `98.2 ms`, `3.27 s`, `2 min 05 s`.
+pub fn time(ns: u64) -> String {
+    let value = ns as f64;
+    if ns < 1_000 {
+        format!("{ns} ns")
+    } else if value < 999.5e3 {
+        format!("{} µs", three_digits(value / 1e3))
+    } else if value < 999.5e6 {
+        format!("{} ms", three_digits(value / 1e6))
+    } else if value < 119.5e9 {
+        format!("{} s", three_digits(value / 1e9))
+    } else {
+        let seconds = (value / 1e9).round() as u64;
+        if seconds < 3600 {
+            format!("{} min {:02} s", seconds / 60, seconds % 60)
+        } else {
+            format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60)
+        }
+    }
+}
+
+/// A number of bytes, in powers of 1024: `512 B`, `4 MiB`, `2.31 GiB`.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", three_digits(value), UNITS[unit])
+}
+
+/// The class of a copy's size, a power of two: `4 MiB`, `512 B`.
+pub fn size_class(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let power = bytes.checked_ilog2().unwrap_or(0) / 10;
+    format!("{} {}", bytes >> (10 * power), UNITS[power as usize])
+}
+
+/// A count with its thousands set apart: `92,732`.
+pub fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count and what is counted: `1 launch`, `2,000 launches`.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
+/// A share to one decimal: `95.1 %`. What is not nothing is never shown as 0.0 %, what is not all never as 100.0 %.
+pub fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "0.0 %".to_owned();
+    }
+    let share = 100.0 * part as f64 / whole as f64;
+    if part > 0 && share < 0.05 {
+        "<0.1 %".to_owned()
+    } else if part < whole && share >= 99.95 {
+        "99.9 %".to_owned()
+    } else {
+        format!("{share:.1} %")
+    }
+}
+
+/// A share rounded down to hundredths of a percent, so that 100 means all: (10000, or 9987 for 99.87 %).
+pub fn hundredths(part: u64, whole: u64) -> u64 {
+    if whole == 0 { 10_000 } else { (u128::from(part.min(whole)) * 10_000 / u128::from(whole)) as u64 }
+}
+
+/// Hundredths of a percent as text, without zeros that say nothing: `100 %`, `99.87 %`, `50 %`.
+pub fn percent_of_hundredths(hundredths: u64) -> String {
+    let mut text = (hundredths / 100).to_string();
+    if !hundredths.is_multiple_of(100) {
+        let _ = write!(text, ".{:02}", hundredths % 100);
+    }
+    text + " %"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that times keep three digits and change their unit where rounding would show 1000.
+    #[test]
+    fn times() {
+        let expected = [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 µs"),
+            (12_345, "12.3 µs"),
+            (99_960, "100 µs"),
+            (999_400, "999 µs"),
+            (999_500, "1.00 ms"),
+            (3_270_000_000, "3.27 s"),
+            (125_000_000_000, "2 min 05 s"),
+            (3_725_000_000_000, "1 h 02 min"),
+        ];
+        for (ns, text) in expected {
+            assert_eq!(time(ns), text);
+        }
+    }
+
+    /// Check that sizes, classes and counts read well at the edges.
+    #[test]
+    fn sizes_and_counts() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(4 << 20), "4.00 MiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+        assert_eq!(size_class(0), "0 B");
+        assert_eq!(size_class(512), "512 B");
+        assert_eq!(size_class(4 << 20), "4 MiB");
+        assert_eq!(size_class(1 << 63), "8 EiB");
+        assert_eq!(count(92_732), "92,732");
+        assert_eq!(count(100), "100");
+        assert_eq!(counted(1, "launch", "launches"), "1 launch");
+    }
+
+    /// Check that a share is never rounded up to all or down to nothing.
+    #[test]
+    fn shares_are_honest() {
+        assert_eq!(percent(1, 1_000_000), "<0.1 %");
+        assert_eq!(percent(999_999, 1_000_000), "99.9 %");
+        assert_eq!(percent(5, 5), "100.0 %");
+        assert_eq!(hundredths(999_999, 1_000_000), 9_999);
+        assert_eq!(percent_of_hundredths(hundredths(u64::MAX - 1, u64::MAX)), "99.99 %");
+        assert_eq!(percent_of_hundredths(hundredths(7, 7)), "100 %");
+        assert_eq!(percent_of_hundredths(hundredths(1, 2)), "50 %");
+        assert_eq!(percent_of_hundredths(hundredths(0, 0)), "100 %");
+    }
+}

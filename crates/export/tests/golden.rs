@@ -1,0 +1,69 @@
+//! Golden files: every format of one recording, byte for byte. `BLESS=1 cargo test -p export` writes them anew; read
+//! the difference before it is committed.
+
+mod support;
+
+use std::{fs, path::Path};
+
+use export::{Format, Summary, View, summary::render};
+
+#[track_caller]
+fn check(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&path, actual).expect("write the golden file");
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+    let differs = expected.lines().zip(actual.lines()).position(|(a, b)| a != b);
+    let line = differs.unwrap_or(expected.lines().count().min(actual.lines().count()));
+    assert!(
+        expected == actual,
+        "{name} differs from line {}:\nexpected: {}\nactual:   {}",
+        line + 1,
+        expected.lines().nth(line).unwrap_or("(end)"),
+        actual.lines().nth(line).unwrap_or("(end)"),
+    );
+}
+
+/// Check each format of the whole recording.
+#[test]
+fn whole_recording() {
+    let events = support::events();
+    for (name, format) in [
+        ("server.folded", Format::Folded),
+        ("server.svg", Format::Svg),
+        ("server.json", Format::Chrome),
+        ("server.jsonl", Format::Jsonl),
+        ("server.cpu.txt", Format::CpuText),
+    ] {
+        check(name, &support::export(format, &events, View::default()));
+    }
+}
+
+/// Check that the halves of a flame graph can be had alone.
+#[test]
+fn halves() {
+    let events = support::events();
+    check("server.gpu.folded", &support::export(Format::Folded, &events, View { cpu: false, gpu: true }));
+    check("server.cpu.folded", &support::export(Format::Folded, &events, View { cpu: true, gpu: false }));
+}
+
+/// Check the summary: its numbers, its text, and its text on a narrow terminal with colours.
+#[test]
+fn summary() {
+    let summary = Summary::of(&support::fold(&support::events()));
+    check("summary.json", &(serde_json::to_string_pretty(&summary).expect("JSON") + "\n"));
+    check("summary.txt", &render(&summary, false, 120));
+    check("summary.colour.txt", &render(&summary, true, 80));
+}
+
+/// Check that a recording in which nothing happened gives valid files that say so.
+#[test]
+fn nothing_happened() {
+    let events = &support::events()[..2];
+    check("nothing.svg", &support::export(Format::Svg, events, View::default()));
+    check("nothing.json", &support::export(Format::Chrome, events, View::default()));
+    check("nothing.txt", &render(&Summary::of(&support::fold(events)), false, 100));
+    assert_eq!(support::export(Format::Folded, events, View::default()), "");
+    assert_eq!(support::export(Format::CpuText, events, View::default()), "");
+}

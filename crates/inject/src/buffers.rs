@@ -1,0 +1,225 @@
+//! The memory CUPTI writes activity records to, and what happens when it hands a buffer back.
+//!
+//! CUPTI 13 takes a buffer for every thread that launches, so memory is bounded twice: 32 large buffers of 1 MiB (about
+//! 4,700 kernels each), which is all that most programs ever use, then 512 small ones of 64 KiB for programs with very many
+//! threads. Together that is 64 MiB, reserved once and costing nothing until touched; the lowest free buffer is taken first.
+//! Past that a request is refused and counted, but not before API version 27 (CUDA 12.9): older ones may crash on a
+//! refusal, so there each further buffer is mapped on its own and unmapped when it comes back.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::library;
+use crate::lifecycle;
+use crate::records::{self, Tally};
+use crate::sys;
+use crate::totals::{TOTALS, add};
+
+const LARGE: usize = 1 << 20;
+const LARGE_COUNT: usize = 32;
+const SMALL: usize = 64 << 10;
+const SMALL_COUNT: usize = 512;
+const POOL: usize = LARGE * LARGE_COUNT + SMALL * SMALL_COUNT;
+
+/// The first `CUPTI_API_VERSION` that takes no for an answer.
+const MAY_REFUSE: u32 = 27;
+
+/// A fixed set of buffers of two sizes, without locks.
+struct Pool {
+    memory: AtomicPtr<u8>,
+    /// One bit for each buffer, set while CUPTI has it; the first word is the large ones.
+    used: [AtomicU64; 1 + SMALL_COUNT / 64],
+}
+
+static BUFFERS: Pool = Pool::new();
+/// Buffers that CUPTI holds now.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+/// Threads that are reading a returned buffer now.
+static READERS: AtomicU32 = AtomicU32::new(0);
+
+impl Pool {
+    const fn new() -> Self {
+        Self { memory: AtomicPtr::new(ptr::null_mut()), used: [const { AtomicU64::new(0) }; 1 + SMALL_COUNT / 64] }
+    }
+
+    fn prepare(&self) -> bool {
+        self.memory.store(sys::reserve(POOL), Ordering::Release);
+        !self.memory.load(Ordering::Acquire).is_null()
+    }
+
+    /// A free buffer and its size.
+    fn take(&self) -> Option<(*mut u8, usize)> {
+        let memory = self.memory.load(Ordering::Acquire);
+        if memory.is_null() {
+            return None;
+        }
+        for (word, used) in self.used.iter().enumerate() {
+            let all = if word == 0 { (1 << LARGE_COUNT) - 1 } else { u64::MAX };
+            let mut seen = used.load(Ordering::Relaxed);
+            while seen != all {
+                let bit = seen.trailing_ones();
+                match used.compare_exchange_weak(seen, seen | 1 << bit, Ordering::Acquire, Ordering::Relaxed) {
+                    Ok(_) => {
+                        let (offset, size) = Self::place(word, bit as usize);
+                        // SAFETY: every place lies within the reserved memory.
+                        return Some((unsafe { memory.add(offset) }, size));
+                    }
+                    Err(now) => seen = now,
+                }
+            }
+        }
+        None
+    }
+
+    const fn place(word: usize, bit: usize) -> (usize, usize) {
+        if word == 0 { (bit * LARGE, LARGE) } else { (LARGE * LARGE_COUNT + ((word - 1) * 64 + bit) * SMALL, SMALL) }
+    }
+
+    /// Takes a buffer back; false if it is not one of the pool's.
+    fn give_back(&self, buffer: *mut u8) -> bool {
+        let offset = (buffer as usize).wrapping_sub(self.memory.load(Ordering::Acquire) as usize);
+        let (word, bit) = match offset {
+            0..POOL if offset < LARGE * LARGE_COUNT => (0, offset / LARGE),
+            0..POOL => {
+                let small = (offset - LARGE * LARGE_COUNT) / SMALL;
+                (1 + small / 64, small % 64)
+            }
+            _ => return false,
+        };
+        self.used[word].fetch_and(!(1 << bit), Ordering::Release);
+        true
+    }
+}
+
+/// Reserves the memory; false if the kernel refuses.
+pub(crate) fn prepare() -> bool {
+    BUFFERS.prepare()
+}
+
+/// Whether CUPTI holds a buffer.
+pub(crate) fn any_live() -> bool {
+    LIVE.load(Ordering::Relaxed) != 0
+}
+
+/// Whether a thread is reading a returned buffer.
+pub(crate) fn any_read() -> bool {
+    READERS.load(Ordering::SeqCst) != 0
+}
+
+/// CUPTI asks for a buffer. It gets one even when the session has ended, for it may crash without.
+///
+/// # Safety
+/// Each pointer must be writable.
+pub unsafe extern "C" fn on_requested(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize) {
+    lifecycle::guarded((), || {
+        let (at, bytes) = BUFFERS.take().unwrap_or_else(|| {
+            let refusing = library::cupti_version() >= MAY_REFUSE;
+            let extra = if refusing { ptr::null_mut() } else { sys::reserve(SMALL) };
+            if extra.is_null() {
+                add(&TOTALS.buffers_refused, 1);
+                (extra, 0)
+            } else {
+                (extra, SMALL)
+            }
+        });
+        if !at.is_null() {
+            LIVE.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: CUPTI passes pointers to variables of its own; 0 records means as many as fit.
+        unsafe {
+            *buffer = at;
+            *size = bytes;
+            *most_records = 0;
+        }
+    });
+}
+
+/// CUPTI returns a buffer with `valid` bytes of records.
+///
+/// # Safety
+/// `buffer` must come from [`on_requested`], and `context` and `stream` from CUPTI.
+pub unsafe extern "C" fn on_completed(context: *mut c_void, stream: u32, buffer: *mut u8, size: usize, valid: usize) {
+    if buffer.is_null() {
+        return;
+    }
+    lifecycle::guarded((), || {
+        // Announced before the session is looked at, so that the sender, which ends the session first and then waits for
+        // readers, misses none.
+        READERS.fetch_add(1, Ordering::SeqCst);
+        if lifecycle::is_live()
+            && let Some(cupti) = library::cupti()
+        {
+            let tally = lifecycle::guarded(Tally::unreadable(), || {
+                // SAFETY: the buffer is ours again and holds `valid` bytes of records.
+                unsafe { records::read(cupti.next_record, buffer, valid.min(size)) }
+            });
+            tally.add_to_totals();
+            let mut dropped = 0;
+            // SAFETY: context and stream are as CUPTI passed them; no lock is held.
+            if unsafe { (cupti.dropped_records)(context, stream, &mut dropped) } == 0 {
+                add(&TOTALS.dropped_by_cupti, dropped as u64);
+            }
+        }
+        READERS.fetch_sub(1, Ordering::SeqCst);
+        if !BUFFERS.give_back(buffer) {
+            // SAFETY: a buffer outside the pool was mapped by the request, with this size.
+            unsafe { sys::unreserve(buffer, SMALL) };
+        }
+        LIVE.fetch_sub(1, Ordering::Relaxed);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Every buffer is handed out once, aligned, apart from all others; the sizes are bounded; returned ones come again.
+    #[test]
+    fn the_pool_is_bounded_and_reused() {
+        let pool = Pool::new();
+        assert!(pool.take().is_none(), "no memory yet");
+        assert!(pool.prepare());
+        let mut all = Vec::new();
+        while let Some(taken) = pool.take() {
+            all.push(taken);
+        }
+        assert_eq!(all.len(), LARGE_COUNT + SMALL_COUNT);
+        assert_eq!(all.iter().map(|(_, size)| size).sum::<usize>(), 64 << 20);
+        let mut sorted = all.clone();
+        sorted.sort();
+        for pair in sorted.windows(2) {
+            assert!(pair[0].0 as usize + pair[0].1 <= pair[1].0 as usize);
+        }
+        assert!(all.iter().all(|(at, _)| (*at as usize).is_multiple_of(4096)));
+        for index in [540, 3, 100] {
+            assert!(pool.give_back(all[index].0));
+        }
+        assert_eq!(pool.take(), Some(all[3]));
+        assert_eq!(pool.take(), Some(all[100]));
+        assert_eq!(pool.take(), Some(all[540]));
+        assert!(!pool.give_back(ptr::dangling_mut()));
+    }
+
+    /// Threads that take and return at once never hold the same buffer.
+    #[test]
+    fn the_pool_serves_threads() {
+        let pool = Pool::new();
+        assert!(pool.prepare());
+        let held = std::sync::Mutex::new(HashSet::new());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..5000 {
+                        let (at, _) = pool.take().unwrap();
+                        assert!(held.lock().unwrap().insert(at as usize));
+                        assert!(held.lock().unwrap().remove(&(at as usize)));
+                        assert!(pool.give_back(at));
+                    }
+                });
+            }
+        });
+        assert!(pool.used.iter().all(|w| w.load(Ordering::Relaxed) == 0));
+    }
+}

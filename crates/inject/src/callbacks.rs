@@ -1,0 +1,132 @@
+//! What runs inside every launch-class API call.
+//!
+//! The path of a successful call has no lock, no allocation, no system call and no panic: a table lookup, one thread-local
+//! line, the marker and one relaxed add. Only the report of a failed call leaves it.
+
+use core::cell::Cell;
+use core::ffi::c_void;
+
+use cupti::callback::CallbackData;
+use cupti::ids::{LAUNCH_CALLS, domain, site};
+
+use crate::lifecycle;
+use crate::marker::warpscope_launch_marker;
+use crate::queue::QUEUE;
+use crate::totals::{ShardOf, TOTALS, add};
+
+/// One more than the highest callback id the tables hold.
+const CALLS: usize = 1024;
+
+const fn works(of: u32) -> [u8; CALLS] {
+    let mut table = [0; CALLS];
+    let mut at = 0;
+    while at < LAUNCH_CALLS.len() {
+        let call = LAUNCH_CALLS[at];
+        if call.domain == of {
+            table[call.cbid as usize] = call.work as u8;
+        }
+        at += 1;
+    }
+    table
+}
+
+/// [`cupti::ids::Work`] by callback id; 0 for calls that launch nothing.
+static DRIVER: [u8; CALLS] = works(domain::DRIVER);
+static RUNTIME: [u8; CALLS] = works(domain::RUNTIME);
+
+/// What a call puts on the GPU, 0 for nothing.
+fn work(of: u32, cbid: u32) -> u8 {
+    let table = match of {
+        domain::DRIVER => &DRIVER,
+        domain::RUNTIME => &RUNTIME,
+        _ => return 0,
+    };
+    table.get(cbid as usize).copied().unwrap_or(0)
+}
+
+/// No correlation id, which has 32 bits, is this.
+const NONE: u64 = u64::MAX;
+
+/// The outermost launch-class call of a thread. A driver call inside a runtime call carries the same id and is not marked
+/// again; only the exit of the call that was marked decides whether it failed, for the runtime may try another way.
+struct Thread {
+    marked: Cell<u64>,
+    /// Domain and callback id of the marked call; 0 once it has returned.
+    call: Cell<u32>,
+    shard: ShardOf,
+}
+
+thread_local! {
+    static THREAD: Thread =
+        const { Thread { marked: Cell::new(NONE), call: Cell::new(0), shard: ShardOf::unset() } };
+}
+
+/// CUPTI's callback for API calls.
+///
+/// # Safety
+/// `data` must be null or point to the [`CallbackData`] of the call, as CUPTI passes it for the API domains.
+pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *const c_void) {
+    let work = work(of, cbid);
+    if work == 0 || data.is_null() || !lifecycle::is_live() {
+        return;
+    }
+    // SAFETY: the domain is driver or runtime, for which CUPTI passes this type; it lives as long as this call.
+    let data = unsafe { &*data.cast::<CallbackData>() };
+    let id = u64::from(data.correlation_id);
+    let call = (of << 16) | cbid;
+    THREAD.with(|thread| {
+        if data.site == site::ENTER {
+            if thread.marked.get() != id {
+                thread.marked.set(id);
+                thread.call.set(call);
+                warpscope_launch_marker(data.correlation_id, u32::from(work), lifecycle::session());
+                thread.shard.count_launch();
+            }
+        } else if data.site == site::EXIT && thread.marked.get() == id && thread.call.get() == call {
+            thread.call.set(0);
+            // SAFETY: on exit CUPTI points this at the call's result; null is checked.
+            let code = unsafe { data.return_value.as_ref() }.copied().unwrap_or(0);
+            if code != 0 {
+                thread.shard.count_failed();
+                report_failure(data.correlation_id, code);
+            }
+        }
+    });
+}
+
+#[cold]
+#[inline(never)]
+fn report_failure(correlation: u32, code: u32) {
+    lifecycle::guarded((), || {
+        let mut bytes = [0; wire::Failed::SIZE];
+        wire::Failed { correlation, code }.encode(&mut bytes);
+        if !QUEUE.append(&bytes, 1) {
+            add(&TOTALS.dropped_queue_full, 1);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cupti::ids::Work;
+
+    /// Every launch-class call is in the table of its domain, with its kind of work; the ids fit.
+    #[test]
+    fn the_tables_hold_every_launch_call() {
+        for call in LAUNCH_CALLS {
+            assert_eq!(work(call.domain, call.cbid), call.work as u8, "{}", call.name);
+        }
+        let listed = DRIVER.iter().chain(&RUNTIME).filter(|w| **w != 0).count();
+        assert_eq!(listed, LAUNCH_CALLS.len(), "an id is listed twice");
+    }
+
+    /// Ids and domains outside the tables are no work.
+    #[test]
+    fn unknown_calls_are_no_work() {
+        assert_eq!(work(domain::DRIVER, 307), Work::Kernel as u8);
+        assert_eq!(work(domain::DRIVER, 17), 0);
+        assert_eq!(work(domain::DRIVER, u32::MAX), 0);
+        assert_eq!(work(domain::RESOURCE, 307), 0);
+    }
+}

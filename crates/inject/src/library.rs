@@ -1,0 +1,178 @@
+//! libcupti, found and bound at run time.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::mem::{MaybeUninit, transmute_copy};
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::ffi::CString;
+use std::sync::OnceLock;
+
+use cupti::types::{
+    ActivityFlushAll, ActivityGetNextRecord, ActivityGetNumDroppedRecords, ActivityRegisterCallbacks,
+    ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableCallback, GetResultString, GetTimestamp,
+    GetVersion, SetThreadIdType, Subscribe, SubscribeV2, Unsubscribe,
+};
+
+use crate::search::{Candidate, Surroundings, candidates};
+use crate::sys;
+
+/// The functions of libcupti that the library calls. Those a release may lack are options.
+#[derive(Clone, Copy)]
+#[allow(missing_docs, reason = "each is named after its function")]
+pub struct Cupti {
+    pub get_version: GetVersion,
+    pub subscribe: Subscribe,
+    pub unsubscribe: Unsubscribe,
+    pub enable_callback: EnableCallback,
+    pub register_callbacks: ActivityRegisterCallbacks,
+    pub next_record: ActivityGetNextRecord,
+    pub dropped_records: ActivityGetNumDroppedRecords,
+    pub enable: ActivitySwitch,
+    pub disable: ActivitySwitch,
+    pub flush_all: ActivityFlushAll,
+    pub get_result_string: Option<GetResultString>,
+    pub subscribe_v2: Option<SubscribeV2>,
+    pub register_timestamp: Option<ActivityRegisterTimestampCallback>,
+    pub set_thread_id_type: Option<SetThreadIdType>,
+    pub get_timestamp: Option<GetTimestamp>,
+}
+
+static CUPTI: OnceLock<Cupti> = OnceLock::new();
+static VERSION: AtomicU32 = AtomicU32::new(0);
+
+/// The functions in use, once there are any.
+pub fn cupti() -> Option<&'static Cupti> {
+    CUPTI.get()
+}
+
+/// What `cuptiGetVersion` said; 0 before it was asked.
+pub fn cupti_version() -> u32 {
+    VERSION.load(Ordering::Relaxed)
+}
+
+/// From now on these are the functions in use.
+pub fn install(cupti: Cupti, version: u32) -> &'static Cupti {
+    VERSION.store(version, Ordering::Relaxed);
+    CUPTI.get_or_init(|| cupti)
+}
+
+impl Cupti {
+    /// What CUPTI calls a result.
+    pub fn describe(&self, result: CuptiResult) -> String {
+        let mut text: *const c_char = core::ptr::null();
+        // SAFETY: `text` is writable; CUPTI's strings are static.
+        let known = self.get_result_string.is_some_and(|get| unsafe { get(result, &mut text) } == 0);
+        if known && !text.is_null() {
+            // SAFETY: as above.
+            let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+            format!("{text} ({result})")
+        } else {
+            format!("error {result}")
+        }
+    }
+
+    /// Looks the functions up in a loaded library; the error names the first that is missing.
+    fn bind(handle: *mut c_void) -> Result<Self, &'static CStr> {
+        // SAFETY: each function type is the one that CUPTI's headers declare for that name.
+        unsafe {
+            Ok(Self {
+                get_version: required(handle, c"cuptiGetVersion")?,
+                subscribe: required(handle, c"cuptiSubscribe")?,
+                unsubscribe: required(handle, c"cuptiUnsubscribe")?,
+                enable_callback: required(handle, c"cuptiEnableCallback")?,
+                register_callbacks: required(handle, c"cuptiActivityRegisterCallbacks")?,
+                next_record: required(handle, c"cuptiActivityGetNextRecord")?,
+                dropped_records: required(handle, c"cuptiActivityGetNumDroppedRecords")?,
+                enable: required(handle, c"cuptiActivityEnable")?,
+                disable: required(handle, c"cuptiActivityDisable")?,
+                flush_all: required(handle, c"cuptiActivityFlushAll")?,
+                get_result_string: symbol(handle, c"cuptiGetResultString"),
+                subscribe_v2: symbol(handle, c"cuptiSubscribe_v2"),
+                register_timestamp: symbol(handle, c"cuptiActivityRegisterTimestampCallback"),
+                set_thread_id_type: symbol(handle, c"cuptiSetThreadIdType"),
+                get_timestamp: symbol(handle, c"cuptiGetTimestamp"),
+            })
+        }
+    }
+}
+
+/// A function of a loaded library.
+///
+/// # Safety
+/// `F` must be a function pointer of the type that the library gives the symbol.
+pub unsafe fn symbol<F: Copy>(handle: *mut c_void, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: the handle is from dlopen and the name ends in 0.
+    let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    // SAFETY: both are one pointer long, and the caller vouches for the type.
+    (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
+}
+
+/// As [`symbol`], where there must be one.
+///
+/// # Safety
+/// As for [`symbol`].
+unsafe fn required<F: Copy>(handle: *mut c_void, name: &'static CStr) -> Result<F, &'static CStr> {
+    // SAFETY: the caller vouches for the type.
+    unsafe { symbol(handle, name) }.ok_or(name)
+}
+
+/// Finds libcupti: its functions and its path, or a text that names the places tried.
+pub fn find(driver: u32) -> Result<(Cupti, String), String> {
+    let maps = sys::maps();
+    let around = Surroundings { variable: &crate::entry::variable, list: &list, maps: &maps, driver };
+    let mut tried = String::from("no usable libcupti; tried");
+    for candidate in candidates(&around) {
+        let (name, flags) = match &candidate {
+            Candidate::Loaded(name) => (name, libc::RTLD_NOLOAD),
+            Candidate::File(path) if !std::fs::exists(path).unwrap_or(false) => continue,
+            Candidate::File(path) => (path, 0),
+            Candidate::Search(name) => (name, 0),
+        };
+        let Ok(c_name) = CString::new(name.as_str()) else { continue };
+        // SAFETY: loading runs the library's constructors; libcupti is made to be loaded into any program.
+        let handle = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | flags) };
+        if handle.is_null() {
+            // Asking takes the message away, so that the program's own dlerror does not show it.
+            let reason = load_error();
+            if flags == 0 {
+                tried.push_str(&format!(" {reason};"));
+            }
+            continue;
+        }
+        match Cupti::bind(handle) {
+            Ok(cupti) => return Ok((cupti, path_of(&cupti).unwrap_or_else(|| name.clone()))),
+            Err(missing) => tried.push_str(&format!(" {name}: lacks {};", missing.to_string_lossy())),
+        }
+    }
+    Err(tried)
+}
+
+fn load_error() -> String {
+    // SAFETY: the text is valid until the thread's next call of the dl functions.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "unknown".into();
+    }
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+fn list(directory: &str) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+}
+
+/// The file that the functions come from.
+fn path_of(cupti: &Cupti) -> Option<String> {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: `info` is writable, and all zeros is a value of the type.
+    let info = unsafe {
+        libc::dladdr(cupti.get_version as *const c_void, info.as_mut_ptr());
+        info.assume_init()
+    };
+    if info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader keeps the name as long as the library is loaded, which is for good.
+    Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned())
+}

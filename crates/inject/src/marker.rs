@@ -1,0 +1,45 @@
+//! The function a uprobe is attached to.
+
+use core::arch::naked_asm;
+
+/// Called once for every launch-class call, on the thread that makes it: the uprobe reads the arguments and walks the stack.
+///
+/// It does nothing itself. Its first instruction is the 5-byte nop that the kernel (6.18 and later) can replace by a call.
+/// The alignment after the return raises that of the function's section, so the nop never lies across two pages.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.warpscope_launch_marker")]
+pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64) {
+    naked_asm!(".byte 0x0f, 0x1f, 0x44, 0x00, 0x00", "ret", ".p2align 4")
+}
+
+/// As on x86-64, with the only nop there is.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.warpscope_launch_marker")]
+pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64) {
+    naked_asm!("nop", "ret", ".p2align 4")
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// The marker is a 5-byte nop and a return, at an address where no page boundary can cut the nop.
+    #[test]
+    fn starts_with_the_nop_the_kernel_can_replace() {
+        let address = warpscope_launch_marker as *const () as usize;
+        // SAFETY: the function's code is readable and at least six bytes long.
+        let code = unsafe { core::slice::from_raw_parts(address as *const u8, 6) };
+        assert_eq!(code, [0x0f, 0x1f, 0x44, 0x00, 0x00, 0xc3]);
+        assert_eq!(address % 16, 0);
+    }
+
+    /// Calling it is harmless.
+    #[test]
+    fn can_be_called() {
+        warpscope_launch_marker(1, 2, 3);
+    }
+}

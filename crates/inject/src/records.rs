@@ -1,0 +1,338 @@
+//! Activity records become messages.
+//!
+//! Records are walked with CUPTI's own function and read by the fields that every release has at the same place. A record
+//! is as long as the distance to the next one: what is too short for its fields, goes backwards or has a kind nobody asked
+//! for is counted as invalid and never read. A record whose times contradict each other (an end before its start, or an end
+//! without a start) is counted as invalid and not sent: no output could place it. Lost and unfinished times are counted and
+//! sent.
+
+use core::ffi::c_char;
+
+use cupti::ids::{kind, result};
+use cupti::record::{self, kernel, memcpy, memcpy_peer, memset, synchronization};
+use cupti::types::ActivityGetNextRecord;
+
+use crate::names::{NAMES_SEEN, Named};
+use crate::queue::QUEUE;
+use crate::totals::{TOTALS, add};
+
+/// One record, decoded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Record {
+    /// A kernel, its name still a pointer.
+    Kernel(wire::Kernel, *const c_char),
+    Memcpy(wire::Memcpy),
+    Memset(wire::Memset),
+    Sync(wire::Sync),
+}
+
+/// What a record's times say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Times {
+    Known(u64),
+    Lost,
+    Unfinished,
+    Contradictory,
+}
+
+fn times(start: u64, end: u64) -> Times {
+    match (start, end) {
+        (0, 0) => Times::Lost,
+        (_, 0) => Times::Unfinished,
+        (0, _) => Times::Contradictory,
+        _ => end.checked_sub(start).map_or(Times::Contradictory, Times::Known),
+    }
+}
+
+/// Decodes one record; `None` for a kind we do not read or a record too short for its fields.
+fn decode(bytes: &[u8]) -> Option<Record> {
+    /// The bytes up to and including the last field read below.
+    const KERNEL: usize = 160;
+    const MEMCPY: usize = 76;
+    const PEER: usize = 84;
+    const MEMSET: usize = 76;
+    const SYNC: usize = 40;
+    if bytes.len() < SYNC {
+        return None;
+    }
+    let at = bytes.as_ptr();
+    // SAFETY: each arm has checked that the record is as long as the fields it reads; the kind lies within 40 bytes.
+    unsafe {
+        match record::KIND.read(at) {
+            kind::CONCURRENT_KERNEL if bytes.len() >= KERNEL => {
+                let [grid_x, grid_y, grid_z] = kernel::GRID.read(at).map(i32::cast_unsigned);
+                let [block_x, block_y, block_z] = kernel::BLOCK.read(at).map(i32::cast_unsigned);
+                let shared_memory = kernel::STATIC_SHARED.read(at).wrapping_add(kernel::DYNAMIC_SHARED.read(at));
+                let kernel = wire::Kernel {
+                    correlation: kernel::CORRELATION.read(at),
+                    device: kernel::DEVICE.read(at),
+                    context: kernel::CONTEXT.read(at),
+                    stream: kernel::STREAM.read(at),
+                    start: kernel::START.read(at),
+                    end: kernel::END.read(at),
+                    name: 0,
+                    grid_x,
+                    grid_y,
+                    grid_z,
+                    block_x,
+                    block_y,
+                    block_z,
+                    registers: kernel::REGISTERS.read(at),
+                    shared_memory: shared_memory.cast_unsigned(),
+                    graph_node: kernel::GRAPH_NODE.read(at),
+                    graph: kernel::GRAPH.read(at),
+                };
+                Some(Record::Kernel(kernel, kernel::NAME.read(at)))
+            }
+            kind::MEMCPY if bytes.len() >= MEMCPY => Some(Record::Memcpy(wire::Memcpy {
+                correlation: memcpy::CORRELATION.read(at),
+                peer: u32::MAX,
+                graph_node: memcpy::GRAPH_NODE.read(at),
+                graph: memcpy::GRAPH.read(at),
+                ..copy(at)
+            })),
+            kind::MEMCPY2 if bytes.len() >= PEER => {
+                let common = copy(at);
+                let (from, to) = (memcpy_peer::SRC_DEVICE.read(at), memcpy_peer::DST_DEVICE.read(at));
+                Some(Record::Memcpy(wire::Memcpy {
+                    correlation: memcpy_peer::CORRELATION.read(at),
+                    peer: if from == common.device { to } else { from },
+                    graph_node: memcpy_peer::GRAPH_NODE.read(at),
+                    graph: memcpy_peer::GRAPH.read(at),
+                    ..common
+                }))
+            }
+            kind::MEMSET if bytes.len() >= MEMSET => Some(Record::Memset(wire::Memset {
+                correlation: memset::CORRELATION.read(at),
+                device: memset::DEVICE.read(at),
+                context: memset::CONTEXT.read(at),
+                stream: memset::STREAM.read(at),
+                start: memset::START.read(at),
+                end: memset::END.read(at),
+                bytes: memset::BYTES.read(at),
+                value: memset::VALUE.read(at),
+                memory: memset::MEMORY_KIND.read(at) as u8,
+                graph_node: memset::GRAPH_NODE.read(at),
+                graph: memset::GRAPH.read(at),
+            })),
+            kind::SYNCHRONIZATION => Some(Record::Sync(wire::Sync {
+                correlation: synchronization::CORRELATION.read(at),
+                kind: synchronization::TYPE.read(at),
+                context: synchronization::CONTEXT.read(at),
+                stream: synchronization::STREAM.read(at),
+                event: synchronization::EVENT.read(at),
+                start: synchronization::START.read(at),
+                end: synchronization::END.read(at),
+            })),
+            _ => None,
+        }
+    }
+}
+
+/// The fields that plain and peer copies have in common.
+///
+/// # Safety
+/// `at` must point to a copy record of at least 76 bytes.
+unsafe fn copy(at: *const u8) -> wire::Memcpy {
+    // SAFETY: the caller vouches for the bytes.
+    unsafe {
+        wire::Memcpy {
+            device: memcpy::DEVICE.read(at),
+            context: memcpy::CONTEXT.read(at),
+            stream: memcpy::STREAM.read(at),
+            start: memcpy::START.read(at),
+            end: memcpy::END.read(at),
+            bytes: memcpy::BYTES.read(at),
+            kind: memcpy::COPY_KIND.read(at),
+            source: memcpy::SRC_KIND.read(at),
+            destination: memcpy::DST_KIND.read(at),
+            ..Default::default()
+        }
+    }
+}
+
+/// What one buffer added to the totals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    kernels: u64,
+    kernel_ns: u64,
+    copies: u64,
+    memsets: u64,
+    syncs: u64,
+    zero_time: u64,
+    unfinished: u64,
+    invalid: u64,
+    nameless: u64,
+    dropped_queue_full: u64,
+}
+
+impl Tally {
+    /// A buffer that could not be read to its end.
+    pub fn unreadable() -> Self {
+        Self { invalid: 1, ..Self::default() }
+    }
+
+    /// Adds everything to the process's totals.
+    pub fn add_to_totals(&self) {
+        add(&TOTALS.kernels, self.kernels);
+        add(&TOTALS.kernel_ns, self.kernel_ns);
+        add(&TOTALS.copies, self.copies);
+        add(&TOTALS.memsets, self.memsets);
+        add(&TOTALS.syncs, self.syncs);
+        add(&TOTALS.zero_time, self.zero_time);
+        add(&TOTALS.unfinished, self.unfinished);
+        add(&TOTALS.invalid, self.invalid);
+        add(&TOTALS.nameless, self.nameless);
+        add(&TOTALS.dropped_queue_full, self.dropped_queue_full);
+    }
+}
+
+/// Messages on their way to the queue, so that its lock is taken once for many of them.
+struct Batch {
+    bytes: [u8; 4096],
+    used: usize,
+    records: u32,
+    /// Names by their address, good for one buffer only: later the address may belong to another name.
+    known: [(*const c_char, u32); 64],
+    tally: Tally,
+}
+
+impl Batch {
+    fn new() -> Self {
+        let known = [(core::ptr::null(), 0); 64];
+        Self { bytes: [0; 4096], used: 0, records: 0, known, tally: Tally::default() }
+    }
+
+    fn flush(&mut self) {
+        if self.used > 0 && !QUEUE.append(&self.bytes[..self.used], self.records) {
+            self.tally.dropped_queue_full += u64::from(self.records);
+        }
+        self.used = 0;
+        self.records = 0;
+    }
+
+    fn message(&mut self, size: usize, encode: impl FnOnce(&mut [u8])) {
+        if self.used + size > self.bytes.len() {
+            self.flush();
+        }
+        encode(&mut self.bytes[self.used..self.used + size]);
+        self.used += size;
+        self.records += 1;
+    }
+
+    /// The number of a kernel's name; `None` if the name is new and found the queue full.
+    ///
+    /// # Safety
+    /// `name` must be null or point to a C string.
+    unsafe fn name(&mut self, name: *const c_char) -> Option<u32> {
+        if name.is_null() {
+            return Some(0);
+        }
+        // Names are at least eight bytes apart more often than not.
+        let slot = (name as usize >> 3) % self.known.len();
+        if self.known[slot].0 == name {
+            return Some(self.known[slot].1);
+        }
+        // SAFETY: the caller vouches for the string; no byte past its end or past the longest text is looked at.
+        let text = unsafe { core::slice::from_raw_parts(name.cast(), libc::strnlen(name, wire::MAX_TEXT)) };
+        match NAMES_SEEN.intern(text, |message| QUEUE.append(message, 0)) {
+            Named::Id(id) => {
+                self.known[slot] = (name, id);
+                Some(id)
+            }
+            Named::Full => Some(0),
+            Named::Unsent => None,
+        }
+    }
+
+    /// Counts a record's times; false if it is not to be sent.
+    fn times(&mut self, start: u64, end: u64, is_kernel: bool) -> bool {
+        match times(start, end) {
+            Times::Known(ns) if is_kernel => self.tally.kernel_ns += ns,
+            Times::Known(_) => {}
+            Times::Lost => self.tally.zero_time += 1,
+            Times::Unfinished => self.tally.unfinished += 1,
+            Times::Contradictory => self.tally.invalid += 1,
+        }
+        times(start, end) != Times::Contradictory
+    }
+
+    /// Takes one record.
+    ///
+    /// # Safety
+    /// A kernel's name must be null or point to a C string.
+    unsafe fn record(&mut self, bytes: &[u8]) {
+        match decode(bytes) {
+            None => self.tally.invalid += 1,
+            Some(Record::Kernel(mut kernel, name)) => {
+                self.tally.kernels += 1;
+                if !self.times(kernel.start, kernel.end, true) {
+                    return;
+                }
+                // SAFETY: the caller vouches for the name.
+                let Some(name) = (unsafe { self.name(name) }) else {
+                    self.tally.dropped_queue_full += 1;
+                    return;
+                };
+                kernel.name = name;
+                self.tally.nameless += u64::from(name == 0);
+                self.message(wire::Kernel::SIZE, |out| kernel.encode(out));
+            }
+            Some(Record::Memcpy(copy)) => {
+                self.tally.copies += 1;
+                if self.times(copy.start, copy.end, false) {
+                    self.message(wire::Memcpy::SIZE, |out| copy.encode(out));
+                }
+            }
+            Some(Record::Memset(memset)) => {
+                self.tally.memsets += 1;
+                if self.times(memset.start, memset.end, false) {
+                    self.message(wire::Memset::SIZE, |out| memset.encode(out));
+                }
+            }
+            Some(Record::Sync(sync)) => {
+                self.tally.syncs += 1;
+                if self.times(sync.start, sync.end, false) {
+                    self.message(wire::Sync::SIZE, |out| sync.encode(out));
+                }
+            }
+        }
+    }
+}
+
+/// Reads a returned buffer to its end, queues its records and says what it held.
+///
+/// # Safety
+/// `buffer` must hold `valid` readable bytes of records in the format that `next_record` knows.
+pub unsafe fn read(next_record: ActivityGetNextRecord, buffer: *mut u8, valid: usize) -> Tally {
+    let mut batch = Batch::new();
+    let end = buffer as usize + valid;
+    let mut current = core::ptr::null_mut();
+    // SAFETY: the buffer is as the caller says; null asks for the first record.
+    let mut outcome = unsafe { next_record(buffer, valid, &mut current) };
+    let mut least = buffer as usize;
+    while outcome == result::SUCCESS {
+        let at = current as usize;
+        if at < least || at >= end {
+            outcome = result::INVALID_PARAMETER;
+            break;
+        }
+        let mut next = current;
+        // SAFETY: as above; `current` is the record CUPTI named last.
+        outcome = unsafe { next_record(buffer, valid, &mut next) };
+        let beyond = next as usize;
+        let stop = if outcome == result::SUCCESS && beyond > at && beyond < end { beyond } else { end };
+        // SAFETY: the bytes from `at` to `stop` lie within the buffer's valid part, and nobody writes to it now.
+        unsafe { batch.record(core::slice::from_raw_parts(current, stop - at)) };
+        least = at + 1;
+        current = next;
+    }
+    if outcome != result::MAX_LIMIT_REACHED && valid > 0 {
+        batch.tally.invalid += 1;
+    }
+    batch.flush();
+    batch.tally
+}
+
+#[cfg(test)]
+mod tests;

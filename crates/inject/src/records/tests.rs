@@ -1,0 +1,192 @@
+//! Records of every release, made by hand.
+
+use super::*;
+use cupti::release::RELEASES;
+
+/// A record of `kind` as long as a release makes it, filled with a byte no field should show.
+fn blank(kind: u32, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0xee; length];
+    bytes[..4].copy_from_slice(&kind.to_le_bytes());
+    bytes
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}
+
+/// A kernel's every field is found, whatever the release; one byte less than the fields need is refused.
+#[test]
+fn kernels_of_every_release() {
+    for release in RELEASES {
+        let mut bytes = blank(kind::CONCURRENT_KERNEL, release.stride(kind::CONCURRENT_KERNEL).unwrap());
+        put(&mut bytes, 6, &40u16.to_le_bytes());
+        put(&mut bytes, 16, &1000u64.to_le_bytes());
+        put(&mut bytes, 24, &1500u64.to_le_bytes());
+        for (at, value) in [(40, 1u32), (44, 2), (48, 3), (52, 4), (56, 5), (60, 6), (64, 7), (68, 8), (72, 9)] {
+            put(&mut bytes, at, &value.to_le_bytes());
+        }
+        for (at, value) in [(76, 100u32), (80, 23), (92, 77), (156, 6)] {
+            put(&mut bytes, at, &value.to_le_bytes());
+        }
+        put(&mut bytes, 104, &0u64.to_le_bytes());
+        put(&mut bytes, 144, &0x6_0000_0001u64.to_le_bytes());
+        let expected = wire::Kernel {
+            correlation: 77,
+            device: 1,
+            context: 2,
+            stream: 3,
+            start: 1000,
+            end: 1500,
+            name: 0,
+            grid_x: 4,
+            grid_y: 5,
+            grid_z: 6,
+            block_x: 7,
+            block_y: 8,
+            block_z: 9,
+            registers: 40,
+            shared_memory: 123,
+            graph_node: 0x6_0000_0001,
+            graph: 6,
+        };
+        assert_eq!(decode(&bytes), Some(Record::Kernel(expected, core::ptr::null())), "{}", release.name);
+        assert_eq!(decode(&bytes[..159]), None);
+    }
+}
+
+/// Copies, plain and between devices.
+#[test]
+fn copies_of_every_release() {
+    for release in RELEASES {
+        for (kind, correlation, node) in [(kind::MEMCPY, 44, 64), (kind::MEMCPY2, 60, 72)] {
+            let mut bytes = blank(kind, release.stride(kind).unwrap());
+            put(&mut bytes, 4, &[1, 2, 3]);
+            for (at, value) in [(8, 4096u64), (16, 10), (24, 30), (node, 99)] {
+                put(&mut bytes, at, &value.to_le_bytes());
+            }
+            for (at, value) in [(32, 0u32), (36, 5), (40, 6), (44, 0), (52, 1), (correlation, 8), (node + 8, 7)] {
+                put(&mut bytes, at, &value.to_le_bytes());
+            }
+            let expected = wire::Memcpy {
+                correlation: 8,
+                device: 0,
+                context: 5,
+                stream: 6,
+                start: 10,
+                end: 30,
+                bytes: 4096,
+                kind: 1,
+                source: 2,
+                destination: 3,
+                peer: if kind == kind::MEMCPY2 { 1 } else { u32::MAX },
+                graph_node: 99,
+                graph: 7,
+            };
+            assert_eq!(decode(&bytes), Some(Record::Memcpy(expected)), "{} {kind}", release.name);
+            assert_eq!(decode(&bytes[..node + 11]), None);
+        }
+    }
+}
+
+/// Memsets and waits.
+#[test]
+fn memsets_and_waits_of_every_release() {
+    for release in RELEASES {
+        let mut bytes = blank(kind::MEMSET, release.stride(kind::MEMSET).unwrap());
+        for (at, value) in [(8, 64u64), (16, 1), (24, 2), (64, 0)] {
+            put(&mut bytes, at, &value.to_le_bytes());
+        }
+        for (at, value) in [(4, 0xabu32), (32, 1), (36, 2), (40, 3), (44, 4), (72, 0)] {
+            put(&mut bytes, at, &value.to_le_bytes());
+        }
+        put(&mut bytes, 50, &3u16.to_le_bytes());
+        let expected = wire::Memset {
+            correlation: 4,
+            device: 1,
+            context: 2,
+            stream: 3,
+            start: 1,
+            end: 2,
+            bytes: 64,
+            value: 0xab,
+            memory: 3,
+            ..Default::default()
+        };
+        assert_eq!(decode(&bytes), Some(Record::Memset(expected)), "{}", release.name);
+
+        let mut bytes = blank(kind::SYNCHRONIZATION, release.stride(kind::SYNCHRONIZATION).unwrap());
+        for (at, value) in [(8, 5u64), (16, 6)] {
+            put(&mut bytes, at, &value.to_le_bytes());
+        }
+        for (at, value) in [(4, 3u32), (24, 9), (28, 1), (32, 2), (36, u32::MAX)] {
+            put(&mut bytes, at, &value.to_le_bytes());
+        }
+        let expected = wire::Sync { correlation: 9, kind: 3, context: 1, stream: 2, event: u32::MAX, start: 5, end: 6 };
+        assert_eq!(decode(&bytes), Some(Record::Sync(expected)), "{}", release.name);
+        assert_eq!(decode(&bytes[..39]), None);
+    }
+}
+
+/// Kinds nobody asked for are refused.
+#[test]
+fn unknown_kinds_are_refused() {
+    assert_eq!(decode(&blank(kind::OVERHEAD, 56)), None);
+    assert_eq!(decode(&[]), None);
+}
+
+/// The four things a pair of times can say.
+#[test]
+fn times_are_told_apart() {
+    assert_eq!(times(5, 9), Times::Known(4));
+    assert_eq!(times(5, 5), Times::Known(0));
+    assert_eq!(times(0, 0), Times::Lost);
+    assert_eq!(times(5, 0), Times::Unfinished);
+    assert_eq!(times(0, 5), Times::Contradictory);
+    assert_eq!(times(9, 5), Times::Contradictory);
+}
+
+/// Walks 40-byte records.
+unsafe extern "C" fn by_forty(buffer: *mut u8, valid: usize, record: *mut *mut u8) -> u32 {
+    // SAFETY: the tests pass a buffer of `valid` bytes and a writable pointer.
+    unsafe {
+        let next = if (*record).is_null() { buffer } else { (*record).wrapping_add(40) };
+        if next as usize + 40 > buffer as usize + valid {
+            return result::MAX_LIMIT_REACHED;
+        }
+        *record = next;
+    }
+    result::SUCCESS
+}
+
+/// Never moves on.
+unsafe extern "C" fn stuck(buffer: *mut u8, _valid: usize, record: *mut *mut u8) -> u32 {
+    // SAFETY: as above.
+    unsafe { *record = buffer };
+    result::SUCCESS
+}
+
+/// A record shorter than its fields is counted and not read; those around it are.
+#[test]
+fn short_records_are_invalid() {
+    let mut bytes = vec![0; 120];
+    bytes[0] = kind::SYNCHRONIZATION as u8;
+    bytes[40] = kind::CONCURRENT_KERNEL as u8;
+    bytes[80] = kind::SYNCHRONIZATION as u8;
+    // SAFETY: the buffer is as long as said.
+    let tally = unsafe { read(by_forty, bytes.as_mut_ptr(), bytes.len()) };
+    // Nothing prepared the queue: both messages are dropped, and said so.
+    let expected = Tally { syncs: 2, zero_time: 2, invalid: 1, dropped_queue_full: 2, ..Tally::default() };
+    assert_eq!(tally, expected);
+}
+
+/// A walk that does not move on ends, and an empty buffer is no fault.
+#[test]
+fn a_stuck_walk_ends() {
+    let mut bytes = vec![0; 120];
+    // SAFETY: as above.
+    let tally = unsafe { read(stuck, bytes.as_mut_ptr(), bytes.len()) };
+    assert_eq!(tally.invalid, 2);
+    // SAFETY: no byte is valid, none is read.
+    let tally = unsafe { read(by_forty, bytes.as_mut_ptr(), 0) };
+    assert_eq!(tally, Tally::default());
+}

@@ -1,0 +1,229 @@
+//! The first minutes of a session: what is asked of CUPTI, in the order it must be asked.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use cupti::ids::{LAUNCH_CALLS, kind, result};
+use cupti::types::{CuptiResult, SubscriberParams};
+use wire::Notice;
+
+use crate::library::{self, Cupti};
+use crate::queue::QUEUE;
+use crate::{buffers, callbacks, lifecycle, search, sender, sys};
+
+/// What the search for libcupti found.
+pub enum Found {
+    /// Its functions, and its path.
+    Library(Cupti, String),
+    /// Nothing; the text names the places tried.
+    Nothing(String),
+}
+
+/// The kinds of activity that are recorded.
+const KINDS: [u32; 5] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, kind::MEMSET, kind::SYNCHRONIZATION];
+
+static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// Starts the session on a connected socket, which is the library's from here on. Once in a process.
+pub fn start(socket: i32, found: Found, driver: u32) {
+    let ready = QUEUE.prepare() && buffers::prepare();
+    if !ready {
+        // SAFETY: the descriptor was given to us.
+        unsafe { libc::close(socket) };
+        return;
+    }
+    if !lifecycle::open(socket) {
+        return;
+    }
+    let mut notices = Vec::new();
+    let mut hello = wire::Hello {
+        version: wire::VERSION,
+        pid: lifecycle::pid(),
+        session: lifecycle::session(),
+        driver,
+        ..Default::default()
+    };
+    let cupti = match found {
+        Found::Library(cupti, path) => {
+            notices.push((Notice::Library, path));
+            // SAFETY: `hello.cupti` is writable.
+            let outcome = unsafe { (cupti.get_version)(&mut hello.cupti) };
+            check(&cupti, "cuptiGetVersion", outcome, &mut notices);
+            let cupti = library::install(cupti, hello.cupti);
+            hello.clock_offset = set_clock(cupti, &mut notices);
+            Some(cupti)
+        }
+        Found::Nothing(tried) => {
+            notices.push((Notice::NoCupti, tried));
+            None
+        }
+    };
+    let mut bytes = [0; wire::Hello::SIZE];
+    hello.encode(&mut bytes);
+    QUEUE.append(&bytes, 0);
+    let records = cupti.is_some_and(|cupti| subscribe(cupti, &mut notices));
+    for (notice, text) in notices {
+        notify(notice, &text);
+    }
+    if !sender::spawn(records) {
+        // Without the sender nothing can be told: leave the program as it was.
+        stop();
+        lifecycle::close();
+    }
+}
+
+/// Ends the session from outside CUPTI's callbacks: no more records, no more callbacks. The program goes on.
+pub fn stop() {
+    lifecycle::end();
+    let subscriber = SUBSCRIBER.swap(ptr::null_mut(), Ordering::SeqCst);
+    if let Some(cupti) = library::cupti()
+        && !subscriber.is_null()
+    {
+        for kind in KINDS {
+            // SAFETY: takes only a number; a kind that was never enabled is refused.
+            unsafe { (cupti.disable)(kind) };
+        }
+        // SAFETY: the handle is from cuptiSubscribe and the swap makes this its only end.
+        unsafe { (cupti.unsubscribe)(subscriber) };
+    }
+}
+
+/// Queues a notice.
+fn notify(notice: Notice, text: &str) {
+    let mut bytes = vec![0; wire::text_size(text.as_bytes())];
+    wire::encode_notice(notice, text.as_bytes(), &mut bytes);
+    QUEUE.append(&bytes, 0);
+}
+
+/// Whether a call succeeded; if not, a notice says so.
+fn check(cupti: &Cupti, call: &str, outcome: CuptiResult, notices: &mut Vec<(Notice, String)>) -> bool {
+    if outcome != result::SUCCESS {
+        notices.push((Notice::CuptiFailed, format!("{call}: {}", cupti.describe(outcome))));
+    }
+    outcome == result::SUCCESS
+}
+
+/// Gives CUPTI our clock and the system's thread ids. Returns what is to be added to its times: 0 if it took the clock.
+fn set_clock(cupti: &Cupti, notices: &mut Vec<(Notice, String)>) -> u64 {
+    if let Some(set) = cupti.set_thread_id_type {
+        // SAFETY: takes only a number.
+        let outcome = unsafe { set(1) };
+        check(cupti, "cuptiSetThreadIdType", outcome, notices);
+    }
+    // SAFETY: the clock is a function of this library, which is never unloaded.
+    let outcome = cupti.register_timestamp.map(|register| unsafe { register(clock) });
+    if outcome == Some(result::SUCCESS) {
+        return 0;
+    }
+    let reason = outcome.map_or_else(|| "it has no such function".into(), |outcome| cupti.describe(outcome));
+    notices.push((Notice::ForeignClock, format!("cuptiActivityRegisterTimestampCallback: {reason}")));
+    offset(|| {
+        let mut time = 0;
+        // SAFETY: `time` is writable.
+        let got = cupti.get_timestamp.is_some_and(|get| unsafe { get(&mut time) } == result::SUCCESS);
+        // Where CUPTI will not tell the time either, its default clock is this.
+        if got { time } else { sys::clock(libc::CLOCK_REALTIME) }
+    })
+}
+
+/// The clock that CUPTI stamps records with.
+unsafe extern "C" fn clock() -> u64 {
+    sys::now()
+}
+
+/// What to add, with wrap-around, to another clock's time to get ours: the tightest of several bracketed readings.
+fn offset(other: impl Fn() -> u64) -> u64 {
+    let readings = (0..16).map(|_| {
+        let before = sys::now();
+        let time = other();
+        let width = sys::now().wrapping_sub(before);
+        (width, before.wrapping_add(width / 2).wrapping_sub(time))
+    });
+    readings.min_by_key(|(width, _)| *width).map_or(0, |(_, offset)| offset)
+}
+
+/// Subscribes and enables; true if records will come.
+fn subscribe(cupti: &Cupti, notices: &mut Vec<(Notice, String)>) -> bool {
+    let mut subscriber = ptr::null_mut();
+    // SAFETY: the callback is a function of this library, which is never unloaded.
+    let outcome = unsafe { (cupti.subscribe)(&mut subscriber, callbacks::on_api, ptr::null_mut()) };
+    if outcome == result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED {
+        notices.push((Notice::OtherSubscriber, other_subscriber(cupti)));
+        return false;
+    }
+    if !check(cupti, "cuptiSubscribe", outcome, notices) {
+        return false;
+    }
+    SUBSCRIBER.store(subscriber, Ordering::SeqCst);
+    for call in LAUNCH_CALLS {
+        // SAFETY: the subscriber is the one just made.
+        let outcome = unsafe { (cupti.enable_callback)(1, subscriber, call.domain, call.cbid) };
+        // A release refuses the calls it does not know yet. One notice is enough if it refuses for another reason.
+        if outcome != result::INVALID_PARAMETER
+            && !check(cupti, &format!("cuptiEnableCallback({})", call.name), outcome, notices)
+        {
+            break;
+        }
+    }
+    // SAFETY: both are functions of this library.
+    let outcome = unsafe { (cupti.register_callbacks)(buffers::on_requested, buffers::on_completed) };
+    if !check(cupti, "cuptiActivityRegisterCallbacks", outcome, notices) {
+        return false;
+    }
+    let mut enabled = false;
+    for kind in KINDS {
+        // SAFETY: takes only a number.
+        let outcome = unsafe { (cupti.enable)(kind) };
+        enabled |= check(cupti, &format!("cuptiActivityEnable({kind})"), outcome, notices);
+    }
+    enabled
+}
+
+/// Who is subscribed, as well as can be told.
+fn other_subscriber(cupti: &Cupti) -> String {
+    // From 13.3 on this call may succeed beside another subscriber, so it is used only where it must fail.
+    if let Some(subscribe) = cupti.subscribe_v2
+        && (130_000..130_300).contains(&library::cupti_version())
+    {
+        let mut name = [0 as c_char; 128];
+        let mut params = SubscriberParams {
+            size: size_of::<SubscriberParams>(),
+            name: c"warpscope".as_ptr(),
+            old_name: name.as_mut_ptr(),
+            old_size: name.len() - 1,
+        };
+        let mut subscriber = ptr::null_mut();
+        // SAFETY: all pointers are valid for the call; the name's last byte stays 0.
+        let outcome = unsafe { subscribe(&mut subscriber, callbacks::on_api, ptr::null_mut(), &mut params) };
+        if outcome == result::SUCCESS {
+            // The other client left in between. The next run will have better luck.
+            // SAFETY: the handle is the one just made.
+            unsafe { (cupti.unsubscribe)(subscriber) };
+        }
+        // SAFETY: the buffer is 0 at its end.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+        if !name.is_empty() {
+            return name.to_string_lossy().into_owned();
+        }
+    }
+    match search::known_tool(&sys::maps()) {
+        Some((tool, path)) => format!("probably {tool} ({path})"),
+        None => "unknown".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The offset brings another clock to ours, also one that is ahead of it.
+    #[test]
+    fn the_offset_is_measured() {
+        for ahead in [5_000_000_000_000u64, 5_000_000_000_000u64.wrapping_neg()] {
+            let measured = offset(|| sys::now().wrapping_add(ahead));
+            let error = measured.wrapping_add(ahead).cast_signed();
+            assert!(error.abs() < 1_000_000, "{error} ns");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What has been counted since the start of the process.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Counters that only few and slow paths touch.
+pub struct Totals {
+    /// Kernel records.
+    pub kernels: AtomicU64,
+    /// Their time where it was known.
+    pub kernel_ns: AtomicU64,
+    /// Copy records.
+    pub copies: AtomicU64,
+    /// Memset records.
+    pub memsets: AtomicU64,
+    /// Synchronisation records.
+    pub syncs: AtomicU64,
+    /// Records CUPTI dropped.
+    pub dropped_by_cupti: AtomicU64,
+    /// Records dropped because the queue was full.
+    pub dropped_queue_full: AtomicU64,
+    /// Records with start and end 0.
+    pub zero_time: AtomicU64,
+    /// Records with end 0.
+    pub unfinished: AtomicU64,
+    /// Records that cannot be right.
+    pub invalid: AtomicU64,
+    /// Kernels without a name.
+    pub nameless: AtomicU64,
+    /// Buffers that could not be had.
+    pub buffers_refused: AtomicU64,
+}
+
+/// The process's counters.
+pub static TOTALS: Totals = Totals {
+    kernels: AtomicU64::new(0),
+    kernel_ns: AtomicU64::new(0),
+    copies: AtomicU64::new(0),
+    memsets: AtomicU64::new(0),
+    syncs: AtomicU64::new(0),
+    dropped_by_cupti: AtomicU64::new(0),
+    dropped_queue_full: AtomicU64::new(0),
+    zero_time: AtomicU64::new(0),
+    unfinished: AtomicU64::new(0),
+    invalid: AtomicU64::new(0),
+    nameless: AtomicU64::new(0),
+    buffers_refused: AtomicU64::new(0),
+};
+
+/// One cache line of the counters that every launch touches.
+#[repr(align(64))]
+struct Shard {
+    launches: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Threads share the shards in turn: enough of them that two busy threads seldom meet.
+const SHARDS: usize = 64;
+
+static LAUNCHES: [Shard; SHARDS] = [const { Shard { launches: AtomicU64::new(0), failed: AtomicU64::new(0) } }; SHARDS];
+static NEXT_SHARD: AtomicU32 = AtomicU32::new(0);
+
+/// A thread's place among the shards; 0 until it first counts, else one more than the index.
+pub struct ShardOf(Cell<u32>);
+
+impl ShardOf {
+    /// No shard chosen yet.
+    pub const fn unset() -> Self {
+        Self(Cell::new(0))
+    }
+
+    fn shard(&self) -> &'static Shard {
+        let mut place = self.0.get();
+        if place == 0 {
+            place = NEXT_SHARD.fetch_add(1, Relaxed) % SHARDS as u32 + 1;
+            self.0.set(place);
+        }
+        // The remainder makes the index visibly in bounds: this path must hold no panic.
+        &LAUNCHES[(place as usize - 1) % SHARDS]
+    }
+
+    /// Counts a marker called by this thread.
+    pub fn count_launch(&self) {
+        self.shard().launches.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a launch-class call of this thread that returned an error.
+    pub fn count_failed(&self) {
+        self.shard().failed.fetch_add(1, Relaxed);
+    }
+}
+
+/// Markers called so far.
+pub fn launches() -> u64 {
+    LAUNCHES.iter().map(|s| s.launches.load(Relaxed)).sum()
+}
+
+/// Adds to a counter; most amounts are 0 and touch nothing.
+pub fn add(counter: &AtomicU64, amount: u64) {
+    if amount != 0 {
+        counter.fetch_add(amount, Relaxed);
+    }
+}
+
+/// All counters as a message.
+pub fn snapshot() -> wire::Totals {
+    wire::Totals {
+        launches: launches(),
+        kernels: TOTALS.kernels.load(Relaxed),
+        kernel_ns: TOTALS.kernel_ns.load(Relaxed),
+        copies: TOTALS.copies.load(Relaxed),
+        memsets: TOTALS.memsets.load(Relaxed),
+        syncs: TOTALS.syncs.load(Relaxed),
+        dropped_by_cupti: TOTALS.dropped_by_cupti.load(Relaxed),
+        dropped_queue_full: TOTALS.dropped_queue_full.load(Relaxed),
+        zero_time: TOTALS.zero_time.load(Relaxed),
+        unfinished: TOTALS.unfinished.load(Relaxed),
+        invalid: TOTALS.invalid.load(Relaxed),
+        nameless: TOTALS.nameless.load(Relaxed),
+        buffers_refused: TOTALS.buffers_refused.load(Relaxed),
+        failed: LAUNCHES.iter().map(|s| s.failed.load(Relaxed)).sum(),
+    }
+}

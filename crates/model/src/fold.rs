@@ -1,0 +1,284 @@
+//! From events to a profile, one event at a time.
+//!
+//! A fold is what `record` does while it records and what `report` and `export` do with a recording: the same events, in
+//! the same order, give the same [`Profile`]. Its memory grows with what is distinct (stacks, names, streams), not with
+//! what happens: activities are summed as soon as the [`Join`] is certain of their launch, and
+//! forgotten.
+//!
+//! ```text
+//!   Launch ----> join ---- (launch, activity) --> GPU time by (image, stack, what, device, stream)
+//!   Activity ->  join ---- (nobody, activity) --> the same, without a stack: the total stays right
+//!           \        `---- (launch, nobody) ----> pending by (image, stack, kind)
+//!            `-> busy time of the device
+//!   Sample ----> CPU time by (image, stack)
+//! ```
+
+mod busy;
+mod gpu;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use self::gpu::{GpuTime, count_times};
+pub use self::gpu::{NAME_LOST, size_class};
+use crate::{
+    event::{Activity, Event, Launch, LaunchKind, LossCause, Process, ProcessId, SessionId, Stack, StackEnd, StackId},
+    event::{Sync, Totals},
+    join::{Join, Limits, Outcome},
+    ledger::Ledger,
+    profile::{ProcessInfo, Profile, SessionInfo},
+};
+
+/// An activity and the launch that caused it, for outputs that show every event.
+#[derive(Clone, Copy, Debug)]
+pub struct Joined<'a> {
+    /// The launch; absent if it was not seen.
+    pub launch: Option<&'a Launch>,
+    /// The activity.
+    pub activity: &'a Activity,
+}
+
+/// Events in, a profile out.
+#[derive(Default)]
+pub struct Fold {
+    join: Join,
+    gpu: GpuTime,
+    /// All but what the join and the sessions count.
+    profile: Profile,
+    totals: BTreeMap<SessionId, Totals>,
+    /// The image that a pid is at the moment.
+    images: FxHashMap<u32, ProcessId>,
+    noted: FxHashSet<String>,
+}
+
+impl Fold {
+    /// An empty fold.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty fold whose join remembers as much as `limits` say.
+    pub fn with_limits(limits: Limits) -> Self {
+        Self { join: Join::new(limits), ..Self::default() }
+    }
+
+    /// Takes the next event.
+    #[inline]
+    pub fn push(&mut self, event: &Event) {
+        self.push_with(event, |_| {});
+    }
+
+    /// Takes the next event, and tells of every activity that is settled by it: none, one, or several that waited.
+    pub fn push_with(&mut self, event: &Event, mut on_joined: impl FnMut(Joined<'_>)) {
+        let Self { join, gpu, profile, .. } = self;
+        match event {
+            Event::Launch(launch) => {
+                profile.saw(launch.time);
+                join.push_launch(launch, |outcome| settle(outcome, gpu, profile, &mut on_joined));
+            }
+            Event::Activity(activity) => {
+                profile.saw(activity.start.max(activity.end));
+                gpu.receive(activity, &mut profile.ledger);
+                join.push_activity(activity, |outcome| settle(outcome, gpu, profile, &mut on_joined));
+            }
+            Event::Sample(sample) => {
+                profile.saw(sample.time);
+                profile.ledger.samples += 1;
+                let weight = profile.cpu.entry((sample.process, sample.stack)).or_default();
+                weight.count += 1;
+                weight.ns = weight.ns.saturating_add(sample.weight);
+            }
+            Event::Failed(failed) => join.push_failed(failed.session, failed.correlation),
+            Event::Sync(sync) => self.wait(sync),
+            other => self.describe(other),
+        }
+    }
+
+    /// The ledger as of now. Launches in flight count as pending and activities that wait as unmatched, so that its
+    /// equations hold at any moment; stacks that are missing are only known at the end.
+    pub fn ledger(&self) -> Ledger {
+        let mut ledger = self.profile.ledger.clone();
+        let join = self.join.counts();
+        ledger.launches = join.launches;
+        ledger.launches_matched = join.launches_matched;
+        ledger.launches_failed = join.launches_failed;
+        ledger.launches_pending = join.launches_pending + self.join.in_flight() as u64;
+        ledger.activities_matched = join.activities_matched;
+        ledger.activities_unmatched = join.activities_unmatched + self.join.waiting() as u64;
+        ledger.lost.join_evicted = join.launches_evicted;
+        for totals in self.totals.values() {
+            let delivered = totals.kernels.saturating_add(totals.copies).saturating_add(totals.memsets);
+            add(&mut ledger.activities_delivered, delivered);
+            add(&mut ledger.kernel_ns_delivered, totals.kernel_ns);
+            add(&mut ledger.lost.cupti_dropped, totals.dropped_by_cupti);
+            add(&mut ledger.lost.queue_full, totals.dropped_queue_full);
+            add(&mut ledger.lost.invalid_records, totals.invalid);
+            add(&mut ledger.lost.names, totals.nameless);
+            add(&mut ledger.lost.buffers_refused, totals.buffers_refused);
+        }
+        let ended = |session: &SessionId| self.totals.get(session).is_some_and(|t| t.ended);
+        ledger.sessions_cut_off = self.profile.sessions.keys().filter(|s| !ended(s)).count() as u64;
+        for cause in LossCause::ALL {
+            ledger.lost.causes.entry(cause).or_default();
+        }
+        ledger
+    }
+
+    /// Ends the fold.
+    pub fn finish(self) -> Profile {
+        self.finish_with(|_| {})
+    }
+
+    /// Ends the fold, and tells of the activities whose launch never came.
+    pub fn finish_with(mut self, mut on_joined: impl FnMut(Joined<'_>)) -> Profile {
+        let Self { join, gpu, profile, .. } = &mut self;
+        join.finish(|outcome| settle(outcome, gpu, profile, &mut on_joined));
+        gpu.describe(&mut profile.devices);
+        let mut ledger = self.ledger();
+        let mut profile = self.profile;
+        profile.gpu = self.gpu.weights;
+        profile.kernel_names = self.gpu.names.into_texts();
+        ledger.stacks_missing = stacks_missing(&profile);
+        profile.ledger = ledger;
+        profile
+    }
+
+    fn wait(&mut self, sync: &Sync) {
+        let profile = &mut self.profile;
+        profile.saw(sync.start.max(sync.end));
+        profile.ledger.syncs += 1;
+        count_times(sync.start, sync.end, &mut profile.ledger);
+        profile.waits.count += 1;
+        if sync.start != 0 {
+            add(&mut profile.waits.ns, sync.end.saturating_sub(sync.start));
+        }
+    }
+
+    /// The rare events: those that describe what the frequent ones refer to.
+    fn describe(&mut self, event: &Event) {
+        let profile = &mut self.profile;
+        match event {
+            Event::Start(start) => {
+                profile.saw(start.time);
+                profile.start.get_or_insert_with(|| start.clone());
+            }
+            Event::Process(process) => self.process(process),
+            Event::Thread(thread) => {
+                profile.threads.insert((thread.process, thread.tid), thread.comm.clone());
+            }
+            Event::Exit(exit) => {
+                profile.saw(exit.time);
+                if let Some(process) = profile.processes.get_mut(&exit.process) {
+                    process.end = exit.time;
+                }
+            }
+            Event::Mapping(mapping) => {
+                profile.saw(mapping.time);
+                profile.mappings.push(mapping.clone());
+            }
+            Event::Stack(stack) => self.stack(stack),
+            Event::Session(session) => {
+                let info = SessionInfo { process: session.process, cupti: session.cupti, driver: session.driver };
+                profile.sessions.insert(session.id, info);
+            }
+            Event::KernelName(name) => self.gpu.names.define(name),
+            Event::Device(device) => {
+                let info = profile.devices.entry(device.index).or_default();
+                if info.name.is_empty() {
+                    info.name.clone_from(&device.name);
+                }
+            }
+            Event::Totals(totals) => {
+                self.totals.insert(totals.session, *totals);
+            }
+            Event::Loss(loss) => add(profile.ledger.lost.causes.entry(loss.cause).or_default(), loss.count),
+            Event::Note(note) => {
+                if self.noted.insert(note.text.clone()) {
+                    profile.notes.push(note.text.clone());
+                }
+            }
+            Event::Symbol(symbol) => {
+                profile.symbols.insert((symbol.process, symbol.frame), symbol.names.as_slice().into());
+            }
+            Event::End(end) => {
+                profile.saw(end.time);
+                profile.end = Some(*end);
+            }
+            Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Failed(_) | Event::Sync(_) => {}
+        }
+    }
+
+    /// An image appears. If its pid was another image until now, whose end was not seen, that one ends here.
+    fn process(&mut self, process: &Process) {
+        let profile = &mut self.profile;
+        profile.saw(process.time);
+        let before = self.images.insert(process.pid, process.id);
+        if let Some(before) = before.filter(|id| *id != process.id).and_then(|id| profile.processes.get_mut(&id))
+            && before.end == 0
+        {
+            before.end = process.time;
+        }
+        let info = profile
+            .processes
+            .entry(process.id)
+            .or_insert_with(|| ProcessInfo { start: process.time, ..ProcessInfo::default() });
+        info.pid = process.pid;
+        info.parent = (process.parent != ProcessId(0)).then_some(process.parent);
+        info.origin = process.origin;
+        info.comm.clone_from(&process.comm);
+    }
+
+    fn stack(&mut self, stack: &Stack) {
+        let profile = &mut self.profile;
+        profile.saw(stack.time);
+        let before = profile.stacks.insert(stack.id, stack.clone());
+        let truncated = |stack: &Stack| u64::from(stack.end == StackEnd::Truncated);
+        profile.ledger.stacks_truncated += truncated(stack);
+        profile.ledger.stacks_truncated -= before.as_ref().map_or(0, truncated);
+    }
+}
+
+impl Profile {
+    #[inline]
+    fn saw(&mut self, time: u64) {
+        self.last_time = self.last_time.max(time);
+    }
+}
+
+/// Sums saturate: a recording may contain any numbers.
+#[inline]
+fn add(sum: &mut u64, amount: u64) {
+    *sum = sum.saturating_add(amount);
+}
+
+#[inline]
+fn settle(outcome: Outcome<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joined: &mut impl FnMut(Joined<'_>)) {
+    match outcome {
+        Outcome::Joined(launch, activity) => {
+            gpu.settle(Some(launch), launch.process, activity);
+            on_joined(Joined { launch: Some(launch), activity });
+        }
+        Outcome::Unmatched(activity) => {
+            let process = profile.sessions.get(&activity.session).map_or(ProcessId(0), |s| s.process);
+            gpu.settle(None, process, activity);
+            on_joined(Joined { launch: None, activity });
+        }
+        Outcome::Pending(launch) => {
+            let key: (ProcessId, StackId, LaunchKind) = (launch.process, launch.stack, launch.kind);
+            *profile.pending.entry(key).or_default() += 1;
+        }
+    }
+}
+
+/// Distinct stacks that something in the profile refers to, and that are not in it.
+fn stacks_missing(profile: &Profile) -> u64 {
+    let gpu = profile.gpu.keys().filter_map(|key| key.stack);
+    let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
+    let pending = profile.pending.keys().map(|(_, stack, _)| *stack);
+    let missing: FxHashSet<StackId> =
+        gpu.chain(cpu).chain(pending).filter(|id| !profile.stacks.contains_key(id)).collect();
+    missing.len() as u64
+}

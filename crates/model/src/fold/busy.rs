@@ -1,0 +1,147 @@
+//! How long a GPU was busy: the length of the union of all its intervals.
+//!
+//! ```text
+//!   stream 7   ====      ======
+//!   stream 8     =====     ==       ===
+//!   busy       #######   ######     ###     each moment once
+//! ```
+//!
+//! Intervals come almost in order, but not quite: streams deliver in buffers, late and mixed. A union does not depend on
+//! the order, so they are gathered in batches, sorted, and merged into the tail of a sorted list of disjoint intervals
+//! that they touch. The oldest are closed off when the list is long; from then on nothing before that moment counts.
+
+/// Intervals sorted at a time.
+const BATCH: usize = 4096;
+
+/// Disjoint intervals that stay open to late arrivals, at the least; at most there are twice as many.
+pub const KEPT: usize = 65_536;
+
+type Interval = (u64, u64);
+
+/// The busy time of one GPU.
+pub struct BusyTime {
+    kept: usize,
+    /// As they came.
+    fresh: Vec<Interval>,
+    /// Sorted, disjoint, not even touching.
+    open: Vec<Interval>,
+    /// The part of `open` that a batch is merged into.
+    tail: Vec<Interval>,
+    closed_ns: u64,
+    closed_until: u64,
+}
+
+impl Default for BusyTime {
+    fn default() -> Self {
+        Self::new(KEPT)
+    }
+}
+
+impl BusyTime {
+    pub fn new(kept: usize) -> Self {
+        Self { kept, fresh: Vec::new(), open: Vec::new(), tail: Vec::new(), closed_ns: 0, closed_until: 0 }
+    }
+
+    #[inline]
+    pub fn add(&mut self, start: u64, end: u64) {
+        let start = start.max(self.closed_until);
+        if end <= start {
+            return;
+        }
+        if let Some(last) = self.fresh.last_mut()
+            && (last.0..=last.1).contains(&start)
+        {
+            last.1 = last.1.max(end);
+            return;
+        }
+        self.fresh.push((start, end));
+        if self.fresh.len() >= BATCH {
+            self.merge();
+        }
+    }
+
+    /// The busy time of all that was added.
+    pub fn total(&mut self) -> u64 {
+        self.merge();
+        self.closed_ns + self.open.iter().map(|(start, end)| end - start).sum::<u64>()
+    }
+
+    fn merge(&mut self) {
+        self.fresh.sort_unstable();
+        let Some(&(first, _)) = self.fresh.first() else { return };
+        let untouched = self.open.partition_point(|(_, end)| *end < first);
+        self.tail.clear();
+        self.tail.extend(self.open.drain(untouched..));
+        let (mut left, mut right) = (self.tail.iter().peekable(), self.fresh.iter().peekable());
+        loop {
+            let next = match (left.peek(), right.peek()) {
+                (Some(l), Some(r)) if l <= r => left.next(),
+                (_, Some(_)) => right.next(),
+                (_, None) => left.next(),
+            };
+            let Some(&(start, end)) = next else { break };
+            match self.open.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => self.open.push((start, end)),
+            }
+        }
+        self.fresh.clear();
+        if self.open.len() > 2 * self.kept {
+            for (start, end) in self.open.drain(..self.open.len() - self.kept) {
+                self.closed_ns += end - start;
+                self.closed_until = end;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn busy(kept: usize, intervals: &[Interval]) -> u64 {
+        let mut busy = BusyTime::new(kept);
+        for &(start, end) in intervals {
+            busy.add(start, end);
+        }
+        busy.total()
+    }
+
+    /// Overlap counts once, gaps not at all, and neither order nor emptiness matters.
+    #[test]
+    fn union_of_a_few() {
+        assert_eq!(busy(KEPT, &[]), 0);
+        assert_eq!(busy(KEPT, &[(10, 20), (15, 30), (40, 50), (41, 45), (5, 10), (60, 60), (9, 3)]), 35);
+    }
+
+    /// What comes after its time was closed off is not counted twice, and what is younger still counts.
+    #[test]
+    fn closed_off_time_stays_closed() {
+        let intervals: Vec<Interval> = (0..3 * BATCH as u64).map(|n| (10 * n, 10 * n + 4)).collect();
+        let mut all = BusyTime::new(BATCH / 4);
+        for &(start, end) in &intervals {
+            all.add(start, end);
+        }
+        let total = all.total();
+        assert_eq!(total, 4 * intervals.len() as u64);
+        all.add(0, 9);
+        all.add(all.closed_until - 1, all.closed_until + 1);
+        assert_eq!(all.total(), total + 1);
+        assert!(all.open.len() <= BATCH / 2 && all.open.capacity() <= 3 * BATCH);
+    }
+
+    proptest! {
+        /// The union equals a count of the moments covered, in batches too.
+        #[test]
+        fn equals_a_bitmap(raw in proptest::collection::vec((0u64..30_000, 0u64..12), 0..12_000)) {
+            let mut moments = vec![false; 30_100];
+            let intervals: Vec<Interval> = raw.iter().map(|(start, length)| (*start, start + length)).collect();
+            for &(start, end) in &intervals {
+                moments[start as usize..end as usize].fill(true);
+            }
+            prop_assert_eq!(busy(KEPT, &intervals), moments.iter().filter(|m| **m).count() as u64);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! GPU time by stack and by what ran.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::busy::BusyTime;
+use crate::{
+    event::{Activity, KernelName, Launch, ProcessId, SessionId, Work},
+    ledger::Ledger,
+    profile::{DeviceInfo, GpuKey, GpuWeight, KernelText, What},
+};
+
+/// Stands for a kernel whose name was lost: a full table in the session, or a recording that lacks it.
+pub const NAME_LOST: &str = "[kernel name lost]";
+
+/// Kernel names, each distinct text once however many sessions use it.
+#[derive(Default)]
+pub struct KernelNames {
+    /// From (session, the session's id) to the index in `texts`.
+    known: FxHashMap<(SessionId, u32), u32>,
+    by_text: FxHashMap<Arc<str>, u32>,
+    texts: Vec<KernelText>,
+}
+
+impl KernelNames {
+    pub fn define(&mut self, name: &KernelName) {
+        let index = self.intern(&name.name);
+        self.known.insert((name.session, name.id), index);
+    }
+
+    #[inline]
+    fn index(&mut self, session: SessionId, id: u32) -> u32 {
+        match self.known.get(&(session, id)) {
+            Some(index) => *index,
+            None => self.intern(NAME_LOST),
+        }
+    }
+
+    fn intern(&mut self, name: &str) -> u32 {
+        if let Some(index) = self.by_text.get(name) {
+            return *index;
+        }
+        let text: Arc<str> = name.into();
+        let index = self.texts.len() as u32;
+        self.texts.push(KernelText { mangled: text.clone(), text: text.clone() });
+        self.by_text.insert(text, index);
+        index
+    }
+
+    pub fn into_texts(self) -> Vec<KernelText> {
+        self.texts
+    }
+}
+
+/// All that is summed over activities.
+#[derive(Default)]
+pub struct GpuTime {
+    pub names: KernelNames,
+    pub weights: FxHashMap<GpuKey, GpuWeight>,
+    busy: FxHashMap<u32, BusyTime>,
+    streams: FxHashSet<(u32, SessionId, u32, u32)>,
+}
+
+impl GpuTime {
+    /// An activity was received: what does not depend on its launch.
+    #[inline]
+    pub fn receive(&mut self, activity: &Activity, ledger: &mut Ledger) {
+        match activity.work {
+            Work::Kernel { .. } => {
+                ledger.kernels += 1;
+                ledger.kernel_ns = ledger.kernel_ns.saturating_add(activity.duration());
+            }
+            Work::Copy { .. } => ledger.copies += 1,
+            Work::Memset { .. } => ledger.memsets += 1,
+        }
+        count_times(activity.start, activity.end, ledger);
+        let Activity { session, device, context, stream, start, end, .. } = *activity;
+        self.streams.insert((device, session, context, stream));
+        if start != 0 && end > start {
+            self.busy.entry(device).or_default().add(start, end);
+        }
+    }
+
+    /// It is certain what launched the activity, or that this will not be known.
+    #[inline]
+    pub fn settle(&mut self, launch: Option<&Launch>, process: ProcessId, activity: &Activity) {
+        let (what, bytes) = match activity.work {
+            Work::Kernel { name, .. } => (What::Kernel(self.names.index(activity.session, name)), 0),
+            Work::Copy { direction, bytes, .. } => (What::Copy(direction, size_class(bytes)), bytes),
+            Work::Memset { bytes, .. } => (What::Memset, bytes),
+        };
+        let Activity { device, stream, .. } = *activity;
+        let key = GpuKey { process, stack: launch.map(|l| l.stack), what, device, stream };
+        let weight = self.weights.entry(key).or_default();
+        let ns = activity.duration();
+        weight.count += 1;
+        weight.ns = weight.ns.saturating_add(ns);
+        weight.max_ns = weight.max_ns.max(ns);
+        weight.bytes = weight.bytes.saturating_add(bytes);
+    }
+
+    /// Adds what was seen of each device to what was told of it.
+    pub fn describe(&mut self, devices: &mut BTreeMap<u32, DeviceInfo>) {
+        for (device, busy) in &mut self.busy {
+            devices.entry(*device).or_default().busy_ns = busy.total();
+        }
+        for (device, session, context, stream) in self.streams.drain() {
+            let streams: &mut BTreeSet<_> = &mut devices.entry(device).or_default().streams;
+            streams.insert((session, context, stream));
+        }
+    }
+}
+
+/// Counts a record that has no width because its times are not known.
+#[inline]
+pub fn count_times(start: u64, end: u64, ledger: &mut Ledger) {
+    if start != 0 && end == 0 {
+        ledger.unfinished += 1;
+    } else if start == 0 || end < start {
+        ledger.zero_time += 1;
+    }
+}
+
+/// The power of two at or below; 0 for 0.
+pub fn size_class(bytes: u64) -> u64 {
+    bytes.checked_ilog2().map_or(0, |power| 1 << power)
+}

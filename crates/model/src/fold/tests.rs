@@ -1,0 +1,284 @@
+//! What a profile says about events that are known.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    event::{
+        Device, Direction, End, Exit, Failed, Frame, KernelName, Loss, Mode, Note, Origin, Sample, Session, Start, Work,
+    },
+    profile::{CpuWeight, GpuKey, GpuWeight, What},
+    recording::{Reader, Writer},
+};
+
+const IMAGE: ProcessId = ProcessId(3);
+
+fn launch(session: u32, correlation: u32, time: u64, stack: u64) -> Event {
+    Event::Launch(Launch {
+        session: SessionId(session),
+        correlation,
+        kind: LaunchKind::Kernel,
+        process: IMAGE,
+        tid: 9,
+        cpu: 0,
+        time,
+        stack: StackId(stack),
+    })
+}
+
+fn activity(session: u32, correlation: u32, (start, end): (u64, u64), work: Work) -> Event {
+    Event::Activity(Activity {
+        session: SessionId(session),
+        correlation,
+        device: 0,
+        context: 1,
+        stream: 7,
+        start,
+        end,
+        graph: 0,
+        graph_node: 0,
+        work,
+    })
+}
+
+fn kernel(name: u32) -> Work {
+    Work::Kernel { name, grid: [1; 3], block: [32, 1, 1], registers: 8, shared_memory: 0 }
+}
+
+fn copy(bytes: u64) -> Work {
+    Work::Copy { direction: Direction::HtoD, bytes, source: 1, destination: 3, peer: None }
+}
+
+fn name(session: u32, id: u32, name: &str) -> Event {
+    Event::KernelName(KernelName { session: SessionId(session), id, name: name.into() })
+}
+
+fn session(id: u32) -> Event {
+    Event::Session(Session { id: SessionId(id), process: IMAGE, cupti: 26, driver: 13000 })
+}
+
+fn stack(id: u64, end: StackEnd) -> Event {
+    Event::Stack(Stack { id: StackId(id), process: IMAGE, time: 1, frames: vec![Frame::User(id)], end })
+}
+
+fn totals(session: u32, kernels: u64, ended: bool) -> Totals {
+    Totals {
+        session: SessionId(session),
+        launches: kernels,
+        kernels,
+        kernel_ns: 100 * kernels,
+        copies: 1,
+        memsets: 0,
+        syncs: 0,
+        dropped_by_cupti: 2,
+        dropped_queue_full: 3,
+        invalid: 4,
+        nameless: 5,
+        buffers_refused: 6,
+        ended,
+    }
+}
+
+fn fold(events: &[Event]) -> Profile {
+    let mut fold = Fold::new();
+    for event in events {
+        fold.push(event);
+    }
+    fold.finish()
+}
+
+fn key(stack: Option<u64>, what: What) -> GpuKey {
+    GpuKey { process: IMAGE, stack: stack.map(StackId), what, device: 0, stream: 7 }
+}
+
+/// GPU time hangs under the launching stack; one name of two sessions is one; copies go by size class; without a launch
+/// there is no stack but the time counts.
+#[test]
+fn gpu_time_by_stack() {
+    let profile = fold(&[
+        session(0),
+        session(1),
+        name(0, 1, "matmul"),
+        name(1, 5, "softmax"),
+        name(1, 6, "matmul"),
+        launch(0, 1, 10, 100),
+        launch(1, 1, 11, 100),
+        activity(0, 1, (20, 30), kernel(1)),
+        activity(1, 1, (25, 50), kernel(6)),
+        activity(1, 2, (60, 61), kernel(5)),
+        launch(1, 2, 40, 101),
+        launch(0, 2, 41, 101),
+        activity(0, 2, (70, 74), copy(5000)),
+        activity(0, 2, (74, 80), copy(4096)),
+        activity(0, 3, (90, 95), kernel(77)),
+        launch(0, 4, 42, 101),
+    ]);
+    let texts: Vec<&str> = profile.kernel_names.iter().map(|k| &*k.mangled).collect();
+    assert_eq!(texts, ["matmul", "softmax", NAME_LOST]);
+    let weight = |count, ns, max_ns, bytes| GpuWeight { count, ns, max_ns, bytes };
+    let expected = [
+        (key(Some(100), What::Kernel(0)), weight(2, 35, 25, 0)),
+        (key(Some(101), What::Kernel(1)), weight(1, 1, 1, 0)),
+        (key(Some(101), What::Copy(Direction::HtoD, 4096)), weight(2, 10, 6, 9096)),
+        (key(None, What::Kernel(2)), weight(1, 5, 5, 0)),
+    ];
+    assert_eq!(profile.gpu, expected.into_iter().collect());
+    let pending = [((IMAGE, StackId(101), LaunchKind::Kernel), 1)];
+    assert_eq!(profile.pending, pending.into_iter().collect());
+    // 20-50, 60-61, 70-80, 90-95.
+    assert_eq!(profile.devices[&0].busy_ns, 46);
+    assert_eq!(profile.devices[&0].streams.len(), 2);
+    let ledger = &profile.ledger;
+    assert_eq!((ledger.launches, ledger.launches_matched, ledger.launches_pending), (5, 4, 1));
+    assert_eq!((ledger.kernels, ledger.copies, ledger.kernel_ns), (4, 2, 41));
+    assert_eq!((ledger.activities_matched, ledger.activities_unmatched), (5, 1));
+    assert_eq!((ledger.stacks_missing, ledger.sessions_cut_off), (2, 2));
+    assert_eq!(profile.last_time, 95);
+}
+
+/// Each loss has its count: times, stacks, totals that replace, causes that add up, sessions without a goodbye.
+#[test]
+fn the_ledger_counts_what_is_lost() {
+    let profile = fold(&[
+        session(0),
+        session(1),
+        activity(0, 1, (0, 0), kernel(1)),
+        activity(0, 2, (20, 0), kernel(1)),
+        activity(0, 3, (20, 10), Work::Memset { bytes: 7, value: 0, memory: 3 }),
+        stack(1, StackEnd::Truncated),
+        stack(1, StackEnd::Truncated),
+        stack(2, StackEnd::Broken),
+        Event::Sample(Sample { process: IMAGE, tid: 1, cpu: 0, time: 5, stack: StackId(1), weight: 1000 }),
+        Event::Sample(Sample { process: IMAGE, tid: 2, cpu: 1, time: 6, stack: StackId(1), weight: 1000 }),
+        Event::Sample(Sample { process: IMAGE, tid: 2, cpu: 1, time: 6, stack: StackId(8), weight: 1000 }),
+        launch(0, 9, 5, 2),
+        Event::Failed(Failed { session: SessionId(0), correlation: 9, code: 1 }),
+        Event::Totals(totals(0, 5, false)),
+        Event::Totals(totals(0, 7, true)),
+        Event::Totals(totals(1, 10, false)),
+        Event::Loss(Loss { cause: LossCause::RingStacks, count: 2 }),
+        Event::Loss(Loss { cause: LossCause::RingStacks, count: 3 }),
+        Event::Note(Note { text: "read me".into() }),
+        Event::Note(Note { text: "read me".into() }),
+        Event::Sync(Sync { session: SessionId(0), correlation: 8, kind: 1, context: 1, stream: 7, start: 10, end: 15 }),
+    ]);
+    let ledger = &profile.ledger;
+    assert_eq!((ledger.zero_time, ledger.unfinished, ledger.kernel_ns), (2, 1, 0));
+    assert_eq!((ledger.stacks_truncated, ledger.stacks_missing), (1, 1));
+    assert_eq!((ledger.launches, ledger.launches_failed), (1, 1));
+    assert_eq!((ledger.activities_delivered, ledger.kernel_ns_delivered), (19, 1700));
+    let lost = &ledger.lost;
+    assert_eq!((lost.cupti_dropped, lost.queue_full, lost.invalid_records), (4, 6, 8));
+    assert_eq!((lost.names, lost.buffers_refused, lost.join_evicted), (10, 12, 0));
+    assert_eq!(lost.causes.len(), LossCause::ALL.len());
+    assert_eq!((lost.causes[&LossCause::RingStacks], lost.total()), (5, 45));
+    assert_eq!(ledger.sessions_cut_off, 1);
+    assert_eq!((ledger.samples, profile.cpu[&(IMAGE, StackId(1))]), (3, CpuWeight { count: 2, ns: 2000 }));
+    assert_eq!((ledger.syncs, profile.waits), (1, CpuWeight { count: 1, ns: 5 }));
+    assert_eq!(profile.notes, ["read me"]);
+    assert_eq!(profile.devices[&0].busy_ns, 0);
+}
+
+/// An exec ends the image before it, also where its exit was not seen.
+///
+/// ```text
+///   pid 50   1 (bash) ----------|   2 (python) -----------|  3 (python, exec'ed again) ----
+///                          exit 20  30               lost    40
+/// ```
+#[test]
+fn images_follow_one_another() {
+    let image = |id, parent, origin, time, comm: &str| {
+        let (id, parent, comm) = (ProcessId(id), ProcessId(parent), comm.into());
+        Event::Process(Process { id, parent, origin, pid: 50, time, comm })
+    };
+    let profile = fold(&[
+        image(1, 0, Origin::Found, 10, "bash"),
+        Event::Exit(Exit { process: ProcessId(1), time: 20 }),
+        image(2, 1, Origin::Exec, 30, "python"),
+        image(3, 2, Origin::Exec, 40, "python"),
+    ]);
+    let images: Vec<_> = profile.processes.values().map(|p| (p.parent.map(|p| p.0), p.start, p.end)).collect();
+    assert_eq!(images, [(None, 10, 20), (Some(1), 30, 40), (Some(2), 40, 0)]);
+    assert_eq!(profile.processes[&ProcessId(3)].origin, Origin::Exec);
+}
+
+/// A recording's frame: how it began and ended, and which GPUs there are.
+#[test]
+fn beginning_and_end() {
+    let start = Start {
+        time: 100,
+        wall_clock: 5,
+        version: "0.1".into(),
+        host: "box".into(),
+        command: vec!["a".into()],
+        mode: Mode::GpuOnly,
+        frequency: 99,
+    };
+    let device =
+        |session, name: &str| Event::Device(Device { session: SessionId(session), index: 1, name: name.into() });
+    let profile = fold(&[
+        Event::Start(start.clone()),
+        device(0, "NVIDIA H200"),
+        device(1, "NVIDIA H200"),
+        Event::End(End { time: 400, status: Some(256) }),
+    ]);
+    assert_eq!((profile.wall_ns(), profile.start), (300, Some(start)));
+    assert_eq!(profile.end, Some(End { time: 400, status: Some(256) }));
+    assert_eq!(profile.devices[&1].name, "NVIDIA H200");
+}
+
+/// Size classes are powers of two.
+#[test]
+fn size_classes() {
+    let classes = [0, 1, 2, 3, 4, 4095, 4096, u64::MAX].map(size_class);
+    assert_eq!(classes, [0, 1, 2, 2, 4, 2048, 4096, 1 << 63]);
+}
+
+proptest! {
+    /// Launches and activities in any order and with any of them lost: the ledger balances after each event, no GPU time
+    /// appears or vanishes, every activity is told once, and the recording folds to the same profile.
+    #[test]
+    fn whatever_comes_balances(
+        raw in proptest::collection::vec((0u32..3, 0u32..3, 0u32..20, 0u64..1000, 0u64..50), 0..200),
+        small in any::<bool>(),
+    ) {
+        let events: Vec<Event> = raw
+            .iter()
+            .map(|&(what, session, correlation, time, length)| match what {
+                0 => launch(session, correlation, time, u64::from(correlation % 5)),
+                1 => activity(session, correlation, (time, time + length), kernel(correlation % 3)),
+                _ => activity(session, correlation, (time, time + length), copy(length)),
+            })
+            .collect();
+        let limits = Limits { in_flight: 3, matched: 2, matched_graphs: 2, waiting: 3, failures: 1, generations: 2 };
+        let new = || if small { Fold::with_limits(limits) } else { Fold::new() };
+
+        let (mut direct, mut told) = (new(), 0);
+        let mut writer = Writer::new(Vec::new()).unwrap();
+        for event in &events {
+            direct.push_with(event, |_| told += 1);
+            writer.push(event).unwrap();
+            let l = direct.ledger();
+            prop_assert_eq!(l.launches, l.launches_matched + l.launches_failed + l.launches_pending);
+            let activities = l.kernels + l.copies + l.memsets;
+            prop_assert_eq!(activities, l.activities_matched + l.activities_unmatched);
+        }
+        let profile = direct.finish_with(|_| told += 1);
+        let ledger = &profile.ledger;
+        prop_assert_eq!(told, ledger.kernels + ledger.copies);
+        let kernels = profile.gpu.iter().filter(|(key, _)| matches!(key.what, What::Kernel(_)));
+        let (count, ns) = kernels.fold((0, 0), |(count, ns), (_, w)| (count + w.count, ns + w.ns));
+        prop_assert_eq!((count, ns), (ledger.kernels, ledger.kernel_ns));
+        prop_assert_eq!(profile.pending.values().sum::<u64>(), ledger.launches_pending);
+        let without_stack: u64 = profile.gpu.iter().filter(|(k, _)| k.stack.is_none()).map(|(_, w)| w.count).sum();
+        prop_assert_eq!(without_stack, ledger.activities_unmatched);
+
+        let mut read = new();
+        Reader::new(&writer.finish().unwrap()[..]).unwrap().for_each(|event| read.push(&event));
+        let read = read.finish();
+        prop_assert_eq!(&read.gpu, &profile.gpu);
+        prop_assert_eq!(&read.pending, &profile.pending);
+        prop_assert_eq!(&read.devices, &profile.devices);
+        prop_assert_eq!(&read.ledger, &profile.ledger);
+    }
+}

@@ -1,0 +1,410 @@
+//! The exact join of launches and what they made the GPU do.
+//!
+//! A launch and its activities carry the same (session, correlation id), and that alone ties them: never their order,
+//! never their times. The two come from different sources, so either may be first:
+//!
+//! ```text
+//!   launches    1   2   3   4           5        1 = the launch with correlation id 1
+//!   activities          2       1,1,4       6    2 = an activity of launch 2; 1 has two, as a graph or a copy may
+//!                       |       |  | |      |
+//!   joined              2       1  1 4      6 waits: its launch may still come
+//!                                           3 and 5 are in flight; at the end they are pending
+//! ```
+//!
+//! Ids are 32 bits wide and count every CUDA call, so a long run uses one again. Only there does time decide: an activity
+//! belongs to the last launch of its id that began before it.
+//!
+//! ```text
+//!   launches    7 ------------------------- 7' --------------
+//!   activities        a           b              c            a, b: of 7     c: of 7'
+//! ```
+//!
+//! One case is beyond any streaming join: an activity that overtakes its launch 7' while 7 is still remembered goes to
+//! 7. It takes a wrap of the ids within the launches kept ([`Limits`]), and an activity that is faster than its marker.
+//!
+//! Memory is bounded: see [`Limits`]. Nothing is allocated per event once the tables have grown.
+
+mod early;
+mod slab;
+#[cfg(test)]
+mod tests;
+
+use std::hash::BuildHasher as _;
+
+use hashbrown::{HashTable, hash_table::Entry};
+use rustc_hash::FxBuildHasher;
+
+use self::{
+    early::{Failures, Waiting},
+    slab::{List, NONE, Slab},
+};
+use crate::event::{Activity, Launch, LaunchKind, SessionId};
+
+/// How far before its launch an activity may start and still be its own. The marker is called before the call reaches
+/// the driver, so on one clock it cannot; where CUPTI has a clock of its own, the offset between the clocks drifts.
+/// Ids cannot come round within this time, so an activity that is older belongs to an earlier use of the id.
+pub const CLOCK_SLACK_NS: u64 = 10_000_000_000;
+
+/// How much the join remembers. Where a limit is reached the oldest goes, and is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Launches without an activity so far.
+    pub in_flight: usize,
+    /// Launches of a kernel, copy or memset that have an activity, kept in case there are more.
+    pub matched: usize,
+    /// Launches of graphs that have an activity. A graph's kernels come in many buffers, so they are kept for longer.
+    pub matched_graphs: usize,
+    /// Activities without a launch so far.
+    pub waiting: usize,
+    /// Failed calls without a launch so far.
+    pub failures: usize,
+    /// Launches with one and the same id: uses of an id that came round. Also bounds the work for an id
+    /// that is used again and again.
+    pub generations: usize,
+}
+
+impl Limits {
+    /// About 200 MB when every table is full; a run that keeps up uses a few.
+    pub const DEFAULT: Self = Self {
+        in_flight: 1 << 20,
+        matched: 1 << 12,
+        matched_graphs: 1 << 16,
+        waiting: 1 << 18,
+        failures: 1 << 16,
+        generations: 8,
+    };
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// What the join found out. Every activity appears once, every launch at least once unless its call failed.
+#[derive(Clone, Copy, Debug)]
+pub enum Outcome<'a> {
+    /// This launch caused this activity.
+    Joined(&'a Launch, &'a Activity),
+    /// The launch of this activity was never seen, or had to be forgotten.
+    Unmatched(&'a Activity),
+    /// The activity of this launch never came, or had not come when the launch had to be forgotten.
+    Pending(&'a Launch),
+}
+
+/// What went through the join.
+///
+/// At every moment `launches = launches_matched + launches_failed + launches_pending + in flight` and
+/// `activities = activities_matched + activities_unmatched + waiting`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Launches seen.
+    pub launches: u64,
+    /// Launches with at least one activity.
+    pub launches_matched: u64,
+    /// Launches whose call returned an error.
+    pub launches_failed: u64,
+    /// Launches given up as pending.
+    pub launches_pending: u64,
+    /// Of those, the ones that had to go to make room.
+    pub launches_evicted: u64,
+    /// Activities seen.
+    pub activities: u64,
+    /// Activities with a launch.
+    pub activities_matched: u64,
+    /// Activities given up as unmatched.
+    pub activities_unmatched: u64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Kept {
+    launch: Launch,
+    /// The launch that had this id before.
+    older: u32,
+    matched: bool,
+}
+
+impl Kept {
+    #[inline]
+    fn key(&self) -> u64 {
+        key(self.launch.session, self.launch.correlation)
+    }
+}
+
+/// One cache line: most of the join's time goes into fetching these.
+const _: () = assert!(size_of::<Kept>() == 64);
+
+/// The join. Feed it in any order; it calls back with each [`Outcome`] as soon as it is certain.
+pub struct Join {
+    limits: Limits,
+    /// The newest launch of each id, hashed by its key. The key itself lies with the launch, which keeps this small.
+    newest: HashTable<u32>,
+    launches: Slab<Kept>,
+    lists: Lists,
+    waiting: Waiting,
+    failures: Failures,
+    counts: Counts,
+}
+
+/// The queues of launches; each launch is on one.
+struct Lists {
+    in_flight: List,
+    matched: List,
+    graphs: List,
+}
+
+impl Lists {
+    #[inline]
+    fn of(&mut self, matched: bool, kind: LaunchKind) -> &mut List {
+        match (matched, kind) {
+            (false, _) => &mut self.in_flight,
+            (true, LaunchKind::Graph) => &mut self.graphs,
+            (true, _) => &mut self.matched,
+        }
+    }
+}
+
+#[inline]
+fn key(session: SessionId, correlation: u32) -> u64 {
+    u64::from(session.0) << 32 | u64::from(correlation)
+}
+
+#[inline]
+fn hash(key: u64) -> u64 {
+    FxBuildHasher.hash_one(key)
+}
+
+/// Whether the activity can be of this launch where there is no older one it could be of.
+#[inline]
+fn plausible(launch: &Launch, activity: &Activity) -> bool {
+    activity.start == 0 || activity.start.saturating_add(CLOCK_SLACK_NS) >= launch.time
+}
+
+impl Default for Join {
+    fn default() -> Self {
+        Self::new(Limits::DEFAULT)
+    }
+}
+
+impl Join {
+    /// An empty join.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            newest: HashTable::new(),
+            launches: Slab::new(),
+            lists: Lists { in_flight: List::EMPTY, matched: List::EMPTY, graphs: List::EMPTY },
+            waiting: Waiting::new(),
+            failures: Failures::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// What went through so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Launches that may still be matched for the first time.
+    pub fn in_flight(&self) -> usize {
+        self.lists.in_flight.len()
+    }
+
+    /// Activities that may still be matched.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// A launch-class call began. Activities that waited for it are joined.
+    pub fn push_launch(&mut self, launch: &Launch, mut on: impl FnMut(Outcome<'_>)) {
+        self.counts.launches += 1;
+        let key = key(launch.session, launch.correlation);
+        if self.failures.take(key) {
+            self.counts.launches_failed += 1;
+            return;
+        }
+        let mut matched = false;
+        if self.waiting.len() != 0 {
+            let counts = &mut self.counts;
+            self.waiting.take(key, |activity| {
+                if plausible(launch, activity) {
+                    matched = true;
+                    counts.activities_matched += 1;
+                    on(Outcome::Joined(launch, activity));
+                } else {
+                    // Launches come in order of time, so none that is still to come is older.
+                    counts.activities_unmatched += 1;
+                    on(Outcome::Unmatched(activity));
+                }
+            });
+            self.counts.launches_matched += u64::from(matched);
+        }
+        let kept = Kept { launch: *launch, older: NONE, matched };
+        let id = self.launches.insert(kept, self.lists.of(matched, launch.kind));
+        let launches = &self.launches;
+        match self.newest.entry(hash(key), |id| launches[*id].key() == key, |id| hash(launches[*id].key())) {
+            Entry::Vacant(entry) => {
+                entry.insert(id);
+            }
+            Entry::Occupied(mut entry) => {
+                let older = std::mem::replace(entry.get_mut(), id);
+                self.launches[id].older = older;
+                self.bound_generations(id, &mut on);
+            }
+        }
+        self.make_room(&mut on);
+    }
+
+    /// The GPU did something. It is joined now if its launch is known.
+    pub fn push_activity(&mut self, activity: &Activity, mut on: impl FnMut(Outcome<'_>)) {
+        self.counts.activities += 1;
+        let key = key(activity.session, activity.correlation);
+        let Some(id) = self.launch_of(key, activity) else {
+            self.waiting.push(key, activity);
+            while self.waiting.len() > self.limits.waiting
+                && let Some(oldest) = self.waiting.take_oldest()
+            {
+                self.counts.activities_unmatched += 1;
+                on(Outcome::Unmatched(&oldest));
+            }
+            return;
+        };
+        self.counts.activities_matched += 1;
+        let kept = &mut self.launches[id];
+        on(Outcome::Joined(&kept.launch, activity));
+        if !kept.matched {
+            kept.matched = true;
+            self.counts.launches_matched += 1;
+            let to =
+                if kept.launch.kind == LaunchKind::Graph { &mut self.lists.graphs } else { &mut self.lists.matched };
+            self.launches.transfer(id, &mut self.lists.in_flight, to);
+            self.make_room(&mut on);
+        }
+    }
+
+    /// A launch-class call returned an error: its launch, known or still to come, has no activity. It is the last launch
+    /// of this id that is meant; one that has an activity all the same stays matched.
+    pub fn push_failed(&mut self, session: SessionId, correlation: u32) {
+        let key = key(session, correlation);
+        match self.newest_of(key) {
+            None => self.failures.push(key, self.limits.failures),
+            Some(id) if !self.launches[id].matched => {
+                self.counts.launches_failed += 1;
+                self.forget(id);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Nothing more will come: what waits is unmatched, what is in flight is pending. The join is empty afterwards, its
+    /// counts stay.
+    pub fn finish(&mut self, mut on: impl FnMut(Outcome<'_>)) {
+        while let Some(activity) = self.waiting.take_oldest() {
+            self.counts.activities_unmatched += 1;
+            on(Outcome::Unmatched(&activity));
+        }
+        while let Some(id) = self.lists.in_flight.first() {
+            self.counts.launches_pending += 1;
+            on(Outcome::Pending(&self.launches[id].launch));
+            self.forget(id);
+        }
+        *self = Self { counts: self.counts, ..Self::new(self.limits) };
+    }
+
+    #[inline]
+    fn newest_of(&self, key: u64) -> Option<u32> {
+        self.newest.find(hash(key), |id| self.launches[*id].key() == key).copied()
+    }
+
+    /// The launch that an activity belongs to, of those known.
+    #[inline]
+    fn launch_of(&self, key: u64, activity: &Activity) -> Option<u32> {
+        let newest = self.newest_of(key)?;
+        let kept = &self.launches[newest];
+        if activity.start == 0 || kept.older == NONE {
+            return plausible(&kept.launch, activity).then_some(newest);
+        }
+        let (mut best, mut oldest, mut id) = (NONE, newest, newest);
+        while id != NONE {
+            let time = self.launches[id].launch.time;
+            if time <= activity.start && (best == NONE || time > self.launches[best].launch.time) {
+                best = id;
+            }
+            if time <= self.launches[oldest].launch.time {
+                oldest = id;
+            }
+            id = self.launches[id].older;
+        }
+        if best != NONE {
+            return Some(best);
+        }
+        plausible(&self.launches[oldest].launch, activity).then_some(oldest)
+    }
+
+    /// Forgets the first of too many launches of one id.
+    fn bound_generations(&mut self, newest: u32, on: &mut impl FnMut(Outcome<'_>)) {
+        let (mut length, mut last) = (1, newest);
+        while self.launches[last].older != NONE {
+            last = self.launches[last].older;
+            length += 1;
+        }
+        if length > self.limits.generations {
+            self.evict(last, on);
+        }
+    }
+
+    #[inline]
+    fn make_room(&mut self, on: &mut impl FnMut(Outcome<'_>)) {
+        let Limits { in_flight, matched, matched_graphs, .. } = self.limits;
+        while self.lists.in_flight.len() > in_flight
+            && let Some(oldest) = self.lists.in_flight.first()
+        {
+            self.evict(oldest, on);
+        }
+        while self.lists.matched.len() > matched
+            && let Some(oldest) = self.lists.matched.first()
+        {
+            self.forget(oldest);
+        }
+        while self.lists.graphs.len() > matched_graphs
+            && let Some(oldest) = self.lists.graphs.first()
+        {
+            self.forget(oldest);
+        }
+    }
+
+    /// Forgets a launch to make room; counts it if it had no activity yet.
+    fn evict(&mut self, id: u32, on: &mut impl FnMut(Outcome<'_>)) {
+        let kept = &self.launches[id];
+        if !kept.matched {
+            self.counts.launches_pending += 1;
+            self.counts.launches_evicted += 1;
+            on(Outcome::Pending(&kept.launch));
+        }
+        self.forget(id);
+    }
+
+    #[inline]
+    fn forget(&mut self, id: u32) {
+        let Kept { launch, older, matched } = self.launches[id];
+        let key = self.launches[id].key();
+        match self.newest.find_entry(hash(key), |newest| *newest == id) {
+            Ok(entry) if older == NONE => {
+                entry.remove();
+            }
+            Ok(mut entry) => *entry.get_mut() = older,
+            Err(_) => {
+                // There is a newer one.
+                let mut newer = self.newest_of(key).unwrap_or(NONE);
+                while newer != NONE && self.launches[newer].older != id {
+                    newer = self.launches[newer].older;
+                }
+                if newer != NONE {
+                    self.launches[newer].older = older;
+                }
+            }
+        }
+        self.launches.remove(id, self.lists.of(matched, launch.kind));
+    }
+}

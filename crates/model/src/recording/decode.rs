@@ -1,0 +1,330 @@
+//! Bytes to events. Nothing is trusted: whatever the bytes are, the answer is an event, a skip, or `None`.
+
+use std::sync::Arc;
+
+use super::{
+    bytes::{Cursor, unzigzag},
+    codec::{self, Lane, Last, Launcher, Shape, Waiter},
+};
+use crate::event::{
+    Activity, Device, Direction, End, Event, Exit, Failed, Frame, FrameKind, KernelName, Launch, LaunchKind, Loss,
+    LossCause, Mapping, Mode, NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack,
+    StackEnd, StackId, Start, Symbol, Sync, Thread, Totals, Work,
+};
+
+/// One record.
+pub enum Record {
+    /// An event.
+    Event(Event),
+    /// A record with a length that this reader does not understand.
+    Unknown,
+}
+
+/// Reads the records of one chunk after another.
+#[derive(Default)]
+pub struct Decoder {
+    stacks: Vec<u64>,
+    launchers: Vec<(Launcher, LaunchKind, u32)>,
+    lanes: Vec<(Lane, Last)>,
+    shapes: Vec<Shape>,
+    threads: Vec<(u32, u32)>,
+    waiters: Vec<(Waiter, Last)>,
+    launch_time: u64,
+    sample_time: u64,
+    sample_weight: u64,
+}
+
+/// The entry with the next number; `define` reads it if it is new, which must be the first unused number.
+fn entry<'t, T>(
+    table: &'t mut Vec<T>,
+    cursor: &mut Cursor<'_>,
+    define: impl FnOnce(&mut Cursor<'_>) -> Option<T>,
+) -> Option<&'t mut T> {
+    let number: usize = cursor.u64()?.try_into().ok()?;
+    if number == table.len() {
+        table.push(define(cursor)?);
+    }
+    table.get_mut(number)
+}
+
+impl Decoder {
+    /// Forgets all tables: a chunk begins.
+    pub fn begin(&mut self) {
+        self.stacks.clear();
+        self.launchers.clear();
+        self.lanes.clear();
+        self.shapes.clear();
+        self.threads.clear();
+        self.waiters.clear();
+        (self.launch_time, self.sample_time, self.sample_weight) = (0, 0, 0);
+    }
+
+    /// Reads the next record. `None`: the chunk makes no sense from here on.
+    pub fn next(&mut self, cursor: &mut Cursor<'_>) -> Option<Record> {
+        let event = match cursor.byte()? {
+            codec::LAUNCH => Event::Launch(self.launch(cursor)?),
+            codec::ACTIVITY => Event::Activity(self.activity(cursor)?),
+            codec::SAMPLE => Event::Sample(self.sample(cursor)?),
+            codec::SYNC => Event::Sync(self.sync(cursor)?),
+            0..codec::FIRST_SIZED => return None,
+            tag => {
+                let mut fields = Cursor::new(cursor.bytes()?);
+                return Some(sized(tag, &mut fields).map_or(Record::Unknown, Record::Event));
+            }
+        };
+        Some(Record::Event(event))
+    }
+
+    fn launch(&mut self, cursor: &mut Cursor<'_>) -> Option<Launch> {
+        let (launcher, kind, last) = entry(&mut self.launchers, cursor, |c| {
+            let launcher = Launcher { session: c.u32()?, process: c.u32()?, tid: c.u32()?, kind: c.byte()? };
+            Some((launcher, LaunchKind::from_number(launcher.kind)?, 0))
+        })?;
+        *last = cursor.distance32(*last)?;
+        let (launcher, kind, correlation) = (*launcher, *kind, *last);
+        let cpu = cursor.u32()?;
+        self.launch_time = cursor.distance(self.launch_time)?;
+        Some(Launch {
+            session: SessionId(launcher.session),
+            correlation,
+            kind,
+            process: ProcessId(launcher.process),
+            tid: launcher.tid,
+            cpu,
+            time: self.launch_time,
+            stack: self.stack(cursor)?,
+        })
+    }
+
+    fn activity(&mut self, cursor: &mut Cursor<'_>) -> Option<Activity> {
+        let (lane, last) = entry(&mut self.lanes, cursor, |c| {
+            let lane = Lane { session: c.u32()?, device: c.u32()?, context: c.u32()?, stream: c.u32()? };
+            Some((lane, Last::default()))
+        })?;
+        let shape = *entry(&mut self.shapes, cursor, shape)?;
+        last.correlation = cursor.distance32(last.correlation)?;
+        let (start, end) = interval(cursor, last)?;
+        Some(Activity {
+            session: SessionId(lane.session),
+            correlation: last.correlation,
+            device: lane.device,
+            context: lane.context,
+            stream: lane.stream,
+            start,
+            end,
+            graph: shape.graph,
+            graph_node: shape.graph_node,
+            work: shape.work,
+        })
+    }
+
+    fn sample(&mut self, cursor: &mut Cursor<'_>) -> Option<Sample> {
+        let (process, tid) = *entry(&mut self.threads, cursor, |c| Some((c.u32()?, c.u32()?)))?;
+        let cpu = cursor.u32()?;
+        self.sample_time = cursor.distance(self.sample_time)?;
+        self.sample_weight = cursor.distance(self.sample_weight)?;
+        Some(Sample {
+            process: ProcessId(process),
+            tid,
+            cpu,
+            time: self.sample_time,
+            stack: self.stack(cursor)?,
+            weight: self.sample_weight,
+        })
+    }
+
+    fn sync(&mut self, cursor: &mut Cursor<'_>) -> Option<Sync> {
+        let (waiter, last) = entry(&mut self.waiters, cursor, |c| {
+            let waiter = Waiter { session: c.u32()?, kind: c.u32()?, context: c.u32()?, stream: c.u32()? };
+            Some((waiter, Last::default()))
+        })?;
+        last.correlation = cursor.distance32(last.correlation)?;
+        let (start, end) = interval(cursor, last)?;
+        Some(Sync {
+            session: SessionId(waiter.session),
+            correlation: last.correlation,
+            kind: waiter.kind,
+            context: waiter.context,
+            stream: waiter.stream,
+            start,
+            end,
+        })
+    }
+
+    fn stack(&mut self, cursor: &mut Cursor<'_>) -> Option<StackId> {
+        entry(&mut self.stacks, cursor, |c| c.u64()).map(|id| StackId(*id))
+    }
+}
+
+fn interval(cursor: &mut Cursor<'_>, last: &mut Last) -> Option<(u64, u64)> {
+    let start = cursor.distance(last.time)?;
+    let end = cursor.distance(start)?;
+    if end != 0 {
+        last.time = end;
+    }
+    Some((start, end))
+}
+
+fn shape(c: &mut Cursor<'_>) -> Option<Shape> {
+    let work = match c.byte()? {
+        codec::KERNEL => Work::Kernel {
+            name: c.u32()?,
+            grid: [c.u32()?, c.u32()?, c.u32()?],
+            block: [c.u32()?, c.u32()?, c.u32()?],
+            registers: c.u16()?,
+            shared_memory: c.u32()?,
+        },
+        codec::COPY => Work::Copy {
+            direction: Direction::from_number(c.byte()?),
+            bytes: c.u64()?,
+            source: c.byte()?,
+            destination: c.byte()?,
+            peer: match c.u64()? {
+                0 => None,
+                peer => Some((peer - 1).try_into().ok()?),
+            },
+        },
+        codec::MEMSET => Work::Memset { bytes: c.u64()?, value: c.u32()?, memory: c.byte()? },
+        _ => return None,
+    };
+    Some(Shape { work, graph: c.u32()?, graph_node: c.u64()? })
+}
+
+/// A record with a length. `None`: not understood, to be passed over.
+fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
+    Some(match tag {
+        codec::START => Event::Start(Start {
+            time: c.u64()?,
+            wall_clock: c.u64()?,
+            version: c.text()?,
+            host: c.text()?,
+            command: c.several(Cursor::text)?,
+            mode: mode(c.byte()?),
+            frequency: c.u32()?,
+        }),
+        codec::PROCESS => Event::Process(Process {
+            id: ProcessId(c.u32()?),
+            parent: ProcessId(c.u32()?),
+            pid: c.u32()?,
+            time: c.u64()?,
+            comm: c.text()?,
+            origin: origin(c.byte()?),
+        }),
+        codec::THREAD => Event::Thread(Thread { process: ProcessId(c.u32()?), tid: c.u32()?, comm: c.text()? }),
+        codec::EXIT => Event::Exit(Exit { process: ProcessId(c.u32()?), time: c.u64()? }),
+        codec::MAPPING => Event::Mapping(mapping(c)?),
+        codec::STACK => Event::Stack(stack(c)?),
+        codec::SESSION => Event::Session(Session {
+            id: SessionId(c.u32()?),
+            process: ProcessId(c.u32()?),
+            cupti: c.u32()?,
+            driver: c.u32()?,
+        }),
+        codec::KERNEL_NAME => {
+            Event::KernelName(KernelName { session: SessionId(c.u32()?), id: c.u32()?, name: c.text()? })
+        }
+        codec::DEVICE => Event::Device(Device { session: SessionId(c.u32()?), index: c.u32()?, name: c.text()? }),
+        codec::FAILED => Event::Failed(Failed { session: SessionId(c.u32()?), correlation: c.u32()?, code: c.u32()? }),
+        codec::TOTALS => Event::Totals(totals(c)?),
+        codec::LOSS => {
+            let number = c.byte()?;
+            let cause = LossCause::ALL.into_iter().find(|cause| *cause as u8 == number)?;
+            Event::Loss(Loss { cause, count: c.u64()? })
+        }
+        codec::NOTE => Event::Note(Note { text: c.text()? }),
+        codec::SYMBOL => Event::Symbol(symbol(c)?),
+        codec::END => {
+            let time = c.u64()?;
+            let status = match c.byte()? {
+                0 => None,
+                _ => Some(unzigzag(c.u64()?).try_into().ok()?),
+            };
+            Event::End(End { time, status })
+        }
+        _ => return None,
+    })
+}
+
+fn mapping(c: &mut Cursor<'_>) -> Option<Mapping> {
+    let (process, time, start) = (ProcessId(c.u32()?), c.u64()?, c.u64()?);
+    Some(Mapping {
+        process,
+        time,
+        start,
+        end: c.distance(start)?,
+        offset: c.u64()?,
+        path: c.text()?,
+        build_id: c.bytes()?.to_vec(),
+    })
+}
+
+fn stack(c: &mut Cursor<'_>) -> Option<Stack> {
+    let (id, process, time) = (StackId(c.u64()?), ProcessId(c.u32()?), c.u64()?);
+    let end = match c.byte()? {
+        0 => StackEnd::Whole,
+        1 => StackEnd::Truncated,
+        _ => StackEnd::Broken,
+    };
+    let mut last = 0;
+    let frames = c.several(|c| frame(c, &mut last))?;
+    Some(Stack { id, process, time, frames, end })
+}
+
+fn frame(c: &mut Cursor<'_>, last: &mut u64) -> Option<Frame> {
+    let kind = c.byte()?;
+    *last = c.distance(*last)?;
+    match kind {
+        codec::USER_FRAME => Some(Frame::User(*last)),
+        codec::KERNEL_FRAME => Some(Frame::Kernel(*last)),
+        _ => None,
+    }
+}
+
+fn totals(c: &mut Cursor<'_>) -> Option<Totals> {
+    let (session, ended) = (SessionId(c.u32()?), c.byte()? != 0);
+    Some(Totals {
+        session,
+        ended,
+        launches: c.u64()?,
+        kernels: c.u64()?,
+        kernel_ns: c.u64()?,
+        copies: c.u64()?,
+        memsets: c.u64()?,
+        syncs: c.u64()?,
+        dropped_by_cupti: c.u64()?,
+        dropped_queue_full: c.u64()?,
+        invalid: c.u64()?,
+        nameless: c.u64()?,
+        buffers_refused: c.u64()?,
+    })
+}
+
+fn symbol(c: &mut Cursor<'_>) -> Option<Symbol> {
+    let process = ProcessId(c.u32()?);
+    let frame = frame(c, &mut 0)?;
+    let names = c.several(|c| {
+        let kind = match c.byte()? {
+            1 => FrameKind::Kernel,
+            2 => FrameKind::Probe,
+            _ => FrameKind::Native,
+        };
+        Some(NamedFrame { kind, name: Arc::from(c.text()?), module: Arc::from(c.text()?) })
+    })?;
+    Some(Symbol { process, frame, names })
+}
+
+fn origin(number: u8) -> Origin {
+    match number {
+        1 => Origin::Fork,
+        2 => Origin::Exec,
+        _ => Origin::Found,
+    }
+}
+
+fn mode(number: u8) -> Mode {
+    match number {
+        1 => Mode::GpuOnly,
+        2 => Mode::CpuOnly,
+        _ => Mode::Merged,
+    }
+}

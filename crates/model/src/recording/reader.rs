@@ -1,0 +1,227 @@
+//! Reading a recording.
+
+use std::{
+    fmt,
+    io::{self, Read},
+};
+
+use super::{
+    CHUNK_HEADER, CHUNK_MOST, EVENTS, HEADER, MAGIC, VERSION,
+    bytes::Cursor,
+    checksum,
+    decode::{Decoder, Record},
+};
+use crate::event::Event;
+
+/// Why a file cannot be read as a recording at all.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The system would not.
+    #[error("cannot read the recording: {0}")]
+    Read(#[from] io::Error),
+    /// No bytes.
+    #[error("the recording is empty: warpscope was stopped before it wrote anything; record again")]
+    Empty,
+    /// Fewer bytes than a header has.
+    #[error("the recording ends within its header: warpscope was stopped before it wrote any event; record again")]
+    NoHeader,
+    /// Something else.
+    #[error("this is not a warpscope recording (a .wscope file begins with the letters WSCOPE)")]
+    NotARecording,
+    /// Made by a version to come.
+    #[error(
+        "this recording has format {0}.{1}, and this warpscope reads format {major}.x: use the warpscope that wrote it, or a newer one",
+        major = VERSION.0
+    )]
+    OtherVersion(u16, u16),
+}
+
+/// Where a recording stops to be readable. All events before were read; this is no error, for a crash or a full disk
+/// ends a recording like this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Where in the file the first chunk begins that could not be read to its end.
+    pub offset: u64,
+    /// What is wrong with it.
+    pub reason: DamageReason,
+}
+
+/// What is wrong with a chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DamageReason {
+    /// The file ends within it.
+    CutOff,
+    /// It has a length that no chunk has.
+    Length(u32),
+    /// Its bytes are not those that were written.
+    Checksum,
+    /// Its bytes are those that were written, but make no sense.
+    Record,
+    /// The system would not read on.
+    Read(String),
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the recording can be read up to byte {}: ", self.offset)?;
+        match &self.reason {
+            DamageReason::CutOff => f.write_str("it was cut off there, as by a crash or a full disk"),
+            DamageReason::Length(length) => write!(f, "then comes a chunk of an impossible length ({length} bytes)"),
+            DamageReason::Checksum => f.write_str("the chunk there was changed after it was written"),
+            DamageReason::Record => f.write_str("the chunk there contains a record that makes no sense"),
+            DamageReason::Read(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+/// Reads events from a recording, to its end or to the first chunk that is not whole: then [`Reader::damage`] tells.
+///
+/// Reading is safe on any bytes: no panic, and no more memory than a chunk may have (16 MiB) and a few times that for
+/// its tables. It wants a buffered source only where chunks are small; each takes two reads.
+pub struct Reader<R> {
+    from: R,
+    minor: u16,
+    decoder: Decoder,
+    payload: Vec<u8>,
+    /// How much of the payload was decoded.
+    at: usize,
+    /// Where the payload's chunk begins, and where the next does.
+    chunk: u64,
+    next_chunk: u64,
+    skipped: u64,
+    damage: Option<Damage>,
+    ended: bool,
+}
+
+impl<R: Read> Reader<R> {
+    /// Opens a recording: reads the header.
+    pub fn new(mut from: R) -> Result<Self, OpenError> {
+        let mut header = Vec::with_capacity(HEADER);
+        from.by_ref().take(HEADER as u64).read_to_end(&mut header)?;
+        if header.is_empty() {
+            return Err(OpenError::Empty);
+        }
+        let magic = &header[..header.len().min(MAGIC.len())];
+        if !MAGIC.starts_with(magic) {
+            return Err(OpenError::NotARecording);
+        }
+        let Ok(header) = <[u8; HEADER]>::try_from(header) else { return Err(OpenError::NoHeader) };
+        let major = u16::from_le_bytes([header[8], header[9]]);
+        let minor = u16::from_le_bytes([header[10], header[11]]);
+        if major != VERSION.0 {
+            return Err(OpenError::OtherVersion(major, minor));
+        }
+        Ok(Self {
+            from,
+            minor,
+            decoder: Decoder::default(),
+            payload: Vec::new(),
+            at: 0,
+            chunk: 0,
+            next_chunk: HEADER as u64,
+            skipped: 0,
+            damage: None,
+            ended: false,
+        })
+    }
+
+    /// What ended the recording before its time, once the last event was read.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    /// Records that this version does not understand and passed over.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// The minor version of the recording's format; newer than this reader's if above [`VERSION`].
+    pub fn minor_version(&self) -> u16 {
+        self.minor
+    }
+
+    /// Reads the next chunk of events. False: there is none, or it is damaged.
+    fn next_chunk(&mut self) -> bool {
+        loop {
+            self.chunk = self.next_chunk;
+            let read = self.read_chunk();
+            match read {
+                Ok(Some(EVENTS)) => {
+                    self.decoder.begin();
+                    self.at = 0;
+                    return true;
+                }
+                Ok(Some(_)) => self.payload.clear(),
+                Ok(None) => break,
+                Err(reason) => {
+                    self.damaged(reason);
+                    break;
+                }
+            }
+        }
+        self.payload.clear();
+        self.at = 0;
+        self.ended = true;
+        false
+    }
+
+    /// Reads and checks one chunk of any type. `None`: the file ends here, as it should.
+    fn read_chunk(&mut self) -> Result<Option<[u8; 4]>, DamageReason> {
+        let failed = |error: io::Error| DamageReason::Read(format!("cannot read the recording: {error}"));
+        self.payload.clear();
+        self.from.by_ref().take(CHUNK_HEADER as u64).read_to_end(&mut self.payload).map_err(failed)?;
+        if self.payload.is_empty() {
+            return Ok(None);
+        }
+        let Ok(header) = <[u8; CHUNK_HEADER]>::try_from(self.payload.as_slice()) else {
+            return Err(DamageReason::CutOff);
+        };
+        let [k0, k1, k2, k3, l0, l1, l2, l3, c0, c1, c2, c3] = header;
+        let (kind, length) = ([k0, k1, k2, k3], u32::from_le_bytes([l0, l1, l2, l3]));
+        if length as usize > CHUNK_MOST {
+            return Err(DamageReason::Length(length));
+        }
+        // Grows with what is there, not with what the length claims.
+        self.payload.clear();
+        self.from.by_ref().take(length.into()).read_to_end(&mut self.payload).map_err(failed)?;
+        if self.payload.len() < length as usize {
+            return Err(DamageReason::CutOff);
+        }
+        if checksum(kind, length, &self.payload) != u32::from_le_bytes([c0, c1, c2, c3]) {
+            return Err(DamageReason::Checksum);
+        }
+        self.next_chunk += CHUNK_HEADER as u64 + u64::from(length);
+        Ok(Some(kind))
+    }
+
+    fn damaged(&mut self, reason: DamageReason) {
+        self.damage = Some(Damage { offset: self.chunk, reason });
+        self.ended = true;
+    }
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        loop {
+            if self.ended || (self.at == self.payload.len() && !self.next_chunk()) {
+                return None;
+            }
+            let mut cursor = Cursor::new(&self.payload[self.at..]);
+            if cursor.left() == 0 {
+                continue;
+            }
+            let record = self.decoder.next(&mut cursor);
+            self.at = self.payload.len() - cursor.left();
+            match record {
+                Some(Record::Event(event)) => return Some(event),
+                Some(Record::Unknown) => self.skipped += 1,
+                None => {
+                    self.damaged(DamageReason::Record);
+                    return None;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Recordings that come back as they were, and recordings that do not.
+
+use std::{
+    cell::Cell,
+    io::{self, Write},
+    sync::Arc,
+};
+
+use proptest::{
+    collection::vec,
+    prelude::*,
+    sample::{Index, select},
+};
+
+use super::*;
+use crate::event::{
+    Activity, Device, Direction, End, Event, Exit, Failed, Frame, FrameKind, KernelName, Launch, LaunchKind, Loss,
+    LossCause, Mapping, Mode, NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack,
+    StackEnd, StackId, Start, Symbol, Sync, Thread, Totals, Work,
+};
+
+fn text() -> impl Strategy<Value = String> {
+    vec(any::<char>(), 0..12).prop_map(String::from_iter)
+}
+
+fn process() -> impl Strategy<Value = ProcessId> {
+    any::<u32>().prop_map(ProcessId)
+}
+
+fn session() -> impl Strategy<Value = SessionId> {
+    prop_oneof![0u32..3, any::<u32>()].prop_map(SessionId)
+}
+
+fn stack_id() -> impl Strategy<Value = StackId> {
+    prop_oneof![0u64..9, any::<u64>()].prop_map(StackId)
+}
+
+fn time() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 1u64 << 50..(1 << 50) + 100_000, any::<u64>()]
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    prop_oneof![any::<u64>().prop_map(Frame::User), any::<u64>().prop_map(Frame::Kernel)]
+}
+
+fn named() -> impl Strategy<Value = NamedFrame> {
+    (select(vec![FrameKind::Native, FrameKind::Kernel, FrameKind::Probe]), text(), text())
+        .prop_map(|(kind, name, module)| NamedFrame { kind, name: Arc::from(name), module: Arc::from(module) })
+}
+
+fn work() -> impl Strategy<Value = Work> {
+    let kernel = (0u32..9, any::<[u32; 3]>(), any::<[u32; 3]>(), any::<u16>(), any::<u32>()).prop_map(
+        |(name, grid, block, registers, shared_memory)| Work::Kernel { name, grid, block, registers, shared_memory },
+    );
+    let copy =
+        (select(Direction::ALL.to_vec()), any::<u64>(), any::<u8>(), any::<u8>(), any::<Option<u32>>()).prop_map(
+            |(direction, bytes, source, destination, peer)| Work::Copy { direction, bytes, source, destination, peer },
+        );
+    let memset = (any::<u64>(), any::<u32>(), any::<u8>()).prop_map(|(bytes, value, memory)| Work::Memset {
+        bytes,
+        value,
+        memory,
+    });
+    prop_oneof![kernel, copy, memset]
+}
+
+fn frequent() -> impl Strategy<Value = Event> {
+    let launch = (session(), any::<u32>(), 1u8..5, process(), any::<u32>(), any::<u32>(), time(), stack_id());
+    let launch = launch.prop_map(|(session, correlation, kind, process, tid, cpu, time, stack)| {
+        let kind = LaunchKind::from_number(kind).unwrap();
+        Event::Launch(Launch { session, correlation, kind, process, tid, cpu, time, stack })
+    });
+    let activity = (session(), any::<[u32; 3]>(), any::<u32>(), time(), time(), 0u32..3, any::<u64>(), work());
+    let activity = activity.prop_map(|(session, place, correlation, start, end, graph, graph_node, work)| {
+        let [device, context, stream] = place;
+        Event::Activity(Activity { session, correlation, device, context, stream, start, end, graph, graph_node, work })
+    });
+    let sample = (process(), any::<u32>(), any::<u32>(), time(), stack_id(), any::<u64>()).prop_map(
+        |(process, tid, cpu, time, stack, weight)| Event::Sample(Sample { process, tid, cpu, time, stack, weight }),
+    );
+    let sync = (session(), any::<[u32; 4]>(), time(), time()).prop_map(|(session, numbers, start, end)| {
+        let [correlation, kind, context, stream] = numbers;
+        Event::Sync(Sync { session, correlation, kind, context, stream, start, end })
+    });
+    prop_oneof![launch, activity, sample, sync]
+}
+
+fn rare() -> impl Strategy<Value = Event> {
+    let modes = select(vec![Mode::Merged, Mode::GpuOnly, Mode::CpuOnly]);
+    let start = (time(), time(), text(), text(), vec(text(), 0..4), modes, any::<u32>()).prop_map(
+        |(time, wall_clock, version, host, command, mode, frequency)| {
+            Event::Start(Start { time, wall_clock, version, host, command, mode, frequency })
+        },
+    );
+    let origins = select(vec![Origin::Found, Origin::Fork, Origin::Exec]);
+    let appears = (process(), process(), origins, any::<u32>(), time(), text()).prop_map(
+        |(id, parent, origin, pid, time, comm)| Event::Process(Process { id, parent, origin, pid, time, comm }),
+    );
+    let thread =
+        (process(), any::<u32>(), text()).prop_map(|(process, tid, comm)| Event::Thread(Thread { process, tid, comm }));
+    let exit = (process(), time()).prop_map(|(process, time)| Event::Exit(Exit { process, time }));
+    let mapping = (process(), any::<[u64; 4]>(), text(), vec(any::<u8>(), 0..24)).prop_map(
+        |(process, [time, start, end, offset], path, build_id)| {
+            Event::Mapping(Mapping { process, time, start, end, offset, path, build_id })
+        },
+    );
+    let ends = select(vec![StackEnd::Whole, StackEnd::Truncated, StackEnd::Broken]);
+    let stack = (stack_id(), process(), time(), vec(frame(), 0..9), ends)
+        .prop_map(|(id, process, time, frames, end)| Event::Stack(Stack { id, process, time, frames, end }));
+    let connects = (session(), process(), any::<u32>(), any::<u32>())
+        .prop_map(|(id, process, cupti, driver)| Event::Session(Session { id, process, cupti, driver }));
+    let name = (session(), any::<u32>(), text())
+        .prop_map(|(session, id, name)| Event::KernelName(KernelName { session, id, name }));
+    let device = (session(), any::<u32>(), text())
+        .prop_map(|(session, index, name)| Event::Device(Device { session, index, name }));
+    let failed = (session(), any::<u32>(), any::<u32>())
+        .prop_map(|(session, correlation, code)| Event::Failed(Failed { session, correlation, code }));
+    let totals = (session(), any::<[u64; 11]>(), any::<bool>()).prop_map(|(session, n, ended)| {
+        let [launches, kernels, kernel_ns, copies, memsets, syncs, ..] = n;
+        let [.., dropped_by_cupti, dropped_queue_full, invalid, nameless, buffers_refused] = n;
+        Event::Totals(Totals {
+            session,
+            launches,
+            kernels,
+            kernel_ns,
+            copies,
+            memsets,
+            syncs,
+            dropped_by_cupti,
+            dropped_queue_full,
+            invalid,
+            nameless,
+            buffers_refused,
+            ended,
+        })
+    });
+    let loss =
+        (select(LossCause::ALL.to_vec()), any::<u64>()).prop_map(|(cause, count)| Event::Loss(Loss { cause, count }));
+    let note = text().prop_map(|text| Event::Note(Note { text }));
+    let symbol = (process(), frame(), vec(named(), 0..4))
+        .prop_map(|(process, frame, names)| Event::Symbol(Symbol { process, frame, names }));
+    let end = (time(), any::<Option<i32>>()).prop_map(|(time, status)| Event::End(End { time, status }));
+    prop_oneof![
+        prop_oneof![start, appears, thread, exit, mapping, stack, connects, name],
+        prop_oneof![device, failed, totals, loss, note, symbol, end]
+    ]
+}
+
+fn events(most: usize) -> impl Strategy<Value = Vec<Event>> {
+    vec(prop_oneof![2 => frequent(), 1 => rare()], 0..most)
+}
+
+/// A recording with a chunk border after every `every` events.
+fn record(events: &[Event], every: usize) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    for (n, event) in events.iter().enumerate() {
+        if n % every == every - 1 {
+            writer.flush().unwrap();
+        }
+        writer.push(event).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// Where chunks begin and end.
+fn borders(bytes: &[u8]) -> Vec<usize> {
+    let mut borders = vec![HEADER];
+    while let Some(length) = bytes.get(borders[borders.len() - 1] + 4..).and_then(|b| b.first_chunk()) {
+        borders.push(borders[borders.len() - 1] + CHUNK_HEADER + u32::from_le_bytes(*length) as usize);
+    }
+    borders
+}
+
+/// All that can be read, and what ended it.
+fn read(bytes: &[u8]) -> Result<(Vec<Event>, Option<Damage>), OpenError> {
+    let mut reader = Reader::new(bytes)?;
+    let events = reader.by_ref().collect();
+    assert!(reader.next().is_none());
+    Ok((events, reader.damage().cloned()))
+}
+
+proptest! {
+    /// Any events come back as they were, whatever the chunks.
+    #[test]
+    fn round_trip(events in events(60), every in 2usize..30) {
+        let (back, damage) = read(&record(&events, every)).unwrap();
+        prop_assert_eq!(back, events);
+        prop_assert_eq!(damage, None);
+    }
+
+    /// A file cut at any byte gives the events of its whole chunks, and says where it was cut.
+    #[test]
+    fn truncated_anywhere(events in events(12), every in 2usize..6) {
+        let bytes = record(&events, every);
+        let borders = borders(&bytes);
+        for length in 0..bytes.len() {
+            let Ok((back, damage)) = read(&bytes[..length]) else {
+                prop_assert!(length < HEADER);
+                continue;
+            };
+            prop_assert!(length >= HEADER);
+            prop_assert!(events.starts_with(&back));
+            match damage {
+                None => prop_assert!(borders.contains(&length)),
+                Some(damage) => {
+                    prop_assert_eq!(&damage.reason, &DamageReason::CutOff);
+                    prop_assert!(damage.offset < length as u64);
+                    // Up to there the file is whole.
+                    let whole = &bytes[..damage.offset as usize];
+                    prop_assert_eq!(read(whole).unwrap(), (back, None));
+                }
+            }
+        }
+    }
+
+    /// Changed bytes end the reading: what is read is a prefix of what was written, never something else.
+    #[test]
+    fn corrupted_anywhere(
+        events in events(40),
+        every in 2usize..10,
+        changes in vec((any::<Index>(), 1u8..=255), 1..4),
+    ) {
+        let mut bytes = record(&events, every);
+        for (at, change) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] ^= change;
+        }
+        if let Ok((back, _)) = read(&bytes) {
+            prop_assert!(events.starts_with(&back));
+        }
+    }
+
+    /// Any bytes under a right checksum: no panic, and an end.
+    #[test]
+    fn hostile_payload(payload in vec(prop_oneof![0u8..40, any::<u8>()], 0..400), kind in select(vec![EVENTS, *b"ELSE"])) {
+        let _ = read(&file(&[(kind, &payload)]));
+    }
+
+    /// Any bytes at all.
+    #[test]
+    fn hostile_file(tail in vec(any::<u8>(), 0..100)) {
+        let _ = read(&tail);
+        let mut bytes = file(&[]);
+        bytes.extend_from_slice(&tail);
+        let (events, damage) = read(&bytes).unwrap();
+        prop_assert_eq!(events, []);
+        prop_assert_eq!(damage.is_none(), tail.is_empty());
+    }
+}
+
+fn file(chunks: &[([u8; 4], &[u8])]) -> Vec<u8> {
+    let mut bytes = Writer::new(Vec::new()).unwrap().finish().unwrap();
+    for (kind, payload) in chunks {
+        let length = payload.len() as u32;
+        bytes.extend_from_slice(kind);
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&checksum(*kind, length, payload).to_le_bytes());
+        bytes.extend_from_slice(payload);
+    }
+    bytes
+}
+
+fn note(text: &str) -> Event {
+    Event::Note(Note { text: text.into() })
+}
+
+/// A newer writer's chunks and records are passed over, and more fields at the end of a known record are no harm.
+#[test]
+fn what_is_newer_is_passed_over() {
+    let payload = [
+        &[200, 3, 1, 2, 3][..],              // a record with an unknown tag
+        &[codec::NOTE, 4, 2, b'h', b'i', 9], // a note with one more field
+        &[codec::LOSS, 2, 250, 1],           // a loss of an unknown cause
+    ]
+    .concat();
+    let bytes = file(&[(*b"INDX", b"whatever"), (EVENTS, &payload), (*b"TAIL", b"")]);
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    assert_eq!(reader.by_ref().collect::<Vec<_>>(), [note("hi")]);
+    assert_eq!((reader.skipped(), reader.damage()), (2, None));
+}
+
+/// The exact bytes of a small recording: a change here is a change of the format, and `docs/formats.md` shows them.
+#[test]
+fn bytes_on_disk() {
+    let launch = |correlation, time| {
+        Event::Launch(Launch {
+            session: SessionId(0),
+            correlation,
+            kind: LaunchKind::Kernel,
+            process: ProcessId(1),
+            tid: 300,
+            cpu: 2,
+            time,
+            stack: StackId(77),
+        })
+    };
+    let bytes = record(&[note("hi"), launch(5, 1000), launch(6, 1100)], 99);
+    let expected = [
+        &b"WSCOPE\x1a\n\x01\x00\x00\x00\x00\x00\x00\x00"[..],
+        b"EVTS\x19\x00\x00\x00",
+        &checksum(EVENTS, 25, &bytes[28..]).to_le_bytes(),
+        &[28, 3, 2, b'h', b'i'],
+        &[1, 0, 0, 1, 0xac, 2, 1, 10, 2, 0xd0, 0x0f, 0, 77],
+        &[1, 0, 2, 2, 0xc8, 1, 0],
+    ]
+    .concat();
+    assert_eq!(bytes.len(), 53);
+    assert_eq!(bytes, expected);
+}
+
+/// What is no recording is refused with a sentence that helps.
+#[test]
+fn other_files_are_refused() {
+    let refused = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
+    let mut newer = file(&[]);
+    newer[8] = 2;
+    assert!(refused(b"").contains("is empty"));
+    assert!(refused(b"WSCO").contains("ends within its header"));
+    assert!(refused(b"\x7fELF").contains("not a warpscope recording"));
+    assert!(refused(b"{\"traceEvents\": []}").contains("not a warpscope recording"));
+    assert!(refused(&newer).contains("has format 2.0, and this warpscope reads format 1.x"));
+}
+
+/// A disk with room for only so many bytes.
+struct Disk<'a>(&'a Cell<usize>);
+
+impl Write for Disk<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.0.get().min(bytes.len());
+        self.0.set(self.0.get() - room);
+        if room == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(room) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A full disk is told once; after that the writer drops and counts.
+#[test]
+fn full_disk_is_told_once() {
+    let room = Cell::new(100);
+    let mut writer = Writer::new(Disk(&room)).unwrap();
+    writer.push(&note("fits")).unwrap();
+    writer.flush().unwrap();
+    let written = writer.written();
+    writer.push(&note(&"x".repeat(200))).unwrap();
+    let error = writer.flush().unwrap_err();
+    assert_eq!(error.written, written);
+    assert!(error.to_string().starts_with(&format!("cannot write the recording beyond its first {written} bytes")));
+    room.set(1000);
+    writer.push(&note("too late")).unwrap();
+    writer.flush().unwrap();
+    assert_eq!((writer.dropped(), writer.written()), (2, written));
+    writer.finish().unwrap();
+    assert_eq!(room.get(), 1000);
+}
+
+/// An event too large for any chunk is dropped and counted; its neighbours stay.
+#[test]
+fn monstrous_events_are_dropped() {
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    for event in [note("before"), note(&"x".repeat(RECORD_MOST)), note("after")] {
+        writer.push(&event).unwrap();
+    }
+    assert_eq!(writer.dropped(), 1);
+    let (events, damage) = read(&writer.finish().unwrap()).unwrap();
+    assert_eq!((events, damage), (vec![note("before"), note("after")], None));
+}

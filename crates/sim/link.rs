@@ -1,0 +1,54 @@
+// How the simulated GPU's files are made from its static library. Included by the build script of `embedded` and by
+// the tests of `sim`, so that both use the same commands.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Each shared library and its export list in `exports/`.
+const LIBRARIES: [(&str, &str); 5] = [
+    ("libcuda.so.1", "libcuda.map"),
+    ("libcudart.so.12", "libcudart.so.12.map"),
+    ("libcudart.so.13", "libcudart.so.13.map"),
+    ("libcupti.so.12", "libcupti.so.12.map"),
+    ("libcupti.so.13", "libcupti.so.13.map"),
+];
+
+/// Runs a command; an error shows the command line and what it printed.
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|e| format!("cannot run {command:?}: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    Err(format!("{command:?} failed: {}\n{stdout}{stderr}", output.status))
+}
+
+/// Links the shared libraries from the static one into `out`. `sim` is the crate's folder.
+fn link_libraries(sim: &Path, archive: &Path, out: &Path) -> Result<(), String> {
+    for (name, map) in LIBRARIES {
+        let map = sim.join("exports").join(map);
+        run(Command::new("cc")
+            .args(["-shared", "-o"])
+            .arg(out.join(name))
+            .arg("-Wl,--whole-archive")
+            .arg(archive)
+            .arg("-Wl,--no-whole-archive")
+            .arg(format!("-Wl,--version-script={}", map.display()))
+            .arg(format!("-Wl,-soname,{name}"))
+            // Stripped, as the real ones are. -z now: no lazy binding in the launch path.
+            .args(["-Wl,--gc-sections", "-Wl,--strip-all", "-Wl,-z,now", "-Wl,--build-id", "-Wl,--eh-frame-hdr"])
+            .args(["-lgcc_s", "-lc", "-lm", "-lpthread", "-ldl"]))?;
+    }
+    Ok(())
+}
+
+/// Compiles the bundled workload into `out`, which must hold the libraries already.
+fn compile_workload(sim: &Path, out: &Path) -> Result<(), String> {
+    run(Command::new("c++")
+        .args(["-std=c++17", "-O2", "-g1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"])
+        .args(["-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .arg(out.join("workload"))
+        .arg(sim.join("workload/llm.cpp"))
+        .arg(out.join("libcudart.so.13"))
+        .args(["-static-libgcc", "-static-libstdc++", "-Wl,--as-needed", "-Wl,--allow-shlib-undefined", "-lm"]))
+}

@@ -1,0 +1,104 @@
+//! Devices and contexts.
+
+use std::ffi::c_char;
+use std::sync::atomic::Ordering;
+
+use cupti::ids::sync_kind;
+
+use super::Handle;
+use crate::gpu::context::{self, Context, Device};
+use crate::gpu::operation;
+use crate::gpu::{Outcome, answer, status};
+use crate::script::script;
+use crate::stub::driver;
+
+fn name(text: *mut c_char, size: i32, device: i32) -> Outcome {
+    context::device(device)?;
+    let name = format!("Simulated GPU {device}\0");
+    let size = usize::try_from(size).map_err(|_| status::INVALID_VALUE)?;
+    if text.is_null() || size < name.len() {
+        return Err(status::INVALID_VALUE);
+    }
+    // SAFETY: the program's buffer holds `size` bytes, which is enough.
+    unsafe { std::ptr::copy_nonoverlapping(name.as_ptr().cast(), text, name.len()) };
+    Ok(())
+}
+
+fn uuid(device: &Device) -> [u8; 16] {
+    let mut uuid = *b"warpscope sim  0";
+    uuid[15] = device.index as u8;
+    uuid
+}
+
+/// `CUdevice_attribute` values of something like an H200; 0 for what is not listed.
+fn attribute(attribute: i32, device: &Device) -> i32 {
+    match attribute {
+        1 => 1024,                      // MAX_THREADS_PER_BLOCK
+        2 | 3 => 1024,                  // MAX_BLOCK_DIM_X, Y
+        4 => 64,                        // MAX_BLOCK_DIM_Z
+        5 => i32::MAX,                  // MAX_GRID_DIM_X
+        6 | 7 => 65_535,                // MAX_GRID_DIM_Y, Z
+        8 => 49_152,                    // MAX_SHARED_MEMORY_PER_BLOCK
+        9 => 65_536,                    // TOTAL_CONSTANT_MEMORY
+        10 => 32,                       // WARP_SIZE
+        12 => 65_536,                   // MAX_REGISTERS_PER_BLOCK
+        13 => 1_980_000,                // CLOCK_RATE
+        16 => 132,                      // MULTIPROCESSOR_COUNT
+        31 | 40 | 41 | 83 | 89 | 95 => 1, // CONCURRENT_KERNELS, engines, UNIFIED_ADDRESSING, MANAGED, ...
+        33 => device.index as i32 + 1,  // PCI_BUS_ID
+        39 => 2048,                     // MAX_THREADS_PER_MULTIPROCESSOR
+        75 => 9,                        // COMPUTE_CAPABILITY_MAJOR
+        115 => 1,                       // MEMORY_POOLS_SUPPORTED
+        _ => 0,
+    }
+}
+
+fn free_memory(device: &Device) -> usize {
+    (script().memory - device.used.load(Ordering::Relaxed).min(script().memory)) as usize
+}
+
+driver! {
+    3 cuDeviceGet(device: *mut i32, ordinal: i32) => context::device(ordinal).and_then(|_| answer(device, ordinal));
+    4 cuDeviceGetCount(count: *mut i32) => answer(count, script().devices as i32);
+    5 cuDeviceGetName(text: *mut c_char, size: i32, device: i32) => name(text, size, device);
+    0 cuDeviceGetUuid(out: *mut [u8; 16], device: i32) => answer(out, uuid(context::device(device)?));
+    0 cuDeviceGetUuid_v2(out: *mut [u8; 16], device: i32) => answer(out, uuid(context::device(device)?));
+    0 cuDeviceTotalMem_v2(out: *mut usize, device: i32) => {
+        context::device(device).and_then(|_| answer(out, script().memory as usize))
+    };
+    9 cuDeviceGetAttribute(out: *mut i32, number: i32, device: i32) => {
+        answer(out, attribute(number, context::device(device)?))
+    };
+    0 cuDeviceCanAccessPeer(out: *mut i32, device: i32, peer: i32) => {
+        context::device(device).and(context::device(peer)).and_then(|_| answer(out, i32::from(device != peer)))
+    };
+    0 cuDevicePrimaryCtxRetain(out: *mut Handle, device: i32) => {
+        answer(out, context::device(device)?.primary().handle())
+    };
+    0 cuDevicePrimaryCtxRelease_v2(device: i32) => context::device(device).map(|_| ());
+    0 cuCtxCreate_v2(out: *mut Handle, _flags: u32, device: i32) => {
+        let created = Context::new(context::device(device)?);
+        created.announce();
+        context::set_current(created.handle())?;
+        answer(out, created.handle())
+    };
+    0 cuCtxDestroy_v2(ctx: Handle) => Context::from_handle(ctx).map(Context::synchronize);
+    0 cuCtxSetCurrent(ctx: Handle) => context::set_current(ctx);
+    0 cuCtxPushCurrent_v2(ctx: Handle) => context::set_current(ctx);
+    0 cuCtxPopCurrent_v2(out: *mut Handle) => {
+        let (handle, _) = context::current_handle();
+        context::set_current(std::ptr::null_mut())?;
+        if out.is_null() { Ok(()) } else { answer(out, handle) }
+    };
+    0 cuCtxGetCurrent(out: *mut Handle) => answer(out, context::current_handle().0);
+    16 cuCtxGetDevice(out: *mut i32) => answer(out, context::current()?.device.index as i32);
+    17 cuCtxSynchronize() => {
+        let context = context::current()?;
+        operation::wait(context.default_stream(), context.done_at(), sync_kind::CONTEXT, 0);
+        Ok(())
+    };
+    0 cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => {
+        let device = context::current()?.device;
+        answer(free, free_memory(device)).and(answer(total, script().memory as usize))
+    };
+}

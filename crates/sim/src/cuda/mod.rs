@@ -1,0 +1,14 @@
+//! The exports of the fake libcuda.
+
+mod device;
+mod graph;
+mod launch;
+pub(crate) mod memory;
+mod module;
+mod process;
+mod stream;
+
+/// Any of the driver's handles.
+type Handle = *mut std::ffi::c_void;
+/// `CUdeviceptr`
+type DevicePointer = usize;

@@ -1,0 +1,67 @@
+//! Modules and functions. A module is only a number: the kernel's name is whatever the program asks for.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cupti::callback::ResourceData;
+
+use super::Handle;
+use crate::gpu::function::Function;
+use crate::gpu::{Outcome, answer, call, context, status};
+use crate::stub::driver;
+
+/// RESOURCE callback: a module was loaded.
+const MODULE_LOADED: u32 = 6;
+
+/// `CUpti_ModuleResourceData`
+#[repr(C)]
+struct ModuleData {
+    id: u32,
+    cubin_size: usize,
+    cubin: *const c_char,
+}
+
+fn load(out: *mut Handle) -> Outcome {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut module = ModuleData { id: id as u32, cubin_size: 0, cubin: std::ptr::null() };
+    let context = context::current_handle().0;
+    let descriptor = (&raw mut module).cast();
+    call::notify_resource(MODULE_LOADED, &ResourceData { context, stream: std::ptr::null_mut(), descriptor });
+    // Not an address of anything: a module has no contents.
+    answer(out, std::ptr::without_provenance_mut(id << 4))
+}
+
+fn function(out: *mut Handle, module: Handle, name: *const c_char) -> Outcome {
+    if module.is_null() || name.is_null() {
+        return Err(status::INVALID_VALUE);
+    }
+    // SAFETY: the program passes a terminated name.
+    answer(out, Function::named(unsafe { CStr::from_ptr(name) }).handle())
+}
+
+driver! {
+    18 cuModuleLoad(out: *mut Handle, _path: *const c_char) => load(out);
+    19 cuModuleLoadData(out: *mut Handle, _image: *const c_void) => load(out);
+    20 cuModuleLoadDataEx(
+        out: *mut Handle, _image: *const c_void, _count: u32, _options: *mut i32, _values: *mut *mut c_void
+    ) => load(out);
+    21 cuModuleLoadFatBinary(out: *mut Handle, _image: *const c_void) => load(out);
+    22 cuModuleUnload(module: Handle) => if module.is_null() { Err(status::INVALID_HANDLE) } else { Ok(()) };
+    23 cuModuleGetFunction(out: *mut Handle, module: Handle, name: *const c_char) => function(out, module, name);
+    0 cuLibraryLoadData(
+        out: *mut Handle, _image: *const c_void, _jit: *mut i32, _jit_values: *mut *mut c_void, _jit_count: u32,
+        _options: *mut i32, _values: *mut *mut c_void, _count: u32
+    ) => load(out);
+    0 cuLibraryGetKernel(out: *mut Handle, library: Handle, name: *const c_char) => function(out, library, name);
+    0 cuKernelGetFunction(out: *mut Handle, kernel: Handle) => {
+        answer(out, Function::from_handle(kernel)?.handle())
+    };
+    0 cuFuncGetName(out: *mut *const c_char, function: Handle) => {
+        answer(out, Function::from_handle(function)?.name())
+    };
+    0 cuFuncGetAttribute(out: *mut i32, _attribute: i32, function: Handle) => {
+        Function::from_handle(function).and_then(|_| answer(out, 1024))
+    };
+    0 cuFuncSetAttribute(function: Handle, _attribute: i32, _value: i32) => Function::from_handle(function).map(|_| ());
+}

@@ -1,0 +1,103 @@
+//! A runtime call's life: lazy initialisation, callbacks, the last error.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_void};
+
+use cupti::ids::domain;
+
+use super::driver::{Driver, driver};
+use crate::gpu::status;
+use crate::table::Call;
+
+/// `cudaErrorInsufficientDriver`
+const INSUFFICIENT_DRIVER: u32 = 35;
+
+thread_local! {
+    static LAST_ERROR: Cell<u32> = const { Cell::new(0) };
+    static DEVICE: Cell<i32> = const { Cell::new(0) };
+    static BOUND: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Turns a driver's result into an outcome.
+pub fn check(result: u32) -> Result<(), u32> {
+    if result == 0 { Ok(()) } else { Err(result) }
+}
+
+/// The driver, initialised, with a context for this thread.
+pub fn ready() -> Result<&'static Driver, u32> {
+    let driver = driver().ok_or(INSUFFICIENT_DRIVER)?;
+    if !(driver.table.alive)() {
+        return Err(status::NOT_INITIALIZED);
+    }
+    if !BOUND.get() {
+        let mut context = std::ptr::null_mut();
+        check((driver.cuCtxGetCurrent)(&mut context))?;
+        if context.is_null() {
+            bind(driver, DEVICE.get())?;
+        }
+        BOUND.set(true);
+    }
+    Ok(driver)
+}
+
+fn bind(driver: &Driver, device: i32) -> Result<(), u32> {
+    check((driver.cuCtxSetCurrent)(primary(driver, device)?))
+}
+
+/// The primary context of a device.
+pub fn primary(driver: &Driver, device: i32) -> Result<*mut c_void, u32> {
+    let mut context = std::ptr::null_mut();
+    check((driver.cuDevicePrimaryCtxRetain)(&mut context, device))?;
+    Ok(context)
+}
+
+/// The calling thread's device.
+pub fn device() -> i32 {
+    DEVICE.get()
+}
+
+/// Sets the calling thread's device.
+pub fn set_device(driver: &Driver, device: i32) -> Result<(), u32> {
+    bind(driver, device)?;
+    DEVICE.set(device);
+    Ok(())
+}
+
+/// The last error; forgotten if `take`.
+pub fn last_error(take: bool) -> u32 {
+    let error = LAST_ERROR.get();
+    if take {
+        LAST_ERROR.set(0);
+    }
+    error
+}
+
+fn remember(result: u32) -> u32 {
+    if result != 0 && result != status::NOT_READY {
+        LAST_ERROR.set(result);
+    }
+    result
+}
+
+/// Runs a runtime function's body as an API call.
+#[inline(always)]
+pub fn runtime(
+    cbid: u32,
+    name: &'static CStr,
+    params: *const c_void,
+    symbol: impl FnOnce() -> *const c_char,
+    body: impl FnOnce() -> Result<(), u32>,
+) -> u32 {
+    let driver = match ready() {
+        Ok(driver) => driver,
+        Err(error) => return remember(error),
+    };
+    let (name, symbol) = (name.as_ptr(), symbol());
+    let mut call =
+        Call { domain: domain::RUNTIME, cbid, name, params, symbol, result: 0, correlation: 0, outer: 0, data: 0 };
+    if (driver.table.begin)(&mut call) {
+        call.result = body().err().unwrap_or(0);
+    }
+    (driver.table.end)(&mut call);
+    remember(call.result)
+}

@@ -1,0 +1,23 @@
+//! The exports of the fake libcudart: each makes the driver calls that the real one makes.
+
+pub mod call;
+mod device;
+mod driver;
+mod error;
+mod graph;
+mod launch;
+mod memory;
+mod register;
+mod stream;
+
+/// Any of the runtime's handles.
+type Handle = *mut std::ffi::c_void;
+
+/// `dim3`
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Dim3 {
+    x: u32,
+    y: u32,
+    z: u32,
+}

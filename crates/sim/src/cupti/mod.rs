@@ -1,0 +1,57 @@
+//! The exports of the fake libcupti: a subscriber's callbacks, and activity records laid out as a release lays them out.
+
+mod activity;
+mod buffer;
+mod clock;
+mod ids;
+mod queue;
+mod record;
+mod subscribe;
+
+use std::ffi::{CStr, c_char};
+
+use cupti::ids::result;
+
+use crate::gpu::answer;
+use crate::table::{Table, table};
+
+/// Results beyond those in [`result`].
+mod code {
+    pub const INVALID_OPERATION: u32 = 7;
+    pub const NOT_SUPPORTED: u32 = 27;
+}
+
+/// The GPU's table, or the result for a process without our libcuda, or for a child forked after `cuInit`.
+fn gpu() -> Result<&'static Table, u32> {
+    table().filter(|t| (t.alive)()).ok_or(result::NOT_INITIALIZED)
+}
+
+/// Turns an outcome into a `CUptiResult`.
+fn code(outcome: Result<(), u32>) -> u32 {
+    outcome.err().unwrap_or(result::SUCCESS)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuptiGetVersion(version: *mut u32) -> u32 {
+    code(gpu().and_then(|gpu| answer(version, (gpu.script)().release.version)))
+}
+
+/// Texts of the results the fake gives.
+const RESULTS: &[(u32, &CStr)] = &[
+    (result::SUCCESS, c"CUPTI_SUCCESS"),
+    (result::INVALID_PARAMETER, c"CUPTI_ERROR_INVALID_PARAMETER"),
+    (code::INVALID_OPERATION, c"CUPTI_ERROR_INVALID_OPERATION"),
+    (result::MAX_LIMIT_REACHED, c"CUPTI_ERROR_MAX_LIMIT_REACHED"),
+    (result::NOT_INITIALIZED, c"CUPTI_ERROR_NOT_INITIALIZED"),
+    (result::INVALID_KIND, c"CUPTI_ERROR_INVALID_KIND"),
+    (code::NOT_SUPPORTED, c"CUPTI_ERROR_NOT_SUPPORTED"),
+    (result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, c"CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"),
+];
+
+#[unsafe(no_mangle)]
+extern "C" fn cuptiGetResultString(number: u32, text: *mut *const c_char) -> u32 {
+    match RESULTS.iter().find(|(n, _)| *n == number) {
+        Some((_, name)) => code(answer(text, name.as_ptr())),
+        None => result::INVALID_PARAMETER,
+    }
+}

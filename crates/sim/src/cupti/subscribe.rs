@@ -1,0 +1,158 @@
+//! The subscriber: one for each process, called for what it enabled and nothing else.
+
+use std::ffi::{c_char, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use cupti::callback::{CallbackData, ResourceData};
+use cupti::ids::{domain, result};
+use cupti::types::{CallbackFn, SubscriberParams};
+
+use super::{code, gpu, queue};
+use crate::gpu::answer;
+use crate::script::Script;
+use crate::table::{Hooks, Table};
+
+/// A subscription. Never freed, since a callback may be under way when the client leaves.
+struct Subscription {
+    callback: CallbackFn,
+    data: *mut c_void,
+}
+
+static SUBSCRIPTION: AtomicPtr<Subscription> = AtomicPtr::new(std::ptr::null_mut());
+
+static HOOKS: Hooks = Hooks { api, resource, activity: queue::produce };
+
+/// What the other client of the script calls itself.
+const OTHER: &[u8] = b"simulated profiler\0";
+
+fn call(of: u32, cbid: u32, data: *const c_void) {
+    // SAFETY: null, or a subscription, which is never freed.
+    let Some(subscription) = (unsafe { SUBSCRIPTION.load(Ordering::Acquire).as_ref() }) else { return };
+    if let Ok(gpu) = gpu() {
+        gpu.truth.callbacks.add(1);
+    }
+    // SAFETY: the client gave this function for this purpose, and `data` is what the domain calls for.
+    unsafe { (subscription.callback)(subscription.data, of, cbid, data) };
+}
+
+fn api(of: u32, cbid: u32, data: &CallbackData) {
+    call(of, cbid, std::ptr::from_ref(data).cast());
+}
+
+fn resource(cbid: u32, data: &ResourceData) {
+    call(domain::RESOURCE, cbid, std::ptr::from_ref(data).cast());
+}
+
+/// Connects this library with the GPU; an error if another libcupti has.
+pub fn attach(gpu: &Table) -> Result<(), u32> {
+    if (gpu.attach)(&HOOKS) { Ok(()) } else { Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) }
+}
+
+fn subscribe(handle: *mut *mut c_void, callback: Option<CallbackFn>, data: *mut c_void) -> Result<(), u32> {
+    let gpu = gpu()?;
+    let callback = callback.filter(|_| !handle.is_null()).ok_or(result::INVALID_PARAMETER)?;
+    if (gpu.script)().other_subscriber {
+        return Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+    }
+    attach(gpu)?;
+    let new = Box::into_raw(Box::new(Subscription { callback, data }));
+    let null = std::ptr::null_mut();
+    if SUBSCRIPTION.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: it came from `into_raw` and nobody has seen it.
+        drop(unsafe { Box::from_raw(new) });
+        return Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+    }
+    answer(handle, new.cast())
+}
+
+fn check(handle: *mut c_void) -> Result<&'static Table, u32> {
+    let gpu = gpu()?;
+    if handle.is_null() || handle != SUBSCRIPTION.load(Ordering::Acquire).cast() {
+        return Err(result::INVALID_PARAMETER);
+    }
+    Ok(gpu)
+}
+
+/// Ids that came with CUDA 13, which older releases refuse.
+fn known(script: &Script, of: u32, cbid: u32) -> bool {
+    script.release.driver >= 13000
+        || match of {
+            domain::DRIVER => cbid < 796,
+            domain::RUNTIME => cbid < 505,
+            _ => true,
+        }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuptiSubscribe(handle: *mut *mut c_void, callback: Option<CallbackFn>, data: *mut c_void) -> u32 {
+    code(subscribe(handle, callback, data))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuptiSubscribe_v2(
+    handle: *mut *mut c_void,
+    callback: Option<CallbackFn>,
+    data: *mut c_void,
+    params: *mut SubscriberParams,
+) -> u32 {
+    let outcome = subscribe(handle, callback, data);
+    // SAFETY: the client passes its parameters, or null.
+    let params = unsafe { params.as_ref() };
+    if let (Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED), Some(params)) = (outcome, params) {
+        if !params.old_name.is_null() && params.old_size >= OTHER.len() {
+            // SAFETY: the client says that so many bytes lie there.
+            unsafe { std::ptr::copy_nonoverlapping(OTHER.as_ptr().cast::<c_char>(), params.old_name, OTHER.len()) };
+        }
+    }
+    code(outcome)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuptiUnsubscribe(handle: *mut c_void) -> u32 {
+    code(check(handle).map(|gpu| {
+        for of in [domain::DRIVER, domain::RUNTIME, domain::RESOURCE] {
+            gpu.switches.set_domain(of, false);
+        }
+        SUBSCRIPTION.store(std::ptr::null_mut(), Ordering::Release);
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuptiEnableCallback(enable: u32, handle: *mut c_void, of: u32, cbid: u32) -> u32 {
+    code(check(handle).and_then(|gpu| match of {
+        domain::DRIVER | domain::RUNTIME | domain::RESOURCE => {
+            let good = cbid != 0
+                && known((gpu.script)(), of, cbid)
+                && gpu.switches.set_callback(of, cbid, enable != 0);
+            if good { Ok(()) } else { Err(result::INVALID_PARAMETER) }
+        }
+        // Nothing happens there, but the domain exists.
+        domain::SYNCHRONIZE | domain::NVTX | domain::STATE => Ok(()),
+        _ => Err(result::INVALID_PARAMETER),
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuptiEnableDomain(enable: u32, handle: *mut c_void, of: u32) -> u32 {
+    code(check(handle).and_then(|gpu| match of {
+        domain::DRIVER..=domain::STATE => {
+            gpu.switches.set_domain(of, enable != 0);
+            Ok(())
+        }
+        _ => Err(result::INVALID_PARAMETER),
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuptiEnableAllDomains(enable: u32, handle: *mut c_void) -> u32 {
+    code(check(handle).map(|gpu| {
+        for of in [domain::DRIVER, domain::RUNTIME, domain::RESOURCE] {
+            gpu.switches.set_domain(of, enable != 0);
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuptiGetCallbackState(enable: *mut u32, handle: *mut c_void, of: u32, cbid: u32) -> u32 {
+    code(check(handle).and_then(|gpu| answer(enable, u32::from(gpu.switches.callback(of, cbid)))))
+}

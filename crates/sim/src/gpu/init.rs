@@ -1,0 +1,104 @@
+//! `cuInit`: brings the GPU up, loads the injected library, and arranges for the end.
+
+use std::cell::Cell;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cupti::types::InitializeInjection;
+
+use super::{Outcome, context, status};
+use crate::script::script;
+use crate::sys;
+use crate::truth::TRUTH;
+
+/// Before `cuInit`.
+const DOWN: u32 = 0;
+/// Usable.
+const UP: u32 = 1;
+/// In a child forked after `cuInit`: as with the real driver, CUDA is unusable there.
+const FORKED: u32 = 2;
+
+static STATE: AtomicU32 = AtomicU32::new(DOWN);
+
+/// Every entry stub of libcuda compares this with [`CLOSED`]; equal once the process is ending.
+pub static GATE: AtomicU32 = AtomicU32::new(0);
+/// The number the real driver's stubs compare with.
+pub const CLOSED: u32 = 0x321c_ba00;
+
+thread_local! {
+    static INITIALISING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the driver may be used.
+#[inline]
+pub fn ready() -> Outcome {
+    match STATE.load(Ordering::Relaxed) {
+        UP => Ok(()),
+        _ => Err(status::NOT_INITIALIZED),
+    }
+}
+
+/// False in a child forked after `cuInit`.
+pub fn alive() -> bool {
+    STATE.load(Ordering::Relaxed) != FORKED
+}
+
+extern "C" fn forked() {
+    STATE.store(FORKED, Ordering::Relaxed);
+}
+
+extern "C" fn at_exit() {
+    if !alive() {
+        return;
+    }
+    GATE.store(CLOSED, Ordering::Relaxed);
+    if let Some(path) = &script().truth {
+        TRUTH.append(path, script().correlation);
+    }
+}
+
+/// Brings the GPU up on the first call. Other threads wait for it; the injected library may call it again from within.
+pub fn init() -> Outcome {
+    static ONCE: Once = Once::new();
+    if !alive() {
+        return Err(status::NOT_INITIALIZED);
+    }
+    if INITIALISING.get() {
+        return Ok(());
+    }
+    ONCE.call_once(|| {
+        INITIALISING.set(true);
+        script();
+        context::create_devices();
+        // SAFETY: both handlers are plain functions of a library that is never unloaded. The exit handler goes first:
+        // handlers run in reverse order, so those of the injected library come before it.
+        unsafe {
+            libc::atexit(at_exit);
+            libc::pthread_atfork(None, None, Some(forked));
+        }
+        STATE.store(UP, Ordering::Release);
+        load_injection();
+        INITIALISING.set(false);
+    });
+    Ok(())
+}
+
+/// Loads the library named by `CUDA_INJECTION64_PATH`. Silent on failure, as the driver.
+fn load_injection() {
+    let Some(path) = std::env::var_os("CUDA_INJECTION64_PATH").filter(|p| !p.is_empty()) else { return };
+    let Ok(path) = CString::new(path.into_vec()) else { return };
+    let library = sys::open(&path);
+    if library.is_null() {
+        return;
+    }
+    let entry = sys::symbol(library, c"InitializeInjection");
+    if entry.is_null() {
+        return;
+    }
+    // SAFETY: the injection contract gives this symbol this type.
+    let entry: InitializeInjection = unsafe { std::mem::transmute(entry) };
+    // SAFETY: as above; called once, from cuInit.
+    unsafe { entry() };
+}

@@ -1,0 +1,157 @@
+//! Memory: device allocations are host memory that the kernel gives out page by page as it is touched.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, RwLock};
+
+use cupti::ids::{copy_kind, memory_kind};
+
+use super::context::{self, Device};
+use super::{Outcome, status};
+use crate::script::script;
+
+#[derive(Clone, Copy, Debug)]
+struct Allocation {
+    size: usize,
+    kind: u8,
+    device: &'static Device,
+}
+
+/// Every allocation by address.
+static ALLOCATIONS: RwLock<BTreeMap<usize, Allocation>> = RwLock::new(BTreeMap::new());
+
+/// From this size on an allocation is a mapping of its own, whose pages cost nothing until they are touched.
+const MAPPED: usize = 64 << 10;
+
+fn reserve(size: usize) -> Option<usize> {
+    let mut address = std::ptr::null_mut();
+    if size < MAPPED {
+        // SAFETY: a fresh allocation, aligned as the driver aligns; `address` is valid.
+        let failed = unsafe { libc::posix_memalign(&mut address, 256, size) } != 0;
+        return (!failed).then(|| address.expose_provenance());
+    }
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh anonymous mapping touches nothing that exists.
+    address = unsafe { libc::mmap(address, size, access, flags, -1, 0) };
+    (address != libc::MAP_FAILED).then(|| address.expose_provenance())
+}
+
+fn release(address: usize, size: usize) {
+    let memory = std::ptr::with_exposed_provenance_mut(address);
+    if size < MAPPED {
+        // SAFETY: `reserve` got it from the allocator, and the table of allocations has just forgotten it.
+        unsafe { libc::free(memory) };
+    } else {
+        // SAFETY: `reserve` mapped it with this size, and the table of allocations has just forgotten it.
+        unsafe { libc::munmap(memory, size) };
+    }
+}
+
+/// Allocates memory of a kind ([`memory_kind`]) on the current device; pinned memory is the host's.
+pub fn allocate(kind: u8, size: usize) -> Result<usize, u32> {
+    if size == 0 {
+        return Err(status::INVALID_VALUE);
+    }
+    let device = context::current()?.device;
+    if kind != memory_kind::PINNED {
+        let used = device.used.fetch_add(size as u64, Ordering::Relaxed);
+        if used.saturating_add(size as u64) > script().memory {
+            device.used.fetch_sub(size as u64, Ordering::Relaxed);
+            return Err(status::OUT_OF_MEMORY);
+        }
+    }
+    let address = reserve(size).ok_or(status::OUT_OF_MEMORY)?;
+    let mut allocations = ALLOCATIONS.write().unwrap_or_else(PoisonError::into_inner);
+    allocations.insert(address, Allocation { size, kind, device });
+    Ok(address)
+}
+
+/// Frees an allocation; address 0 is none.
+pub fn free(address: usize) -> Outcome {
+    if address == 0 {
+        return Ok(());
+    }
+    let gone = ALLOCATIONS.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
+    let Allocation { size, kind, device } = gone.ok_or(status::INVALID_VALUE)?;
+    if kind != memory_kind::PINNED {
+        device.used.fetch_sub(size as u64, Ordering::Relaxed);
+    }
+    release(address, size);
+    Ok(())
+}
+
+/// What kind of memory lies at `address` and on which device, if `bytes` from there lie in one allocation.
+fn find(address: usize, bytes: usize) -> Option<(u8, u32)> {
+    let allocations = ALLOCATIONS.read().unwrap_or_else(PoisonError::into_inner);
+    let (&base, found) = allocations.range(..=address).next_back()?;
+    (address - base + bytes <= found.size).then_some((found.kind, found.device.index))
+}
+
+/// Allocation's base and size around an address.
+pub fn range_of(address: usize) -> Option<(usize, usize)> {
+    let allocations = ALLOCATIONS.read().unwrap_or_else(PoisonError::into_inner);
+    let (&base, found) = allocations.range(..=address).next_back()?;
+    (address - base < found.size).then_some((base, found.size))
+}
+
+/// The device that holds an address, or none for the host's memory.
+pub fn device_of(address: usize) -> Option<u32> {
+    find(address, 1).filter(|(kind, _)| *kind != memory_kind::PINNED).map(|(_, device)| device)
+}
+
+/// Memory at one end of a copy.
+fn kind_at(address: usize, bytes: usize) -> u8 {
+    find(address, bytes).map_or(memory_kind::PAGEABLE, |(kind, _)| kind)
+}
+
+fn is_device(kind: u8) -> bool {
+    matches!(kind, memory_kind::DEVICE | memory_kind::MANAGED)
+}
+
+/// Classifies a copy: its [`copy_kind`] and the kinds of memory at both ends.
+///
+/// `wanted` is what the function's name promises; a pointer that does not fit is an error.
+pub fn classify(dst: usize, src: usize, bytes: usize, wanted: Option<u8>) -> Result<(u8, u8, u8), u32> {
+    let (to, from) = (kind_at(dst, bytes), kind_at(src, bytes));
+    let seen = match (is_device(from), is_device(to)) {
+        (false, true) => copy_kind::HTOD,
+        (true, false) => copy_kind::DTOH,
+        (true, true) => copy_kind::DTOD,
+        (false, false) => copy_kind::HTOH,
+    };
+    let managed = from == memory_kind::MANAGED || to == memory_kind::MANAGED;
+    match wanted {
+        Some(wanted) if wanted != seen && !managed => Err(status::INVALID_VALUE),
+        Some(wanted) => Ok((wanted, from, to)),
+        None => Ok((seen, from, to)),
+    }
+}
+
+/// Copies for real.
+pub fn copy(dst: usize, src: usize, bytes: usize) {
+    let (to, from) = (std::ptr::with_exposed_provenance_mut::<u8>(dst), std::ptr::with_exposed_provenance::<u8>(src));
+    // SAFETY: device ends were looked up; host ends are the program's own, as with the real API.
+    unsafe { std::ptr::copy(from, to, bytes) };
+}
+
+/// Checks a memset's target and gives its kind of memory.
+pub fn target(dst: usize, bytes: usize) -> Result<u8, u32> {
+    find(dst, bytes).map(|(kind, _)| kind).ok_or(status::INVALID_VALUE)
+}
+
+/// Sets for real: `count` values of `width` bytes (1, 2 or 4).
+pub fn set(dst: usize, value: u32, width: usize, count: usize) {
+    let to = std::ptr::with_exposed_provenance_mut::<c_void>(dst);
+    if width == 1 {
+        // SAFETY: the target was looked up.
+        unsafe { libc::memset(to, value as i32, count) };
+        return;
+    }
+    let value = value.to_le_bytes();
+    for at in 0..count {
+        // SAFETY: the target was looked up and holds `count * width` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), to.cast::<u8>().add(at * width), width) };
+    }
+}

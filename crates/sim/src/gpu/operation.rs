@@ -1,0 +1,208 @@
+//! Operations: kernels, copies and memsets on their way to a stream or into a graph.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cupti::ids::{copy_kind, kind};
+
+use super::call::{self, SWITCHES};
+use super::function::Function;
+use super::stream::Stream;
+use super::{graph, memory};
+use crate::activity::{Activity, Copied, Detail};
+use crate::script::script;
+use crate::sys;
+use crate::truth::TRUTH;
+
+/// Something for the GPU to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation {
+    /// Run a kernel.
+    Kernel {
+        /// Which.
+        function: &'static Function,
+        /// Blocks.
+        grid: [u32; 3],
+        /// Threads of a block.
+        block: [u32; 3],
+        /// Dynamic shared memory.
+        shared: u32,
+        /// Whether all blocks must run at once.
+        cooperative: bool,
+    },
+    /// Copy.
+    Copy {
+        /// To.
+        dst: usize,
+        /// From.
+        src: usize,
+        /// Rows of `width` bytes...
+        width: usize,
+        /// ...this many (1 for a plain copy)...
+        rows: usize,
+        /// ...each so far apart at the source and the destination.
+        pitch: [usize; 2],
+        /// How it is reported.
+        copied: Copied,
+        /// Devices read and written, for a copy between two.
+        peers: Option<[u32; 2]>,
+    },
+    /// Fill.
+    Memset {
+        /// Where.
+        dst: usize,
+        /// With what.
+        value: u32,
+        /// Bytes of one value.
+        width: usize,
+        /// How many values.
+        count: usize,
+        /// Kind of memory.
+        memory: u8,
+    },
+}
+
+impl Operation {
+    /// A plain copy; `wanted` is the [`copy_kind`] the function promises.
+    pub fn copy(dst: usize, src: usize, bytes: usize, wanted: Option<u8>, asynchronous: bool) -> Result<Self, u32> {
+        Self::copy_rows([dst, src], [bytes, 1], [0, 0], wanted, asynchronous)
+    }
+
+    /// A copy of rows: `[dst, src]`, `[width, rows]`, pitches of `[dst, src]`.
+    pub fn copy_rows(
+        [dst, src]: [usize; 2],
+        [width, rows]: [usize; 2],
+        [dst_pitch, src_pitch]: [usize; 2],
+        wanted: Option<u8>,
+        asynchronous: bool,
+    ) -> Result<Self, u32> {
+        let span = |pitch: usize| pitch * rows.saturating_sub(1) + width;
+        let bytes = span(dst_pitch.min(src_pitch));
+        let (kind, from, to) = memory::classify(dst, src, bytes, wanted)?;
+        let copied = Copied { kind, src: from, dst: to, asynchronous, bytes: (width * rows) as u64 };
+        Ok(Operation::Copy { dst, src, width, rows, pitch: [src_pitch, dst_pitch], copied, peers: None })
+    }
+
+    /// A copy between two devices.
+    pub fn peer(dst: usize, src: usize, bytes: usize, from: u32, to: u32) -> Result<Self, u32> {
+        let mut operation = Self::copy(dst, src, bytes, Some(copy_kind::DTOD), true)?;
+        if let (Operation::Copy { copied, peers, .. }, true) = (&mut operation, from != to) {
+            copied.kind = copy_kind::PTOP;
+            *peers = Some([from, to]);
+        }
+        Ok(operation)
+    }
+
+    /// A memset.
+    pub fn memset(dst: usize, value: u32, width: usize, count: usize) -> Result<Self, u32> {
+        let memory = memory::target(dst, width * count)?;
+        Ok(Operation::Memset { dst, value, width, count, memory })
+    }
+
+    fn duration(&self) -> u64 {
+        let transfer = |bytes: u64| 1_000 + (bytes as f64 / script().copy_gbps) as u64;
+        match self {
+            Operation::Kernel { function, grid, block, .. } => function.duration(*grid, *block),
+            Operation::Copy { copied, .. } => transfer(copied.bytes),
+            Operation::Memset { width, count, .. } => transfer((width * count) as u64),
+        }
+    }
+
+    /// The kind of its record.
+    fn kind(&self) -> u32 {
+        match self {
+            Operation::Kernel { .. } => kind::CONCURRENT_KERNEL,
+            Operation::Copy { peers: Some(_), .. } => kind::MEMCPY2,
+            Operation::Copy { .. } => kind::MEMCPY,
+            Operation::Memset { .. } => kind::MEMSET,
+        }
+    }
+
+    /// The parts of its record that do not depend on when it runs.
+    fn detail(&self) -> Detail {
+        static GRID_ID: AtomicU64 = AtomicU64::new(1);
+        match *self {
+            Operation::Kernel { function, grid, block, shared, cooperative } => Detail::Kernel {
+                name: function.name(),
+                grid,
+                block,
+                shared,
+                cooperative,
+                grid_id: GRID_ID.fetch_add(1, Ordering::Relaxed),
+            },
+            Operation::Copy { copied: copy, peers: Some([from, to]), .. } => Detail::Peer { copy, from, to },
+            Operation::Copy { copied, .. } => Detail::Copy(copied),
+            Operation::Memset { value, width, count, memory, .. } => {
+                Detail::Memset { value, bytes: (width * count) as u64, memory }
+            }
+        }
+    }
+
+    /// Moves the bytes, if there are any to move.
+    fn perform(&self) {
+        match *self {
+            Operation::Kernel { .. } => {}
+            Operation::Copy { dst, src, width, rows, pitch, .. } => {
+                for row in 0..rows {
+                    memory::copy(dst + row * pitch[1], src + row * pitch[0], width);
+                }
+            }
+            Operation::Memset { dst, value, width, count, .. } => memory::set(dst, value, width, count),
+        }
+    }
+
+    /// Runs on a stream, as a node of a graph or (0, 0) alone. Returns when it will end.
+    pub fn run(&self, stream: &Stream, graph: u32, node: u64) -> u64 {
+        let queued = sys::now();
+        let slot = stream.clock.reserve(queued, self.duration());
+        self.perform();
+        if SWITCHES.kind(self.kind()) {
+            produce(stream, queued, [slot.start, slot.end], self.detail(), graph, node);
+        }
+        if slot.room > queued {
+            sys::wait_until(slot.room);
+        }
+        slot.end
+    }
+}
+
+/// Tells libcupti of an operation or a wait of an enabled kind.
+fn produce(stream: &Stream, queued: u64, [start, end]: [u64; 2], detail: Detail, graph: u32, node: u64) {
+    let Some(hooks) = call::hooks() else { return };
+    (hooks.activity)(&Activity {
+        correlation: call::correlation(),
+        device: stream.context.device.index,
+        context: stream.context.id,
+        stream: stream.id(),
+        graph,
+        node,
+        queued,
+        start,
+        end,
+        detail,
+    });
+}
+
+/// A launch-class call: runs the operation, or adds it to the graph being captured. Returns when it will end.
+pub fn launch(stream: &'static Stream, operation: Operation) -> u64 {
+    if stream.capturing() && graph::capture(stream, operation) {
+        TRUTH.captured.add(1);
+        return 0;
+    }
+    let end = operation.run(stream, 0, 0);
+    let launched = match operation {
+        Operation::Kernel { .. } => &TRUTH.kernels,
+        Operation::Copy { .. } => &TRUTH.copies,
+        Operation::Memset { .. } => &TRUTH.memsets,
+    };
+    launched.add(1);
+    end
+}
+
+/// Waits until `time` on behalf of an API call, and reports the wait ([`cupti::ids::sync_kind`], event id).
+pub fn wait(stream: &Stream, time: u64, sync_kind: u32, event: u32) {
+    let start = sys::now();
+    sys::wait_until(time);
+    if SWITCHES.kind(kind::SYNCHRONIZATION) {
+        produce(stream, start, [start, sys::now()], Detail::Sync { kind: sync_kind, event }, 0, 0);
+    }
+}

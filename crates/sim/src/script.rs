@@ -1,0 +1,360 @@
+//! The script: what the simulated GPU is like, and which faults it shows.
+//!
+//! `WARPSCOPE_SIM` is `key=value,key=value`, or `@FILE` with one `key=value` per line (`#` starts a comment; values in a
+//! file may contain commas). A script that cannot be read ends the program with status 2 and one line on stderr.
+//!
+//! | key | value | meaning (default) |
+//! | --- | --- | --- |
+//! | `release` | `11.8` to `13.4` | the CUDA release played: versions and record lengths (13.0) |
+//! | `devices` | 1 to 16 | number of GPUs (1) |
+//! | `memory` | bytes | memory of each GPU (80 GiB) |
+//! | `kernel_ns` | duration | every kernel takes this long (a model: 2 us and 1 ns per 50 threads) |
+//! | `kernel[GLOB]` | duration | kernels whose (mangled) name matches; the first match in the script counts |
+//! | `copy_gbps` | number | speed of copies and memsets in GB/s (25) |
+//! | `order` | `shuffle` | records arrive out of order, within buffers and across them |
+//! | `drop` | `1/N` | every Nth record is dropped and counted as CUPTI counts it |
+//! | `zero_time` | `1/N` | every Nth kernel, copy or memset has start = end = 0 |
+//! | `unfinished` | `1/N` | every Nth kernel, copy or memset never finishes: a forced flush alone delivers it, end = 0 |
+//! | `subscriber` | `other` | another client holds CUPTI: subscribing gives error 39 |
+//! | `fail` | `FUNC:1/N` | every Nth call of that API function fails without effect |
+//! | `slow` | `FUNC:DURATION` | each call of that API function takes that much longer |
+//! | `correlation` | id | the first correlation id (1); ids wrap past 2^32-1 and skip 0 |
+//! | `truth` | path | one JSON line is appended there when the process ends in order: see [`crate::truth`] |
+//! | `clock` | `refuse` | `cuptiActivityRegisterTimestampCallback` fails |
+//! | `buffer` | `refuse` | `cuptiActivityRegisterCallbacks` fails |
+//! | `per_thread` | `0`, `1` | a record buffer for each thread (1 from release 13.0 on) |
+//! | `deliver` | `worker`, `launcher` | who hands full buffers to the client: a thread of CUPTI's, or the launching thread (worker) |
+//!
+//! Durations are nanoseconds, or have a unit: `100ns`, `50us`, `2ms`, `1s`. All `1/N` faults count in one counter for the
+//! whole process.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cupti::release::{RELEASES, Release};
+
+/// The most GPUs a script may ask for.
+pub const MAX_DEVICES: u32 = 16;
+
+/// A fault that strikes every Nth time.
+#[derive(Debug, Default)]
+pub struct Every {
+    period: u64,
+    count: AtomicU64,
+}
+
+impl Every {
+    fn parse(value: &str) -> Result<Self, String> {
+        let period = value.strip_prefix("1/").and_then(|n| n.parse().ok()).filter(|&n: &u64| n > 0);
+        let period = period.ok_or_else(|| format!("`{value}` is not of the form 1/N"))?;
+        Ok(Self { period, count: AtomicU64::new(0) })
+    }
+
+    /// Counts one occasion; true if it is the Nth.
+    pub fn strikes(&self) -> bool {
+        self.period != 0 && (self.count.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(self.period)
+    }
+}
+
+/// What a `fail` or `slow` key asks of one API function.
+#[derive(Debug)]
+pub enum Fault {
+    /// Fail every Nth call.
+    Fail(Every),
+    /// Take this many nanoseconds longer.
+    Slow(u64),
+}
+
+/// A parsed script.
+#[derive(Debug)]
+pub struct Script {
+    /// The release played.
+    pub release: &'static Release,
+    /// Number of GPUs.
+    pub devices: u32,
+    /// Bytes of memory of each GPU.
+    pub memory: u64,
+    /// Nanoseconds of every kernel, if fixed.
+    pub kernel_ns: Option<u64>,
+    /// Nanoseconds of kernels by name.
+    pub kernels: Vec<(String, u64)>,
+    /// Copy speed in GB/s.
+    pub copy_gbps: f64,
+    /// Whether records arrive out of order.
+    pub shuffle: bool,
+    /// Records to drop.
+    pub drop: Every,
+    /// Records to deliver without times.
+    pub zero_time: Every,
+    /// Records that never finish.
+    pub unfinished: Every,
+    /// Whether another client holds CUPTI.
+    pub other_subscriber: bool,
+    /// Faults of API functions by name.
+    pub faults: Vec<(String, Fault)>,
+    /// The first correlation id.
+    pub correlation: u32,
+    /// Where to write the ground truth.
+    pub truth: Option<String>,
+    /// Whether CUPTI refuses another clock.
+    pub refuse_clock: bool,
+    /// Whether CUPTI refuses buffer callbacks.
+    pub refuse_buffer: bool,
+    /// Whether each thread has a record buffer of its own.
+    pub per_thread: bool,
+    /// Whether the launching thread hands over full buffers.
+    pub deliver_on_launcher: bool,
+}
+
+impl Script {
+    /// The script when nothing is said.
+    pub fn new() -> Self {
+        Self {
+            release: Release::named("13.0").unwrap_or(&RELEASES[0]),
+            devices: 1,
+            memory: 80 << 30,
+            kernel_ns: None,
+            kernels: Vec::new(),
+            copy_gbps: 25.0,
+            shuffle: false,
+            drop: Every::default(),
+            zero_time: Every::default(),
+            unfinished: Every::default(),
+            other_subscriber: false,
+            faults: Vec::new(),
+            correlation: 1,
+            truth: None,
+            refuse_clock: false,
+            refuse_buffer: false,
+            per_thread: true,
+            deliver_on_launcher: false,
+        }
+    }
+
+    /// Parses `key=value` entries.
+    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut script = Self::new();
+        let mut per_thread = None;
+        for entry in entries {
+            let entry = entry.trim();
+            if entry.is_empty() || entry.starts_with('#') {
+                continue;
+            }
+            // A glob may hold `=`; the key ends at the bracket then.
+            let split = entry.find("]=").map(|at| at + 1).or_else(|| entry.find('='));
+            let (key, value) = split.map(|at| (&entry[..at], &entry[at + 1..])).ok_or(format!("`{entry}` has no ="))?;
+            if key == "per_thread" {
+                per_thread = Some(one_of(value, &["0", "1"])? == 1);
+            } else {
+                script.set(key, value)?;
+            }
+        }
+        script.per_thread = per_thread.unwrap_or(script.release.driver >= 13000);
+        Ok(script)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "release" => {
+                self.release = Release::named(value).ok_or_else(|| format!("no release `{value}`"))?;
+            }
+            "devices" => {
+                self.devices = number(value)?;
+                if !(1..=MAX_DEVICES).contains(&self.devices) {
+                    return Err(format!("devices must be 1 to {MAX_DEVICES}"));
+                }
+            }
+            "memory" => self.memory = number(value)?,
+            "kernel_ns" => self.kernel_ns = Some(duration(value)?),
+            "copy_gbps" => {
+                self.copy_gbps = number(value)?;
+                if self.copy_gbps.is_nan() || self.copy_gbps <= 0.0 {
+                    return Err("copy_gbps must be above 0".into());
+                }
+            }
+            "order" => {
+                one_of(value, &["shuffle"])?;
+                self.shuffle = true;
+            }
+            "drop" => self.drop = Every::parse(value)?,
+            "zero_time" => self.zero_time = Every::parse(value)?,
+            "unfinished" => self.unfinished = Every::parse(value)?,
+            "subscriber" => {
+                one_of(value, &["other"])?;
+                self.other_subscriber = true;
+            }
+            "fail" => {
+                let (function, every) = value.split_once(':').ok_or("fail wants FUNC:1/N")?;
+                self.faults.push((function.into(), Fault::Fail(Every::parse(every)?)));
+            }
+            "slow" => {
+                let (function, time) = value.split_once(':').ok_or("slow wants FUNC:DURATION")?;
+                self.faults.push((function.into(), Fault::Slow(duration(time)?)));
+            }
+            "correlation" => {
+                self.correlation = number(value)?;
+                if self.correlation == 0 {
+                    return Err("0 is no correlation id".into());
+                }
+            }
+            "truth" => self.truth = Some(value.into()),
+            "clock" => {
+                one_of(value, &["refuse"])?;
+                self.refuse_clock = true;
+            }
+            "buffer" => {
+                one_of(value, &["refuse"])?;
+                self.refuse_buffer = true;
+            }
+            "deliver" => self.deliver_on_launcher = one_of(value, &["worker", "launcher"])? == 1,
+            _ => {
+                let glob = key.strip_prefix("kernel[").and_then(|rest| rest.strip_suffix(']'));
+                let glob = glob.ok_or_else(|| format!("no key `{key}`"))?;
+                self.kernels.push((glob.into(), duration(value)?));
+            }
+        }
+        Ok(())
+    }
+
+    fn load() -> Result<Self, String> {
+        let Some(text) = std::env::var_os("WARPSCOPE_SIM") else { return Ok(Self::new()) };
+        let text = text.into_string().map_err(|_| "not UTF-8")?;
+        match text.strip_prefix('@') {
+            Some(path) => {
+                let file = std::fs::read_to_string(path).map_err(|e| format!("cannot read {path}: {e}"))?;
+                Self::parse(file.lines())
+            }
+            None => Self::parse(text.split(',')),
+        }
+    }
+
+    /// The fixed duration of the kernel called `name`, if the script gives one.
+    pub fn kernel_duration(&self, name: &str) -> Option<u64> {
+        let by_name = self.kernels.iter().find(|(glob, _)| matches(glob.as_bytes(), name.as_bytes()));
+        by_name.map(|&(_, time)| time).or(self.kernel_ns)
+    }
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The process's script. Ends the process if it cannot be read: a test must not run with half its faults.
+pub fn script() -> &'static Script {
+    static SCRIPT: OnceLock<Script> = OnceLock::new();
+    SCRIPT.get_or_init(|| {
+        Script::load().unwrap_or_else(|error| {
+            eprintln!("simulated GPU: WARPSCOPE_SIM: {error}");
+            std::process::exit(2);
+        })
+    })
+}
+
+fn one_of(value: &str, choices: &[&str]) -> Result<usize, String> {
+    choices.iter().position(|&c| c == value).ok_or_else(|| format!("`{value}` is not one of {choices:?}"))
+}
+
+fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("`{value}` is not a number in range"))
+}
+
+fn duration(value: &str) -> Result<u64, String> {
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let unit = match &value[digits..] {
+        "" | "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err(format!("`{value}` is not a duration such as 50us")),
+    };
+    number::<u64>(&value[..digits])?.checked_mul(unit).ok_or_else(|| format!("`{value}` is too long"))
+}
+
+/// Whether `text` matches `glob`, where `*` is any run of characters and `?` any one.
+fn matches(glob: &[u8], text: &[u8]) -> bool {
+    let (mut g, mut t) = (0, 0);
+    let mut retry = None;
+    while t < text.len() {
+        if glob.get(g) == Some(&b'*') {
+            retry = Some((g, t));
+            g += 1;
+        } else if g < glob.len() && (glob[g] == b'?' || glob[g] == text[t]) {
+            g += 1;
+            t += 1;
+        } else if let Some((star, from)) = retry {
+            g = star + 1;
+            t = from + 1;
+            retry = Some((star, from + 1));
+        } else {
+            return false;
+        }
+    }
+    glob[g..].iter().all(|&c| c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every key is understood, and each lands where it belongs.
+    #[test]
+    fn every_key() {
+        let text = "release=12.8,devices=4,memory=1000,kernel_ns=3us,kernel[mat*,x]=50us,copy_gbps=12.5,order=shuffle,\
+                    drop=1/7,zero_time=1/5,unfinished=1/3,subscriber=other,fail=cudaMalloc:1/2,slow=cuInit:2ms,\
+                    correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher";
+        let entries = text.replace("*,x", "*").replace(',', "\n");
+        let script = Script::parse(entries.lines()).expect("a good script");
+        assert_eq!((script.release.name, script.devices, script.memory), ("12.8", 4, 1000));
+        assert_eq!(script.kernel_duration("matmul"), Some(50_000));
+        assert_eq!(script.kernel_duration("softmax"), Some(3_000));
+        assert_eq!((script.drop.period, script.zero_time.period, script.unfinished.period), (7, 5, 3));
+        assert!(script.shuffle && script.other_subscriber && script.refuse_clock && script.refuse_buffer);
+        assert!(script.per_thread && script.deliver_on_launcher);
+        assert_eq!((script.correlation, script.truth.as_deref()), (4294967290, Some("/tmp/t")));
+        assert!(matches!(script.faults[0], (ref f, Fault::Fail(_)) if f == "cudaMalloc"));
+        assert!(matches!(script.faults[1], (ref f, Fault::Slow(2_000_000)) if f == "cuInit"));
+    }
+
+    /// A typo is an error, never a silent default.
+    #[test]
+    fn typos_are_refused() {
+        for bad in ["drops=1/7", "drop=7", "drop=1/0", "release=9.0", "devices=0", "kernel_ns=5hours", "order", "clock=no"] {
+            assert!(Script::parse([bad]).is_err(), "{bad}");
+        }
+        assert!(Script::parse(["# a comment", "", " drop=1/2 "]).is_ok());
+    }
+
+    /// The default of the buffer mode follows the release.
+    #[test]
+    fn buffers_follow_the_release() {
+        assert!(!Script::parse(["release=12.8"]).expect("good").per_thread);
+        assert!(Script::parse(["release=13.0"]).expect("good").per_thread);
+    }
+
+    /// A fault strikes on every Nth occasion, the Nth first.
+    #[test]
+    fn every_nth() {
+        let every = Every::parse("1/3").expect("good");
+        let struck: Vec<bool> = (0..7).map(|_| every.strikes()).collect();
+        assert_eq!(struck, [false, false, true, false, false, true, false]);
+        assert!(!Every::default().strikes());
+    }
+
+    /// Globs match whole names.
+    #[test]
+    fn globs() {
+        for (glob, text, expected) in [
+            ("*", "", true),
+            ("mat*", "matmul", true),
+            ("*mul", "matmul", true),
+            ("m?t*l", "matmul", true),
+            ("mat", "matmul", false),
+            ("*a*a*", "banana", true),
+            ("*x*", "banana", false),
+        ] {
+            assert_eq!(matches(glob.as_bytes(), text.as_bytes()), expected, "{glob} {text}");
+        }
+    }
+}

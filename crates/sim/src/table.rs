@@ -1,0 +1,203 @@
+//! The private table through which the fake libcudart and libcupti reach the GPU's state in the fake libcuda.
+//!
+//! The real libraries do the same with `cuGetExportTable`. All fakes are links of one static library, so plain Rust
+//! types cross here; version and size refuse a library of another build.
+
+use std::ffi::{c_char, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cupti::callback::{CallbackData, ResourceData};
+use cupti::ids::domain;
+
+use crate::activity::Activity;
+use crate::script::Script;
+use crate::sys;
+use crate::truth::Truth;
+
+/// The table's name for `cuGetExportTable`.
+pub const UUID: [u8; 16] = *b"warpscope-sim-01";
+/// Raised when the table changes.
+pub const VERSION: u32 = 1;
+
+/// Callback ids below this can be enabled.
+pub const MAX_CBID: u32 = 1024;
+
+/// Which callbacks and which activity kinds the CUPTI client has enabled. Lives in libcuda, so that a call nobody
+/// watches costs one load; written by libcupti.
+#[derive(Debug)]
+pub struct Switches {
+    driver: [AtomicU64; MAX_CBID as usize / 64],
+    runtime: [AtomicU64; MAX_CBID as usize / 64],
+    resource: AtomicU64,
+    kinds: AtomicU64,
+}
+
+impl Switches {
+    /// Everything off.
+    pub const fn new() -> Self {
+        Self {
+            driver: [const { AtomicU64::new(0) }; MAX_CBID as usize / 64],
+            runtime: [const { AtomicU64::new(0) }; MAX_CBID as usize / 64],
+            resource: AtomicU64::new(0),
+            kinds: AtomicU64::new(0),
+        }
+    }
+
+    fn words(&self, of: u32) -> &[AtomicU64] {
+        match of {
+            domain::DRIVER => &self.driver,
+            domain::RUNTIME => &self.runtime,
+            domain::RESOURCE => std::slice::from_ref(&self.resource),
+            _ => &[],
+        }
+    }
+
+    /// Whether a callback is enabled.
+    #[inline]
+    pub fn callback(&self, of: u32, cbid: u32) -> bool {
+        self.words(of).get(cbid as usize / 64).is_some_and(|w| w.load(Ordering::Relaxed) & (1 << (cbid % 64)) != 0)
+    }
+
+    /// Switches one callback; false if there is no such id.
+    pub fn set_callback(&self, of: u32, cbid: u32, on: bool) -> bool {
+        let Some(word) = self.words(of).get(cbid as usize / 64) else { return false };
+        set_bit(word, cbid % 64, on);
+        true
+    }
+
+    /// Switches a whole domain. Id 0 is none.
+    pub fn set_domain(&self, of: u32, on: bool) {
+        for (at, word) in self.words(of).iter().enumerate() {
+            let all = if at == 0 { !1 } else { !0 };
+            word.store(if on { all } else { 0 }, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether an activity kind is enabled.
+    #[inline]
+    pub fn kind(&self, kind: u32) -> bool {
+        self.kinds.load(Ordering::Relaxed) & (1 << kind) != 0
+    }
+
+    /// Switches an activity kind below 64.
+    pub fn set_kind(&self, kind: u32, on: bool) {
+        set_bit(&self.kinds, kind, on);
+    }
+}
+
+impl Default for Switches {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn set_bit(word: &AtomicU64, bit: u32, on: bool) {
+    if on {
+        word.fetch_or(1 << bit, Ordering::Relaxed);
+    } else {
+        word.fetch_and(!(1 << bit), Ordering::Relaxed);
+    }
+}
+
+/// What libcupti wants to hear from libcuda.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Hooks {
+    /// An API call's enter or exit: domain, callback id.
+    pub api: fn(u32, u32, &CallbackData),
+    /// A resource event: callback id.
+    pub resource: fn(u32, &ResourceData),
+    /// An operation of an enabled kind.
+    pub activity: fn(&Activity),
+}
+
+/// One API call under way, on its caller's stack.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Call {
+    /// [`domain::DRIVER`] or [`domain::RUNTIME`].
+    pub domain: u32,
+    /// The callback id; 0 for a function nobody can watch.
+    pub cbid: u32,
+    /// The function's name.
+    pub name: *const c_char,
+    /// The parameters.
+    pub params: *const c_void,
+    /// The kernel's name on launches, or null.
+    pub symbol: *const c_char,
+    /// The result, once known.
+    pub result: u32,
+    /// The call's id.
+    pub correlation: u32,
+    /// The id of the call this one is nested in, or 0.
+    pub outer: u32,
+    /// The subscriber's eight bytes.
+    pub data: u64,
+}
+
+/// The table.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Table {
+    /// [`VERSION`].
+    pub version: u32,
+    /// `size_of::<Table>()`.
+    pub size: u32,
+    /// The script.
+    pub script: fn() -> &'static Script,
+    /// The counters.
+    pub truth: &'static Truth,
+    /// The switches.
+    pub switches: &'static Switches,
+    /// Installs libcupti's hooks; false if another libcupti has.
+    pub attach: fn(&'static Hooks) -> bool,
+    /// False in a child that was forked after `cuInit`.
+    pub alive: fn() -> bool,
+    /// Begins an API call. Sets a result and returns false if the script makes it fail.
+    pub begin: fn(&mut Call) -> bool,
+    /// Ends it.
+    pub end: fn(&mut Call),
+    /// The kernel's name behind a `CUfunction`.
+    pub function_name: fn(*mut c_void) -> *const c_char,
+    /// Context id and device of a `CUcontext`.
+    pub context_ids: fn(*mut c_void) -> Option<(u32, u32)>,
+    /// Id of a `CUstream` in a context; the flag says whether the null stream is the thread's.
+    pub stream_id: fn(*mut c_void, *mut c_void, bool) -> Option<u32>,
+    /// Id of a `CUgraphNode`.
+    pub graph_node_id: fn(*mut c_void) -> Option<u64>,
+    /// Id of a `CUgraph`.
+    pub graph_id: fn(*mut c_void) -> Option<u32>,
+    /// Id of a `CUgraphExec`.
+    pub graph_exec_id: fn(*mut c_void) -> Option<u32>,
+}
+
+/// The handle of the process's libcuda, or null.
+pub fn libcuda() -> *mut c_void {
+    sys::open(c"libcuda.so.1")
+}
+
+/// The table of the process's libcuda, if it is ours.
+pub fn table() -> Option<&'static Table> {
+    static TABLE: OnceLock<Option<&'static Table>> = OnceLock::new();
+    *TABLE.get_or_init(|| {
+        let library = libcuda();
+        if library.is_null() {
+            return None;
+        }
+        let export = sys::symbol(library, c"cuGetExportTable");
+        if export.is_null() {
+            return None;
+        }
+        // SAFETY: cuGetExportTable has this type in every libcuda.
+        let export: unsafe extern "C" fn(*mut *const c_void, *const u8) -> u32 = unsafe { std::mem::transmute(export) };
+        let mut found: *const c_void = std::ptr::null();
+        // SAFETY: both pointers are valid for the call.
+        if unsafe { export(&mut found, UUID.as_ptr()) } != 0 || found.is_null() {
+            return None;
+        }
+        // SAFETY: nobody else answers to our id; the first two words are the same in every version of the table.
+        let table = unsafe { &*found.cast::<Table>() };
+        (table.version == VERSION && table.size as usize == size_of::<Table>()).then_some(table)
+    })
+}

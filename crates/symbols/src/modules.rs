@@ -1,0 +1,86 @@
+//! Which file lay at an address of a process image at some moment.
+
+use model::{
+    event::{Mapping, Origin, ProcessId},
+    profile::Profile,
+};
+use rustc_hash::FxHashMap;
+
+/// The mappings of every process image.
+pub(crate) struct Modules<'a> {
+    profile: &'a Profile,
+    by_process: FxHashMap<ProcessId, Vec<&'a Mapping>>,
+}
+
+impl<'a> Modules<'a> {
+    pub(crate) fn of(profile: &'a Profile) -> Self {
+        let mut by_process = FxHashMap::<_, Vec<_>>::default();
+        for mapping in &profile.mappings {
+            by_process.entry(mapping.process).or_default().push(mapping);
+        }
+        for mappings in by_process.values_mut() {
+            mappings.sort_by_key(|m| m.time);
+        }
+        Self { profile, by_process }
+    }
+
+    /// The mapping at `address` of `process` at `time`: the latest made by then, in the image itself or, if it was
+    /// forked, in the image it was forked from, as that was at the fork.
+    pub(crate) fn find(&self, process: ProcessId, address: u64, time: u64) -> Option<&'a Mapping> {
+        let (mut process, mut time) = (process, time);
+        // A chain of forks is as long as its generations; the bound is for a broken recording.
+        for _ in 0..1024 {
+            let covers = |m: &&&'a Mapping| (m.start..m.end).contains(&address);
+            let mappings = self.by_process.get(&process).map_or(&[][..], Vec::as_slice);
+            let known = mappings.partition_point(|m| m.time <= time);
+            if let Some(found) = mappings[..known].iter().rev().find(covers) {
+                return Some(found);
+            }
+            let info = self.profile.processes.get(&process)?;
+            if info.origin != Origin::Fork {
+                // A mapping record may bear a time just after the first stack seen in it.
+                return mappings[known..].iter().find(covers).copied();
+            }
+            (process, time) = (info.parent?, info.start);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::profile::ProcessInfo;
+
+    fn mapping(process: u32, time: u64, start: u64, path: &str) -> Mapping {
+        Mapping {
+            process: ProcessId(process),
+            time,
+            start,
+            end: start + 0x1000,
+            offset: 0,
+            path: path.into(),
+            build_id: Vec::new(),
+        }
+    }
+
+    /// ```text
+    /// image 1   a at 10 ...... b over it at 30
+    /// image 2         forked at 20 ............
+    /// ```
+    /// The child sees what its parent had mapped when it was forked, not what came later.
+    #[test]
+    fn a_fork_sees_its_parents_past() {
+        let mut profile = Profile::default();
+        profile.mappings = vec![mapping(1, 10, 0x1000, "a"), mapping(1, 30, 0x1000, "b")];
+        profile.processes.insert(ProcessId(1), ProcessInfo { origin: Origin::Exec, ..Default::default() });
+        let child = ProcessInfo { parent: Some(ProcessId(1)), origin: Origin::Fork, start: 20, ..Default::default() };
+        profile.processes.insert(ProcessId(2), child);
+        let modules = Modules::of(&profile);
+        let path = |process, time| modules.find(ProcessId(process), 0x1800, time).map(|m| m.path.as_str());
+        assert_eq!(path(1, 20), Some("a"));
+        assert_eq!(path(1, 40), Some("b"));
+        assert_eq!(path(2, 40), Some("a"));
+        assert_eq!(modules.find(ProcessId(2), 0x9000, 40), None);
+    }
+}

@@ -1,0 +1,56 @@
+/* One unwind row, as `unwind::Row` in Rust and as the BPF walker sees it.
+ *
+ * A file's table is an array of rows sorted by pc. A row holds from its pc up to the next row's; a hole between two
+ * functions has a row of its own (UNWIND_CFA_NO_RULE), so the row below an address is always the row for it.
+ *
+ * Plain C; with a hand-written or generated vmlinux.h, include that first (it defines __VMLINUX_H__ and the types).
+ */
+#ifndef WARPSCOPE_UNWIND_ROWS_H
+#define WARPSCOPE_UNWIND_ROWS_H
+
+#ifndef __VMLINUX_H__
+#include <linux/types.h>
+#endif
+
+struct unwind_row {
+	__u32 pc;         /* virtual address in the file, less the table's base */
+	__s16 cfa_offset; /* by rule, see below */
+	__u8 rule;        /* low 4 bits: unwind_cfa; high 4 bits: unwind_rbp */
+	__s8 rbp_offset;  /* in units of 8 bytes, by rule */
+};
+
+_Static_assert(sizeof(struct unwind_row) == 8, "rows are uploaded as they lie in Rust's memory");
+
+/* How the canonical frame address (the caller's rsp after the return) is found. The return address is at CFA - 8. */
+enum unwind_cfa {
+	UNWIND_CFA_END = 0,          /* no caller: _start, clone */
+	UNWIND_CFA_RSP = 1,          /* rsp + 8 * cfa_offset */
+	UNWIND_CFA_RBP = 2,          /* rbp + 8 * cfa_offset */
+	UNWIND_CFA_PLT = 3,          /* rsp + 8, and 8 more where (rip & 15) >= cfa_offset */
+	UNWIND_CFA_RBP_SLOT = 4,     /* [rbp + 8 * UNWIND_SLOT_OFFSET] + 8 * UNWIND_SLOT_ADDEND */
+	UNWIND_CFA_RSP_SLOT = 5,     /* [rsp + 8 * UNWIND_SLOT_OFFSET] + 8 * UNWIND_SLOT_ADDEND */
+	UNWIND_CFA_SIGNAL = 6,       /* rsp points at the kernel's ucontext, which holds every register */
+	UNWIND_CFA_NO_RULE = 7,      /* no CFI here: try frame pointers */
+	UNWIND_CFA_UNSUPPORTED = 15, /* there is CFI, but no row can say it */
+};
+
+/* Where the caller's rbp is. */
+enum unwind_rbp {
+	UNWIND_RBP_SAME = 0,  /* still in rbp */
+	UNWIND_RBP_CFA = 1,   /* [CFA + 8 * rbp_offset] */
+	UNWIND_RBP_LOST = 2,  /* nowhere a row can name */
+	UNWIND_RBP_FRAME = 3, /* [rbp + 8 * rbp_offset] */
+};
+
+#define UNWIND_CFA(row) ((row)->rule & 15)
+#define UNWIND_RBP(row) ((row)->rule >> 4)
+
+/* The two halves of cfa_offset in the SLOT rules: 12 bits signed, then 4 bits unsigned. */
+#define UNWIND_SLOT_OFFSET(row) ((row)->cfa_offset >> 4)
+#define UNWIND_SLOT_ADDEND(row) ((row)->cfa_offset & 15)
+
+/* Most rows a table may have: what a binary search of UNWIND_SEARCH_STEPS steps can tell apart. */
+#define UNWIND_SEARCH_STEPS 24
+#define UNWIND_MAX_ROWS (1u << (UNWIND_SEARCH_STEPS - 1))
+
+#endif

@@ -1,0 +1,148 @@
+//! x86-64: register numbers, the expressions compilers and linkers use, and how rules become rows.
+
+use gimli::Register;
+
+use crate::program::{Base, Machine, Saved, State};
+use crate::{Cfa, Loss, Rbp, Row};
+
+const RBP: Register = Register(6);
+const RSP: Register = Register(7);
+const RIP: Register = Register(16);
+
+/// Where rsp lies in the ucontext that rsp itself points at, when a signal handler has returned to its trampoline.
+/// glibc's rules for `__restore_rt` say so; it is how a known trampoline is told from others.
+const UCONTEXT_RSP: i64 = 160;
+
+const DW_OP_DEREF: u8 = 0x06;
+const DW_OP_PLUS: u8 = 0x22;
+const DW_OP_PLUS_UCONST: u8 = 0x23;
+const DW_OP_LIT0: u8 = 0x30;
+const DW_OP_BREG6: u8 = 0x76;
+const DW_OP_BREG7: u8 = 0x77;
+
+pub(crate) struct X86_64;
+
+impl Machine for X86_64 {
+    const FRAME_POINTER: Register = RBP;
+    const RETURN_ADDRESS: Register = RIP;
+
+    fn cfa_expression(expression: &[u8]) -> Base {
+        // What ld writes for .plt: breg7 8; breg16 0; lit15; and; litN; ge; lit3; shl; plus.
+        // N is where the stub has done its push: 11, or less in stubs that begin with endbr64.
+        if let [DW_OP_BREG7, 8, 0x80, 0, 0x3f, 0x1a, lit @ 0x31..=0x3f, 0x2a, 0x33, 0x24, DW_OP_PLUS] = *expression {
+            return Base::Plt(lit - DW_OP_LIT0);
+        }
+        let Some((register, offset, rest)) = base_register(expression) else { return Base::Other };
+        let slot = |addend| Base::Slot(register, offset, addend);
+        match *rest {
+            [] => Base::Register(register, offset),
+            [DW_OP_DEREF] => slot(0),
+            [DW_OP_DEREF, DW_OP_PLUS_UCONST, addend @ 0..0x80] => slot(addend.into()),
+            [DW_OP_DEREF, lit @ DW_OP_LIT0..=0x4f, DW_OP_PLUS] => slot((lit - DW_OP_LIT0).into()),
+            _ => Base::Other,
+        }
+    }
+
+    fn saved_expression(expression: &[u8]) -> Saved {
+        match base_register(expression) {
+            Some((register, offset, [])) => Saved::At(register, offset),
+            _ => Saved::Other,
+        }
+    }
+
+    fn row(pc: u32, state: &State, signal: bool) -> (Row, Option<Loss>) {
+        match cfa(state, signal) {
+            Ok(cfa) => with_rbp(pc, cfa, state),
+            Err(loss) => (Row::unsupported(pc), Some(loss)),
+        }
+    }
+}
+
+/// `breg6 n` or `breg7 n` at the start of an expression, and what follows.
+fn base_register(expression: &[u8]) -> Option<(Register, i64, &[u8])> {
+    let (&operation, rest) = expression.split_first()?;
+    let register = match operation {
+        DW_OP_BREG6 => RBP,
+        DW_OP_BREG7 => RSP,
+        _ => return None,
+    };
+    let mut value = 0;
+    // Four bytes of SLEB128 hold any offset a row can.
+    for (index, &byte) in rest.iter().enumerate().take(4) {
+        let shift = 7 * index;
+        value |= i64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            if byte & 0x40 != 0 {
+                value -= 1 << (shift + 7);
+            }
+            return Some((register, value, &rest[index + 1..]));
+        }
+    }
+    None
+}
+
+fn cfa(state: &State, signal: bool) -> Result<Cfa, Loss> {
+    if state.return_address == Saved::Undefined {
+        return Ok(Cfa::End);
+    }
+    if signal {
+        let known = state.cfa == Base::Slot(RSP, UCONTEXT_RSP, 0);
+        return if known { Ok(Cfa::Signal) } else { Err(Loss::SignalFrame) };
+    }
+    if state.return_address != Saved::AtCfa(-8) {
+        return Err(Loss::ReturnAddress);
+    }
+    let narrow = |offset: i64| i32::try_from(offset).map_err(|_| Loss::CfaOffset);
+    Ok(match state.cfa {
+        Base::Register(RSP, offset) => Cfa::Rsp(narrow(offset)?),
+        Base::Register(RBP, offset) => Cfa::Rbp(narrow(offset)?),
+        Base::Slot(RBP, offset, addend) => Cfa::RbpSlot(narrow(offset)?, narrow(addend)?),
+        Base::Slot(RSP, offset, addend) => Cfa::RspSlot(narrow(offset)?, narrow(addend)?),
+        Base::Plt(threshold) => Cfa::Plt(threshold),
+        Base::Register(..) | Base::Slot(..) | Base::Unset => return Err(Loss::CfaRegister),
+        Base::Other => return Err(Loss::CfaExpression),
+    })
+}
+
+fn with_rbp(pc: u32, cfa: Cfa, state: &State) -> (Row, Option<Loss>) {
+    // Neither looks at rbp's rule: there is no caller, or the ucontext has its rbp.
+    if matches!(cfa, Cfa::End | Cfa::Signal) {
+        return (Row::new(pc, cfa, Rbp::Same).unwrap_or(Row::unsupported(pc)), None);
+    }
+    let rbp = match state.frame_pointer {
+        Saved::Unspecified | Saved::Same => Some(Rbp::Same),
+        Saved::Undefined => Some(Rbp::Lost),
+        Saved::AtCfa(offset) => i32::try_from(offset).ok().map(Rbp::AtCfa),
+        Saved::At(RBP, offset) => i32::try_from(offset).ok().map(Rbp::AtRbp),
+        Saved::At(..) | Saved::Other => None,
+    };
+    if let Some(row) = rbp.and_then(|rbp| Row::new(pc, cfa, rbp)) {
+        return (row, None);
+    }
+    match Row::new(pc, cfa, Rbp::Lost) {
+        Some(row) => (row, Some(Loss::Rbp)),
+        None => (Row::unsupported(pc), Some(Loss::CfaOffset)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check the forms found in the wild: ld's PLT, gcc's realigned stack, OpenSSL's hand-written code, glibc's signals.
+    #[test]
+    fn known_expressions() {
+        let cfa = X86_64::cfa_expression;
+        assert_eq!(cfa(&[0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22]), Base::Plt(11));
+        assert_eq!(cfa(&[0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x39, 0x2a, 0x33, 0x24, 0x22]), Base::Plt(9));
+        assert_eq!(cfa(&[0x76, 0x78, 0x06]), Base::Slot(RBP, -8, 0));
+        assert_eq!(cfa(&[0x77, 0x98, 0x01, 0x06, 0x23, 0x08]), Base::Slot(RSP, 152, 8));
+        assert_eq!(cfa(&[0x77, 0xa0, 0x01, 0x06]), Base::Slot(RSP, 160, 0));
+        assert_eq!(cfa(&[0x77, 0x10]), Base::Register(RSP, 16));
+        assert_eq!(cfa(&[0x7d, 0x10]), Base::Other);
+        assert_eq!(cfa(&[0x77, 0x80]), Base::Other);
+        assert_eq!(cfa(&[]), Base::Other);
+        assert_eq!(X86_64::saved_expression(&[0x76, 0]), Saved::At(RBP, 0));
+        assert_eq!(X86_64::saved_expression(&[0x76, 0, 0x06]), Saved::Other);
+    }
+}

@@ -1,0 +1,278 @@
+//! Every row against gimli's own evaluation of the same file, at thousands of addresses.
+//!
+//! The two are compared by what they compute, not by how they say it: registers get made-up values, memory made-up contents,
+//! and both sides have to arrive at the same CFA and the same place for the caller's rbp.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::path::Path;
+
+use common::Random;
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, EvaluationResult, FrameDescriptionEntry, LittleEndian,
+    Location, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value,
+};
+use object::{Object as _, ObjectSection as _};
+use unwind::{Cfa, Rbp, Row, Table};
+
+type Bytes<'data> = EndianSlice<'data, LittleEndian>;
+
+const RSP: u64 = 0x7fff_0000_1000;
+const RBP: u64 = 0x7ffe_0000_5550;
+
+fn memory(address: u64) -> u64 {
+    address.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+}
+
+/// What a step computes: the CFA, and where the caller's rbp and rip are.
+#[derive(Debug, PartialEq, Eq)]
+struct Step {
+    cfa: u64,
+    rbp: Place,
+    rip: Place,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Unchanged,
+    Memory(u64),
+    Undefined,
+    Elsewhere,
+}
+
+/// What gimli says of a place. None where it needs a register that no walker has.
+fn by_gimli(
+    section: &EhFrame<Bytes<'_>>,
+    row: &UnwindTableRow<usize>,
+    fde: &FrameDescriptionEntry<Bytes<'_>>,
+    pc: u64,
+) -> Option<Step> {
+    let encoding = fde.cie().encoding();
+    let register = |register: Register| match register.0 {
+        6 => Some(RBP),
+        7 => Some(RSP),
+        16 => Some(pc),
+        _ => None,
+    };
+    let evaluate = |expression: &UnwindExpression<usize>, initial: Option<u64>| {
+        let expression = expression.get(section).unwrap();
+        let mut evaluation = expression.evaluation(encoding);
+        if let Some(initial) = initial {
+            evaluation.set_initial_value(initial);
+        }
+        let mut result = evaluation.evaluate().unwrap();
+        loop {
+            result = match result {
+                EvaluationResult::Complete => break,
+                EvaluationResult::RequiresRegister { register: number, .. } => {
+                    evaluation.resume_with_register(Value::Generic(register(number)?)).unwrap()
+                }
+                EvaluationResult::RequiresMemory { address, .. } => {
+                    evaluation.resume_with_memory(Value::Generic(memory(address))).unwrap()
+                }
+                other => panic!("unexpected {other:?}"),
+            };
+        }
+        match evaluation.result()[0].location {
+            Location::Address { address } => Some(address),
+            ref other => panic!("unexpected {other:?}"),
+        }
+    };
+    let cfa = match row.cfa() {
+        CfaRule::RegisterAndOffset { register: number, offset } => register(*number)?.wrapping_add_signed(*offset),
+        CfaRule::Expression(expression) => evaluate(expression, None)?,
+    };
+    let place = |number| match row.register(Register(number)) {
+        None | Some(RegisterRule::SameValue) => Place::Unchanged,
+        Some(RegisterRule::Undefined) => Place::Undefined,
+        Some(RegisterRule::Offset(offset)) => Place::Memory(cfa.wrapping_add_signed(offset)),
+        Some(RegisterRule::Expression(expression)) => {
+            evaluate(&expression, Some(cfa)).map_or(Place::Elsewhere, Place::Memory)
+        }
+        Some(_) => Place::Elsewhere,
+    };
+    Some(Step { cfa, rbp: place(6), rip: place(16) })
+}
+
+/// What a row says of a place.
+fn by_row(row: Row, pc: u64) -> Step {
+    let at = |base: u64, offset: i32| base.wrapping_add_signed(offset.into());
+    let cfa = match row.cfa() {
+        Cfa::Rsp(offset) => at(RSP, offset),
+        Cfa::Rbp(offset) => at(RBP, offset),
+        Cfa::Plt(threshold) => RSP + 8 + if pc & 15 >= threshold.into() { 8 } else { 0 },
+        Cfa::RbpSlot(offset, addend) => at(memory(at(RBP, offset)), addend),
+        Cfa::RspSlot(offset, addend) => at(memory(at(RSP, offset)), addend),
+        Cfa::Signal => {
+            return Step { cfa: memory(RSP + 160), rbp: Place::Memory(RSP + 120), rip: Place::Memory(RSP + 168) };
+        }
+        other => panic!("{other:?} computes nothing"),
+    };
+    let rbp = match row.rbp() {
+        Rbp::Same => Place::Unchanged,
+        Rbp::AtCfa(offset) => Place::Memory(at(cfa, offset)),
+        Rbp::AtRbp(offset) => Place::Memory(at(RBP, offset)),
+        Rbp::Lost => Place::Elsewhere,
+    };
+    Step { cfa, rbp, rip: Place::Memory(cfa - 8) }
+}
+
+/// Whether a row may give up on this: it needs another register, the return address is elsewhere, or numbers are odd.
+fn beyond_rows(step: Option<Step>) -> bool {
+    step.is_none_or(|step| step.rip != Place::Memory(step.cfa.wrapping_sub(8)) || step.cfa % 8 != 0)
+}
+
+fn compare(path: &str, samples: usize) {
+    let data = std::fs::read(path).unwrap();
+    let file = object::File::parse(&*data).unwrap();
+    let section = file.section_by_name(".eh_frame").unwrap();
+    let eh_frame = EhFrame::new(section.data().unwrap(), LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(section.address());
+    let mut fdes = Vec::new();
+    let mut entries = eh_frame.entries(&bases);
+    while let Some(entry) = entries.next().unwrap() {
+        if let CieOrFde::Fde(partial) = entry {
+            let fde = partial.parse(EhFrame::cie_from_offset).unwrap();
+            fdes.push(fde);
+        }
+    }
+    fdes.retain(|fde| fde.len() > 0);
+    fdes.sort_by_key(|fde| fde.initial_address());
+
+    let table = Table::from_elf(&data).unwrap();
+    assert!(table.rows.is_sorted_by(|a, b| a.pc < b.pc && !a.same_rules(b)), "{path}: sorted, and merged");
+    let mut context = UnwindContext::new();
+    let mut random = Random(0x5eed);
+    let mut unsupported = 0;
+    for sample in 0..samples {
+        let index = random.below(fdes.len());
+        let fde = &fdes[index];
+        let hole = fde.end_address()..fdes.get(index + 1).map_or(u64::MAX, |next| next.initial_address());
+        if !hole.is_empty() {
+            let row = table.lookup(hole.start).unwrap();
+            assert_eq!(row.cfa(), Cfa::NoRule, "{path}: {:#x} is in a hole", hole.start);
+        }
+        // Starts and ends of functions are where searches go wrong.
+        let pc = fde.initial_address()
+            + match sample % 8 {
+                0 => 0,
+                1 => fde.len() - 1,
+                _ => random.next() % fde.len(),
+            };
+        let found = fde.unwind_info_for_address(&eh_frame, &bases, &mut context, pc).unwrap();
+        let expected = by_gimli(&eh_frame, found, fde, pc);
+        let row = table.lookup(pc).unwrap();
+        match row.cfa() {
+            Cfa::Unsupported => {
+                unsupported += 1;
+                assert!(beyond_rows(expected), "{path}: {pc:#x} has a rule that a row could say");
+            }
+            Cfa::End => assert_eq!(found.register(Register(16)), Some(RegisterRule::Undefined), "{path}: {pc:#x}"),
+            Cfa::NoRule => panic!("{path}: {pc:#x} is in a function, but has no rule"),
+            _ => assert_eq!(Some(by_row(row, pc)), expected, "{path}: {pc:#x} {row:?}"),
+        }
+    }
+    println!("{path}: {samples} addresses, {unsupported} unsupported");
+    assert!(unsupported * 20 < samples, "{path}: {unsupported} of {samples} addresses unsupported");
+}
+
+/// Check glibc and its loader: hand-written assembly, signal trampoline, clone.
+#[test]
+fn libc_and_loader() {
+    compare("/lib/x86_64-linux-gnu/libc.so.6", 20_000);
+    compare("/lib64/ld-linux-x86-64.so.2", 5_000);
+}
+
+/// Check this very test: Rust code, linked with whatever linker there is.
+#[test]
+fn this_executable() {
+    compare("/proc/self/exe", 5_000);
+}
+
+/// Check large C++ and C programs where the machine has them.
+#[test]
+fn large_libraries() {
+    let paths = [
+        "/usr/lib/x86_64-linux-gnu/libLLVM-14.so.1",
+        "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+        "/root/.pyenv/versions/3.13.0/lib/libpython3.13.so.1.0",
+        "/usr/bin/python3",
+    ];
+    for path in paths.iter().filter(|path| Path::new(path).exists()) {
+        compare(path, 10_000);
+    }
+}
+
+/// Check programs made of random instructions: wherever gimli can follow one, rows say the same.
+#[test]
+fn random_programs() {
+    let mut random = Random(7);
+    let (mut followed, mut broken) = (0, 0);
+    for _ in 0..3000 {
+        let length = random.below(60);
+        let cie = common::cie(&[]);
+        let program: Vec<u8> = (0..length).flat_map(|_| instruction(&mut random)).collect();
+        let frame = [cie.clone(), common::fde(cie.len(), 0, common::CODE, 256, &program)].concat();
+        let table = Table::from_elf(&common::elf(&frame, &[])).unwrap();
+
+        let eh_frame = EhFrame::new(&frame, LittleEndian);
+        let bases = BaseAddresses::default().set_eh_frame(common::EH_FRAME);
+        let fde = eh_frame.fde_from_offset(&bases, cie.len().into(), EhFrame::cie_from_offset).unwrap();
+        let mut context = UnwindContext::new();
+        let mut rows = fde.rows(&eh_frame, &bases, &mut context).unwrap();
+        loop {
+            match rows.next_row() {
+                Ok(Some(found)) => {
+                    let pc = found.start_address();
+                    // A row that ends where it starts is never in force.
+                    if pc >= common::CODE + 256 || found.end_address() == pc {
+                        continue;
+                    }
+                    let row = table.lookup(pc).unwrap();
+                    let expected = by_gimli(&eh_frame, found, &fde, pc);
+                    match row.cfa() {
+                        Cfa::Unsupported => assert!(beyond_rows(expected), "{pc:#x} {row:?} {program:x?}"),
+                        Cfa::End => assert_eq!(found.register(Register(16)), Some(RegisterRule::Undefined)),
+                        _ => {
+                            let (row, expected) = (by_row(row, pc), expected.unwrap());
+                            assert_eq!((row.cfa, row.rip), (expected.cfa, expected.rip), "{program:x?}");
+                            let lost = matches!(expected.rbp, Place::Undefined | Place::Elsewhere);
+                            assert_eq!(row.rbp == Place::Elsewhere, lost, "{program:x?}");
+                            assert!(lost || row.rbp == expected.rbp, "{program:x?}");
+                        }
+                    }
+                    followed += 1;
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    broken += 1;
+                    break;
+                }
+            }
+        }
+    }
+    assert!(followed > 10_000 && broken > 100, "{followed} rows compared, {broken} programs broken");
+}
+
+/// A random instruction, mostly a sound one.
+fn instruction(random: &mut Random) -> Vec<u8> {
+    let register = [3, 6, 6, 7, 16][random.below(5)];
+    let small = random.below(16) as u8;
+    match random.below(16) {
+        0..=4 => vec![0x40 | (1 + small % 8)],
+        5 => vec![0x0e, small * 8 % 128],
+        6 => vec![0x0d, [6, 7, 7, 3][random.below(4)]],
+        7 => vec![0x0c, [6, 7][random.below(2)], small * 8 % 128],
+        8 => vec![0x80 | 6, 2 + small],
+        9 => vec![0xc0 | register],
+        10 => vec![0x0a],
+        11 => vec![0x0b],
+        12 => vec![[0x07, 0x08][random.below(2)], [3, 6, 6][random.below(3)]],
+        13 => vec![0x0f, 3, [0x76, 0x77][random.below(2)], small * 8 % 64, 0x06],
+        14 => vec![0x10, 6, 2, 0x76, small * 8 % 64],
+        _ => vec![[0x00, 0x2e][random.below(2)], 0],
+    }
+}

@@ -1,0 +1,232 @@
+//! Broken and hostile files: whatever the bytes, an answer comes soon, and it is a sound table or an error.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{CODE, CODE_SIZE, Random, cie, elf, fde};
+use unwind::{Cfa, Error, Loss, Table};
+
+const SOON: Duration = Duration::from_secs(1);
+
+/// Compiles and checks what holds for any table.
+fn compile(bytes: &[u8]) -> Result<Table, Error> {
+    let start = Instant::now();
+    let table = Table::from_elf(bytes);
+    let elapsed = start.elapsed();
+    assert!(elapsed < SOON, "took {elapsed:?}");
+    if let Ok(table) = &table {
+        assert!(table.rows.is_sorted_by(|a, b| a.pc < b.pc && !a.same_rules(b)));
+        if let (Some(first), Some(last)) = (table.rows.first(), table.rows.last()) {
+            assert!(first.pc < 4096, "the base is the first function's page");
+            assert_eq!(last.cfa(), Cfa::NoRule, "the last function has an end");
+            assert_eq!(table.lookup(table.base + u64::from(last.pc)), Some(*last));
+        }
+        assert_eq!(table.lookup(u64::MAX).map(|row| row.cfa()).unwrap_or(Cfa::NoRule), Cfa::NoRule);
+    }
+    table
+}
+
+/// Changes bytes, mostly a few of those from `from` on.
+fn mutate(bytes: &mut [u8], from: usize, random: &mut Random) {
+    for _ in 0..1 + random.below(8) {
+        let at = match random.below(4) {
+            0 => random.below(bytes.len().min(1024)),
+            _ => from + random.below(bytes.len() - from),
+        };
+        bytes[at] = match random.below(4) {
+            0 => 0,
+            1 => 0xff,
+            2 => bytes[at] ^ (1 << random.below(8)),
+            _ => random.next() as u8,
+        };
+    }
+}
+
+/// Check a real library with bytes of its headers and frame sections changed.
+#[test]
+fn mutated_library() {
+    let original = common::assemble(
+        &(0..50)
+            .map(|index| {
+                format!(
+                    ".globl f{index}\n f{index}: .cfi_startproc\n push %rbp\n .cfi_def_cfa_offset 16\n .cfi_offset 6, -16\n
+                     mov %rsp, %rbp\n .cfi_def_cfa_register 6\n call f{index}@plt\n leave\n .cfi_def_cfa 7, 8\n ret\n
+                     .cfi_endproc\n .skip {}\n",
+                    index + 1
+                )
+            })
+            .collect::<String>(),
+    );
+    let frames = {
+        use object::{Object as _, ObjectSection as _};
+        let file = object::File::parse(&*original).unwrap();
+        file.section_by_name(".eh_frame").unwrap().file_range().unwrap().0 as usize
+    };
+    assert_eq!(compile(&original).unwrap().stats.malformed, 0);
+    let mut random = Random(0xe1f);
+    let (mut tables, mut errors) = (0, 0);
+    for _ in 0..4000 {
+        let mut bytes = original.clone();
+        mutate(&mut bytes, frames, &mut random);
+        if random.below(8) == 0 {
+            bytes.truncate(random.below(bytes.len()));
+        }
+        match compile(&bytes) {
+            Ok(_) => tables += 1,
+            Err(_) => errors += 1,
+        }
+    }
+    assert!(tables > 500 && errors > 100, "{tables} tables, {errors} errors: the mutations reach both");
+}
+
+/// Check frame sections made by hand, changed anywhere, in both flavours.
+#[test]
+fn mutated_frame_sections() {
+    let mut frame = cie(&[]);
+    for index in 0..40 {
+        let program = [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x0a, 0x44, 0x0c, 7, 8, 0x41, 0x0b];
+        frame.extend(fde(frame.len(), 0, CODE + 64 * index, 60, &program));
+    }
+    let mut random = Random(0xeb);
+    for round in 0..4000 {
+        let mut mutated = frame.clone();
+        mutate(&mut mutated, 0, &mut random);
+        let bytes = if round % 2 == 0 { elf(&mutated, &[]) } else { elf(&frame, &mutated) };
+        compile(&bytes).unwrap();
+    }
+}
+
+/// Check noise: no header survives, or sections of nothing but noise.
+#[test]
+fn noise() {
+    let mut random = Random(3);
+    for _ in 0..2000 {
+        let noise: Vec<u8> = (0..random.below(2000)).map(|_| random.next() as u8).collect();
+        assert!(Table::from_elf(&noise).is_err());
+        let table = compile(&elf(&noise, &noise)).unwrap();
+        assert!(table.rows.is_empty() || table.stats.functions > 0);
+    }
+}
+
+/// Check that one CIE full of instructions is run once, not once for each of its functions.
+#[test]
+fn large_cie_with_many_functions() {
+    let mut frame = cie(&[0x2e, 0x08].repeat(500_000));
+    for index in 0..20_000 {
+        frame.extend(fde(frame.len(), 0, CODE + index * 8, 8, &[]));
+    }
+    let table = compile(&elf(&frame, &[])).unwrap();
+    assert_eq!(table.stats.functions, 20_000);
+}
+
+/// Check that CIEs cannot be nested to be read again and again: an FDE finds only those between entries.
+#[test]
+fn nested_cies() {
+    let inner = cie(&[]);
+    let mut frame = cie(&inner.repeat(20_000));
+    let length = inner.len();
+    for index in 0..20_000_usize {
+        let at = frame.len();
+        frame.extend(fde(at, 16 + index * length, CODE + index as u64 * 8, 8, &[]));
+    }
+    let table = compile(&elf(&frame, &[])).unwrap();
+    assert_eq!(table.stats.functions, 0);
+    assert!(table.stats.malformed >= 20_000, "{}", table.stats.malformed);
+}
+
+/// Check functions that overlap: the one that starts last counts, as for unwinders that search .eh_frame_hdr.
+#[test]
+fn overlapping_functions() {
+    let mut frame = cie(&[]);
+    for (start, length, offset) in [(100, 100, 16), (0, 150, 24), (50, 10, 32), (50, 5, 40)] {
+        frame.extend(fde(frame.len(), 0, CODE + start, length, &[0x0e, offset]));
+    }
+    let table = compile(&elf(&frame, &[])).unwrap();
+    let rows: Vec<_> = table.rows.iter().map(|row| (row.pc, row.cfa())).collect();
+    assert_eq!(
+        rows,
+        [(0, Cfa::Rsp(24)), (50, Cfa::Rsp(32)), (60, Cfa::NoRule), (100, Cfa::Rsp(16)), (200, Cfa::NoRule)]
+    );
+    assert_eq!((table.stats.functions, table.stats.overlapping), (3, 2));
+}
+
+/// Check that functions outside the code, empty ones, and ones whose end wraps around are left out.
+#[test]
+fn functions_outside_the_code() {
+    let mut frame = cie(&[]);
+    for (start, length) in [
+        (0, 16),
+        (CODE - 8, 16),
+        (CODE + CODE_SIZE - 8, 16),
+        (CODE, u64::MAX),
+        (u64::MAX - 4, 4),
+        (CODE + 64, 0),
+        (CODE + 64, 8),
+    ] {
+        frame.extend(fde(frame.len(), 0, start, length, &[]));
+    }
+    let table = compile(&elf(&frame, &[])).unwrap();
+    assert_eq!((table.stats.functions, table.stats.outside, table.stats.malformed), (1, 4, 1));
+    assert_eq!(table.rows.len(), 2);
+}
+
+/// Check programs that run backwards, out of their function, pop what they never pushed, or push without end.
+#[test]
+fn broken_programs() {
+    let backwards = [vec![0x44, 0x01], (CODE - 1).to_le_bytes().to_vec()].concat();
+    let far = vec![0x44, 0x04, 0xff, 0xff, 0xff, 0xff, 0x0e, 16];
+    let programs = [(backwards, true), (far, false), (vec![0x44, 0x0b], true), (vec![0x0a; 1_000_000], true)];
+    for (program, broken) in programs {
+        let head = cie(&[]);
+        let frame = [head.clone(), fde(head.len(), 0, CODE, 32, &program)].concat();
+        let table = compile(&elf(&frame, &[])).unwrap();
+        assert_eq!(table.stats.lost(Loss::Program), u64::from(broken));
+        assert_eq!(table.lookup(CODE + 31).map(|row| row.cfa() == Cfa::Unsupported), Some(broken));
+    }
+}
+
+/// Sets p_memsz of the only segment.
+fn grow_code(bytes: &mut [u8], size: u64) {
+    bytes[64 + 40..64 + 48].copy_from_slice(&size.to_le_bytes());
+}
+
+/// Check the cap on rows: a program that changes the rule at every byte of a large function.
+#[test]
+fn rows_are_capped() {
+    let head = cie(&[]);
+    let program = [0x41, 0x0e, 16, 0x41, 0x0e, 24].repeat(unwind::MAX_ROWS / 2 + 1);
+    let mut bytes = elf(&[head.clone(), fde(head.len(), 0, CODE, 1 << 30, &program)].concat(), &[]);
+    grow_code(&mut bytes, 1 << 31);
+    assert!(matches!(Table::from_elf(&bytes), Err(Error::TooMany { what: "rows", .. })));
+}
+
+/// Check code that spans more than a row's address can.
+#[test]
+fn code_is_within_4_gib() {
+    let mut frame = cie(&[]);
+    for start in [CODE, CODE + (1 << 32)] {
+        frame.extend(fde(frame.len(), 0, start, 8, &[]));
+    }
+    let mut bytes = elf(&frame, &[]);
+    grow_code(&mut bytes, 1 << 33);
+    assert!(matches!(compile(&bytes), Err(Error::TooFar(_))));
+}
+
+/// Check that other machines, object files and empty files are refused by name.
+#[test]
+fn refused_files() {
+    let mut other = elf(&[], &[]);
+    other[18] = 183;
+    assert!(matches!(compile(&other), Err(Error::Machine(183))));
+    let mut object = elf(&[], &[]);
+    object[56] = 0;
+    assert!(matches!(compile(&object), Err(Error::NotLoadable)));
+    assert!(matches!(compile(&[]), Err(Error::Elf(_))));
+    let mut cut = elf(&cie(&[]), &[]);
+    cut.truncate(cut.len() - 8);
+    assert!(matches!(compile(&cut), Err(Error::Truncated(".eh_frame"))));
+    assert_eq!(compile(&elf(&[], &[])).unwrap(), Table::default());
+}

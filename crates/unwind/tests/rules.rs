@@ -1,0 +1,183 @@
+//! Rows of hand-written call frame information, assembled by gcc: one test per rule.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{address_of, assemble};
+use unwind::{Cfa, Elf, Loss, Rbp, Table};
+
+/// Assembles a function `f` and returns the rows from its start on: offset, CFA, rbp.
+fn rows_of_bytes(elf: &[u8]) -> (Vec<(u64, Cfa, Rbp)>, Table) {
+    let table = Table::from_elf(elf).unwrap();
+    let start = address_of(elf, "f");
+    let rows = table.rows.iter().filter(|row| table.base + u64::from(row.pc) >= start);
+    let rows = rows.map(|row| (table.base + u64::from(row.pc) - start, row.cfa(), row.rbp())).collect();
+    (rows, table)
+}
+
+fn rows_of(body: &str) -> (Vec<(u64, Cfa, Rbp)>, Table) {
+    rows_of_bytes(&assemble(&format!(".globl f\nf: .cfi_startproc\n{body}\n.cfi_endproc")))
+}
+
+const END: (Cfa, Rbp) = (Cfa::NoRule, Rbp::Same);
+
+/// Check the prologue and epilogue that every compiler writes, with nops for its instructions.
+#[test]
+fn frame_pointer_and_stack_pointer() {
+    let (rows, table) = rows_of(
+        "nop\n .cfi_def_cfa_offset 16\n .cfi_offset %rbp, -16\n nop\n .cfi_def_cfa_register %rbp\n nop\n
+         .cfi_remember_state\n .cfi_def_cfa %rsp, 8\n .cfi_restore %rbp\n nop\n .cfi_restore_state\n nop",
+    );
+    assert_eq!(
+        rows,
+        [
+            (0, Cfa::Rsp(8), Rbp::Same),
+            (1, Cfa::Rsp(16), Rbp::AtCfa(-16)),
+            (2, Cfa::Rbp(16), Rbp::AtCfa(-16)),
+            (3, Cfa::Rsp(8), Rbp::Same),
+            (4, Cfa::Rbp(16), Rbp::AtCfa(-16)),
+            (5, END.0, END.1),
+        ]
+    );
+    assert_eq!((table.stats.functions, table.stats.covered, table.stats.unsupported), (1, 5, 0));
+}
+
+/// Check that rows which change nothing the walker needs are merged.
+#[test]
+fn other_registers_make_no_rows() {
+    let (rows, _) =
+        rows_of("nop\n .cfi_offset %rbx, -24\n nop\n .cfi_offset %r12, -32\n nop\n .cfi_same_value %rbp\n nop");
+    assert_eq!(rows, [(0, Cfa::Rsp(8), Rbp::Same), (4, END.0, END.1)]);
+}
+
+/// Check that an undefined return address ends the stack, as in _start and clone.
+#[test]
+fn outermost_frame() {
+    let (rows, _) = rows_of(".cfi_undefined %rip\n nop");
+    assert_eq!(rows, [(0, Cfa::End, Rbp::Same), (1, END.0, END.1)]);
+}
+
+/// Check gcc's realigned stack: the CFA is read from the frame, rbp is saved relative to itself.
+#[test]
+fn realigned_stack() {
+    let (rows, table) =
+        rows_of(".cfi_def_cfa %r10, 0\n nop\n .cfi_escape 0x10,6,2,0x76,0\n nop\n .cfi_escape 0xf,3,0x76,0x78,6\n nop");
+    assert_eq!(rows, [(0, Cfa::Unsupported, Rbp::Same), (2, Cfa::RbpSlot(-8, 0), Rbp::AtRbp(0)), (3, END.0, END.1),]);
+    assert_eq!((table.stats.lost(Loss::CfaRegister), table.stats.unsupported, table.stats.covered), (1, 2, 3));
+}
+
+/// Check OpenSSL's form: the old rsp is kept on the stack.
+#[test]
+fn stack_pointer_in_a_slot() {
+    let (rows, _) = rows_of(".cfi_escape 0xf,6,0x77,0x98,1,6,0x23,8\n nop");
+    assert_eq!(rows[0], (0, Cfa::RspSlot(152, 8), Rbp::Same));
+}
+
+/// Check that a signal trampoline is known by glibc's rules, and only by those.
+#[test]
+fn signal_frames() {
+    let (rows, _) =
+        rows_of(".cfi_signal_frame\n .cfi_escape 0xf,4,0x77,0xa0,1,6\n .cfi_escape 0x10,16,3,0x77,0xa8,1\n nop");
+    assert_eq!(rows[0], (0, Cfa::Signal, Rbp::Same));
+    let (rows, table) = rows_of(".cfi_signal_frame\n nop");
+    assert_eq!(rows[0], (0, Cfa::Unsupported, Rbp::Same));
+    assert_eq!(table.stats.lost(Loss::SignalFrame), 1);
+}
+
+/// Check what no row can say: each is counted under its name.
+#[test]
+fn unsupported_rules() {
+    let cases = [
+        (".cfi_def_cfa %rbx, 16\n nop", Loss::CfaRegister),
+        (".cfi_escape 0xf,2,0x7d,0\n nop", Loss::CfaExpression),
+        (".cfi_def_cfa_offset 12\n nop", Loss::CfaOffset),
+        (".cfi_def_cfa_offset 262144\n nop", Loss::CfaOffset),
+        (".cfi_offset %rip, -16\n nop", Loss::ReturnAddress),
+        (".cfi_register %rip, %rdi\n nop", Loss::ReturnAddress),
+        (".cfi_escape 0x0b\n nop", Loss::Program),
+        (".cfi_escape 0x3f\n nop", Loss::Program),
+    ];
+    for (body, loss) in cases {
+        let (rows, table) = rows_of(body);
+        assert_eq!(rows[0], (0, Cfa::Unsupported, Rbp::Same), "{body}");
+        assert_eq!(table.stats.losses().count(), 1, "{body}");
+        assert_eq!(table.stats.lost(loss), 1, "{body}");
+    }
+}
+
+/// Check that a lost rbp does not lose the frame.
+#[test]
+fn lost_frame_pointer() {
+    for body in [".cfi_offset %rbp, -1032\n nop", ".cfi_register %rbp, %rax\n nop", ".cfi_escape 0x10,6,2,0x77,8\n nop"]
+    {
+        let (rows, table) = rows_of(body);
+        assert_eq!(rows[0], (0, Cfa::Rsp(8), Rbp::Lost), "{body}");
+        assert_eq!(table.stats.lost(Loss::Rbp), 1, "{body}");
+    }
+    let (rows, table) = rows_of(".cfi_undefined %rbp\n nop");
+    assert_eq!(rows[0], (0, Cfa::Rsp(8), Rbp::Lost));
+    assert_eq!(table.stats.lost(Loss::Rbp), 0, "the row says all there is to say");
+}
+
+/// Check that padding between functions has no rule, and that functions without padding are joined.
+#[test]
+fn gaps_between_functions() {
+    let (rows, table) = rows_of(
+        "nop\n .cfi_endproc\n nop; nop; nop\n .cfi_startproc\n nop\n .cfi_endproc\n .cfi_startproc\n nop\n
+         .cfi_def_cfa_offset 16\n nop",
+    );
+    assert_eq!(
+        rows,
+        [
+            (0, Cfa::Rsp(8), Rbp::Same),
+            (1, END.0, END.1),
+            (4, Cfa::Rsp(8), Rbp::Same),
+            (6, Cfa::Rsp(16), Rbp::Same),
+            (7, END.0, END.1),
+        ]
+    );
+    assert_eq!((table.stats.functions, table.stats.gaps), (3, 2));
+}
+
+/// Check the stubs that ld writes, from its own rules for them.
+#[test]
+fn procedure_linkage_table() {
+    let elf = assemble(".globl f\n f: .cfi_startproc\n call g@plt\n .cfi_endproc");
+    let table = Table::from_elf(&elf).unwrap();
+    let plt: Vec<_> = table.rows.iter().map(|row| row.cfa()).filter(|cfa| matches!(cfa, Cfa::Plt(_))).collect();
+    assert_eq!(plt, [Cfa::Plt(11)]);
+}
+
+/// Check that .debug_frame serves where there is no .eh_frame.
+#[test]
+fn debug_frame() {
+    let elf = assemble(
+        ".cfi_sections .debug_frame\n .globl f\n f: .cfi_startproc\n nop\n .cfi_def_cfa_offset 16\n nop\n .cfi_endproc",
+    );
+    let (rows, _) = rows_of_bytes(&elf);
+    assert_eq!(rows, [(0, Cfa::Rsp(8), Rbp::Same), (1, Cfa::Rsp(16), Rbp::Same), (2, END.0, END.1)]);
+}
+
+/// Check that section headers are not needed, and that a library stripped of them has the same table.
+#[test]
+fn without_section_headers() {
+    let mut elf = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
+    let with = Table::from_elf(&elf).unwrap();
+    elf[0x28..0x30].fill(0);
+    elf[0x3c..0x40].fill(0);
+    assert_eq!(Table::from_elf(&elf).unwrap(), with);
+}
+
+/// Check that a file read in pieces has the same table as a whole one, and that its build id is the one ld wrote.
+#[test]
+fn files_are_as_bytes() {
+    let path = "/lib/x86_64-linux-gnu/libc.so.6";
+    let (bytes, file) = (std::fs::read(path).unwrap(), std::fs::File::open(path).unwrap());
+    assert_eq!(Table::from_file(&file).unwrap(), Table::from_elf(&bytes).unwrap());
+    let elf = Elf::from_file(&file).unwrap();
+    assert_eq!(elf, Elf::parse(&*bytes).unwrap());
+    let id = object::Object::build_id(&object::File::parse(&*bytes).unwrap()).unwrap();
+    assert_eq!(elf.build_id(), id);
+    assert!(id.is_some());
+}

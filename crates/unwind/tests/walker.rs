@@ -1,0 +1,291 @@
+//! walk.h, compiled natively, walks this very process: against libgcc's unwinder, one instruction at a time.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+use common::{Random, gcc};
+use unwind::{Cfa, Elf, Rbp, Row, Table};
+
+const MAX_FRAMES: usize = 256;
+/// As in walk_types.h.
+const RESULTS: [&str; 9] =
+    ["MORE", "END", "TRUNCATED", "NO_MAPPING", "NO_ROW", "UNSUPPORTED", "NO_RBP", "BAD_READ", "STUCK"];
+
+/// `struct mapping` of walker.c.
+#[repr(C)]
+struct Mapping {
+    start: u64,
+    end: u64,
+    base: u64,
+    rows: *const Row,
+    count: u64,
+}
+
+/// `struct mappings` of walker.c.
+#[repr(C)]
+struct Mappings {
+    all: *const Mapping,
+    count: u64,
+}
+
+/// `struct outcome` of chain.c.
+#[repr(C)]
+struct Outcome {
+    steps: u64,
+    mismatches: u64,
+    guessed: u64,
+    results: [u64; RESULTS.len()],
+    first_mismatch: [u64; 2],
+    deepest: [u64; MAX_FRAMES],
+    depth: u64,
+}
+
+/// A library made of C files of tests/native, opened with symbols bound when first called.
+struct Library(*mut c_void);
+
+impl Library {
+    fn new(folder: &Path, arguments: &[&str]) -> Library {
+        let flags = ["-shared", "-fPIC", "-O2", "-g", "-Wl,-z,lazy"];
+        let path = gcc(folder, "native.so", &[&flags, arguments].concat());
+        let path = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the library is our own and has no constructors.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY) };
+        assert!(!handle.is_null());
+        Library(handle)
+    }
+
+    fn symbol(&self, name: &CStr) -> *mut c_void {
+        // SAFETY: the handle is that of an open library, the name a C string.
+        let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        assert!(!symbol.is_null(), "{name:?}");
+        symbol
+    }
+}
+
+/// The executable mappings of this process with their tables.
+fn tables() -> Vec<(u64, u64, u64, Table)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut tables = Vec::new();
+    for line in maps.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let (range, permissions) = (fields.next().unwrap(), fields.next().unwrap());
+        let offset = u64::from_str_radix(fields.next().unwrap(), 16).unwrap();
+        let Some(path) = fields.nth(2).filter(|_| permissions.contains('x')) else { continue };
+        let (start, end) = range.split_once('-').unwrap();
+        let (start, end) = (u64::from_str_radix(start, 16).unwrap(), u64::from_str_radix(end, 16).unwrap());
+        let (elf, table) = if path == "[vdso]" {
+            // SAFETY: the mapping is readable and stays for the life of the process.
+            let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, (end - start) as usize) };
+            (Elf::parse(bytes).unwrap(), Table::from_elf(bytes).unwrap())
+        } else if path.starts_with('/') {
+            // A library of another test, open but deleted, is on nobody's stack here.
+            let Ok(file) = File::open(path) else { continue };
+            (Elf::from_file(&file).unwrap(), Table::from_file(&file).unwrap())
+        } else {
+            continue;
+        };
+        let bias = elf.bias(start, offset).unwrap();
+        tables.push((start, end, bias.wrapping_add(table.base), table));
+    }
+    tables
+}
+
+/// The exported symbol that holds an address.
+fn name_of(address: u64) -> String {
+    // SAFETY: all zeroes is a value of this struct of pointers.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: dladdr only compares the address; names it gives live as long as their library, which is never closed.
+    unsafe {
+        if libc::dladdr(address as *const c_void, &mut info) == 0 || info.dli_sname.is_null() {
+            return String::from("?");
+        }
+        CStr::from_ptr(info.dli_sname).to_string_lossy().into_owned()
+    }
+}
+
+/// Runs the chain of chain.c as compiled with some flags, and checks every step.
+fn step_through(flags: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let sources = ["tests/native/chain.c", "tests/native/walker.c"];
+    let library = Library::new(folder.path(), &[flags, &sources].concat());
+    // SAFETY: that is its type in chain.c.
+    let run: extern "C" fn(*const Mappings, *mut Outcome) -> c_int =
+        unsafe { std::mem::transmute(library.symbol(c"chain_run")) };
+    let tables = tables();
+    let mappings: Vec<Mapping> = tables
+        .iter()
+        .map(|&(start, end, base, ref table)| Mapping {
+            start,
+            end,
+            base,
+            rows: table.rows.as_ptr(),
+            count: table.rows.len() as u64,
+        })
+        .collect();
+    let mappings = Mappings { all: mappings.as_ptr(), count: mappings.len() as u64 };
+    // SAFETY: all zeroes is a value of this struct of integers.
+    let mut outcome: Outcome = unsafe { std::mem::zeroed() };
+    run(&mappings, &mut outcome);
+
+    let results: Vec<_> = RESULTS.iter().zip(outcome.results).filter(|&(_, count)| count > 0).collect();
+    println!("{flags:?}: {} steps, {results:?}, {} guessed", outcome.steps, outcome.guessed);
+    let [ip, frame] = outcome.first_mismatch;
+    assert_eq!(outcome.mismatches, 0, "first at {ip:#x} ({}), frame {frame}", name_of(ip));
+    assert!(outcome.steps > 5_000, "{}", outcome.steps);
+    // What may stop a walk: the loader's trampoline, which finds its CFA from rbx, and two instructions of a
+    // realigning prologue, which find it from r10.
+    let [end, unsupported] = [outcome.results[1], outcome.results[5]];
+    assert_eq!(end + unsupported, outcome.steps, "{results:?}");
+
+    let mut names: Vec<String> = outcome.deepest[..outcome.depth as usize].iter().copied().map(name_of).collect();
+    names.reverse();
+    names.retain(|name| name.starts_with("level") || name.starts_with("chain") || name == "bottom");
+    names.dedup();
+    assert_eq!(
+        names,
+        [
+            "chain_run",
+            "level_recursive",
+            "level_callback",
+            "level_registers",
+            "level_variable",
+            "level_aligned_variable",
+            "level_aligned",
+            "level_large",
+            "level_signal",
+            "bottom",
+        ]
+    );
+    if flags.contains(&"-Wl,-z,now") {
+        assert!(unsupported * 100 < outcome.steps, "{unsupported} of {} steps unsupported", outcome.steps);
+    }
+}
+
+/// Check every instruction of a call chain, and of everything it calls, against libgcc: without frame pointers and
+/// with, symbols bound at once and on first use. One test, as signal handlers belong to the whole process.
+#[test]
+fn every_instruction_of_a_call_chain() {
+    let common = ["-fno-optimize-sibling-calls", "-fasynchronous-unwind-tables"];
+    for flags in [["-fomit-frame-pointer", "-Wl,-z,now"], ["-fno-omit-frame-pointer", "-fcf-protection"]] {
+        step_through(&[common, flags].concat());
+    }
+}
+
+/// Check that the search in C finds the very row that the search in Rust finds.
+#[test]
+fn searches_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = Library::new(folder.path(), &["tests/native/walker.c"]);
+    // SAFETY: that is its type in walker.c.
+    let search: extern "C" fn(*const Row, u32, u32, *mut Row) -> c_int =
+        unsafe { std::mem::transmute(library.symbol(c"walker_search")) };
+    let in_c = |rows: &[Row], pc: u32| {
+        let mut found = Row::no_rule(0);
+        (search(rows.as_ptr(), rows.len() as u32, pc, &mut found) == 0).then_some(found)
+    };
+    let libc = Table::from_file(&File::open("/lib/x86_64-linux-gnu/libc.so.6").unwrap()).unwrap();
+    let mut random = Random(1);
+    for size in (0..40).chain([libc.rows.len()]) {
+        let table = Table { rows: libc.rows[..size].to_vec(), ..libc.clone() };
+        let reach = table.rows.last().map_or(10, |row| row.pc + 10);
+        let edges = table.rows.iter().flat_map(|row| [row.pc.saturating_sub(1), row.pc, row.pc + 1]).take(3000);
+        for pc in edges.chain((0..2000).map(|_| random.next() as u32 % reach)).chain([0, u32::MAX]) {
+            assert_eq!(in_c(&table.rows, pc), table.lookup(table.base + u64::from(pc)), "{size} rows, {pc:#x}");
+        }
+    }
+    let most: Vec<Row> = (0..unwind::MAX_ROWS as u32).map(|index| Row::no_rule(2 * index)).collect();
+    for pc in [0, 1, 2 * (1 << 22) + 1, u32::MAX] {
+        let expected = Row::no_rule((pc & !1).min(2 * (unwind::MAX_ROWS as u32 - 1)));
+        assert_eq!(in_c(&most, pc), Some(expected), "the largest table, {pc:#x}");
+    }
+}
+
+/// Check every way a walk can end, on stacks made of a few words.
+#[test]
+fn made_up_stacks() {
+    const CODE: u64 = 0x10_0000;
+    let folder = tempfile::tempdir().unwrap();
+    let library = Library::new(folder.path(), &["tests/native/walker.c"]);
+    type Walk = extern "C" fn(*const Mappings, u64, u64, u64, *mut u64, u32, *mut c_int, *mut u32) -> u32;
+    // SAFETY: that is its type in walker.c.
+    let walk: Walk = unsafe { std::mem::transmute(library.symbol(c"walker_walk")) };
+    // One rule for each 16 bytes of code.
+    let rules = [
+        (Cfa::Rsp(8), Rbp::Same),
+        (Cfa::Rbp(16), Rbp::AtCfa(-16)),
+        (Cfa::End, Rbp::Same),
+        (Cfa::NoRule, Rbp::Same),
+        (Cfa::Unsupported, Rbp::Same),
+        (Cfa::Rsp(8), Rbp::Lost),
+        (Cfa::Rsp(-8), Rbp::Same),
+        (Cfa::Signal, Rbp::Same),
+        (Cfa::RspSlot(8, 16), Rbp::Same),
+        (Cfa::RbpSlot(-8, 0), Rbp::AtRbp(0)),
+        (Cfa::Plt(11), Rbp::Same),
+    ];
+    let rows: Vec<Row> = (0..).zip(rules).map(|(index, (cfa, rbp))| Row::new(index * 16, cfa, rbp).unwrap()).collect();
+    let [leaf, framed, end, none, unsupported, loses, stuck, signal, rsp_slot, rbp_slot, plt] =
+        std::array::from_fn(|index| CODE + 16 * index as u64 + 1);
+    let mapping =
+        Mapping { start: CODE, end: CODE + 0x1000, base: CODE, rows: rows.as_ptr(), count: rows.len() as u64 };
+    let mappings = Mappings { all: &mapping, count: 1 };
+
+    // Words from rsp on; words below 100 stand for addresses within the stack; rbp points at the word given.
+    let check = |ip: u64, stack: &[u64], rbp: i64, expected: &[u64], end: &str, guesses: u32| {
+        let mut memory = [0_u64; 64];
+        let at = |word: i64| (memory.as_ptr() as u64).wrapping_add_signed(8 * word);
+        let words: Vec<u64> =
+            stack.iter().map(|&word| if word < 100 && word > 0 { at(word as i64) } else { word }).collect();
+        let (rsp, rbp) = (at(0), at(rbp));
+        memory[..words.len()].copy_from_slice(&words);
+        let (mut frames, mut why, mut guessed) = ([0; 8], 0, 0);
+        let depth = walk(&mappings, ip, rsp, rbp, frames.as_mut_ptr(), 8, &mut why, &mut guessed);
+        // What is a return address is looked up one byte before.
+        let mut pcs = expected.to_vec();
+        pcs.insert(0, ip);
+        assert_eq!((&frames[..depth as usize], RESULTS[why as usize], guessed), (&*pcs, end, guesses));
+        assert_eq!(std::hint::black_box(&memory)[0], words[0]);
+    };
+    check(leaf, &[end], 0, &[end - 1], "END", 0);
+    check(leaf, &[0], 0, &[], "END", 0);
+    check(leaf, &[framed, 99, 9, end], 2, &[framed - 1, end - 1], "END", 0);
+    check(leaf, &[leaf; 16], 0, &[leaf - 1; 7], "TRUNCATED", 0);
+    check(leaf, &[0xdead_0000], 0, &[0xdead_0000 - 1], "NO_MAPPING", 0);
+    check(unsupported, &[end], 0, &[], "UNSUPPORTED", 0);
+    check(loses, &[framed], 5, &[framed - 1], "NO_RBP", 0);
+    check(stuck, &[end], 0, &[], "STUCK", 0);
+    check(framed, &[end], 1 << 40, &[], "BAD_READ", 0);
+    // Frame pointers where there is no rule; not where rbp lies below the stack.
+    check(none, &[7, 7, 5, none, 7, 6, end], 2, &[none - 1, end - 1], "END", 2);
+    check(none, &[end], -2, &[], "NO_ROW", 0);
+    // rbp, rsp and rip of the ucontext at words 15, 20 and 21; what was interrupted is looked up where it stands.
+    let mut context = [7; 24];
+    (context[15], context[20], context[21], context[23]) = (22, 22, framed, end);
+    check(signal, &context, 0, &[framed, end - 1], "END", 0);
+    // The CFA is word 4 + 2 words, and word 5.
+    check(rsp_slot, &[7, 4, 7, 7, 7, end], 0, &[end - 1], "END", 0);
+    check(rbp_slot, &[5, 7, 7, 7, end], 1, &[end - 1], "END", 0);
+    // A stub before and after its push.
+    check(plt, &[end], 0, &[end - 1], "END", 0);
+    check(plt + 10, &[7, end], 0, &[end - 1], "END", 0);
+}
+
+/// Check that the walker compiles as BPF, with all warnings.
+#[test]
+fn compiles_as_bpf() {
+    let folder = tempfile::tempdir().unwrap();
+    let status = Command::new("clang")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["-target", "bpf", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-Isrc"])
+        .args(["-I/usr/include/x86_64-linux-gnu", "-c", "tests/native/walker.bpf.c", "-o"])
+        .arg(folder.path().join("walker.o"))
+        .status()
+        .expect("clang is needed to build BPF");
+    assert!(status.success());
+}

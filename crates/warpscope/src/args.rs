@@ -1,0 +1,164 @@
+//! The command line.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+
+/// Shows what CPUs and NVIDIA GPUs do, and which line of code made them do it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "warpscope",
+    version,
+    max_term_width = 100,
+    after_help = "Examples:
+  warpscope demo                                  the whole tool on a simulated GPU: no CUDA, no GPU needed
+  sudo warpscope record -- python3 train.py       a flame graph of CPUs and GPUs: warpscope.svg
+  warpscope report warpscope.wscope               the summary again
+  warpscope doctor                                what this machine allows, and what to do about the rest"
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command and record what it does on CPUs and GPUs.
+    Record(Record),
+    /// Summarise a recording: times, top kernels and call paths, copies, and what was lost.
+    Report(Report),
+    /// Turn a recording into other formats.
+    Export(Export),
+    /// Tell what this machine allows, and what to do about the rest.
+    Doctor,
+    /// Record a bundled workload on a simulated GPU: needs no CUDA and no GPU.
+    Demo(Demo),
+    /// Write out the simulated GPU's libraries.
+    Sim(Sim),
+    /// Print shell completions.
+    #[command(after_help = "Example:\n  warpscope completions bash > /etc/bash_completion.d/warpscope")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page.
+    #[command(after_help = "Example:\n  warpscope man | man -l -")]
+    Man,
+}
+
+const FORMATS: &str = "The file's ending picks the format; -o may be repeated:
+  .wscope   the recording: every other format can be made from it later
+  .svg      flame graph
+  .folded   folded stacks, weights in microseconds (flamegraph.pl, speedscope)
+  .json     Chrome trace (chrome://tracing, Perfetto)
+  .jsonl    every event as a line of JSON
+  .cpu.txt  CPU samples one by one: time, comm, pid, tid, cpu, stack";
+
+const RECORD_HELP: &str = "The file's ending picks the format; -o may be repeated:
+  .wscope   the recording: every other format can be made from it later
+  .svg      flame graph
+  .folded   folded stacks, weights in microseconds (flamegraph.pl, speedscope)
+  .json     Chrome trace (chrome://tracing, Perfetto)
+  .jsonl    every event as a line of JSON
+  .cpu.txt  CPU samples one by one: time, comm, pid, tid, cpu, stack
+
+The exit status is the command's own. Its children are followed. Its output is untouched;
+warpscope's summary goes to stderr after it has ended.
+
+Examples:
+  sudo warpscope record -- python3 train.py
+  sudo warpscope record --gpu-only -o run.svg -o run.json -- ./transformer 64
+  sudo warpscope record -F 997 -d 10 -o run.wscope -- torchrun --nproc-per-node 2 train.py
+  warpscope record --sim -- ./program-linked-to-the-simulated-libcudart";
+
+/// `record`
+#[derive(Args, Debug)]
+#[command(after_help = RECORD_HELP)]
+pub struct Record {
+    /// Record GPU activity alone, under the stacks that launched it; no CPU samples.
+    #[arg(long, conflicts_with = "cpu_only")]
+    pub gpu_only: bool,
+    /// Record CPU samples alone; nothing is loaded into the command.
+    #[arg(long)]
+    pub cpu_only: bool,
+    /// Samples per second on every CPU.
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
+    pub frequency: u32,
+    /// Stop recording after this many seconds; the command runs on.
+    #[arg(short, long, value_name = "SECS")]
+    pub duration: Option<f64>,
+    /// Where to write; may be repeated [default: warpscope.svg and warpscope.wscope].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+    /// Run the command on the simulated GPU.
+    #[arg(long)]
+    pub sim: bool,
+    /// Under sudo, run the command as root too, not as the user who called sudo.
+    #[arg(long)]
+    pub as_root: bool,
+    /// Print nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print what is being done.
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `report`
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  warpscope report warpscope.wscope
+  warpscope report --json warpscope.wscope | jq '.top_kernels[0]'")]
+pub struct Report {
+    /// The recording.
+    pub recording: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `export`
+#[derive(Args, Debug)]
+#[command(after_help = FORMATS)]
+pub struct Export {
+    /// The recording.
+    pub recording: PathBuf,
+    /// Where to write; may be repeated.
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub output: Vec<PathBuf>,
+    /// Leave CPU samples out of flame graphs and folded stacks.
+    #[arg(long, conflicts_with = "cpu_only")]
+    pub gpu_only: bool,
+    /// Leave GPU activity out of flame graphs and folded stacks.
+    #[arg(long)]
+    pub cpu_only: bool,
+}
+
+/// `demo`
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  sudo warpscope demo")]
+pub struct Demo {
+    /// Where to write; may be repeated [default: demo.svg and demo.wscope].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+}
+
+/// `sim`
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  warpscope sim --libs /tmp/sim
+  cc program.c -L/tmp/sim -lcudart -o program && warpscope record --sim -- ./program
+
+The simulated GPU is scripted by the environment variable WARPSCOPE_SIM, such as
+  WARPSCOPE_SIM=devices=2,release=12.8,order=shuffle
+docs/simulator.md lists every key.")]
+pub struct Sim {
+    /// The directory; it is created if it does not exist.
+    #[arg(long, value_name = "DIR")]
+    pub libs: PathBuf,
+}

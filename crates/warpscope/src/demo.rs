@@ -1,0 +1,46 @@
+//! `demo`: the whole of `record` on a simulated GPU.
+
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::PermissionsExt,
+    process::ExitCode,
+};
+
+use anyhow::Context;
+
+use crate::{args, record};
+
+/// Runs the command.
+pub fn run(options: args::Demo) -> anyhow::Result<ExitCode> {
+    if !bpf::features::privileged() {
+        return Err(bpf::Error::NotPermitted.into());
+    }
+    let directory = record::Workspace::create()?;
+    let program = directory.path().join("llm");
+    fs::write(&program, embedded::WORKLOAD).context("cannot write the demo's program")?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let output = if options.output.is_empty() {
+        vec!["demo.svg".into(), "demo.wscope".into()]
+    } else {
+        options.output
+    };
+    eprintln!("A small language model answers on a simulated GPU, and warpscope watches:\n");
+    let code = record::run(args::Record {
+        gpu_only: false,
+        cpu_only: false,
+        frequency: 499,
+        duration: None,
+        output: output.clone(),
+        sim: true,
+        as_root: false,
+        quiet: false,
+        verbose: false,
+        command: vec![program.into_os_string()],
+    })?;
+    let picture = output.iter().find(|path| path.extension().is_some_and(|e| e == "svg"));
+    if let Some(picture) = picture {
+        writeln!(io::stderr(), "\nOpen {} in a browser. On a machine with a GPU: sudo warpscope record -- YOUR PROGRAM", picture.display())?;
+    }
+    Ok(code)
+}

@@ -1,0 +1,142 @@
+//! `doctor`: what this machine allows, and what to do about the rest.
+
+use std::{
+    fs,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use bpf::features;
+
+/// How a check came out.
+enum Finding {
+    /// Works.
+    Good(String),
+    /// Works less well, or matters only for some uses; with the remedy.
+    Lesser(String, &'static str),
+    /// Stands in the way of recording; with the remedy.
+    Bad(String, &'static str),
+}
+use Finding::{Bad, Good, Lesser};
+
+/// Runs the command; fails if something stands in the way of recording.
+pub fn run() -> anyhow::Result<ExitCode> {
+    let colour = io::stdout().is_terminal();
+    let mut out = io::stdout().lock();
+    let mut bad = false;
+    for (topic, finding) in checks() {
+        bad |= matches!(finding, Bad(..));
+        let (mark, shade, text, remedy) = match finding {
+            Good(text) => ("ok  ", "32", text, None),
+            Lesser(text, remedy) => ("note", "33", text, Some(remedy)),
+            Bad(text, remedy) => ("FAIL", "31", text, Some(remedy)),
+        };
+        let mark = if colour { format!("\x1b[{shade}m{mark}\x1b[0m") } else { mark.to_owned() };
+        writeln!(out, "{mark}  {topic:<12} {text}")?;
+        if let Some(remedy) = remedy {
+            writeln!(out, "      {:<12} -> {remedy}", "")?;
+        }
+    }
+    Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn checks() -> Vec<(&'static str, Finding)> {
+    let mut checks = vec![("kernel", Good(features::kernel_release()))];
+    let privileged = features::privileged();
+    checks.push((
+        "privilege",
+        if privileged {
+            Good("may load eBPF programs".into())
+        } else {
+            Bad("may not load eBPF programs".into(), "run as root (sudo), or give the binary CAP_BPF and CAP_PERFMON")
+        },
+    ));
+    checks.push((
+        "BTF",
+        if features::btf() {
+            Good("/sys/kernel/btf/vmlinux".into())
+        } else {
+            Bad("the kernel has none".into(), "use a kernel built with CONFIG_DEBUG_INFO_BTF=y")
+        },
+    ));
+    if privileged {
+        checks.push(("probes", probes()));
+        checks.push((
+            "multi-probe",
+            if features::uprobe_multi() {
+                Good("one program on many probes at once".into())
+            } else {
+                Lesser("not in this kernel: probes are attached one by one".into(), "a kernel of 6.6 or later has it")
+            },
+        ));
+    }
+    checks.push((
+        "namespace",
+        if features::initial_pid_namespace() {
+            Good("pids are those of the machine".into())
+        } else {
+            Lesser(
+                "in a pid namespace of its own: processes have other pids outside".into(),
+                "run in the machine's pid namespace (docker run --pid=host)",
+            )
+        },
+    ));
+    checks.push(("driver", driver()));
+    checks.push(("CUPTI", cupti()));
+    checks
+}
+
+/// The proof of the pudding: loads and attaches what `record` needs.
+fn probes() -> Finding {
+    let options = bpf::Options { sample_hz: Some(99), marker: None, ring_bytes: 1 << 20 };
+    match bpf::Recorder::start(&options).and_then(|_| bpf::Mappings::watch()) {
+        Ok(_) => Good("loaded, attached and taken away again".into()),
+        Err(error) => Bad(error.to_string(), "see docs/privileges.md"),
+    }
+}
+
+fn driver() -> Finding {
+    match fs::read_to_string("/proc/driver/nvidia/version") {
+        Ok(text) => Good(text.lines().next().unwrap_or_default().trim_start_matches("NVRM version:").trim().to_owned()),
+        Err(_) if Path::new("/dev/nvidiactl").exists() => Good("/dev/nvidiactl".into()),
+        Err(_) => Lesser("no NVIDIA driver on this machine".into(), "CPU profiles and the simulated GPU (warpscope demo) work without"),
+    }
+}
+
+fn cupti() -> Finding {
+    let found = cupti_libraries();
+    match found.first() {
+        Some(first) => Good(first.display().to_string()),
+        None => Lesser(
+            "no libcupti in the usual places".into(),
+            "a program that brings its own (PyTorch does) is fine; else install the CUDA toolkit or the Python package nvidia-cuda-cupti, or set WARPSCOPE_CUPTI",
+        ),
+    }
+}
+
+/// Libraries of the CUDA toolkit and of Python packages in the current environment.
+fn cupti_libraries() -> Vec<PathBuf> {
+    let mut directories = Vec::new();
+    for root in list("/usr/local").into_iter().filter(|p| name_starts(p, "cuda")) {
+        directories.push(root.join("extras/CUPTI/lib64"));
+        directories.push(root.join("targets/x86_64-linux/lib"));
+    }
+    for environment in ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os) {
+        for python in list(Path::new(&environment).join("lib")).into_iter().filter(|p| name_starts(p, "python")) {
+            directories.push(python.join("site-packages/nvidia/cu13/lib"));
+            directories.push(python.join("site-packages/nvidia/cuda_cupti/lib"));
+        }
+    }
+    directories.iter().flat_map(list).filter(|p| name_starts(p, "libcupti.so")).collect()
+}
+
+fn name_starts(path: &Path, prefix: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+}
+
+fn list(directory: impl AsRef<Path>) -> Vec<PathBuf> {
+    let mut paths: Vec<_> = fs::read_dir(directory).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    paths.sort();
+    paths
+}

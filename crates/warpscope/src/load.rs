@@ -1,0 +1,46 @@
+//! Reading a recording back into a profile.
+
+use std::{
+    fs::File,
+    io::{BufReader, Seek},
+    path::Path,
+};
+
+use anyhow::Context;
+use model::{fold::Fold, profile::Profile, recording::Reader};
+
+/// A recording: its file, at the beginning, and what it amounts to.
+pub struct Loaded {
+    /// The file.
+    pub file: File,
+    /// The profile.
+    pub profile: Profile,
+}
+
+/// Reads a recording. A damaged end is told, not refused; addresses that were not named yet are named now.
+pub fn load(path: &Path) -> anyhow::Result<Loaded> {
+    let name = || path.display().to_string();
+    let mut file = File::open(path).with_context(|| format!("cannot open {}", name()))?;
+    if file.metadata().is_ok_and(|info| info.is_dir()) {
+        anyhow::bail!("cannot read {}: it is a directory", name());
+    }
+    let mut reader = Reader::new(BufReader::with_capacity(1 << 20, &file)).with_context(name)?;
+    let mut fold = Fold::new();
+    for event in reader.by_ref() {
+        fold.push(&event);
+    }
+    let mut profile = fold.finish();
+    if let Some(damage) = reader.damage() {
+        profile.notes.push(damage.to_string());
+    }
+    drop(reader);
+    if profile.end.is_none() {
+        profile.notes.push("the recording has no end: warpscope was stopped while it recorded".into());
+        for symbol in symbols::resolve(&profile, crate::record::INJECTOR) {
+            profile.symbols.insert((symbol.process, symbol.frame), symbol.names.into());
+        }
+    }
+    symbols::name_kernels(&mut profile);
+    file.rewind()?;
+    Ok(Loaded { file, profile })
+}

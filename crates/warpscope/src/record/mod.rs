@@ -1,0 +1,150 @@
+//! `record`: one command turns a program into an exact flame graph of CPUs and GPUs.
+
+mod collect;
+mod images;
+mod sessions;
+mod signals;
+mod sink;
+mod target;
+pub mod user;
+mod workspace;
+
+pub use target::CannotRun;
+pub use workspace::{INJECTOR, Workspace};
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context, bail};
+use bpf::{Mappings, Marker, Options, Recorder};
+use export::View;
+use model::event::{End, Event, Mode, Note, Start};
+
+use crate::{args, outputs::Outputs};
+use collect::Collector;
+use images::Images;
+use sessions::Sessions;
+use signals::Signals;
+use sink::Sink;
+use target::Injection;
+use user::User;
+
+/// Room for about half a million launches between two looks.
+const RING_BYTES: u32 = 32 << 20;
+
+/// Runs the command.
+pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
+    let mode = match (options.gpu_only, options.cpu_only) {
+        (true, _) => Mode::GpuOnly,
+        (_, true) => Mode::CpuOnly,
+        _ => Mode::Merged,
+    };
+    if options.frequency == 0 && mode != Mode::GpuOnly {
+        bail!("-F 0 would take no samples: give a frequency of at least 1, or --gpu-only for none");
+    }
+    if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
+        bail!("-d wants a number of seconds greater than 0");
+    }
+    let user = if options.as_root { None } else { User::behind_sudo() };
+    let mut outputs = Outputs::check(&options.output, &["warpscope.svg", "warpscope.wscope"], User::behind_sudo())?;
+    if !bpf::features::privileged() {
+        return Err(bpf::Error::NotPermitted.into());
+    }
+
+    let signals = Signals::take().context("cannot take signals")?;
+    let workspace = Workspace::create()?;
+    let mut injection = Injection::default();
+    let (mut sessions, mut marker) = (None, None);
+    if mode != Mode::CpuOnly {
+        let library = workspace.write_injector()?;
+        let (listener, socket) = workspace.listen()?;
+        // SAFETY: always succeeds.
+        let uid = user.as_ref().map_or_else(|| unsafe { libc::geteuid() }, |u| u.uid);
+        sessions = Some(Sessions::new(listener, uid));
+        marker = Some(Marker { library: library.clone(), symbol: wire::MARKER_SYMBOL.into() });
+        injection.library = Some((library, socket));
+    }
+    if options.sim {
+        let directory = workspace.path().join("sim");
+        std::fs::create_dir(&directory)
+            .and_then(|()| embedded::write_sim(&directory))
+            .context("cannot write the simulated GPU")?;
+        injection.simulator = Some(directory);
+    }
+
+    let sample_hz = (mode != Mode::GpuOnly).then_some(options.frequency);
+    let recorder = Recorder::start(&Options { sample_hz, marker, ring_bytes: RING_BYTES })?;
+    let (file, path) = outputs.recording()?;
+    let mut sink = Sink::new(file, path).context("cannot begin the recording")?;
+    sink.push(&Event::Start(start(&options, mode)));
+    let mappings = match Mappings::watch() {
+        Ok(mappings) => Some(mappings),
+        Err(error) => {
+            sink.push(&Event::Note(Note { text: format!("functions cannot be named: {error}") }));
+            None
+        }
+    };
+    let mut collector = Collector {
+        recorder,
+        mappings,
+        sessions,
+        signals,
+        sink,
+        images: Images::default(),
+        period: 1_000_000_000 / u64::from(options.frequency.max(1)),
+    };
+
+    collector.recorder.follow_children_of(std::process::id())?;
+    let child = target::start(&options.command, &injection, user.as_ref());
+    collector.recorder.forget(std::process::id())?;
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            outputs.remove_recording();
+            return Err(error.into());
+        }
+    };
+    if options.verbose {
+        eprintln!("warpscope: recording process {}", child.id());
+    }
+    let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
+    let mut status = collector.run(&mut child, deadline).context("cannot wait for the command")?;
+    collector.drain();
+    let Collector { sink, recorder, sessions, .. } = collector;
+    // Detached before the outputs are made: whoever still runs is rid of us.
+    drop((recorder, sessions));
+    let end = End { time: bpf::now(), status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
+    let (profile, failure) = sink.finish(end);
+    let mut whole = failure.is_none();
+    if let Some(failure) = failure {
+        eprintln!("warpscope: {failure}");
+    }
+    whole &= outputs.write(&profile, View::default());
+    if !options.quiet {
+        crate::report::print(&profile)?;
+        outputs.announce(&mut std::io::stderr())?;
+    }
+    drop(workspace);
+    if status.is_none() {
+        if !options.quiet {
+            eprintln!("warpscope: recording ended after {} s; the command runs on", options.duration.unwrap_or(0.0));
+        }
+        status = Some(child.wait().context("cannot wait for the command")?);
+    }
+    let status = status.expect("waited for");
+    Ok(if status.success() && !whole { ExitCode::FAILURE } else { target::end_like(status) })
+}
+
+fn start(options: &args::Record, mode: Mode) -> Start {
+    Start {
+        time: bpf::now(),
+        wall_clock: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
+        version: env!("CARGO_PKG_VERSION").into(),
+        host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().into(),
+        command: options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        mode,
+        frequency: if mode == Mode::GpuOnly { 0 } else { options.frequency },
+    }
+}

@@ -1,0 +1,84 @@
+//! Where events go: into the recording on disk, and into the fold that will be the profile.
+
+use std::{
+    fs::File,
+    io::BufWriter,
+    path::PathBuf,
+};
+
+use model::{
+    event::{End, Event},
+    fold::Fold,
+    profile::Profile,
+    recording::{WriteError, Writer},
+};
+
+use super::workspace::INJECTOR;
+
+/// Takes every event of a recording.
+pub struct Sink {
+    fold: Fold,
+    writer: Option<Writer<BufWriter<File>>>,
+    path: PathBuf,
+    failure: Option<String>,
+}
+
+impl Sink {
+    /// Records to `file`, named `path` in messages.
+    pub fn new(file: File, path: PathBuf) -> Result<Self, WriteError> {
+        let writer = Writer::new(BufWriter::with_capacity(1 << 20, file))?;
+        Ok(Self { fold: Fold::new(), writer: Some(writer), path, failure: None })
+    }
+
+    /// Takes one event.
+    pub fn push(&mut self, event: &Event) {
+        self.fold.push(event);
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.push(event)
+        {
+            self.fail(&error);
+        }
+    }
+
+    /// Brings what was taken so far to the disk, so that a crash cannot lose it.
+    pub fn flush(&mut self) {
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.flush()
+        {
+            self.fail(&error);
+        }
+    }
+
+    /// The recording ends here, but the profile and what is made of it go on.
+    fn fail(&mut self, error: &WriteError) {
+        self.writer = None;
+        self.failure = Some(format!(
+            "{}: {error}; the other outputs are complete",
+            self.path.display()
+        ));
+    }
+
+    /// Ends the recording: names every address, writes the names and the end. Returns the profile, and what went wrong
+    /// with the recording.
+    pub fn finish(mut self, end: End) -> (Profile, Option<String>) {
+        let mut fold = std::mem::take(&mut self.fold);
+        fold.push(&Event::End(end));
+        let mut profile = fold.finish();
+        let symbols = symbols::resolve(&profile, INJECTOR);
+        if let Some(mut writer) = self.writer.take() {
+            let written = symbols
+                .iter()
+                .try_for_each(|symbol| writer.push(&Event::Symbol(symbol.clone())))
+                .and_then(|()| writer.push(&Event::End(end)))
+                .and_then(|()| writer.finish().map(drop));
+            if let Err(error) = written {
+                self.fail(&error);
+            }
+        }
+        for symbol in symbols {
+            profile.symbols.insert((symbol.process, symbol.frame), symbol.names.into());
+        }
+        symbols::name_kernels(&mut profile);
+        (profile, self.failure)
+    }
+}

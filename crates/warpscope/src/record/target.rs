@@ -1,0 +1,112 @@
+//! The command being recorded: started, waited for, and left alone.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fmt, io,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, ExitStatus},
+};
+
+use super::user::{User, become_user};
+
+/// What the command's environment gets beyond our own.
+#[derive(Debug, Default)]
+pub struct Injection {
+    /// The injected library and the socket it reports to.
+    pub library: Option<(PathBuf, PathBuf)>,
+    /// Where the simulated GPU's libraries lie.
+    pub simulator: Option<PathBuf>,
+}
+
+/// The command could not be started.
+#[derive(Debug)]
+pub struct CannotRun {
+    program: OsString,
+    source: io::Error,
+}
+
+impl CannotRun {
+    /// As a shell would: 127 if there is no such command, 126 if it cannot be run.
+    pub fn exit_code(&self) -> u8 {
+        if self.source.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+    }
+}
+
+impl fmt::Display for CannotRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let program = Path::new(&self.program).display();
+        match self.source.kind() {
+            io::ErrorKind::NotFound if !self.program.as_encoded_bytes().contains(&b'/') => {
+                write!(f, "cannot run `{program}`: no such command in PATH")
+            }
+            io::ErrorKind::NotFound => write!(f, "cannot run `{program}`: no such file"),
+            io::ErrorKind::PermissionDenied => write!(f, "cannot run `{program}`: permission denied (is it executable?)"),
+            _ => write!(f, "cannot run `{program}`: {}", self.source),
+        }
+    }
+}
+
+impl std::error::Error for CannotRun {}
+
+/// Starts the command, as `user` if there is one.
+pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -> Result<Child, CannotRun> {
+    let (program, arguments) = command.split_first().expect("the command line demands a command");
+    let mut child = Command::new(program);
+    child.args(arguments);
+    if let Some((library, socket)) = &injection.library {
+        child.env("CUDA_INJECTION64_PATH", library).env(wire::SOCKET_VARIABLE, socket);
+    }
+    if let Some(directory) = &injection.simulator {
+        child.env("LD_LIBRARY_PATH", prepend(directory, std::env::var_os("LD_LIBRARY_PATH").as_deref()));
+    }
+    let user = user.cloned();
+    if let Some(user) = &user {
+        child.env("USER", &user.name).env("LOGNAME", &user.name);
+        if let Some(home) = &user.home {
+            child.env("HOME", home);
+        }
+    }
+    let mask = super::signals::original_mask();
+    // SAFETY: between fork and exec only system calls are made; nothing is allocated.
+    unsafe {
+        child.pre_exec(move || {
+            if let Some(user) = &user {
+                become_user(user)?;
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+    child.spawn().map_err(|source| CannotRun { program: program.clone(), source })
+}
+
+fn prepend(directory: &Path, list: Option<&OsStr>) -> OsString {
+    let mut result = directory.as_os_str().to_owned();
+    if let Some(list) = list.filter(|l| !l.is_empty()) {
+        result.push(":");
+        result.push(list);
+    }
+    result
+}
+
+/// Ends as the command ended: with its exit code, or by its signal.
+pub fn end_like(status: ExitStatus) -> ExitCode {
+    if let Some(signal) = status.signal() {
+        // SAFETY: plain system calls that set limits and signal dispositions of this process; if the signal is one that
+        // does not kill, the function goes on and returns the shell's code for it.
+        unsafe {
+            // The command has left its core already, if it was to leave one.
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+            libc::signal(signal, libc::SIG_DFL);
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+            libc::raise(signal);
+        }
+        return ExitCode::from((128 + signal) as u8);
+    }
+    ExitCode::from(status.code().unwrap_or(1) as u8)
+}
