@@ -7,22 +7,9 @@ use std::process::exit;
 mod link {
     include!("../sim/link.rs");
 
+    /// Makes every file that `lib.rs` includes.
     pub fn build(cargo: &str, workspace: &Path, target: &Path, files: &Path) -> Result<(), String> {
-        // Frame pointers: what runs inside other programs must not cut their stacks. The outer build's flags and
-        // wrappers (coverage, clippy, a sanitizer) are not for these files.
-        let mut command = Command::new(cargo);
-        command
-            .args(["build", "--profile", "embedded", "-p", "inject", "-p", "sim", "--lib", "--target-dir"])
-            .arg(target)
-            .current_dir(workspace)
-            .env("RUSTFLAGS", "-Cforce-frame-pointers=yes")
-            .env_remove("CARGO_ENCODED_RUSTFLAGS")
-            .env_remove("CARGO_BUILD_TARGET")
-            .env_remove("CARGO_TARGET_DIR")
-            .env_remove("RUSTC_WRAPPER")
-            .env_remove("RUSTC_WORKSPACE_WRAPPER")
-            .env_remove("CLIPPY_ARGS");
-        run(&mut command)?;
+        build_packages(cargo, workspace, target, &["inject", "sim"])?;
         let built = target.join("embedded");
         std::fs::create_dir_all(files).map_err(|e| format!("cannot create {}: {e}", files.display()))?;
         let (from, to) = (built.join("libinject.so"), files.join("libinject.so"));

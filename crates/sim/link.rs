@@ -23,6 +23,29 @@ fn run(command: &mut Command) -> Result<(), String> {
     Err(format!("{command:?} failed: {}\n{stdout}{stderr}", output.status))
 }
 
+/// Builds packages of the workspace for running inside other programs; the files are in `target`/embedded.
+///
+/// Frame pointers: what runs inside other programs must not cut their stacks. The outer build's flags and wrappers
+/// (coverage, clippy, a sanitizer) are not for these files.
+fn build_packages(cargo: &str, workspace: &Path, target: &Path, packages: &[&str]) -> Result<(), String> {
+    let mut command = Command::new(cargo);
+    command.args(["build", "--profile", "embedded", "--lib"]);
+    for package in packages {
+        command.args(["-p", package]);
+    }
+    command
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(workspace)
+        .env("RUSTFLAGS", "-Cforce-frame-pointers=yes")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_BUILD_TARGET")
+        .env_remove("CARGO_TARGET_DIR")
+        .env_remove("RUSTC_WRAPPER")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER");
+    run(&mut command)
+}
+
 /// Links the shared libraries from the static one into `out`. `sim` is the crate's folder.
 fn link_libraries(sim: &Path, archive: &Path, out: &Path) -> Result<(), String> {
     for (name, map) in LIBRARIES {

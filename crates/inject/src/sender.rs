@@ -180,12 +180,9 @@ impl Sender {
     fn check_peer(&self) -> Result<(), Gone> {
         let mut poll = libc::pollfd { fd: lifecycle::socket(), events: 0, revents: 0 };
         // SAFETY: one entry, and no waiting.
-        let ready = unsafe { libc::poll(&mut poll, 1, 0) };
-        if ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 {
-            Err(Gone)
-        } else {
-            Ok(())
-        }
+        unsafe { libc::poll(&mut poll, 1, 0) };
+        let gone = poll.fd < 0 || poll.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
+        if gone { Err(Gone) } else { Ok(()) }
     }
 
     /// The process exits: everything out, the last totals, goodbye. The exit waits for this, but not for ever.

@@ -57,7 +57,8 @@ impl Listener {
         // SAFETY: one entry; the descriptor accepted is owned at once.
         unsafe {
             assert_eq!(libc::poll(&mut poll, 1, 20_000), 1, "the target did not connect");
-            let socket = libc::accept4(self.socket.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), 0);
+            let (none, length) = (std::ptr::null_mut(), std::ptr::null_mut());
+            let socket = libc::accept4(self.socket.as_raw_fd(), none, length, libc::SOCK_CLOEXEC);
             assert!(socket >= 0);
             let most = libc::timeval { tv_sec: 60, tv_usec: 0 };
             let length = size_of_val(&most) as u32;
@@ -198,6 +199,11 @@ fn target() {
         "launches" => {
             inject::start(socket, library, 13000);
             launch_all();
+        }
+        "late" => {
+            fake::LATE.store(true, SeqCst);
+            inject::start(socket, library, 13000);
+            fake::launch(1, 0, 0);
         }
         "clock" => {
             fake::CLOCK_RESULT.store(7, SeqCst);
@@ -366,6 +372,15 @@ fn a_session_from_hello_to_goodbye() {
     };
     assert_eq!(told.totals, expected);
     assert_eq!(told.goodbyes, [pid]);
+}
+
+/// Work that has no buffer yet when the program exits is flushed all the same.
+#[test]
+fn the_exit_flush_needs_no_buffer() {
+    let target = Target::run("late");
+    let told = target.read();
+    target.ended_well();
+    assert_eq!(told.kernels, [(1, "late".into())]);
 }
 
 /// A clock that CUPTI does not take is measured instead.

@@ -167,7 +167,7 @@ static double seconds() {
 
 namespace llm {
 
-constexpr int Layers = 12, Width = 4096, Heads = 32, Vocabulary = 96 * 1024, Longest = 64;
+constexpr int Layers = 10, Width = 4096, Heads = 32, Vocabulary = 250 * 1024, Longest = 64;
 
 /// Memory on the device, all of it never looked at.
 struct DeviceBuffers {

@@ -1,4 +1,4 @@
-//! Names of GPU kernels as a person reads them.
+//! Mangled names as a person reads them.
 
 use cpp_demangle::{DemangleOptions, Symbol};
 use model::profile::Profile;
@@ -6,21 +6,28 @@ use model::profile::Profile;
 /// The most bytes a demangled name may take: templates of templates can explode.
 const MOST: usize = 64 * 1024;
 
-/// Demangles a kernel's name: C++ (`_Z…`), Rust (`_R…`), or as it is.
-pub fn kernel_name(mangled: &str) -> String {
-    let demangled = if mangled.starts_with("_Z") {
-        let options = DemangleOptions::new().no_return_type();
-        Symbol::new(mangled).ok().and_then(|symbol| symbol.demangle_with_options(&options).ok())
-    } else {
-        rustc_demangle::try_demangle(mangled).ok().map(|name| format!("{name:#}"))
-    };
+/// Demangles the name of a function or a GPU kernel: C++ (`_Z…`), Rust (`_R…`, `_ZN…17h…E`), or as it is. Without the
+/// return type, so that one function has one name.
+pub fn demangle(mangled: &str) -> String {
+    // Rust's older names look like C++, but for the hash at their end.
+    if let Ok(name) = rustc_demangle::try_demangle(mangled) {
+        let name = format!("{name:#}");
+        if mangled.starts_with("_R") || mangled.contains("17h") {
+            return name;
+        }
+    }
+    if !mangled.starts_with("_Z") {
+        return mangled.to_owned();
+    }
+    let options = DemangleOptions::new().no_return_type();
+    let demangled = Symbol::new(mangled).ok().and_then(|symbol| symbol.demangle_with_options(&options).ok());
     demangled.filter(|name| name.len() <= MOST).unwrap_or_else(|| mangled.to_owned())
 }
 
 /// Makes the names of a profile's kernels readable.
 pub fn name_kernels(profile: &mut Profile) {
     for kernel in &mut profile.kernel_names {
-        kernel.text = kernel_name(&kernel.mangled).into();
+        kernel.text = demangle(&kernel.mangled).into();
     }
 }
 
@@ -28,12 +35,22 @@ pub fn name_kernels(profile: &mut Profile) {
 mod tests {
     use super::*;
 
-    /// nvcc's, Triton's and broken names.
+    /// C++, Rust old and new, nvcc's stubs, Triton's and broken names; short names are not types.
     #[test]
-    fn kernel_names() {
-        assert_eq!(kernel_name("_Z13matmul_kernelPKfS0_Pfiii"), "matmul_kernel(float const*, float const*, float*, int, int, int)");
-        assert_eq!(kernel_name("add_kernel_0d1d2d3de"), "add_kernel_0d1d2d3de");
-        assert_eq!(kernel_name("_Zbroken"), "_Zbroken");
-        assert_eq!(kernel_name(""), "");
+    fn names() {
+        assert_eq!(
+            demangle("_Z13matmul_kernelPKfS0_Pfiii"),
+            "matmul_kernel(float const*, float const*, float*, int, int, int)"
+        );
+        assert_eq!(demangle("add_kernel_0d1d2d3de"), "add_kernel_0d1d2d3de");
+        assert_eq!(demangle("_Zbroken"), "_Zbroken");
+        assert_eq!(demangle("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
+        assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
+        assert_eq!(
+            demangle("_ZL31__device_stub__Z6matmulPKfS0_PfPKfS0_Pf"),
+            "__device_stub__Z6matmulPKfS0_Pf(float const*, float const*, float*)"
+        );
+        assert_eq!(demangle("g"), "g");
+        assert_eq!(demangle(""), "");
     }
 }

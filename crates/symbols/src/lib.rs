@@ -1,11 +1,11 @@
 //! Names for addresses: after the fact, once per distinct address, even if the process has gone.
 //!
 //! [`resolve`] takes the addresses of a profile's stacks, finds the file each lay in from the recorded mappings, and asks
-//! the file. Kernel addresses are asked of the running kernel. [`kernel_name`] makes GPU kernels readable.
+//! the file. Kernel addresses are asked of the running kernel. [`demangle`] makes names readable.
 
 mod demangle;
 mod modules;
 mod resolve;
 
-pub use demangle::{kernel_name, name_kernels};
+pub use demangle::{demangle, name_kernels};
 pub use resolve::resolve;

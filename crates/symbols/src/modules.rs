@@ -71,8 +71,8 @@ mod tests {
     /// The child sees what its parent had mapped when it was forked, not what came later.
     #[test]
     fn a_fork_sees_its_parents_past() {
-        let mut profile = Profile::default();
-        profile.mappings = vec![mapping(1, 10, 0x1000, "a"), mapping(1, 30, 0x1000, "b")];
+        let mappings = vec![mapping(1, 10, 0x1000, "a"), mapping(1, 30, 0x1000, "b")];
+        let mut profile = Profile { mappings, ..Default::default() };
         profile.processes.insert(ProcessId(1), ProcessInfo { origin: Origin::Exec, ..Default::default() });
         let child = ProcessInfo { parent: Some(ProcessId(1)), origin: Origin::Fork, start: 20, ..Default::default() };
         profile.processes.insert(ProcessId(2), child);

@@ -12,13 +12,14 @@ use model::{
 };
 use rustc_hash::FxHashSet;
 
-use crate::modules::Modules;
+use crate::{demangle::demangle, modules::Modules};
 
 /// Names every address in the profile's stacks that has none yet.
 ///
 /// `injector` is the file name of the injected library: its frames, and CUPTI's, are the probe's own.
 pub fn resolve(profile: &Profile, injector: &str) -> Vec<Symbol> {
-    let symbolizer = Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).build();
+    let symbolizer =
+        Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).enable_demangling(false).build();
     let modules = Modules::of(profile);
     let mut seen = FxHashSet::default();
     let mut kernel = Vec::new();
@@ -105,7 +106,7 @@ fn name_file(
             let frame = Frame::User(*address);
             match answers.get(i) {
                 Some(Symbolized::Sym(sym)) => {
-                    let name = NamedFrame { kind, name: (*sym.name).into(), module: module.clone() };
+                    let name = NamedFrame { kind, name: demangle(&sym.name).into(), module: module.clone() };
                     Symbol { process: *process, frame, names: vec![name] }
                 }
                 _ => unnamed(*process, frame, kind, &module),

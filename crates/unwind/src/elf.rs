@@ -20,6 +20,8 @@ use crate::Error;
 const PAGE: u64 = 4096;
 /// Far above what linkers make, far below what would take long to look through.
 const MAX_HEADERS: u64 = 1 << 16;
+/// Every function is looked for in every segment: few enough for that. Linkers make two to ten.
+const MAX_SEGMENTS: u64 = 64;
 const MAX_NOTES: u64 = 1 << 20;
 const MAX_NAMES: u64 = 1 << 24;
 
@@ -102,6 +104,7 @@ impl Elf {
         if segments.is_empty() {
             return Err(Error::NotLoadable);
         }
+        too_many("segments", segments.len() as u64, MAX_SEGMENTS)?;
         let (eh_frame, debug_frame) = sections(header, data).unwrap_or_default();
         Ok(Elf {
             arch: Arch::X86_64,

@@ -1,7 +1,7 @@
 //! The little programs of call frame information, run for three columns only: CFA, frame pointer, return address.
 //!
-//! gimli decodes the instructions. Its own table keeps every register's rule; leaving the others out makes
-//! this several times faster, and gives tests something to compare with.
+//! gimli decodes the instructions. Its own table also keeps every other register's rule, which no row has room for; and as
+//! it is not used here, tests can compare with it.
 
 use gimli::{CallFrameInstruction, CommonInformationEntry, EndianSlice, LittleEndian, Register, UnwindSection};
 

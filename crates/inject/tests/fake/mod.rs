@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, OnceLock};
 
 use cupti::callback::CallbackData;
@@ -22,6 +22,8 @@ pub static DROPPED: AtomicUsize = AtomicUsize::new(0);
 pub static AT_EXIT: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 /// Its valid bytes.
 pub static AT_EXIT_VALID: AtomicUsize = AtomicUsize::new(0);
+/// With this, the forced flush asks for a buffer itself and returns it with one kernel.
+pub static LATE: AtomicBool = AtomicBool::new(false);
 
 static CALLBACK: OnceLock<CallbackFn> = OnceLock::new();
 static BUFFERS: OnceLock<(BufferRequestedFn, BufferCompletedFn)> = OnceLock::new();
@@ -138,6 +140,10 @@ unsafe extern "C" fn flush_all(force: u32) -> u32 {
         let buffer = AT_EXIT.swap(ptr::null_mut(), SeqCst);
         if !buffer.is_null() {
             complete(buffer, AT_EXIT_VALID.load(SeqCst));
+        }
+        if LATE.load(SeqCst) {
+            let (buffer, _) = request();
+            complete(buffer, put_kernel(buffer, 1, name("late"), 5, 6));
         }
     }
     result::SUCCESS

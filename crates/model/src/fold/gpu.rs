@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::busy::BusyTime;
 use crate::{
@@ -61,9 +61,16 @@ impl KernelNames {
 pub struct GpuTime {
     pub names: KernelNames,
     pub weights: FxHashMap<GpuKey, GpuWeight>,
-    busy: FxHashMap<u32, BusyTime>,
-    streams: FxHashSet<(u32, SessionId, u32, u32)>,
+    /// In the order of the devices' first activities.
+    busy: Vec<BusyTime>,
+    /// Where in `busy` each device is.
+    devices: FxHashMap<u32, usize>,
+    /// Every stream seen, and where in `busy` its device is: one look for both.
+    streams: FxHashMap<StreamKey, usize>,
 }
+
+/// (device, session, context, stream)
+type StreamKey = (u32, SessionId, u32, u32);
 
 impl GpuTime {
     /// An activity was received: what does not depend on its launch.
@@ -79,10 +86,25 @@ impl GpuTime {
         }
         count_times(activity.start, activity.end, ledger);
         let Activity { session, device, context, stream, start, end, .. } = *activity;
-        self.streams.insert((device, session, context, stream));
-        if start != 0 && end > start {
-            self.busy.entry(device).or_default().add(start, end);
+        let key = (device, session, context, stream);
+        let at = match self.streams.get(&key) {
+            Some(at) => *at,
+            None => self.meet(key),
+        };
+        if start != 0 {
+            self.busy[at].add(start, end);
         }
+    }
+
+    /// A new stream, perhaps on a new device.
+    #[cold]
+    fn meet(&mut self, key: StreamKey) -> usize {
+        let at = *self.devices.entry(key.0).or_insert(self.busy.len());
+        if at == self.busy.len() {
+            self.busy.push(BusyTime::default());
+        }
+        self.streams.insert(key, at);
+        at
     }
 
     /// It is certain what launched the activity, or that this will not be known.
@@ -105,10 +127,10 @@ impl GpuTime {
 
     /// Adds what was seen of each device to what was told of it.
     pub fn describe(&mut self, devices: &mut BTreeMap<u32, DeviceInfo>) {
-        for (device, busy) in &mut self.busy {
-            devices.entry(*device).or_default().busy_ns = busy.total();
+        for (device, at) in &self.devices {
+            devices.entry(*device).or_default().busy_ns = self.busy[*at].total();
         }
-        for (device, session, context, stream) in self.streams.drain() {
+        for ((device, session, context, stream), _) in self.streams.drain() {
             let streams: &mut BTreeSet<_> = &mut devices.entry(device).or_default().streams;
             streams.insert((session, context, stream));
         }
