@@ -10,11 +10,13 @@ mod mappings;
 mod perf;
 mod record;
 mod recorder;
+mod unwind_maps;
 
 pub use error::{Error, Result};
 pub use mappings::{MapEvent, Mapped, Mappings};
-pub use record::{Losses, Origin, Record, StackRecord};
+pub use record::{Losses, Origin, RawStack, Record, StackRecord};
 pub use recorder::{Marker, Options, Recorder};
+pub use unwind_maps::{Code, Place, UnwindMaps};
 
 /// Now, on the clock that every record carries.
 pub fn now() -> u64 {

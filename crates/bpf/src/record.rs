@@ -1,12 +1,16 @@
 //! What comes out of the ring buffer: the Rust side of `bpf/shared.h`.
 
 const COMM_LENGTH: usize = 16;
+const MAX_KERNEL_FRAMES: usize = 64;
+const RAW_PAGE: usize = 4096;
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The frames of a stack not seen before.
     Stack(StackRecord),
+    /// A stack that could not be walked in the kernel yet.
+    RawStack(Box<RawStack>),
     /// The marker was called.
     Launch {
         /// The process image, 0 if it is not followed.
@@ -87,10 +91,35 @@ pub struct StackRecord {
     pub time: u64,
     /// The process.
     pub pid: u32,
-    /// Kernel addresses, innermost first.
+    /// Kernel addresses, innermost first: the instruction pointer, then addresses in calling instructions.
     pub kernel: Vec<u64>,
-    /// User addresses, innermost first.
+    /// User addresses, likewise.
     pub user: Vec<u64>,
+    /// Why the user part ends where it does: `enum walk_result` of the unwinder.
+    pub result: u8,
+}
+
+/// Registers and memory of a stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawStack {
+    /// Its id, which stands for this stack alone.
+    pub id: u64,
+    /// The process image.
+    pub image: u32,
+    /// When it was taken.
+    pub time: u64,
+    /// The process.
+    pub pid: u32,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer.
+    pub bp: u64,
+    /// Kernel addresses, as in [`StackRecord`].
+    pub kernel: Vec<u64>,
+    /// Whole pages, from the one that `sp` points into.
+    pub bytes: Vec<u8>,
 }
 
 /// How a process image came to be.
@@ -159,10 +188,11 @@ impl Record {
         Some(match kind {
             1 => {
                 let (id, time, pid) = (f.u64()?, f.u64()?, f.u32()?);
-                let (user, kernel) = (f.u16()?, f.u16()?);
-                let kernel = f.addresses(kernel)?;
+                let user = f.u16()?;
+                let [kernel, result] = *f.bytes(2)? else { return None };
+                let kernel = f.addresses(kernel.into())?;
                 let user = f.addresses(user)?;
-                Self::Stack(StackRecord { id, image, time, pid, kernel, user })
+                Self::Stack(StackRecord { id, image, time, pid, kernel, user, result })
             }
             2 => {
                 let (session, stack, time) = (f.u64()?, f.u64()?, f.u64()?);
@@ -185,6 +215,15 @@ impl Record {
                 Self::Thread { image, tid, comm: f.comm()? }
             }
             6 => Self::Exit { image, time: f.u64()?, pid: f.u32()? },
+            7 => {
+                let (id, time, pid, pages) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?);
+                let (ip, sp, bp) = (f.u64()?, f.u64()?, f.u64()?);
+                let kernel_frames = u16::try_from(f.u64()?).ok()?;
+                let mut room = Fields(f.bytes(8 * MAX_KERNEL_FRAMES)?);
+                let kernel = room.addresses(kernel_frames)?;
+                let bytes = f.bytes(RAW_PAGE.checked_mul(pages as usize)?)?.to_vec();
+                Self::RawStack(Box::new(RawStack { id, image, time, pid, ip, sp, bp, kernel, bytes }))
+            }
             _ => return None,
         })
     }

@@ -14,7 +14,7 @@ use libbpf_rs::{
     skel::{OpenSkel, SkelBuilder},
 };
 
-use crate::{Error, Losses, Record, Result, perf};
+use crate::{Error, Losses, Record, Result, UnwindMaps, perf};
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, clippy::restriction, unused_qualifications)]
 mod skeleton {
@@ -163,7 +163,8 @@ impl Recorder {
 
     /// From now on every child that `pid` forks is followed, though not `pid` itself.
     pub fn follow_children_of(&self, pid: u32) -> Result<()> {
-        let mut image = [0; 8];
+        // `struct image` with `children_only` set.
+        let mut image = [0; 12];
         image[4] = 1;
         self.skel
             .maps
@@ -179,6 +180,13 @@ impl Recorder {
             .images
             .delete(&pid.to_ne_bytes())
             .map_err(|source| Error::Map { what: "stop following new children", source })
+    }
+
+    /// The maps that the stack walker works from.
+    pub fn unwind_maps(&self) -> Result<UnwindMaps> {
+        let maps = &self.skel.maps;
+        UnwindMaps::new(&maps.row_shards, &maps.mappings, &maps.mapping_ranges)
+            .map_err(|source| Error::Map { what: "set up the stack walker's tables", source })
     }
 
     /// Becomes readable when a good part of the ring has filled, or something rare has happened.

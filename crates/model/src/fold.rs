@@ -25,8 +25,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use self::gpu::{GpuTime, count_times};
 pub use self::gpu::{NAME_LOST, size_class};
 use crate::{
-    event::{Activity, Event, Launch, LaunchKind, LossCause, Process, ProcessId, SessionId, Stack, StackEnd, StackId},
-    event::{Sync, Totals},
+    event::{
+        Activity, Event, Launch, LaunchKind, LossCause, Process, ProcessId, SessionId, Stack, StackEnd, StackId, Sync,
+        Totals,
+    },
     join::{Join, Limits, Outcome},
     ledger::Ledger,
     profile::{ProcessInfo, Profile, SessionInfo},

@@ -64,7 +64,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// About 200 MB when every table is full; a run that keeps up uses a few.
+    /// About 120 MB when every table is full; a run that keeps up uses a few.
     pub const DEFAULT: Self = Self {
         in_flight: 1 << 20,
         matched: 1 << 12,
@@ -117,7 +117,6 @@ pub struct Counts {
 }
 
 #[derive(Clone, Copy)]
-#[repr(align(64))]
 struct Kept {
     launch: Launch,
     /// The launch that had this id before.
@@ -132,8 +131,8 @@ impl Kept {
     }
 }
 
-/// One cache line: most of the join's time goes into fetching these.
-const _: () = assert!(size_of::<Kept>() == 64);
+/// Small: most of the join's time goes into fetching these from the outer caches.
+const _: () = assert!(size_of::<Kept>() == 48);
 
 /// The join. Feed it in any order; it calls back with each [`Outcome`] as soon as it is certain.
 pub struct Join {

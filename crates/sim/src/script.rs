@@ -320,7 +320,9 @@ mod tests {
     /// A typo is an error, never a silent default.
     #[test]
     fn typos_are_refused() {
-        for bad in ["drops=1/7", "drop=7", "drop=1/0", "release=9.0", "devices=0", "kernel_ns=5hours", "order", "clock=no"] {
+        for bad in
+            ["drops=1/7", "drop=7", "drop=1/0", "release=9.0", "devices=0", "kernel_ns=5hours", "order", "clock=no"]
+        {
             assert!(Script::parse([bad]).is_err(), "{bad}");
         }
         assert!(Script::parse(["# a comment", "", " drop=1/2 "]).is_ok());

@@ -123,7 +123,8 @@ fn assert_exact(run: &Run) {
     for (counted, truth) in pairs {
         assert_eq!(run.client(counted), run.truth(truth), "{counted}");
     }
-    let sum = |of: &str| ["kernel", "copy", "memset", "sync"].iter().map(|k| run.truth(&format!("{of}.{k}"))).sum::<u64>();
+    let sum =
+        |of: &str| ["kernel", "copy", "memset", "sync"].iter().map(|k| run.truth(&format!("{of}.{k}"))).sum::<u64>();
     assert_eq!(sum("produced"), sum("delivered") + run.truth("dropped"));
     for never in ["unasked", "unbalanced", "unpaired", "backwards"] {
         assert_eq!(run.client(never), 0, "{never}");
@@ -293,7 +294,9 @@ fn known_calls() {
 /// Programs behave as they would without a client; a forked child has no GPU and writes no truth.
 #[test]
 fn behaviour() {
-    for (mode, status, lines) in [("none", 0, 0), ("status", 42, 1), ("fork 20", 0, 1), ("quick 20", 0, 0), ("output", 0, 1)] {
+    for (mode, status, lines) in
+        [("none", 0, 0), ("status", 42, 1), ("fork 20", 0, 1), ("quick 20", 0, 0), ("output", 0, 1)]
+    {
         let run = simulate(&format!("behave-{}", &mode[..4]), "behave", mode, "", &[]);
         assert_eq!(run.output.status.code(), Some(status), "{mode}: {:?}", run.output);
         assert_eq!(run.truth.len(), lines, "{mode}");

@@ -17,8 +17,8 @@
 //!
 //! - [`Elf`] knows a file's segments, build id and where its frame information lies, and turns mappings into load biases.
 //! - [`Table`] is the compiled rows, with [`Stats`] on everything that could not be said.
-//! - `src/rows.h` is the row in C; `src/walk.h` is the walker, one text that compiles for BPF and natively: [`Table::lookup`]
-//!   is the Rust twin of its search.
+//! - `src/rows.h` is the row in C; `src/walk.h` is the walker, one text that compiles for BPF and natively: [`walk()`] and
+//!   [`Table::lookup`] are its twins in Rust.
 //!
 //! Files are not trusted. Whatever the bytes, the work is linear in the size of the frame sections, rows and
 //! functions are capped, and a broken entry costs that entry only.
@@ -30,6 +30,7 @@ mod program;
 mod row;
 mod stats;
 mod table;
+mod walk;
 mod x86_64;
 
 pub use elf::{Arch, Elf, Segment};
@@ -37,3 +38,4 @@ pub use error::Error;
 pub use row::{Cfa, Rbp, Row};
 pub use stats::{Loss, Stats};
 pub use table::{MAX_FUNCTIONS, MAX_ROWS, Table};
+pub use walk::{Ended, Found, Registers, walk};

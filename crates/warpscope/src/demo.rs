@@ -20,11 +20,7 @@ pub fn run(options: args::Demo) -> anyhow::Result<ExitCode> {
     let program = directory.path().join("llm");
     fs::write(&program, embedded::WORKLOAD).context("cannot write the demo's program")?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
-    let output = if options.output.is_empty() {
-        vec!["demo.svg".into(), "demo.wscope".into()]
-    } else {
-        options.output
-    };
+    let output = if options.output.is_empty() { vec!["demo.svg".into(), "demo.wscope".into()] } else { options.output };
     eprintln!("A small language model answers on a simulated GPU, and warpscope watches:\n");
     let code = record::run(args::Record {
         gpu_only: false,
@@ -40,7 +36,11 @@ pub fn run(options: args::Demo) -> anyhow::Result<ExitCode> {
     })?;
     let picture = output.iter().find(|path| path.extension().is_some_and(|e| e == "svg"));
     if let Some(picture) = picture {
-        writeln!(io::stderr(), "\nOpen {} in a browser. On a machine with a GPU: sudo warpscope record -- YOUR PROGRAM", picture.display())?;
+        writeln!(
+            io::stderr(),
+            "\nOpen {} in a browser. On a machine with a GPU: sudo warpscope record -- YOUR PROGRAM",
+            picture.display()
+        )?;
     }
     Ok(code)
 }

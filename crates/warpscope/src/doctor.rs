@@ -100,7 +100,10 @@ fn driver() -> Finding {
     match fs::read_to_string("/proc/driver/nvidia/version") {
         Ok(text) => Good(text.lines().next().unwrap_or_default().trim_start_matches("NVRM version:").trim().to_owned()),
         Err(_) if Path::new("/dev/nvidiactl").exists() => Good("/dev/nvidiactl".into()),
-        Err(_) => Lesser("no NVIDIA driver on this machine".into(), "CPU profiles and the simulated GPU (warpscope demo) work without"),
+        Err(_) => Lesser(
+            "no NVIDIA driver on this machine".into(),
+            "CPU profiles and the simulated GPU (warpscope demo) work without",
+        ),
     }
 }
 

@@ -16,7 +16,8 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
             anyhow::bail!("{} is the recording itself", path.display());
         }
         if Format::from_path(path)? == Format::Recording {
-            fs::copy(&options.recording, path).with_context(|| format!("cannot copy the recording to {}", path.display()))?;
+            fs::copy(&options.recording, path)
+                .with_context(|| format!("cannot copy the recording to {}", path.display()))?;
         }
     }
     outputs.read_from(loaded.file);

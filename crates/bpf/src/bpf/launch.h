@@ -29,6 +29,7 @@ static __always_inline int launch(struct pt_regs *ctx)
 	};
 	struct image *image = image_of(record.pid);
 	struct image none = {};
+	struct registers regs = { .ip = PT_REGS_IP(ctx), .sp = PT_REGS_SP(ctx), .bp = PT_REGS_FP(ctx) };
 	struct stack_record *scratch;
 
 	if (!image)
@@ -36,7 +37,7 @@ static __always_inline int launch(struct pt_regs *ctx)
 	record.image = image->id;
 	scratch = bpf_task_storage_get(&launch_scratch, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (scratch)
-		record.stack = take_stack(ctx, scratch, image, record.pid, record.time, false);
+		record.stack = take_stack(ctx, &regs, scratch, image, pid_tgid, record.time, false);
 	else
 		count_loss(LOSS_WALK);
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);

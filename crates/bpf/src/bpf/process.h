@@ -3,7 +3,10 @@
  * Processes: children of followed processes are followed from their first instruction, and every fork and exec gives a
  * process a new image id, so that nothing is ever attributed to a program that is no longer there.
  */
-#include "events.h"
+#include "stack.h"
+
+/* Raw stacks that one image may send: a few moments' worth at its start and after each dlopen. */
+#define RAW_STACKS 20000
 
 static __always_inline void send_thread(u32 image, u32 tid, const char *comm)
 {
@@ -19,7 +22,7 @@ static __always_inline void send_thread(u32 image, u32 tid, const char *comm)
 
 static __always_inline void new_image(struct task_struct *task, u32 parent, u32 origin)
 {
-	struct image image = { .id = __sync_fetch_and_add(&next_image, 1) };
+	struct image image = { .id = __sync_fetch_and_add(&next_image, 1), .raw_left = RAW_STACKS };
 	struct process_record record = {
 		.type = RECORD_PROCESS,
 		.image = image.id,
@@ -29,6 +32,8 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 		.pid = BPF_CORE_READ(task, tgid),
 	};
 
+	if (origin == ORIGIN_FORK)
+		inherit_mappings(parent, image.id);
 	if (bpf_map_update_elem(&images, &record.pid, &image, BPF_ANY)) {
 		count_loss(LOSS_PROCESS);
 		return;

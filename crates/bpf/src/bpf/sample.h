@@ -22,6 +22,7 @@ int sample(struct bpf_perf_event_data *ctx)
 	};
 	struct image *image;
 	struct stack_record *scratch;
+	struct registers regs = {};
 	u32 zero = 0;
 
 	if (!record.pid)
@@ -34,7 +35,19 @@ int sample(struct bpf_perf_event_data *ctx)
 		return 0;
 	record.time = bpf_ktime_get_ns();
 	record.image = image->id;
-	record.stack = take_stack(ctx, scratch, image, record.pid, record.time, true);
+	/* In the kernel the user's registers are those saved on the way in. */
+	if (ctx->regs.cs & 3) {
+		regs.ip = ctx->regs.ip;
+		regs.sp = ctx->regs.sp;
+		regs.bp = ctx->regs.bp;
+	} else {
+		struct pt_regs *user = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+
+		bpf_probe_read_kernel(&regs.ip, sizeof(regs.ip), &user->ip);
+		bpf_probe_read_kernel(&regs.sp, sizeof(regs.sp), &user->sp);
+		bpf_probe_read_kernel(&regs.bp, sizeof(regs.bp), &user->bp);
+	}
+	record.stack = take_stack(ctx, &regs, scratch, image, pid_tgid, record.time, true);
 	send(&record, sizeof(record), wake_seldom(), LOSS_SAMPLE);
 	return 0;
 }

@@ -8,7 +8,7 @@
 #ifndef WARPSCOPE_STACK_H
 #define WARPSCOPE_STACK_H
 
-#include "events.h"
+#include "walk.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -23,57 +23,98 @@ static __always_inline u64 mix(u64 hash, u64 value)
 	return hash ^ (hash >> 29);
 }
 
-static __always_inline u32 frame_count(long bytes, u32 most)
+static __always_inline u32 take_kernel_part(void *ctx, u64 *frames)
 {
+	long bytes = bpf_get_stack(ctx, frames, 8 * MAX_KERNEL_FRAMES, 0);
 	u32 count = bytes > 0 ? (u64)bytes / 8 : 0;
 
-	return count > most ? most : count;
+	if (count > MAX_KERNEL_FRAMES)
+		count = MAX_KERNEL_FRAMES;
+	/* All but the innermost are return addresses: less one, they lie in the calling instruction. */
+	for (u32 i = 1; i < MAX_KERNEL_FRAMES; i++) {
+		if (i >= count)
+			break;
+		frames[i]--;
+	}
+	return count;
+}
+
+/* Sends the stack's memory for the reader to walk. Such a stack has an id of its own: it is compared with no other. */
+static __always_inline u64 send_raw(struct walker *walker, const struct registers *regs, u32 image, u64 pid_tgid, u64 time)
+{
+	struct raw_stack_record *raw = bpf_ringbuf_reserve(&events, sizeof(*raw), 0);
+	u64 id, page = regs->sp & ~(u64)(RAW_PAGE - 1);
+
+	if (!raw) {
+		count_loss(LOSS_STACK);
+		return 0;
+	}
+	id = mix(mix(mix(image, pid_tgid), time), regs->sp) | 1;
+	raw->type = RECORD_RAW_STACK;
+	raw->image = image;
+	raw->id = id;
+	raw->time = time;
+	raw->pid = pid_tgid >> 32;
+	raw->ip = regs->ip;
+	raw->sp = regs->sp;
+	raw->bp = regs->bp;
+	raw->kernel_frames = walker->kernel_frames;
+	raw->pages = 0;
+	bpf_probe_read_kernel(raw->kernel, sizeof(raw->kernel), walker->out->frames);
+#pragma unroll
+	for (u32 i = 0; i < RAW_PAGES; i++) {
+		if (bpf_probe_read_user(raw->bytes + i * RAW_PAGE, RAW_PAGE, (void *)(page + i * RAW_PAGE)))
+			break;
+		raw->pages = i + 1;
+	}
+	bpf_ringbuf_submit(raw, wake_seldom());
+	return id;
 }
 
 /*
  * Takes the current task's stack, sends it if it is new, and returns its id; 0 if there is none.
  * `kernel` asks for the kernel part too.
  */
-static __always_inline u64 take_stack(void *ctx, struct stack_record *scratch, const struct image *image, u32 pid,
-				      u64 time, bool kernel)
+static __always_inline u64 take_stack(void *ctx, const struct registers *regs, struct stack_record *scratch,
+				      struct image *image, u64 pid_tgid, u64 time, bool kernel)
 {
-	u32 kernel_frames = 0, user_frames, total, i;
+	struct walker walker = { .out = scratch };
+	u32 image_id = image->id, total, i;
+	struct range *range = bpf_map_lookup_elem(&mapping_ranges, &image_id);
 	u64 id, size;
 	u8 one = 1;
 
+	if (range)
+		walker.range = *range;
 	if (kernel)
-		kernel_frames = frame_count(bpf_get_stack(ctx, scratch->frames, 8 * MAX_KERNEL_FRAMES, 0),
-					    MAX_KERNEL_FRAMES);
-	user_frames = frame_count(bpf_get_stack(ctx, &scratch->frames[kernel_frames & (MAX_KERNEL_FRAMES - 1)],
-						8 * MAX_USER_FRAMES, BPF_F_USER_STACK),
-				  MAX_USER_FRAMES);
-	if (kernel_frames == MAX_KERNEL_FRAMES)
-		kernel_frames = 0; /* the user part lies where they were */
-	total = kernel_frames + user_frames;
-	if (!total) {
-		count_loss(LOSS_WALK);
-		return 0;
+		walker.kernel_frames = take_kernel_part(ctx, scratch->frames);
+	walk_start(&walker.state, regs->ip, regs->sp, regs->bp);
+	bpf_loop(MAX_USER_FRAMES, walk_one, &walker, 0);
+	if (walker.unready && image->raw_left) {
+		image->raw_left--;
+		return send_raw(&walker, regs, image_id, pid_tgid, time);
 	}
 
-	id = mix(image->id, total);
-	id = mix(id, kernel_frames);
+	total = walker.kernel_frames + walker.depth;
+	id = mix(image_id, total);
+	id = mix(id, walker.kernel_frames);
 	for (i = 0; i < MAX_KERNEL_FRAMES + MAX_USER_FRAMES; i++) {
 		if (i >= total)
 			break;
 		id = mix(id, scratch->frames[i]);
 	}
-	if (!id)
-		id = 1;
+	id |= 1;
 	if (bpf_map_lookup_elem(&stacks_sent, &id))
 		return id;
 
 	scratch->type = RECORD_STACK;
-	scratch->image = image->id;
+	scratch->image = image_id;
 	scratch->id = id;
 	scratch->time = time;
-	scratch->pid = pid;
-	scratch->user_frames = user_frames;
-	scratch->kernel_frames = kernel_frames;
+	scratch->pid = pid_tgid >> 32;
+	scratch->user_frames = walker.depth;
+	scratch->kernel_frames = walker.kernel_frames;
+	scratch->result = walker.result == WALK_MORE ? WALK_TRUNCATED : walker.result;
 	size = STACK_HEADER + 8 * (u64)total;
 	if (size > sizeof(*scratch))
 		return 0;

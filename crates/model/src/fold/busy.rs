@@ -10,8 +10,8 @@
 //! the order, so they are gathered in batches, sorted, and merged into the tail of a sorted list of disjoint intervals
 //! that they touch. The oldest are closed off when the list is long; from then on nothing before that moment counts.
 
-/// Intervals sorted at a time.
-const BATCH: usize = 4096;
+/// Intervals sorted at a time: so many that they fit into the innermost cache.
+const BATCH: usize = 1024;
 
 /// Disjoint intervals that stay open to late arrivals, at the least; at most there are twice as many.
 pub const KEPT: usize = 65_536;

@@ -175,7 +175,7 @@ fn assert_conserved(join: &Join) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     /// Below its limits the join says what the naive model says, in the same order.
     #[test]

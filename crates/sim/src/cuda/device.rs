@@ -33,22 +33,22 @@ fn uuid(device: &Device) -> [u8; 16] {
 /// `CUdevice_attribute` values of something like an H200; 0 for what is not listed.
 fn attribute(attribute: i32, device: &Device) -> i32 {
     match attribute {
-        1 => 1024,                      // MAX_THREADS_PER_BLOCK
-        2 | 3 => 1024,                  // MAX_BLOCK_DIM_X, Y
-        4 => 64,                        // MAX_BLOCK_DIM_Z
-        5 => i32::MAX,                  // MAX_GRID_DIM_X
-        6 | 7 => 65_535,                // MAX_GRID_DIM_Y, Z
-        8 => 49_152,                    // MAX_SHARED_MEMORY_PER_BLOCK
-        9 => 65_536,                    // TOTAL_CONSTANT_MEMORY
-        10 => 32,                       // WARP_SIZE
-        12 => 65_536,                   // MAX_REGISTERS_PER_BLOCK
-        13 => 1_980_000,                // CLOCK_RATE
-        16 => 132,                      // MULTIPROCESSOR_COUNT
+        1 => 1024,                        // MAX_THREADS_PER_BLOCK
+        2 | 3 => 1024,                    // MAX_BLOCK_DIM_X, Y
+        4 => 64,                          // MAX_BLOCK_DIM_Z
+        5 => i32::MAX,                    // MAX_GRID_DIM_X
+        6 | 7 => 65_535,                  // MAX_GRID_DIM_Y, Z
+        8 => 49_152,                      // MAX_SHARED_MEMORY_PER_BLOCK
+        9 => 65_536,                      // TOTAL_CONSTANT_MEMORY
+        10 => 32,                         // WARP_SIZE
+        12 => 65_536,                     // MAX_REGISTERS_PER_BLOCK
+        13 => 1_980_000,                  // CLOCK_RATE
+        16 => 132,                        // MULTIPROCESSOR_COUNT
         31 | 40 | 41 | 83 | 89 | 95 => 1, // CONCURRENT_KERNELS, engines, UNIFIED_ADDRESSING, MANAGED, ...
-        33 => device.index as i32 + 1,  // PCI_BUS_ID
-        39 => 2048,                     // MAX_THREADS_PER_MULTIPROCESSOR
-        75 => 9,                        // COMPUTE_CAPABILITY_MAJOR
-        115 => 1,                       // MEMORY_POOLS_SUPPORTED
+        33 => device.index as i32 + 1,    // PCI_BUS_ID
+        39 => 2048,                       // MAX_THREADS_PER_MULTIPROCESSOR
+        75 => 9,                          // COMPUTE_CAPABILITY_MAJOR
+        115 => 1,                         // MEMORY_POOLS_SUPPORTED
         _ => 0,
     }
 }

@@ -47,8 +47,7 @@ fn add_kernel(out: *mut Handle, graph: Handle, params: *const KernelNode) -> Out
     // SAFETY: the program passes parameters, or null.
     let p = unsafe { params.as_ref() }.ok_or(status::INVALID_VALUE)?;
     let function = Function::from_handle(p.function)?;
-    let operation =
-        Operation::Kernel { function, grid: p.grid, block: p.block, shared: p.shared, cooperative: false };
+    let operation = Operation::Kernel { function, grid: p.grid, block: p.block, shared: p.shared, cooperative: false };
     answer(out, graph::from_handle(graph)?.add(operation))
 }
 
@@ -89,7 +88,9 @@ fn nodes(graph: Handle, out: *mut Handle, count: *mut usize) -> Outcome {
 
 driver! {
     539 cuStreamBeginCapture_v2(stream: Handle, _mode: u32) => Stream::from_handle(stream)?.begin_capture();
-    540 cuStreamBeginCapture_v2_ptsz(stream: Handle, _mode: u32) => Stream::from_handle(per_thread(stream))?.begin_capture();
+    540 cuStreamBeginCapture_v2_ptsz(stream: Handle, _mode: u32) => {
+        Stream::from_handle(per_thread(stream))?.begin_capture()
+    };
     497 cuStreamEndCapture(stream: Handle, out: *mut Handle) => end_capture(stream, out);
     498 cuStreamEndCapture_ptsz(stream: Handle, out: *mut Handle) => end_capture(per_thread(stream), out);
     0 cuStreamIsCapturing(stream: Handle, out: *mut u32) => is_capturing(stream, out);

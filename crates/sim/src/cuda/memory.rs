@@ -17,6 +17,8 @@ const HTOD: Option<u8> = Some(copy_kind::HTOD);
 const DTOH: Option<u8> = Some(copy_kind::DTOH);
 const DTOD: Option<u8> = Some(copy_kind::DTOD);
 
+const NULL: Handle = std::ptr::null_mut();
+
 /// A copy that returns at once.
 fn queue(dst: usize, src: usize, bytes: usize, kind: Option<u8>, stream: Handle) -> Outcome {
     launch(Stream::from_handle(stream)?, Operation::copy(dst, src, bytes, kind, true)?);
@@ -104,7 +106,9 @@ fn free_at_once(address: usize) -> Outcome {
 driver! {
     243 cuMemAlloc_v2(out: *mut DevicePointer, size: usize) => allocated(out, memory_kind::DEVICE, size);
     245 cuMemFree_v2(address: DevicePointer) => free_at_once(address);
-    371 cuMemAllocManaged(out: *mut DevicePointer, size: usize, _flags: u32) => allocated(out, memory_kind::MANAGED, size);
+    371 cuMemAllocManaged(out: *mut DevicePointer, size: usize, _flags: u32) => {
+        allocated(out, memory_kind::MANAGED, size)
+    };
     598 cuMemAllocAsync(out: *mut DevicePointer, size: usize, stream: Handle) => {
         Stream::from_handle(stream).and_then(|_| allocated(out, memory_kind::DEVICE, size))
     };
@@ -114,44 +118,80 @@ driver! {
     600 cuMemFreeAsync(address: DevicePointer, stream: Handle) => free_on(address, stream);
     601 cuMemFreeAsync_ptsz(address: DevicePointer, stream: Handle) => free_on(address, per_thread(stream));
     0 cuMemAllocHost_v2(out: *mut DevicePointer, size: usize) => allocated(out, memory_kind::PINNED, size);
-    0 cuMemHostAlloc(out: *mut DevicePointer, size: usize, _flags: u32) => allocated(out, memory_kind::PINNED, size);
+    0 cuMemHostAlloc(out: *mut DevicePointer, size: usize, _flags: u32) => {
+        allocated(out, memory_kind::PINNED, size)
+    };
     0 cuMemFreeHost(address: DevicePointer) => free_at_once(address);
     0 cuMemHostGetDevicePointer_v2(out: *mut DevicePointer, host: usize, _flags: u32) => answer(out, host);
     0 cuMemGetAddressRange_v2(base: *mut DevicePointer, size: *mut usize, address: DevicePointer) => {
         let (start, length) = memory::range_of(address).ok_or(status::NOT_FOUND)?;
         answer(base, start).and(answer(size, length))
     };
-    276 cuMemcpyHtoD_v2(dst: DevicePointer, src: usize, n: usize) => copy(dst, src, n, HTOD, std::ptr::null_mut());
-    397 cuMemcpyHtoD_v2_ptds(dst: DevicePointer, src: usize, n: usize) => copy(dst, src, n, HTOD, per_thread(std::ptr::null_mut()));
-    277 cuMemcpyHtoDAsync_v2(dst: DevicePointer, src: usize, n: usize, stream: Handle) => queue(dst, src, n, HTOD, stream);
-    421 cuMemcpyHtoDAsync_v2_ptsz(dst: DevicePointer, src: usize, n: usize, stream: Handle) => queue(dst, src, n, HTOD, per_thread(stream));
-    278 cuMemcpyDtoH_v2(dst: usize, src: DevicePointer, n: usize) => copy(dst, src, n, DTOH, std::ptr::null_mut());
-    398 cuMemcpyDtoH_v2_ptds(dst: usize, src: DevicePointer, n: usize) => copy(dst, src, n, DTOH, per_thread(std::ptr::null_mut()));
-    279 cuMemcpyDtoHAsync_v2(dst: usize, src: DevicePointer, n: usize, stream: Handle) => queue(dst, src, n, DTOH, stream);
-    422 cuMemcpyDtoHAsync_v2_ptsz(dst: usize, src: DevicePointer, n: usize, stream: Handle) => queue(dst, src, n, DTOH, per_thread(stream));
-    280 cuMemcpyDtoD_v2(dst: DevicePointer, src: DevicePointer, n: usize) => copy(dst, src, n, DTOD, std::ptr::null_mut());
-    399 cuMemcpyDtoD_v2_ptds(dst: DevicePointer, src: DevicePointer, n: usize) => copy(dst, src, n, DTOD, per_thread(std::ptr::null_mut()));
-    281 cuMemcpyDtoDAsync_v2(dst: DevicePointer, src: DevicePointer, n: usize, stream: Handle) => queue(dst, src, n, DTOD, stream);
-    423 cuMemcpyDtoDAsync_v2_ptsz(dst: DevicePointer, src: DevicePointer, n: usize, stream: Handle) => queue(dst, src, n, DTOD, per_thread(stream));
-    305 cuMemcpy(dst: DevicePointer, src: DevicePointer, n: usize) => copy(dst, src, n, None, std::ptr::null_mut());
-    408 cuMemcpy_ptds(dst: DevicePointer, src: DevicePointer, n: usize) => copy(dst, src, n, None, per_thread(std::ptr::null_mut()));
-    306 cuMemcpyAsync(dst: DevicePointer, src: DevicePointer, n: usize, stream: Handle) => queue(dst, src, n, None, stream);
-    418 cuMemcpyAsync_ptsz(dst: DevicePointer, src: DevicePointer, n: usize, stream: Handle) => queue(dst, src, n, None, per_thread(stream));
+    276 cuMemcpyHtoD_v2(dst: DevicePointer, src: usize, n: usize) => copy(dst, src, n, HTOD, NULL);
+    397 cuMemcpyHtoD_v2_ptds(dst: DevicePointer, src: usize, n: usize) => {
+        copy(dst, src, n, HTOD, per_thread(NULL))
+    };
+    277 cuMemcpyHtoDAsync_v2(dst: DevicePointer, src: usize, n: usize, stream: Handle) => {
+        queue(dst, src, n, HTOD, stream)
+    };
+    421 cuMemcpyHtoDAsync_v2_ptsz(dst: DevicePointer, src: usize, n: usize, stream: Handle) => {
+        queue(dst, src, n, HTOD, per_thread(stream))
+    };
+    278 cuMemcpyDtoH_v2(dst: usize, src: DevicePointer, n: usize) => copy(dst, src, n, DTOH, NULL);
+    398 cuMemcpyDtoH_v2_ptds(dst: usize, src: DevicePointer, n: usize) => {
+        copy(dst, src, n, DTOH, per_thread(NULL))
+    };
+    279 cuMemcpyDtoHAsync_v2(dst: usize, src: DevicePointer, n: usize, stream: Handle) => {
+        queue(dst, src, n, DTOH, stream)
+    };
+    422 cuMemcpyDtoHAsync_v2_ptsz(dst: usize, src: DevicePointer, n: usize, stream: Handle) => {
+        queue(dst, src, n, DTOH, per_thread(stream))
+    };
+    280 cuMemcpyDtoD_v2(dst: DevicePointer, src: DevicePointer, n: usize) => copy(dst, src, n, DTOD, NULL);
+    399 cuMemcpyDtoD_v2_ptds(dst: DevicePointer, src: DevicePointer, n: usize) => {
+        copy(dst, src, n, DTOD, per_thread(NULL))
+    };
+    281 cuMemcpyDtoDAsync_v2(dst: DevicePointer, src: DevicePointer, n: usize, stream: Handle) => {
+        queue(dst, src, n, DTOD, stream)
+    };
+    423 cuMemcpyDtoDAsync_v2_ptsz(dst: DevicePointer, src: DevicePointer, n: usize, stream: Handle) => {
+        queue(dst, src, n, DTOD, per_thread(stream))
+    };
+    305 cuMemcpy(dst: DevicePointer, src: DevicePointer, n: usize) => copy(dst, src, n, None, NULL);
+    408 cuMemcpy_ptds(dst: DevicePointer, src: DevicePointer, n: usize) => {
+        copy(dst, src, n, None, per_thread(NULL))
+    };
+    306 cuMemcpyAsync(dst: DevicePointer, src: DevicePointer, n: usize, stream: Handle) => {
+        queue(dst, src, n, None, stream)
+    };
+    418 cuMemcpyAsync_ptsz(dst: DevicePointer, src: DevicePointer, n: usize, stream: Handle) => {
+        queue(dst, src, n, None, per_thread(stream))
+    };
     319 cuMemcpyPeerAsync(dst: DevicePointer, to: Handle, src: DevicePointer, from: Handle, n: usize, stream: Handle) => {
         peer(dst, to, src, from, n, stream)
     };
     426 cuMemcpyPeerAsync_ptsz(dst: DevicePointer, to: Handle, src: DevicePointer, from: Handle, n: usize, stream: Handle) => {
         peer(dst, to, src, from, n, per_thread(stream))
     };
-    287 cuMemcpy2D_v2(copy: *const Copy2D) => copy_rows(copy, std::ptr::null_mut(), false);
+    287 cuMemcpy2D_v2(copy: *const Copy2D) => copy_rows(copy, NULL, false);
     289 cuMemcpy2DAsync_v2(copy: *const Copy2D, stream: Handle) => copy_rows(copy, stream, true);
-    424 cuMemcpy2DAsync_v2_ptsz(copy: *const Copy2D, stream: Handle) => copy_rows(copy, per_thread(stream), true);
-    249 cuMemsetD8_v2(dst: DevicePointer, value: u8, n: usize) => set(dst, value.into(), 1, n, std::ptr::null_mut());
-    251 cuMemsetD32_v2(dst: DevicePointer, value: u32, n: usize) => set(dst, value, 4, n, std::ptr::null_mut());
-    216 cuMemsetD8Async(dst: DevicePointer, value: u8, n: usize, stream: Handle) => set(dst, value.into(), 1, n, stream);
-    428 cuMemsetD8Async_ptsz(dst: DevicePointer, value: u8, n: usize, stream: Handle) => set(dst, value.into(), 1, n, per_thread(stream));
-    220 cuMemsetD32Async(dst: DevicePointer, value: u32, n: usize, stream: Handle) => set(dst, value, 4, n, stream);
-    430 cuMemsetD32Async_ptsz(dst: DevicePointer, value: u32, n: usize, stream: Handle) => set(dst, value, 4, n, per_thread(stream));
+    424 cuMemcpy2DAsync_v2_ptsz(copy: *const Copy2D, stream: Handle) => {
+        copy_rows(copy, per_thread(stream), true)
+    };
+    249 cuMemsetD8_v2(dst: DevicePointer, value: u8, n: usize) => set(dst, value.into(), 1, n, NULL);
+    251 cuMemsetD32_v2(dst: DevicePointer, value: u32, n: usize) => set(dst, value, 4, n, NULL);
+    216 cuMemsetD8Async(dst: DevicePointer, value: u8, n: usize, stream: Handle) => {
+        set(dst, value.into(), 1, n, stream)
+    };
+    428 cuMemsetD8Async_ptsz(dst: DevicePointer, value: u8, n: usize, stream: Handle) => {
+        set(dst, value.into(), 1, n, per_thread(stream))
+    };
+    220 cuMemsetD32Async(dst: DevicePointer, value: u32, n: usize, stream: Handle) => {
+        set(dst, value, 4, n, stream)
+    };
+    430 cuMemsetD32Async_ptsz(dst: DevicePointer, value: u32, n: usize, stream: Handle) => {
+        set(dst, value, 4, n, per_thread(stream))
+    };
     0 cuPointerGetAttribute(out: *mut c_void, attribute: i32, address: DevicePointer) => {
         // MEMORY_TYPE 2 (1 host, 2 device) and DEVICE_ORDINAL 9.
         let device = memory::device_of(address).ok_or(status::INVALID_VALUE)?;

@@ -109,11 +109,7 @@ const _: () = {
         let outcome = answer(found, address.unwrap_or(std::ptr::null_mut()));
         if address.is_none() { status::NOT_FOUND } else { outcome.err().unwrap_or(0) }
     }
-    driver_stub!(
-        cuGetProcAddress_v2,
-        extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut u32) -> u32,
-        body
-    );
+    driver_stub!(cuGetProcAddress_v2, extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut u32) -> u32, body);
 };
 
 /// Names and descriptions of the results the simulated driver gives.

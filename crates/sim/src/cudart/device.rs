@@ -32,8 +32,19 @@ fn properties(driver: &Driver, out: *mut u8, device: i32) -> Result<(), u32> {
     bytes[256..272].copy_from_slice(&uuid);
     bytes[288..296].copy_from_slice(&memory.to_le_bytes());
     bytes[296..304].copy_from_slice(&(attribute(8) as u64).to_le_bytes());
-    let numbers =
-        [(304, 12), (308, 10), (320, 1), (324, 2), (328, 3), (332, 4), (336, 5), (340, 6), (344, 7), (360, 75), (364, 76)];
+    let numbers = [
+        (304, 12),
+        (308, 10),
+        (320, 1),
+        (324, 2),
+        (328, 3),
+        (332, 4),
+        (336, 5),
+        (340, 6),
+        (344, 7),
+        (360, 75),
+        (364, 76),
+    ];
     for (at, number) in numbers.into_iter().chain([(multiprocessors_at(), 16)]) {
         bytes[at..at + 4].copy_from_slice(&attribute(number).to_le_bytes());
     }

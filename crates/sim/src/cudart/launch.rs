@@ -9,16 +9,28 @@ use crate::stub::runtime;
 
 type Arguments = *mut Handle;
 
-fn launch(host: *const c_void, grid: Dim3, block: Dim3, args: Arguments, shared: usize, stream: Handle) -> Result<(), u32> {
+fn launch(
+    host: *const c_void,
+    grid: Dim3,
+    block: Dim3,
+    args: Arguments,
+    shared: usize,
+    stream: Handle,
+) -> Result<(), u32> {
     let driver = ready()?;
     let f = function_of(driver, host)?;
     let (extra, shared) = (std::ptr::null_mut(), shared as u32);
-    check((driver.cuLaunchKernel)(
-        f, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, stream, args, extra,
-    ))
+    check((driver.cuLaunchKernel)(f, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, stream, args, extra))
 }
 
-fn launch_thread(host: *const c_void, grid: Dim3, block: Dim3, args: Arguments, shared: usize, stream: Handle) -> Result<(), u32> {
+fn launch_thread(
+    host: *const c_void,
+    grid: Dim3,
+    block: Dim3,
+    args: Arguments,
+    shared: usize,
+    stream: Handle,
+) -> Result<(), u32> {
     let driver = ready()?;
     let f = function_of(driver, host)?;
     let (extra, shared) = (std::ptr::null_mut(), shared as u32);
@@ -27,11 +39,27 @@ fn launch_thread(host: *const c_void, grid: Dim3, block: Dim3, args: Arguments, 
     ))
 }
 
-fn cooperative(host: *const c_void, grid: Dim3, block: Dim3, args: Arguments, shared: usize, stream: Handle) -> Result<(), u32> {
+fn cooperative(
+    host: *const c_void,
+    grid: Dim3,
+    block: Dim3,
+    args: Arguments,
+    shared: usize,
+    stream: Handle,
+) -> Result<(), u32> {
     let driver = ready()?;
     let f = function_of(driver, host)?;
     check((driver.cuLaunchCooperativeKernel)(
-        f, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared as u32, stream, args,
+        f,
+        grid.x,
+        grid.y,
+        grid.z,
+        block.x,
+        block.y,
+        block.z,
+        shared as u32,
+        stream,
+        args,
     ))
 }
 

@@ -123,7 +123,9 @@ runtime! {
     206 cudaMallocManaged(out: *mut usize, size: usize, flags: u32) => {
         check((ready()?.cuMemAllocManaged)(out, size, flags))
     };
-    373 cudaMallocAsync(out: *mut usize, size: usize, stream: Handle) => check((ready()?.cuMemAllocAsync)(out, size, stream));
+    373 cudaMallocAsync(out: *mut usize, size: usize, stream: Handle) => {
+        check((ready()?.cuMemAllocAsync)(out, size, stream))
+    };
     374 cudaMallocAsync_ptsz(out: *mut usize, size: usize, stream: Handle) => {
         check((ready()?.cuMemAllocAsync)(out, size, per_thread(stream)))
     };
@@ -168,5 +170,7 @@ runtime! {
     49 cudaMemset(dst: usize, value: i32, n: usize) => set(dst, value, n, NULL);
     233 cudaMemset_ptds(dst: usize, value: i32, n: usize) => set(dst, value, n, per_thread(NULL));
     51 cudaMemsetAsync(dst: usize, value: i32, n: usize, stream: Handle) => set(dst, value, n, stream);
-    235 cudaMemsetAsync_ptsz(dst: usize, value: i32, n: usize, stream: Handle) => set(dst, value, n, per_thread(stream));
+    235 cudaMemsetAsync_ptsz(dst: usize, value: i32, n: usize, stream: Handle) => {
+        set(dst, value, n, per_thread(stream))
+    };
 }

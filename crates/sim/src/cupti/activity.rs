@@ -164,5 +164,5 @@ extern "C" fn cuptiGetTimestamp(time: *mut u64) -> u32 {
 /// Records of API calls alone carry thread ids, and those are not simulated.
 #[unsafe(no_mangle)]
 extern "C" fn cuptiSetThreadIdType(kind: u32) -> u32 {
-    code(gpu().and_then(|_| if kind <= 1 { Ok(()) } else { Err(result::INVALID_PARAMETER) }))
+    code(gpu().and(if kind <= 1 { Ok(()) } else { Err(result::INVALID_PARAMETER) }))
 }

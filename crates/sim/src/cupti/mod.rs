@@ -1,4 +1,4 @@
-//! The exports of the fake libcupti: a subscriber's callbacks, and activity records laid out as a release lays them out.
+//! The exports of the fake libcupti: a subscriber's callbacks, and activity records laid out as a release has them.
 
 mod activity;
 mod buffer;

@@ -99,11 +99,12 @@ extern "C" fn cuptiSubscribe_v2(
     let outcome = subscribe(handle, callback, data);
     // SAFETY: the client passes its parameters, or null.
     let params = unsafe { params.as_ref() };
-    if let (Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED), Some(params)) = (outcome, params) {
-        if !params.old_name.is_null() && params.old_size >= OTHER.len() {
-            // SAFETY: the client says that so many bytes lie there.
-            unsafe { std::ptr::copy_nonoverlapping(OTHER.as_ptr().cast::<c_char>(), params.old_name, OTHER.len()) };
-        }
+    if let (Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED), Some(params)) = (outcome, params)
+        && !params.old_name.is_null()
+        && params.old_size >= OTHER.len()
+    {
+        // SAFETY: the client says that so many bytes lie there.
+        unsafe { std::ptr::copy_nonoverlapping(OTHER.as_ptr().cast::<c_char>(), params.old_name, OTHER.len()) };
     }
     code(outcome)
 }
@@ -122,9 +123,7 @@ extern "C" fn cuptiUnsubscribe(handle: *mut c_void) -> u32 {
 extern "C" fn cuptiEnableCallback(enable: u32, handle: *mut c_void, of: u32, cbid: u32) -> u32 {
     code(check(handle).and_then(|gpu| match of {
         domain::DRIVER | domain::RUNTIME | domain::RESOURCE => {
-            let good = cbid != 0
-                && known((gpu.script)(), of, cbid)
-                && gpu.switches.set_callback(of, cbid, enable != 0);
+            let good = cbid != 0 && known((gpu.script)(), of, cbid) && gpu.switches.set_callback(of, cbid, enable != 0);
             if good { Ok(()) } else { Err(result::INVALID_PARAMETER) }
         }
         // Nothing happens there, but the domain exists.

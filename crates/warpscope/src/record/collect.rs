@@ -12,20 +12,20 @@ use model::event::{
     self, Event, Frame, Launch, LaunchKind, Loss, LossCause, Process, ProcessId, Sample, Stack, StackEnd, StackId,
     Thread,
 };
+use unwind::Ended;
 
 use super::{
     images::Images,
     sessions::Sessions,
     signals::{Signal, Signals},
     sink::Sink,
+    unwinding::{Unwinding, Walked},
 };
 
 /// How long the loop sleeps at most when nothing wakes it.
 const IDLE: Duration = Duration::from_millis(10);
 /// How often the recording is brought to the disk.
 const FLUSH: Duration = Duration::from_secs(1);
-/// The most user frames the probes keep of a stack.
-const MOST_USER_FRAMES: usize = 127;
 
 /// Everything that a recording listens to.
 pub struct Collector {
@@ -35,6 +35,7 @@ pub struct Collector {
     pub signals: Signals,
     pub sink: Sink,
     pub images: Images,
+    pub unwinding: Unwinding,
     /// Nanoseconds that one CPU sample stands for.
     pub period: u64,
 }
@@ -70,12 +71,15 @@ impl Collector {
     /// After the end: takes what is still on its way, until nothing comes any more.
     pub fn drain(&mut self) {
         while self.gather() {}
+        let sink = &mut self.sink;
+        self.unwinding.finish_all(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
         self.count_losses();
     }
 
     fn sleep(&self, deadline: Option<Instant>) {
         let left = deadline.map_or(IDLE, |d| d.saturating_duration_since(Instant::now()).min(IDLE));
-        let mut wait_on: Vec<libc::pollfd> = self.descriptors().map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+        let mut wait_on: Vec<libc::pollfd> =
+            self.descriptors().map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
         // SAFETY: the list is valid for its length. An interrupted wait is as good as one that ran out.
         unsafe { libc::poll(wait_on.as_mut_ptr(), wait_on.len() as libc::nfds_t, left.as_millis() as libc::c_int) };
     }
@@ -103,11 +107,15 @@ impl Collector {
         for record in taken {
             self.take(record);
         }
+        let (sink, unwinding) = (&mut self.sink, &mut self.unwinding);
+        self.images.settle(|pid, mapping| {
+            unwinding.mapped(&mapping, pid);
+            sink.push(&Event::Mapping(mapping));
+        });
+        unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
         if more {
             return true;
         }
-        let sink = &mut self.sink;
-        self.images.settle(|mapping| sink.push(&Event::Mapping(mapping)));
         if let Some(sessions) = &mut self.sessions {
             let images = &self.images;
             any |= sessions.read(&|pid| images.current(pid), &mut |event| sink.push(&event));
@@ -117,7 +125,11 @@ impl Collector {
 
     fn take(&mut self, record: Record) {
         let event = match record {
-            Record::Stack(stack) => Event::Stack(self::stack(stack)),
+            Record::Stack(s) => Event::Stack(stack(s.id, s.image, s.time, &s.kernel, &s.user, s.result)),
+            Record::RawStack(raw) => {
+                self.unwinding.raw(*raw);
+                return;
+            }
             Record::Launch { image, session, stack, time, tid, cpu, correlation, work, .. } => {
                 let Some(sessions) = &mut self.sessions else { return };
                 let Some(kind) = LaunchKind::from_number(work as u8) else { return };
@@ -143,7 +155,9 @@ impl Collector {
             Record::Process { image, parent, origin, time, pid, comm } => {
                 let id = ProcessId(image);
                 self.images.born(pid, id, time, origin == Origin::Exec);
+                self.unwinding.born(id, (origin == Origin::Fork).then_some(ProcessId(parent)));
                 if origin == Origin::Exec {
+                    self.unwinding.died(ProcessId(parent));
                     self.sink.push(&Event::Exit(event::Exit { process: ProcessId(parent), time }));
                 }
                 let origin = match origin {
@@ -155,6 +169,7 @@ impl Collector {
             Record::Thread { image, tid, comm } => Event::Thread(Thread { process: ProcessId(image), tid, comm }),
             Record::Exit { image, time, pid } => {
                 self.images.died(pid, time);
+                self.unwinding.died(ProcessId(image));
                 Event::Exit(event::Exit { process: ProcessId(image), time })
             }
         };
@@ -166,7 +181,7 @@ impl Collector {
         let mappings = self.mappings.as_ref().map_or(0, Mappings::lost);
         for (cause, count) in [
             (LossCause::RingLaunches, losses.launches),
-            (LossCause::RingStacks, losses.stacks),
+            (LossCause::RingStacks, losses.stacks + self.unwinding.raw_dropped()),
             (LossCause::RingSamples, losses.samples),
             (LossCause::RingProcesses, losses.processes),
             (LossCause::StackWalks, losses.walks),
@@ -179,17 +194,20 @@ impl Collector {
     }
 }
 
-/// Kernel frames lie inside user frames. All but the innermost of each are return addresses: less one, they lie in the
-/// calling instruction.
-fn stack(record: bpf::StackRecord) -> Stack {
-    let call = |(i, address): (usize, &u64)| if i == 0 { *address } else { address.wrapping_sub(1) };
-    let kernel = record.kernel.iter().enumerate().map(call).map(Frame::Kernel);
-    let user = record.user.iter().enumerate().map(call).map(Frame::User);
-    Stack {
-        id: StackId(record.id),
-        process: ProcessId(record.image),
-        time: record.time,
-        frames: kernel.chain(user).collect(),
-        end: if record.user.len() >= MOST_USER_FRAMES { StackEnd::Truncated } else { StackEnd::Whole },
-    }
+fn walked(walked: Walked) -> Stack {
+    let raw = &walked.raw;
+    stack(raw.id, raw.image, raw.time, &raw.kernel, &walked.user, walked.ended as u8)
+}
+
+fn stack(id: u64, image: u32, time: u64, kernel: &[u64], user: &[u64], result: u8) -> Stack {
+    let kernel = kernel.iter().copied().map(Frame::Kernel);
+    let user = user.iter().copied().map(Frame::User);
+    let end = if result == Ended::Whole as u8 {
+        StackEnd::Whole
+    } else if result == Ended::Truncated as u8 {
+        StackEnd::Truncated
+    } else {
+        StackEnd::Broken
+    };
+    Stack { id: StackId(id), process: ProcessId(image), time, frames: kernel.chain(user).collect(), end }
 }

@@ -39,7 +39,9 @@ impl Lives {
             Some(announced) => {
                 self.images.iter().find(|(start, _, exec)| *exec && start >= announced).map(|(_, image, _)| *image)
             }
-            None => self.images.iter().rev().find(|(start, ..)| *start <= time).or(self.images.first()).map(|(_, i, _)| *i),
+            None => {
+                self.images.iter().rev().find(|(start, ..)| *start <= time).or(self.images.first()).map(|(_, i, _)| *i)
+            }
         }
     }
 }
@@ -73,13 +75,13 @@ impl Images {
         }
     }
 
-    /// Hands over the mappings whose image is known now, and forgets processes that are not followed or gone.
-    pub fn settle(&mut self, mut each: impl FnMut(Mapping)) {
+    /// Hands over the mappings whose image is known now, with their pid, and forgets processes that are not followed or gone.
+    pub fn settle(&mut self, mut each: impl FnMut(u32, Mapping)) {
         let by_pid = &self.by_pid;
         self.waiting.retain(|mapped| {
             let Some(lives) = by_pid.get(&mapped.pid).filter(|lives| !lives.images.is_empty()) else { return false };
             let Some(process) = lives.at(mapped.time) else { return true };
-            each(Mapping {
+            let mapping = Mapping {
                 process,
                 time: mapped.time,
                 start: mapped.start,
@@ -87,7 +89,8 @@ impl Images {
                 offset: mapped.offset,
                 path: mapped.path.clone(),
                 build_id: mapped.build_id.clone(),
-            });
+            };
+            each(mapped.pid, mapping);
             false
         });
         self.by_pid.retain(|_, lives| !lives.images.is_empty());
@@ -112,7 +115,7 @@ mod tests {
 
     fn settled(images: &mut Images) -> Vec<(u32, String)> {
         let mut found = Vec::new();
-        images.settle(|m| found.push((m.process.0, m.path)));
+        images.settle(|_, m| found.push((m.process.0, m.path)));
         found
     }
 

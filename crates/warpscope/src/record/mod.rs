@@ -6,6 +6,7 @@ mod sessions;
 mod signals;
 mod sink;
 mod target;
+mod unwinding;
 pub mod user;
 mod workspace;
 
@@ -29,6 +30,7 @@ use sessions::Sessions;
 use signals::Signals;
 use sink::Sink;
 use target::Injection;
+use unwinding::Unwinding;
 use user::User;
 
 /// Room for about half a million launches between two looks.
@@ -76,6 +78,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
 
     let sample_hz = (mode != Mode::GpuOnly).then_some(options.frequency);
     let recorder = Recorder::start(&Options { sample_hz, marker, ring_bytes: RING_BYTES })?;
+    let unwinding = Unwinding::start(recorder.unwind_maps()?).context("cannot start the thread for unwind tables")?;
     let (file, path) = outputs.recording()?;
     let mut sink = Sink::new(file, path).context("cannot begin the recording")?;
     sink.push(&Event::Start(start(&options, mode)));
@@ -93,6 +96,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         signals,
         sink,
         images: Images::default(),
+        unwinding,
         period: 1_000_000_000 / u64::from(options.frequency.max(1)),
     };
 
@@ -112,9 +116,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
     let mut status = collector.run(&mut child, deadline).context("cannot wait for the command")?;
     collector.drain();
-    let Collector { sink, recorder, sessions, .. } = collector;
+    let Collector { sink, recorder, sessions, unwinding, .. } = collector;
     // Detached before the outputs are made: whoever still runs is rid of us.
-    drop((recorder, sessions));
+    drop((recorder, sessions, unwinding));
     let end = End { time: bpf::now(), status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
     let (profile, failure) = sink.finish(end);
     let mut whole = failure.is_none();

@@ -1,10 +1,6 @@
 //! Where events go: into the recording on disk, and into the fold that will be the profile.
 
-use std::{
-    fs::File,
-    io::BufWriter,
-    path::PathBuf,
-};
+use std::{fs::File, io::BufWriter, path::PathBuf};
 
 use model::{
     event::{End, Event},
@@ -52,10 +48,7 @@ impl Sink {
     /// The recording ends here, but the profile and what is made of it go on.
     fn fail(&mut self, error: &WriteError) {
         self.writer = None;
-        self.failure = Some(format!(
-            "{}: {error}; the other outputs are complete",
-            self.path.display()
-        ));
+        self.failure = Some(format!("{}: {error}; the other outputs are complete", self.path.display()));
     }
 
     /// Ends the recording: names every address, writes the names and the end. Returns the profile, and what went wrong

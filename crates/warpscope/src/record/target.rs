@@ -41,7 +41,9 @@ impl fmt::Display for CannotRun {
                 write!(f, "cannot run `{program}`: no such command in PATH")
             }
             io::ErrorKind::NotFound => write!(f, "cannot run `{program}`: no such file"),
-            io::ErrorKind::PermissionDenied => write!(f, "cannot run `{program}`: permission denied (is it executable?)"),
+            io::ErrorKind::PermissionDenied => {
+                write!(f, "cannot run `{program}`: permission denied (is it executable?)")
+            }
             _ => write!(f, "cannot run `{program}`: {}", self.source),
         }
     }

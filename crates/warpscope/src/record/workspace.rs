@@ -51,7 +51,9 @@ impl Workspace {
             }
             tried.push(parent);
         }
-        bail!("found no directory to load the injected library from: tried {tried:?}; set TMPDIR to one that is not mounted noexec")
+        bail!(
+            "found no directory to load the injected library from: tried {tried:?}; set TMPDIR to one that is not mounted noexec"
+        )
     }
 
     /// Its path.
@@ -115,7 +117,10 @@ fn bind_seqpacket(path: &Path) -> io::Result<OwnedFd> {
     let bytes = path.as_os_str().as_bytes();
     let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
     if bytes.len() >= address.sun_path.len() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is too long for a socket; set TMPDIR to a shorter one"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path is too long for a socket; set TMPDIR to a shorter one",
+        ));
     }
     for (to, from) in address.sun_path.iter_mut().zip(bytes) {
         *to = *from as libc::c_char;

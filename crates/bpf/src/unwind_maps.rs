@@ -1,0 +1,264 @@
+//! The stack walker's maps, written from here: rows of unwind tables, and who has which file mapped where.
+//!
+//! Rows lie in shards, memory shared with the kernel; so do mappings, in one array of which each image has a range. A range
+//! is never changed in place while a program may be reading it: a process that maps one more file gets a new range, and
+//! the old one rests a while before it is used again.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    os::fd::{AsFd, AsRawFd},
+    ptr::NonNull,
+    time::{Duration, Instant},
+};
+
+use libbpf_rs::{ErrorExt, MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
+
+/// Rows in a shard that several files share: 2 MiB at first, then 8 MiB.
+const FIRST_SHARD: usize = 1 << 18;
+const SHARD: usize = 1 << 20;
+/// As in `bpf/walk.bpf.h`.
+const MOST_SHARDS: usize = 256;
+const MOST_MAPPINGS: usize = 128 * 1024;
+/// The most mappings of one image: what the search in `bpf/walk.bpf.h` can tell apart.
+const MOST_PER_IMAGE: usize = 8 * 1024;
+/// How long a range rests: no program runs that long.
+const REST: Duration = Duration::from_secs(2);
+
+const ROW: usize = 8;
+const MAPPING: usize = 40;
+const PENDING: u32 = u32::MAX;
+const NONE: u32 = u32::MAX - 1;
+
+type Result<T> = std::result::Result<T, libbpf_rs::Error>;
+
+/// Where the rows of a file lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    shard: u32,
+    first: u32,
+    count: u32,
+}
+
+/// One executable mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// First address.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// An address less this is the `pc` of a row.
+    pub base: u64,
+    /// The file's rows; `None` while they are not there yet; `Some(None)` if there will be none.
+    pub rows: Option<Option<Place>>,
+}
+
+/// The walker's maps.
+#[derive(Debug)]
+pub struct UnwindMaps {
+    outer: MapHandle,
+    ranges: MapHandle,
+    mappings: Shared,
+    shards: Vec<Shard>,
+    /// Free ranges of `mappings`: first, length.
+    free: BTreeMap<u32, u32>,
+    resting: VecDeque<(Instant, u32, u32)>,
+    in_use: HashMap<u32, (u32, u32)>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    memory: Shared,
+    used: usize,
+    rows: usize,
+}
+
+impl UnwindMaps {
+    pub(crate) fn new(outer: &impl MapCore, mappings: &impl MapCore, ranges: &impl MapCore) -> Result<Self> {
+        Ok(Self {
+            outer: handle(outer)?,
+            ranges: handle(ranges)?,
+            mappings: Shared::map(mappings, MOST_MAPPINGS * MAPPING)?,
+            shards: Vec::new(),
+            free: BTreeMap::from([(0, MOST_MAPPINGS as u32)]),
+            resting: VecDeque::new(),
+            in_use: HashMap::new(),
+        })
+    }
+
+    /// Puts a file's rows where the walker finds them; `rows` as they lie in memory, 8 bytes each.
+    pub fn add_rows(&mut self, rows: &[u8]) -> Result<Option<Place>> {
+        let count = rows.len() / ROW;
+        if count == 0 {
+            return Ok(None);
+        }
+        let found = self.shards.iter().position(|s| s.rows - s.used >= count);
+        let index = match found {
+            Some(index) => index,
+            None if self.shards.len() == MOST_SHARDS => return Ok(None),
+            None => {
+                let room = if self.shards.is_empty() { FIRST_SHARD } else { SHARD };
+                self.add_shard(count.max(room))?
+            }
+        };
+        let shard = &mut self.shards[index];
+        let first = shard.used;
+        shard.memory.bytes(first * ROW, count * ROW).copy_from_slice(&rows[..count * ROW]);
+        shard.used += count;
+        Ok(Some(Place { shard: index as u32, first: first as u32, count: count as u32 }))
+    }
+
+    fn add_shard(&mut self, rows: usize) -> Result<usize> {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            map_flags: libbpf_sys::BPF_F_INNER_MAP | libbpf_sys::BPF_F_MMAPABLE,
+            ..Default::default()
+        };
+        let map = MapHandle::create(MapType::Array, Some("rows"), 4, ROW as u32, rows as u32, &options)
+            .context("cannot create a map for unwind rows")?;
+        let memory = Shared::map(&map, rows * ROW)?;
+        let index = self.shards.len();
+        let fd = map.as_fd().as_raw_fd();
+        self.outer.update(&(index as u32).to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
+        self.shards.push(Shard { memory, used: 0, rows });
+        Ok(index)
+    }
+
+    /// Tells the walker what an image has mapped, sorted by start. Mappings beyond what can be told are left out: the
+    /// walk ends there.
+    pub fn set(&mut self, image: u32, codes: &[Code]) -> Result<()> {
+        let codes = &codes[..codes.len().min(MOST_PER_IMAGE)];
+        let Some(first) = self.take_range(codes.len() as u32) else { return Ok(()) };
+        for (i, code) in codes.iter().enumerate() {
+            let place = match code.rows {
+                None => Place { shard: PENDING, first: 0, count: 0 },
+                Some(None) => Place { shard: NONE, first: 0, count: 0 },
+                Some(Some(place)) => place,
+            };
+            let bytes = self.mappings.bytes((first as usize + i) * MAPPING, MAPPING);
+            bytes[0..8].copy_from_slice(&code.start.to_ne_bytes());
+            bytes[8..16].copy_from_slice(&code.end.to_ne_bytes());
+            bytes[16..24].copy_from_slice(&code.base.to_ne_bytes());
+            bytes[24..28].copy_from_slice(&place.shard.to_ne_bytes());
+            bytes[28..32].copy_from_slice(&place.first.to_ne_bytes());
+            bytes[32..36].copy_from_slice(&place.count.to_ne_bytes());
+        }
+        let mut range = [0; 8];
+        range[..4].copy_from_slice(&first.to_ne_bytes());
+        range[4..].copy_from_slice(&(codes.len() as u32).to_ne_bytes());
+        self.ranges.update(&image.to_ne_bytes(), &range, MapFlags::ANY)?;
+        if let Some((first, count)) = self.in_use.insert(image, (first, codes.len() as u32)) {
+            self.resting.push_back((Instant::now(), first, count));
+        }
+        Ok(())
+    }
+
+    /// An image is gone.
+    pub fn forget(&mut self, image: u32) {
+        if let Some((first, count)) = self.in_use.remove(&image) {
+            self.resting.push_back((Instant::now(), first, count));
+        }
+        // A child that was forked and never told of anything has inherited an entry all the same.
+        let _ = self.ranges.delete(&image.to_ne_bytes());
+    }
+
+    /// Takes a range off the free ones, first fit.
+    fn take_range(&mut self, count: u32) -> Option<u32> {
+        while let Some((since, first, count)) = self.resting.front().copied() {
+            if since.elapsed() < REST {
+                break;
+            }
+            self.resting.pop_front();
+            give_back(&mut self.free, first, count);
+        }
+        let (first, length) = self.free.iter().find(|(_, length)| **length >= count).map(|(f, l)| (*f, *l))?;
+        self.free.remove(&first);
+        if length > count {
+            self.free.insert(first + count, length - count);
+        }
+        Some(first)
+    }
+}
+
+/// Adds a range to the free ones and joins it with its neighbours.
+fn give_back(free: &mut BTreeMap<u32, u32>, mut first: u32, mut count: u32) {
+    if count == 0 {
+        return;
+    }
+    if let Some((before, length)) = free.range(..first).next_back().map(|(f, l)| (*f, *l))
+        && before + length == first
+    {
+        free.remove(&before);
+        first = before;
+        count += length;
+    }
+    if let Some(length) = free.remove(&(first + count)) {
+        count += length;
+    }
+    free.insert(first, count);
+}
+
+fn handle(map: &impl MapCore) -> Result<MapHandle> {
+    MapHandle::from_map_id(map.info()?.info.id)
+}
+
+/// A map's memory, shared with the kernel.
+#[derive(Debug)]
+struct Shared {
+    base: NonNull<u8>,
+    length: usize,
+}
+
+impl Shared {
+    fn map(map: &impl MapCore, length: usize) -> Result<Self> {
+        let length = length.next_multiple_of(4096);
+        // SAFETY: a fresh mapping of a map that was made to be mapped; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(Self { base, length })
+    }
+
+    fn bytes(&mut self, from: usize, length: usize) -> &mut [u8] {
+        assert!(from + length <= self.length);
+        // SAFETY: within the mapping, which lives as long as `self`; the kernel's programs only read it, and only parts
+        // that were told to them after they had been written.
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(from).as_ptr(), length) }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, used no more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}
+
+// SAFETY: the mapping is owned and tied to no thread.
+unsafe impl Send for Shared {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranges given back join with their neighbours on both sides.
+    #[test]
+    fn ranges_join() {
+        let mut free = BTreeMap::from([(0, 4), (8, 4)]);
+        give_back(&mut free, 4, 4);
+        assert_eq!(free, BTreeMap::from([(0, 12)]));
+        give_back(&mut free, 20, 2);
+        give_back(&mut free, 12, 0);
+        assert_eq!(free, BTreeMap::from([(0, 12), (20, 2)]));
+    }
+}

@@ -1,0 +1,126 @@
+//! What the command finds when it starts: its environment, open files, signals, limits and user are as without us.
+
+use std::{collections::BTreeMap, os::unix::process::CommandExt, process::Command};
+
+use crate::support::{Ended, Scene, program, programs};
+
+/// Variables that the injected library needs.
+const INJECTION: [&str; 2] = ["CUDA_INJECTION64_PATH", "WARPSCOPE_SOCKET"];
+
+fn variables(scene: &Scene, command: &mut Command) -> BTreeMap<String, String> {
+    command.env("WITH_BLANKS", " a  b ").env("EMPTY", "").env("LD_LIBRARY_PATH", scene.path("somewhere"));
+    let run = Ended::of(command).exits(0);
+    let pairs = run.out().split_terminator('\0').map(|line| line.split_once('=').expect("NAME=VALUE"));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// The environment is as without us, but for the two variables of the injection and, with --sim, the library path.
+#[test]
+fn variables_are_as_without_us() {
+    let scene = Scene::new();
+    let bare = variables(&scene, scene.bare("env").arg("-0"));
+
+    let cpu_only = variables(&scene, &mut scene.record("-q --cpu-only -o x.svg", "env -0"));
+    assert_eq!(cpu_only, bare);
+
+    let mut injected = variables(&scene, &mut scene.record("-q -o x.svg", "env -0"));
+    for name in INJECTION {
+        assert!(injected.remove(name).is_some_and(|path| path.starts_with('/')), "{name} is missing");
+    }
+    assert_eq!(injected, bare);
+
+    let mut simulated = variables(&scene, &mut scene.record("-q --sim -o x.svg", "env -0"));
+    for name in INJECTION {
+        simulated.remove(name);
+    }
+    let path = simulated.insert("LD_LIBRARY_PATH".into(), scene.text("somewhere")).expect("a library path");
+    assert!(path.ends_with(&format!("/sim:{}", scene.text("somewhere"))), "{path}");
+    assert_eq!(simulated, bare);
+}
+
+/// Starts a command with some signals blocked and ignored.
+fn with_odd_signals(command: &mut Command) -> &mut Command {
+    // SAFETY: only system calls between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in [libc::SIGUSR1, libc::SIGTERM, libc::SIGCHLD] {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+            for signal in [libc::SIGUSR2, libc::SIGHUP, libc::SIGPIPE] {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What /proc says of a fresh process that a parent hands down: signals, capabilities, user, mask.
+fn inherited(status: &str) -> Vec<&str> {
+    let keys = ["Uid:", "Gid:", "Groups:", "Umask:", "Sig", "Shd", "Cap", "NoNewPrivs:", "Seccomp", "Cpus_allowed:"];
+    let lines = status.lines().filter(|line| keys.iter().any(|key| line.starts_with(key)));
+    // The number of queued signals is the user's, not the process's.
+    lines.filter(|line| !line.starts_with("SigQ:")).collect()
+}
+
+/// Signal mask and dispositions, capabilities, ids and umask are as without us, also where they are unusual.
+#[test]
+fn signals_and_rights_are_as_without_us() {
+    let scene = Scene::new();
+    let mut bare = scene.bare("cat");
+    let mut under = scene.record("-q -o x.svg", "cat /proc/self/status");
+    for (odd, what) in [(false, "as usual"), (true, "odd signals")] {
+        bare = if odd { scene.bare("cat") } else { bare };
+        bare.arg("/proc/self/status");
+        if odd {
+            under = scene.record("-q -o x.svg", "cat /proc/self/status");
+            with_odd_signals(&mut bare);
+            with_odd_signals(&mut under);
+        }
+        let (bare, under) = (Ended::of(&mut bare).exits(0), Ended::of(&mut under).exits(0));
+        assert!(inherited(bare.out()).len() >= 12, "{}", bare.out());
+        assert_eq!(inherited(under.out()), inherited(bare.out()), "{what}");
+    }
+}
+
+/// Limits, priority and working directory are as without us.
+#[test]
+fn limits_are_as_without_us() {
+    let scene = Scene::new();
+    let script = "cat /proc/self/limits /proc/self/oom_score_adj /proc/self/cgroup; pwd; nice";
+    let bare = Ended::of(scene.bare("sh").args(["-c", script])).exits(0);
+    let under = Ended::of(&mut scene.record_words("-q --sim -o x.svg", &["sh", "-c", script])).exits(0);
+    assert_eq!(under.out(), bare.out());
+}
+
+/// The command has the open files that it would have without us.
+#[test]
+fn open_files_are_as_without_us() {
+    let scene = Scene::new();
+    let bare = Ended::of(scene.bare("ls").arg("/proc/self/fd")).exits(0);
+    let under = Ended::of(&mut scene.record("-q --sim -o x.svg", "ls /proc/self/fd")).exits(0);
+    assert_eq!(under.out(), bare.out());
+}
+
+/// Children of a CUDA program have none of our descriptors, whether they exec or not.
+#[test]
+fn children_hold_no_descriptors_of_ours() {
+    let scene = Scene::new();
+    for how in ["exec", "fork"] {
+        let bare = Ended::of(scene.bare_cuda("spawn").arg(how)).exits(0);
+        let under = Ended::of(&mut scene.record("-q --sim -o x.svg", &format!("{} {how}", program("spawn")))).exits(0);
+        assert_eq!(under.out(), bare.out(), "{how}");
+    }
+}
+
+/// The injected library puts nothing into programs that do not use CUDA, and nothing but itself into those that do.
+#[test]
+fn nothing_but_the_injected_library_is_loaded() {
+    let scene = Scene::new();
+    let script = "cat /proc/self/maps";
+    let mut command = scene.record_words("-q -o x.svg", &["sh", "-c", script]);
+    let run = Ended::of(command.env("LD_LIBRARY_PATH", programs::libraries())).exits(0);
+    assert!(!run.out().contains("warpscope"), "{}", run.out());
+}

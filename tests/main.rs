@@ -1,0 +1,20 @@
+//! End to end: the real binary, real probes, real processes, and a simulated GPU. Needs root.
+//!
+//! Every test has a directory of its own ([`support::Scene`]) and may run beside the others. `programs/` holds what is
+//! recorded; `support::oracle` knows what must come out.
+
+mod bad_input;
+mod bad_recordings;
+mod behaviour;
+mod command_line;
+mod demo;
+mod environment;
+mod formats;
+mod full_disk;
+mod ground_truth;
+mod ledger;
+mod neighbours;
+mod signals;
+mod sudo;
+mod support;
+mod terminal;

@@ -1,0 +1,105 @@
+//! Others on the machine: more warpscopes, other users of CUPTI, and no CUPTI at all.
+
+use crate::support::{
+    Ended, Running, Scene, folded, jsonl::Events, program, programs,
+    scene::{lost, number},
+    truth::Truth,
+};
+
+/// Several warpscopes at once, each with its own command: each sees its own processes, launches and samples, and nothing of
+/// the others'.
+#[test]
+fn several_warpscopes_at_once() {
+    let scenes: Vec<(Scene, u64)> = (1..=4).map(|n| (Scene::new(), 1000 * n)).collect();
+    let start = |(scene, launches): &(Scene, u64)| {
+        let command = format!("{} 2 2 2 1 {launches}", program("truth"));
+        let sim = format!("kernel_ns=3us,truth={}", scene.text("truth"));
+        let mut command = scene.record("--sim -q -F 499 -o x.wscope -o x.jsonl -o x.folded", &command);
+        Running::start(command.env("WARPSCOPE_SIM", sim))
+    };
+    let runs: Vec<Running> = scenes.iter().map(start).collect();
+    for run in runs {
+        run.wait().exits(0);
+    }
+    let mut pids = std::collections::HashSet::new();
+    for (scene, launches) in &scenes {
+        let truth = Truth::of(scene, "truth");
+        assert_eq!(truth.launched, 4 * launches);
+        truth.agrees(&scene.report("x.wscope"));
+        let events = Events::read(&scene.read("x.jsonl"));
+        assert!(events.pids().iter().all(|pid| pids.insert(*pid)), "two recordings share a process");
+        assert!(events.of("sample").all(|sample| events.pids().contains(&number(sample, "pid"))));
+        let count: u64 = folded::kernels_by_path(&scene.read("x.folded"), 3).values().sum();
+        assert_eq!(count, truth.kernels);
+    }
+}
+
+/// A warpscope under a warpscope: the inner one has the launches, the outer one the processes, and the exit status comes
+/// through both.
+#[test]
+fn one_inside_the_other() {
+    let scene = Scene::new();
+    let inner = format!("{} record --sim -q -o inner.wscope -- {} status", programs::WARPSCOPE, program("behave"));
+    Ended::of(&mut scene.record("-q -o outer.wscope", &inner)).exits(42);
+    let (inner, outer) = (scene.report("inner.wscope"), scene.report("outer.wscope"));
+    assert_eq!((number(&inner, "matched"), number(&inner, "launches")), (1, 1));
+    assert_eq!(number(&outer, "launches"), 0);
+    assert!(number(&outer, "processes") > number(&inner, "processes"));
+    assert_eq!((lost(&inner), lost(&outer)), (0, 0));
+}
+
+/// Another client holds CUPTI: one sentence says so, with the error's number; the command is unharmed, and its CPU side is
+/// recorded all the same.
+#[test]
+fn cupti_belongs_to_another() {
+    let scene = Scene::new();
+    let mut command = scene.record("--sim -o x.wscope", &format!("{} status", program("behave")));
+    let run = Ended::of(command.env("WARPSCOPE_SIM", "subscriber=other")).exits(42);
+    assert!(run.err().contains("another CUPTI client is there first (CUPTI error 39"), "{}", run.err());
+    assert_eq!(run.out(), "");
+    let report = scene.report("x.wscope");
+    assert_eq!((number(&report, "kernels"), number(&report, "unmatched_activities"), lost(&report)), (0, 0, 0));
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("stop that profiler or debugger and record again"), "{notes}");
+}
+
+/// A CUPTI that refuses our buffers: a sentence, and the command is unharmed.
+#[test]
+fn cupti_refuses() {
+    let scene = Scene::new();
+    let mut command = scene.record("--sim -o x.wscope", &format!("{} status", program("behave")));
+    let run = Ended::of(command.env("WARPSCOPE_SIM", "buffer=refuse")).exits(42);
+    assert!(run.err().contains("cuptiActivityRegisterCallbacks"), "{}", run.err());
+}
+
+/// No libcupti on the machine: one sentence with the remedy, and the command is unharmed.
+#[test]
+fn no_cupti() {
+    let scene = Scene::new();
+    let libraries = scene.path("cuda");
+    std::fs::create_dir(&libraries).expect("a directory");
+    for name in ["libcuda.so.1", "libcudart.so.13"] {
+        std::fs::copy(programs::libraries().join(name), libraries.join(name)).expect("the library is there");
+    }
+    // Hides the CUDA toolkit that this machine may have.
+    let script = r#"mount -t tmpfs none /usr/local && exec "$@""#;
+    let record = [programs::WARPSCOPE, "record", "-o", "x.wscope", "--", &program("behave"), "status"];
+    let mut command = scene.bare("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]).args(record);
+    let run = Ended::of(command.env("LD_LIBRARY_PATH", &libraries)).exits(42);
+    assert_eq!(run.err().matches("libcupti was not found").count(), 1, "{}", run.err());
+    assert!(run.err().contains("set WARPSCOPE_CUPTI to the library's path"), "{}", run.err());
+    assert_eq!(number(&scene.report("x.wscope"), "kernels"), 0);
+}
+
+/// The library that WARPSCOPE_CUPTI names is the one that is used.
+#[test]
+fn cupti_by_name() {
+    let scene = Scene::new();
+    let elsewhere = scene.path("elsewhere.so");
+    std::fs::copy(programs::libraries().join("libcupti.so.13"), &elsewhere).expect("the library is there");
+    let mut command = scene.record("--sim -o x.wscope", &format!("{} status", program("behave")));
+    let run = Ended::of(command.env("WARPSCOPE_CUPTI", &elsewhere)).exits(42);
+    assert!(run.err().contains(&scene.text("elsewhere.so")), "{}", run.err());
+    assert_eq!(number(&scene.report("x.wscope"), "matched"), 1);
+}

@@ -1,0 +1,77 @@
+//! Under sudo: the command runs as the user who called it, and the files are that user's.
+
+use std::{fs, os::unix::fs::MetadataExt, process::Command};
+
+use crate::support::{
+    Ended, Scene, program,
+    scene::{lost, number},
+};
+
+/// A user that every system has.
+const USER: &str = "nobody";
+
+/// What `id OPTION USER` says.
+fn id(option: &str) -> String {
+    let output = Command::new("id").args([option, USER]).output().expect("id can be run");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// As sudo would call it.
+fn with_sudo(command: &mut Command) -> &mut Command {
+    command.env("SUDO_UID", id("-u")).env("SUDO_GID", id("-g")).env("SUDO_USER", USER)
+}
+
+/// Whose a file is.
+fn owner(scene: &Scene, file: &str) -> (String, String) {
+    let info = fs::metadata(scene.path(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    (info.uid().to_string(), info.gid().to_string())
+}
+
+/// The command runs as the user, with the user's groups, home and name, and nothing of root's; the files are the user's.
+#[test]
+fn the_command_runs_as_the_caller() {
+    let scene = Scene::new();
+    let script = "id -u; id -g; id -G; grep CapEff /proc/self/status; echo $USER $LOGNAME $HOME; touch made";
+    let outputs = "-q -o x.wscope -o x.svg -o x.folded -o x.json -o x.jsonl -o x.cpu.txt";
+    let run = Ended::of(with_sudo(&mut scene.record_words(outputs, &["sh", "-c", script]))).exits(0);
+    let home = Ended::of(scene.bare("sh").args(["-c", &format!("echo ~{USER}")])).exits(0);
+    let lines: Vec<&str> = run.out().lines().collect();
+    let who = format!("{USER} {USER} {}", home.out().trim());
+    assert_eq!(lines, [&id("-u"), &id("-g"), &id("-G"), "CapEff:\t0000000000000000", &who]);
+    for file in scene.files() {
+        assert_eq!(owner(&scene, &file), (id("-u"), id("-g")), "{file}");
+    }
+}
+
+/// A CUDA program of that user is recorded like any other: the library can be read, the socket reached, the stacks named.
+#[test]
+fn a_cuda_program_of_the_caller() {
+    let scene = Scene::new();
+    // Where the tests are built may be closed to others.
+    fs::copy(program("truth"), scene.path("truth")).expect("a copy");
+    let command = format!("{} 2 2 1 1 500", scene.text("truth"));
+    let mut command = scene.record("--sim -q -o x.wscope -o x.folded", &command);
+    Ended::of(with_sudo(&mut command).env("WARPSCOPE_SIM", "kernel_ns=3us")).exits(0);
+    let report = scene.report("x.wscope");
+    assert_eq!((number(&report, "matched"), number(&report, "launches"), lost(&report)), (2_000, 2_000, 0));
+    let kernels: u64 = crate::support::folded::kernels_by_path(&scene.read("x.folded"), 3).values().sum();
+    assert_eq!(kernels, number(&report, "kernels"));
+}
+
+/// --as-root keeps root for the command; the files are still the caller's.
+#[test]
+fn as_root() {
+    let scene = Scene::new();
+    let run = Ended::of(with_sudo(&mut scene.record("--as-root -q -o x.wscope", "id -u"))).exits(0);
+    assert_eq!(run.out(), "0\n");
+    assert_eq!(owner(&scene, "x.wscope"), (id("-u"), id("-g")));
+}
+
+/// Root that calls sudo stays root.
+#[test]
+fn sudo_by_root() {
+    let scene = Scene::new();
+    let mut command = scene.record("-q -o x.wscope", "id -u");
+    let run = Ended::of(command.env("SUDO_UID", "0").env("SUDO_GID", "0").env("SUDO_USER", "root")).exits(0);
+    assert_eq!(run.out(), "0\n");
+}

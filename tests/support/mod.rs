@@ -1,0 +1,23 @@
+//! What the tests share: a place to run in, programs to run, and readers of what comes out.
+
+pub mod folded;
+pub mod jsonl;
+pub mod oracle;
+pub mod programs;
+pub mod running;
+pub mod scene;
+pub mod truth;
+
+pub use programs::program;
+pub use running::{Ended, Running};
+pub use scene::Scene;
+
+/// Waits for something that another process does. Fails if it is not done in a minute.
+#[track_caller]
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !done() {
+        assert!(begin.elapsed().as_secs() < 60, "waited in vain until {what}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,174 @@
+//! Processes under test: started in a group of their own, never left behind, never waited for without end.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    os::unix::process::{CommandExt, ExitStatusExt},
+    process::{Child, ChildStderr, ChildStdout, Command, ExitStatus},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+/// Nothing here takes as long as this unless it hangs.
+const LIMIT: Duration = Duration::from_secs(150);
+
+/// A process that runs.
+pub struct Running {
+    child: Child,
+    stdout: Option<Stream<ChildStdout>>,
+    stderr: Option<Stream<ChildStderr>>,
+    /// Dropped when the process has been waited for, which calls the watchdog off.
+    watched: Option<mpsc::Sender<()>>,
+    watchdog: Option<thread::JoinHandle<bool>>,
+}
+
+/// How a process ended, and all that it wrote.
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+struct Stream<R> {
+    from: BufReader<R>,
+    seen: Vec<u8>,
+}
+
+impl<R: Read> Stream<R> {
+    fn line(&mut self) -> String {
+        let begin = self.seen.len();
+        self.from.read_until(b'\n', &mut self.seen).expect("the pipe can be read");
+        String::from_utf8_lossy(&self.seen[begin..]).trim_end().to_owned()
+    }
+
+    fn rest(mut self) -> Vec<u8> {
+        self.from.read_to_end(&mut self.seen).expect("the pipe can be read");
+        self.seen
+    }
+}
+
+impl Running {
+    /// Starts a process as the leader of a new group.
+    pub fn start(command: &mut Command) -> Self {
+        let child = command.process_group(0).spawn();
+        Self::watch(child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
+    }
+
+    /// Starts a process that has made a session of its own already.
+    pub fn watch(mut child: Child) -> Self {
+        let group = child.id().cast_signed();
+        let (watched, over) = mpsc::channel();
+        let watchdog = thread::spawn(move || {
+            let late = over.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout);
+            if late {
+                kill(-group, libc::SIGKILL);
+            }
+            late
+        });
+        let stdout = child.stdout.take().map(|pipe| Stream { from: BufReader::new(pipe), seen: Vec::new() });
+        let stderr = child.stderr.take().map(|pipe| Stream { from: BufReader::new(pipe), seen: Vec::new() });
+        Self { child, stdout, stderr, watched: Some(watched), watchdog: Some(watchdog) }
+    }
+
+    /// Waits for the next line on stdout; empty at its end.
+    pub fn stdout_line(&mut self) -> String {
+        self.stdout.as_mut().expect("stdout is a pipe").line()
+    }
+
+    /// Reads stderr up to a line that contains `text`, and returns that line.
+    pub fn stderr_until(&mut self, text: &str) -> String {
+        let stderr = self.stderr.as_mut().expect("stderr is a pipe");
+        loop {
+            let line = stderr.line();
+            assert!(!line.is_empty() || stderr.seen.ends_with(b"\n\n"), "no line with `{text}` on stderr");
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> libc::pid_t {
+        self.child.id().cast_signed()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: libc::c_int) {
+        assert_eq!(kill(self.pid(), signal), 0, "the process is there");
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_none()
+    }
+
+    /// Waits for its end and for the end of its output.
+    pub fn wait(mut self) -> Ended {
+        let stderr = self.stderr.take().map(|stream| thread::spawn(|| stream.rest()));
+        let stdout = self.stdout.take().map(Stream::rest).unwrap_or_default();
+        let stderr = stderr.map(|reader| reader.join().expect("stderr is read")).unwrap_or_default();
+        let status = self.child.wait().expect("it is our child");
+        drop(self.watched.take());
+        let late = self.watchdog.take().map(|watchdog| watchdog.join().expect("the watchdog ends"));
+        assert_ne!(late, Some(true), "still running after {LIMIT:?}: {}", String::from_utf8_lossy(&stderr));
+        Ended { status, stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that failed half way leaves nothing running.
+        if self.watched.take().is_some() {
+            kill(-self.pid(), libc::SIGKILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Ended {
+    /// Runs a process to its end.
+    pub fn of(command: &mut Command) -> Self {
+        Running::start(command).wait()
+    }
+
+    /// Its standard output as text.
+    pub fn out(&self) -> &str {
+        std::str::from_utf8(&self.stdout).expect("stdout is text")
+    }
+
+    /// Its standard error as text.
+    pub fn err(&self) -> &str {
+        std::str::from_utf8(&self.stderr).expect("stderr is text")
+    }
+
+    /// Insists on an exit status.
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(self.status.code(), Some(code), "{}\n{}", self.status, String::from_utf8_lossy(&self.stderr));
+        self
+    }
+
+    /// Insists on a signal that killed it.
+    #[track_caller]
+    pub fn dies_of(self, signal: libc::c_int) -> Self {
+        assert_eq!(self.status.signal(), Some(signal), "{}\n{}", self.status, String::from_utf8_lossy(&self.stderr));
+        self
+    }
+
+    /// Insists on exactly one line on stderr, a sentence that holds these words.
+    #[track_caller]
+    pub fn says(self, words: &[&str]) -> Self {
+        let text = self.err();
+        assert!(text.starts_with("warpscope: ") && text.lines().count() == 1, "not one sentence: {text}");
+        for word in words {
+            assert!(text.contains(word), "`{word}` is not in: {text}");
+        }
+        self
+    }
+}
+
+/// The system call.
+pub fn kill(pid: libc::pid_t, signal: libc::c_int) -> libc::c_int {
+    // SAFETY: a plain system call.
+    unsafe { libc::kill(pid, signal) }
+}

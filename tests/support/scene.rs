@@ -1,0 +1,140 @@
+//! A place for one test: a directory of its own, an environment that is known, and the commands to run there.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{
+    Ended,
+    programs::{self, WARPSCOPE},
+};
+
+/// A directory that anybody may use, with one for temporary files in it. At its end nothing may be left in the latter.
+pub struct Scene {
+    directory: TempDir,
+}
+
+impl Scene {
+    /// A new one.
+    pub fn new() -> Self {
+        let directory = TempDir::with_prefix("e2e-").expect("a temporary directory");
+        let scene = Self { directory };
+        fs::create_dir(scene.temporary()).expect("an empty directory");
+        for path in [scene.directory.path(), &scene.temporary()] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("the directory is ours");
+        }
+        scene
+    }
+
+    /// A file in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The same as text.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).into_os_string().into_string().expect("the path is text")
+    }
+
+    /// What `TMPDIR` is.
+    pub fn temporary(&self) -> PathBuf {
+        self.path("tmp")
+    }
+
+    /// A file's contents.
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Names of all files in it, sorted.
+    pub fn files(&self) -> Vec<String> {
+        let mut names = names(self.directory.path());
+        names.retain(|name| name != "tmp");
+        names
+    }
+
+    /// A command as it is without warpscope, with pipes for its output.
+    pub fn bare(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", std::env::var_os("HOME").unwrap_or_default())
+            .env("TMPDIR", self.temporary())
+            .current_dir(self.directory.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// A program of ours without warpscope, on the simulated GPU.
+    pub fn bare_cuda(&self, program: &str) -> Command {
+        let mut command = self.bare(programs::program(program));
+        command.env("LD_LIBRARY_PATH", programs::libraries());
+        command
+    }
+
+    /// `warpscope` with arguments.
+    pub fn warpscope<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Command {
+        let mut command = self.bare(WARPSCOPE);
+        command.args(arguments);
+        command
+    }
+
+    /// `warpscope record OPTIONS -- COMMAND`; both are split at blanks.
+    pub fn record(&self, options: &str, command: &str) -> Command {
+        let command: Vec<&str> = command.split_whitespace().collect();
+        self.record_words(options, &command)
+    }
+
+    /// The same for a command whose arguments contain blanks.
+    pub fn record_words(&self, options: &str, command: &[&str]) -> Command {
+        let mut arguments = vec!["record"];
+        arguments.extend(options.split_whitespace());
+        arguments.push("--");
+        arguments.extend(command);
+        self.warpscope(&arguments)
+    }
+
+    /// The numbers of a recording, `report --json`.
+    #[track_caller]
+    pub fn report(&self, recording: &str) -> Value {
+        let report = Ended::of(&mut self.warpscope(&["report", "--json", recording])).exits(0);
+        serde_json::from_str(report.out()).expect("the report is JSON")
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(names(&self.temporary()), Vec::<String>::new(), "left behind in TMPDIR");
+        }
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("the directory can be read");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("it can be read").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// A number in a report.
+#[track_caller]
+pub fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key} is not a number: {}", value[key]))
+}
+
+/// The sum of all losses in a report.
+pub fn lost(report: &Value) -> u64 {
+    report["lost"].as_object().expect("losses by cause").values().filter_map(Value::as_u64).sum()
+}
