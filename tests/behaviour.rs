@@ -29,7 +29,9 @@ fn exit_status() {
 /// A command killed by a signal: warpscope ends by the same signal, with everything written.
 #[test]
 fn deadly_signals() {
-    for (name, signal) in [("KILL", libc::SIGKILL), ("SEGV", libc::SIGSEGV), ("TERM", libc::SIGTERM), ("ABRT", libc::SIGABRT)] {
+    for (name, signal) in
+        [("KILL", libc::SIGKILL), ("SEGV", libc::SIGSEGV), ("TERM", libc::SIGTERM), ("ABRT", libc::SIGABRT)]
+    {
         let scene = Scene::new();
         let script = format!("ulimit -c 0; {} status; kill -{name} $$", program("behave"));
         Ended::of(&mut scene.record_words("--sim -q -o x.wscope -o x.svg", &["sh", "-c", &script])).dies_of(signal);
@@ -110,7 +112,8 @@ fn fork_without_exec() {
 #[test]
 fn exits_at_once() {
     let scene = Scene::new();
-    let run = Ended::of(&mut scene.record("-o x.svg -o x.wscope -o x.folded -o x.json -o x.jsonl -o x.cpu.txt", "true"));
+    let run =
+        Ended::of(&mut scene.record("-o x.svg -o x.wscope -o x.folded -o x.json -o x.jsonl -o x.cpu.txt", "true"));
     run.exits(0);
     let report = scene.report("x.wscope");
     assert_eq!((number(&report, "launches"), report["status"].as_i64()), (0, Some(0)));

@@ -61,7 +61,8 @@ fn unfinished_work() {
 /// Launches that return an error are counted, whether the failing call is the one that was made or one within it.
 #[test]
 fn failing_launches() {
-    for (function, every) in [("cudaLaunchKernel", 3), ("cuLaunchKernel", 10), ("cudaMemcpyAsync", 2), ("cuMemsetD8Async", 2)]
+    for (function, every) in
+        [("cudaLaunchKernel", 3), ("cuLaunchKernel", 10), ("cudaMemcpyAsync", 2), ("cuMemsetD8Async", 2)]
     {
         let (truth, _) = record(&format!("fail={function}:1/{every}"));
         assert!(truth.failed > 0, "{function} never failed");

@@ -1,7 +1,9 @@
 //! Others on the machine: more warpscopes, other users of CUPTI, and no CUPTI at all.
 
 use crate::support::{
-    Ended, Running, Scene, folded, jsonl::Events, program, programs,
+    Ended, Running, Scene, folded,
+    jsonl::Events,
+    program, programs,
     scene::{lost, number},
     truth::Truth,
 };

@@ -87,7 +87,10 @@ impl Events {
             let launch = self.launches.get(&key(event)).unwrap_or_else(|| panic!("no launch for {event}"));
             assert_eq!(launch["pid"], event["pid"], "launched by one process, run by another");
             let launched = launch["kind"].as_str().expect("a kind");
-            let same = matches!((kind, launched), (Kind::Kernel, "kernel" | "graph") | (Kind::Copy, "copy") | (Kind::Memset, "memset"));
+            let same = matches!(
+                (kind, launched),
+                (Kind::Kernel, "kernel" | "graph") | (Kind::Copy, "copy") | (Kind::Memset, "memset")
+            );
             assert!(same, "{launch} is no launch of {event}");
             assert!(number(launch, "ts_ns") <= number(event, "ts_ns"), "{event} ran before {launch}");
             check_stack(&self.stack(launch), path).unwrap_or_else(|wrong| panic!("{wrong}"));

@@ -37,7 +37,8 @@ impl Truth {
             let process: Value = serde_json::from_str(line).expect("the account is JSON");
             let (launched, produced, delivered) = (&process["launched"], &process["produced"], &process["delivered"]);
             sum.processes += 1;
-            sum.launched += ["kernel", "copy", "memset", "graph"].map(|kind| number(launched, kind)).iter().sum::<u64>();
+            sum.launched +=
+                ["kernel", "copy", "memset", "graph"].map(|kind| number(launched, kind)).iter().sum::<u64>();
             sum.failed += number(&process, "failed");
             sum.kernels += number(delivered, "kernel");
             sum.copies += number(delivered, "copy");

@@ -84,7 +84,7 @@ impl Mappings {
         Ok(Self { rings, scratch: Vec::new(), lost: 0 })
     }
 
-    /// Descriptors that become readable when a good part of a ring has filled.
+    /// Descriptors that become readable when something was mapped.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.rings.iter().map(|ring| ring.fd.as_raw_fd())
     }
@@ -121,7 +121,7 @@ impl Ring {
     const TAIL: usize = 1032;
 
     fn open(cpu: u32) -> io::Result<Self> {
-        let fd = perf::mapping_events(cpu, Self::DATA as u32 / 4)?;
+        let fd = perf::mapping_events(cpu)?;
         // SAFETY: a fresh mapping of our own descriptor; the result is checked.
         let base = unsafe {
             libc::mmap(

@@ -18,7 +18,6 @@ const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const FREQUENCY: u64 = 1 << 10;
 const MMAP: u64 = 1 << 8;
 const COMM: u64 = 1 << 9;
-const WATERMARK: u64 = 1 << 14;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const MMAP2: u64 = 1 << 23;
 const COMM_EXEC: u64 = 1 << 24;
@@ -80,14 +79,15 @@ pub(crate) fn cpu_clock(cpu: u32, hz: u32) -> io::Result<OwnedFd> {
 }
 
 /// Mapping and exec records of one CPU, on CLOCK_MONOTONIC; with build ids where the kernel can give them.
-pub(crate) fn mapping_events(cpu: u32, wakeup: u32) -> io::Result<OwnedFd> {
+pub(crate) fn mapping_events(cpu: u32) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,
         config: SW_DUMMY,
         sample: 1,
         sample_type: SAMPLE_TID | SAMPLE_TIME,
-        flags: MMAP | MMAP2 | COMM | COMM_EXEC | SAMPLE_ID_ALL | USE_CLOCKID | WATERMARK | BUILD_ID,
-        wakeup,
+        flags: MMAP | MMAP2 | COMM | COMM_EXEC | SAMPLE_ID_ALL | USE_CLOCKID | BUILD_ID,
+        // Mappings are rare, and the sooner they are known the better: every record wakes the reader.
+        wakeup: 1,
         clockid: libc::CLOCK_MONOTONIC,
         ..Default::default()
     };

@@ -60,9 +60,10 @@ struct stack_record {
 };
 #define STACK_HEADER 32
 
-/* The most bytes of a stack that are copied when it cannot be walked yet. */
+/* How much of a stack is copied when it cannot be walked yet: a shallow one, or the most. */
 #define RAW_PAGE 4096
-#define RAW_PAGES 8
+#define RAW_FEW_PAGES 2
+#define RAW_MOST_PAGES 8
 
 /* A stack as it lies in memory, for the reader to walk: a module on the way has no table in the kernel yet. */
 struct raw_stack_record {
@@ -78,7 +79,7 @@ struct raw_stack_record {
 	__u64 kernel_frames;
 	__u64 kernel[MAX_KERNEL_FRAMES];
 	/* Whole pages, from the one that sp points into. */
-	__u8 bytes[RAW_PAGE * RAW_PAGES];
+	__u8 bytes[];
 };
 
 /* An executable mapping of a process and where its unwind rows lie. Sorted by start, a range for each image. */
@@ -153,7 +154,7 @@ struct exit_record {
 };
 
 _Static_assert(sizeof(struct stack_record) == STACK_HEADER + 8 * (MAX_KERNEL_FRAMES + MAX_USER_FRAMES), "stack_record");
-_Static_assert(sizeof(struct raw_stack_record) == 64 + 8 * MAX_KERNEL_FRAMES + RAW_PAGE * RAW_PAGES, "raw_stack_record");
+_Static_assert(sizeof(struct raw_stack_record) == 64 + 8 * MAX_KERNEL_FRAMES, "raw_stack_record");
 _Static_assert(sizeof(struct mapping) == 40, "mapping");
 _Static_assert(sizeof(struct launch_record) == 48, "launch_record");
 _Static_assert(sizeof(struct sample_record) == 40, "sample_record");

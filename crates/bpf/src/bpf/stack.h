@@ -40,9 +40,10 @@ static __always_inline u32 take_kernel_part(void *ctx, u64 *frames)
 }
 
 /* Sends the stack's memory for the reader to walk. Such a stack has an id of its own: it is compared with no other. */
-static __always_inline u64 send_raw(struct walker *walker, const struct registers *regs, u32 image, u64 pid_tgid, u64 time)
+static __always_inline u64 send_pages(struct walker *walker, const struct registers *regs, u32 image, u64 pid_tgid,
+				      u64 time, const u32 pages)
 {
-	struct raw_stack_record *raw = bpf_ringbuf_reserve(&events, sizeof(*raw), 0);
+	struct raw_stack_record *raw = bpf_ringbuf_reserve(&events, sizeof(*raw) + pages * RAW_PAGE, 0);
 	u64 id, page = regs->sp & ~(u64)(RAW_PAGE - 1);
 
 	if (!raw) {
@@ -62,13 +63,23 @@ static __always_inline u64 send_raw(struct walker *walker, const struct register
 	raw->pages = 0;
 	bpf_probe_read_kernel(raw->kernel, sizeof(raw->kernel), walker->out->frames);
 #pragma unroll
-	for (u32 i = 0; i < RAW_PAGES; i++) {
+	for (u32 i = 0; i < pages; i++) {
 		if (bpf_probe_read_user(raw->bytes + i * RAW_PAGE, RAW_PAGE, (void *)(page + i * RAW_PAGE)))
 			break;
 		raw->pages = i + 1;
 	}
-	bpf_ringbuf_submit(raw, wake_seldom());
+	/* Wakes the reader: the sooner it brings the tables, the fewer of these there are. */
+	bpf_ringbuf_submit(raw, 0);
 	return id;
+}
+
+static __always_inline u64 send_raw(struct walker *walker, const struct registers *regs, u32 image, u64 pid_tgid, u64 time)
+{
+	u64 beyond = (regs->sp & ~(u64)(RAW_PAGE - 1)) + RAW_FEW_PAGES * RAW_PAGE, word;
+
+	if (bpf_probe_read_user(&word, sizeof(word), (void *)beyond))
+		return send_pages(walker, regs, image, pid_tgid, time, RAW_FEW_PAGES);
+	return send_pages(walker, regs, image, pid_tgid, time, RAW_MOST_PAGES);
 }
 
 /*

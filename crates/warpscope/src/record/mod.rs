@@ -14,6 +14,8 @@ pub use target::CannotRun;
 pub use workspace::{INJECTOR, Workspace};
 
 use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant, SystemTime},
 };
@@ -78,7 +80,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
 
     let sample_hz = (mode != Mode::GpuOnly).then_some(options.frequency);
     let recorder = Recorder::start(&Options { sample_hz, marker, ring_bytes: RING_BYTES })?;
-    let unwinding = Unwinding::start(recorder.unwind_maps()?).context("cannot start the thread for unwind tables")?;
+    let mut unwinding =
+        Unwinding::start(recorder.unwind_maps()?).context("cannot start the thread for unwind tables")?;
+    unwinding.prepare(&sure_to_be_mapped(&options.command[0], &injection));
     let (file, path) = outputs.recording()?;
     let mut sink = Sink::new(file, path).context("cannot begin the recording")?;
     sink.push(&Event::Start(start(&options, mode)));
@@ -110,6 +114,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
             return Err(error.into());
         }
     };
+    hurry();
     if options.verbose {
         eprintln!("warpscope: recording process {}", child.id());
     }
@@ -139,6 +144,23 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
     let status = status.expect("waited for");
     Ok(if status.success() && !whole { ExitCode::FAILURE } else { target::end_like(status) })
+}
+
+/// Files whose unwind tables are worth making before the command starts.
+fn sure_to_be_mapped(program: &OsStr, injection: &Injection) -> Vec<PathBuf> {
+    let in_path = |path: OsString| std::env::split_paths(&path).map(|d| d.join(program)).find(|p| p.is_file());
+    let program = match Path::new(program) {
+        path if program.as_encoded_bytes().contains(&b'/') => Some(path.to_owned()),
+        _ => std::env::var_os("PATH").and_then(in_path),
+    };
+    let simulator = injection.simulator.iter().flat_map(|d| embedded::SIM_LIBRARIES.iter().map(|f| d.join(f.name)));
+    program.into_iter().chain(injection.library.iter().map(|(library, _)| library.clone())).chain(simulator).collect()
+}
+
+/// Lets this thread be served soon when something comes in: it has little to do, but what it does must not wait.
+fn hurry() {
+    // SAFETY: a plain system call on this thread; a refusal changes nothing.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
 }
 
 fn start(options: &args::Record, mode: Mode) -> Start {

@@ -132,7 +132,9 @@ impl Sessions {
             }
             let connection = &mut self.connections[index];
             let session = connection.session.ok_or(wire::Malformed)?;
-            push(connection.event(session, message));
+            if !matches!(message, Message::Notice(Notice::Library, _)) {
+                push(connection.event(session, message));
+            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
+    path::PathBuf,
     sync::{Arc, mpsc},
     thread,
 };
@@ -100,6 +101,26 @@ impl Unwinding {
             raw: Vec::new(),
             raw_dropped: 0,
         })
+    }
+
+    /// Makes the tables of files that the command is sure to map, before it starts: those that we have mapped ourselves, as
+    /// the C library, and the `files`.
+    pub fn prepare(&mut self, files: &[PathBuf]) {
+        let own = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let own =
+            own.lines().filter(|l| l.contains(" r-xp ")).filter_map(|l| Some(l[l.find(['/', '['])?..].to_owned()));
+        let files = files.iter().filter_map(|p| p.canonicalize().ok()).map(|p| p.to_string_lossy().into_owned());
+        for path in own.chain(files).collect::<HashSet<_>>() {
+            let elf = match path.as_str() {
+                "[vdso]" => own_vdso().and_then(|image| Elf::parse(image).ok()),
+                path if is_file(path) => File::open(path).ok().and_then(|file| Elf::from_file(&file).ok()),
+                _ => None,
+            };
+            let Some(elf) = elf else { continue };
+            let key = (path.clone(), elf.build_id().unwrap_or_default().to_vec());
+            let result = compile(&Job { key: key.clone(), places: vec![path] });
+            self.finish((key, result));
+        }
     }
 
     /// A new image: a forked one has the mappings of its parent.

@@ -1,0 +1,115 @@
+//! Recordings that are cut off, damaged or none at all.
+
+use std::fs;
+
+use crate::support::{
+    Ended, Scene,
+    oracle::Walk,
+    program,
+    scene::{lost, number},
+};
+
+/// A scene with a recording of many chunks, and its bytes.
+fn recorded() -> (Scene, Vec<u8>) {
+    let scene = Scene::new();
+    let command = format!("{} {}", program("truth"), Walk::of(2_500).arguments());
+    Ended::of(scene.record("--sim -q -o x.wscope", &command).env("WARPSCOPE_SIM", "devices=2")).exits(0);
+    let bytes = fs::read(scene.path("x.wscope")).expect("the recording");
+    (scene, bytes)
+}
+
+/// Files that are no recordings are refused, each for its reason, by `report` and by `export`.
+#[test]
+fn no_recordings() {
+    let scene = Scene::new();
+    fs::write(scene.path("empty.wscope"), "").expect("a file");
+    fs::write(scene.path("header.wscope"), b"WSCOPE\x1a\n\x01\0").expect("a file");
+    fs::write(scene.path("text.wscope"), "flame;graph 12\n").expect("a file");
+    fs::write(scene.path("newer.wscope"), b"WSCOPE\x1a\n\xff\0\0\0\0\0\0\0").expect("a file");
+    fs::create_dir(scene.path("directory.wscope")).expect("a directory");
+    let before = scene.files();
+    for (file, words) in [
+        ("missing.wscope", "No such file"),
+        ("empty.wscope", "the recording is empty"),
+        ("header.wscope", "ends within its header"),
+        ("text.wscope", "this is not a warpscope recording"),
+        ("newer.wscope", "this recording has format 255.0"),
+        ("directory.wscope", "it is a directory"),
+    ] {
+        for arguments in [&["report", file][..], &["report", "--json", file], &["export", file, "-o", "x.svg"]] {
+            let run = Ended::of(&mut scene.warpscope(arguments)).exits(1).says(&[file, words]);
+            assert_eq!(run.out(), "");
+        }
+    }
+    assert_eq!(scene.files(), before);
+}
+
+/// Cut off anywhere, a recording is readable up to its last whole chunk, and says so; a longer piece never tells less.
+#[test]
+fn cut_off_anywhere() {
+    let (scene, bytes) = recorded();
+    let whole = number(&scene.report("x.wscope"), "launches");
+    assert_eq!(whole, 40_000);
+    let mut last = 0;
+    let length = bytes.len();
+    for cut in [16, 17, 27, 1000, length / 5, length / 2, length * 3 / 4, length - 1000, length - 1] {
+        fs::write(scene.path("cut.wscope"), &bytes[..cut]).expect("a file");
+        let report = scene.report("cut.wscope");
+        let launches = number(&report, "launches");
+        assert!(last <= launches && launches <= whole, "{launches} of {whole} launches in {cut} of {length} bytes");
+        last = launches;
+        assert_eq!(report["cut_off"].as_bool(), Some(true), "{cut}");
+        let notes = report["notes"].to_string();
+        assert!(notes.contains("the recording has no end"), "{cut}: {notes}");
+        assert!(cut == 16 || notes.contains("the recording can be read up to byte"), "{cut}: {notes}");
+        let text = Ended::of(&mut scene.warpscope(&["report", "cut.wscope"])).exits(0);
+        assert!(text.out().contains("the recording has no end"), "{cut}: {}", text.out());
+    }
+    assert!(last > whole / 2, "most of the recording is in chunks before the last");
+}
+
+/// What was cut off can still be exported to every format, and keeps the equations of the ledger.
+#[test]
+fn a_cut_off_recording_is_exported() {
+    let (scene, bytes) = recorded();
+    fs::write(scene.path("cut.wscope"), &bytes[..bytes.len() / 2]).expect("a file");
+    let outputs = ["cut.svg", "cut.folded", "cut.json", "cut.jsonl", "cut.cpu.txt"];
+    let mut command = scene.warpscope(&["export", "cut.wscope"]);
+    outputs.iter().for_each(|name| drop(command.args(["-o", name])));
+    let run = Ended::of(&mut command).exits(0);
+    assert!(run.err().contains("can be read up to byte"), "{}", run.err());
+    for name in outputs.iter().filter(|name| **name != "cut.cpu.txt") {
+        assert_ne!(scene.read(name), "", "{name}");
+    }
+    // The functions are named though no names were recorded yet: the program is still there.
+    assert!(scene.read("cut.folded").contains(";worker;"), "functions have names");
+    let report = scene.report("cut.wscope");
+    let activities = ["kernels", "copies", "memsets"].map(|key| number(&report, key)).iter().sum::<u64>();
+    assert_eq!(activities, number(&report, "matched") + number(&report, "unmatched_activities"));
+}
+
+/// A byte that changed is noticed: what comes before it is read, and the sentence says where.
+#[test]
+fn a_changed_byte() {
+    let (scene, mut bytes) = recorded();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(scene.path("changed.wscope"), &bytes).expect("a file");
+    let report = scene.report("changed.wscope");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("was changed after it was written") || notes.contains("impossible length"), "{notes}");
+    assert!(number(&report, "launches") < 40_000);
+    assert_eq!(lost(&report), 0);
+}
+
+/// Bytes after the end are noticed or harmless, never taken for events.
+#[test]
+fn rubbish_at_the_end() {
+    let (scene, mut bytes) = recorded();
+    bytes.extend_from_slice(&[0x5a; 333]);
+    fs::write(scene.path("longer.wscope"), &bytes).expect("a file");
+    let (whole, longer) = (scene.report("x.wscope"), scene.report("longer.wscope"));
+    for key in ["launches", "matched", "cpu_samples", "kernel_time_ns", "cut_off"] {
+        assert_eq!(longer[key], whole[key], "{key}");
+    }
+}

@@ -1,0 +1,72 @@
+//! The other commands: `doctor`, `sim`, help, completions, the manual page.
+
+use std::os::unix::process::CommandExt;
+
+use crate::support::{Ended, Scene, programs};
+
+/// `doctor` finds nothing in the way of recording here, and says what it looked at.
+#[test]
+fn doctor() {
+    let scene = Scene::new();
+    let run = Ended::of(&mut scene.warpscope(&["doctor"])).exits(0);
+    for topic in ["kernel", "privilege", "BTF", "probes", "driver", "CUPTI"] {
+        assert!(run.out().contains(topic), "`{topic}` is not in:\n{}", run.out());
+    }
+    assert!(!run.out().contains("FAIL"), "{}", run.out());
+}
+
+/// Without privileges `doctor` fails and gives the remedy.
+#[test]
+fn doctor_without_privileges() {
+    let scene = Scene::new();
+    std::fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
+    let run = Ended::of(scene.bare(scene.path("warpscope")).arg("doctor").uid(65534).gid(65534)).exits(1);
+    assert!(run.out().contains("FAIL  privilege"), "{}", run.out());
+    assert!(run.out().contains("run as root (sudo)"), "{}", run.out());
+}
+
+/// `sim --libs` writes libraries that a program links to and runs on, without warpscope.
+#[test]
+fn simulated_libraries() {
+    let scene = Scene::new();
+    let run = Ended::of(&mut scene.bare_cuda("calls")).exits(0);
+    assert_eq!(run.out(), "ok\n");
+    // Again into the same directory is no error.
+    for _ in 0..2 {
+        Ended::of(&mut scene.warpscope(&["sim", "--libs", "new/directory"])).exits(0);
+    }
+    for name in
+        ["libcuda.so.1", "libcudart.so", "libcudart.so.12", "libcudart.so.13", "libcupti.so.12", "libcupti.so.13"]
+    {
+        assert!(scene.path("new/directory").join(name).is_file(), "{name}");
+    }
+    std::fs::write(scene.path("file"), "").expect("a file");
+    Ended::of(&mut scene.warpscope(&["sim", "--libs", "file/in"]))
+        .exits(1)
+        .says(&["cannot write the simulated GPU to file/in"]);
+}
+
+/// Every command has help with an example or a description of its options.
+#[test]
+fn help() {
+    let scene = Scene::new();
+    for command in ["record", "report", "export", "demo", "sim", "completions", "man"] {
+        let run = Ended::of(&mut scene.warpscope(&[command, "--help"])).exits(0);
+        assert!(run.out().contains("Usage: warpscope "), "{command}");
+    }
+    let run = Ended::of(&mut scene.warpscope(&["record", "--help"])).exits(0);
+    assert!(run.out().contains("sudo warpscope record -- python3 train.py"));
+    let run = Ended::of(&mut scene.warpscope(&["--version"])).exits(0);
+    assert_eq!(run.out(), concat!("warpscope ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+/// Completions and the manual page are what their readers take.
+#[test]
+fn completions_and_manual() {
+    let scene = Scene::new();
+    let run = Ended::of(&mut scene.warpscope(&["completions", "bash"])).exits(0);
+    std::fs::write(scene.path("completions"), &run.stdout).expect("a file");
+    Ended::of(scene.bare("bash").args(["-n", "completions"])).exits(0);
+    let run = Ended::of(&mut scene.warpscope(&["man"])).exits(0);
+    assert!(run.out().starts_with(".ie") && run.out().contains(".TH warpscope 1"), "{}", &run.out()[..80]);
+}

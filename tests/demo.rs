@@ -1,0 +1,110 @@
+//! `demo`: what a newcomer runs first.
+
+use std::{collections::BTreeSet, fs, process::Command};
+
+use quick_xml::{Reader, events::Event};
+
+use crate::support::{Ended, Scene, programs, scene::number};
+
+/// Insists that a file is XML from its first to its last byte, and counts its elements.
+#[track_caller]
+fn elements(scene: &Scene, file: &str) -> usize {
+    let text = scene.read(file);
+    let mut reader = Reader::from_str(&text);
+    reader.config_mut().check_comments = true;
+    let (mut depth, mut count) = (0, 0);
+    loop {
+        match reader.read_event().unwrap_or_else(|error| panic!("{file} at byte {}: {error}", reader.error_position()))
+        {
+            Event::Start(element) => {
+                element.attributes().for_each(|attribute| drop(attribute.expect("sound attributes")));
+                depth += 1;
+                count += 1;
+            }
+            Event::Empty(_) => count += 1,
+            Event::End(_) => depth -= 1,
+            Event::Text(text) => drop(text.decode().expect("sound text")),
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!(depth, 0, "every element is closed");
+    count
+}
+
+/// In an empty directory: ends with 0, a picture that is well-formed, a recording, a summary, and `matched 100 %`.
+#[test]
+fn a_picture_and_a_summary() {
+    let scene = Scene::new();
+    let run = Ended::of(&mut scene.warpscope(&["demo"])).exits(0);
+    assert_eq!(scene.files(), ["demo.svg", "demo.wscope"]);
+    assert!(run.err().contains("matched 100 %"), "{}", run.err());
+    assert!(run.err().contains("Open demo.svg in a browser"), "{}", run.err());
+    assert!(elements(&scene, "demo.svg") > 100);
+    let report = scene.report("demo.wscope");
+    assert_eq!(number(&report, "matched"), number(&report, "launches"));
+    assert!(number(&report, "kernels") > 100 && number(&report, "copies") > 0 && number(&report, "cpu_samples") > 0);
+}
+
+/// Pictures of little, of much and of nothing are well-formed too.
+#[test]
+fn pictures_are_well_formed() {
+    let scene = Scene::new();
+    for (options, command) in [
+        ("-o nothing.svg", "true".to_owned()),
+        ("--sim -o little.svg", format!("{} status", programs::program("behave"))),
+        ("--sim -F 999 -o much.svg", format!("{} 2 8 3 2 600", programs::program("truth"))),
+    ] {
+        let mut command = scene.record(&format!("-q {options}"), &command);
+        Ended::of(command.env("WARPSCOPE_SIM", "devices=2,kernel[*]=1ms"));
+    }
+    for name in ["nothing.svg", "little.svg", "much.svg"] {
+        assert!(elements(&scene, name) > 3, "{name}");
+    }
+}
+
+/// The demo's kernels have stubs as nvcc makes them: stub and kernel agree for each, by the checker for real programs.
+#[test]
+fn stubs_agree_with_kernels() {
+    let scene = Scene::new();
+    let checker = programs::sources().join("check_stubs.py");
+    let test = Ended::of(scene.bare("python3").arg(&checker).arg("--self-test"));
+    test.exits(0);
+    Ended::of(&mut scene.warpscope(&["demo", "-o", "demo.folded"])).exits(0);
+    let run = Ended::of(scene.bare("python3").arg(&checker).args(["--strict", "demo.folded"])).exits(0);
+    assert!(run.out().contains(" 0 without a stub, 0 disagree\n"), "{}", run.out());
+    assert!(!run.out().starts_with("checked 0 stacks"), "{}", run.out());
+}
+
+/// The binary alone, in an empty directory and with an empty environment.
+#[test]
+fn the_binary_alone() {
+    let scene = Scene::new();
+    fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
+    let mut command = scene.bare(scene.path("warpscope"));
+    // Even TMPDIR is gone: what is made then is in /tmp, and must be gone too.
+    let run = Ended::of(command.arg("demo").env_clear()).exits(0);
+    assert!(run.err().contains("matched 100 %"), "{}", run.err());
+    assert_eq!(scene.files(), ["demo.svg", "demo.wscope", "warpscope"]);
+    let notes = scene.report("demo.wscope")["notes"].to_string();
+    let directory = notes
+        .split('"')
+        .flat_map(|note| note.split(' '))
+        .find_map(|word| word.split("/sim/").next().filter(|d| d.starts_with("/tmp/warpscope-")));
+    let directory = directory.unwrap_or_else(|| panic!("no private directory in {notes}"));
+    assert!(!fs::exists(directory).expect("/tmp can be read"), "{directory} was left behind");
+}
+
+/// It needs nothing of the machine but the C library and the compiler's.
+#[test]
+fn shared_libraries() {
+    let output = Command::new("readelf").args(["-d", programs::WARPSCOPE]).output().expect("readelf can be run");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let needed: BTreeSet<&str> = text
+        .lines()
+        .filter(|line| line.contains("(NEEDED)"))
+        .filter_map(|line| line.split_once('[')?.1.strip_suffix(']'))
+        .collect();
+    let allowed = BTreeSet::from(["libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"]);
+    assert!(needed.contains("libc.so.6") && needed.is_subset(&allowed), "{needed:?}");
+}

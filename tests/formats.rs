@@ -1,0 +1,200 @@
+//! What `record` writes, what `export` makes of the recording, and what `report` says of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::support::{
+    Ended, Scene,
+    folded::{self, Line},
+    jsonl::Events,
+    oracle::Walk,
+    program,
+    scene::number,
+};
+
+const OUTPUTS: [&str; 6] = ["x.cpu.txt", "x.folded", "x.json", "x.jsonl", "x.svg", "x.wscope"];
+
+/// A recording of the ground-truth program in every format.
+fn recorded() -> Scene {
+    let scene = Scene::new();
+    let command = format!("{} {}", program("truth"), Walk::of(625).arguments());
+    let options = OUTPUTS.map(|name| format!("-o {name}")).join(" ");
+    let mut command = scene.record(&format!("--sim -q -F 999 {options}"), &command);
+    Ended::of(command.env("WARPSCOPE_SIM", "devices=2,order=shuffle")).exits(0);
+    assert_eq!(scene.files(), OUTPUTS);
+    scene
+}
+
+/// `export` makes of the recording, byte by byte, what `record` wrote itself.
+#[test]
+fn export_gives_what_record_gave() {
+    let scene = recorded();
+    let mut command = scene.warpscope(&["export", "x.wscope"]);
+    for name in OUTPUTS {
+        command.args(["-o", &name.replace("x.", "y.")]);
+    }
+    Ended::of(&mut command).exits(0);
+    let report = |file| Ended::of(&mut scene.warpscope(&["report", file])).exits(0).out().to_owned();
+    assert_eq!(report("x.wscope"), report("y.wscope"));
+    for name in OUTPUTS {
+        let read = |name: &str| std::fs::read(scene.path(name)).expect("the file");
+        assert!(read(name) == read(&name.replace("x.", "y.")), "{name}");
+    }
+}
+
+/// The recording itself is not overwritten by its own export.
+#[test]
+fn export_spares_the_recording() {
+    let scene = recorded();
+    let before = std::fs::read(scene.path("x.wscope")).expect("the recording");
+    let run = Ended::of(&mut scene.warpscope(&["export", "x.wscope", "-o", "./x.wscope"])).exits(1);
+    run.says(&["is the recording itself"]);
+    assert!(std::fs::read(scene.path("x.wscope")).expect("the recording") == before);
+}
+
+/// With no -o, `record` writes a picture and a recording.
+#[test]
+fn the_default_outputs() {
+    let scene = Scene::new();
+    let run = Ended::of(&mut scene.record("", "true")).exits(0);
+    assert_eq!(scene.files(), ["warpscope.svg", "warpscope.wscope"]);
+    assert!(run.err().contains("wrote warpscope.svg") && run.err().contains("wrote warpscope.wscope"), "{}", run.err());
+}
+
+/// `report --json` has the keys that others rely on, and its tables add up.
+#[test]
+fn report_as_json() {
+    let scene = recorded();
+    let report = scene.report("x.wscope");
+    for key in ["wall_ns", "gpu_time_ns", "gpu_busy_ns", "launches", "kernels", "copies", "memsets", "matched"] {
+        assert!(number(&report, key) > 0, "{key}");
+    }
+    for key in ["unmatched_activities", "pending_launches"] {
+        assert_eq!(number(&report, key), 0, "{key}");
+    }
+    for key in ["cpu_samples", "processes", "threads"] {
+        assert!(number(&report, key) > 0, "{key}");
+    }
+    assert!(report["lost"].as_object().is_some_and(|lost| lost.len() >= 8 && lost.values().all(Value::is_u64)));
+    for key in ["devices", "top_kernels", "top_paths"] {
+        assert!(report[key].as_array().is_some_and(|rows| !rows.is_empty()), "{key}");
+    }
+    assert_eq!(report["devices"].as_array().map(Vec::len), Some(2));
+    let total = ["kernels", "copies", "memsets"].map(|key| number(&report, key)).iter().sum::<u64>();
+    assert_eq!((total, number(&report, "matched"), number(&report, "launches")), (10_000, 10_000, 10_000));
+    assert!(number(&report, "gpu_busy_ns") <= number(&report, "gpu_time_ns"));
+    assert!(number(&report, "gpu_busy_ns") <= 2 * number(&report, "wall_ns"));
+    let ns: Vec<u64> = report["top_kernels"].as_array().expect("rows").iter().map(|row| number(row, "ns")).collect();
+    assert!(ns.is_sorted_by(|a, b| a >= b), "{ns:?}");
+}
+
+/// The text report has each part that a person looks for.
+#[test]
+fn report_as_text() {
+    let scene = recorded();
+    let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0).out().to_owned();
+    for part in [
+        "recorded",
+        "GPU 0",
+        "GPU 1",
+        "10,000 launches",
+        "per second",
+        "Kernels",
+        "Paths",
+        "Copies",
+        "HtoD",
+        "matched 100 %",
+    ] {
+        assert!(text.contains(part), "`{part}` is not in:\n{text}");
+    }
+    assert!(!text.contains('\x1b'), "colour where there is no terminal");
+}
+
+/// Folded stacks are sorted, have whole weights, and add up to the report's times, rounded once.
+#[test]
+fn folded_stacks_add_up() {
+    let scene = recorded();
+    let (text, report) = (scene.read("x.folded"), scene.report("x.wscope"));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.is_sorted());
+    let total: u64 = folded::read(&text).iter().map(|line| line.weight).sum();
+    let expected = number(&report, "gpu_time_ns") + number(&report, "cpu_time_ns");
+    assert_eq!(total, (expected + 500) / 1000);
+    let on_gpu = |line: &Line<'_>| line.on_gpu().is_some();
+    assert!(folded::read(&text).iter().any(on_gpu) && !folded::read(&text).iter().all(on_gpu));
+}
+
+/// --gpu-only and --cpu-only: `record` and `export` show that half alone.
+#[test]
+fn halves() {
+    let scene = recorded();
+    let halves = |file: &str| {
+        let text = scene.read(file);
+        let (gpu, cpu): (Vec<_>, Vec<_>) = folded::read(&text).into_iter().partition(|line| line.on_gpu().is_some());
+        (!cpu.is_empty(), !gpu.is_empty())
+    };
+    assert_eq!(halves("x.folded"), (true, true));
+    for (option, expected) in [("--gpu-only", (false, true)), ("--cpu-only", (true, false))] {
+        Ended::of(&mut scene.warpscope(&["export", "x.wscope", option, "-o", "half.folded"])).exits(0);
+        assert_eq!(halves("half.folded"), expected, "export {option}");
+        let command = format!("{} 1 2 1 1 3000", program("truth"));
+        Ended::of(&mut scene.record(&format!("--sim -q -F 999 {option} -o half.folded"), &command)).exits(0);
+        assert_eq!(halves("half.folded"), expected, "record {option}");
+    }
+}
+
+/// The Chrome trace: numeric ids, a name for each track, and for each arrow both of its ends, of which there is one for every
+/// kernel, copy and memset.
+#[test]
+fn chrome_trace() {
+    let scene = recorded();
+    let trace: Value = serde_json::from_str(&scene.read("x.json")).expect("the trace is JSON");
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let mut arrows: BTreeMap<u64, Vec<(&str, f64)>> = BTreeMap::new();
+    let (mut named, mut used, mut slices) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::<&str, usize>::new());
+    for event in events {
+        let phase = event["ph"].as_str().expect("a phase");
+        let track = (number(event, "pid"), number(event, "tid"));
+        match phase {
+            "M" if event["name"] == "thread_name" => drop(named.insert(track)),
+            "M" => {}
+            "s" | "f" => {
+                let end = (phase, event["ts"].as_f64().expect("a time"));
+                arrows.entry(number(event, "id")).or_default().push(end);
+            }
+            _ => {
+                assert!(event["ts"].as_f64().is_some_and(|ts| ts >= 0.0), "{event}");
+                used.insert(track);
+                *slices.entry(event["cat"].as_str().expect("a category")).or_default() += 1;
+            }
+        }
+    }
+    assert_eq!(used.difference(&named).collect::<Vec<_>>(), Vec::<&(u64, u64)>::new(), "tracks without a name");
+    assert_eq!(arrows.len(), 10_000);
+    for (id, mut ends) in arrows {
+        ends.sort_by(|a, b| b.0.cmp(a.0));
+        assert!(matches!(ends[..], [("s", from), ("f", to)] if from <= to), "arrow {id}: {ends:?}");
+    }
+    assert_eq!(slices.get("launch"), Some(&10_000), "{slices:?}");
+}
+
+/// CPU samples one by one: `time comm pid tid cpu stack`, each of a thread that the events know, on a CPU of this machine.
+#[test]
+fn cpu_text() {
+    let scene = recorded();
+    let events = Events::read(&scene.read("x.jsonl"));
+    let samples: BTreeSet<[u64; 4]> =
+        events.of("sample").map(|sample| ["ts_ns", "pid", "tid", "cpu"].map(|key| number(sample, key))).collect();
+    let text = scene.read("x.cpu.txt");
+    let lines: BTreeSet<[u64; 4]> = text
+        .lines()
+        .map(|line| {
+            let words: Vec<&str> = line.splitn(6, ' ').collect();
+            assert!(words.len() == 6 && !words[5].is_empty(), "{line}");
+            [0, 2, 3, 4].map(|at| words[at].parse().unwrap_or_else(|_| panic!("not a number: {line}")))
+        })
+        .collect();
+    assert_eq!(lines, samples);
+    assert!(!samples.is_empty());
+}

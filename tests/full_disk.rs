@@ -1,0 +1,92 @@
+//! A disk that fills up: a sentence, a status that is not 0, and no loss elsewhere.
+
+use std::os::unix::fs::symlink;
+
+use crate::support::{
+    Ended, Scene, folded::kernels_by_path, jsonl::Events, oracle::Walk, program, programs, scene::number,
+};
+
+/// Runs `record` where `small/` is a disk of 64 KiB, which is copied to `kept/` afterwards.
+fn on_a_small_disk(scene: &Scene, options: &str, walk: Walk) -> Ended {
+    let script =
+        r#"mkdir small kept && mount -t tmpfs -o size=64k none small && "$@"; s=$?; cp -r small/. kept; exit $s"#;
+    let command = format!("record {options} -- {} {}", program("truth"), walk.arguments());
+    let mut shell = scene.bare("unshare");
+    shell.args(["-m", "sh", "-c", script, "sh", programs::WARPSCOPE]).args(command.split(' '));
+    let sim = format!("devices=2,kernel_ns=3us,truth={}", scene.text("truth"));
+    Ended::of(shell.env("WARPSCOPE_SIM", sim).env("TRUTH_COPIES", scene.path("copies")))
+}
+
+/// The recording's disk is full: the command runs to its end, the sentence names the file and the reason, what was recorded so
+/// far can be read, and the flame graph on another disk is whole.
+#[test]
+fn the_recording_does_not_fit() {
+    let scene = Scene::new();
+    let walk = Walk::of(2_500);
+    let run = on_a_small_disk(&scene, "--sim -q --gpu-only -o small/x.wscope -o x.folded", walk).exits(1);
+    assert_eq!(run.out(), "launched 40000\n");
+    let run = run.says(&["small/x.wscope", "No space left on device"]);
+    drop(run);
+    let expected: u64 = crate::support::truth::Truth::of(&scene, "truth").kernels;
+    assert_eq!(kernels_by_path(&scene.read("x.folded"), 3).values().sum::<u64>(), expected);
+    let report = scene.report("kept/x.wscope");
+    assert_eq!(report["cut_off"].as_bool(), Some(true));
+    assert!((1..40_000).contains(&number(&report, "launches")), "{}", report["launches"]);
+}
+
+/// Formats that need every event cannot be whole without a whole recording: they say so, or they are whole.
+#[test]
+fn events_do_not_fit() {
+    let scene = Scene::new();
+    let walk = Walk::of(2_500);
+    let run = on_a_small_disk(&scene, "--sim -q --gpu-only -o small/x.wscope -o x.jsonl", walk).exits(1);
+    let whole = scene.path("x.jsonl").exists() && {
+        let events = Events::read(&scene.read("x.jsonl"));
+        events.counts(&scene.read("copies")) == walk.counts()
+    };
+    assert!(whole || run.err().contains("x.jsonl"), "x.jsonl lacks events, and nobody says so: {}", run.err());
+}
+
+/// Another output's disk is full: the sentence names it, no half a file stays, and the recording is whole.
+#[test]
+fn an_output_does_not_fit() {
+    let scene = Scene::new();
+    let walk = Walk::of(625);
+    let run = on_a_small_disk(&scene, "--sim -q --gpu-only -o small/x.jsonl -o x.wscope -o x.folded", walk).exits(1);
+    run.says(&["cannot write small/x.jsonl", "No space left on device"]);
+    assert!(!scene.path("kept/x.jsonl").exists());
+    crate::support::truth::Truth::of(&scene, "truth").agrees(&scene.report("x.wscope"));
+    assert_eq!(scene.files(), ["copies", "kept", "small", "truth", "x.folded", "x.wscope"]);
+}
+
+/// The command's own failure counts more than ours.
+#[test]
+fn the_commands_status_comes_first() {
+    let scene = Scene::new();
+    symlink("/dev/full", scene.path("x.folded")).expect("a link");
+    let run = Ended::of(&mut scene.record("--sim -q -o x.folded", &format!("{} status", program("behave")))).exits(42);
+    run.says(&["cannot write x.folded", "No space left on device"]);
+    assert!(scene.path("x.folded").is_symlink());
+}
+
+/// `export` to a full disk fails with a sentence and leaves no half a file.
+#[test]
+fn an_export_does_not_fit() {
+    let scene = Scene::new();
+    Ended::of(&mut scene.record("--sim -q -o x.wscope", &format!("{} status", program("behave")))).exits(42);
+    symlink("/dev/full", scene.path("x.json")).expect("a link");
+    let run = Ended::of(&mut scene.warpscope(&["export", "x.wscope", "-o", "x.json", "-o", "x.folded"])).exits(1);
+    run.says(&["cannot write x.json", "No space left on device"]);
+    assert_ne!(scene.read("x.folded"), "");
+}
+
+/// `report` into a pipe that nobody reads any more ends quietly.
+#[test]
+fn a_reader_that_has_seen_enough() {
+    let scene = Scene::new();
+    Ended::of(&mut scene.record("--sim -q -o x.wscope", &format!("{} status", program("behave")))).exits(42);
+    let (from, to) = std::io::pipe().expect("a pipe");
+    drop(from);
+    let run = Ended::of(scene.warpscope(&["report", "x.wscope"]).stdout(to)).exits(0);
+    assert_eq!(run.err(), "");
+}
