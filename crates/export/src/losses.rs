@@ -1,7 +1,7 @@
 //! The ledger in sentences: what was matched, and each thing that was lost, by name and to the unit.
 
 use model::{
-    event::LossCause,
+    event::{LossCause, StackEnd},
     ledger::{Ledger, Lost},
 };
 
@@ -43,7 +43,6 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         ),
         (not_received, "GPU record that CUPTI delivered never arrived|GPU records that CUPTI delivered never arrived"),
         (ledger.stacks_missing, "stack was referred to but never came|stacks were referred to but never came"),
-        (ledger.stacks_truncated, "stack was cut at the most frames kept|stacks were cut at the most frames kept"),
         (
             ledger.sessions_cut_off,
             "CUDA process ended without a goodbye: killed, or still running|CUDA processes ended without a goodbye: killed, or still running",
@@ -65,15 +64,37 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         ),
     ];
     let causes = causes.iter().map(|(cause, number)| (*number, cause_sentence(*cause)));
+    let counted = |number: u64, sentence: &str| {
+        let (one, many) = sentence.split_once('|').unwrap_or((sentence, sentence));
+        format!("{} {}", count(number), if number == 1 { one } else { many })
+    };
+    let gpu = ledger.gpu_stack_ends.iter().map(|(end, number)| ("GPU operation|GPU operations", *end, *number));
+    let cpu = ledger.cpu_stack_ends.iter().map(|(end, number)| ("CPU sample|CPU samples", *end, *number));
+    let short = gpu.chain(cpu).filter_map(|(what, end, number)| {
+        Some(format!("{} under a stack cut short {}", counted(number, what), stack_end(end)?))
+    });
     before
         .into_iter()
         .chain(causes)
         .filter(|(number, _)| *number > 0)
-        .map(|(number, sentence)| {
-            let (one, many) = sentence.split_once('|').unwrap_or((sentence, sentence));
-            format!("{} {}", count(number), if number == 1 { one } else { many })
-        })
+        .map(|(number, sentence)| counted(number, sentence))
+        .chain(short)
         .collect()
+}
+
+/// Where a stack that is not whole was cut short.
+fn stack_end(end: StackEnd) -> Option<&'static str> {
+    Some(match end {
+        StackEnd::Whole => return None,
+        StackEnd::Truncated => "at the most frames kept",
+        StackEnd::Broken => "for a reason not told",
+        StackEnd::NoMapping => "at an address in no known file",
+        StackEnd::NoRule => "at code without unwind information",
+        StackEnd::Unsupported => "at unwind information of an unknown kind",
+        StackEnd::FramePointerLost => "where the frame pointer was lost",
+        StackEnd::Unreadable => "at memory that could not be read",
+        StackEnd::Stuck => "where it did not shrink",
+    })
 }
 
 fn cause_sentence(cause: LossCause) -> &'static str {
@@ -126,7 +147,8 @@ mod tests {
                 Ledger { unfinished: 2, ..base() },
                 Ledger { activities_delivered: 2, ..base() },
                 Ledger { stacks_missing: 2, ..base() },
-                Ledger { stacks_truncated: 2, ..base() },
+                Ledger { gpu_stack_ends: [(StackEnd::NoRule, 2)].into(), ..base() },
+                Ledger { cpu_stack_ends: [(StackEnd::Truncated, 2)].into(), ..base() },
                 Ledger { sessions_cut_off: 2, ..base() },
                 lost(Lost { cupti_dropped: 2, ..Lost::default() }),
                 lost(Lost { queue_full: 2, ..Lost::default() }),

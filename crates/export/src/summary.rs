@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::{
-    event::{Direction, LossCause, Mode},
+    event::{Direction, LossCause, Mode, StackEnd},
     ledger::Lost,
     profile::{GpuWeight, Profile, What},
 };
@@ -40,6 +40,8 @@ pub struct Summary {
     pub gpu_time_ns: u64,
     /// Durations of all kernels alone.
     pub kernel_time_ns: u64,
+    /// Durations of all kernels as the processes themselves added them up when CUPTI delivered them.
+    pub kernel_time_delivered_ns: u64,
     /// Time in which at least one kernel, copy or memset ran, added over the GPUs that worked.
     pub gpu_busy_ns: u64,
     /// Time in which a GPU that worked at all did nothing, added over those GPUs.
@@ -75,8 +77,10 @@ pub struct Summary {
     pub unfinished: u64,
     /// Stacks that were referred to but never came.
     pub stacks_missing: u64,
-    /// Stacks cut at the most frames kept.
-    pub stacks_truncated: u64,
+    /// How the walks of stacks ended, by kernels, copies and memsets under them.
+    pub gpu_stack_ends: BTreeMap<StackEnd, u64>,
+    /// How the walks of stacks ended, by CPU samples under them.
+    pub cpu_stack_ends: BTreeMap<StackEnd, u64>,
     /// CUDA processes that ended without a goodbye.
     pub sessions_cut_off: u64,
     /// Losses by cause; 0 where there was none.
@@ -203,6 +207,7 @@ impl Summary {
             status: profile.end.and_then(|end| end.status),
             gpu_time_ns,
             kernel_time_ns: ledger.kernel_ns,
+            kernel_time_delivered_ns: ledger.kernel_ns_delivered,
             gpu_busy_ns: working().fold(0, |sum, device| sum.saturating_add(device.busy_ns)),
             gpu_idle_ns: working().fold(0, |sum, d| sum.saturating_add(wall_ns.saturating_sub(d.busy_ns))),
             host_wait_ns: profile.waits.ns,
@@ -224,7 +229,8 @@ impl Summary {
             zero_time: ledger.zero_time,
             unfinished: ledger.unfinished,
             stacks_missing: ledger.stacks_missing,
-            stacks_truncated: ledger.stacks_truncated,
+            gpu_stack_ends: ledger.gpu_stack_ends.clone(),
+            cpu_stack_ends: ledger.cpu_stack_ends.clone(),
             sessions_cut_off: ledger.sessions_cut_off,
             lost,
             cpu_samples: ledger.samples,

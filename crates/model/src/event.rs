@@ -190,16 +190,49 @@ pub enum Frame {
 }
 
 /// How a walk ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[repr(u8)]
+#[serde(rename_all = "snake_case")]
 pub enum StackEnd {
-    /// The end of the stack as far as the method of walking can tell.
+    /// At the outermost frame.
     #[default]
     Whole = 0,
-    /// More frames than are kept.
+    /// At the most frames that are kept.
     Truncated = 1,
-    /// The walk failed on the way.
+    /// For a reason not told.
     Broken = 2,
+    /// At an address in no known mapping.
+    NoMapping = 3,
+    /// At code without unwind information that keeps no frame pointer.
+    NoRule = 4,
+    /// At unwind information of a kind that is not understood.
+    Unsupported = 5,
+    /// At code that is unwound by the frame pointer, which was lost on the way.
+    FramePointerLost = 6,
+    /// At memory that could not be read.
+    Unreadable = 7,
+    /// Where the stack did not shrink.
+    Stuck = 8,
+}
+
+impl StackEnd {
+    /// All of them, by number.
+    pub const ALL: [Self; 9] = [
+        Self::Whole,
+        Self::Truncated,
+        Self::Broken,
+        Self::NoMapping,
+        Self::NoRule,
+        Self::Unsupported,
+        Self::FramePointerLost,
+        Self::Unreadable,
+        Self::Stuck,
+    ];
+
+    /// The end with this number.
+    pub fn from_number(number: u8) -> Self {
+        Self::ALL.get(usize::from(number)).copied().unwrap_or(Self::Broken)
+    }
 }
 
 /// A thread was seen running.

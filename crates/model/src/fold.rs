@@ -26,8 +26,7 @@ use self::gpu::{GpuTime, count_times};
 pub use self::gpu::{NAME_LOST, size_class};
 use crate::{
     event::{
-        Activity, Event, Launch, LaunchKind, LossCause, Process, ProcessId, SessionId, Stack, StackEnd, StackId, Sync,
-        Totals,
+        Activity, Event, Launch, LaunchKind, LossCause, Process, ProcessId, SessionId, Stack, StackId, Sync, Totals,
     },
     join::{Join, Limits, Outcome},
     ledger::Ledger,
@@ -144,6 +143,7 @@ impl Fold {
         profile.gpu = self.gpu.weights;
         profile.kernel_names = self.gpu.names.into_texts();
         ledger.stacks_missing = stacks_missing(&profile);
+        count_stack_ends(&profile, &mut ledger);
         profile.ledger = ledger;
         profile
     }
@@ -236,10 +236,7 @@ impl Fold {
     fn stack(&mut self, stack: &Stack) {
         let profile = &mut self.profile;
         profile.saw(stack.time);
-        let before = profile.stacks.insert(stack.id, stack.clone());
-        let truncated = |stack: &Stack| u64::from(stack.end == StackEnd::Truncated);
-        profile.ledger.stacks_truncated += truncated(stack);
-        profile.ledger.stacks_truncated -= before.as_ref().map_or(0, truncated);
+        profile.stacks.insert(stack.id, stack.clone());
     }
 }
 
@@ -283,4 +280,19 @@ fn stacks_missing(profile: &Profile) -> u64 {
     let missing: FxHashSet<StackId> =
         gpu.chain(cpu).chain(pending).filter(|id| !profile.stacks.contains_key(id)).collect();
     missing.len() as u64
+}
+
+/// How the walks ended, weighed by what hangs under each stack.
+fn count_stack_ends(profile: &Profile, ledger: &mut Ledger) {
+    let end = |id: StackId| profile.stacks.get(&id).map(|stack| stack.end);
+    for (key, weight) in &profile.gpu {
+        if let Some(end) = key.stack.and_then(end) {
+            add(ledger.gpu_stack_ends.entry(end).or_default(), weight.count);
+        }
+    }
+    for ((_, stack), weight) in &profile.cpu {
+        if let Some(end) = end(*stack) {
+            add(ledger.cpu_stack_ends.entry(end).or_default(), weight.count);
+        }
+    }
 }

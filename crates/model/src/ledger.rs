@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::event::LossCause;
+use crate::event::{LossCause, StackEnd};
 
 /// Counts that every output carries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -46,8 +46,10 @@ pub struct Ledger {
     pub unfinished: u64,
     /// Stacks that were referred to but never came.
     pub stacks_missing: u64,
-    /// Walks cut at the most frames kept.
-    pub stacks_truncated: u64,
+    /// How the walks of the stacks ended, by GPU activities under them.
+    pub gpu_stack_ends: BTreeMap<StackEnd, u64>,
+    /// How the walks of the stacks ended, by CPU samples under them.
+    pub cpu_stack_ends: BTreeMap<StackEnd, u64>,
     /// Sessions that ended without a goodbye: killed, or still running.
     pub sessions_cut_off: u64,
     /// Losses by cause, in a fixed order of names.

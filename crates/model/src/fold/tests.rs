@@ -1,11 +1,14 @@
 //! What a profile says about events that are known.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
     event::{
-        Device, Direction, End, Exit, Failed, Frame, KernelName, Loss, Mode, Note, Origin, Sample, Session, Start, Work,
+        Device, Direction, End, Exit, Failed, Frame, KernelName, Loss, Mode, Note, Origin, Sample, Session, StackEnd,
+        Start, Work,
     },
     profile::{CpuWeight, GpuKey, GpuWeight, What},
     recording::{Reader, Writer},
@@ -164,7 +167,8 @@ fn the_ledger_counts_what_is_lost() {
     ]);
     let ledger = &profile.ledger;
     assert_eq!((ledger.zero_time, ledger.unfinished, ledger.kernel_ns), (2, 1, 0));
-    assert_eq!((ledger.stacks_truncated, ledger.stacks_missing), (1, 1));
+    assert_eq!(ledger.cpu_stack_ends, BTreeMap::from([(StackEnd::Truncated, 2)]));
+    assert_eq!((ledger.gpu_stack_ends.len(), ledger.stacks_missing), (0, 1));
     assert_eq!((ledger.launches, ledger.launches_failed), (1, 1));
     assert_eq!((ledger.activities_delivered, ledger.kernel_ns_delivered), (19, 1700));
     let lost = &ledger.lost;

@@ -260,11 +260,7 @@ fn mapping(c: &mut Cursor<'_>) -> Option<Mapping> {
 
 fn stack(c: &mut Cursor<'_>) -> Option<Stack> {
     let (id, process, time) = (StackId(c.u64()?), ProcessId(c.u32()?), c.u64()?);
-    let end = match c.byte()? {
-        0 => StackEnd::Whole,
-        1 => StackEnd::Truncated,
-        _ => StackEnd::Broken,
-    };
+    let end = StackEnd::from_number(c.byte()?);
     let mut last = 0;
     let frames = c.several(|c| frame(c, &mut last))?;
     Some(Stack { id, process, time, frames, end })

@@ -104,7 +104,7 @@ fn rare() -> impl Strategy<Value = Event> {
             Event::Mapping(Mapping { process, time, start, end, offset, path, build_id })
         },
     );
-    let ends = select(vec![StackEnd::Whole, StackEnd::Truncated, StackEnd::Broken]);
+    let ends = select(StackEnd::ALL.to_vec());
     let stack = (stack_id(), process(), time(), vec(frame(), 0..9), ends)
         .prop_map(|(id, process, time, frames, end)| Event::Stack(Stack { id, process, time, frames, end }));
     let connects = (session(), process(), any::<u32>(), any::<u32>())

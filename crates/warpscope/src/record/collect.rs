@@ -202,12 +202,11 @@ fn walked(walked: Walked) -> Stack {
 fn stack(id: u64, image: u32, time: u64, kernel: &[u64], user: &[u64], result: u8) -> Stack {
     let kernel = kernel.iter().copied().map(Frame::Kernel);
     let user = user.iter().copied().map(Frame::User);
-    let end = if result == Ended::Whole as u8 {
-        StackEnd::Whole
-    } else if result == Ended::Truncated as u8 {
-        StackEnd::Truncated
-    } else {
-        StackEnd::Broken
+    // The walker counts from "not ended"; beyond the first two, the numbers are the same.
+    let end = match result {
+        r if r == Ended::Whole as u8 => StackEnd::Whole,
+        r if r == Ended::Truncated as u8 => StackEnd::Truncated,
+        r => StackEnd::from_number(r),
     };
     Stack { id: StackId(id), process: ProcessId(image), time, frames: kernel.chain(user).collect(), end }
 }

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Records the examples on a real GPU and checks every recording against itself. Needs a GPU, nvcc, root.
+
+    tests/gpu.py --warpscope target/release/warpscope [--out DIR] [NAME...]
+
+For each program: does every kernel, copy and memset hang under the launch that caused it; is the GPU time what CUPTI
+delivered; are the stacks whole, from the thread's start to the launch; does nvcc's host stub agree with the kernel under
+it; does the program end as it does alone. Prints a table; exits with 1 if anything is not as it must be.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+PYTHON = sys.executable
+
+PROGRAMS = {
+    "vectoradd": [EXAMPLES / "bin/vectoradd", "200"],
+    "vectoradd-shared": [EXAMPLES / "bin/vectoradd-shared", "200"],
+    "transformer": [EXAMPLES / "bin/transformer", "64"],
+    "train.py": [PYTHON, EXAMPLES / "train.py", "30"],
+    "triton_add.py": [PYTHON, EXAMPLES / "triton_add.py"],
+    "cupy_saxpy.py": [PYTHON, EXAMPLES / "cupy_saxpy.py"],
+    "graphs.py": [PYTHON, EXAMPLES / "graphs.py"],
+    "qwen3.py": [PYTHON, EXAMPLES / "qwen3.py"],
+}
+
+
+def run(command, **more):
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, errors="replace", **more)
+
+
+def check(name, command, warpscope, out):
+    folded, recording = out / f"{name}.folded", out / f"{name}.wscope"
+    begun = time.monotonic()
+    alone = run(command)
+    middle = time.monotonic()
+    recorded = run([warpscope, "record", "--as-root", "-q", "-o", folded, "-o", recording, "--", *command])
+    ended = time.monotonic()
+    row = {"name": name, "alone_s": middle - begun, "recorded_s": ended - middle, "wrong": []}
+    if recorded.returncode != alone.returncode:
+        row["wrong"].append(f"exit status {recorded.returncode}, alone {alone.returncode}: {recorded.stderr[-400:]}")
+    report = json.loads(run([warpscope, "report", "--json", recording]).stdout)
+    activities = report["kernels"] + report["copies"] + report["memsets"]
+    delivered = report["kernel_time_delivered_ns"]
+    row.update(
+        launches=report["launches"],
+        kernels=report["kernels"],
+        activities=activities,
+        unmatched=report["unmatched_activities"],
+        pending=report["pending_launches"],
+        kernel_ns=report["kernel_time_ns"],
+        time_off=abs(report["kernel_time_ns"] - delivered) / delivered if delivered else 1.0,
+        whole=report["gpu_stack_ends"].get("whole", 0) / max(1, activities - report["unmatched_activities"]),
+        ends=report["gpu_stack_ends"],
+        cpu_ends=report["cpu_stack_ends"],
+        lost={cause: number for cause, number in report["lost"].items() if number},
+        notes=report["notes"],
+        samples=report["cpu_samples"],
+    )
+    stubs = run([PYTHON, ROOT / "tests/check_stubs.py", folded])
+    row["stubs"] = stubs.stdout.strip().splitlines()[0] if stubs.stdout.strip() else stubs.stderr.strip()
+    if stubs.returncode:
+        row["wrong"].append("stubs: " + stubs.stdout[-400:])
+    if activities == 0 or row["unmatched"]:
+        row["wrong"].append(f"{row['unmatched']} of {activities} activities unmatched")
+    if row["time_off"] > 0.001:
+        row["wrong"].append(f"GPU time off by {row['time_off']:.4%}")
+    if row["lost"]:
+        row["wrong"].append(f"lost {row['lost']}")
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--warpscope", required=True, type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROGRAMS)}")
+    options = parser.parse_args()
+    out = options.out or Path(tempfile.mkdtemp(prefix="warpscope-gpu-"))
+    made = run(["make", "-C", EXAMPLES])
+    if made.returncode:
+        sys.exit(f"cannot build the examples:\n{made.stdout}{made.stderr}")
+    rows = [check(name, PROGRAMS[name], options.warpscope, out) for name in options.names or PROGRAMS]
+    columns = "{:<17} {:>8} {:>8} {:>9} {:>9} {:>8} {:>10} {:>9} {:>9}"
+    print(columns.format("program", "launches", "kernels", "unmatched", "pending", "whole", "time off", "alone s", "with s"))
+    for row in rows:
+        print(
+            columns.format(
+                row["name"], row["launches"], row["kernels"], row["unmatched"], row["pending"],
+                f"{row['whole']:.2%}", f"{row['time_off']:.4%}", f"{row['alone_s']:.1f}", f"{row['recorded_s']:.1f}",
+            )
+        )  # fmt: skip
+    for row in rows:
+        print(f"{row['name']}: {row['stubs']}; stacks {row['ends']}; samples {row['samples']} {row['cpu_ends']}")
+        for text in row["notes"]:
+            print(f"    note: {text}")
+        for text in row["wrong"]:
+            print(f"    WRONG: {text}")
+    (out / "gpu.json").write_text(json.dumps(rows, indent=1))
+    sys.exit(any(row["wrong"] for row in rows))
+
+
+if __name__ == "__main__":
+    main()
