@@ -42,7 +42,19 @@ fn unwritable_outputs() {
     refused(&scene, "-o missing/x.wscope", &["cannot write missing/x.wscope", "directory missing", "No such file"]);
     refused(&scene, "-o x.svg", &["cannot write x.svg", "it is a directory"]);
     refused(&scene, "-o file/x.svg", &["cannot write file/x.svg", "file"]);
-    refused(&scene, "-o /proc/x.svg", &["cannot write /proc/x.svg"]);
+}
+
+/// A disk that may only be read is found out before the command runs.
+#[test]
+fn a_read_only_disk() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("disk")).expect("a directory");
+    let script = r#"mount -t tmpfs -o ro none disk && exec "$@""#;
+    let mut command = scene.bare("unshare");
+    command.args(["-m", "sh", "-c", script, "sh", programs::WARPSCOPE]);
+    let run = Ended::of(command.args(["record", "-o", "disk/x.svg", "--", "touch", "ran"])).exits(1);
+    run.says(&["cannot write disk/x.svg", "Read-only file system"]);
+    assert_eq!(scene.files(), ["disk"]);
 }
 
 /// -F 0 is no mistake where no samples are wanted.

@@ -75,7 +75,9 @@ fn a_cut_off_recording_is_exported() {
     fs::write(scene.path("cut.wscope"), &bytes[..bytes.len() / 2]).expect("a file");
     let outputs = ["cut.svg", "cut.folded", "cut.json", "cut.jsonl", "cut.cpu.txt"];
     let mut command = scene.warpscope(&["export", "cut.wscope"]);
-    outputs.iter().for_each(|name| drop(command.args(["-o", name])));
+    for name in outputs {
+        command.args(["-o", name]);
+    }
     let run = Ended::of(&mut command).exits(0);
     assert!(run.err().contains("can be read up to byte"), "{}", run.err());
     for name in outputs.iter().filter(|name| **name != "cut.cpu.txt") {

@@ -1,6 +1,6 @@
 //! `demo`: what a newcomer runs first.
 
-use std::{collections::BTreeSet, fs, process::Command};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use quick_xml::{Reader, events::Event};
 
@@ -81,18 +81,21 @@ fn stubs_agree_with_kernels() {
 fn the_binary_alone() {
     let scene = Scene::new();
     fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
-    let mut command = scene.bare(scene.path("warpscope"));
-    // Even TMPDIR is gone: what is made then is in /tmp, and must be gone too.
-    let run = Ended::of(command.arg("demo").env_clear()).exits(0);
+    let run = Ended::of(scene.bare(scene.path("warpscope")).arg("demo").env_clear()).exits(0);
     assert!(run.err().contains("matched 100 %"), "{}", run.err());
     assert_eq!(scene.files(), ["demo.svg", "demo.wscope", "warpscope"]);
-    let notes = scene.report("demo.wscope")["notes"].to_string();
-    let directory = notes
-        .split('"')
-        .flat_map(|note| note.split(' '))
-        .find_map(|word| word.split("/sim/").next().filter(|d| d.starts_with("/tmp/warpscope-")));
-    let directory = directory.unwrap_or_else(|| panic!("no private directory in {notes}"));
-    assert!(!fs::exists(directory).expect("/tmp can be read"), "{directory} was left behind");
+}
+
+/// Without TMPDIR the private directory is in /tmp, has a name that nobody can guess, and is gone in the end.
+#[test]
+fn the_private_directory_is_gone() {
+    let scene = Scene::new();
+    let mut command = scene.record("-q -o x.svg", "env");
+    let run = Ended::of(command.env_remove("TMPDIR")).exits(0);
+    let library = run.out().lines().find_map(|line| line.strip_prefix("CUDA_INJECTION64_PATH=")).expect("the variable");
+    let directory = Path::new(library).parent().expect("a directory");
+    assert!(directory.to_string_lossy().starts_with("/tmp/warpscope-"), "{library}");
+    assert!(!directory.exists(), "{library} was left behind");
 }
 
 /// It needs nothing of the machine but the C library and the compiler's.

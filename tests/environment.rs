@@ -38,51 +38,60 @@ fn variables_are_as_without_us() {
     assert_eq!(simulated, bare);
 }
 
-/// Starts a command with some signals blocked and ignored.
-fn with_odd_signals(command: &mut Command) -> &mut Command {
+/// Starts a command with these signals blocked and ignored.
+fn with_signals(command: &mut Command, blocked: &'static [libc::c_int], ignored: &'static [libc::c_int]) {
     // SAFETY: only system calls between fork and exec.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGUSR1, libc::SIGTERM, libc::SIGCHLD] {
-                libc::sigaddset(&raw mut set, signal);
+            for signal in blocked {
+                libc::sigaddset(&raw mut set, *signal);
             }
             libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
-            for signal in [libc::SIGUSR2, libc::SIGHUP, libc::SIGPIPE] {
-                libc::signal(signal, libc::SIG_IGN);
+            for signal in ignored {
+                libc::signal(*signal, libc::SIG_IGN);
             }
             Ok(())
-        })
+        });
     }
 }
 
 /// What /proc says of a fresh process that a parent hands down: signals, capabilities, user, mask.
-fn inherited(status: &str) -> Vec<&str> {
+fn inherited(status: &str) -> String {
     let keys = ["Uid:", "Gid:", "Groups:", "Umask:", "Sig", "Shd", "Cap", "NoNewPrivs:", "Seccomp", "Cpus_allowed:"];
     let lines = status.lines().filter(|line| keys.iter().any(|key| line.starts_with(key)));
     // The number of queued signals is the user's, not the process's.
-    lines.filter(|line| !line.starts_with("SigQ:")).collect()
+    lines.filter(|line| !line.starts_with("SigQ:")).map(|line| format!("{line}\n")).collect()
 }
 
-/// Signal mask and dispositions, capabilities, ids and umask are as without us, also where they are unusual.
-#[test]
-fn signals_and_rights_are_as_without_us() {
+/// What a command inherits without us and with us.
+fn inherited_without_and_with(blocked: &'static [libc::c_int], ignored: &'static [libc::c_int]) -> [String; 2] {
     let scene = Scene::new();
     let mut bare = scene.bare("cat");
+    bare.arg("/proc/self/status");
     let mut under = scene.record("-q -o x.svg", "cat /proc/self/status");
-    for (odd, what) in [(false, "as usual"), (true, "odd signals")] {
-        bare = if odd { scene.bare("cat") } else { bare };
-        bare.arg("/proc/self/status");
-        if odd {
-            under = scene.record("-q -o x.svg", "cat /proc/self/status");
-            with_odd_signals(&mut bare);
-            with_odd_signals(&mut under);
-        }
-        let (bare, under) = (Ended::of(&mut bare).exits(0), Ended::of(&mut under).exits(0));
-        assert!(inherited(bare.out()).len() >= 12, "{}", bare.out());
-        assert_eq!(inherited(under.out()), inherited(bare.out()), "{what}");
-    }
+    [&mut bare, &mut under].map(|command| {
+        with_signals(command, blocked, ignored);
+        inherited(Ended::of(command).exits(0).out())
+    })
+}
+
+/// Signal mask and dispositions, capabilities, ids and umask are as without us.
+#[test]
+fn signals_and_rights_are_as_without_us() {
+    let [bare, under] = inherited_without_and_with(&[], &[]);
+    assert!(bare.lines().count() >= 12, "{bare}");
+    assert_eq!(under, bare);
+}
+
+/// The same where signals are blocked and ignored from the start, as under nohup or a Python parent.
+#[test]
+fn odd_signals_are_as_without_us() {
+    let blocked = &[libc::SIGUSR1, libc::SIGTERM, libc::SIGCHLD];
+    let [bare, under] = inherited_without_and_with(blocked, &[libc::SIGUSR2, libc::SIGHUP, libc::SIGPIPE]);
+    assert!(bare.contains("SigIgn:\t0000000000001801"), "{bare}");
+    assert_eq!(under, bare);
 }
 
 /// Limits, priority and working directory are as without us.

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Nothing here takes as long as this unless it hangs.
-const LIMIT: Duration = Duration::from_secs(150);
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// A process that runs.
 pub struct Running {

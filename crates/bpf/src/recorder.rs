@@ -68,14 +68,20 @@ static LIBBPF_SAYS: Mutex<String> = Mutex::new(String::new());
 
 fn keep_warning(_level: PrintLevel, text: String) {
     if let Ok(mut says) = LIBBPF_SAYS.lock()
-        && says.len() < 16 * 1024
+        && says.len() < 16 << 20
     {
         says.push_str(&text);
     }
 }
 
+/// The verifier explains itself at length; its verdict comes last.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(8)..].join("\n")
+}
+
 fn load_error(error: libbpf_rs::Error) -> Error {
-    let says = LIBBPF_SAYS.lock().map(|s| s.clone()).unwrap_or_default();
+    let says = LIBBPF_SAYS.lock().map(|s| last_lines(&s)).unwrap_or_default();
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         Error::NoBtf
     } else if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {

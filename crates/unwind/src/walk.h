@@ -13,13 +13,18 @@
  * Before including this, the includer defines:
  *
  *   WALK_CONTEXT                      a type: whatever the three below need; handed through as a pointer, never touched
- *   WALK_READ(dst, address)           reads 8 bytes of the target's memory into *dst; 0 on success: in BPF,
+ *   WALK_READ(context, dst, address)  reads 8 bytes of the target's memory into *dst; 0 on success: in BPF,
  *                                     bpf_probe_read_user(dst, 8, (void *)(address))
  *   static inline int walk_find(WALK_CONTEXT *, __u64 address, struct walk_table *)
  *                                     finds the mapping that holds an address and its table; fills in all fields it
  *                                     uses; 0 on success. A mapping without a table (a JIT's code) has a count of 0.
  *   static inline const struct unwind_row *walk_row(WALK_CONTEXT *, const struct walk_table *, __u32 index)
  *                                     row of a table, NULL if there is none
+ *
+ * It may also define, to remember rows by address:
+ *
+ *   WALK_RECALL(context, address, row)    0 if it remembered the row and filled it in
+ *   WALK_REMEMBER(context, address, row)  takes note of a row that was searched for
  *
  * The functions take struct walk_table: include walk_types.h, define them, then include this.
  *
@@ -29,6 +34,11 @@
 #define WARPSCOPE_UNWIND_WALK_H
 
 #include "walk_types.h"
+
+#ifndef WALK_RECALL
+#define WALK_RECALL(context, address, row) 1
+#define WALK_REMEMBER(context, address, row) ((void)0)
+#endif
 
 /* Where the kernel's ucontext keeps the interrupted registers: uc_mcontext at 40, then r8 ... */
 #define WALK_UCONTEXT_RBP 120
@@ -80,13 +90,14 @@ static __always_inline int walk_search(WALK_CONTEXT *context, const struct walk_
 }
 
 /* Code without rules: take rbp for a frame pointer, [rbp] for the caller's and [rbp + 8] for the return address. */
-static __always_inline int walk_frame_pointer(struct walk_state *state)
+static __always_inline int walk_frame_pointer(WALK_CONTEXT *context, struct walk_state *state)
 {
 	__u64 ip, bp;
 
+	(void)context;
 	if (!state->bp_known || state->bp < state->sp || (state->bp & 7))
 		return WALK_NO_ROW;
-	if (WALK_READ(&bp, state->bp) || WALK_READ(&ip, state->bp + 8))
+	if (WALK_READ(context, &bp, state->bp) || WALK_READ(context, &ip, state->bp + 8))
 		return WALK_NO_ROW;
 	state->sp = state->bp + 16;
 	state->bp = bp;
@@ -97,22 +108,25 @@ static __always_inline int walk_frame_pointer(struct walk_state *state)
 }
 
 /* A signal handler's trampoline: the kernel has put all registers on the stack, which may be another one. */
-static __always_inline int walk_signal(struct walk_state *state)
+static __always_inline int walk_signal(WALK_CONTEXT *context, struct walk_state *state)
 {
 	__u64 ip, sp, bp;
 
-	if (WALK_READ(&bp, state->sp + WALK_UCONTEXT_RBP) || WALK_READ(&sp, state->sp + WALK_UCONTEXT_RSP) ||
-	    WALK_READ(&ip, state->sp + WALK_UCONTEXT_RIP))
+	(void)context;
+	if (WALK_READ(context, &bp, state->sp + WALK_UCONTEXT_RBP) || WALK_READ(context, &sp, state->sp + WALK_UCONTEXT_RSP) ||
+	    WALK_READ(context, &ip, state->sp + WALK_UCONTEXT_RIP))
 		return WALK_BAD_READ;
 	walk_start(state, ip, sp, bp);
 	return WALK_MORE;
 }
 
 /* Computes the CFA. WALK_MORE on success. */
-static __always_inline int walk_cfa(const struct walk_state *state, const struct unwind_row *row, __u64 *cfa)
+static __always_inline int walk_cfa(WALK_CONTEXT *context, const struct walk_state *state,
+				    const struct unwind_row *row, __u64 *cfa)
 {
 	__u64 base = state->sp;
 
+	(void)context;
 	switch (UNWIND_CFA(row)) {
 	case UNWIND_CFA_RBP:
 	case UNWIND_CFA_RBP_SLOT:
@@ -130,7 +144,7 @@ static __always_inline int walk_cfa(const struct walk_state *state, const struct
 		return WALK_MORE;
 	case UNWIND_CFA_RBP_SLOT:
 	case UNWIND_CFA_RSP_SLOT:
-		if (WALK_READ(cfa, base + 8 * (__s64)UNWIND_SLOT_OFFSET(row)))
+		if (WALK_READ(context, cfa, base + 8 * (__s64)UNWIND_SLOT_OFFSET(row)))
 			return WALK_BAD_READ;
 		*cfa += 8 * UNWIND_SLOT_ADDEND(row);
 		return WALK_MORE;
@@ -148,21 +162,26 @@ static __always_inline int walk_step(WALK_CONTEXT *context, struct walk_state *s
 	struct unwind_row row = {};
 	int result;
 
-	if (walk_find(context, address, &table))
-		return WALK_NO_MAPPING;
-	if (walk_search(context, &table, &row) || UNWIND_CFA(&row) == UNWIND_CFA_NO_RULE)
-		return walk_frame_pointer(state);
+	if (WALK_RECALL(context, address, &row)) {
+		if (walk_find(context, address, &table))
+			return WALK_NO_MAPPING;
+		if (walk_search(context, &table, &row))
+			row.rule = UNWIND_CFA_NO_RULE;
+		WALK_REMEMBER(context, address, &row);
+	}
+	if (UNWIND_CFA(&row) == UNWIND_CFA_NO_RULE)
+		return walk_frame_pointer(context, state);
 	if (UNWIND_CFA(&row) == UNWIND_CFA_END)
 		return WALK_END;
 	if (UNWIND_CFA(&row) == UNWIND_CFA_SIGNAL)
-		return walk_signal(state);
+		return walk_signal(context, state);
 
-	result = walk_cfa(state, &row, &cfa);
+	result = walk_cfa(context, state, &row, &cfa);
 	if (result != WALK_MORE)
 		return result;
 	if (cfa <= state->sp)
 		return WALK_STUCK;
-	if (WALK_READ(&ip, cfa - 8))
+	if (WALK_READ(context, &ip, cfa - 8))
 		return WALK_BAD_READ;
 	if (!ip)
 		return WALK_END;
@@ -171,14 +190,14 @@ static __always_inline int walk_step(WALK_CONTEXT *context, struct walk_state *s
 	case UNWIND_RBP_SAME:
 		break;
 	case UNWIND_RBP_CFA:
-		if (WALK_READ(&bp, cfa + 8 * (__s64)row.rbp_offset))
+		if (WALK_READ(context, &bp, cfa + 8 * (__s64)row.rbp_offset))
 			return WALK_BAD_READ;
 		bp_known = 1;
 		break;
 	case UNWIND_RBP_FRAME:
 		if (!bp_known)
 			return WALK_NO_RBP;
-		if (WALK_READ(&bp, state->bp + 8 * (__s64)row.rbp_offset))
+		if (WALK_READ(context, &bp, state->bp + 8 * (__s64)row.rbp_offset))
 			return WALK_BAD_READ;
 		break;
 	default:

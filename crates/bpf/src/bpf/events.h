@@ -33,6 +33,12 @@ struct {
 /* Image 0 means none. */
 u32 next_image = 1;
 
+static __always_inline u64 mix(u64 hash, u64 value)
+{
+	hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
+	return hash ^ (hash >> 29);
+}
+
 static __always_inline void count_loss(u32 cause)
 {
 	u64 *count = bpf_map_lookup_elem(&losses, &cause);

@@ -11,7 +11,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct stack_record);
+	__type(value, struct scratch);
 } launch_scratch SEC(".maps");
 
 static __always_inline int launch(struct pt_regs *ctx)
@@ -30,14 +30,17 @@ static __always_inline int launch(struct pt_regs *ctx)
 	struct image *image = image_of(record.pid);
 	struct image none = {};
 	struct registers regs = { .ip = PT_REGS_IP(ctx), .sp = PT_REGS_SP(ctx), .bp = PT_REGS_FP(ctx) };
-	struct stack_record *scratch;
+	struct scratch *scratch;
+	struct memory *memory;
 
 	if (!image)
 		image = &none;
 	record.image = image->id;
 	scratch = bpf_task_storage_get(&launch_scratch, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* Without memory for it a thread does not remember; all else works. */
+	memory = bpf_task_storage_get(&memories, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (scratch)
-		record.stack = take_stack(ctx, &regs, scratch, image, pid_tgid, record.time, false);
+		record.stack = take_stack(ctx, &regs, scratch, memory, image, pid_tgid, record.time, false);
 	else
 		count_loss(LOSS_WALK);
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);

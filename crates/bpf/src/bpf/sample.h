@@ -7,7 +7,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct stack_record);
+	__type(value, struct scratch);
 } sample_scratch SEC(".maps");
 
 SEC("perf_event")
@@ -21,7 +21,7 @@ int sample(struct bpf_perf_event_data *ctx)
 		.cpu = bpf_get_smp_processor_id(),
 	};
 	struct image *image;
-	struct stack_record *scratch;
+	struct scratch *scratch;
 	struct registers regs = {};
 	u32 zero = 0;
 
@@ -47,7 +47,7 @@ int sample(struct bpf_perf_event_data *ctx)
 		bpf_probe_read_kernel(&regs.sp, sizeof(regs.sp), &user->sp);
 		bpf_probe_read_kernel(&regs.bp, sizeof(regs.bp), &user->bp);
 	}
-	record.stack = take_stack(ctx, &regs, scratch, image, pid_tgid, record.time, true);
+	record.stack = take_stack(ctx, &regs, scratch, 0, image, pid_tgid, record.time, true);
 	send(&record, sizeof(record), wake_seldom(), LOSS_SAMPLE);
 	return 0;
 }

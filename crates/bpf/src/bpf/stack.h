@@ -17,13 +17,7 @@ struct {
 	__type(value, u8);
 } stacks_sent SEC(".maps");
 
-static __always_inline u64 mix(u64 hash, u64 value)
-{
-	hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
-	return hash ^ (hash >> 29);
-}
-
-static __always_inline u32 take_kernel_part(void *ctx, u64 *frames)
+static __always_inline u32 take_kernel_part(void *ctx, u64 *frames, u64 *hash)
 {
 	long bytes = bpf_get_stack(ctx, frames, 8 * MAX_KERNEL_FRAMES, 0);
 	u32 count = bytes > 0 ? (u64)bytes / 8 : 0;
@@ -31,16 +25,18 @@ static __always_inline u32 take_kernel_part(void *ctx, u64 *frames)
 	if (count > MAX_KERNEL_FRAMES)
 		count = MAX_KERNEL_FRAMES;
 	/* All but the innermost are return addresses: less one, they lie in the calling instruction. */
-	for (u32 i = 1; i < MAX_KERNEL_FRAMES; i++) {
+	for (u32 i = 0; i < MAX_KERNEL_FRAMES; i++) {
 		if (i >= count)
 			break;
-		frames[i]--;
+		if (i)
+			frames[i]--;
+		*hash = mix(*hash, frames[i]);
 	}
 	return count;
 }
 
 /* Sends the stack's memory for the reader to walk. Such a stack has an id of its own: it is compared with no other. */
-static __always_inline u64 send_pages(struct walker *walker, const struct registers *regs, u32 image, u64 pid_tgid,
+static __always_inline u64 send_pages(struct scratch *scratch, const struct registers *regs, u32 image, u64 pid_tgid,
 				      u64 time, const u32 pages)
 {
 	struct raw_stack_record *raw = bpf_ringbuf_reserve(&events, sizeof(*raw) + pages * RAW_PAGE, 0);
@@ -59,9 +55,9 @@ static __always_inline u64 send_pages(struct walker *walker, const struct regist
 	raw->ip = regs->ip;
 	raw->sp = regs->sp;
 	raw->bp = regs->bp;
-	raw->kernel_frames = walker->kernel_frames;
+	raw->kernel_frames = scratch->kernel_frames;
 	raw->pages = 0;
-	bpf_probe_read_kernel(raw->kernel, sizeof(raw->kernel), walker->out->frames);
+	bpf_probe_read_kernel(raw->kernel, sizeof(raw->kernel), scratch->record.frames);
 #pragma unroll
 	for (u32 i = 0; i < pages; i++) {
 		if (bpf_probe_read_user(raw->bytes + i * RAW_PAGE, RAW_PAGE, (void *)(page + i * RAW_PAGE)))
@@ -73,66 +69,74 @@ static __always_inline u64 send_pages(struct walker *walker, const struct regist
 	return id;
 }
 
-static __always_inline u64 send_raw(struct walker *walker, const struct registers *regs, u32 image, u64 pid_tgid, u64 time)
+static __always_inline u64 send_raw(struct scratch *scratch, const struct registers *regs, u32 image, u64 pid_tgid, u64 time)
 {
 	u64 beyond = (regs->sp & ~(u64)(RAW_PAGE - 1)) + RAW_FEW_PAGES * RAW_PAGE, word;
 
 	if (bpf_probe_read_user(&word, sizeof(word), (void *)beyond))
-		return send_pages(walker, regs, image, pid_tgid, time, RAW_FEW_PAGES);
-	return send_pages(walker, regs, image, pid_tgid, time, RAW_MOST_PAGES);
+		return send_pages(scratch, regs, image, pid_tgid, time, RAW_FEW_PAGES);
+	return send_pages(scratch, regs, image, pid_tgid, time, RAW_MOST_PAGES);
 }
 
 /*
  * Takes the current task's stack, sends it if it is new, and returns its id; 0 if there is none.
- * `kernel` asks for the kernel part too.
+ * `memory` is the thread's, if it is to remember; `kernel` asks for the kernel part too.
  */
-static __always_inline u64 take_stack(void *ctx, const struct registers *regs, struct stack_record *scratch,
-				      struct image *image, u64 pid_tgid, u64 time, bool kernel)
+static __always_inline u64 take_stack(void *ctx, const struct registers *regs, struct scratch *scratch,
+				      struct memory *memory, struct image *image, u64 pid_tgid, u64 time, bool kernel)
 {
-	struct walker walker = { .out = scratch };
-	u32 image_id = image->id, total, i;
-	struct range *range = bpf_map_lookup_elem(&mapping_ranges, &image_id);
-	u64 id, size;
+	struct stack_record *record = &scratch->record;
+	struct walker walker = { .scratch = scratch };
+	u32 image_id = image->id;
+	struct range *range = bpf_map_lookup_elem(&mapping_ranges, &image_id), none = {};
+	u64 id = 0, size;
 	u8 one = 1;
 
-	if (range)
-		walker.range = *range;
-	if (kernel)
-		walker.kernel_frames = take_kernel_part(ctx, scratch->frames);
-	walk_start(&walker.state, regs->ip, regs->sp, regs->bp);
+	scratch->range = range ? *range : none;
+	scratch->owner = (u64)image_id << 32 | scratch->range.first;
+	if (memory) {
+		u32 index = recall_stack(memory, regs, scratch->owner, &id);
+
+		if (id)
+			return id;
+		walker.memo = &memory->memos[index & (MEMOS - 1)];
+		begin_memo(walker.memo, regs, scratch->owner);
+	}
+	scratch->hash = image_id;
+	scratch->sp = regs->sp;
+	scratch->span = 0;
+	scratch->depth = 0;
+	scratch->unready = 0;
+	scratch->kernel_frames = kernel ? take_kernel_part(ctx, record->frames, &scratch->hash) : 0;
+	walk_start(&scratch->state, regs->ip, regs->sp, regs->bp);
 	bpf_loop(MAX_USER_FRAMES, walk_one, &walker, 0);
-	if (walker.unready && image->raw_left) {
+	if (scratch->unready && image->raw_left) {
 		image->raw_left--;
-		return send_raw(&walker, regs, image_id, pid_tgid, time);
+		return send_raw(scratch, regs, image_id, pid_tgid, time);
 	}
 
-	total = walker.kernel_frames + walker.depth;
-	id = mix(image_id, total);
-	id = mix(id, walker.kernel_frames);
-	for (i = 0; i < MAX_KERNEL_FRAMES + MAX_USER_FRAMES; i++) {
-		if (i >= total)
-			break;
-		id = mix(id, scratch->frames[i]);
-	}
-	id |= 1;
+	id = mix(scratch->hash, scratch->kernel_frames) | 1;
 	if (bpf_map_lookup_elem(&stacks_sent, &id))
-		return id;
-
-	scratch->type = RECORD_STACK;
-	scratch->image = image_id;
-	scratch->id = id;
-	scratch->time = time;
-	scratch->pid = pid_tgid >> 32;
-	scratch->user_frames = walker.depth;
-	scratch->kernel_frames = walker.kernel_frames;
-	scratch->result = walker.result == WALK_MORE ? WALK_TRUNCATED : walker.result;
-	size = STACK_HEADER + 8 * (u64)total;
-	if (size > sizeof(*scratch))
+		goto sent;
+	record->type = RECORD_STACK;
+	record->image = image_id;
+	record->id = id;
+	record->time = time;
+	record->pid = pid_tgid >> 32;
+	record->user_frames = scratch->depth;
+	record->kernel_frames = scratch->kernel_frames;
+	record->result = scratch->result == WALK_MORE ? WALK_TRUNCATED : scratch->result;
+	size = STACK_HEADER + 8 * ((u64)scratch->kernel_frames + scratch->depth);
+	if (size > sizeof(*record))
 		return 0;
-	if (bpf_ringbuf_output(&events, scratch, size, wake_seldom()))
+	if (bpf_ringbuf_output(&events, record, size, wake_seldom())) {
 		count_loss(LOSS_STACK);
-	else
-		bpf_map_update_elem(&stacks_sent, &id, &one, BPF_ANY);
+		return id;
+	}
+	bpf_map_update_elem(&stacks_sent, &id, &one, BPF_ANY);
+sent:
+	if (memory)
+		end_memo(memory, walker.memo, scratch->sp, scratch->span, id);
 	return id;
 }
 

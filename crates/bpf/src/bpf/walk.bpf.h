@@ -6,7 +6,7 @@
 #ifndef WARPSCOPE_WALK_BPF_H
 #define WARPSCOPE_WALK_BPF_H
 
-#include "events.h"
+#include "memo.h"
 #include "walk_types.h"
 
 /* Rows of many files, several to a shard; a large file has a shard of its own. */
@@ -52,32 +52,109 @@ static __always_inline void inherit_mappings(u32 parent, u32 child)
 	bpf_map_update_elem(&mapping_ranges, &child, &copy, BPF_ANY);
 }
 
-struct registers {
-	u64 ip;
-	u64 sp;
-	u64 bp;
-};
-
-/* A walk in progress. */
-struct walker {
+/*
+ * A walk in progress, and the stack it is to become. It lies in a map, not on the program's own stack: there the verifier
+ * would follow the values of every step.
+ */
+struct scratch {
 	struct walk_state state;
-	struct stack_record *out;
 	struct range range;
+	u64 owner; /* of cached rows: image and generation */
+	u64 hash; /* of the frames so far */
+	u64 sp; /* where the walk began */
+	u32 span; /* words from there to the last one read */
 	u32 kernel_frames;
 	u32 depth;
 	u32 result;
 	/* An address on the way lies in a mapping that the reader has not told of yet. */
 	u32 unready;
+	u32 pad;
+	struct stack_record record;
 };
 
+/* What the steps of a walk share. */
+struct walker {
+	struct scratch *scratch;
+	struct memo *memo; /* notes the words that are read; may be null */
+};
+
+/*
+ * Rows by address, so that a frame seen before costs one look instead of two searches. Entries are overwritten freely and
+ * without locks; one that was torn by two writers fails its check and counts as absent. The generation is where the
+ * image's range begins: it moves whenever its mappings change.
+ */
+struct cached_row {
+	u64 address;
+	u64 owner; /* image and generation */
+	u64 check;
+	struct unwind_row row;
+};
+
+#define ROW_CACHE 65536
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ROW_CACHE);
+	__type(key, u32);
+	__type(value, struct cached_row);
+} row_cache SEC(".maps");
+
+static __always_inline u64 row_check(u64 address, u64 owner, const struct unwind_row *row)
+{
+	u64 bits = (u64)row->pc << 32 | (u64)(u16)row->cfa_offset << 16 | (u64)row->rule << 8 | (u8)row->rbp_offset;
+
+	return mix(mix(address, owner), bits);
+}
+
+static __always_inline struct cached_row *cache_entry(u64 address, u64 owner)
+{
+	u32 index = mix(address, owner) & (ROW_CACHE - 1);
+
+	return bpf_map_lookup_elem(&row_cache, &index);
+}
+
+static __always_inline int recall_row(u64 owner, u64 address, struct unwind_row *row)
+{
+	struct cached_row *entry = cache_entry(address, owner);
+
+	if (!entry || entry->address != address || entry->owner != owner)
+		return 1;
+	*row = entry->row;
+	return entry->check != row_check(address, owner, row);
+}
+
+static __always_inline void remember_row(u64 owner, u64 address, const struct unwind_row *row)
+{
+	struct cached_row *entry = cache_entry(address, owner);
+
+	if (!entry)
+		return;
+	entry->check = 0;
+	entry->row = *row;
+	entry->address = address;
+	entry->owner = owner;
+	entry->check = row_check(address, owner, row);
+}
+
 #define WALK_CONTEXT struct walker
-#define WALK_READ(dst, address) bpf_probe_read_user(dst, 8, (const void *)(address))
+#define WALK_RECALL(walker, address, row) recall_row((walker)->scratch->owner, address, row)
+#define WALK_REMEMBER(walker, address, row) remember_row((walker)->scratch->owner, address, row)
+#define WALK_READ(walker, dst, address) walk_read(walker, dst, address)
 /* Binary search over the mappings of one image. */
 #define MAPPING_STEPS 14
 
+static __always_inline int walk_read(struct walker *walker, u64 *word, u64 address)
+{
+	if (bpf_probe_read_user(word, sizeof(*word), (const void *)address))
+		return 1;
+	if (walker->memo)
+		note_word(walker->memo, walker->scratch->sp, &walker->scratch->span, address, *word);
+	return 0;
+}
+
 static __always_inline int walk_find(struct walker *walker, u64 address, struct walk_table *table)
 {
-	u32 low = walker->range.first, high = low + walker->range.count;
+	u32 low = walker->scratch->range.first, high = low + walker->scratch->range.count;
 	struct mapping found = {};
 
 	for (int step = 0; step < MAPPING_STEPS; step++) {
@@ -98,7 +175,7 @@ static __always_inline int walk_find(struct walker *walker, u64 address, struct 
 		}
 	}
 	if (address >= found.end || found.shard == SHARD_PENDING) {
-		walker->unready = 1;
+		walker->scratch->unready = 1;
 		return 1;
 	}
 	if (found.shard == SHARD_NONE || address < found.base)
@@ -123,14 +200,17 @@ static __always_inline const struct unwind_row *walk_row(struct walker *walker, 
 
 static long walk_one(u32 index, struct walker *walker)
 {
-	u32 place = walker->kernel_frames + index;
+	struct scratch *scratch = walker->scratch;
+	u32 place = scratch->kernel_frames + index;
+	u64 address = walk_pc(&scratch->state);
 
 	if (place >= MAX_KERNEL_FRAMES + MAX_USER_FRAMES)
 		return 1;
-	walker->out->frames[place] = walk_pc(&walker->state);
-	walker->depth = index + 1;
-	walker->result = walk_step(walker, &walker->state);
-	return walker->result != WALK_MORE;
+	scratch->record.frames[place] = address;
+	scratch->hash = mix(scratch->hash, address);
+	scratch->depth = index + 1;
+	scratch->result = walk_step(walker, &scratch->state);
+	return scratch->result != WALK_MORE;
 }
 
 #endif

@@ -26,7 +26,7 @@ struct {
 } walks __attribute__((section(".maps"), used));
 
 #define WALK_CONTEXT struct context
-#define WALK_READ(dst, address) probe_read_user(dst, 8, (const void *)(address))
+#define WALK_READ(context, dst, address) probe_read_user(dst, 8, (const void *)(address))
 
 static __always_inline int walk_find(WALK_CONTEXT *context, __u64 address, struct walk_table *table)
 {

@@ -26,7 +26,7 @@ static int read_word(__u64 *to, __u64 address)
 }
 
 #define WALK_CONTEXT const struct mappings
-#define WALK_READ(dst, address) read_word(dst, address)
+#define WALK_READ(context, dst, address) read_word(dst, address)
 
 static inline int walk_find(WALK_CONTEXT *context, __u64 address, struct walk_table *table)
 {

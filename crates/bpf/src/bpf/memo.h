@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Stacks remembered by thread: a program that launches in a loop has the same stack again and again.
+ *
+ * A walk is decided by the registers it starts from and by the words of the stack that it reads: return addresses and
+ * saved frame pointers. If a thread comes again with the same registers and all those words are as they were, its stack is
+ * the same one: nothing else needs to be looked at. The words are read in one sweep and compared.
+ *
+ * A thread that launches from several places in turn has several memos. Which one to try is told by a few words in which
+ * its stacks were seen to differ; these places are learnt from the comparisons that fail.
+ */
+#ifndef WARPSCOPE_MEMO_H
+#define WARPSCOPE_MEMO_H
+
+#include "events.h"
+
+#define MEMOS 8
+#define MEMO_WORDS 88
+#define MEMO_TELLTALES 4
+/* Words of the stack that are looked at, from sp up: 8 KiB. */
+#define WINDOW 1024
+
+struct registers {
+	u64 ip;
+	u64 sp;
+	u64 bp;
+};
+
+struct memo {
+	u64 sp; /* 0: nothing here */
+	u64 ip;
+	u64 bp;
+	u64 owner;
+	u64 id;
+	u32 count;
+	u32 pad;
+	u64 value[MEMO_WORDS];
+	u16 place[MEMO_WORDS];
+};
+
+struct memory {
+	u32 span; /* words of the window that the memos need */
+	u16 telltales;
+	u16 telltale[MEMO_TELLTALES];
+	struct memo memos[MEMOS];
+	u64 window[WINDOW];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct memory);
+} memories SEC(".maps");
+
+/*
+ * Looks at the stack and finds the memo that may tell which one it is. Returns the memo's index: the one to be rewritten
+ * if it does not. *id is the stack's id if it is the one remembered, else 0.
+ *
+ * A function of its own for the verifier, who would else follow every way through it together with every walk.
+ */
+__noinline int recall_stack(struct memory *memory, const struct registers *regs, u64 owner, u64 *id)
+{
+	u64 bytes, hash = 0;
+	struct memo *memo;
+	u32 index;
+
+	if (!memory || !regs || !id)
+		return 0;
+	*id = 0;
+	bytes = 8 * (u64)memory->span;
+	if (bytes > 8 * WINDOW)
+		return 0;
+	if (bytes && bpf_probe_read_user(memory->window, bytes, (void *)regs->sp)) {
+		memory->span = 0;
+		return 0;
+	}
+	for (u32 i = 0; i < MEMO_TELLTALES; i++) {
+		u16 place = memory->telltale[i];
+
+		if (i >= memory->telltales || place >= WINDOW)
+			break;
+		hash = mix(hash, memory->window[place]);
+	}
+	index = mix(hash, regs->sp) & (MEMOS - 1);
+	memo = &memory->memos[index];
+	if (memo->sp != regs->sp || memo->ip != regs->ip || memo->bp != regs->bp || memo->owner != owner)
+		return index;
+	for (u32 i = 0; i < MEMO_WORDS; i++) {
+		u16 place;
+
+		if (i >= memo->count)
+			break;
+		place = memo->place[i];
+		if (place >= WINDOW)
+			return index;
+		if (memory->window[place] != memo->value[i]) {
+			u16 known = memory->telltales;
+
+			if (known < MEMO_TELLTALES) {
+				memory->telltale[known] = place;
+				memory->telltales = known + 1;
+			}
+			return index;
+		}
+	}
+	*id = memo->id;
+	return index;
+}
+
+/* Begins to note the words of a walk. */
+static __always_inline void begin_memo(struct memo *memo, const struct registers *regs, u64 owner)
+{
+	memo->sp = 0;
+	memo->ip = regs->ip;
+	memo->bp = regs->bp;
+	memo->owner = owner;
+	memo->count = 0;
+}
+
+/* Notes a word that the walk has read. One that lies outside the window cannot be compared later: no memo then. */
+static __always_inline void note_word(struct memo *memo, u64 sp, u32 *span, u64 address, u64 word)
+{
+	u64 place = (address - sp) >> 3;
+	u32 count = memo->count;
+
+	if (count >= MEMO_WORDS || place >= WINDOW || (address - sp) & 7) {
+		memo->count = MEMO_WORDS + 1;
+		return;
+	}
+	memo->place[count] = place;
+	memo->value[count] = word;
+	memo->count = count + 1;
+	if (place >= *span)
+		*span = place + 1;
+}
+
+/* The walk is over: the memo counts from now on, if all its words fitted. */
+static __always_inline void end_memo(struct memory *memory, struct memo *memo, u64 sp, u32 span, u64 id)
+{
+	if (memo->count > MEMO_WORDS || span > WINDOW)
+		return;
+	if (span > memory->span)
+		memory->span = span;
+	memo->id = id;
+	memo->sp = sp;
+}
+
+#endif
