@@ -16,25 +16,24 @@ use crate::{flame::Family, units};
 /// The frame above activities whose launch was not seen.
 pub const LAUNCH_NOT_SEEN: &str = "[launch not seen]";
 
-/// A name that can stand in a folded line, on a terminal and in XML.
+/// A text that can stand on a terminal and in XML: control characters, line separators, characters that turn the direction
+/// of writing and characters that XML forbids become blanks.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.chars().any(is_hostile) {
+        Cow::Owned(text.chars().map(|c| if is_hostile(c) { ' ' } else { c }).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// A name that can stand in a folded line: [`printable`], without blanks at its ends.
 ///
-/// `;` (which parts frames) becomes `:`; control characters, line separators, characters that turn the direction of
-/// writing and characters that XML forbids become blanks; blanks at the ends go. The blank before a last word that is
-/// a number becomes `_`, since `name 12 34` reads as a stack with two weights. A name of which nothing is left is
-/// `[unnamed]`.
+/// `;` (which parts frames) becomes `:`. The blank before a last word that is a number becomes `_`, since `name 12 34`
+/// reads as a stack with two weights. A name of which nothing is left is `[unnamed]`.
 pub fn clean(name: &str) -> Cow<'_, str> {
-    let mut text = Cow::Borrowed(name);
-    if text.chars().any(|c| c == ';' || is_hostile(c)) {
-        let safe = |c| {
-            if c == ';' {
-                ':'
-            } else if is_hostile(c) {
-                ' '
-            } else {
-                c
-            }
-        };
-        text = Cow::Owned(text.chars().map(safe).collect());
+    let mut text = printable(name);
+    if text.contains(';') {
+        text = Cow::Owned(text.replace(';', ":"));
     }
     if text.trim().len() != text.len() {
         text = Cow::Owned(text.trim().to_owned());

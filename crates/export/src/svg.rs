@@ -208,7 +208,7 @@ fn title(profile: &Profile) -> String {
         processes.dedup();
         processes.join(", ")
     } else {
-        names::clean(&command).into_owned()
+        names::printable(&command).into_owned()
     };
     if name.is_empty() { "warpscope".to_owned() } else { cut(&name, TITLE_LENGTH) }
 }

@@ -104,6 +104,9 @@ pub struct Record {
     /// Print what is being done.
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
+    /// What the command is called in titles, if not by its own name.
+    #[arg(skip)]
+    pub title: Option<String>,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,

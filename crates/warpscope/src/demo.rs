@@ -32,6 +32,7 @@ pub fn run(options: args::Demo) -> anyhow::Result<ExitCode> {
         as_root: false,
         quiet: false,
         verbose: false,
+        title: Some("llm: a small language model on a simulated GPU".into()),
         command: vec![program.into_os_string()],
     })?;
     let picture = output.iter().find(|path| path.extension().is_some_and(|e| e == "svg"));

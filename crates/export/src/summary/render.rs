@@ -87,7 +87,7 @@ impl Page {
     }
 
     fn head(&mut self, s: &Summary) {
-        let command = names::clean(&s.command.join(" ")).into_owned();
+        let command = names::printable(&s.command.join(" ")).into_owned();
         let title = if s.command.is_empty() { "warpscope: running processes" } else { &command };
         let title = self.ink(Ink::Bold, &cut(title, self.width));
         self.line(&title);
@@ -111,7 +111,7 @@ impl Page {
             self.text.push('\n');
         }
         for device in working {
-            let name = cut(&names::clean(&device.name), name_width);
+            let name = cut(&names::printable(&device.name), name_width);
             let name = if device.name.is_empty() { String::new() } else { name };
             let busy = self.ink(Ink::Blue, &bar(device.busy_share, self.bar_width()));
             let share = percent(device.busy_ns, s.wall_ns);
@@ -211,7 +211,7 @@ impl Page {
             self.text.push('\n');
         }
         for note in &s.notes {
-            let note = format!("{} {}", self.ink(Ink::Yellow, "note:"), names::clean(note));
+            let note = format!("{} {}", self.ink(Ink::Yellow, "note:"), names::printable(note));
             self.line(&note);
         }
         self.text.push('\n');
@@ -261,10 +261,26 @@ fn step(name: &str) -> String {
     }
 }
 
-/// `python3 > … > forward > cudaLaunchKernel > matmul`: the process, what ran, and its nearest callers.
+/// Whether a frame between the process and what ran says anything of the program: not the start of a thread, not the CUDA
+/// libraries and what leads to them.
+fn telling(name: &str) -> bool {
+    let driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
+    !(name.starts_with('[')
+        || name.starts_with("__device_stub__")
+        || name.starts_with("__libc_start")
+        || name.starts_with("cuda")
+        || name.strip_prefix("cu").is_some_and(driver)
+        || matches!(name, "_start" | "main" | "start_thread" | "clone3" | "clone" | "__clone3"))
+}
+
+/// `python3 > … > train > forward > linear > matmul`: the process, what ran, and its nearest callers.
 fn path_text(path: &[String], most: usize) -> String {
     const BETWEEN: &str = " > ";
-    let names: Vec<String> = path.iter().map(|name| step(name)).collect();
+    let inner = 1..path.len().saturating_sub(1);
+    let shown = path.iter().enumerate().filter(|(i, name)| !inner.contains(i) || telling(name));
+    let mut names: Vec<String> = shown.map(|(_, name)| step(name)).collect();
+    // nvcc's host function has the kernel's name.
+    names.dedup();
     let whole = names.join(BETWEEN);
     if names.len() < 2 || whole.chars().count() <= most {
         return cut(&whole, most);
@@ -295,11 +311,8 @@ mod tests {
             ["python3", "main", "load", "train", "forward", "linear", "cudaLaunchKernel", "[GPU_Kernel] gemm<4>(int)"]
                 .map(str::to_owned)
                 .to_vec();
-        assert_eq!(
-            path_text(&path, 200),
-            "python3 > main > load > train > forward > linear > cudaLaunchKernel > gemm<…>"
-        );
-        assert_eq!(path_text(&path, 60), "python3 > … > forward > linear > cudaLaunchKernel > gemm<…>");
+        assert_eq!(path_text(&path, 200), "python3 > load > train > forward > linear > gemm<…>");
+        assert_eq!(path_text(&path, 42), "python3 > … > forward > linear > gemm<…>");
         for most in 1..90 {
             assert!(path_text(&path, most).chars().count() <= most);
         }

@@ -120,6 +120,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
     let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
     let mut status = collector.run(&mut child, deadline).context("cannot wait for the command")?;
+    let ended = Instant::now();
     collector.drain();
     let Collector { sink, recorder, sessions, unwinding, .. } = collector;
     // Detached before the outputs are made: whoever still runs is rid of us.
@@ -131,6 +132,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         eprintln!("warpscope: {failure}");
     }
     whole &= outputs.write(&profile, View::default());
+    if options.verbose {
+        eprintln!("warpscope: outputs were ready {:.3} s after the command's end", ended.elapsed().as_secs_f64());
+    }
     if !options.quiet {
         crate::report::print(&profile)?;
         outputs.announce(&mut std::io::stderr())?;
@@ -169,7 +173,10 @@ fn start(options: &args::Record, mode: Mode) -> Start {
         wall_clock: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
         version: env!("CARGO_PKG_VERSION").into(),
         host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().into(),
-        command: options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        command: match &options.title {
+            Some(title) => vec![title.clone()],
+            None => options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        },
         mode,
         frequency: if mode == Mode::GpuOnly { 0 } else { options.frequency },
     }
