@@ -90,7 +90,10 @@ fn signals_and_rights_are_as_without_us() {
 fn odd_signals_are_as_without_us() {
     let blocked = &[libc::SIGUSR1, libc::SIGTERM, libc::SIGCHLD];
     let [bare, under] = inherited_without_and_with(blocked, &[libc::SIGUSR2, libc::SIGHUP, libc::SIGPIPE]);
-    assert!(bare.contains("SigIgn:\t0000000000001801"), "{bare}");
+    let ignored =
+        bare.split("SigIgn:\t").nth(1).and_then(|rest| u64::from_str_radix(rest.split('\n').next()?, 16).ok());
+    // Whoever runs the tests may ignore more.
+    assert!(ignored.is_some_and(|mask| mask & 0x1801 == 0x1801), "{bare}");
     assert_eq!(under, bare);
 }
 

@@ -31,7 +31,8 @@ fn the_recording_does_not_fit() {
     assert_eq!(kernels_by_path(&scene.read("x.folded"), 3).values().sum::<u64>(), expected);
     let report = scene.report("kept/x.wscope");
     assert_eq!(report["cut_off"].as_bool(), Some(true));
-    assert!((1..40_000).contains(&number(&report, "launches")), "{}", report["launches"]);
+    let kept = number(&report, "launches") + number(&report, "matched");
+    assert!((1..80_000).contains(&kept), "{} launches, {} matched", report["launches"], report["matched"]);
     // So much was promised to be readable.
     let notes = report["notes"].to_string();
     assert!(notes.contains(&format!("can be read up to byte {bytes}:")), "{bytes} bytes were promised: {notes}");

@@ -2,7 +2,7 @@
  *
  *   spawn exec   launches a kernel, then runs `ls /proc/self/fd` in a child
  *   spawn fork   launches a kernel, then lists its own /proc/self/fd from a child that did not exec
- *   spawn late DELAY_FILE   prints its pid, and once DELAY_FILE exists launches 100 kernels; exits 5 */
+ *   spawn late DELAY_FILE   prints its pid, and once DELAY_FILE exists (within a minute) launches 100 kernels; exits 5 */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,10 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "late") && argc > 2) {
         printf("%d\n", getpid());
         fflush(stdout);
-        while (access(argv[2], F_OK)) nanosleep(&(struct timespec){0, 1000000}, NULL);
+        for (int left = 60000; access(argv[2], F_OK); left--) {
+            if (!left) return 1;
+            nanosleep(&(struct timespec){0, 1000000}, NULL);
+        }
         launch(100);
         return 5;
     }

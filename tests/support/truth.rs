@@ -74,6 +74,7 @@ impl Truth {
             ("unmatched_activities", 0),
             ("pending_launches", self.produced - self.delivered()),
             ("failed_launches", self.failed),
+            ("captured_launches", 0),
             ("zero_time", self.zero_time),
             ("unfinished", self.unfinished),
             ("kernel_time_ns", self.kernel_ns),

@@ -115,14 +115,15 @@ impl Recorder {
 
         let records = Rc::new(RefCell::new(Vec::new()));
         let ring = {
-            let records = Rc::clone(&records);
             let mut builder = RingBufferBuilder::new();
-            builder
-                .add(&skel.maps.events, move |bytes| {
+            for map in [&skel.maps.events, &skel.maps.raw_stacks] {
+                let records = Rc::clone(&records);
+                let take = move |bytes: &[u8]| {
                     records.borrow_mut().extend(Record::parse(bytes));
                     0
-                })
-                .map_err(load_error)?;
+                };
+                builder.add(map, take).map_err(load_error)?;
+            }
             builder.build().map_err(load_error)?
         };
         let mut recorder = Self { _links: Vec::new(), ring, records, skel, multi };

@@ -42,6 +42,17 @@ pub mod domain {
     pub const STATE: u32 = 6;
 }
 
+/// Callback ids of [`domain::RESOURCE`] (`CUpti_CallbackIdResource`).
+pub mod resource {
+    #![allow(missing_docs)]
+    pub const CONTEXT_CREATED: u32 = 1;
+    pub const MODULE_LOADED: u32 = 6;
+    /// A node was added to a graph, by hand or by a call on a stream that captures.
+    pub const GRAPH_NODE_CREATED: u32 = 13;
+    /// A node was copied from another graph, as instantiation does.
+    pub const GRAPH_NODE_CLONED: u32 = 20;
+}
+
 /// Callback sites (`CUpti_ApiCallbackSite`).
 pub mod site {
     #![allow(missing_docs)]

@@ -11,7 +11,7 @@ use std::{
 
 use model::{
     event::{Activity, Event, Launch, LaunchKind, ProcessId, Sample, SessionId, Sync, Work},
-    join::{Join, Outcome},
+    join::{Fate, Join, Outcome},
     profile::Profile,
 };
 use serde::Serialize;
@@ -202,7 +202,12 @@ impl Trace<'_> {
                     join.push_activity(&activity, &mut on);
                     result?;
                 }
-                Event::Failed(failed) if view.gpu => join.push_failed(failed.session, failed.correlation),
+                Event::Failed(failed) if view.gpu => {
+                    join.push_fate(failed.session, failed.correlation, Fate::Failed);
+                }
+                Event::Captured(captured) if view.gpu => {
+                    join.push_fate(captured.session, captured.correlation, Fate::Captured);
+                }
                 Event::Sync(sync) if view.gpu => self.sync(&sync)?,
                 Event::Sample(sample) if view.cpu => self.sample(&sample)?,
                 Event::KernelName(name) => self.kernels.learn(&name),

@@ -97,6 +97,10 @@ enum Line<'a> {
         correlation: u32,
         code: u32,
     },
+    Captured {
+        session: SessionId,
+        correlation: u32,
+    },
     Kernel {
         #[serde(flatten)]
         place: Place,
@@ -242,6 +246,9 @@ impl Lines<'_> {
             Event::Failed(e) if view.gpu => {
                 self.line(&Line::Failed { session: e.session, correlation: e.correlation, code: e.code })
             }
+            Event::Captured(e) if view.gpu => {
+                self.line(&Line::Captured { session: e.session, correlation: e.correlation })
+            }
             Event::Activity(e) if view.gpu => self.activity(e),
             Event::Sync(e) if view.gpu => self.line(&Line::Sync {
                 ts_ns: e.start,
@@ -257,7 +264,8 @@ impl Lines<'_> {
             Event::Note(e) => self.line(&Line::Note { text: &e.text }),
             Event::End(e) => self.line(&Line::End { ts_ns: e.time, status: e.status }),
             // Hidden by the view, or resolved: a session's totals are in the ledger.
-            Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Activity(_) | Event::Sync(_) => Ok(()),
+            Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) => Ok(()),
+            Event::Activity(_) | Event::Sync(_) => Ok(()),
             Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
         }
     }

@@ -21,6 +21,16 @@ pub fn matched(ledger: &Ledger) -> Option<String> {
     })
 }
 
+/// What became of launches on streams that capture. Nothing is lost: the work is the graph's.
+pub fn captured(launches: u64) -> Option<String> {
+    let sentence = match launches {
+        0 => return None,
+        1 => "launch was captured into a CUDA graph: its work runs under the graph's own launches",
+        _ => "launches were captured into CUDA graphs: their work runs under the graphs' own launches",
+    };
+    Some(format!("{} {sentence}", count(launches)))
+}
+
 /// One sentence for each loss that happened.
 pub fn sentences(ledger: &Ledger) -> Vec<String> {
     let Lost { cupti_dropped, queue_full, invalid_records, names, buffers_refused, join_evicted, causes } =
@@ -131,6 +141,16 @@ mod tests {
         assert_eq!(of(92_732, 0).as_deref(), Some("matched 100 %"));
         assert_eq!(of(9_987, 13).as_deref(), Some("matched 99.87 %  (13 of 10,000 activities without a launch)"));
         assert!(of(10_000_000, 1).expect("some").starts_with("matched 99.99 %  (1 of 10,000,001"));
+    }
+
+    /// Check that captured launches are told, and not as a loss.
+    #[test]
+    fn captured_launches_are_no_loss() {
+        assert_eq!(captured(0), None);
+        assert!(captured(1).is_some_and(|sentence| sentence.starts_with("1 launch was captured")));
+        assert!(captured(2_000).is_some_and(|sentence| sentence.starts_with("2,000 launches were captured")));
+        let ledger = Ledger { launches: 2, launches_captured: 2, ..Ledger::default() };
+        assert!(sentences(&ledger).is_empty());
     }
 
     /// Check that no loss is silent: each counter alone makes exactly one sentence that starts with its number.

@@ -71,6 +71,8 @@ pub struct Summary {
     pub pending_launches: u64,
     /// Launches that returned an error.
     pub failed_launches: u64,
+    /// Launches that became nodes of a graph: their work is the graph's.
+    pub captured_launches: u64,
     /// GPU records without times.
     pub zero_time: u64,
     /// GPU records of work that had not finished.
@@ -108,7 +110,7 @@ pub struct Summary {
 
     /// What the user should read.
     pub notes: Vec<String>,
-    /// The ledger in sentences: `matched 100 %`, then each loss.
+    /// The ledger in sentences: `matched 100 %`, what graphs captured, then each loss.
     pub ledger: Vec<String>,
 }
 
@@ -226,6 +228,7 @@ impl Summary {
             unmatched_activities: ledger.activities_unmatched,
             pending_launches: ledger.launches_pending,
             failed_launches: ledger.launches_failed,
+            captured_launches: ledger.launches_captured,
             zero_time: ledger.zero_time,
             unfinished: ledger.unfinished,
             stacks_missing: ledger.stacks_missing,
@@ -243,7 +246,11 @@ impl Summary {
             copies_by_direction: copies(profile),
             devices,
             notes: profile.notes.clone(),
-            ledger: losses::matched(ledger).into_iter().chain(losses::sentences(ledger)).collect(),
+            ledger: losses::matched(ledger)
+                .into_iter()
+                .chain(losses::captured(ledger.launches_captured))
+                .chain(losses::sentences(ledger))
+                .collect(),
         }
     }
 }

@@ -144,9 +144,9 @@ fn jsonl_lines() {
         }
     }
     let of = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
-    assert_eq!((of("kernel"), of("copy"), of("memset"), of("launch"), of("sample")), (42, 2, 1, 45, 5));
+    assert_eq!((of("kernel"), of("copy"), of("memset"), of("launch"), of("sample")), (42, 2, 1, 46, 5));
     assert_eq!(lines.last().expect("lines")["type"], "ledger");
-    assert_eq!(of("ledger"), 1);
+    assert_eq!((of("failed"), of("captured"), of("ledger")), (1, 1, 1));
 }
 
 /// Check that names keep their bytes in JSON, whatever they are.
@@ -169,7 +169,7 @@ fn svg_tool_tips() {
     assert!(svg.contains("<title>sample &lt;[u8: 8]&gt; (20.2 ms, 27.0 %, 2 CPU samples)</title>"));
     assert!(svg.contains("&lt;b&gt;&amp;amp:") && !svg.contains("<b>") && !svg.contains('\u{1b}'));
     assert_eq!(svg.matches("<g>").count(), svg.matches("<title>").count());
-    assert!(svg.contains("<metadata id=\"ledger\">{\"launches\":45,"));
+    assert!(svg.contains("<metadata id=\"ledger\">{\"launches\":46,"));
 }
 
 /// Check that numbers beyond all reason are drawn, not panicked at.

@@ -1,13 +1,13 @@
 //! What runs inside every launch-class API call.
 //!
 //! The path of a successful call has no lock, no allocation, no system call and no panic: a table lookup, one thread-local
-//! line, the marker and one relaxed add. Only the report of a failed call leaves it.
+//! line, the marker and one relaxed add. Only the report of a call that failed, or was captured into a graph, leaves it.
 
 use core::cell::Cell;
 use core::ffi::c_void;
 
 use cupti::callback::CallbackData;
-use cupti::ids::{LAUNCH_CALLS, domain, site};
+use cupti::ids::{LAUNCH_CALLS, Work, domain, resource, site};
 
 use crate::lifecycle;
 use crate::marker::warpscope_launch_marker;
@@ -53,21 +53,30 @@ struct Thread {
     marked: Cell<u64>,
     /// Domain and callback id of the marked call; 0 once it has returned.
     call: Cell<u32>,
+    /// Whether a graph node was created within the marked call: its stream captures, and the work is not done now.
+    node: Cell<bool>,
     shard: ShardOf,
 }
 
 thread_local! {
-    static THREAD: Thread =
-        const { Thread { marked: Cell::new(NONE), call: Cell::new(0), shard: ShardOf::unset() } };
+    static THREAD: Thread = const {
+        Thread { marked: Cell::new(NONE), call: Cell::new(0), node: Cell::new(false), shard: ShardOf::unset() }
+    };
 }
 
-/// CUPTI's callback for API calls.
+/// CUPTI's callback for API calls and for graph nodes.
 ///
 /// # Safety
 /// `data` must be null or point to the [`CallbackData`] of the call, as CUPTI passes it for the API domains.
 pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *const c_void) {
     let work = work(of, cbid);
-    if work == 0 || data.is_null() || !lifecycle::is_live() {
+    if work == 0 {
+        if of == domain::RESOURCE && cbid == resource::GRAPH_NODE_CREATED {
+            on_node_created();
+        }
+        return;
+    }
+    if data.is_null() || !lifecycle::is_live() {
         return;
     }
     // SAFETY: the domain is driver or runtime, for which CUPTI passes this type; it lives as long as this call.
@@ -79,6 +88,7 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
             if thread.marked.get() != id {
                 thread.marked.set(id);
                 thread.call.set(call);
+                thread.node.set(false);
                 warpscope_launch_marker(data.correlation_id, u32::from(work), lifecycle::session());
                 thread.shard.count_launch();
             }
@@ -89,7 +99,18 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
             if code != 0 {
                 thread.shard.count_failed();
                 report_failure(data.correlation_id, code);
+            } else if thread.node.get() && work != Work::Graph as u8 {
+                report_capture(data.correlation_id);
             }
+        }
+    });
+}
+
+/// A graph got a node. Outside a marked call somebody builds a graph by hand, which is no launch.
+fn on_node_created() {
+    THREAD.with(|thread| {
+        if thread.call.get() != 0 {
+            thread.node.set(true);
         }
     });
 }
@@ -97,10 +118,22 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
 #[cold]
 #[inline(never)]
 fn report_failure(correlation: u32, code: u32) {
+    let mut bytes = [0; wire::Failed::SIZE];
+    wire::Failed { correlation, code }.encode(&mut bytes);
+    report(&bytes);
+}
+
+#[cold]
+#[inline(never)]
+fn report_capture(correlation: u32) {
+    let mut bytes = [0; wire::Captured::SIZE];
+    wire::Captured { correlation }.encode(&mut bytes);
+    report(&bytes);
+}
+
+fn report(message: &[u8]) {
     lifecycle::guarded((), || {
-        let mut bytes = [0; wire::Failed::SIZE];
-        wire::Failed { correlation, code }.encode(&mut bytes);
-        if !QUEUE.append(&bytes, 1) {
+        if !QUEUE.append(message, 1) {
             add(&TOTALS.dropped_queue_full, 1);
         }
     });
@@ -109,7 +142,6 @@ fn report_failure(correlation: u32, code: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cupti::ids::Work;
 
     /// Every launch-class call is in the table of its domain, with its kind of work; the ids fit.
     #[test]
@@ -128,5 +160,6 @@ mod tests {
         assert_eq!(work(domain::DRIVER, 17), 0);
         assert_eq!(work(domain::DRIVER, u32::MAX), 0);
         assert_eq!(work(domain::RESOURCE, 307), 0);
+        assert_eq!(work(domain::RESOURCE, resource::GRAPH_NODE_CREATED), 0);
     }
 }

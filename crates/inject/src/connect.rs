@@ -44,6 +44,19 @@ pub fn connect(path: &[u8]) -> Option<i32> {
     }
 }
 
+/// Waits until warpscope has learnt where this process's code lies, so that the very first stack can be walked. That takes
+/// about a millisecond; whatever happens, the program goes on after [`wire::WELCOME_PATIENCE_MS`].
+pub fn await_welcome(socket: i32) {
+    let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+    let mut answer = 0_u8;
+    // SAFETY: one entry; one byte of room; neither call takes longer than said.
+    unsafe {
+        if libc::poll(&raw mut poll, 1, wire::WELCOME_PATIENCE_MS) == 1 {
+            libc::recv(socket, (&raw mut answer).cast(), 1, libc::MSG_DONTWAIT);
+        }
+    }
+}
+
 /// Whether the other end is root's or our own: nobody else is told what this program does.
 pub fn peer_is_trusted(socket: i32) -> bool {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };

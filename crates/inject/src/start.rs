@@ -4,13 +4,13 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use cupti::ids::{LAUNCH_CALLS, kind, result};
+use cupti::ids::{LAUNCH_CALLS, domain, kind, resource, result};
 use cupti::types::{CuptiResult, SubscriberParams};
 use wire::Notice;
 
 use crate::library::{self, Cupti};
 use crate::queue::QUEUE;
-use crate::{buffers, callbacks, lifecycle, search, sender, sys};
+use crate::{buffers, callbacks, connect, lifecycle, search, sender, sys};
 
 /// What the search for libcupti found.
 pub enum Found {
@@ -70,6 +70,8 @@ pub fn start(socket: i32, found: Found, driver: u32) {
         // Without the sender nothing can be told: leave the program as it was.
         stop();
         lifecycle::close();
+    } else if records {
+        connect::await_welcome(lifecycle::socket());
     }
 }
 
@@ -166,6 +168,9 @@ fn subscribe(cupti: &Cupti, notices: &mut Vec<(Notice, String)>) -> bool {
             break;
         }
     }
+    // A release that refuses this cannot tell captured launches: they end as pending.
+    // SAFETY: the subscriber is the one just made.
+    unsafe { (cupti.enable_callback)(1, subscriber, domain::RESOURCE, resource::GRAPH_NODE_CREATED) };
     // SAFETY: both are functions of this library.
     let outcome = unsafe { (cupti.register_callbacks)(buffers::on_requested, buffers::on_completed) };
     if !check(cupti, "cuptiActivityRegisterCallbacks", outcome, notices) {

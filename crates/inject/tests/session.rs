@@ -13,6 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use cupti::ids::{resource, result};
 use inject::Found;
 use wire::{Message, Notice};
 
@@ -145,6 +146,7 @@ struct Told {
     names: HashMap<u32, String>,
     syncs: Vec<wire::Sync>,
     failed: Vec<wire::Failed>,
+    captured: Vec<u32>,
     totals: wire::Totals,
     notices: Vec<(Notice, String)>,
     goodbyes: Vec<u32>,
@@ -172,6 +174,7 @@ impl Told {
                 }
                 Message::Sync(sync) => self.syncs.push(sync),
                 Message::Failed(failed) => self.failed.push(failed),
+                Message::Captured(captured) => self.captured.push(captured.correlation),
                 Message::Totals(totals) => self.totals = totals,
                 Message::Notice(notice, text) => {
                     self.notices.push((notice, String::from_utf8(text.into()).unwrap()));
@@ -199,6 +202,16 @@ fn target() {
         "launches" => {
             inject::start(socket, library, 13000);
             launch_all();
+        }
+        "graphs" => {
+            inject::start(socket, library, 13000);
+            assert!(fake::logged().contains(&"callback 3 13".into()));
+            build_graphs();
+        }
+        "no nodes" => {
+            fake::NODES_RESULT.store(result::NOT_INITIALIZED, SeqCst);
+            inject::start(socket, library, 13000);
+            fake::launch(1, 0, 0);
         }
         "late" => {
             fake::LATE.store(true, SeqCst);
@@ -271,6 +284,22 @@ fn launch_all() {
     let at = fake::put_kernel(again, 8, fake::name("_Z4lastv"), 5000, 0);
     fake::AT_EXIT_VALID.store(at, SeqCst);
     fake::AT_EXIT.store(again, SeqCst);
+}
+
+fn build_graphs() {
+    fake::launch(1, 0, 0);
+    // Captured, and one that is more than one node.
+    fake::launch_around(2, (0, 0), fake::node_created);
+    fake::launch_around(3, (0, 0), || (0..3).for_each(|_| fake::node_created()));
+    // Not captured: nodes added by hand, or by another thread, or copied; the graph's own launch.
+    fake::node_created();
+    fake::launch(4, 0, 0);
+    fake::launch_around(5, (0, 0), || std::thread::spawn(fake::node_created).join().unwrap());
+    fake::launch_around(6, (0, 0), || fake::node(resource::GRAPH_NODE_CLONED));
+    fake::graph_launch(7, fake::node_created);
+    // A call that fails has failed, whatever it did before.
+    fake::launch_around(8, (901, 901), fake::node_created);
+    fake::launch(9, 0, 0);
 }
 
 fn fork(socket: i32, library: Found) {
@@ -372,6 +401,28 @@ fn a_session_from_hello_to_goodbye() {
     };
     assert_eq!(told.totals, expected);
     assert_eq!(told.goodbyes, [pid]);
+}
+
+/// A launch that became a graph node is told as captured; graphs built or launched in any other way are not.
+#[test]
+fn captured_launches_are_told() {
+    let target = Target::run("graphs");
+    let told = target.read();
+    target.ended_well();
+    assert_eq!(told.captured, [2, 3]);
+    assert_eq!(told.failed, [wire::Failed { correlation: 8, code: 901 }]);
+    assert_eq!((told.totals.launches, told.totals.failed, told.totals.dropped_queue_full), (9, 1, 0));
+}
+
+/// A release that does not tell of graph nodes is no reason to complain.
+#[test]
+fn graph_nodes_may_be_refused() {
+    let target = Target::run("no nodes");
+    let told = target.read();
+    target.ended_well();
+    let complaints = |text: &str| text.contains("cuptiEnableCallback");
+    assert!(!told.notices.iter().any(|(_, text)| complaints(text)), "{:?}", told.notices);
+    assert_eq!((told.totals.launches, told.goodbyes.len()), (1, 1));
 }
 
 /// Work that has no buffer yet when the program exits is flushed all the same.

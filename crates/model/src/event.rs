@@ -47,6 +47,8 @@ pub enum Event {
     Launch(Launch),
     /// A launch-class call returned an error: no activity will follow.
     Failed(Failed),
+    /// A launch-class call became a node of a graph being captured: no activity will follow.
+    Captured(Captured),
     /// The GPU did something.
     Activity(Activity),
     /// The host waited for the GPU.
@@ -339,6 +341,16 @@ pub struct Failed {
     pub correlation: u32,
     /// `CUresult` or `cudaError_t`.
     pub code: u32,
+}
+
+/// A launch-class call on a stream that captures became a node of a graph. Its work is done when the graph is launched,
+/// and belongs to that launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// The call's correlation id.
+    pub correlation: u32,
 }
 
 /// The GPU did something.

@@ -28,7 +28,7 @@ use crate::{
     event::{
         Activity, Event, Launch, LaunchKind, LossCause, Process, ProcessId, SessionId, Stack, StackId, Sync, Totals,
     },
-    join::{Join, Limits, Outcome},
+    join::{Fate, Join, Limits, Outcome},
     ledger::Ledger,
     profile::{ProcessInfo, Profile, SessionInfo},
 };
@@ -92,7 +92,8 @@ impl Fold {
                 weight.count += 1;
                 weight.ns = weight.ns.saturating_add(sample.weight);
             }
-            Event::Failed(failed) => join.push_failed(failed.session, failed.correlation),
+            Event::Failed(failed) => join.push_fate(failed.session, failed.correlation, Fate::Failed),
+            Event::Captured(captured) => join.push_fate(captured.session, captured.correlation, Fate::Captured),
             Event::Sync(sync) => self.wait(sync),
             other => self.describe(other),
         }
@@ -106,6 +107,7 @@ impl Fold {
         ledger.launches = join.launches;
         ledger.launches_matched = join.launches_matched;
         ledger.launches_failed = join.launches_failed;
+        ledger.launches_captured = join.launches_captured;
         ledger.launches_pending = join.launches_pending + self.join.in_flight() as u64;
         ledger.activities_matched = join.activities_matched;
         ledger.activities_unmatched = join.activities_unmatched + self.join.waiting() as u64;
@@ -209,7 +211,8 @@ impl Fold {
                 profile.saw(end.time);
                 profile.end = Some(*end);
             }
-            Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Failed(_) | Event::Sync(_) => {}
+            Event::Launch(_) | Event::Activity(_) | Event::Sample(_) => {}
+            Event::Failed(_) | Event::Captured(_) | Event::Sync(_) => {}
         }
     }
 

@@ -35,7 +35,7 @@ use hashbrown::{HashTable, hash_table::Entry};
 use rustc_hash::FxBuildHasher;
 
 use self::{
-    early::{Failures, Waiting},
+    early::{Fates, Waiting},
     slab::{List, NONE, Slab},
 };
 use crate::event::{Activity, Launch, LaunchKind, SessionId};
@@ -56,8 +56,8 @@ pub struct Limits {
     pub matched_graphs: usize,
     /// Activities without a launch so far.
     pub waiting: usize,
-    /// Failed calls without a launch so far.
-    pub failures: usize,
+    /// Calls known to have no activity ([`Fate`]), without a launch so far.
+    pub fates: usize,
     /// Launches with one and the same id: uses of an id that came round. Also bounds the work for an id
     /// that is used again and again.
     pub generations: usize,
@@ -70,7 +70,7 @@ impl Limits {
         matched: 1 << 12,
         matched_graphs: 1 << 16,
         waiting: 1 << 18,
-        failures: 1 << 16,
+        fates: 1 << 16,
         generations: 8,
     };
 }
@@ -81,7 +81,16 @@ impl Default for Limits {
     }
 }
 
-/// What the join found out. Every activity appears once, every launch at least once unless its call failed.
+/// Why a launch has no activity, as its own call told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The call returned an error.
+    Failed,
+    /// The call became a node of a graph.
+    Captured,
+}
+
+/// What the join found out. Every activity appears once, every launch at least once unless it met a [`Fate`].
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
     /// This launch caused this activity.
@@ -94,7 +103,7 @@ pub enum Outcome<'a> {
 
 /// What went through the join.
 ///
-/// At every moment `launches = launches_matched + launches_failed + launches_pending + in flight` and
+/// At every moment `launches = launches_matched + launches_failed + launches_captured + launches_pending + in flight` and
 /// `activities = activities_matched + activities_unmatched + waiting`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -104,6 +113,8 @@ pub struct Counts {
     pub launches_matched: u64,
     /// Launches whose call returned an error.
     pub launches_failed: u64,
+    /// Launches that became nodes of a graph.
+    pub launches_captured: u64,
     /// Launches given up as pending.
     pub launches_pending: u64,
     /// Of those, the ones that had to go to make room.
@@ -114,6 +125,15 @@ pub struct Counts {
     pub activities_matched: u64,
     /// Activities given up as unmatched.
     pub activities_unmatched: u64,
+}
+
+impl Counts {
+    fn met(&mut self, fate: Fate) {
+        match fate {
+            Fate::Failed => self.launches_failed += 1,
+            Fate::Captured => self.launches_captured += 1,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -142,7 +162,7 @@ pub struct Join {
     launches: Slab<Kept>,
     lists: Lists,
     waiting: Waiting,
-    failures: Failures,
+    fates: Fates,
     counts: Counts,
 }
 
@@ -195,7 +215,7 @@ impl Join {
             launches: Slab::new(),
             lists: Lists { in_flight: List::EMPTY, matched: List::EMPTY, graphs: List::EMPTY },
             waiting: Waiting::new(),
-            failures: Failures::new(),
+            fates: Fates::new(),
             counts: Counts::default(),
         }
     }
@@ -219,8 +239,8 @@ impl Join {
     pub fn push_launch(&mut self, launch: &Launch, mut on: impl FnMut(Outcome<'_>)) {
         self.counts.launches += 1;
         let key = key(launch.session, launch.correlation);
-        if self.failures.take(key) {
-            self.counts.launches_failed += 1;
+        if let Some(fate) = self.fates.take(key) {
+            self.counts.met(fate);
             return;
         }
         let mut matched = false;
@@ -282,14 +302,14 @@ impl Join {
         }
     }
 
-    /// A launch-class call returned an error: its launch, known or still to come, has no activity. It is the last launch
-    /// of this id that is meant; one that has an activity all the same stays matched.
-    pub fn push_failed(&mut self, session: SessionId, correlation: u32) {
+    /// A launch-class call failed or was captured: its launch, known or still to come, has no activity. It is the last
+    /// launch of this id that is meant; one that has an activity all the same stays matched.
+    pub fn push_fate(&mut self, session: SessionId, correlation: u32, fate: Fate) {
         let key = key(session, correlation);
         match self.newest_of(key) {
-            None => self.failures.push(key, self.limits.failures),
+            None => self.fates.push(key, fate, self.limits.fates),
             Some(id) if !self.launches[id].matched => {
-                self.counts.launches_failed += 1;
+                self.counts.met(fate);
                 self.forget(id);
             }
             Some(_) => {}

@@ -25,5 +25,5 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     for note in &loaded.profile.notes {
         eprintln!("warpscope: {note}");
     }
-    Ok(if outputs.write(&loaded.profile, view) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if outputs.write(&loaded.profile, view, true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

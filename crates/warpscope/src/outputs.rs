@@ -73,9 +73,13 @@ impl Outputs {
     }
 
     /// Writes every file but the recording. What fails is told and the rest still written; `true` if all went well.
-    pub fn write(&self, profile: &Profile, view: View) -> bool {
+    /// Formats that are made of events are as whole as the recording, which is told where it is not.
+    pub fn write(&self, profile: &Profile, view: View, recording_is_whole: bool) -> bool {
         let mut whole = true;
         for (format, path) in self.files.iter().filter(|(format, _)| *format != Format::Recording) {
+            if !recording_is_whole && format.needs_events() {
+                eprintln!("warpscope: {} ends where the recording does", path.display());
+            }
             if let Err(error) = self.write_one(*format, path, profile, view) {
                 eprintln!("warpscope: {error:#}");
                 whole = false;

@@ -13,13 +13,20 @@ mod message;
 pub use message::*;
 
 /// Raised when a message changes. Both sides come from one binary, so there is no negotiation: another version is refused.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The most bytes in one packet.
 pub const MAX_PACKET: usize = 32 * 1024;
 
 /// The most bytes of text in one message; longer text is cut by the sender.
 pub const MAX_TEXT: usize = 8 * 1024;
+
+/// What warpscope answers to [`Hello`], once it is ready to walk this process's stacks: one packet of one byte. The library
+/// waits for it a moment ([`WELCOME_PATIENCE_MS`]) before the first launch, and goes on without it.
+pub const WELCOME: u8 = 1;
+
+/// How long the library waits for [`WELCOME`].
+pub const WELCOME_PATIENCE_MS: i32 = 100;
 
 /// The environment variable that tells the injected library where to connect.
 pub const SOCKET_VARIABLE: &str = "WARPSCOPE_SOCKET";

@@ -245,6 +245,12 @@ messages! {
         code: u32,
     }
 
+    /// A launch-class call on a stream that captures became a node of a graph: no activity will come for it.
+    Captured = 9 {
+        /// The call's correlation id.
+        correlation: u32,
+    }
+
     /// Totals since the start of the process, sent now and then; each message replaces the last.
     Totals = 7 {
         /// Markers called.
@@ -361,10 +367,14 @@ mod tests {
         at += text_size(b"_Z6matmulPf");
         encode_notice(Notice::NoCupti, b"no libcupti", &mut packet[at..]);
         at += text_size(b"no libcupti");
+        let captured = Captured { correlation: 8 };
+        captured.encode(&mut packet[at..]);
+        at += Captured::SIZE;
         let mut rest = &packet[..at];
         assert_eq!(Message::next(&mut rest), Ok(Some(Message::Kernel(kernel))));
         assert_eq!(Message::next(&mut rest), Ok(Some(Message::Name(3, b"_Z6matmulPf"))));
         assert_eq!(Message::next(&mut rest), Ok(Some(Message::Notice(Notice::NoCupti, b"no libcupti"))));
+        assert_eq!(Message::next(&mut rest), Ok(Some(Message::Captured(captured))));
         assert_eq!(Message::next(&mut rest), Ok(None));
     }
 

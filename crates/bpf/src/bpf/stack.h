@@ -17,6 +17,15 @@ struct {
 	__type(value, u8);
 } stacks_sent SEC(".maps");
 
+/*
+ * Raw stacks have a ring of their own: many of them at once, at the start of a program, must not crowd out the launches
+ * that they belong to.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 * 1024 * 1024);
+} raw_stacks SEC(".maps");
+
 static __always_inline u32 take_kernel_part(void *ctx, u64 *frames, u64 *hash)
 {
 	long bytes = bpf_get_stack(ctx, frames, 8 * MAX_KERNEL_FRAMES, 0);
@@ -35,17 +44,18 @@ static __always_inline u32 take_kernel_part(void *ctx, u64 *frames, u64 *hash)
 	return count;
 }
 
-/* Sends the stack's memory for the reader to walk. Such a stack has an id of its own: it is compared with no other. */
+/*
+ * Sends the stack's memory for the reader to walk. Such a stack has an id of its own: it is compared with no other. 0 if
+ * there is no room: the stack then ends where the walk did, and says why.
+ */
 static __always_inline u64 send_pages(struct scratch *scratch, const struct registers *regs, u32 image, u64 pid_tgid,
 				      u64 time, const u32 pages)
 {
-	struct raw_stack_record *raw = bpf_ringbuf_reserve(&events, sizeof(*raw) + pages * RAW_PAGE, 0);
+	struct raw_stack_record *raw = bpf_ringbuf_reserve(&raw_stacks, sizeof(*raw) + pages * RAW_PAGE, 0);
 	u64 id, page = regs->sp & ~(u64)(RAW_PAGE - 1);
 
-	if (!raw) {
-		count_loss(LOSS_STACK);
+	if (!raw)
 		return 0;
-	}
 	id = mix(mix(mix(image, pid_tgid), time), regs->sp) | 1;
 	raw->type = RECORD_RAW_STACK;
 	raw->image = image;
@@ -112,7 +122,9 @@ static __always_inline u64 take_stack(void *ctx, const struct registers *regs, s
 	bpf_loop(MAX_USER_FRAMES, walk_one, &walker, 0);
 	if (scratch->unready && image->raw_left) {
 		image->raw_left--;
-		return send_raw(scratch, regs, image_id, pid_tgid, time);
+		id = send_raw(scratch, regs, image_id, pid_tgid, time);
+		if (id)
+			return id;
 	}
 
 	id = mix(scratch->hash, scratch->kernel_frames) | 1;

@@ -4,7 +4,7 @@ use model::event::Mode;
 
 use super::Summary;
 use crate::{
-    names,
+    losses, names,
     units::{bytes, count, counted, percent, time},
 };
 
@@ -219,9 +219,18 @@ impl Page {
         if no_gpu && s.mode != Mode::CpuOnly {
             self.line("no GPU work was recorded");
         }
+        let captured = losses::captured(s.captured_launches);
         for (place, sentence) in s.ledger.iter().enumerate() {
             let good = place == 0 && !no_gpu && s.unmatched_activities == 0;
-            let line = self.ink(if good { Ink::Green } else { Ink::Yellow }, sentence);
+            let ink = if good {
+                Ink::Green
+            } else if captured.as_ref() == Some(sentence) {
+                // Nothing is amiss.
+                Ink::Dim
+            } else {
+                Ink::Yellow
+            };
+            let line = self.ink(ink, sentence);
             self.line(&line);
         }
     }
@@ -265,7 +274,7 @@ fn step(name: &str) -> String {
 /// libraries and what leads to them.
 fn telling(name: &str) -> bool {
     let driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
-    !(name.starts_with('[')
+    !((name.starts_with('[') && name != names::LAUNCH_NOT_SEEN)
         || name.starts_with("__device_stub__")
         || name.starts_with("__libc_start")
         || name.starts_with("cuda")

@@ -59,7 +59,7 @@ pub fn events() -> Vec<Event> {
         }),
         Event::Totals(Totals {
             session: SessionId(1),
-            launches: 4,
+            launches: 5,
             kernels: 3,
             kernel_ns: 0,
             copies: 0,
@@ -232,7 +232,7 @@ fn gpu() -> Vec<Event> {
         end: START + 64 * MS,
     };
     events.push(Event::Sync(wait));
-    // The worker: one as it should be, one pending, one failed, one without times, one never launched.
+    // The worker: one as it should be, one pending, one failed, one without times, one captured, one never launched.
     events.push(launch(1, 1, LaunchKind::Kernel, 70 * MS, 7));
     events.push(activity(1, 1, 0, 7, 70 * MS + 15 * US, 500 * US, kernel(1)));
     events.push(launch(1, 2, LaunchKind::Kernel, 71 * MS, 7));
@@ -240,6 +240,9 @@ fn gpu() -> Vec<Event> {
     events.push(Event::Failed(Failed { session: SessionId(1), correlation: 3, code: 719 }));
     events.push(launch(1, 4, LaunchKind::Kernel, 73 * MS, 7));
     events.push(activity(1, 4, 0, 7, 0, 0, kernel(1)));
+    // Told before its launch.
+    events.push(Event::Captured(Captured { session: SessionId(1), correlation: 5 }));
+    events.push(launch(1, 5, LaunchKind::Kernel, 74 * MS, 7));
     events.push(activity(1, 99, 0, 7, 80 * MS, 250 * US, kernel(42)));
     events
 }

@@ -5,8 +5,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, OnceLock};
 
-use cupti::callback::CallbackData;
-use cupti::ids::{domain, kind, result, site};
+use cupti::callback::{CallbackData, ResourceData};
+use cupti::ids::{domain, kind, resource, result, site};
 use cupti::record::{self, kernel, synchronization};
 use cupti::release::Release;
 use cupti::types::{BufferCompletedFn, BufferRequestedFn, CallbackFn, TimestampFn};
@@ -14,6 +14,8 @@ use inject::Cupti;
 
 /// What `cuptiSubscribe` answers.
 pub static SUBSCRIBE_RESULT: AtomicU32 = AtomicU32::new(0);
+/// What `cuptiEnableCallback` answers for graph nodes.
+pub static NODES_RESULT: AtomicU32 = AtomicU32::new(0);
 /// What `cuptiActivityRegisterTimestampCallback` answers.
 pub static CLOCK_RESULT: AtomicU32 = AtomicU32::new(0);
 /// What each dropped-records call answers.
@@ -92,7 +94,11 @@ unsafe extern "C" fn unsubscribe(_handle: *mut c_void) -> u32 {
 
 unsafe extern "C" fn enable_callback(_on: u32, _handle: *mut c_void, domain: u32, cbid: u32) -> u32 {
     log(format!("callback {domain} {cbid}"));
-    if cbid > 800 { result::INVALID_PARAMETER } else { result::SUCCESS }
+    match domain {
+        domain::RESOURCE => NODES_RESULT.load(SeqCst),
+        _ if cbid > 800 => result::INVALID_PARAMETER,
+        _ => result::SUCCESS,
+    }
 }
 
 unsafe extern "C" fn register_callbacks(requested: BufferRequestedFn, completed: BufferCompletedFn) -> u32 {
@@ -206,10 +212,35 @@ fn call(domain: u32, cbid: u32, site: u32, correlation_id: u32, outcome: u32) {
 
 /// `cudaLaunchKernel`, and `cuLaunchKernel` inside it, with what each returns.
 pub fn launch(id: u32, runtime: u32, driver: u32) {
+    launch_around(id, (runtime, driver), || {});
+}
+
+/// The same, and what happens inside the inner call.
+pub fn launch_around(id: u32, (runtime, driver): (u32, u32), inside: impl FnOnce()) {
     call(domain::RUNTIME, 211, site::ENTER, id, 0);
     call(domain::DRIVER, 307, site::ENTER, id, 0);
+    inside();
     call(domain::DRIVER, 307, site::EXIT, id, driver);
     call(domain::RUNTIME, 211, site::EXIT, id, runtime);
+}
+
+/// `cuGraphLaunch`, and what happens inside it.
+pub fn graph_launch(id: u32, inside: impl FnOnce()) {
+    call(domain::DRIVER, 514, site::ENTER, id, 0);
+    inside();
+    call(domain::DRIVER, 514, site::EXIT, id, 0);
+}
+
+/// A graph gets a node, new or copied from another graph.
+pub fn node(cbid: u32) {
+    let data = ResourceData { context: ptr::null_mut(), stream: ptr::null_mut(), descriptor: ptr::null_mut() };
+    // SAFETY: the callback is the library's, and gets what CUPTI would pass.
+    unsafe { CALLBACK.get().unwrap()(ptr::null_mut(), domain::RESOURCE, cbid, (&raw const data).cast()) };
+}
+
+/// A node is created.
+pub fn node_created() {
+    node(resource::GRAPH_NODE_CREATED);
 }
 
 /// Asks the library for a buffer.

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     event::{
-        Device, Direction, End, Exit, Failed, Frame, KernelName, Loss, Mode, Note, Origin, Sample, Session, StackEnd,
-        Start, Work,
+        Captured, Device, Direction, End, Exit, Failed, Frame, KernelName, Loss, Mode, Note, Origin, Sample, Session,
+        StackEnd, Start, Work,
     },
     profile::{CpuWeight, GpuKey, GpuWeight, What},
     recording::{Reader, Writer},
@@ -156,6 +156,8 @@ fn the_ledger_counts_what_is_lost() {
         Event::Sample(Sample { process: IMAGE, tid: 2, cpu: 1, time: 6, stack: StackId(8), weight: 1000 }),
         launch(0, 9, 5, 2),
         Event::Failed(Failed { session: SessionId(0), correlation: 9, code: 1 }),
+        Event::Captured(Captured { session: SessionId(0), correlation: 10 }),
+        launch(0, 10, 5, 2),
         Event::Totals(totals(0, 5, false)),
         Event::Totals(totals(0, 7, true)),
         Event::Totals(totals(1, 10, false)),
@@ -169,7 +171,8 @@ fn the_ledger_counts_what_is_lost() {
     assert_eq!((ledger.zero_time, ledger.unfinished, ledger.kernel_ns), (2, 1, 0));
     assert_eq!(ledger.cpu_stack_ends, BTreeMap::from([(StackEnd::Truncated, 2)]));
     assert_eq!((ledger.gpu_stack_ends.len(), ledger.stacks_missing), (0, 1));
-    assert_eq!((ledger.launches, ledger.launches_failed), (1, 1));
+    let launches = (ledger.launches, ledger.launches_failed, ledger.launches_captured, ledger.launches_pending);
+    assert_eq!(launches, (2, 1, 1, 0));
     assert_eq!((ledger.activities_delivered, ledger.kernel_ns_delivered), (19, 1700));
     let lost = &ledger.lost;
     assert_eq!((lost.cupti_dropped, lost.queue_full, lost.invalid_records), (4, 6, 8));
@@ -239,22 +242,24 @@ fn size_classes() {
 }
 
 proptest! {
-    /// Launches and activities in any order and with any of them lost: the ledger balances after each event, no GPU time
+    /// Launches, their fates and activities in any order and with any of them lost: the ledger balances after each event, no GPU time
     /// appears or vanishes, every activity is told once, and the recording folds to the same profile.
     #[test]
     fn whatever_comes_balances(
-        raw in proptest::collection::vec((0u32..3, 0u32..3, 0u32..20, 0u64..1000, 0u64..50), 0..200),
+        raw in proptest::collection::vec((0u32..8, 0u32..3, 0u32..20, 0u64..1000, 0u64..50), 0..200),
         small in any::<bool>(),
     ) {
         let events: Vec<Event> = raw
             .iter()
             .map(|&(what, session, correlation, time, length)| match what {
-                0 => launch(session, correlation, time, u64::from(correlation % 5)),
-                1 => activity(session, correlation, (time, time + length), kernel(correlation % 3)),
+                0 | 1 => launch(session, correlation, time, u64::from(correlation % 5)),
+                2 => Event::Failed(Failed { session: SessionId(session), correlation, code: 1 }),
+                3 => Event::Captured(Captured { session: SessionId(session), correlation }),
+                4 | 5 => activity(session, correlation, (time, time + length), kernel(correlation % 3)),
                 _ => activity(session, correlation, (time, time + length), copy(length)),
             })
             .collect();
-        let limits = Limits { in_flight: 3, matched: 2, matched_graphs: 2, waiting: 3, failures: 1, generations: 2 };
+        let limits = Limits { in_flight: 3, matched: 2, matched_graphs: 2, waiting: 3, fates: 1, generations: 2 };
         let new = || if small { Fold::with_limits(limits) } else { Fold::new() };
 
         let (mut direct, mut told) = (new(), 0);
@@ -263,7 +268,8 @@ proptest! {
             direct.push_with(event, |_| told += 1);
             writer.push(event).unwrap();
             let l = direct.ledger();
-            prop_assert_eq!(l.launches, l.launches_matched + l.launches_failed + l.launches_pending);
+            let settled = l.launches_matched + l.launches_failed + l.launches_captured;
+            prop_assert_eq!(l.launches, settled + l.launches_pending);
             let activities = l.kernels + l.copies + l.memsets;
             prop_assert_eq!(activities, l.activities_matched + l.activities_unmatched);
         }

@@ -1,9 +1,12 @@
-//! What came before its launch: activities that wait, and failures that are remembered.
+//! What came before its launch: activities that wait, and fates that are remembered.
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
-use super::slab::{List, NONE, Slab};
+use super::{
+    Fate,
+    slab::{List, NONE, Slab},
+};
 use crate::event::Activity;
 
 #[derive(Clone, Copy)]
@@ -64,49 +67,45 @@ impl Waiting {
     }
 }
 
-/// Calls known to have failed before their launch was seen.
-pub struct Failures {
-    keys: Slab<u64>,
+/// What is known of calls whose launch has not been seen.
+pub struct Fates {
+    fates: Slab<(u64, Fate)>,
     order: List,
     slots: HashMap<u64, u32, FxBuildHasher>,
 }
 
-impl Failures {
+impl Fates {
     pub fn new() -> Self {
-        Self { keys: Slab::new(), order: List::EMPTY, slots: HashMap::default() }
+        Self { fates: Slab::new(), order: List::EMPTY, slots: HashMap::default() }
     }
 
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Remembers a failure, and forgets the oldest when there are more than `limit`. A forgotten one costs no count: if
-    /// its launch does come, that launch ends as pending.
-    pub fn push(&mut self, key: u64, limit: usize) {
+    /// Remembers a fate, and forgets the oldest when there are more than `limit`. A forgotten one costs no count: if its
+    /// launch does come, that launch ends as pending.
+    pub fn push(&mut self, key: u64, fate: Fate, limit: usize) {
         if self.slots.contains_key(&key) {
             return;
         }
-        self.slots.insert(key, self.keys.insert(key, &mut self.order));
+        self.slots.insert(key, self.fates.insert((key, fate), &mut self.order));
         while self.len() > limit
             && let Some(oldest) = self.order.first()
         {
-            let key = self.keys.remove(oldest, &mut self.order);
+            let (key, _) = self.fates.remove(oldest, &mut self.order);
             self.slots.remove(&key);
         }
     }
 
-    /// Whether this launch is known to have failed; it is forgotten by asking.
+    /// What is known of this launch; it is forgotten by asking.
     #[inline]
-    pub fn take(&mut self, key: u64) -> bool {
+    pub fn take(&mut self, key: u64) -> Option<Fate> {
         if self.len() == 0 {
-            return false;
+            return None;
         }
-        match self.slots.remove(&key) {
-            Some(id) => {
-                self.keys.remove(id, &mut self.order);
-                true
-            }
-            None => false,
-        }
+        let id = self.slots.remove(&key)?;
+        let (_, fate) = self.fates.remove(id, &mut self.order);
+        Some(fate)
     }
 }

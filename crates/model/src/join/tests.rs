@@ -30,7 +30,7 @@ fn activity(session: u32, correlation: u32, start: u64, mark: u32) -> Activity {
 enum Step {
     Launch(Launch),
     Activity(Activity),
-    Failed(SessionId, u32),
+    Fate(SessionId, u32, Fate),
 }
 
 /// An outcome by value, in which launches are told apart by their stack.
@@ -55,7 +55,7 @@ fn push(join: &mut Join, step: &Step, seen: &mut Vec<Seen>) {
     match step {
         Step::Launch(launch) => join.push_launch(launch, |o| seen.push(o.into())),
         Step::Activity(activity) => join.push_activity(activity, |o| seen.push(o.into())),
-        Step::Failed(session, correlation) => join.push_failed(*session, *correlation),
+        Step::Fate(session, correlation, fate) => join.push_fate(*session, *correlation, *fate),
     }
 }
 
@@ -68,18 +68,18 @@ fn run(join: &mut Join, steps: &[Step]) -> Vec<Seen> {
     seen
 }
 
-/// The rules of the join, word by word, over plain vectors and without limits.
-fn naive(steps: &[Step]) -> Vec<Seen> {
-    let mut seen = Vec::new();
+/// The rules of the join, word by word, over plain vectors and without limits. Also the fates that launches met.
+fn naive(steps: &[Step]) -> (Vec<Seen>, Vec<Fate>) {
+    let (mut seen, mut met) = (Vec::new(), Vec::new());
     let mut launches: Vec<(Launch, bool)> = Vec::new();
     let mut waiting: Vec<Activity> = Vec::new();
-    let mut failures: Vec<(SessionId, u32)> = Vec::new();
+    let mut fates: Vec<((SessionId, u32), Fate)> = Vec::new();
     for step in steps {
         match *step {
             Step::Launch(launch) => {
                 let id = (launch.session, launch.correlation);
-                if let Some(at) = failures.iter().position(|f| *f == id) {
-                    failures.remove(at);
+                if let Some(at) = fates.iter().position(|(of, _)| *of == id) {
+                    met.push(fates.remove(at).1);
                     continue;
                 }
                 let (mine, others) = waiting.into_iter().partition(|a| (a.session, a.correlation) == id);
@@ -118,29 +118,30 @@ fn naive(steps: &[Step]) -> Vec<Seen> {
                     None => waiting.push(activity),
                 }
             }
-            Step::Failed(session, correlation) => {
+            Step::Fate(session, correlation, fate) => {
                 let id = (session, correlation);
                 match launches.iter().rposition(|(l, _)| (l.session, l.correlation) == id) {
                     Some(at) if !launches[at].1 => {
                         launches.remove(at);
+                        met.push(fate);
                     }
                     Some(_) => {}
-                    None if failures.contains(&id) => {}
-                    None => failures.push(id),
+                    None if fates.iter().any(|(of, _)| *of == id) => {}
+                    None => fates.push((id, fate)),
                 }
             }
         }
     }
     seen.extend(waiting.into_iter().map(Seen::Unmatched));
     seen.extend(launches.into_iter().filter(|(_, matched)| !matched).map(|(l, _)| Seen::Pending(l.stack)));
-    seen
+    (seen, met)
 }
 
 /// Any steps over few ids, so that they collide, come round and come in any order; times may contradict one another.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let time = prop_oneof![8 => 1u64..60, 1 => Just(CLOCK_SLACK_NS + 30), 1 => Just(3 * CLOCK_SLACK_NS)];
     let start = prop_oneof![1 => Just(0u64), 8 => time.clone()];
-    let step = (0u32..10, 0u32..2, 0u32..6, 1u8..5, time, start);
+    let step = (0u32..11, 0u32..2, 0u32..6, 1u8..5, time, start);
     proptest::collection::vec(step, 0..120).prop_map(|raw| {
         let step = |(n, (what, session, correlation, kind, time, start))| match what {
             0..4 => {
@@ -148,7 +149,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                 Step::Launch(launch(session, correlation, kind, time, n as u64))
             }
             4..9 => Step::Activity(activity(session, correlation, start, n as u32)),
-            _ => Step::Failed(SessionId(session), correlation),
+            9 => Step::Fate(SessionId(session), correlation, Fate::Failed),
+            _ => Step::Fate(SessionId(session), correlation, Fate::Captured),
         };
         raw.into_iter().enumerate().map(step).collect()
     })
@@ -156,12 +158,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn limits() -> impl Strategy<Value = Limits> {
     (0usize..6, 0usize..6, 0usize..6, 0usize..6, 0usize..3, 1usize..4).prop_map(
-        |(in_flight, matched, matched_graphs, waiting, failures, generations)| Limits {
+        |(in_flight, matched, matched_graphs, waiting, fates, generations)| Limits {
             in_flight,
             matched,
             matched_graphs,
             waiting,
-            failures,
+            fates,
             generations,
         },
     )
@@ -169,7 +171,7 @@ fn limits() -> impl Strategy<Value = Limits> {
 
 fn assert_conserved(join: &Join) {
     let c = join.counts();
-    let settled = c.launches_matched + c.launches_failed + c.launches_pending;
+    let settled = c.launches_matched + c.launches_failed + c.launches_captured + c.launches_pending;
     assert_eq!(c.launches, settled + join.in_flight() as u64, "{c:?}");
     assert_eq!(c.activities, c.activities_matched + c.activities_unmatched + join.waiting() as u64, "{c:?}");
 }
@@ -177,12 +179,15 @@ fn assert_conserved(join: &Join) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-    /// Below its limits the join says what the naive model says, in the same order.
+    /// Below its limits the join says what the naive model says, in the same order, and counts the same fates.
     #[test]
     fn equals_the_naive_model(steps in steps()) {
         let mut join = Join::new(Limits { generations: 1000, ..Limits::DEFAULT });
-        let (seen, expected) = (run(&mut join, &steps), naive(&steps));
+        let (seen, (expected, met)) = (run(&mut join, &steps), naive(&steps));
         prop_assert_eq!(seen, expected);
+        let of = |fate| met.iter().filter(|met| **met == fate).count() as u64;
+        let counts = join.counts();
+        prop_assert_eq!((counts.launches_failed, counts.launches_captured), (of(Fate::Failed), of(Fate::Captured)));
         assert_conserved(&join);
     }
 
@@ -198,7 +203,7 @@ proptest! {
             prop_assert!(join.lists.matched.len() <= limits.matched);
             prop_assert!(join.lists.graphs.len() <= limits.matched_graphs);
             prop_assert!(join.waiting.len() <= limits.waiting);
-            prop_assert!(join.failures.len() <= limits.failures);
+            prop_assert!(join.fates.len() <= limits.fates);
             let kept = join.lists.in_flight.len() + join.lists.matched.len() + join.lists.graphs.len();
             prop_assert!(join.newest.len() <= kept);
         }
@@ -291,16 +296,31 @@ fn a_launch_does_not_take_an_activity_from_long_before() {
     assert_eq!(run(&mut Join::default(), &steps), [Seen::Unmatched(old), Seen::Pending(StackId(1))]);
 }
 
-/// A failure removes its launch whether it comes after it or before it.
+/// A failure or a capture removes its launch whether it comes after it or before it.
 #[test]
-fn failures_come_in_either_order() {
+fn fates_come_in_either_order() {
     let launch = Step::Launch(launch(0, 7, LaunchKind::Kernel, 100, 1));
-    let failed = Step::Failed(SessionId(0), 7);
-    for steps in [[launch, failed], [failed, launch]] {
-        let mut join = Join::default();
-        assert_eq!(run(&mut join, &steps), []);
-        assert_eq!(join.counts(), Counts { launches: 1, launches_failed: 1, ..Counts::default() });
+    let failed = Counts { launches: 1, launches_failed: 1, ..Counts::default() };
+    let captured = Counts { launches: 1, launches_captured: 1, ..Counts::default() };
+    for (fate, counts) in [(Fate::Failed, failed), (Fate::Captured, captured)] {
+        let fate = Step::Fate(SessionId(0), 7, fate);
+        for steps in [[launch, fate], [fate, launch]] {
+            let mut join = Join::default();
+            assert_eq!(run(&mut join, &steps), []);
+            assert_eq!(join.counts(), counts);
+        }
     }
+}
+
+/// A launch that has an activity all the same stays matched.
+#[test]
+fn fates_do_not_undo_a_match() {
+    let launch = Step::Launch(launch(0, 7, LaunchKind::Kernel, 100, 1));
+    let activity = activity(0, 7, 110, 0);
+    let steps = [launch, Step::Activity(activity), Step::Fate(SessionId(0), 7, Fate::Captured)];
+    let mut join = Join::default();
+    assert_eq!(run(&mut join, &steps), [Seen::Joined(StackId(1), activity)]);
+    assert_eq!((join.counts().launches_matched, join.counts().launches_captured), (1, 0));
 }
 
 /// One id used for everything does not make the join slow: only so many launches of it are kept.

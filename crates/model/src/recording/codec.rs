@@ -33,6 +33,7 @@ pub const LOSS: u8 = 27;
 pub const NOTE: u8 = 28;
 pub const SYMBOL: u8 = 29;
 pub const END: u8 = 30;
+pub const CAPTURED: u8 = 31;
 
 /// Kinds of [`Work`] in a [`Shape`].
 pub const KERNEL: u8 = 1;

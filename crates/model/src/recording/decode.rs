@@ -7,8 +7,8 @@ use super::{
     codec::{self, Lane, Last, Launcher, Shape, Waiter},
 };
 use crate::event::{
-    Activity, Device, Direction, End, Event, Exit, Failed, Frame, FrameKind, KernelName, Launch, LaunchKind, Loss,
-    LossCause, Mapping, Mode, NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack,
+    Activity, Captured, Device, Direction, End, Event, Exit, Failed, Frame, FrameKind, KernelName, Launch, LaunchKind,
+    Loss, LossCause, Mapping, Mode, NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack,
     StackEnd, StackId, Start, Symbol, Sync, Thread, Totals, Work,
 };
 
@@ -225,6 +225,7 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
         }
         codec::DEVICE => Event::Device(Device { session: SessionId(c.u32()?), index: c.u32()?, name: c.text()? }),
         codec::FAILED => Event::Failed(Failed { session: SessionId(c.u32()?), correlation: c.u32()?, code: c.u32()? }),
+        codec::CAPTURED => Event::Captured(Captured { session: SessionId(c.u32()?), correlation: c.u32()? }),
         codec::TOTALS => Event::Totals(totals(c)?),
         codec::LOSS => {
             let number = c.byte()?;

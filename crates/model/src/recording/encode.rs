@@ -278,6 +278,11 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
             put(out, failed.code);
             codec::FAILED
         }
+        Event::Captured(captured) => {
+            put(out, captured.session.0);
+            put(out, captured.correlation);
+            codec::CAPTURED
+        }
         Event::Totals(totals) => {
             put(out, totals.session.0);
             out.push(u8::from(totals.ended));

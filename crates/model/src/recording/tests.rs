@@ -14,8 +14,8 @@ use proptest::{
 
 use super::*;
 use crate::event::{
-    Activity, Device, Direction, End, Event, Exit, Failed, Frame, FrameKind, KernelName, Launch, LaunchKind, Loss,
-    LossCause, Mapping, Mode, NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack,
+    Activity, Captured, Device, Direction, End, Event, Exit, Failed, Frame, FrameKind, KernelName, Launch, LaunchKind,
+    Loss, LossCause, Mapping, Mode, NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack,
     StackEnd, StackId, Start, Symbol, Sync, Thread, Totals, Work,
 };
 
@@ -115,6 +115,8 @@ fn rare() -> impl Strategy<Value = Event> {
         .prop_map(|(session, index, name)| Event::Device(Device { session, index, name }));
     let failed = (session(), any::<u32>(), any::<u32>())
         .prop_map(|(session, correlation, code)| Event::Failed(Failed { session, correlation, code }));
+    let captured =
+        (session(), any::<u32>()).prop_map(|(session, correlation)| Event::Captured(Captured { session, correlation }));
     let totals = (session(), any::<[u64; 11]>(), any::<bool>()).prop_map(|(session, n, ended)| {
         let [launches, kernels, kernel_ns, copies, memsets, syncs, ..] = n;
         let [.., dropped_by_cupti, dropped_queue_full, invalid, nameless, buffers_refused] = n;
@@ -142,7 +144,7 @@ fn rare() -> impl Strategy<Value = Event> {
     let end = (time(), any::<Option<i32>>()).prop_map(|(time, status)| Event::End(End { time, status }));
     prop_oneof![
         prop_oneof![start, appears, thread, exit, mapping, stack, connects, name],
-        prop_oneof![device, failed, totals, loss, note, symbol, end]
+        prop_oneof![device, failed, captured, totals, loss, note, symbol, end]
     ]
 }
 

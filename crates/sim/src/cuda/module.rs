@@ -4,14 +4,12 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cupti::callback::ResourceData;
+use cupti::ids::resource;
 
 use super::Handle;
 use crate::gpu::function::Function;
 use crate::gpu::{Outcome, answer, call, context, status};
 use crate::stub::driver;
-
-/// RESOURCE callback: a module was loaded.
-const MODULE_LOADED: u32 = 6;
 
 /// `CUpti_ModuleResourceData`
 #[repr(C)]
@@ -27,7 +25,7 @@ fn load(out: *mut Handle) -> Outcome {
     let mut module = ModuleData { id: id as u32, cubin_size: 0, cubin: std::ptr::null() };
     let context = context::current_handle().0;
     let descriptor = (&raw mut module).cast();
-    call::notify_resource(MODULE_LOADED, &ResourceData { context, stream: std::ptr::null_mut(), descriptor });
+    call::notify_resource(resource::MODULE_LOADED, &ResourceData { context, stream: std::ptr::null_mut(), descriptor });
     // Not an address of anything: a module has no contents.
     answer(out, std::ptr::without_provenance_mut(id << 4))
 }

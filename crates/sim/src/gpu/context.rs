@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cupti::callback::ResourceData;
+use cupti::ids::resource;
 
 use super::stream::Stream;
 use super::{Outcome, behind, call, status};
 use crate::script::{MAX_DEVICES, script};
 use crate::sys;
 
-/// RESOURCE callback: a context was created.
-const CONTEXT_CREATED: u32 = 1;
 /// The null stream's id, as seen on real machines.
 const DEFAULT_STREAM_ID: u32 = 7;
 /// The first id of streams the program creates.
@@ -106,7 +105,7 @@ impl Context {
     pub fn announce(&'static self) {
         let nothing = std::ptr::null_mut();
         call::notify_resource(
-            CONTEXT_CREATED,
+            resource::CONTEXT_CREATED,
             &ResourceData { context: self.handle(), stream: nothing, descriptor: nothing },
         );
     }

@@ -4,17 +4,14 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cupti::callback::ResourceData;
+use cupti::ids::resource;
 
 use super::operation::Operation;
 use super::stream::Stream;
 use super::{Outcome, behind, call, context, status};
 use crate::truth::TRUTH;
 
-/// RESOURCE callbacks.
-const NODE_CREATED: u32 = 13;
-const NODE_CLONED: u32 = 20;
-
-/// `CUpti_GraphData`, the descriptor of those callbacks.
+/// `CUpti_GraphData`, the descriptor of the callbacks for nodes.
 #[repr(C)]
 struct GraphData {
     graph: *const c_void,
@@ -98,7 +95,7 @@ impl Graph {
             dependency: null,
             exec: null,
         };
-        announce(NODE_CREATED, data, &operation);
+        announce(resource::GRAPH_NODE_CREATED, data, &operation);
         node.cast_mut()
     }
 
@@ -117,7 +114,7 @@ impl Graph {
                 dependency: std::ptr::null(),
                 exec: place,
             };
-            announce(NODE_CLONED, data, &original.operation);
+            announce(resource::GRAPH_NODE_CLONED, data, &original.operation);
         }
         Box::into_raw(exec).cast()
     }

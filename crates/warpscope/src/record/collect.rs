@@ -17,7 +17,7 @@ use unwind::Ended;
 use super::{
     images::Images,
     sessions::Sessions,
-    signals::{Signal, Signals},
+    signals::Signals,
     sink::Sink,
     unwinding::{Unwinding, Walked},
 };
@@ -46,12 +46,7 @@ impl Collector {
         let mut flushed = Instant::now();
         loop {
             let busy = self.gather();
-            while let Some(signal) = self.signals.next() {
-                if let Signal::Sent(number) = signal {
-                    // SAFETY: a plain kill of our own child, which has not been waited for yet.
-                    unsafe { libc::kill(child.id() as libc::pid_t, number) };
-                }
-            }
+            self.signals.pass_on(child);
             if let Some(status) = child.try_wait()? {
                 return Ok(Some(status));
             }
@@ -73,6 +68,9 @@ impl Collector {
         while self.gather() {}
         let sink = &mut self.sink;
         self.unwinding.finish_all(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
+        if let Some(sessions) = &self.sessions {
+            sessions.finish(&mut |event| sink.push(&event));
+        }
         self.count_losses();
     }
 
@@ -95,9 +93,13 @@ impl Collector {
     /// The order matters. Connections are accepted, then mappings read, then the probes' records: whatever led to a
     /// connection or a mapping, the fork and the exec, is then in the records already.
     fn gather(&mut self) -> bool {
-        if let Some(sessions) = &mut self.sessions {
-            sessions.accept();
-        }
+        let waiting = match &mut self.sessions {
+            Some(sessions) => {
+                sessions.accept();
+                sessions.waiting()
+            }
+            None => Vec::new(),
+        };
         if let Some(mappings) = &mut self.mappings {
             self.images.take(mappings.drain());
         }
@@ -113,14 +115,18 @@ impl Collector {
             sink.push(&Event::Mapping(mapping));
         });
         unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
-        if more {
-            return true;
-        }
         if let Some(sessions) = &mut self.sessions {
+            // What they had mapped when they said hello is known to the walker now.
+            if !more {
+                sessions.welcome(&waiting);
+            }
             let images = &self.images;
-            any |= sessions.read(&|pid| images.current(pid), &mut |event| sink.push(&event));
+            // Whoever has not said hello yet waits until the record of its process has been taken. The others must not
+            // wait for a ring that is never empty: their queues are short, and their exits wait for us.
+            let newcomers = !more;
+            any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| sink.push(&event));
         }
-        any
+        any || more
     }
 
     fn take(&mut self, record: Record) {

@@ -122,7 +122,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let mut status = collector.run(&mut child, deadline).context("cannot wait for the command")?;
     let ended = Instant::now();
     collector.drain();
-    let Collector { sink, recorder, sessions, unwinding, .. } = collector;
+    let Collector { sink, recorder, sessions, unwinding, signals, .. } = collector;
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
     let end = End { time: bpf::now(), status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
@@ -131,7 +131,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     if let Some(failure) = failure {
         eprintln!("warpscope: {failure}");
     }
-    whole &= outputs.write(&profile, View::default());
+    whole &= outputs.write(&profile, View::default(), whole);
     if options.verbose {
         eprintln!("warpscope: outputs were ready {:.3} s after the command's end", ended.elapsed().as_secs_f64());
     }
@@ -139,13 +139,14 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         crate::report::print(&profile)?;
         outputs.announce(&mut std::io::stderr())?;
     }
-    drop(workspace);
     if status.is_none() {
         if !options.quiet {
             eprintln!("warpscope: recording ended after {} s; the command runs on", options.duration.unwrap_or(0.0));
         }
-        status = Some(child.wait().context("cannot wait for the command")?);
+        status = Some(signals.wait_for(&mut child).context("cannot wait for the command")?);
     }
+    // Not before: what the command starts still finds the libraries that its environment names.
+    drop(workspace);
     let status = status.expect("waited for");
     Ok(if status.success() && !whole { ExitCode::FAILURE } else { target::end_like(status) })
 }

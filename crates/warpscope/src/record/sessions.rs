@@ -1,14 +1,14 @@
 //! Injected libraries: who connects, and what they say.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
 };
 
 use model::event::{
-    self, Activity, Direction, Event, Failed, KernelName, Loss, LossCause, Note, ProcessId, Session, SessionId, Totals,
-    Work,
+    self, Activity, Captured, Direction, Event, Failed, KernelName, Loss, LossCause, Note, ProcessId, Session,
+    SessionId, Totals, Work,
 };
 use wire::{Message, Notice};
 
@@ -22,6 +22,8 @@ pub struct Sessions {
     uid: u32,
     connections: Vec<Connection>,
     ids: HashMap<u64, SessionId>,
+    /// Those that have said hello.
+    heard: HashSet<SessionId>,
     packet: Vec<u8>,
 }
 
@@ -33,12 +35,20 @@ struct Connection {
     clock_offset: u64,
     totals: wire::Totals,
     ended: bool,
+    welcomed: bool,
 }
 
 impl Sessions {
     /// Sessions that connect to `listener`.
     pub fn new(listener: OwnedFd, uid: u32) -> Self {
-        Self { listener, uid, connections: Vec::new(), ids: HashMap::new(), packet: vec![0; wire::MAX_PACKET] }
+        Self {
+            listener,
+            uid,
+            connections: Vec::new(),
+            ids: HashMap::new(),
+            heard: HashSet::new(),
+            packet: vec![0; wire::MAX_PACKET],
+        }
     }
 
     /// The id of the session with this key; a new one at first sight.
@@ -66,15 +76,53 @@ impl Sessions {
                 clock_offset: 0,
                 totals: wire::Totals::default(),
                 ended: false,
+                welcomed: false,
             });
         }
     }
 
-    /// Reads what has come. `image_of` tells which image a pid runs. `true` if anything came.
-    pub fn read(&mut self, image_of: &dyn Fn(u32) -> Option<ProcessId>, push: &mut dyn FnMut(Event)) -> bool {
+    /// Who has said hello and waits for an answer.
+    pub fn waiting(&self) -> Vec<RawFd> {
+        let waits = |c: &&Connection| c.session.is_some() && !c.welcomed;
+        self.connections.iter().filter(waits).map(|c| c.socket.as_raw_fd()).collect()
+    }
+
+    /// Tells those who wait that their stacks can be walked from now on.
+    pub fn welcome(&mut self, waiting: &[RawFd]) {
+        for connection in self.connections.iter_mut().filter(|c| waiting.contains(&c.socket.as_raw_fd())) {
+            connection.welcomed = true;
+            // SAFETY: one byte, on a socket of ours that does not block. Who has gone needs no welcome.
+            unsafe {
+                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                libc::send(connection.socket.as_raw_fd(), [wire::WELCOME].as_ptr().cast(), 1, flags);
+            }
+        }
+    }
+
+    /// The recording ends. Launches may have come of sessions that never said hello, as of a process that was killed at
+    /// once: these are sessions too, cut off at their beginning.
+    pub fn finish(&self, push: &mut dyn FnMut(Event)) {
+        let silent = self.ids.values().filter(|id| !self.heard.contains(*id));
+        for id in silent {
+            push(Event::Session(Session { id: *id, process: ProcessId(0), cupti: 0, driver: 0 }));
+        }
+    }
+
+    /// Reads what has come, from `newcomers` too or only from those who have said hello. `image_of` tells which image a pid
+    /// runs. `true` if anything came.
+    pub fn read(
+        &mut self,
+        newcomers: bool,
+        image_of: &dyn Fn(u32) -> Option<ProcessId>,
+        push: &mut dyn FnMut(Event),
+    ) -> bool {
         let mut any = false;
         let mut index = 0;
         while index < self.connections.len() {
+            if !newcomers && self.connections[index].session.is_none() {
+                index += 1;
+                continue;
+            }
             let mut closed = false;
             // A busy session does not keep the others waiting for ever.
             for _ in 0..256 {
@@ -94,6 +142,8 @@ impl Sessions {
                         }
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // A peer that ended without reading its welcome: said once, and what it sent is still there.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(_) => {
                         closed = true;
@@ -123,6 +173,7 @@ impl Sessions {
                     return Err(wire::Malformed);
                 }
                 let id = self.id(hello.session);
+                self.heard.insert(id);
                 let connection = &mut self.connections[index];
                 connection.session = Some(id);
                 connection.clock_offset = hello.clock_offset;
@@ -208,6 +259,7 @@ impl Connection {
                 end: self.time(s.end),
             }),
             Message::Failed(f) => Event::Failed(Failed { session, correlation: f.correlation, code: f.code }),
+            Message::Captured(c) => Event::Captured(Captured { session, correlation: c.correlation }),
             Message::Totals(totals) => {
                 self.totals = totals;
                 self.totals_event(session)

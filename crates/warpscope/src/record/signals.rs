@@ -4,7 +4,9 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    process::{Child, ExitStatus},
     sync::OnceLock,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 /// The signals we take: the end of the command, and wishes to stop.
@@ -19,6 +21,29 @@ pub fn original_mask() -> libc::sigset_t {
         unsafe { MaybeUninit::zeroed().assume_init() }
     })
 }
+
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Whether warpscope was started with SIGPIPE ignored: the command starts with the same. Rust's runtime ignores it before
+/// `main`, and a command gets it back as the default, so it must be looked at earlier.
+pub fn pipe_was_ignored() -> bool {
+    PIPE_IGNORED.load(Ordering::Relaxed)
+}
+
+extern "C" fn look_at_pipe() {
+    // SAFETY: asks only; an all-zero action is a valid one.
+    unsafe {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), action.as_mut_ptr());
+        PIPE_IGNORED.store(action.assume_init().sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: what the loader calls before `main` in every program: a function pointer, and a function that needs nothing of
+// Rust's runtime.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = look_at_pipe;
 
 /// A descriptor that delivers signals.
 #[derive(Debug)]
@@ -62,8 +87,31 @@ impl Signals {
         self.0.as_raw_fd()
     }
 
+    /// Gives the command what was sent to us alone.
+    pub fn pass_on(&self, child: &Child) {
+        while let Some(signal) = self.next() {
+            if let Signal::Sent(number) = signal {
+                // SAFETY: a plain kill of our own child, which has not been waited for yet.
+                unsafe { libc::kill(child.id() as libc::pid_t, number) };
+            }
+        }
+    }
+
+    /// Waits for the command's end, and goes on giving it what is sent to us.
+    pub fn wait_for(&self, child: &mut Child) -> io::Result<ExitStatus> {
+        loop {
+            self.pass_on(child);
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            let mut wait_on = libc::pollfd { fd: self.descriptor(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one descriptor of our own. The end of the command is a signal, too.
+            unsafe { libc::poll(&raw mut wait_on, 1, -1) };
+        }
+    }
+
     /// The next signal that has come.
-    pub fn next(&self) -> Option<Signal> {
+    fn next(&self) -> Option<Signal> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
         // SAFETY: the buffer has the size of one record; it is read only if the whole record was written.

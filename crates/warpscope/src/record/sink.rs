@@ -1,6 +1,6 @@
 //! Where events go: into the recording on disk, and into the fold that will be the profile.
 
-use std::{fs::File, io::BufWriter, path::PathBuf};
+use std::{fs::File, path::PathBuf};
 
 use model::{
     event::{End, Event},
@@ -14,7 +14,7 @@ use super::workspace::INJECTOR;
 /// Takes every event of a recording.
 pub struct Sink {
     fold: Fold,
-    writer: Option<Writer<BufWriter<File>>>,
+    writer: Option<Writer<File>>,
     path: PathBuf,
     failure: Option<String>,
 }
@@ -22,7 +22,7 @@ pub struct Sink {
 impl Sink {
     /// Records to `file`, named `path` in messages.
     pub fn new(file: File, path: PathBuf) -> Result<Self, WriteError> {
-        let writer = Writer::new(BufWriter::with_capacity(1 << 20, file))?;
+        let writer = Writer::new(file)?;
         Ok(Self { fold: Fold::new(), writer: Some(writer), path, failure: None })
     }
 
@@ -48,7 +48,7 @@ impl Sink {
     /// The recording ends here, but the profile and what is made of it go on.
     fn fail(&mut self, error: &WriteError) {
         self.writer = None;
-        self.failure = Some(format!("{}: {error}; the other outputs are complete", self.path.display()));
+        self.failure = Some(format!("{}: {error}", self.path.display()));
     }
 
     /// Ends the recording: names every address, writes the names and the end. Returns the profile, and what went wrong

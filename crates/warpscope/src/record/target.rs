@@ -77,6 +77,9 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
                 become_user(user)?;
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
+            if super::signals::pipe_was_ignored() {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            }
             Ok(())
         });
     }
