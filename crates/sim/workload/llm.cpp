@@ -71,7 +71,7 @@ void silu_multiply(const float *gate, const float *up, float *out, int width);
 void add_residual(float *x, const float *delta, int width);
 } // namespace llm
 
-static void launch_stub(const void *host, void **arguments) {
+[[gnu::always_inline]] static inline void launch_stub(const void *host, void **arguments) {
     dim3 grid, block;
     size_t shared;
     cudaStream_t stream;
