@@ -10,6 +10,7 @@ it; does the program end as it does alone. Prints a table; exits with 1 if anyth
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,16 @@ def run(command, **more):
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, errors="replace", **more)
 
 
+def python_share(folded):
+    """The share of GPU time that hangs under a line of Python."""
+    time = {True: 0, False: 0}
+    for line in folded.read_text(errors="replace").splitlines():
+        stack, weight = line.rsplit(" ", 1)
+        if "[GPU" in stack:
+            time[re.search(r"\.py:\d+\)", stack) is not None] += int(weight)
+    return time[True] / max(1, sum(time.values()))
+
+
 def check(name, command, warpscope, out):
     folded, recording = out / f"{name}.folded", out / f"{name}.wscope"
     begun = time.monotonic()
@@ -60,10 +71,13 @@ def check(name, command, warpscope, out):
         whole=report["gpu_stack_ends"].get("whole", 0) / max(1, activities - report["unmatched_activities"]),
         ends=report["gpu_stack_ends"],
         cpu_ends=report["cpu_stack_ends"],
+        # Not a loss of events: Python and native frames of these stacks do not pair up.
+        uneven=report["lost"].pop("python_stacks_uneven"),
         lost={cause: number for cause, number in report["lost"].items() if number},
         notes=report["notes"],
         samples=report["cpu_samples"],
     )
+    row["python"] = python_share(folded)
     stubs = run([PYTHON, ROOT / "tests/check_stubs.py", folded])
     row["stubs"] = stubs.stdout.strip().splitlines()[0] if stubs.stdout.strip() else stubs.stderr.strip()
     if stubs.returncode:
@@ -88,17 +102,17 @@ def main():
     if made.returncode:
         sys.exit(f"cannot build the examples:\n{made.stdout}{made.stderr}")
     rows = [check(name, PROGRAMS[name], options.warpscope, out) for name in options.names or PROGRAMS]
-    columns = "{:<17} {:>8} {:>8} {:>9} {:>9} {:>8} {:>10} {:>9} {:>9}"
-    print(columns.format("program", "launches", "kernels", "unmatched", "pending", "whole", "time off", "alone s", "with s"))
+    columns = "{:<17} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8} {:>10} {:>9} {:>9}"
+    print(columns.format("program", "launches", "kernels", "unmatched", "pending", "whole", "Python", "time off", "alone s", "with s"))
     for row in rows:
         print(
             columns.format(
                 row["name"], row["launches"], row["kernels"], row["unmatched"], row["pending"],
-                f"{row['whole']:.2%}", f"{row['time_off']:.4%}", f"{row['alone_s']:.1f}", f"{row['recorded_s']:.1f}",
+                f"{row['whole']:.2%}", f"{row['python']:.1%}", f"{row['time_off']:.4%}", f"{row['alone_s']:.1f}", f"{row['recorded_s']:.1f}",
             )
         )  # fmt: skip
     for row in rows:
-        print(f"{row['name']}: {row['stubs']}; stacks {row['ends']}; samples {row['samples']} {row['cpu_ends']}")
+        print(f"{row['name']}: {row['stubs']}; stacks {row['ends']}; samples {row['samples']} {row['cpu_ends']}, {row['uneven']} uneven")
         for text in row["notes"]:
             print(f"    note: {text}")
         for text in row["wrong"]:

@@ -4,6 +4,7 @@ pub mod folded;
 pub mod jsonl;
 pub mod oracle;
 pub mod programs;
+pub mod pythons;
 pub mod running;
 pub mod scene;
 pub mod truth;

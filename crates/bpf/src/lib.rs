@@ -8,12 +8,14 @@ mod error;
 pub mod features;
 mod mappings;
 mod perf;
+mod python;
 mod record;
 mod recorder;
 mod unwind_maps;
 
 pub use error::{Error, Result};
 pub use mappings::{MapEvent, Mapped, Mappings};
+pub use python::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
 pub use record::{Losses, Origin, RawStack, Record, StackRecord};
 pub use recorder::{Marker, Options, Recorder};
 pub use unwind_maps::{Code, Place, UnwindMaps};

@@ -1,5 +1,7 @@
 //! What comes out of the ring buffer: the Rust side of `bpf/shared.h`.
 
+use crate::python::{PythonCode, PythonStack};
+
 const COMM_LENGTH: usize = 16;
 const MAX_KERNEL_FRAMES: usize = 64;
 const RAW_PAGE: usize = 4096;
@@ -11,6 +13,10 @@ pub enum Record {
     Stack(StackRecord),
     /// A stack that could not be walked in the kernel yet.
     RawStack(Box<RawStack>),
+    /// The Python frames of a stack not seen before.
+    PythonStack(PythonStack),
+    /// A Python code object not seen before.
+    PythonCode(Box<PythonCode>),
     /// The marker was called.
     Launch {
         /// The process image, 0 if it is not followed.
@@ -19,6 +25,8 @@ pub enum Record {
         session: u64,
         /// The stack's id, 0 if it could not be taken.
         stack: u64,
+        /// The id of its Python part, 0 if there is none.
+        python: u64,
         /// When.
         time: u64,
         /// The process.
@@ -38,6 +46,8 @@ pub enum Record {
         image: u32,
         /// The stack's id, 0 if it could not be taken.
         stack: u64,
+        /// The id of its Python part, 0 if there is none.
+        python: u64,
         /// When.
         time: u64,
         /// The thread.
@@ -147,24 +157,24 @@ pub struct Losses {
 }
 
 /// Reads fields off the front of a record; a short record reads as `None`.
-struct Fields<'a>(&'a [u8]);
+pub(crate) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.0.split_at_checked(count)?;
         self.0 = tail;
         Some(head)
     }
 
-    fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         Some(u16::from_ne_bytes(self.bytes(2)?.try_into().ok()?))
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         Some(u32::from_ne_bytes(self.bytes(4)?.try_into().ok()?))
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         Some(u64::from_ne_bytes(self.bytes(8)?.try_into().ok()?))
     }
 
@@ -195,14 +205,14 @@ impl Record {
                 Self::Stack(StackRecord { id, image, time, pid, kernel, user, result })
             }
             2 => {
-                let (session, stack, time) = (f.u64()?, f.u64()?, f.u64()?);
+                let (session, stack, python, time) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
                 let (pid, tid, correlation) = (f.u32()?, f.u32()?, f.u32()?);
                 let (cpu, work) = (u32::from(f.u16()?), f.u16()?);
-                Self::Launch { image, session, stack, time, pid, tid, cpu, correlation, work }
+                Self::Launch { image, session, stack, python, time, pid, tid, cpu, correlation, work }
             }
             3 => {
-                let (stack, time, _pid) = (f.u64()?, f.u64()?, f.u32()?);
-                Self::Sample { image, stack, time, tid: f.u32()?, cpu: f.u32()? }
+                let (stack, python, time, _pid) = (f.u64()?, f.u64()?, f.u64()?, f.u32()?);
+                Self::Sample { image, stack, python, time, tid: f.u32()?, cpu: f.u32()? }
             }
             4 => {
                 let parent = f.u32()?;
@@ -224,6 +234,8 @@ impl Record {
                 let bytes = f.bytes(RAW_PAGE.checked_mul(pages as usize)?)?.to_vec();
                 Self::RawStack(Box::new(RawStack { id, image, time, pid, ip, sp, bp, kernel, bytes }))
             }
+            8 => Self::PythonStack(PythonStack::parse(image, &mut f)?),
+            9 => Self::PythonCode(Box::new(PythonCode::parse(image, &mut f)?)),
             _ => return None,
         })
     }
@@ -236,10 +248,10 @@ mod tests {
     /// A record cut short or of an unknown type is `None`, never a panic.
     #[test]
     fn broken_records_are_refused() {
-        let mut bytes = vec![0; 48];
+        let mut bytes = vec![0; 56];
         bytes[0] = 2;
         assert!(Record::parse(&bytes).is_some());
-        assert_eq!(Record::parse(&bytes[..47]), None);
+        assert_eq!(Record::parse(&bytes[..55]), None);
         bytes[0] = 99;
         assert_eq!(Record::parse(&bytes), None);
         assert_eq!(Record::parse(&[]), None);

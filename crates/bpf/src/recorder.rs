@@ -14,7 +14,7 @@ use libbpf_rs::{
     skel::{OpenSkel, SkelBuilder},
 };
 
-use crate::{Error, Losses, Record, Result, UnwindMaps, perf};
+use crate::{Error, Losses, PythonMaps, Record, Result, UnwindMaps, perf};
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, clippy::restriction, unused_qualifications)]
 mod skeleton {
@@ -194,6 +194,12 @@ impl Recorder {
         let maps = &self.skel.maps;
         UnwindMaps::new(&maps.row_shards, &maps.mappings, &maps.mapping_ranges)
             .map_err(|source| Error::Map { what: "set up the stack walker's tables", source })
+    }
+
+    /// The map that tells which processes are Python.
+    pub fn python_maps(&self) -> Result<PythonMaps> {
+        PythonMaps::new(&self.skel.maps.python_processes)
+            .map_err(|source| Error::Map { what: "set up the reading of Python frames", source })
     }
 
     /// Becomes readable when a good part of the ring has filled, or something rare has happened.

@@ -32,6 +32,8 @@ impl Default for View {
 pub enum Family {
     /// A process, the outermost frame.
     Process,
+    /// A Python function.
+    Python,
     /// Native code.
     Native,
     /// The operating system's kernel.
@@ -149,6 +151,7 @@ impl Naming<'_> {
 fn family(frame: &NamedFrame) -> Family {
     match frame.kind {
         FrameKind::Kernel => Family::OsKernel,
+        FrameKind::Python => Family::Python,
         FrameKind::Native | FrameKind::Probe if matches!(&*frame.name, "[unknown]" | "[stack lost]") => Family::Unknown,
         FrameKind::Native | FrameKind::Probe => Family::Native,
     }

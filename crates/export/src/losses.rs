@@ -119,8 +119,8 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::MalformedPackets => {
             "packet from an injected library made no sense|packets from injected libraries made no sense"
         }
-        LossCause::UnknownSessions => {
-            "launch came from a CUDA process that never said hello|launches came from CUDA processes that never said hello"
+        LossCause::PythonStacksUneven => {
+            "Python stack does not answer to its native one: frames may be out of order|Python stacks do not answer to their native ones: frames may be out of order"
         }
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
     }

@@ -174,8 +174,11 @@ const NOT_BRACKETS: [&str; 11] = [
 ];
 
 /// A function's name without what makes it long: its arguments, and what stands between `<` and `>`. For tables only:
-/// two kernels may share a short name.
+/// two kernels may share a short name. A line of Python (`train (train.py:42)`) is short.
 pub fn short(name: &str) -> String {
+    if is_line_of_python(name) {
+        return name.to_owned();
+    }
     let mut text = String::with_capacity(name.len().min(80));
     let mut depth = 0_usize;
     let mut rest = name;
@@ -197,6 +200,13 @@ pub fn short(name: &str) -> String {
     // A demangled template function starts with its return type.
     let text = text.strip_prefix("void ").unwrap_or(&text).trim();
     if text.is_empty() || depth > 0 { name.to_owned() } else { text.to_owned() }
+}
+
+/// `name (file:line)`
+fn is_line_of_python(name: &str) -> bool {
+    let place = name.strip_suffix(')').and_then(|name| name.rsplit_once(" (")).map(|(_, place)| place);
+    let line = place.and_then(|place| place.rsplit_once(':')).map(|(_, line)| line);
+    line.is_some_and(|line| !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -232,6 +242,7 @@ mod tests {
             ("operator<<(std::ostream&, int)", "operator<<"),
             ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
             ("[libfoo.so]", "[libfoo.so]"),
+            ("Model.forward.<locals>.f (model.py:12)", "Model.forward.<locals>.f (model.py:12)"),
             ("broken<int", "broken<int"),
         ];
         for (name, text) in expected {

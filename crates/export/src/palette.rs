@@ -15,6 +15,7 @@ fn range(family: Family) -> Range {
     let range = |hue, saturation, lightness| Range { hue, saturation, lightness };
     match family {
         Family::Process => range((220.0, 220.0), (12.0, 16.0), (82.0, 86.0)),
+        Family::Python => range((66.0, 84.0), (58.0, 72.0), (60.0, 70.0)),
         Family::Native => range((4.0, 20.0), (74.0, 86.0), (73.0, 82.0)),
         Family::OsKernel => range((30.0, 38.0), (88.0, 96.0), (58.0, 66.0)),
         Family::GpuKernel => range((206.0, 222.0), (72.0, 86.0), (66.0, 76.0)),
@@ -27,6 +28,7 @@ fn range(family: Family) -> Range {
 pub fn label(family: Family) -> &'static str {
     match family {
         Family::Process => "process",
+        Family::Python => "Python",
         Family::Native => "native code",
         Family::OsKernel => "operating system",
         Family::GpuKernel => "GPU kernel",

@@ -189,6 +189,19 @@ pub enum Frame {
     User(u64),
     /// Code of the operating system's kernel.
     Kernel(u64),
+    /// A line of a Python function, by its number in this recording; its [`Symbol`] has process 0 and comes before it.
+    Python(u32),
+}
+
+impl Frame {
+    /// The process whose table of symbols has this frame, in a stack of `process`: those of the kernel and of Python are
+    /// the same for all.
+    pub fn named_in(self, process: ProcessId) -> ProcessId {
+        match self {
+            Self::User(_) => process,
+            Self::Kernel(_) | Self::Python(_) => ProcessId(0),
+        }
+    }
 }
 
 /// How a walk ended.
@@ -547,10 +560,10 @@ pub enum LossCause {
     Mappings = 4,
     /// Packets from an injected library that made no sense.
     MalformedPackets = 5,
-    /// Launches of a session that never said hello.
-    UnknownSessions = 6,
     /// Stacks whose walk failed outright.
-    StackWalks = 7,
+    StackWalks = 6,
+    /// Python stacks whose frames do not answer to the native ones.
+    PythonStacksUneven = 7,
 }
 
 impl LossCause {
@@ -562,8 +575,8 @@ impl LossCause {
         Self::RingProcesses,
         Self::Mappings,
         Self::MalformedPackets,
-        Self::UnknownSessions,
         Self::StackWalks,
+        Self::PythonStacksUneven,
     ];
 }
 
@@ -577,7 +590,7 @@ pub struct Note {
 /// The names at an address. Several where functions were inlined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// The image; [`ProcessId`] 0 for the kernel's own addresses.
+    /// The image; [`ProcessId`] 0 for the kernel's own addresses and for lines of Python.
     pub process: ProcessId,
     /// The frame as it stands in stacks.
     pub frame: Frame,
@@ -606,6 +619,8 @@ pub enum FrameKind {
     Kernel = 1,
     /// warpscope's injected library and CUPTI: hidden at the innermost end of a launch's stack.
     Probe = 2,
+    /// A Python function; the module is the source file.
+    Python = 3,
 }
 
 /// The recording ends in order.

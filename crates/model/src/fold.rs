@@ -66,6 +66,11 @@ impl Fold {
         Self { join: Join::new(limits), ..Self::default() }
     }
 
+    /// The stack with this id, if it has come.
+    pub fn known_stack(&self, id: StackId) -> Option<&Stack> {
+        self.profile.stacks.get(&id)
+    }
+
     /// Takes the next event.
     #[inline]
     pub fn push(&mut self, event: &Event) {

@@ -161,8 +161,7 @@ impl Profile {
         };
         let mut frames: Vec<NamedFrame> = Vec::with_capacity(stack.frames.len());
         for frame in stack.frames.iter().rev() {
-            let process = if matches!(frame, Frame::Kernel(_)) { ProcessId(0) } else { stack.process };
-            match self.symbols.get(&(process, *frame)) {
+            match self.symbols.get(&(frame.named_in(stack.process), *frame)) {
                 Some(names) => frames.extend(names.iter().cloned()),
                 None => {
                     frames.push(NamedFrame { kind: FrameKind::Native, name: "[unknown]".into(), module: "".into() });

@@ -27,12 +27,14 @@ pub fn resolve(profile: &Profile, injector: &str) -> Vec<Symbol> {
     let mut symbols = Vec::new();
     for stack in profile.stacks.values() {
         for frame in &stack.frames {
-            let process = if matches!(frame, Frame::Kernel(_)) { ProcessId(0) } else { stack.process };
+            let process = frame.named_in(stack.process);
             if profile.symbols.contains_key(&(process, *frame)) || !seen.insert((process, *frame)) {
                 continue;
             }
             match *frame {
                 Frame::Kernel(address) => kernel.push(address),
+                // Named when it was gathered, or never.
+                Frame::Python(_) => symbols.push(unnamed(process, *frame, FrameKind::Python, "python")),
                 Frame::User(address) => match modules.find(process, address, stack.time) {
                     Some(mapping) => files.entry(&mapping.path).or_default().push((process, address, mapping)),
                     None => symbols.push(unnamed(process, *frame, FrameKind::Native, "unknown")),
@@ -53,6 +55,7 @@ fn sort_key(frame: Frame) -> (u8, u64) {
     match frame {
         Frame::User(address) => (0, address),
         Frame::Kernel(address) => (1, address),
+        Frame::Python(number) => (2, number.into()),
     }
 }
 

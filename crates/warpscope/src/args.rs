@@ -92,6 +92,9 @@ pub struct Record {
     /// Where to write; may be repeated [default: warpscope.svg and warpscope.wscope].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// Show the interpreter's own frames, not the Python functions that it runs.
+    #[arg(long)]
+    pub no_python: bool,
     /// Run the command on the simulated GPU.
     #[arg(long)]
     pub sim: bool,

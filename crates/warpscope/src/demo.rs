@@ -29,6 +29,7 @@ pub fn run(options: args::Demo) -> anyhow::Result<ExitCode> {
         duration: None,
         output: output.clone(),
         sim: true,
+        no_python: false,
         as_root: false,
         quiet: false,
         verbose: false,

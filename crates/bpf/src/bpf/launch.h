@@ -5,6 +5,7 @@
  * A probe program can be preempted in the middle, and another thread may then run it on the same CPU: its scratch
  * memory belongs to the thread, not to the CPU.
  */
+#include "python.h"
 #include "stack.h"
 
 struct {
@@ -13,6 +14,13 @@ struct {
 	__type(key, int);
 	__type(value, struct scratch);
 } launch_scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct python_scratch);
+} launch_python SEC(".maps");
 
 static __always_inline int launch(struct pt_regs *ctx)
 {
@@ -43,6 +51,14 @@ static __always_inline int launch(struct pt_regs *ctx)
 		record.stack = take_stack(ctx, &regs, scratch, memory, image, pid_tgid, record.time, false);
 	else
 		count_loss(LOSS_WALK);
+	if (bpf_map_lookup_elem(&python_processes, &record.image)) {
+		struct task_struct *task = bpf_get_current_task_btf();
+		struct python_scratch *python = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		struct python_thread *thread = bpf_task_storage_get(&python_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+		if (python && thread)
+			record.python = take_python(python, thread, record.image, record.pid, record.time);
+	}
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);
 	return 0;
 }

@@ -3,6 +3,7 @@
  * Processes: children of followed processes are followed from their first instruction, and every fork and exec gives a
  * process a new image id, so that nothing is ever attributed to a program that is no longer there.
  */
+#include "python.h"
 #include "stack.h"
 
 /* Raw stacks that one image may send: a few moments' worth at its start and after each dlopen. */
@@ -32,8 +33,10 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 		.pid = BPF_CORE_READ(task, tgid),
 	};
 
-	if (origin == ORIGIN_FORK)
+	if (origin == ORIGIN_FORK) {
 		inherit_mappings(parent, image.id);
+		inherit_python(parent, image.id);
+	}
 	if (bpf_map_update_elem(&images, &record.pid, &image, BPF_ANY)) {
 		count_loss(LOSS_PROCESS);
 		return;

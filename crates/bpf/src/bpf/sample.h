@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The sampler: runs on every CPU some times a second and notes what the followed processes do there. */
+#include "python.h"
 #include "stack.h"
 
 /* Interrupts are off while the sampler runs, so one scratch memory a CPU is enough. */
@@ -9,6 +10,13 @@ struct {
 	__type(key, u32);
 	__type(value, struct scratch);
 } sample_scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct python_scratch);
+} sample_python SEC(".maps");
 
 SEC("perf_event")
 int sample(struct bpf_perf_event_data *ctx)
@@ -48,6 +56,14 @@ int sample(struct bpf_perf_event_data *ctx)
 		bpf_probe_read_kernel(&regs.bp, sizeof(regs.bp), &user->bp);
 	}
 	record.stack = take_stack(ctx, &regs, scratch, 0, image, pid_tgid, record.time, true);
+	if (bpf_map_lookup_elem(&python_processes, &record.image)) {
+		struct python_scratch *python = bpf_map_lookup_elem(&sample_python, &zero);
+		struct python_thread *thread =
+			bpf_task_storage_get(&python_threads, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+		if (python && thread)
+			record.python = take_python(python, thread, record.image, record.pid, record.time);
+	}
 	send(&record, sizeof(record), wake_seldom(), LOSS_SAMPLE);
 	return 0;
 }

@@ -10,6 +10,7 @@
 /* The most frames kept of one stack: user and kernel part. */
 #define MAX_USER_FRAMES 127
 #define MAX_KERNEL_FRAMES 64
+#define MAX_PYTHON_FRAMES 128
 
 enum record_type {
 	RECORD_STACK = 1,
@@ -19,6 +20,8 @@ enum record_type {
 	RECORD_THREAD = 5,
 	RECORD_EXIT = 6,
 	RECORD_RAW_STACK = 7,
+	RECORD_PYTHON_STACK = 8,
+	RECORD_PYTHON_CODE = 9,
 };
 
 /* How a process image came to be. */
@@ -102,11 +105,113 @@ struct range {
 	__u32 count;
 };
 
+/* How a version of Python keeps its frames. */
+enum python_kind {
+	PYTHON_OBJECTS = 1, /* to 3.10: frame objects, and a native call of the interpreter's loop for each */
+	PYTHON_FLAGS = 2, /* 3.11: a frame says whether the loop was entered for it */
+	PYTHON_SHIMS = 3, /* from 3.12: a frame of the interpreter's own lies below the one that the loop was entered for */
+};
+/* FRAME_OWNED_BY_CSTACK; from 3.14 on FRAME_OWNED_BY_INTERPRETER, and the former is 4. */
+#define PYTHON_OWNED_BY_C_STACK 3
+
+/* Where a process has its Python runtime, and how that lays things out: offsets in bytes. */
+struct python_process {
+	__u64 interpreters; /* address of the first interpreter's address */
+	__u32 interpreter_next;
+	__u32 interpreter_threads;
+	__u64 versions; /* address of a count of the code objects made so far; 0 if it is not known */
+	__u32 interpreter_versions; /* if not 0: the interpreter has it, here */
+	__u32 pad;
+	__u16 thread_size; /* as much as holds the fields below */
+	__u16 thread_prev;
+	__u16 thread_next;
+	__u16 thread_interpreter;
+	__u16 thread_id;
+	__u16 thread_frame;
+	__u16 frame_link; /* if not 0: thread_frame points to what has, here plus 64, the frame's address */
+	__u16 frame_size;
+	__u16 frame_previous;
+	__u16 frame_code;
+	__u16 frame_instruction;
+	__u16 frame_owner;
+	__u16 frame_entry;
+	__u16 code_first_line;
+	__u16 code_name;
+	__u16 code_file;
+	__u16 code_lines;
+	__u16 code_tag; /* words that tell apart code objects which came to lie at the same address */
+	__u16 code_tag_words;
+	__u16 code_start;
+	__u16 bytes_size;
+	__u16 bytes_data;
+	__u16 text_length;
+	__u16 text_state;
+	__u16 text_ascii;
+	__u16 text_compact;
+	__u16 text_kind_shift;
+	__u16 kind;
+};
+
+/* The interpreter's loop was entered for this frame: it answers to a native frame. */
+#define PYTHON_ENTRY 1
+
+struct python_frame {
+	__u64 code;
+	__u64 tag;
+	__u32 instruction; /* bytes from the code's first; to 3.10 as the frame object has it */
+	__u32 flags;
+};
+
+#define PYTHON_STACK_TRUNCATED 1
+#define PYTHON_STACK_BROKEN 2
+
+struct python_stack_record {
+	__u32 type;
+	__u32 image;
+	__u64 id;
+	__u64 time;
+	__u32 pid;
+	__u16 count;
+	__u16 flags;
+	/* Innermost first. */
+	struct python_frame frames[MAX_PYTHON_FRAMES];
+};
+#define PYTHON_STACK_HEADER 32
+
+#define PYTHON_NAME 256
+#define PYTHON_FILE 512
+#define PYTHON_LINES 4096
+
+/* Characters of 1, 2 or 4 bytes; a width of 0 means that they could not be read. */
+struct python_text {
+	__u16 bytes;
+	__u8 width;
+	__u8 truncated;
+};
+
+/* What is to be known of a code object. */
+struct python_code_record {
+	__u32 type;
+	__u32 image;
+	__u64 code;
+	__u64 tag;
+	__u32 first_line;
+	struct python_text name;
+	struct python_text file;
+	__u16 lines_bytes;
+	__u16 lines_truncated;
+	__u8 name_room[PYTHON_NAME];
+	__u8 file_room[PYTHON_FILE];
+	__u8 lines[PYTHON_LINES];
+};
+#define PYTHON_CODE_HEADER (40 + PYTHON_NAME + PYTHON_FILE)
+
 struct launch_record {
 	__u32 type;
 	__u32 image;
 	__u64 session;
 	__u64 stack;
+	__u64 python; /* the Python part's id, 0 if there is none */
 	__u64 time;
 	__u32 pid;
 	__u32 tid;
@@ -119,6 +224,7 @@ struct sample_record {
 	__u32 type;
 	__u32 image;
 	__u64 stack;
+	__u64 python; /* the Python part's id, 0 if there is none */
 	__u64 time;
 	__u32 pid;
 	__u32 tid;
@@ -156,8 +262,12 @@ struct exit_record {
 _Static_assert(sizeof(struct stack_record) == STACK_HEADER + 8 * (MAX_KERNEL_FRAMES + MAX_USER_FRAMES), "stack_record");
 _Static_assert(sizeof(struct raw_stack_record) == 64 + 8 * MAX_KERNEL_FRAMES, "raw_stack_record");
 _Static_assert(sizeof(struct mapping) == 40, "mapping");
-_Static_assert(sizeof(struct launch_record) == 48, "launch_record");
-_Static_assert(sizeof(struct sample_record) == 40, "sample_record");
+_Static_assert(sizeof(struct launch_record) == 56, "launch_record");
+_Static_assert(sizeof(struct sample_record) == 48, "sample_record");
+_Static_assert(sizeof(struct python_process) == 88, "python_process");
+_Static_assert(sizeof(struct python_frame) == 24, "python_frame");
+_Static_assert(sizeof(struct python_stack_record) == PYTHON_STACK_HEADER + 24 * MAX_PYTHON_FRAMES, "python_stack_record");
+_Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_LINES, "python_code_record");
 _Static_assert(sizeof(struct process_record) == 48, "process_record");
 _Static_assert(sizeof(struct thread_record) == 32, "thread_record");
 _Static_assert(sizeof(struct exit_record) == 24, "exit_record");

@@ -53,9 +53,14 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct thread_struct {
+	unsigned long fsbase;
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
+	struct thread_struct thread;
 	struct signal_struct *signal;
 	char comm[16];
 };

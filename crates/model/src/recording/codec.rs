@@ -43,6 +43,7 @@ pub const MEMSET: u8 = 3;
 /// Kinds of frame.
 pub const USER_FRAME: u8 = 0;
 pub const KERNEL_FRAME: u8 = 1;
+pub const PYTHON_FRAME: u8 = 2;
 
 /// Who launches what: a thread, for one session, one kind of launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -269,6 +269,9 @@ fn stack(c: &mut Cursor<'_>) -> Option<Stack> {
 
 fn frame(c: &mut Cursor<'_>, last: &mut u64) -> Option<Frame> {
     let kind = c.byte()?;
+    if kind == codec::PYTHON_FRAME {
+        return Some(Frame::Python(c.u32()?));
+    }
     *last = c.distance(*last)?;
     match kind {
         codec::USER_FRAME => Some(Frame::User(*last)),
@@ -303,6 +306,7 @@ fn symbol(c: &mut Cursor<'_>) -> Option<Symbol> {
         let kind = match c.byte()? {
             1 => FrameKind::Kernel,
             2 => FrameKind::Probe,
+            3 => FrameKind::Python,
             _ => FrameKind::Native,
         };
         Some(NamedFrame { kind, name: Arc::from(c.text()?), module: Arc::from(c.text()?) })

@@ -337,11 +337,17 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
     }
 }
 
-/// A frame's kind and the distance of its address from the frame before; returns the address.
+/// A frame's kind and the distance of its address from the frame before; returns the address. A line of Python is a number
+/// and has no address.
 fn put_frame(out: &mut Vec<u8>, last: u64, frame: &Frame) -> u64 {
     let (kind, address) = match *frame {
         Frame::User(address) => (codec::USER_FRAME, address),
         Frame::Kernel(address) => (codec::KERNEL_FRAME, address),
+        Frame::Python(number) => {
+            out.push(codec::PYTHON_FRAME);
+            put(out, number);
+            return last;
+        }
     };
     out.push(kind);
     put_distance(out, last, address);

@@ -40,11 +40,15 @@ fn time() -> impl Strategy<Value = u64> {
 }
 
 fn frame() -> impl Strategy<Value = Frame> {
-    prop_oneof![any::<u64>().prop_map(Frame::User), any::<u64>().prop_map(Frame::Kernel)]
+    prop_oneof![
+        any::<u64>().prop_map(Frame::User),
+        any::<u64>().prop_map(Frame::Kernel),
+        any::<u32>().prop_map(Frame::Python)
+    ]
 }
 
 fn named() -> impl Strategy<Value = NamedFrame> {
-    (select(vec![FrameKind::Native, FrameKind::Kernel, FrameKind::Probe]), text(), text())
+    (select(vec![FrameKind::Native, FrameKind::Kernel, FrameKind::Probe, FrameKind::Python]), text(), text())
         .prop_map(|(kind, name, module)| NamedFrame { kind, name: Arc::from(name), module: Arc::from(module) })
 }
 

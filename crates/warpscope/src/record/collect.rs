@@ -16,6 +16,7 @@ use unwind::Ended;
 
 use super::{
     images::Images,
+    python::Pythons,
     sessions::Sessions,
     signals::Signals,
     sink::Sink,
@@ -36,6 +37,8 @@ pub struct Collector {
     pub sink: Sink,
     pub images: Images,
     pub unwinding: Unwinding,
+    /// Absent if Python frames are not asked for.
+    pub pythons: Option<Pythons>,
     /// Nanoseconds that one CPU sample stands for.
     pub period: u64,
 }
@@ -68,6 +71,9 @@ impl Collector {
         while self.gather() {}
         let sink = &mut self.sink;
         self.unwinding.finish_all(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
+        if let Some(pythons) = &mut self.pythons {
+            pythons.finish(sink);
+        }
         if let Some(sessions) = &self.sessions {
             sessions.finish(&mut |event| sink.push(&event));
         }
@@ -109,12 +115,18 @@ impl Collector {
         for record in taken {
             self.take(record);
         }
-        let (sink, unwinding) = (&mut self.sink, &mut self.unwinding);
+        let (sink, unwinding, pythons) = (&mut self.sink, &mut self.unwinding, &mut self.pythons);
         self.images.settle(|pid, mapping| {
             unwinding.mapped(&mapping, pid);
+            if let Some(pythons) = pythons {
+                pythons.mapped(&mapping, pid);
+            }
             sink.push(&Event::Mapping(mapping));
         });
         unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
+        if let Some(pythons) = pythons {
+            pythons.settle(sink);
+        }
         if let Some(sessions) = &mut self.sessions {
             // What they had mapped when they said hello is known to the walker now.
             if !more {
@@ -136,7 +148,19 @@ impl Collector {
                 self.unwinding.raw(*raw);
                 return;
             }
-            Record::Launch { image, session, stack, time, tid, cpu, correlation, work, .. } => {
+            Record::PythonStack(stack) => {
+                if let Some(pythons) = &mut self.pythons {
+                    pythons.stack(stack);
+                }
+                return;
+            }
+            Record::PythonCode(code) => {
+                if let Some(pythons) = &mut self.pythons {
+                    pythons.code(*code);
+                }
+                return;
+            }
+            Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, .. } => {
                 let Some(sessions) = &mut self.sessions else { return };
                 let Some(kind) = LaunchKind::from_number(work as u8) else { return };
                 Event::Launch(Launch {
@@ -147,23 +171,27 @@ impl Collector {
                     tid,
                     cpu,
                     time,
-                    stack: StackId(stack),
+                    stack: self.whole_stack(image, stack, python, time),
                 })
             }
-            Record::Sample { image, stack, time, tid, cpu } => Event::Sample(Sample {
+            Record::Sample { image, stack, python, time, tid, cpu } => Event::Sample(Sample {
                 process: ProcessId(image),
                 tid,
                 cpu,
                 time,
-                stack: StackId(stack),
+                stack: self.whole_stack(image, stack, python, time),
                 weight: self.period,
             }),
             Record::Process { image, parent, origin, time, pid, comm } => {
                 let id = ProcessId(image);
                 self.images.born(pid, id, time, origin == Origin::Exec);
-                self.unwinding.born(id, (origin == Origin::Fork).then_some(ProcessId(parent)));
+                let forked_from = (origin == Origin::Fork).then_some(ProcessId(parent));
+                self.unwinding.born(id, forked_from);
+                if let Some(pythons) = &mut self.pythons {
+                    pythons.born(id, forked_from);
+                }
                 if origin == Origin::Exec {
-                    self.unwinding.died(ProcessId(parent));
+                    self.died(ProcessId(parent));
                     self.sink.push(&Event::Exit(event::Exit { process: ProcessId(parent), time }));
                 }
                 let origin = match origin {
@@ -175,11 +203,26 @@ impl Collector {
             Record::Thread { image, tid, comm } => Event::Thread(Thread { process: ProcessId(image), tid, comm }),
             Record::Exit { image, time, pid } => {
                 self.images.died(pid, time);
-                self.unwinding.died(ProcessId(image));
+                self.died(ProcessId(image));
                 Event::Exit(event::Exit { process: ProcessId(image), time })
             }
         };
         self.sink.push(&event);
+    }
+
+    fn died(&mut self, image: ProcessId) {
+        self.unwinding.died(image);
+        if let Some(pythons) = &mut self.pythons {
+            pythons.died(image);
+        }
+    }
+
+    /// The stack that a launch or sample has, of its native and its Python part.
+    fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
+        match &mut self.pythons {
+            Some(pythons) => pythons.pair(ProcessId(image), native, python, time),
+            None => StackId(native),
+        }
     }
 
     fn count_losses(&mut self) {
@@ -192,6 +235,7 @@ impl Collector {
             (LossCause::RingProcesses, losses.processes),
             (LossCause::StackWalks, losses.walks),
             (LossCause::Mappings, mappings),
+            (LossCause::PythonStacksUneven, self.pythons.as_ref().map_or(0, Pythons::uneven)),
         ] {
             if count > 0 {
                 self.sink.push(&Event::Loss(Loss { cause, count }));

@@ -2,6 +2,7 @@
 
 mod collect;
 mod images;
+mod python;
 mod sessions;
 mod signals;
 mod sink;
@@ -28,6 +29,7 @@ use model::event::{End, Event, Mode, Note, Start};
 use crate::{args, outputs::Outputs};
 use collect::Collector;
 use images::Images;
+use python::Pythons;
 use sessions::Sessions;
 use signals::Signals;
 use sink::Sink;
@@ -83,6 +85,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let mut unwinding =
         Unwinding::start(recorder.unwind_maps()?).context("cannot start the thread for unwind tables")?;
     unwinding.prepare(&sure_to_be_mapped(&options.command[0], &injection));
+    let pythons = if options.no_python { None } else { Some(Pythons::new(recorder.python_maps()?)) };
     let (file, path) = outputs.recording()?;
     let mut sink = Sink::new(file, path).context("cannot begin the recording")?;
     sink.push(&Event::Start(start(&options, mode)));
@@ -101,6 +104,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         sink,
         images: Images::default(),
         unwinding,
+        pythons,
         period: 1_000_000_000 / u64::from(options.frequency.max(1)),
     };
 

@@ -3,7 +3,7 @@
 use std::{fs::File, path::PathBuf};
 
 use model::{
-    event::{End, Event},
+    event::{End, Event, Stack, StackId},
     fold::Fold,
     profile::Profile,
     recording::{WriteError, Writer},
@@ -24,6 +24,11 @@ impl Sink {
     pub fn new(file: File, path: PathBuf) -> Result<Self, WriteError> {
         let writer = Writer::new(file)?;
         Ok(Self { fold: Fold::new(), writer: Some(writer), path, failure: None })
+    }
+
+    /// The stack with this id, if it has come.
+    pub fn stack(&self, id: StackId) -> Option<&Stack> {
+        self.fold.known_stack(id)
     }
 
     /// Takes one event.

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Python frames, read from the interpreter's own structures at the same moment as the native stack.
+ *
+ *   _PyRuntime -> interpreters -> thread states -> the one whose thread_id is this thread's (its fs base)
+ *                                                    `-> innermost frame -> previous -> ... -> outermost
+ *
+ * The reader tells where a process has its runtime and how its version lays things out (`python_processes`). A stack is
+ * code objects and instruction offsets; each distinct one is sent once, and so are the names, file and line table of each
+ * code object, read here while they are sure to be there. Turning an offset into a line is the reader's.
+ *
+ * An interpreter calls from Python to Python without touching the native stack, so the frames are walked every time. A read
+ * of the process's memory costs more than all else, so there are as few as can be: from 3.11 on frames lie one behind
+ * the other, and a page of them is read at once; and from 3.12 on the interpreter counts the code objects that it makes, so
+ * that those looked at before need no look while it has made no more.
+ */
+#ifndef WARPSCOPE_PYTHON_H
+#define WARPSCOPE_PYTHON_H
+
+#include "python_state.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, u64);
+	__type(value, u8);
+} python_stacks_sent SEC(".maps");
+
+/* Code objects are freed, and others come to lie in their place: the address alone does not tell them apart. */
+struct code_key {
+	u64 code;
+	u64 tag;
+	u32 image;
+	u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct code_key);
+	__type(value, u8);
+} python_code_sent SEC(".maps");
+
+/* What tells a code object from others that lay at its address; 0 if it cannot be read. */
+static __always_inline u64 code_tag(struct python_walker *walker, u64 code)
+{
+	struct python_scratch *scratch = walker->scratch;
+	u64 tag = 1, bytes = 8 * (u64)walker->process->code_tag_words, versions = scratch->versions;
+	struct tagged_code *known = &walker->thread->tagged[(code >> 4 ^ code >> 11) & (TAGGED_CODES - 1)];
+
+	if (versions && known->code == code && known->versions == versions)
+		return known->tag;
+	if (bytes > sizeof(scratch->tag) || bpf_probe_read_user(scratch->tag, bytes, (void *)(code + walker->process->code_tag)))
+		return 0;
+	for (u32 i = 0; i < PYTHON_TAG_WORDS; i++) {
+		if (8 * i >= bytes)
+			break;
+		tag = mix(tag, scratch->tag[i]);
+	}
+	tag |= 1;
+	/* Its own number, co_version, is lower than the next to be given out; if not, that is not what was read. */
+	if (versions && scratch->tag[0] >> 32 < versions) {
+		known->code = code;
+		known->tag = tag;
+		known->versions = versions;
+	}
+	return tag;
+}
+
+/*
+ * Finds a frame in the scratch memory, or reads it. If the next one lies in the same page, that page is read up to it:
+ * outer frames lie below inner ones. Frames of generators lie elsewhere, and are read one by one.
+ */
+static __always_inline u64 read_frame(struct python_walker *walker, u64 address)
+{
+	struct python_scratch *scratch = walker->scratch;
+	struct python_process *process = walker->process;
+	u64 size = process->frame_size, inside = address - scratch->window, next, bytes;
+
+	if (size > PYTHON_FRAME_BYTES)
+		return PYTHON_PAGE + 1;
+	if (inside < scratch->window_bytes && inside < PYTHON_PAGE)
+		return inside;
+	if (bpf_probe_read_user(scratch->bytes + PYTHON_PAGE, size, (void *)address))
+		return PYTHON_PAGE + 1;
+	next = frame_word(scratch, PYTHON_PAGE, process->frame_previous);
+	if (process->kind == PYTHON_OBJECTS || next >= address || (next ^ address) & ~(u64)(PYTHON_PAGE - 1))
+		return PYTHON_PAGE;
+	scratch->window = address & ~(u64)(PYTHON_PAGE - 1);
+	bytes = next - scratch->window;
+	if (bytes + size > PYTHON_PAGE ||
+	    bpf_probe_read_user(scratch->bytes, (bytes & (PYTHON_PAGE - 1)) + size, (void *)scratch->window))
+		bytes = 0;
+	scratch->window_bytes = bytes ? bytes + 1 : 0;
+	return PYTHON_PAGE;
+}
+
+static long python_step(u32 index, struct python_walker *walker)
+{
+	struct python_scratch *scratch = walker->scratch;
+	struct python_process *process = walker->process;
+	u64 code, tag, at;
+	u32 depth = scratch->depth, instruction, flags = 0;
+	struct python_frame *frame;
+
+	if (!scratch->frame)
+		return 1;
+	at = read_frame(walker, scratch->frame);
+	if (at > PYTHON_PAGE) {
+		scratch->record.flags |= PYTHON_STACK_BROKEN;
+		return 1;
+	}
+	scratch->frame = frame_word(scratch, at, process->frame_previous);
+	if (process->kind == PYTHON_SHIMS) {
+		/* The interpreter's loop was entered here, for the frame before this one. */
+		if (frame_byte(scratch, at, process->frame_owner) >= PYTHON_OWNED_BY_C_STACK) {
+			if (depth && depth <= MAX_PYTHON_FRAMES)
+				scratch->record.frames[(depth - 1) & (MAX_PYTHON_FRAMES - 1)].flags |= PYTHON_ENTRY;
+			scratch->hash = mix(scratch->hash, PYTHON_ENTRY);
+			return 0;
+		}
+	} else if (process->kind == PYTHON_OBJECTS || frame_byte(scratch, at, process->frame_entry)) {
+		flags = PYTHON_ENTRY;
+	}
+	if (depth >= MAX_PYTHON_FRAMES) {
+		scratch->record.flags |= PYTHON_STACK_TRUNCATED;
+		return 1;
+	}
+	/* References may carry tags in their lowest bits. */
+	code = frame_word(scratch, at, process->frame_code) & ~7ull;
+	tag = code_tag(walker, code);
+	if (!tag) {
+		scratch->record.flags |= PYTHON_STACK_BROKEN;
+		return 1;
+	}
+	if (process->kind == PYTHON_OBJECTS)
+		instruction = frame_word(scratch, at, process->frame_instruction);
+	else
+		instruction = frame_word(scratch, at, process->frame_instruction) - (code + process->code_start);
+	frame = &scratch->record.frames[depth & (MAX_PYTHON_FRAMES - 1)];
+	frame->code = code;
+	frame->tag = tag;
+	frame->instruction = instruction;
+	frame->flags = flags;
+	scratch->hash = mix(mix(scratch->hash, code ^ tag), (u64)flags << 32 | instruction);
+	scratch->depth = depth + 1;
+	return 0;
+}
+
+/* Copies a str object's characters: of a name the first ones, of a file the last ones. */
+static __always_inline void read_text(struct python_process *process, u64 object, struct python_text *text, u8 *room,
+				      const u32 most, const bool last)
+{
+	u64 length = user_word(object + process->text_length), data, bytes, skip = 0;
+	u32 state = user_word(object + process->text_state) >> process->text_kind_shift, width = state & 7;
+
+	/* kind:3 (bytes a character), compact:1, ascii:1 */
+	if (!(state & 8) || !(width == 1 || width == 2 || width == 4))
+		return;
+	data = object + (state & 16 ? process->text_ascii : process->text_compact);
+	bytes = length * width;
+	if (bytes > most) {
+		skip = last ? bytes - most : 0;
+		bytes = most;
+		text->truncated = 1;
+	}
+	if (bpf_probe_read_user(room, bytes, (void *)(data + skip)))
+		return;
+	text->bytes = bytes;
+	text->width = width;
+}
+
+static long send_code(u32 index, struct python_walker *walker)
+{
+	struct python_scratch *scratch = walker->scratch;
+	struct python_process *process = walker->process;
+	struct python_code_record *record = &scratch->code;
+	struct python_frame *frame = &scratch->record.frames[index & (MAX_PYTHON_FRAMES - 1)];
+	struct code_key key = { .code = frame->code, .tag = frame->tag, .image = scratch->record.image };
+	u64 table, bytes;
+	u8 one = 1;
+
+	if (index >= scratch->depth)
+		return 1;
+	if (bpf_map_lookup_elem(&python_code_sent, &key))
+		return 0;
+	record->type = RECORD_PYTHON_CODE;
+	record->image = key.image;
+	record->code = key.code;
+	record->tag = key.tag;
+	record->first_line = user_word(key.code + process->code_first_line);
+	__builtin_memset(&record->name, 0, sizeof(record->name));
+	__builtin_memset(&record->file, 0, sizeof(record->file));
+	read_text(process, user_word(key.code + process->code_name), &record->name, record->name_room, PYTHON_NAME, false);
+	read_text(process, user_word(key.code + process->code_file), &record->file, record->file_room, PYTHON_FILE, true);
+	table = user_word(key.code + process->code_lines);
+	bytes = user_word(table + process->bytes_size);
+	record->lines_truncated = bytes > PYTHON_LINES;
+	if (bytes > PYTHON_LINES)
+		bytes = PYTHON_LINES;
+	if (bpf_probe_read_user(record->lines, bytes, (void *)(table + process->bytes_data)))
+		bytes = 0;
+	record->lines_bytes = bytes;
+	if (bpf_ringbuf_output(&events, record, PYTHON_CODE_HEADER + bytes, wake_seldom()))
+		count_loss(LOSS_STACK);
+	else if (record->name.width && record->file.width)
+		/* What could not be read is tried again with the next stack. */
+		bpf_map_update_elem(&python_code_sent, &key, &one, BPF_ANY);
+	return 0;
+}
+
+/*
+ * Takes the current thread's Python stack, sends it if it is new, and returns its id; 0 if there is none.
+ * A function of its own for the verifier.
+ */
+__noinline u64 take_python(struct python_scratch *scratch, struct python_thread *thread, u32 image, u32 pid, u64 time)
+{
+	struct python_process *process = bpf_map_lookup_elem(&python_processes, &image);
+	struct python_walker walker = { .scratch = scratch, .process = process, .thread = thread };
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct python_stack_record *record;
+	u64 id, size;
+	u8 one = 1;
+
+	if (!process || !scratch || !thread)
+		return 0;
+	scratch->wanted = BPF_CORE_READ(task, thread.fsbase);
+	if (!find_thread(&walker, image))
+		return 0;
+	scratch->frame = state_word(scratch, process->thread_frame);
+	if (process->frame_link && scratch->frame)
+		scratch->frame = user_word(scratch->frame + (process->frame_link & 63));
+	if (!scratch->frame)
+		return 0;
+	record = &scratch->record;
+	record->flags = 0;
+	scratch->versions = 0;
+	if (process->versions)
+		scratch->versions = (u32)user_word(process->versions);
+	else if (process->interpreter_versions)
+		scratch->versions =
+			(u32)user_word(state_word(scratch, process->thread_interpreter) + process->interpreter_versions);
+	scratch->window_bytes = 0;
+	scratch->hash = image;
+	scratch->depth = 0;
+	bpf_loop(PYTHON_STEPS, python_step, &walker, 0);
+	if (!scratch->depth)
+		return 0;
+	id = mix(scratch->hash, record->flags) | 1;
+	if (bpf_map_lookup_elem(&python_stacks_sent, &id))
+		return id;
+	record->type = RECORD_PYTHON_STACK;
+	record->image = image;
+	record->id = id;
+	record->time = time;
+	record->pid = pid;
+	record->count = scratch->depth;
+	bpf_loop(MAX_PYTHON_FRAMES, send_code, &walker, 0);
+	size = PYTHON_STACK_HEADER + sizeof(struct python_frame) * (u64)scratch->depth;
+	if (size > sizeof(*record))
+		return 0;
+	if (bpf_ringbuf_output(&events, record, size, wake_seldom())) {
+		count_loss(LOSS_STACK);
+		return id;
+	}
+	bpf_map_update_elem(&python_stacks_sent, &id, &one, BPF_ANY);
+	return id;
+}
+
+/* A forked child has its parent's interpreter, at the same addresses. */
+static __always_inline void inherit_python(u32 parent, u32 child)
+{
+	struct python_process *process = bpf_map_lookup_elem(&python_processes, &parent);
+
+	if (process)
+		bpf_map_update_elem(&python_processes, &child, process, BPF_ANY);
+}
+
+#endif

@@ -1,0 +1,209 @@
+//! Finds CPython in an executable or a shared library.
+//!
+//! Everything needed is in the dynamic symbols, which a stripped file has too: `_PyRuntime`, the interpreter's loop
+//! `_PyEval_EvalFrameDefault`, and from 3.11 on `Py_Version`. Full symbols, where they are there, add the parts of the loop
+//! that the compiler moved elsewhere.
+
+use std::{fs::File, ops::Range};
+
+use object::{
+    Object, ObjectSection, ObjectSegment,
+    read::{ReadCache, ReadRef},
+};
+
+use super::{Offsets, versions};
+
+const LOOP: &[u8] = b"_PyEval_EvalFrameDefault";
+/// Names longer than this are not looked for.
+const LONGEST_NAME: usize = 128;
+/// Bytes of `_PyRuntime` that may be its description of itself.
+const DESCRIPTION: u64 = 1024;
+/// The most bytes of a section that are looked through.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// A CPython as it lies in a file. Addresses are the file's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    /// The second number of its version, of 3.x.
+    pub minor: u8,
+    /// `_PyRuntime`
+    pub runtime: u64,
+    /// The interpreter's loop: a native frame in one of these runs Python frames.
+    pub interpreter_loop: Vec<Range<u64>>,
+    /// `_start` and `main`, where the file is a program: what every program has is not the interpreter's own.
+    pub program: Vec<Range<u64>>,
+    /// The count of code objects made so far, where it is known and not in the interpreter's state.
+    pub versions: Option<u64>,
+    /// How its structures are laid out.
+    pub offsets: Offsets,
+}
+
+impl Interpreter {
+    /// Whether a file of this name may contain CPython.
+    pub fn may_be_in(path: &str) -> bool {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        name.starts_with("python") || name.starts_with("libpython")
+    }
+
+    /// Looks for CPython in a file, named `path`; `None` if there is none, or one of a version that is not known.
+    pub fn find(file: &File, path: &str) -> Option<Self> {
+        let cache = ReadCache::new(file);
+        let elf = object::File::parse(&cache).ok()?;
+        let (mut runtime, mut version, mut count) = (None, None, None);
+        let (mut interpreter_loop, mut program) = (Vec::new(), Vec::new());
+        for (table, names) in [(".dynsym", ".dynstr"), (".symtab", ".strtab")] {
+            each_symbol(&elf, table, names, |name, address, size| match name {
+                b"_PyRuntime" => runtime = Some(address),
+                b"Py_Version" => version = Some(address),
+                // The `co_version` of the next code object in 3.12; only full symbols have it.
+                b"_Py_next_func_version" => count = Some(address),
+                b"_start" | b"main" => program.push(address..address.saturating_add(size)),
+                name if is_loop(name) => interpreter_loop.push(address..address.saturating_add(size)),
+                _ => {}
+            });
+        }
+        let (runtime, minor) = (runtime?, minor(&elf, &cache, version, path)?);
+        let offsets = match Offsets::of_version(minor) {
+            Some(offsets) => offsets,
+            None => Offsets::of_runtime(minor, read(&elf, &cache, runtime, DESCRIPTION)?)?,
+        };
+        for ranges in [&mut interpreter_loop, &mut program] {
+            ranges.sort_by_key(|range| (range.start, range.end));
+            ranges.dedup();
+        }
+        let versions = match minor {
+            12 => count.or_else(|| versions_in_text(&elf)),
+            _ => None,
+        };
+        Some(Self { minor, runtime, interpreter_loop, program, versions, offsets })
+    }
+}
+
+/// Goes through the symbols that a file defines: name, address, size. Read as a whole, for there are tens of thousands.
+fn each_symbol<'data>(elf: &impl Object<'data>, table: &str, names: &str, mut each: impl FnMut(&[u8], u64, u64)) {
+    let section = |name: &str| elf.section_by_name(name).filter(|s| s.size() <= MOST_BYTES)?.data().ok();
+    let (Some(table), Some(names)) = (section(table), section(names)) else { return };
+    // Elf64_Sym: name 0, info 4, other 5, section 6, value 8, size 16
+    let (symbols, _) = table.as_chunks::<24>();
+    for symbol in symbols {
+        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| symbol[at + i]));
+        let name = usize::try_from(number(0) & 0xffff_ffff).ok().and_then(|at| names.get(at..)).unwrap_or_default();
+        let defined = symbol[6..8] != [0, 0];
+        // All that is looked for begins like this; most does not.
+        if defined && matches!(name.first(), Some(b'_' | b'P' | b'm')) {
+            let end = name.iter().take(LONGEST_NAME).position(|b| *b == 0);
+            each(&name[..end.unwrap_or(0)], number(8), number(16));
+        }
+    }
+}
+
+fn minor<'data>(
+    elf: &impl Object<'data>,
+    data: &'data ReadCache<&File>,
+    version: Option<u64>,
+    path: &str,
+) -> Option<u8> {
+    match version {
+        Some(address) => {
+            let hex = u64::from_le_bytes(read(elf, data, address, 8)?.try_into().ok()?);
+            u8::try_from(hex >> 16 & 0xff).ok().filter(|_| hex >> 24 == 3)
+        }
+        None => minor_in(path.rsplit('/').next()?.as_bytes()).or_else(|| minor_in_text(elf)),
+    }
+}
+
+/// The loop itself, and what the compiler made of it: `.cold`, `.cold.0`, `.constprop.1`, `.lto_priv.0`. From 3.14 on it may be
+/// built as a function for each instruction.
+fn is_loop(name: &[u8]) -> bool {
+    let is_part = |rest: &[u8]| rest.is_empty() || rest.starts_with(b".");
+    name.strip_prefix(LOOP).is_some_and(is_part) || name.starts_with(b"_TAIL_CALL_")
+}
+
+/// Bytes at an address, where they come from the file.
+fn read<'data>(
+    elf: &impl Object<'data>,
+    data: &'data ReadCache<&File>,
+    address: u64,
+    length: u64,
+) -> Option<&'data [u8]> {
+    elf.segments().find_map(|segment| {
+        let inside = address.checked_sub(segment.address())?;
+        let (offset, size) = segment.file_range();
+        let left = size.checked_sub(inside)?;
+        (left >= length).then(|| data.read_bytes_at(offset + inside, length).ok())?
+    })
+}
+
+/// The 12 of `python3.12`, `libpython3.12.so.1.0`.
+fn minor_in(text: &[u8]) -> Option<u8> {
+    const BEFORE: &[u8] = b"python3.";
+    let at = text.windows(BEFORE.len()).position(|window| window == BEFORE)? + BEFORE.len();
+    let digits = text[at..].iter().take(2).take_while(|b| b.is_ascii_digit());
+    digits.fold(None, |number, digit| Some(number.unwrap_or(0) * 10 + (digit - b'0')))
+}
+
+fn versions_in_text<'data>(elf: &impl Object<'data>) -> Option<u64> {
+    let text = elf.section_by_name(".text").filter(|section| section.size() <= MOST_BYTES)?;
+    versions::find(text.data().ok()?, text.address())
+}
+
+/// The interpreter knows where its modules lie: `lib/python3.10`.
+fn minor_in_text<'data>(elf: &impl Object<'data>) -> Option<u8> {
+    let text = elf.section_by_name(".rodata").filter(|section| section.size() <= MOST_BYTES)?;
+    minor_in(text.data().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::python::offsets::tests::installed;
+
+    /// Versions by file name.
+    #[test]
+    fn versions_by_name() {
+        assert_eq!(minor_in(b"python3.9"), Some(9));
+        assert_eq!(minor_in(b"libpython3.12.so.1.0"), Some(12));
+        assert_eq!(minor_in(b"libpython3.13t.so.1.0"), Some(13));
+        assert_eq!(minor_in(b"python3"), None);
+        assert_eq!(minor_in(b"python3."), None);
+        assert!(Interpreter::may_be_in("/usr/bin/python3.11") && !Interpreter::may_be_in("/usr/lib/python3/x.so"));
+    }
+
+    /// Check that every Python installed is found, in its executable or in its library, whatever the file's name.
+    #[test]
+    fn every_installed_python_is_found() {
+        for (minor, python) in installed() {
+            let library = format!("../lib/libpython3.{minor}.so.1.0");
+            let library = python.parent().expect("it lies somewhere").join(library);
+            let found = [python.clone(), library]
+                .iter()
+                .filter_map(|path| Interpreter::find(&File::open(path).ok()?, "/some/python"))
+                .next()
+                .unwrap_or_else(|| panic!("{}", python.display()));
+            assert_eq!(found.minor, minor, "{}", python.display());
+            assert!(found.interpreter_loop.iter().any(|range| range.end - range.start > 10_000), "3.{minor}");
+        }
+    }
+
+    /// Check that the count of code objects is found in the program's instructions where symbols tell that it is right.
+    #[test]
+    fn the_count_of_code_objects() {
+        for (minor, python) in installed().into_iter().filter(|(minor, _)| *minor == 12) {
+            let library = python.parent().expect("it lies somewhere").join("../lib/libpython3.12.so.1.0");
+            for path in [python, library] {
+                let Ok(file) = File::open(&path) else { continue };
+                let Some(told) = Interpreter::find(&file, "").and_then(|found| found.versions) else { continue };
+                let cache = ReadCache::new(&file);
+                let elf = object::File::parse(&cache).expect("it is ELF");
+                assert_eq!(versions_in_text(&elf), Some(told), "3.{minor}: {}", path.display());
+            }
+        }
+    }
+
+    /// Check that a file that is no Python is none.
+    #[test]
+    fn others_are_none() {
+        let own = std::env::current_exe().expect("this test is a file");
+        assert_eq!(Interpreter::find(&File::open(own).expect("it opens"), "python3.12"), None);
+    }
+}

@@ -1,0 +1,357 @@
+//! How a version of CPython lays out the structures that hold its frames.
+//!
+//! To 3.12 these are tables, taken from the headers; a test derives them again from the headers of every version that is
+//! installed. From 3.13 on `_PyRuntime` begins with a description of itself, `_Py_DebugOffsets`, made for this.
+
+/// How frames are kept, and how it shows for which of them the interpreter's loop was entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frames {
+    /// To 3.10: frame objects, and a native call of the loop for each.
+    Objects,
+    /// 3.11: each frame has a flag.
+    Flags,
+    /// From 3.12: a frame of the interpreter's own lies below.
+    Shims,
+}
+
+/// Offsets in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offsets {
+    /// How frames are kept.
+    pub frames: Frames,
+    /// `_PyRuntime`: `interpreters.head`
+    pub runtime_interpreters: u32,
+    /// `PyInterpreterState`: `next`
+    pub interpreter_next: u32,
+    /// `PyInterpreterState`: `threads.head`, once `tstate_head`
+    pub interpreter_threads: u32,
+    /// `PyInterpreterState`: `func_state.next_version`, from 3.13 on: the `co_version` of the next code object.
+    pub interpreter_versions: Option<u32>,
+    /// `PyThreadState`: `prev`
+    pub thread_prev: u16,
+    /// `PyThreadState`: `next`
+    pub thread_next: u16,
+    /// `PyThreadState`: `interp`
+    pub thread_interpreter: u16,
+    /// `PyThreadState`: `thread_id`, what `pthread_self` returns
+    pub thread_id: u16,
+    /// `PyThreadState`: `frame`, `current_frame`, or in 3.11 and 3.12 `cframe`
+    pub thread_frame: u16,
+    /// `_PyCFrame`: `current_frame`
+    pub frame_link: Option<u16>,
+    /// `PyFrameObject`: `f_back`; `_PyInterpreterFrame`: `previous`
+    pub frame_previous: u16,
+    /// `f_code`, `f_executable`
+    pub frame_code: u16,
+    /// `f_lasti`; `prev_instr`, `instr_ptr`
+    pub frame_instruction: u16,
+    /// `_PyInterpreterFrame`: `owner`
+    pub frame_owner: u16,
+    /// `_PyInterpreterFrame`: `is_entry`
+    pub frame_entry: u16,
+    /// `PyCodeObject`: `co_firstlineno`
+    pub code_first_line: u16,
+    /// `co_qualname`, before 3.11 `co_name`
+    pub code_name: u16,
+    /// `co_filename`
+    pub code_file: u16,
+    /// `co_linetable`, `co_lnotab`
+    pub code_lines: u16,
+    /// What tells apart code objects that come to lie at the same address. From 3.12 on the word that ends with `co_version`,
+    /// which is given out once; before that all from `co_firstlineno` to the line table's address.
+    pub code_tag: u16,
+    /// How many words of 8 bytes that is.
+    pub code_tag_words: u16,
+    /// `co_code_adaptive`
+    pub code_start: u16,
+    /// `PyBytesObject`: `ob_size`
+    pub bytes_size: u16,
+    /// `PyBytesObject`: `ob_sval`
+    pub bytes_data: u16,
+    /// `PyASCIIObject`: `length`
+    pub text_length: u16,
+    /// `PyASCIIObject`: `state`
+    pub text_state: u16,
+    /// Size of `PyASCIIObject`
+    pub text_ascii: u16,
+    /// Size of `PyCompactUnicodeObject`
+    pub text_compact: u16,
+    /// The lowest bit of `state.kind`
+    pub text_kind_shift: u16,
+}
+
+const V3_8: Offsets = Offsets {
+    frames: Frames::Objects,
+    runtime_interpreters: 32,
+    interpreter_next: 0,
+    interpreter_threads: 8,
+    interpreter_versions: None,
+    thread_prev: 0,
+    thread_next: 8,
+    thread_interpreter: 16,
+    thread_id: 176,
+    thread_frame: 24,
+    frame_link: None,
+    frame_previous: 24,
+    frame_code: 32,
+    frame_instruction: 104,
+    frame_owner: 0,
+    frame_entry: 0,
+    code_first_line: 40,
+    code_name: 112,
+    code_file: 104,
+    code_lines: 120,
+    code_tag: 40,
+    code_tag_words: 11,
+    code_start: 0,
+    bytes_size: 16,
+    bytes_data: 32,
+    text_length: 16,
+    text_state: 32,
+    text_ascii: 48,
+    text_compact: 72,
+    text_kind_shift: 2,
+};
+
+const V3_10: Offsets = Offsets { frame_instruction: 96, ..V3_8 };
+
+const V3_11: Offsets = Offsets {
+    frames: Frames::Flags,
+    runtime_interpreters: 40,
+    interpreter_threads: 16,
+    thread_id: 152,
+    thread_frame: 56,
+    frame_link: Some(8),
+    frame_previous: 48,
+    frame_instruction: 56,
+    frame_owner: 69,
+    frame_entry: 68,
+    code_first_line: 72,
+    code_name: 128,
+    code_file: 112,
+    code_lines: 136,
+    code_tag: 72,
+    code_tag_words: 9,
+    code_start: 184,
+    ..V3_10
+};
+
+const V3_12: Offsets = Offsets {
+    frames: Frames::Shims,
+    interpreter_threads: 72,
+    thread_id: 136,
+    frame_link: Some(0),
+    frame_previous: 8,
+    frame_code: 0,
+    frame_owner: 70,
+    frame_entry: 0,
+    code_first_line: 68,
+    code_tag: 88,
+    code_tag_words: 1,
+    code_start: 192,
+    text_ascii: 40,
+    text_compact: 56,
+    ..V3_11
+};
+
+impl Offsets {
+    /// Those of a version that does not tell its own: 3.8 to 3.12.
+    pub fn of_version(minor: u8) -> Option<Self> {
+        Some(match minor {
+            8 | 9 => V3_8,
+            10 => V3_10,
+            11 => V3_11,
+            12 => V3_12,
+            _ => return None,
+        })
+    }
+
+    /// Those that `_PyRuntime` begins with, from 3.13 on.
+    pub fn of_runtime(minor: u8, bytes: &[u8]) -> Option<Self> {
+        let word = |index: usize| Some(u64::from_le_bytes(bytes.get(8 * index..8 * index + 8)?.try_into().ok()?));
+        if bytes.get(..8)? != b"xdebugpy" || word(1)? >> 16 & 0xff != u64::from(minor) || word(1)? >> 24 != 3 {
+            return None;
+        }
+        let places = Places::of_version(minor)?;
+        let large = |index| u32::try_from(word(index)?).ok();
+        let small = |index| u16::try_from(word(index)?).ok();
+        // There each thread may run a copy of the code of its own: instructions do not lie in the code object.
+        if minor >= 14 && word(2)? != 0 {
+            return None;
+        }
+        let code_first_line = small(places.code + 5)?;
+        Some(Self {
+            frames: Frames::Shims,
+            runtime_interpreters: large(5)?,
+            interpreter_next: large(8)?,
+            interpreter_threads: large(9)?,
+            // The size tells whether the structure is the one that the place was taken from: 3.13.0.
+            interpreter_versions: (minor == 13 && word(6)? == 194_968).then_some(17_000),
+            thread_prev: small(places.thread + 1)?,
+            thread_next: small(places.thread + 2)?,
+            thread_interpreter: small(places.thread + 3)?,
+            thread_frame: small(places.thread + 4)?,
+            thread_id: small(places.thread + 5)?,
+            frame_link: None,
+            frame_previous: small(places.frame + 1)?,
+            frame_code: small(places.frame + 2)?,
+            frame_instruction: small(places.frame + 3)?,
+            frame_owner: small(places.frame + 5)?,
+            frame_entry: 0,
+            code_file: small(places.code + 1)?,
+            code_name: small(places.code + 3)?,
+            code_lines: small(places.code + 4)?,
+            code_first_line,
+            // co_firstlineno, co_nlocalsplus, co_framesize, co_nlocals, co_ncellvars, co_nfreevars, co_version: ints.
+            code_tag: code_first_line + 20,
+            code_tag_words: 1,
+            code_start: small(places.code + 9)?,
+            bytes_size: small(places.bytes + 1)?,
+            bytes_data: small(places.bytes + 2)?,
+            text_state: small(places.text + 1)?,
+            text_length: small(places.text + 2)?,
+            text_ascii: small(places.text + 3)?,
+            text_compact: small(places.text + 3)? + 16,
+            text_kind_shift: 2,
+        })
+    }
+}
+
+/// Where `_Py_DebugOffsets` has the structures whose place moved between versions: indices of 8-byte words.
+struct Places {
+    thread: usize,
+    frame: usize,
+    code: usize,
+    bytes: usize,
+    text: usize,
+}
+
+impl Places {
+    fn of_version(minor: u8) -> Option<Self> {
+        match minor {
+            13 => Some(Self { thread: 19, frame: 28, code: 34, bytes: 64, text: 67 }),
+            14 => Some(Self { thread: 22, frame: 31, code: 39, bytes: 74, text: 77 }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::{collections::HashMap, fs, path::PathBuf, process::Command};
+
+    use super::*;
+
+    /// Every CPython from 3.8 on that can be found: minor version and executable.
+    pub(crate) fn installed() -> Vec<(u8, PathBuf)> {
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| home.join(".pyenv"), PathBuf::from);
+        let versions = fs::read_dir(pyenv.join("versions")).into_iter().flatten().flatten();
+        let mut places: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+        places.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let mut found = Vec::new();
+        for minor in 8..15 {
+            let at = |place: &PathBuf| place.join(format!("python3.{minor}"));
+            // pyenv's own programs of these names are scripts, and fail for versions that are not chosen.
+            let works = |path: &PathBuf| {
+                path.is_file()
+                    && Command::new(path).args(["-c", ""]).output().is_ok_and(|output| output.status.success())
+            };
+            let mut real: Vec<PathBuf> =
+                places.iter().map(at).filter(works).filter_map(|p| p.canonicalize().ok()).collect();
+            real.retain(|path| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF")));
+            real.sort();
+            real.dedup();
+            found.extend(real.into_iter().map(|path| (minor, path)));
+        }
+        found
+    }
+
+    const HEADERS: &str = include_str!("offsets_test.c");
+
+    /// The same from a version's headers; `None` if they are not installed.
+    fn from_headers(minor: u8, python: &PathBuf) -> Option<Offsets> {
+        let print = "import sysconfig; print(sysconfig.get_path('include'))";
+        let output = Command::new(python).args(["-c", print]).output().ok()?;
+        let include = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+        if !include.join("internal").is_dir() {
+            return None;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let (source, program) = (directory.path().join("offsets.c"), directory.path().join("offsets"));
+        fs::write(&source, HEADERS).expect("it can be written");
+        let mut compile = Command::new("cc");
+        compile.arg("-w").arg("-I").arg(&include).arg("-I").arg(include.join("internal"));
+        let compiled = compile.arg("-o").args([&program, &source]).output().expect("there is a compiler");
+        assert!(compiled.status.success(), "3.{minor}: {}", String::from_utf8_lossy(&compiled.stderr));
+        let output = Command::new(&program).output().expect("it runs");
+        let text = String::from_utf8(output.stdout).expect("it prints text");
+        let values: HashMap<&str, u32> =
+            text.lines().filter_map(|l| l.split_once(' ')).map(|(k, v)| (k, v.parse().expect("a number"))).collect();
+        let small = |key: &str| values.get(key).map_or(0, |v| u16::try_from(*v).expect("small"));
+        Some(Offsets {
+            frames: match minor {
+                ..=10 => Frames::Objects,
+                11 => Frames::Flags,
+                _ => Frames::Shims,
+            },
+            runtime_interpreters: values["runtime_interpreters"],
+            interpreter_next: values["interpreter_next"],
+            interpreter_threads: values["interpreter_threads"],
+            interpreter_versions: values.get("interpreter_versions").copied(),
+            thread_prev: small("thread_prev"),
+            thread_next: small("thread_next"),
+            thread_interpreter: small("thread_interpreter"),
+            thread_id: small("thread_id"),
+            thread_frame: small("thread_frame"),
+            frame_link: values.contains_key("frame_link").then(|| small("frame_link")),
+            frame_previous: small("frame_previous"),
+            frame_code: small("frame_code"),
+            frame_instruction: small("frame_instruction"),
+            frame_owner: small("frame_owner"),
+            frame_entry: small("frame_entry"),
+            code_first_line: small("code_first_line"),
+            code_name: small("code_name"),
+            code_file: small("code_file"),
+            code_lines: small("code_lines"),
+            code_tag: small("code_tag"),
+            code_tag_words: small("code_tag_words"),
+            code_start: small("code_start"),
+            bytes_size: small("bytes_size"),
+            bytes_data: small("bytes_data"),
+            text_length: small("text_length"),
+            text_state: small("text_state"),
+            text_ascii: small("text_ascii"),
+            text_compact: small("text_compact"),
+            text_kind_shift: 2,
+        })
+    }
+
+    /// Check that the tables are what the headers say, and that from 3.13 on the interpreter says the same.
+    #[test]
+    fn as_the_headers_have_them() {
+        for (minor, python) in installed() {
+            let Some(expected) = from_headers(minor, &python) else { continue };
+            let found = Offsets::of_version(minor).unwrap_or_else(|| {
+                let library = python.parent().and_then(|bin| bin.parent()).expect("it has a prefix").join("lib");
+                let library = library.join(format!("libpython3.{minor}.so.1.0"));
+                let file = if library.is_file() { &library } else { &python };
+                crate::python::Interpreter::find(&fs::File::open(file).expect("it opens"), "")
+                    .expect("it is Python")
+                    .offsets
+            });
+            assert_eq!(found, expected, "3.{minor}");
+            eprintln!("3.{minor}: as in the headers of {}", python.display());
+        }
+    }
+
+    /// Check that what does not begin as it should is refused.
+    #[test]
+    fn a_strange_runtime_is_refused() {
+        assert_eq!(Offsets::of_runtime(13, b"xdebugpy"), None);
+        assert_eq!(Offsets::of_runtime(13, &[0; 4096]), None);
+        let mut bytes = vec![0xff; 4096];
+        bytes[..8].copy_from_slice(b"xdebugpy");
+        assert_eq!(Offsets::of_runtime(13, &bytes), None);
+    }
+}

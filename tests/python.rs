@@ -1,0 +1,167 @@
+//! Python functions stand in place of the interpreter's own frames, in every version of CPython that is installed.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::support::{
+    Ended, Scene,
+    programs::sources,
+    pythons::installed,
+    scene::{lost, number},
+};
+
+fn script(name: &str) -> String {
+    sources().join("programs").join(name).canonicalize().expect("it is there").to_string_lossy().into_owned()
+}
+
+fn events(scene: &Scene, file: &str) -> Vec<Value> {
+    scene.read(file).lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+}
+
+/// The stacks of a recording by number, outermost frame first.
+fn stacks(events: &[Value]) -> HashMap<u64, Vec<String>> {
+    let names = |frames: &Value| -> Vec<String> {
+        let frames = frames.as_array().expect("frames");
+        frames.iter().map(|name| name.as_str().expect("a name").to_owned()).collect()
+    };
+    let stacks = events.iter().filter(|event| event["type"] == "stack");
+    stacks.map(|stack| (number(stack, "stack"), names(&stack["frames"]))).collect()
+}
+
+/// `name (file:line)`
+fn is_python(frame: &str) -> bool {
+    let place = frame.strip_suffix(')').and_then(|frame| frame.rsplit_once(" ("));
+    let line = place.and_then(|(_, place)| place.rsplit_once(':'));
+    line.is_some_and(|(_, line)| line.parse::<u32>().is_ok())
+}
+
+/// Every kind of call (functions, methods, generators, coroutines, threads, callbacks from C, code made at run time): each
+/// launch's stack has exactly the Python frames that the interpreter itself tells, with their lines, and native ones where
+/// native code called.
+#[test]
+fn every_launch_has_its_python_path() {
+    let script = script("launches.py");
+    for python in installed() {
+        let scene = Scene::new();
+        let command = format!("{python} {script} paths");
+        let run = Ended::of(&mut scene.record("--sim -q --gpu-only -o x.jsonl -o x.wscope", &command)).exits(0);
+        let report = scene.report("x.wscope");
+        let events = events(&scene, "x.jsonl");
+        let stacks = stacks(&events);
+        let paths: HashMap<String, Vec<String>> = scene
+            .read("paths")
+            .lines()
+            .map(|line| {
+                let mut fields = line.split('\t').map(str::to_owned);
+                (format!("py:{}", fields.next().expect("a number")), fields.collect())
+            })
+            .collect();
+        let of_launch: HashMap<u64, u64> = events
+            .iter()
+            .filter(|event| event["type"] == "launch")
+            .map(|launch| (number(launch, "correlation"), number(launch, "stack")))
+            .collect();
+
+        let mut seen = 0;
+        for event in events.iter().filter(|event| event["type"] == "kernel") {
+            let name = event["name"].as_str().expect("a name");
+            let stack = &stacks[&of_launch[&number(event, "correlation")]];
+            check_path(&python, &paths[name], stack);
+            seen += 1;
+        }
+        assert!(seen > 300, "{python} launched {seen}");
+        assert_eq!((seen, run.out()), (paths.len(), &*format!("launched {seen}\n")), "{python}");
+        assert_eq!(report["gpu_stack_ends"], serde_json::json!({"whole": seen}), "{python}");
+        assert_eq!(lost(&report), 0, "{python}: {}", report["lost"]);
+    }
+}
+
+fn check_path(python: &str, path: &[String], stack: &[String]) {
+    let wrong = || format!("{python}: {path:#?} has the stack {stack:#?}");
+    let places: Vec<usize> = (0..stack.len()).filter(|place| is_python(&stack[*place])).collect();
+    let shown: Vec<&String> = places.iter().map(|place| &stack[*place]).collect();
+    assert!(shown.iter().copied().eq(path), "another path: {}", wrong());
+    let (first, last) = (places[0], places[places.len() - 1]);
+    // Outside: the start of the program or the thread, and nothing of the interpreter.
+    let outside = &stack[..first];
+    assert!(
+        outside.iter().all(|f| f == "_start" || f == "main" || f.contains("libc") || f.contains("clone")),
+        "{}",
+        wrong()
+    );
+    // Inside: the launch by way of ctypes.
+    let inside = &stack[last + 1..];
+    assert!(inside.iter().any(|f| f == "ffi_call") && inside.iter().any(|f| f == "cudaLaunchKernel"), "{}", wrong());
+    assert!(!inside.iter().any(|f| f.starts_with("_Py") || f.starts_with("PyObject_")), "{}", wrong());
+    // Between: C code that is not the interpreter's own.
+    let between: Vec<&str> = stack[first..last].iter().map(String::as_str).filter(|f| !is_python(f)).collect();
+    let callback = path.iter().any(|f| f.contains("called_back")) && between.iter().any(|f| f.starts_with("qsort"));
+    let task = path.iter().any(|f| f.contains("(base_events.py:") || f.contains("(events.py:"));
+    assert!(between.is_empty() || callback || task, "{}", wrong());
+}
+
+/// Samples of a busy program with two threads and a forked child: at least 99.9 % of them, from the first to the last in its
+/// work, stand in the right functions and reach the start of the thread.
+#[test]
+fn samples_stand_in_the_right_functions() {
+    let script = script("busy.py");
+    for python in installed() {
+        let scene = Scene::new();
+        let command = format!("{python} {script} 1.5");
+        Ended::of(&mut scene.record("--cpu-only -q -F 997 -o x.jsonl -o x.wscope", &command)).exits(0);
+        let events = events(&scene, "x.jsonl");
+        let stacks = stacks(&events);
+        let mut threads: HashMap<u64, Vec<&[String]>> = HashMap::new();
+        for sample in events.iter().filter(|event| event["type"] == "sample") {
+            threads.entry(number(sample, "tid")).or_default().push(&stacks[&number(sample, "stack")]);
+        }
+        let (mut right, mut wrong) = (0, Vec::new());
+        for samples in threads.values() {
+            let works = |stack: &&[String]| stack.iter().any(|frame| frame.starts_with("work (busy.py:"));
+            let Some(first) = samples.iter().position(works) else { continue };
+            let last = samples.iter().rposition(works).unwrap_or(first);
+            for stack in &samples[first..=last] {
+                if is_work(stack) { right += 1 } else { wrong.push(stack) }
+            }
+        }
+        assert!(right > 500, "{python}: {right} samples");
+        assert!(wrong.len() * 1000 <= right, "{python}: {right} right, but {wrong:#?}");
+        let report = scene.report("x.wscope");
+        assert_eq!(lost(&report), 0, "{python}: {}", report["lost"]);
+    }
+}
+
+/// Whether a stack is one that `busy.py` has at work, from the outermost frame on.
+fn is_work(stack: &[String]) -> bool {
+    let function = |frame: &String| {
+        let name = frame.split(" (").next().unwrap_or_default();
+        name.rsplit('.').next().unwrap_or_default().to_owned()
+    };
+    let functions: Vec<String> = stack.iter().filter(|frame| is_python(frame)).map(function).collect();
+    let begins: [&[&str]; 3] = [
+        &["<module>", "main", "work"],
+        &["<module>", "main", "child", "work"],
+        &["_bootstrap", "_bootstrap_inner", "run", "work"],
+    ];
+    let ends: [&[&str]; 2] = [&["steps", "step", "spin"], &["<lambda>", "spin"]];
+    let functions: Vec<&str> = functions.iter().map(String::as_str).collect();
+    let started =
+        stack.first().is_some_and(|frame| frame == "_start" || frame.contains("libc") || frame.contains("clone"));
+    started
+        && begins.iter().any(|begin| {
+            functions.strip_prefix(*begin).is_some_and(|rest| ends.iter().any(|end| end.starts_with(rest)))
+        })
+}
+
+/// `--no-python` shows what runs the Python functions instead.
+#[test]
+fn without_python_the_interpreter_is_shown() {
+    let Some(python) = installed().pop() else { return };
+    let scene = Scene::new();
+    let command = format!("{python} {} 0.3", script("busy.py"));
+    Ended::of(&mut scene.record("--no-python --cpu-only -q -F 499 -o x.folded", &command)).exits(0);
+    let folded = scene.read("x.folded");
+    assert!(folded.contains(";_PyEval_EvalFrameDefault;"), "{folded}");
+    assert!(!folded.contains("busy.py:"), "{folded}");
+}
