@@ -48,21 +48,22 @@ pub enum Command {
     Man,
 }
 
-const FORMATS: &str = "The file's ending picks the format; -o may be repeated:
+/// What the endings of files mean.
+macro_rules! formats {
+    () => {
+        "The file's ending picks the format; -o may be repeated:
   .wscope   the recording: every other format can be made from it later
   .svg      flame graph
   .folded   folded stacks, weights in microseconds (flamegraph.pl, speedscope)
   .json     Chrome trace (chrome://tracing, Perfetto)
   .jsonl    every event as a line of JSON
-  .cpu.txt  CPU samples one by one: time, comm, pid, tid, cpu, stack";
+  .cpu.txt  CPU samples one by one: time, comm, pid, tid, cpu, stack"
+    };
+}
 
-const RECORD_HELP: &str = "The file's ending picks the format; -o may be repeated:
-  .wscope   the recording: every other format can be made from it later
-  .svg      flame graph
-  .folded   folded stacks, weights in microseconds (flamegraph.pl, speedscope)
-  .json     Chrome trace (chrome://tracing, Perfetto)
-  .jsonl    every event as a line of JSON
-  .cpu.txt  CPU samples one by one: time, comm, pid, tid, cpu, stack
+const RECORD_HELP: &str = concat!(
+    formats!(),
+    "
 
 The exit status is the command's own. Its children are followed. Its output is untouched;
 warpscope's summary goes to stderr after it has ended.
@@ -71,7 +72,8 @@ Examples:
   sudo warpscope record -- python3 train.py
   sudo warpscope record --gpu-only -o run.svg -o run.json -- ./transformer 64
   sudo warpscope record -F 997 -d 10 -o run.wscope -- torchrun --nproc-per-node 2 train.py
-  warpscope record --sim -- ./program-linked-to-the-simulated-libcudart";
+  warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
+);
 
 /// `record`
 #[derive(Args, Debug)]
@@ -130,7 +132,7 @@ pub struct Report {
 
 /// `export`
 #[derive(Args, Debug)]
-#[command(after_help = FORMATS)]
+#[command(after_help = formats!())]
 pub struct Export {
     /// The recording.
     pub recording: PathBuf,
