@@ -198,7 +198,6 @@ fn large_libraries() {
         "/usr/lib/x86_64-linux-gnu/libLLVM-14.so.1",
         "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
         "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
-        "/root/.pyenv/versions/3.13.0/lib/libpython3.13.so.1.0",
         "/usr/bin/python3",
     ];
     for path in paths.iter().filter(|path| Path::new(path).exists()) {
