@@ -1,0 +1,98 @@
+//! Names close to one that does not exist: "did you mean cuMemAlloc?"
+
+/// How many to suggest.
+const MOST: usize = 5;
+/// Longer names are compared by their beginning.
+const LONGEST: usize = 128;
+
+/// Up to five names near the wanted one, a name or a glob, the nearest first. Case is a small difference, a part of a name
+/// is near the whole.
+pub fn near<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Vec<String> {
+    let wanted: String = wanted.chars().filter(|letter| !"*?[]".contains(*letter)).collect();
+    let wanted = plain(&wanted);
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let mut found: Vec<(usize, &str)> =
+        names.into_iter().filter_map(|name| Some((distance(&plain(name), &wanted)?, name))).collect();
+    found.sort_unstable_by_key(|&(distance, name)| (distance, name.len(), name));
+    found.dedup();
+    found.into_iter().take(MOST).map(|(_, name)| name.to_owned()).collect()
+}
+
+fn plain(name: &str) -> Vec<u8> {
+    name.bytes().take(LONGEST).map(|byte| byte.to_ascii_lowercase()).collect()
+}
+
+/// How far apart two names are; none if too far to be meant. One that is part of the other comes before any typing error
+/// but one.
+fn distance(name: &[u8], wanted: &[u8]) -> Option<usize> {
+    const PART: usize = 3;
+    let part = |whole: &[u8], part: &[u8]| part.len() >= PART && whole.windows(part.len()).any(|window| window == part);
+    let edits = edits(name, wanted);
+    if edits > 1 && (part(name, wanted) || part(wanted, name)) {
+        return Some(2);
+    }
+    (edits <= wanted.len().div_ceil(3)).then_some(edits)
+}
+
+/// Letters to insert, leave out or change until one is the other (Levenshtein).
+fn edits(a: &[u8], b: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let change = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 9] = [
+        "cuMemAlloc_v2",
+        "cuMemAllocHost_v2",
+        "cuMemAllocManaged",
+        "cuMemAllocPitch_v2",
+        "cuMemFree_v2",
+        "cuLaunchKernel",
+        "cuLaunchKernelEx",
+        "cuLaunchCooperativeKernel",
+        "cuInit",
+    ];
+
+    /// Check what is suggested for typing errors, wrong case, parts of names and globs.
+    #[test]
+    fn suggestions() {
+        assert_eq!(near(NAMES, "cuinit"), ["cuInit"]);
+        assert_eq!(near(NAMES, "cuLanchKernel")[0], "cuLaunchKernel");
+        assert_eq!(near(NAMES, "cuMemAlloc")[0], "cuMemAlloc_v2");
+        assert_eq!(near(NAMES, "cumemfree*")[0], "cuMemFree_v2");
+        assert_eq!(near(NAMES, "Kernel"), ["cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"]);
+        assert_eq!(near(NAMES, "cuMem").len(), 5);
+    }
+
+    /// Check that nothing is suggested where nothing is near.
+    #[test]
+    fn no_suggestions() {
+        assert!(near(NAMES, "printf").is_empty());
+        assert!(near(NAMES, "***").is_empty());
+        assert!(near(NAMES, "").is_empty());
+        assert!(near([], "cuInit").is_empty());
+    }
+
+    /// Check that distances count single letters.
+    #[test]
+    fn letters_apart() {
+        for (a, b, expected) in [("", "abc", 3), ("abc", "abc", 0), ("kitten", "sitting", 3), ("ab", "ba", 2)] {
+            assert_eq!(edits(a.as_bytes(), b.as_bytes()), expected);
+            assert_eq!(edits(b.as_bytes(), a.as_bytes()), expected);
+        }
+    }
+}

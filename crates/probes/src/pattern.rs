@@ -1,0 +1,305 @@
+//! Which names are meant: shell-like globs, as `--match` and `--exclude` take them.
+//!
+//! `*` is any text, `?` any one character, `[A-Z_]` one of these, `[!0-9]` one of all others. Case counts. Several patterns
+//! are separated by commas, or come in several options.
+
+use crate::{Error, Function};
+
+/// What to take and what to leave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    include: Vec<Glob>,
+    exclude: Vec<Glob>,
+}
+
+impl Selection {
+    /// Reads the values of `--match` and `--exclude`, each a comma list of globs. No `--match` takes everything.
+    pub fn parse(include: &[String], exclude: &[String]) -> Result<Selection, Error> {
+        Ok(Selection { include: globs(include)?, exclude: globs(exclude)? })
+    }
+
+    /// The same for one library: where no `--match` was given, its public functions by the name of its file.
+    pub fn for_library(&self, file: &str) -> Selection {
+        let include = match self.include.as_slice() {
+            [] => usual(file).and_then(|pattern| Glob::parse(pattern).ok()).into_iter().collect(),
+            given => given.to_vec(),
+        };
+        Selection { include, exclude: self.exclude.clone() }
+    }
+
+    /// Whether a name is meant.
+    pub fn takes(&self, name: &str) -> bool {
+        let any = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(name));
+        (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
+    }
+
+    /// The name to show a function by, if it is meant: the first of its names that is taken. None of them may be
+    /// excluded, since a probe cannot tell by which of them it was called.
+    pub fn name_of<'a>(&self, function: &'a Function) -> Option<&'a str> {
+        let excluded = |name: &str| self.exclude.iter().any(|glob| glob.matches(name));
+        if function.names().any(excluded) {
+            return None;
+        }
+        function.names().find(|name| self.takes(name))
+    }
+
+    /// The patterns of `--match` that take none of these names: what to complain about.
+    pub fn unmatched<'a>(&self, names: impl IntoIterator<Item = &'a str> + Clone) -> Vec<&str> {
+        let idle = |glob: &&Glob| !names.clone().into_iter().any(|name| glob.matches(name));
+        self.include.iter().filter(idle).map(|glob| glob.text.as_str()).collect()
+    }
+}
+
+/// The public functions of libraries we know; others export what they mean to.
+fn usual(file: &str) -> Option<&'static str> {
+    // Wheels may put a hash into a file's name: libcudart-9335f6a2.so.12.
+    let is = |library: &str| file.strip_prefix(library).is_some_and(|rest| rest.starts_with(['.', '-']));
+    match file {
+        _ if is("libcuda") => Some("cu[A-Z]*"),
+        _ if is("libcudart") => Some("cuda[A-Z]*"),
+        _ if is("libnccl") => Some("nccl*"),
+        _ if file.starts_with("libcublas") => Some("cublas*"),
+        _ => None,
+    }
+}
+
+/// Functions to watch beside what is shown: through these the runtime hears of kernels, with address and name.
+pub fn registrations(file: &str) -> Option<Selection> {
+    let glob = || Glob::parse("__cudaRegister*").ok();
+    (usual(file) == Some("cuda[A-Z]*"))
+        .then(|| Selection { include: glob().into_iter().collect(), exclude: Vec::new() })
+}
+
+fn globs(lists: &[String]) -> Result<Vec<Glob>, Error> {
+    lists.iter().flat_map(|list| list.split(',')).map(|pattern| Glob::parse(pattern.trim())).collect()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Glob {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    /// `*`
+    Star,
+    /// `?`
+    One,
+    /// A byte that stands for itself.
+    Byte(u8),
+    /// `[...]`: ranges, both ends in.
+    Class { ranges: Vec<(u8, u8)>, negated: bool },
+}
+
+impl Glob {
+    fn parse(text: &str) -> Result<Glob, Error> {
+        let wrong = |reason| Error::Pattern { pattern: text.into(), reason };
+        if text.is_empty() {
+            return Err(wrong("it is empty"));
+        }
+        let mut parts = Vec::new();
+        let mut rest = text.as_bytes();
+        while let [first, tail @ ..] = rest {
+            rest = tail;
+            parts.push(match first {
+                b'*' => Part::Star,
+                b'?' => Part::One,
+                b'[' => {
+                    // A bracket right after the opening one is a member.
+                    let from = if tail.first().is_some_and(|&byte| byte == b'!' || byte == b'^') { 2 } else { 1 };
+                    let closing = tail.iter().skip(from).position(|&byte| byte == b']').map(|at| at + from);
+                    let closing = closing.ok_or_else(|| wrong("a [ has no ], or nothing before it"))?;
+                    rest = &tail[closing + 1..];
+                    class(&tail[..closing]).ok_or_else(|| wrong("a range runs backwards"))?
+                }
+                &byte => Part::Byte(byte),
+            });
+        }
+        // Stars side by side mean one.
+        parts.dedup_by(|a, b| *a == Part::Star && *b == Part::Star);
+        Ok(Glob { text: text.into(), parts })
+    }
+
+    /// Takes as little as possible for each star, and more where the rest does not fit. Only the last star has to be
+    /// tried again, so this takes at most pattern times name steps.
+    fn matches(&self, name: &str) -> bool {
+        let name = name.as_bytes();
+        let (mut part, mut at) = (0, 0);
+        let mut again = None;
+        loop {
+            match (self.parts.get(part), name.get(at)) {
+                (Some(Part::Star), _) => {
+                    again = Some((part, at));
+                    part += 1;
+                    continue;
+                }
+                (None, None) => return true,
+                (Some(wanted), Some(&byte)) if wanted.takes(byte) => {
+                    part += 1;
+                    at += 1;
+                    continue;
+                }
+                _ => {}
+            }
+            match again {
+                Some((star, from)) if from < name.len() => {
+                    again = Some((star, from + 1));
+                    (part, at) = (star + 1, from + 1);
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl Part {
+    fn takes(&self, byte: u8) -> bool {
+        match self {
+            Part::Star => false,
+            Part::One => true,
+            Part::Byte(wanted) => byte == *wanted,
+            Part::Class { ranges, negated } => ranges.iter().any(|&(from, to)| (from..=to).contains(&byte)) != *negated,
+        }
+    }
+}
+
+/// What stands between brackets; none if a range is empty.
+fn class(text: &[u8]) -> Option<Part> {
+    let (negated, mut rest) = match text {
+        [b'!' | b'^', rest @ ..] => (true, rest),
+        _ => (false, text),
+    };
+    let mut ranges = Vec::new();
+    while let [from, tail @ ..] = rest {
+        let (to, tail) = match tail {
+            [b'-', to, tail @ ..] => (to, tail),
+            _ => (from, tail),
+        };
+        if from > to {
+            return None;
+        }
+        ranges.push((*from, *to));
+        rest = tail;
+    }
+    Some(Part::Class { ranges, negated })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cost, Site};
+
+    fn selection(include: &[&str], exclude: &[&str]) -> Result<Selection, Error> {
+        let own = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        Selection::parse(&own(include), &own(exclude))
+    }
+
+    fn matches(pattern: &str, name: &str) -> bool {
+        Glob::parse(pattern).unwrap().matches(name)
+    }
+
+    /// Check each kind of glob against names that fit and names that nearly do.
+    #[test]
+    fn globs_take_what_they_say() {
+        for (pattern, yes, no) in [
+            ("cuInit", &["cuInit"][..], &["cuInit2", "ccuInit", "cuinit", ""][..]),
+            ("cuMem*", &["cuMem", "cuMemAlloc_v2"], &["cuMe", "xcuMem"]),
+            ("*_v2", &["cuMemAlloc_v2", "_v2", "a_v2_v2"], &["cuMemAlloc_v3", "_v2x"]),
+            (
+                "cu*Async*_ptsz",
+                &["cuMemcpyAsync_ptsz", "cuMemcpyAsyncAsync_v2_ptsz"],
+                &["cuMemcpy_ptsz", "cuAsync_pts"],
+            ),
+            ("cu?nit", &["cuInit", "cu_nit"], &["cunit", "cuIInit"]),
+            ("cu[A-Z]*", &["cuInit", "cuZ"], &["cudbgMain", "cu", "cu_x"]),
+            ("cu[!A-Z]*", &["cudbgMain"], &["cuInit", "cu"]),
+            ("[^a]", &["b"], &["a", "bb"]),
+            ("[abc-]x", &["ax", "cx", "-x"], &["dx", "x"]),
+            ("[]]", &["]"], &["["]),
+            ("[*?]", &["*", "?"], &["a"]),
+            ("**a**", &["a", "bab"], &["b", ""]),
+            ("*", &["", "x"], &[]),
+        ] {
+            for name in yes {
+                assert!(matches(pattern, name), "{pattern} takes {name}");
+            }
+            for name in no {
+                assert!(!matches(pattern, name), "{pattern} leaves {name}");
+            }
+        }
+    }
+
+    /// Check that a pattern made to be slow is not.
+    #[test]
+    fn many_stars_are_no_trap() {
+        assert!(!matches(&"*a".repeat(200), &"a".repeat(199)));
+        assert!(!matches(&format!("{}b", "*a".repeat(200)), &"a".repeat(10_000)));
+    }
+
+    /// Check that patterns without meaning are refused with the reason.
+    #[test]
+    fn broken_patterns() {
+        for (pattern, reason) in [
+            ("", "empty"),
+            ("cuMem*,", "empty"),
+            ("cu[A", "no ]"),
+            ("cu[]", "no ]"),
+            ("cu[!]", "no ]"),
+            ("[z-a]", "backwards"),
+        ] {
+            let error = selection(&[pattern], &[]).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    /// Check that lists add up, and that exclusion wins.
+    #[test]
+    fn lists_and_exclusion() {
+        let selection = selection(&["cuMem*, cuLaunch*", "cuInit"], &["*Host*,*_ptsz"]).unwrap();
+        for name in ["cuMemAlloc", "cuLaunchKernel", "cuInit"] {
+            assert!(selection.takes(name));
+        }
+        for name in ["cuMemHostAlloc", "cuMemcpy_ptsz", "cuInit2", "cuCtxCreate"] {
+            assert!(!selection.takes(name));
+        }
+        assert_eq!(selection.unmatched(["cuInit", "cuMemX"]), ["cuLaunch*"]);
+    }
+
+    /// Check what is shown of each library when the user does not say.
+    #[test]
+    fn libraries_have_their_usual_names() {
+        let usual = |file| Selection::default().for_library(file);
+        for (file, yes, no) in [
+            ("libcuda.so.1", "cuInit", "cudbgApiInit"),
+            ("libcuda.so.535.129.03", "cuMemAlloc_v2", "cudaMalloc"),
+            ("libcudart.so.13", "cudaMalloc", "__cudaRegisterFunction"),
+            ("libcudart-9335f6a2.so.12", "cudaMalloc", "cudart"),
+            ("libnccl.so.2", "ncclAllReduce", "pncclAllReduce"),
+            ("libcublasLt.so.13", "cublasLtMatmul", "other"),
+        ] {
+            assert!(usual(file).takes(yes) && !usual(file).takes(no), "{file}");
+        }
+        assert!(usual("libc.so.6").takes("anything"));
+        assert!(selection(&["__*"], &[]).unwrap().for_library("libcuda.so.1").takes("__x"));
+        assert!(!selection(&[], &["cuInit"]).unwrap().for_library("libcuda.so.1").takes("cuInit"));
+        assert!(registrations("libcudart.so.12").unwrap().takes("__cudaRegisterFunction"));
+        assert_eq!(registrations("libcuda.so.1"), None);
+    }
+
+    /// Check by which of its names a function is shown.
+    #[test]
+    fn functions_with_several_names() {
+        let puts = Function {
+            name: "puts".into(),
+            aliases: vec!["_IO_puts".into()],
+            offset: 0,
+            size: 1,
+            site: Site { offset: 0, cost: Cost::Emulated },
+        };
+        assert_eq!(Selection::default().name_of(&puts), Some("puts"));
+        assert_eq!(selection(&["_IO*"], &[]).unwrap().name_of(&puts), Some("_IO_puts"));
+        assert_eq!(selection(&["*"], &["puts"]).unwrap().name_of(&puts), None);
+        assert_eq!(selection(&["gets"], &[]).unwrap().name_of(&puts), None);
+    }
+}

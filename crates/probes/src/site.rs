@@ -1,0 +1,360 @@
+//! The cheapest place in a function where a probe sees every call, once, with arguments and stack as the caller left them.
+//!
+//! From the entry on, instructions are passed over while they are harmless: they change neither the stack pointer, nor
+//! memory, nor a register that may hold an argument or belong to the caller, and they cannot fault on what the caller passed. Of all the
+//! instructions reached so, the cheapest is taken, the first one of several. The return address is still at `[rsp]` there,
+//! so return probes and stack arguments work as at the entry.
+//!
+//! A loop could come back to a place after the entry, and the probe would count rounds instead of calls: if any branch of
+//! the function goes there, or could, the entry it is.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
+    UsedMemory, UsedRegister,
+};
+
+const PAGE: u64 = 4096;
+/// How far from the entry a site may lie. Real prologues need 14 bytes.
+const REACH: u64 = 64;
+/// The one 5-byte nop that the kernel turns into a call.
+const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+
+/// What a hit costs, cheapest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cost {
+    /// A 5-byte nop within one page: from Linux 6.18 on the kernel puts a call there, no trap. Earlier kernels step it.
+    Nop5,
+    /// The kernel does the instruction's work itself, after a trap.
+    Emulated,
+    /// A trap, then the instruction runs elsewhere in single-step mode: ten times the cost.
+    Stepped,
+    /// The kernel refuses a probe there, and with it a whole `uprobe_multi` link: leave the function out.
+    Refused,
+}
+
+/// Where to put a function's probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Offset in the file.
+    pub offset: u64,
+    /// What a hit costs.
+    pub cost: Cost,
+}
+
+/// Picks the site in a function's `code`, whose first byte has this virtual address: how far from the entry, at what cost.
+///
+/// `code` is the whole function, since a branch anywhere in it counts.
+pub fn choose(code: &[u8], address: u64) -> (u64, Cost) {
+    let reached = reach(code, address);
+    let best = reached.iter().copied().min_by_key(|&(delta, cost)| (cost, delta));
+    let best = best.filter(|&(delta, _)| delta == 0 || !comes_back(code, address, delta));
+    best.or(reached.first().copied()).unwrap_or((0, Cost::Refused))
+}
+
+/// What a probe on the very first instruction costs.
+pub(crate) fn at_entry(code: &[u8], address: u64) -> Cost {
+    reach(code, address).first().map_or(Cost::Refused, |&(_, cost)| cost)
+}
+
+/// The instructions that every call runs before anything of note happens, each with its cost.
+fn reach(code: &[u8], address: u64) -> Vec<(u64, Cost)> {
+    let mut reached = Vec::new();
+    let mut facts = InstructionInfoFactory::new();
+    let mut only_endbr = true;
+    for instruction in decoder(code, address).iter() {
+        let delta = instruction.ip().wrapping_sub(address);
+        let bytes = code.get(delta as usize..delta as usize + instruction.len()).unwrap_or_default();
+        if instruction.is_invalid() || delta > REACH {
+            break;
+        }
+        // A call this early is a profiler's hook, `call __fentry__`, and belongs to the entry.
+        if bytes[0] == 0xe8 && !only_endbr {
+            break;
+        }
+        reached.push((delta, cost(bytes, &instruction)));
+        if !harmless(&instruction, &mut facts) {
+            break;
+        }
+        only_endbr &= instruction.code() == Code::Endbr64;
+    }
+    reached
+}
+
+fn decoder(code: &[u8], address: u64) -> Decoder<'_> {
+    Decoder::with_ip(64, code, address, DecoderOptions::NONE)
+}
+
+fn cost(bytes: &[u8], instruction: &Instruction) -> Cost {
+    if bytes == NOP5 && instruction.ip() % PAGE + 5 <= PAGE {
+        Cost::Nop5
+    } else if emulated(bytes) {
+        Cost::Emulated
+    } else if refused(bytes, instruction) {
+        Cost::Refused
+    } else {
+        Cost::Stepped
+    }
+}
+
+/// What every kernel emulates. Prefixes other than the one that `push %r8` to `%r15` need make it step, or refuse.
+fn emulated(bytes: &[u8]) -> bool {
+    matches!(
+        bytes,
+        [0x90 | 0x50..=0x57]
+            | [0x41, 0x50..=0x57]
+            | [0xeb | 0x70..=0x7f, _]
+            | [0xe8 | 0xe9, _, _, _, _]
+            | [0x0f, 0x80..=0x8f, _, _, _, _]
+    )
+}
+
+/// What uprobes refuse: some prefixes, opcodes the kernel has no flag for, and what no user code may run.
+fn refused(bytes: &[u8], instruction: &Instruction) -> bool {
+    let is_prefix = |byte: &&u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
+    let bad_prefix = |byte: &u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0xf0);
+    let prefixes = bytes.iter().take_while(is_prefix).count();
+    let rex = usize::from(matches!(bytes.get(prefixes), Some(0x40..=0x4f)));
+    let opcode = bytes.get(prefixes + rex..).unwrap_or_default();
+    bytes[..prefixes].iter().any(bad_prefix)
+        // Three-byte opcodes, popcnt and the like.
+        || matches!(opcode, [0x0f, 0x0b | 0x0d | 0x37..=0x3f | 0xb8 | 0xb9 | 0xd0 | 0xf0 | 0xff, ..])
+        // Writes to the stack segment mask the trap that ends a step.
+        || matches!(opcode, [0x8e, ..])
+        // Of the vector encodings some pass, by accident of their opcode byte.
+        || instruction.encoding() != EncodingKind::Legacy
+        || matches!(instruction.flow_control(), FlowControl::Interrupt | FlowControl::Exception)
+        || instruction.is_privileged()
+}
+
+/// Whether a call looks the same to a probe after this instruction as before it.
+fn harmless(instruction: &Instruction, facts: &mut InstructionInfoFactory) -> bool {
+    let facts = facts.info(instruction);
+    instruction.flow_control() == FlowControl::Next
+        && !instruction.is_privileged()
+        && facts.used_registers().iter().all(|used| !writes(used.access()) || spare(used))
+        && facts.used_memory().iter().all(safe)
+}
+
+fn writes(access: OpAccess) -> bool {
+    !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+}
+
+/// Neither arguments nor the caller's: %rax and %r11, and vector registers, which probes cannot read. Not %r10, which may
+/// be a static chain.
+fn spare(used: &UsedRegister) -> bool {
+    let register = used.register();
+    matches!(register.full_register(), Register::RAX | Register::R11)
+        || !(register.is_gpr() || register.is_segment_register())
+}
+
+/// Reads the library's own or the thread's memory. A read through an argument could fault: a call that nobody saw.
+fn safe(used: &UsedMemory) -> bool {
+    match used.access() {
+        OpAccess::NoMemAccess | OpAccess::None => true,
+        OpAccess::Read | OpAccess::CondRead => {
+            matches!(used.base(), Register::None | Register::RIP) && used.index() == Register::None
+        }
+        _ => false,
+    }
+}
+
+/// Whether the function may jump to a place after its entry, up to and with `delta`, or its code is not understood.
+fn comes_back(code: &[u8], address: u64, delta: u64) -> bool {
+    // No label lies before a push that builds the frame, so tables of labels cannot lead there.
+    let tables_matter = !matches!(code.get(delta as usize..), Some([0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..]));
+    decoder(code, address).iter().any(|instruction| {
+        let by_table = || instruction.is_jmp_near_indirect() && !instruction.is_ip_rel_memory_operand();
+        instruction.is_invalid()
+            || (1..=delta).contains(&instruction.near_branch_target().wrapping_sub(address)) && is_branch(&instruction)
+            || tables_matter && by_table()
+    })
+}
+
+/// Whether the first operand is a place to jump to: jumps, calls, loops, transactions.
+fn is_branch(instruction: &Instruction) -> bool {
+    use iced_x86::OpKind::{NearBranch16, NearBranch32, NearBranch64};
+    matches!(instruction.op0_kind(), NearBranch16 | NearBranch32 | NearBranch64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENDBR: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    const RET: u8 = 0xc3;
+
+    /// The site in code that is put together from pieces, at an address where nothing straddles a page.
+    fn site(pieces: &[&[u8]]) -> (u64, Cost) {
+        choose(&pieces.concat(), 0x1000)
+    }
+
+    /// Check that every instruction the kernel emulates is taken where it stands first.
+    #[test]
+    fn emulated_at_the_entry() {
+        for first in [
+            &[0x55][..],
+            &[0x54],
+            &[0x41, 0x57],
+            &[0x90],
+            &[0xeb, 0x10],
+            &[0xe9, 1, 2, 3, 0],
+            &[0x74, 0x10],
+            &[0x0f, 0x84, 1, 2, 3, 0],
+            &[0xe8, 1, 2, 3, 0],
+        ] {
+            assert_eq!(site(&[first, &[RET]]), (0, Cost::Emulated), "{first:x?}");
+            assert_eq!(site(&[&ENDBR, first, &[RET]]), (4, Cost::Emulated), "endbr64, {first:x?}");
+        }
+    }
+
+    /// Check the driver's stub: the conditional jump behind a compare of the library's own memory.
+    #[test]
+    fn the_drivers_stub() {
+        let compare = [0x81, 0x3d, 0x10, 0x20, 0x30, 0x00, 0x00, 0xba, 0x1c, 0x32];
+        let rest = [0x74, 0x06, 0xff, 0x25, 0, 1, 2, 0, 0xb8, 4, 0, 0, 0, RET];
+        assert_eq!(site(&[&compare, &rest]), (10, Cost::Emulated));
+        assert_eq!(site(&[&ENDBR, &compare, &rest]), (14, Cost::Emulated));
+    }
+
+    /// Check that 5-byte nops are the best, but for those across two pages.
+    #[test]
+    fn nops() {
+        assert_eq!(site(&[&NOP5, &[RET]]), (0, Cost::Nop5));
+        assert_eq!(site(&[&ENDBR, &NOP5, &[0x55, RET]]), (4, Cost::Nop5));
+        assert_eq!(site(&[&[0x90], &NOP5, &[RET]]), (1, Cost::Nop5), "better than the nop before it");
+        let code = [&NOP5[..], &[0x55, RET]].concat();
+        assert_eq!(choose(&code, 0x1ffb), (0, Cost::Nop5), "up to the page's end");
+        assert_eq!(choose(&code, 0x1ffc), (5, Cost::Emulated), "across two pages");
+        assert_eq!(site(&[&[0x0f, 0x1f, 0x40, 0x00], &[0x55, RET]]), (4, Cost::Emulated), "other nops are passed over");
+        assert_eq!(site(&[&[0x66, 0x90], &[RET]]), (0, Cost::Stepped));
+    }
+
+    /// Check that nothing is passed over that changes what a probe would see.
+    #[test]
+    fn what_ends_the_walk() {
+        for first in [
+            &[0x48, 0x83, 0xec, 0x18][..],   // sub $24,%rsp
+            &[0x48, 0x8d, 0x64, 0x24, 0xf8], // lea -8(%rsp),%rsp
+            &[0x48, 0x89, 0xf7],             // mov %rsi,%rdi
+            &[0x31, 0xf6],                   // xor %esi,%esi
+            &[0x40, 0xb7, 0x01],             // mov $1,%dil
+            &[0x31, 0xd2],                   // xor %edx,%edx
+            &[0xb5, 0x01],                   // mov $1,%ch
+            &[0x45, 0x31, 0xc0],             // xor %r8d,%r8d
+            &[0x45, 0x31, 0xc9],             // xor %r9d,%r9d
+            &[0x4c, 0x8b, 0x15, 0, 1, 0, 0], // mov x(%rip),%r10
+            &[0x48, 0x89, 0xe5],             // mov %rsp,%rbp
+            &[0x31, 0xdb],                   // xor %ebx,%ebx
+            &[0x89, 0x05, 0, 1, 0, 0],       // mov %eax,x(%rip)
+            &[0x48, 0x89, 0x5c, 0x24, 0xe8], // mov %rbx,-24(%rsp)
+            &[0x8b, 0x07],                   // mov (%rdi),%eax: may fault
+            &[0xff, 0x15, 0, 1, 0, 0],       // call *x(%rip)
+            &[0x0f, 0x05],                   // syscall
+            &[0x0f, 0xa2],                   // cpuid: writes %ecx
+            &[0xf3, 0xa4],                   // rep movsb
+            &[RET],
+        ] {
+            assert_eq!(site(&[first, &[0x55, RET]]), (0, Cost::Stepped), "{first:x?}");
+        }
+    }
+
+    /// Check that what changes only spare registers and flags is passed over.
+    #[test]
+    fn what_is_passed_over() {
+        for first in [
+            &[0x31, 0xc0][..],                            // xor %eax,%eax
+            &[0x48, 0x89, 0xf8],                          // mov %rdi,%rax
+            &[0x49, 0x89, 0xd3],                          // mov %rdx,%r11
+            &[0x48, 0x85, 0xff],                          // test %rdi,%rdi
+            &[0x48, 0x8b, 0x05, 0, 1, 0, 0],              // mov x(%rip),%rax
+            &[0x48, 0x8d, 0x05, 0, 1, 0, 0],              // lea x(%rip),%rax
+            &[0x48, 0x8d, 0x04, 0x37],                    // lea (%rdi,%rsi),%rax
+            &[0x64, 0x48, 0x8b, 0x04, 0x25, 40, 0, 0, 0], // mov %fs:40,%rax
+            &[0x66, 0x0f, 0xef, 0xc0],                    // pxor %xmm0,%xmm0
+        ] {
+            assert_eq!(site(&[first, &[0x55, RET]]), (first.len() as u64, Cost::Emulated), "{first:x?}");
+        }
+        let far = [0x31, 0xc0].repeat(40);
+        assert_eq!(site(&[&far, &[0x55, RET]]), (0, Cost::Stepped), "but not for ever");
+        assert_eq!(site(&[&[0x31, 0xc0], &[0xe8, 1, 2, 3, 0], &[RET]]), (0, Cost::Stepped), "a call is for the entry");
+    }
+
+    /// Check that a site in a loop is given up, wherever the branch back stands.
+    #[test]
+    fn loops() {
+        // xor %eax,%eax; 2: test %edi,%edi; je end; dec %edi; jmp 2b
+        let to_test = [0x31, 0xc0, 0x85, 0xff, 0x74, 0x04, 0xff, 0xcf, 0xeb, 0xf8, RET];
+        assert_eq!(site(&[&to_test]), (0, Cost::Stepped));
+        let mut to_site = to_test;
+        to_site[9] = 0xfa;
+        assert_eq!(site(&[&to_site]), (0, Cost::Stepped));
+        let mut to_entry = to_test;
+        to_entry[9] = 0xf6;
+        assert_eq!(site(&[&to_entry]), (4, Cost::Emulated), "a probe on the entry would see these rounds as well");
+        let mut behind = to_test;
+        behind[9] = 0xfc;
+        assert_eq!(site(&[&behind]), (4, Cost::Emulated));
+        // endbr64; push; 300 nops; jmp to the push, near
+        let back = (-306_i32).to_le_bytes();
+        assert_eq!(site(&[&ENDBR, &[0x55], &[0x90; 300], &[0xe9], &back]), (0, Cost::Stepped));
+    }
+
+    /// Check that a table of labels spoils a branch as a site, and a slot of another function or a push does not.
+    #[test]
+    fn jumps_through_tables() {
+        let test = [0x85, 0xff, 0x74, 0x10];
+        assert_eq!(site(&[&test, &[0xff, 0xe0]]), (0, Cost::Stepped), "jmp *%rax");
+        assert_eq!(site(&[&test, &[0xff, 0x24, 0xc5, 0, 1, 0, 0]]), (0, Cost::Stepped), "jmp *table(,%rax,8)");
+        assert_eq!(site(&[&test, &[0xff, 0x25, 0, 1, 0, 0]]), (2, Cost::Emulated), "jmp *slot(%rip)");
+        assert_eq!(site(&[&ENDBR, &[0x55], &[0xff, 0xe0]]), (4, Cost::Emulated));
+    }
+
+    /// Check that what the kernel refuses is not chosen, and told where it cannot be avoided.
+    #[test]
+    fn refusals() {
+        for first in [
+            &[0xf0, 0xff, 0x05, 0, 1, 0, 0][..], // lock incl x(%rip)
+            &[0x2e, 0x74, 0x10],                 // cs je
+            &[0x3e, 0xff, 0xe0],                 // notrack jmp *%rax
+            &[0xcc],                             // int3
+            &[0xf4],                             // hlt
+            &[0x0f, 0x0b],                       // ud2
+            &[0xec],                             // in
+            &[0xc5, 0xf8, 0x77],                 // vzeroupper
+        ] {
+            assert_eq!(site(&[first]).1, Cost::Refused, "{first:x?}");
+        }
+        let popcnt = [0xf3, 0x48, 0x0f, 0xb8, 0xc7]; // popcnt %rdi,%rax
+        assert_eq!(site(&[&popcnt, &[RET]]), (5, Cost::Stepped), "the next best");
+        assert_eq!(site(&[&[0x66, 0x74, 0x10]]).1, Cost::Stepped, "emulated only without a prefix");
+    }
+
+    /// Check that no bytes at all, a cut instruction and nonsense are refused, and that code after the site must make sense.
+    #[test]
+    fn broken_code() {
+        assert_eq!(choose(&[], 0), (0, Cost::Refused));
+        assert_eq!(choose(&[0x55], u64::MAX), (0, Cost::Emulated));
+        assert_eq!(choose(&[0x0f], 0), (0, Cost::Refused));
+        assert_eq!(choose(&[0xe9, 0, 0], 0), (0, Cost::Refused));
+        assert_eq!(choose(&[0x06, 0x55], 0), (0, Cost::Refused));
+        assert_eq!(site(&[&ENDBR, &[0x55, 0x06, RET]]), (0, Cost::Stepped), "not understood: no risk");
+        assert_eq!(choose(&[0xff; 100], u64::MAX - 10), (0, Cost::Refused));
+    }
+
+    /// Check that whatever the bytes and the address, the site lies in the code.
+    #[test]
+    fn any_bytes() {
+        let mut state = 1_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize
+        };
+        for _ in 0..100_000 {
+            let code: Vec<u8> = (0..random() % 40).map(|_| random() as u8).collect();
+            let address = (random() as u64) << (random() % 34);
+            let (delta, cost) = choose(&code, address);
+            assert!(delta == 0 || delta < code.len() as u64);
+            assert!(cost == Cost::Refused || !code.is_empty());
+        }
+    }
+}
