@@ -4,6 +4,7 @@
 //! [`Mappings`] hears of every file mapped as code; [`features`] tells what is possible here and what to do about the
 //! rest.
 
+pub mod calls;
 mod error;
 pub mod features;
 mod mappings;
@@ -11,6 +12,7 @@ mod perf;
 mod python;
 mod record;
 mod recorder;
+mod tracing;
 mod unwind_maps;
 
 pub use error::{Error, Result};
@@ -18,6 +20,7 @@ pub use mappings::{MapEvent, Mapped, Mappings};
 pub use python::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
 pub use record::{Losses, Origin, RawStack, Record, StackRecord};
 pub use recorder::{Marker, Options, Recorder};
+pub use tracing::{Probe, Tracing};
 pub use unwind_maps::{Code, Place, UnwindMaps};
 
 /// Now, on the clock that every record carries.

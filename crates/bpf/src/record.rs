@@ -1,6 +1,9 @@
 //! What comes out of the ring buffer: the Rust side of `bpf/shared.h`.
 
-use crate::python::{PythonCode, PythonStack};
+use crate::{
+    calls::{CallRecord, PointRecord, SwitchRecord, SyscallRecord},
+    python::{PythonCode, PythonStack},
+};
 
 const COMM_LENGTH: usize = 16;
 const MAX_KERNEL_FRAMES: usize = 64;
@@ -40,6 +43,14 @@ pub enum Record {
         /// Second argument of the marker.
         work: u16,
     },
+    /// A watched function was called.
+    Call(Box<CallRecord>),
+    /// A system call on a device file was made.
+    Syscall(Box<SyscallRecord>),
+    /// A followed thread came back to a CPU.
+    Switch(SwitchRecord),
+    /// A tracepoint was hit.
+    Point(Box<PointRecord>),
     /// A followed thread was running.
     Sample {
         /// The process image.
@@ -139,6 +150,8 @@ pub enum Origin {
     Fork,
     /// By exec: its memory is its own.
     Exec,
+    /// It was there already.
+    Found,
 }
 
 /// What did not arrive since the recorder started.
@@ -154,12 +167,22 @@ pub struct Losses {
     pub processes: u64,
     /// Stacks of which not one frame could be taken.
     pub walks: u64,
+    /// Calls, system calls, switches and tracepoints that found the ring buffer full.
+    pub calls: u64,
+    /// Calls nested too deeply to be followed.
+    pub deep_calls: u64,
+    /// Calls that found no room in the sums.
+    pub sums: u64,
 }
 
 /// Reads fields off the front of a record; a short record reads as `None`.
 pub(crate) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
     pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.0.split_at_checked(count)?;
         self.0 = tail;
@@ -178,13 +201,18 @@ impl<'a> Fields<'a> {
         Some(u64::from_ne_bytes(self.bytes(8)?.try_into().ok()?))
     }
 
-    fn comm(&mut self) -> Option<String> {
-        let bytes = self.bytes(COMM_LENGTH)?;
+    /// Text in a field of `length` bytes, to its first zero.
+    pub(crate) fn text(&mut self, length: usize) -> Option<String> {
+        let bytes = self.bytes(length)?;
         let length = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
         Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 
-    fn addresses(&mut self, count: u16) -> Option<Vec<u64>> {
+    fn comm(&mut self) -> Option<String> {
+        self.text(COMM_LENGTH)
+    }
+
+    pub(crate) fn addresses(&mut self, count: u16) -> Option<Vec<u64>> {
         (0..count).map(|_| self.u64()).collect()
     }
 }
@@ -216,7 +244,11 @@ impl Record {
             }
             4 => {
                 let parent = f.u32()?;
-                let origin = if f.u32()? == 2 { Origin::Exec } else { Origin::Fork };
+                let origin = match f.u32()? {
+                    2 => Origin::Exec,
+                    3 => Origin::Found,
+                    _ => Origin::Fork,
+                };
                 let (time, pid, _pad) = (f.u64()?, f.u32()?, f.u32()?);
                 Self::Process { image, parent, origin, time, pid, comm: f.comm()? }
             }
@@ -236,6 +268,10 @@ impl Record {
             }
             8 => Self::PythonStack(PythonStack::parse(image, &mut f)?),
             9 => Self::PythonCode(Box::new(PythonCode::parse(image, &mut f)?)),
+            10 => Self::Call(Box::new(CallRecord::parse(image, &mut f)?)),
+            11 => Self::Syscall(Box::new(SyscallRecord::parse(image, &mut f)?)),
+            12 => Self::Switch(SwitchRecord::parse(image, &mut f)?),
+            13 => Self::Point(Box::new(PointRecord::parse(image, &mut f)?)),
             _ => return None,
         })
     }

@@ -14,10 +14,13 @@ use libbpf_rs::{
     skel::{OpenSkel, SkelBuilder},
 };
 
-use crate::{Error, Losses, PythonMaps, Record, Result, UnwindMaps, perf};
+use crate::{
+    Error, Losses, PythonMaps, Record, Result, UnwindMaps, perf,
+    tracing::{self, Tracing},
+};
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, clippy::restriction, unused_qualifications)]
-mod skeleton {
+pub(crate) mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/record.skel.rs"));
 }
 use skeleton::{RecordSkel, RecordSkelBuilder};
@@ -36,6 +39,10 @@ pub struct Options {
     pub marker: Option<Marker>,
     /// Size of the ring buffer in bytes, a power of two.
     pub ring_bytes: u32,
+    /// What to trace.
+    pub tracing: Option<Tracing>,
+    /// Running processes to follow; they are the images 1, 2 and so on.
+    pub found: Vec<u32>,
 }
 
 /// A function of a library, called with (correlation, work, session).
@@ -50,11 +57,11 @@ pub struct Marker {
 /// Programs in the kernel, and their ring buffer.
 pub struct Recorder {
     // Order matters: links detach before the programs go, the ring is closed before its map.
-    _links: Vec<Link>,
+    pub(crate) links: Vec<Link>,
     ring: RingBuffer<'static>,
     records: Rc<RefCell<Vec<Record>>>,
-    skel: RecordSkel<'static>,
-    multi: bool,
+    pub(crate) skel: RecordSkel<'static>,
+    pub(crate) multi: bool,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -94,7 +101,7 @@ fn load_error(error: libbpf_rs::Error) -> Error {
 impl Recorder {
     /// Loads and attaches. Nothing is followed yet.
     pub fn start(options: &Options) -> Result<Self> {
-        let multi = options.marker.is_some();
+        let multi = options.marker.is_some() || options.tracing.is_some();
         match Self::start_with(options, multi) {
             // What this kernel does not know, it refuses: then the plain probe must do.
             Err(Error::Load(..) | Error::Attach { what: MARKER, .. }) if multi => Self::start_with(options, false),
@@ -108,7 +115,11 @@ impl Recorder {
         let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = RecordSkelBuilder::default().open(storage).map_err(load_error)?;
         open.maps.events.set_max_entries(options.ring_bytes).map_err(load_error)?;
-        open.progs.launch_multi.set_autoload(multi);
+        tracing::prepare(&mut open, options.tracing.as_ref(), multi);
+        if let Some(data) = open.maps.data_data.as_deref_mut() {
+            data.next_image += options.found.len() as u32;
+        }
+        open.progs.launch_multi.set_autoload(options.marker.is_some() && multi);
         open.progs.launch_single.set_autoload(options.marker.is_some() && !multi);
         open.progs.sample.set_autoload(options.sample_hz.is_some());
         let skel = open.load().map_err(load_error)?;
@@ -126,7 +137,10 @@ impl Recorder {
             }
             builder.build().map_err(load_error)?
         };
-        let mut recorder = Self { _links: Vec::new(), ring, records, skel, multi };
+        let mut recorder = Self { links: Vec::new(), ring, records, skel, multi };
+        for (pid, image) in options.found.iter().zip(1..) {
+            recorder.follow_as(*pid, image, false)?;
+        }
         recorder.attach(options)?;
         Ok(recorder)
     }
@@ -139,17 +153,20 @@ impl Recorder {
             &self.skel.progs.thread_rename,
             &self.skel.progs.process_exit,
         ] {
-            self._links.push(program.attach_trace().map_err(|source| Error::Attach { what, source })?);
+            self.links.push(program.attach_trace().map_err(|source| Error::Attach { what, source })?);
         }
         if let Some(marker) = &options.marker {
             let link = self.attach_marker(marker).map_err(|source| Error::Attach { what: MARKER, source })?;
-            self._links.push(link);
+            self.links.push(link);
+        }
+        if let Some(tracing) = &options.tracing {
+            self.links.extend(tracing::attach(&self.skel, tracing)?);
         }
         if let Some(hz) = options.sample_hz {
             for cpu in perf::online_cpus()? {
                 let timer = perf::cpu_clock(cpu, hz).map_err(|source| Error::Sampling { cpu, hz, source })?;
                 let link = self.skel.progs.sample.attach_perf_event(timer.as_raw_fd());
-                self._links.push(link.map_err(|source| Error::Attach { what: "CPU sampler", source })?);
+                self.links.push(link.map_err(|source| Error::Attach { what: "CPU sampler", source })?);
                 // The link owns the timer now, and closes it.
                 let _ = timer.into_raw_fd();
             }
@@ -170,13 +187,19 @@ impl Recorder {
 
     /// From now on every child that `pid` forks is followed, though not `pid` itself.
     pub fn follow_children_of(&self, pid: u32) -> Result<()> {
-        // `struct image` with `children_only` set.
-        let mut image = [0; 12];
-        image[4] = 1;
+        self.follow_as(pid, 0, true)
+    }
+
+    fn follow_as(&self, pid: u32, image: u32, children_only: bool) -> Result<()> {
+        /// Raw stacks that an image may send.
+        const RAW_STACKS: u32 = 20_000;
+        // `struct image`
+        let value: Vec<u8> =
+            [image, children_only.into(), RAW_STACKS].iter().flat_map(|field| field.to_ne_bytes()).collect();
         self.skel
             .maps
             .images
-            .update(&pid.to_ne_bytes(), &image, MapFlags::ANY)
+            .update(&pid.to_ne_bytes(), &value, MapFlags::ANY)
             .map_err(|source| Error::Map { what: "follow the command", source })
     }
 
@@ -223,6 +246,15 @@ impl Recorder {
             let values = values.ok().flatten().unwrap_or_default();
             values.iter().filter_map(|v| Some(u64::from_ne_bytes(v.get(..8)?.try_into().ok()?))).sum()
         };
-        Losses { launches: count(0), stacks: count(1), samples: count(2), processes: count(3), walks: count(4) }
+        Losses {
+            launches: count(0),
+            stacks: count(1),
+            samples: count(2),
+            processes: count(3),
+            walks: count(4),
+            calls: count(5),
+            deep_calls: count(6),
+            sums: count(7),
+        }
     }
 }

@@ -3,9 +3,13 @@
 //! Times are nanoseconds of CLOCK_MONOTONIC. Events of one source come in order; events of different sources do not:
 //! an activity may come before its launch, a launch before the frames of its stack.
 
+mod trace;
+
 use std::sync::Arc;
 
 use serde::Serialize;
+
+pub use trace::{Call, ErrorSum, Function, FunctionId, Layer, LiveSum, Sum, Switch};
 
 /// One program image in one process: born at fork or exec, gone at exec or exit. Unlike a pid it is never reused
 /// within a recording.
@@ -53,6 +57,18 @@ pub enum Event {
     Activity(Activity),
     /// The host waited for the GPU.
     Sync(Sync),
+    /// Something that can be called appears.
+    Function(Function),
+    /// One call of it.
+    Call(Call),
+    /// A thread was off the CPU.
+    Switch(Switch),
+    /// Calls summed up in the kernel.
+    Sum(Sum),
+    /// Failed calls counted in the kernel.
+    ErrorSum(ErrorSum),
+    /// Live memory counted in the kernel.
+    LiveSum(LiveSum),
     /// A session's own totals; each replaces that session's last.
     Totals(Totals),
     /// Something was lost.
@@ -95,6 +111,10 @@ pub enum Mode {
     GpuOnly,
     /// CPU samples alone.
     CpuOnly,
+    /// Calls, one by one.
+    Trace,
+    /// Calls, summed up.
+    TraceSums,
 }
 
 /// A process image appears.
@@ -564,11 +584,17 @@ pub enum LossCause {
     StackWalks = 6,
     /// Python stacks whose frames do not answer to the native ones.
     PythonStacksUneven = 7,
+    /// Calls, system calls, switches and tracepoints that found the ring buffer full.
+    RingCalls = 8,
+    /// Calls nested too deeply to be followed.
+    DeepCalls = 9,
+    /// Calls that found no room in the kernel's sums.
+    CallSums = 10,
 }
 
 impl LossCause {
     /// All of them, by number.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -577,6 +603,9 @@ impl LossCause {
         Self::MalformedPackets,
         Self::StackWalks,
         Self::PythonStacksUneven,
+        Self::RingCalls,
+        Self::DeepCalls,
+        Self::CallSums,
     ];
 }
 

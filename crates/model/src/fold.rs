@@ -100,6 +100,14 @@ impl Fold {
             Event::Failed(failed) => join.push_fate(failed.session, failed.correlation, Fate::Failed),
             Event::Captured(captured) => join.push_fate(captured.session, captured.correlation, Fate::Captured),
             Event::Sync(sync) => self.wait(sync),
+            Event::Call(call) => {
+                profile.saw(call.start.max(call.end));
+                profile.calls.call(call);
+            }
+            Event::Switch(switch) => {
+                profile.saw(switch.end);
+                profile.calls.switch(switch);
+            }
             other => self.describe(other),
         }
     }
@@ -216,7 +224,11 @@ impl Fold {
                 profile.saw(end.time);
                 profile.end = Some(*end);
             }
-            Event::Launch(_) | Event::Activity(_) | Event::Sample(_) => {}
+            Event::Function(function) => profile.calls.function(function),
+            Event::Sum(sum) => profile.calls.sum(sum),
+            Event::ErrorSum(sum) => profile.calls.error_sum(*sum),
+            Event::LiveSum(sum) => profile.calls.live_sum(*sum),
+            Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
             Event::Failed(_) | Event::Captured(_) | Event::Sync(_) => {}
         }
     }

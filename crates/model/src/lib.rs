@@ -4,8 +4,10 @@
 //! the launches that caused them, and ends as a [`profile::Profile`]. `record` folds while it records; `report` and
 //! `export` fold what they read from a recording: the same code, the same result.
 
+pub mod calls;
 pub mod event;
 pub mod fold;
+pub mod histogram;
 pub mod join;
 pub mod ledger;
 pub mod profile;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use rustc_hash::FxHashMap;
 
 use crate::{
+    calls::Calls,
     event::{
         Direction, End, Frame, FrameKind, LaunchKind, Mapping, NamedFrame, ProcessId, SessionId, Stack, StackId, Start,
     },
@@ -44,6 +45,8 @@ pub struct Profile {
     pub kernel_names: Vec<KernelText>,
     /// Time the host waited for the GPU, and how often.
     pub waits: CpuWeight,
+    /// What was traced.
+    pub calls: Calls,
     /// The ledger.
     pub ledger: Ledger,
     /// What the user should read.

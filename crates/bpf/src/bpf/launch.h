@@ -5,8 +5,15 @@
  * A probe program can be preempted in the middle, and another thread may then run it on the same CPU: its scratch
  * memory belongs to the thread, not to the CPU.
  */
+#ifndef WARPSCOPE_LAUNCH_H
+#define WARPSCOPE_LAUNCH_H
+
+#include "open_calls.h"
 #include "python.h"
 #include "stack.h"
+
+/* Set before loading: calls are traced, and a launch has the stack of the call that it is made in. */
+const volatile bool calls_traced = false;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -21,6 +28,29 @@ struct {
 	__type(key, int);
 	__type(value, struct python_scratch);
 } launch_python SEC(".maps");
+
+/* The current thread's native and Python stack, each sent if it is new. */
+static __always_inline void take_both(void *ctx, const struct registers *regs, struct image *image, u64 pid_tgid,
+				      u64 time, u64 *native, u64 *python)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct scratch *scratch = bpf_task_storage_get(&launch_scratch, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* Without memory for it a thread does not remember; all else works. */
+	struct memory *memory = bpf_task_storage_get(&memories, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	u32 image_id = image->id;
+
+	if (scratch)
+		*native = take_stack(ctx, regs, scratch, memory, image, pid_tgid, time, false);
+	else
+		count_loss(LOSS_WALK);
+	if (bpf_map_lookup_elem(&python_processes, &image_id)) {
+		struct python_scratch *room = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		struct python_thread *thread = bpf_task_storage_get(&python_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+		if (room && thread)
+			*python = take_python(room, thread, image_id, pid_tgid >> 32, time);
+	}
+}
 
 static __always_inline int launch(struct pt_regs *ctx)
 {
@@ -38,27 +68,14 @@ static __always_inline int launch(struct pt_regs *ctx)
 	struct image *image = image_of(record.pid);
 	struct image none = {};
 	struct registers regs = { .ip = PT_REGS_IP(ctx), .sp = PT_REGS_SP(ctx), .bp = PT_REGS_FP(ctx) };
-	struct scratch *scratch;
-	struct memory *memory;
 
 	if (!image)
 		image = &none;
 	record.image = image->id;
-	scratch = bpf_task_storage_get(&launch_scratch, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	/* Without memory for it a thread does not remember; all else works. */
-	memory = bpf_task_storage_get(&memories, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (scratch)
-		record.stack = take_stack(ctx, &regs, scratch, memory, image, pid_tgid, record.time, false);
+	if (calls_traced)
+		tag_call(&record);
 	else
-		count_loss(LOSS_WALK);
-	if (bpf_map_lookup_elem(&python_processes, &record.image)) {
-		struct task_struct *task = bpf_get_current_task_btf();
-		struct python_scratch *python = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-		struct python_thread *thread = bpf_task_storage_get(&python_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-		if (python && thread)
-			record.python = take_python(python, thread, record.image, record.pid, record.time);
-	}
+		take_both(ctx, &regs, image, pid_tgid, record.time, &record.stack, &record.python);
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);
 	return 0;
 }
@@ -75,3 +92,5 @@ int launch_single(struct pt_regs *ctx)
 {
 	return launch(ctx);
 }
+
+#endif

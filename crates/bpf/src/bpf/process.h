@@ -3,6 +3,10 @@
  * Processes: children of followed processes are followed from their first instruction, and every fork and exec gives a
  * process a new image id, so that nothing is ever attributed to a program that is no longer there.
  */
+#ifndef WARPSCOPE_PROCESS_H
+#define WARPSCOPE_PROCESS_H
+
+#include "open_calls.h"
 #include "python.h"
 #include "stack.h"
 
@@ -85,6 +89,10 @@ int BPF_PROG(process_exit, struct task_struct *task)
 {
 	struct exit_record record = { .type = RECORD_EXIT, .pid = BPF_CORE_READ(task, tgid) };
 	struct image *image = image_of(record.pid);
+	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
+
+	if (calls)
+		send_unfinished(calls);
 
 	/* The last thread takes the process with it. */
 	if (!image || BPF_CORE_READ(task, signal, live.counter))
@@ -95,3 +103,5 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	send(&record, sizeof(record), 0, LOSS_PROCESS);
 	return 0;
 }
+
+#endif

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
-/* Everything that `warpscope record` puts into the kernel. */
+/* Everything that `warpscope record` and `warpscope trace` put into the kernel. */
 #include "process.h"
 #include "launch.h"
 #include "sample.h"
+#include "calls.h"
+#include "driver.h"
+#include "points.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -22,12 +22,17 @@ enum record_type {
 	RECORD_RAW_STACK = 7,
 	RECORD_PYTHON_STACK = 8,
 	RECORD_PYTHON_CODE = 9,
+	RECORD_CALL = 10,
+	RECORD_SYSCALL = 11,
+	RECORD_SWITCH = 12,
+	RECORD_POINT = 13,
 };
 
 /* How a process image came to be. */
 enum process_origin {
 	ORIGIN_FORK = 1,
 	ORIGIN_EXEC = 2,
+	ORIGIN_FOUND = 3, /* it was there already */
 };
 
 /* Why something did not arrive; indices of the map `losses`. */
@@ -37,7 +42,10 @@ enum loss {
 	LOSS_SAMPLE = 2,
 	LOSS_PROCESS = 3,
 	LOSS_WALK = 4,
-	LOSS_COUNT = 5,
+	LOSS_CALL = 5, /* calls, system calls, switches and tracepoints that found the ring full */
+	LOSS_CALL_DEPTH = 6, /* calls nested too deeply to be followed */
+	LOSS_CALL_SUMS = 7, /* calls that found no room in the sums */
+	LOSS_COUNT = 8,
 };
 
 /* One image of one process; see `images`. */
@@ -232,6 +240,162 @@ struct sample_record {
 	__u32 pad;
 };
 
+/* The most that is gathered of a call's arguments: words of the argument list, and bytes behind one of them. */
+#define CALL_WORDS 12
+#define CALL_PAYLOAD 256
+#define CALL_TEXT 4096
+/* Calls within calls that are followed, a power of two. */
+#define CALL_DEPTH 16
+
+/* Functions that can be watched in one trace. */
+#define MAX_FUNCTIONS 32768
+
+/* What to gather at the calls of a function; `functions` has one for each. Words count from 1 where 0 means none. */
+struct function {
+	__u8 words; /* of the argument list: six registers, then the stack */
+	__u8 out; /* at the return, 8 bytes behind this word are read */
+	__u8 payload; /* behind this word: bytes, read at the entry, or text, read at the return */
+	__u8 text;
+	__u16 payload_bytes;
+	__u8 status; /* it returns a status: 0 is success */
+	__u8 role; /* calls within calls of the same role do not count */
+	/* What a call adds to the sums: the product of two words, shifted, under a class of its own. */
+	__u8 bytes_a;
+	__u8 bytes_b;
+	__s8 shift;
+	__u8 class_word;
+	__u8 memory; /* enum function_memory */
+	__u8 kernel; /* a function of the kernel */
+	__u8 pad[2];
+};
+
+/* What a function does to memory, for the account of what is live. */
+enum function_memory {
+	MEMORY_NONE = 0,
+	MEMORY_ALLOC = 1, /* `out` is the address, the sum's bytes its size */
+	MEMORY_FREE = 2, /* the first word is the address */
+};
+
+/* Within a call of the same role. */
+#define CALL_NESTED 1
+/* It had not returned when its thread or the trace ended. */
+#define CALL_UNFINISHED 2
+/* The payload is there. */
+#define CALL_HAS_PAYLOAD 4
+/* The 8 bytes behind the word `out` could be read. */
+#define CALL_HAS_OUT 8
+
+/* One call of a function. While it is under way it lies in `thread_calls`; what is sent is the head, as many words as
+ * there are, and the payload after all CALL_WORDS words. */
+struct call_record {
+	__u32 type;
+	__u32 image;
+	__u64 session; /* of the launch made in it, if the marker told */
+	__u64 start;
+	__u64 end;
+	__u64 result;
+	__u64 out;
+	__u64 stack;
+	__u64 python;
+	__u32 function;
+	__u32 correlation;
+	__u32 pid;
+	__u32 tid;
+	__u16 cpu;
+	__u8 depth;
+	__u8 words;
+	__u16 payload;
+	__u16 flags;
+	__u64 word[CALL_WORDS];
+	__u8 bytes[CALL_PAYLOAD];
+};
+#define CALL_HEADER 88
+
+/* By what calls are summed in the kernel. */
+struct sum_key {
+	__u32 image;
+	__u32 function;
+	__u32 class;
+	__u32 nested;
+};
+
+/* Four buckets to the octave of 16 ns steps: 0, 1, 2, 3, then 4-5-6-7, 8-10-12-14 ...; the last is for all beyond. */
+#define SUM_BUCKETS 128
+
+struct sum {
+	__u64 count;
+	__u64 errors;
+	__u64 ns;
+	__u64 max;
+	__u64 bytes;
+	__u32 buckets[SUM_BUCKETS];
+};
+
+struct error_key {
+	__u32 image;
+	__u32 function;
+	__u64 code;
+};
+
+struct allocation_key {
+	__u64 address;
+	__u32 image;
+	__u32 pad;
+};
+
+/* The name of a device file, as much as tells them apart. */
+#define DEVICE_NAME 24
+#define SYSCALL_HEAD 32
+
+/* A system call on a device file. */
+struct syscall_record {
+	__u32 type;
+	__u32 image;
+	__u64 session;
+	__u64 start;
+	__u64 end;
+	__s64 result;
+	__u64 word[3]; /* ioctl: request, argument, 0; mmap: length, protection, offset */
+	__u32 number;
+	__u32 correlation;
+	__u32 pid;
+	__u32 tid;
+	__u16 cpu;
+	__u8 depth;
+	__u8 flags;
+	__u32 file; /* the descriptor */
+	char device[DEVICE_NAME];
+	__u8 head[SYSCALL_HEAD]; /* ioctl: what the argument points to */
+};
+
+/* A thread was off the CPU. */
+struct switch_record {
+	__u32 type;
+	__u32 image;
+	__u64 out;
+	__u64 in;
+	__u32 pid;
+	__u32 tid;
+	__u16 cpu;
+	__u8 depth;
+	__u8 preempted; /* it could have run on */
+	__u32 state;
+};
+
+/* A tracepoint was hit. */
+#define POINT_BYTES 128
+struct point_record {
+	__u32 type;
+	__u32 image;
+	__u64 time;
+	__u32 function;
+	__u32 pid;
+	__u32 tid;
+	__u16 cpu;
+	__u16 depth;
+	__u8 bytes[POINT_BYTES];
+};
+
 struct process_record {
 	__u32 type;
 	__u32 image;
@@ -268,6 +432,12 @@ _Static_assert(sizeof(struct python_process) == 88, "python_process");
 _Static_assert(sizeof(struct python_frame) == 24, "python_frame");
 _Static_assert(sizeof(struct python_stack_record) == PYTHON_STACK_HEADER + 24 * MAX_PYTHON_FRAMES, "python_stack_record");
 _Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_LINES, "python_code_record");
+_Static_assert(sizeof(struct function) == 16, "function");
+_Static_assert(sizeof(struct call_record) == CALL_HEADER + 8 * CALL_WORDS + CALL_PAYLOAD, "call_record");
+_Static_assert(sizeof(struct sum) == 40 + 4 * SUM_BUCKETS, "sum");
+_Static_assert(sizeof(struct syscall_record) == 144, "syscall_record");
+_Static_assert(sizeof(struct switch_record) == 40, "switch_record");
+_Static_assert(sizeof(struct point_record) == 32 + POINT_BYTES, "point_record");
 _Static_assert(sizeof(struct process_record) == 48, "process_record");
 _Static_assert(sizeof(struct thread_record) == 32, "thread_record");
 _Static_assert(sizeof(struct exit_record) == 24, "exit_record");

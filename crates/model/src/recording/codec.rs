@@ -34,6 +34,18 @@ pub const NOTE: u8 = 28;
 pub const SYMBOL: u8 = 29;
 pub const END: u8 = 30;
 pub const CAPTURED: u8 = 31;
+pub const FUNCTION: u8 = 32;
+pub const CALL: u8 = 33;
+pub const SWITCH: u8 = 34;
+pub const SUM: u8 = 35;
+pub const ERROR_SUM: u8 = 36;
+pub const LIVE_SUM: u8 = 37;
+
+/// What a call has.
+pub const CALL_NESTED: u8 = 1;
+pub const CALL_OUT: u8 = 2;
+pub const CALL_LAUNCH: u8 = 4;
+pub const CALL_STACK: u8 = 8;
 
 /// Kinds of [`Work`] in a [`Shape`].
 pub const KERNEL: u8 = 1;

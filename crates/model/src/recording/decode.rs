@@ -7,9 +7,10 @@ use super::{
     codec::{self, Lane, Last, Launcher, Shape, Waiter},
 };
 use crate::event::{
-    Activity, Captured, Device, Direction, End, Event, Exit, Failed, Frame, FrameKind, KernelName, Launch, LaunchKind,
-    Loss, LossCause, Mapping, Mode, NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack,
-    StackEnd, StackId, Start, Symbol, Sync, Thread, Totals, Work,
+    Activity, Call, Captured, Device, Direction, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
+    FunctionId, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss, LossCause, Mapping, Mode, NamedFrame, Note, Origin,
+    Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread,
+    Totals, Work,
 };
 
 /// One record.
@@ -227,6 +228,38 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
         codec::FAILED => Event::Failed(Failed { session: SessionId(c.u32()?), correlation: c.u32()?, code: c.u32()? }),
         codec::CAPTURED => Event::Captured(Captured { session: SessionId(c.u32()?), correlation: c.u32()? }),
         codec::TOTALS => Event::Totals(totals(c)?),
+        codec::FUNCTION => Event::Function(Function {
+            id: FunctionId(c.u32()?),
+            layer: Layer::from_number(c.byte()?),
+            library: c.text()?,
+            name: c.text()?,
+            shown: c.byte()? != 0,
+        }),
+        codec::CALL => Event::Call(call(c)?),
+        codec::SWITCH => {
+            let (process, tid, cpu) = (ProcessId(c.u32()?), c.u32()?, c.u32()?);
+            let (depth, start) = (c.byte()?, c.u64()?);
+            let (end, preempted, state) = (c.distance(start)?, c.byte()? != 0, c.u32()?);
+            Event::Switch(Switch { process, tid, cpu, depth, start, end, preempted, state })
+        }
+        codec::SUM => Event::Sum(Sum {
+            function: FunctionId(c.u32()?),
+            process: ProcessId(c.u32()?),
+            class: c.u32()?,
+            nested: c.byte()? != 0,
+            count: c.u64()?,
+            errors: c.u64()?,
+            ns: c.u64()?,
+            max_ns: c.u64()?,
+            bytes: c.u64()?,
+            buckets: c.several(Cursor::u64)?,
+        }),
+        codec::ERROR_SUM => {
+            Event::ErrorSum(ErrorSum { function: FunctionId(c.u32()?), code: c.u32()?, count: c.u64()? })
+        }
+        codec::LIVE_SUM => {
+            Event::LiveSum(LiveSum { process: ProcessId(c.u32()?), count: c.u64()?, bytes: c.u64()? })
+        }
         codec::LOSS => {
             let number = c.byte()?;
             let cause = LossCause::ALL.into_iter().find(|cause| *cause as u8 == number)?;
@@ -299,6 +332,28 @@ fn totals(c: &mut Cursor<'_>) -> Option<Totals> {
     })
 }
 
+fn call(c: &mut Cursor<'_>) -> Option<Call> {
+    let (function, process) = (FunctionId(c.u32()?), ProcessId(c.u32()?));
+    let (tid, cpu, depth, flags, start) = (c.u32()?, c.u32()?, c.byte()?, c.byte()?, c.u64()?);
+    let has = |flag| flags & flag != 0;
+    Some(Call {
+        function,
+        process,
+        tid,
+        cpu,
+        depth,
+        nested: has(codec::CALL_NESTED),
+        start,
+        end: c.distance(start)?,
+        result: c.u64()?,
+        out: if has(codec::CALL_OUT) { Some(c.u64()?) } else { None },
+        launch: if has(codec::CALL_LAUNCH) { Some((SessionId(c.u32()?), c.u32()?)) } else { None },
+        stack: if has(codec::CALL_STACK) { Some(StackId(c.u64()?)) } else { None },
+        words: c.several(Cursor::u64)?,
+        payload: c.bytes()?.to_vec(),
+    })
+}
+
 fn symbol(c: &mut Cursor<'_>) -> Option<Symbol> {
     let process = ProcessId(c.u32()?);
     let frame = frame(c, &mut 0)?;
@@ -326,6 +381,8 @@ fn mode(number: u8) -> Mode {
     match number {
         1 => Mode::GpuOnly,
         2 => Mode::CpuOnly,
+        3 => Mode::Trace,
+        4 => Mode::TraceSums,
         _ => Mode::Merged,
     }
 }

@@ -4,7 +4,7 @@ use super::{
     bytes::{put, put_bytes, put_distance, put_distance32, put_text, zigzag},
     codec::{self, Lane, Last, Launcher, Numbers, Shape, Waiter},
 };
-use crate::event::{Activity, Event, Frame, Launch, Sample, Sync, Work};
+use crate::event::{Activity, Call, Event, Frame, Launch, Sample, Sync, Work};
 
 /// Builds the payload of one chunk after another.
 #[derive(Default)]
@@ -331,9 +331,92 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
             }
             codec::END
         }
+        Event::Function(function) => {
+            put(out, function.id.0);
+            out.push(function.layer as u8);
+            put_text(out, &function.library);
+            put_text(out, &function.name);
+            out.push(u8::from(function.shown));
+            codec::FUNCTION
+        }
+        Event::Call(call) => {
+            put_call(out, call);
+            codec::CALL
+        }
+        Event::Switch(switch) => {
+            put(out, switch.process.0);
+            put(out, switch.tid);
+            put(out, switch.cpu);
+            out.push(switch.depth);
+            put(out, switch.start);
+            put_distance(out, switch.start, switch.end);
+            out.push(u8::from(switch.preempted));
+            put(out, switch.state);
+            codec::SWITCH
+        }
+        Event::Sum(sum) => {
+            put(out, sum.function.0);
+            put(out, sum.process.0);
+            put(out, sum.class);
+            out.push(u8::from(sum.nested));
+            for count in [sum.count, sum.errors, sum.ns, sum.max_ns, sum.bytes] {
+                put(out, count);
+            }
+            put_numbers(out, &sum.buckets);
+            codec::SUM
+        }
+        Event::ErrorSum(sum) => {
+            put(out, sum.function.0);
+            put(out, sum.code);
+            put(out, sum.count);
+            codec::ERROR_SUM
+        }
+        Event::LiveSum(sum) => {
+            put(out, sum.process.0);
+            put(out, sum.count);
+            put(out, sum.bytes);
+            codec::LIVE_SUM
+        }
         Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Sync(_) => {
             unreachable!("has a record without a length")
         }
+    }
+}
+
+fn put_call(out: &mut Vec<u8>, call: &Call) {
+    let flag = |has, flag| if has { flag } else { 0 };
+    put(out, call.function.0);
+    put(out, call.process.0);
+    put(out, call.tid);
+    put(out, call.cpu);
+    out.push(call.depth);
+    out.push(
+        flag(call.nested, codec::CALL_NESTED)
+            | flag(call.out.is_some(), codec::CALL_OUT)
+            | flag(call.launch.is_some(), codec::CALL_LAUNCH)
+            | flag(call.stack.is_some(), codec::CALL_STACK),
+    );
+    put(out, call.start);
+    put_distance(out, call.start, call.end);
+    put(out, call.result);
+    if let Some(value) = call.out {
+        put(out, value);
+    }
+    if let Some((session, correlation)) = call.launch {
+        put(out, session.0);
+        put(out, correlation);
+    }
+    if let Some(stack) = call.stack {
+        put(out, stack.0);
+    }
+    put_numbers(out, &call.words);
+    put_bytes(out, &call.payload);
+}
+
+fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
+    put(out, numbers.len() as u64);
+    for number in numbers {
+        put(out, *number);
     }
 }
 

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls of functions: a probe at the entry and one at the return of each, and one record for each call, sent when it
+ * returns. Which function it is comes with the probe, as its cookie.
+ *
+ * Calls under way lie on a stack of their own for each thread. A return finds its entry by the stack pointer, so that
+ * entries whose function was left by an exception or longjmp cannot be mistaken for it.
+ */
+#ifndef WARPSCOPE_CALLS_H
+#define WARPSCOPE_CALLS_H
+
+#include "launch.h"
+#include "open_calls.h"
+#include "process.h"
+#include "sums.h"
+
+/* Set before loading: send a record for each call, or only sum them up. */
+const volatile bool call_records = true;
+/* Set before loading: take the stack at each entry. */
+const volatile bool call_stacks = false;
+/* Set before loading: a process that is not followed is, from its first call on. */
+const volatile bool follow_all = false;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_FUNCTIONS);
+	__type(key, u32);
+	__type(value, struct function);
+} functions SEC(".maps");
+
+struct call_text {
+	struct call_record record;
+	u8 more[CALL_TEXT - CALL_PAYLOAD];
+};
+
+/* Room for a record with text; only threads that need it have one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct call_text);
+} call_texts SEC(".maps");
+
+/* A word of the arguments, counted from 1. */
+static __always_inline u64 word_of(const struct call_record *call, u32 word)
+{
+	word--;
+	return word < CALL_WORDS ? call->word[word] : 0;
+}
+
+/* The address of the call that returns at `sp`, and everything above it forgotten; null if its entry was not seen. */
+static __always_inline struct open_call *close_call(struct thread_calls *calls, u32 function, u64 sp, bool kernel)
+{
+	u32 depth = calls->depth;
+
+	for (u32 i = 0; i < CALL_DEPTH; i++) {
+		struct open_call *open;
+
+		if (!depth)
+			return 0;
+		depth--;
+		open = &calls->calls[depth & (CALL_DEPTH - 1)];
+		if (open->record.function == function && (kernel || open->sp == sp)) {
+			calls->depth = depth;
+			return open;
+		}
+	}
+	return 0;
+}
+
+/* Room for one more call. Those left without a return, by longjmp or an exception, make room if there is none. */
+static __always_inline struct open_call *open_call(struct thread_calls *calls, u64 sp)
+{
+	u32 depth = calls->depth;
+
+	if (depth >= CALL_DEPTH) {
+		depth = CALL_DEPTH - 1;
+		if (calls->calls[depth].sp > sp) {
+			count_loss(LOSS_CALL_DEPTH);
+			return 0;
+		}
+		calls->depth = depth;
+	}
+	calls->depth = depth + 1;
+	return &calls->calls[depth & (CALL_DEPTH - 1)];
+}
+
+static __always_inline void gather_words(struct pt_regs *ctx, const struct function *function, struct call_record *call)
+{
+	call->words = function->words;
+	call->word[0] = PT_REGS_PARM1(ctx);
+	call->word[1] = PT_REGS_PARM2(ctx);
+	call->word[2] = PT_REGS_PARM3(ctx);
+	call->word[3] = PT_REGS_PARM4(ctx);
+	call->word[4] = PT_REGS_PARM5(ctx);
+	call->word[5] = ctx->r9;
+	/* The return address lies between the stack pointer and the rest. */
+	if (function->words > 6 &&
+	    bpf_probe_read_user(call->word + 6, 8 * (CALL_WORDS - 6), (void *)(PT_REGS_SP(ctx) + 8)))
+		call->words = 6;
+	if (function->payload && !function->text) {
+		u32 bytes = function->payload_bytes;
+
+		if (bytes <= CALL_PAYLOAD &&
+		    !bpf_probe_read_user(call->bytes, bytes, (void *)word_of(call, function->payload))) {
+			call->payload = bytes;
+			call->flags |= CALL_HAS_PAYLOAD;
+		}
+	}
+}
+
+/*
+ * The stack from the caller on, of a call that is in no other: within one, return addresses on the stack are not the
+ * program's own but those of the return probes, and the outer call's stack is as good.
+ */
+static __always_inline void take_call_stack(struct pt_regs *ctx, struct image *image, u64 pid_tgid,
+					    struct call_record *call)
+{
+	struct registers regs = { .sp = PT_REGS_SP(ctx) + 8, .bp = PT_REGS_FP(ctx) };
+
+	if (call->depth || bpf_probe_read_user(&regs.ip, sizeof(regs.ip), (void *)PT_REGS_SP(ctx)))
+		return;
+	regs.ip--;
+	take_both(ctx, &regs, image, pid_tgid, bpf_ktime_get_ns(), &call->stack, &call->python);
+}
+
+static __always_inline struct image *caller(u64 pid_tgid)
+{
+	u32 pid = pid_tgid >> 32;
+	struct image *image = image_of(pid);
+
+	if (!image && follow_all) {
+		new_image(bpf_get_current_task_btf(), 0, ORIGIN_FOUND);
+		image = image_of(pid);
+	}
+	return image;
+}
+
+static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
+{
+	u64 pid_tgid = bpf_get_current_pid_tgid();
+	u32 index = cookie, depth;
+	struct function *function = bpf_map_lookup_elem(&functions, &index);
+	struct image *image = caller(pid_tgid);
+	struct thread_calls *calls;
+	struct open_call *open;
+	struct call_record *call;
+
+	if (!image || !function)
+		return 0;
+	calls = bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!calls) {
+		count_loss(LOSS_CALL);
+		return 0;
+	}
+	depth = calls->depth;
+	open = open_call(calls, PT_REGS_SP(ctx));
+	if (!open)
+		return 0;
+	call = &open->record;
+	open->sp = PT_REGS_SP(ctx);
+	open->roles = 0;
+	call->correlation = 0;
+	call->session = 0;
+	call->stack = 0;
+	call->python = 0;
+	if (depth && depth < CALL_DEPTH) {
+		struct open_call *around = &calls->calls[depth - 1];
+
+		call->stack = around->record.stack;
+		call->python = around->record.python;
+
+		open->roles = around->roles | 1ull << (around->role & 63);
+		call->correlation = around->record.correlation;
+		call->session = around->record.session;
+	}
+	open->role = function->role;
+	call->type = RECORD_CALL;
+	call->image = image->id;
+	call->function = index;
+	call->pid = pid_tgid >> 32;
+	call->tid = pid_tgid;
+	call->depth = depth;
+	call->cpu = bpf_get_smp_processor_id();
+	call->flags = open->roles >> (function->role & 63) & 1 && function->role ? CALL_NESTED : 0;
+	call->payload = 0;
+	call->end = 0;
+	gather_words(ctx, function, call);
+	if (call_stacks)
+		take_call_stack(ctx, image, pid_tgid, call);
+	call->start = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* A record with the text that one of its words points to. */
+static __always_inline bool send_with_text(const struct function *function, struct call_record *call)
+{
+	struct call_text *text =
+		bpf_task_storage_get(&call_texts, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	long length;
+
+	if (!text)
+		return false;
+	length = bpf_probe_read_user_str(text->record.bytes, CALL_TEXT, (void *)word_of(call, function->payload));
+	if (length <= 0 || length > CALL_TEXT)
+		return false;
+	call->payload = length;
+	call->flags |= CALL_HAS_PAYLOAD;
+	__builtin_memcpy(&text->record, call, CALL_HEADER + 8 * CALL_WORDS);
+	send(text, CALL_HEADER + 8 * CALL_WORDS + ((u64)length & (2 * CALL_TEXT - 1)), wake_seldom(), LOSS_CALL);
+	return true;
+}
+
+static __always_inline void send_call(const struct function *function, struct call_record *call)
+{
+	u64 size = CALL_HEADER + 8 * (u64)(call->words & 15);
+
+	if (function->text && send_with_text(function, call))
+		return;
+	if (call->flags & CALL_HAS_PAYLOAD)
+		size = CALL_HEADER + 8 * CALL_WORDS + (call->payload & (2 * CALL_PAYLOAD - 1));
+	if (size <= sizeof(*call))
+		send(call, size, wake_seldom(), LOSS_CALL);
+}
+
+static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
+{
+	u64 end = bpf_ktime_get_ns();
+	u32 index = cookie;
+	struct function *function = bpf_map_lookup_elem(&functions, &index);
+	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, 0);
+	struct open_call *open;
+	struct call_record *call;
+	u64 bytes;
+
+	if (!calls || !function)
+		return 0;
+	open = close_call(calls, index, PT_REGS_SP(ctx) - 8, function->kernel);
+	if (!open)
+		return 0;
+	call = &open->record;
+	call->end = end;
+	call->result = PT_REGS_RC(ctx);
+	if (function->out && !bpf_probe_read_user(&call->out, 8, (void *)word_of(call, function->out)))
+		call->flags |= CALL_HAS_OUT;
+	if (call_records) {
+		send_call(function, call);
+		return 0;
+	}
+	bytes = word_of(call, function->bytes_a);
+	if (function->bytes_b)
+		bytes *= word_of(call, function->bytes_b);
+	bytes <<= function->shift & 63;
+	add_to_sums(function, call, bytes, function->class_word ? word_of(call, function->class_word) : 0);
+	if (function->memory)
+		account_memory(function, call, bytes);
+	return 0;
+}
+
+SEC("uprobe.multi")
+int enter_multi(struct pt_regs *ctx)
+{
+	return enter_call(ctx, bpf_get_attach_cookie(ctx));
+}
+
+SEC("uretprobe.multi")
+int leave_multi(struct pt_regs *ctx)
+{
+	return leave_call(ctx, bpf_get_attach_cookie(ctx));
+}
+
+SEC("uprobe")
+int enter_single(struct pt_regs *ctx)
+{
+	return enter_call(ctx, bpf_get_attach_cookie(ctx));
+}
+
+SEC("uretprobe")
+int leave_single(struct pt_regs *ctx)
+{
+	return leave_call(ctx, bpf_get_attach_cookie(ctx));
+}
+
+SEC("kprobe.multi")
+int enter_kernel(struct pt_regs *ctx)
+{
+	return enter_call(ctx, bpf_get_attach_cookie(ctx));
+}
+
+SEC("kretprobe.multi")
+int leave_kernel(struct pt_regs *ctx)
+{
+	return leave_call(ctx, bpf_get_attach_cookie(ctx));
+}
+
+/* At the end of a trace: whatever has not returned, of every thread. */
+SEC("iter/task")
+int unfinished(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct thread_calls *calls;
+
+	if (!task)
+		return 0;
+	calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
+	if (calls)
+		send_unfinished(calls);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* The scheduler, and tracepoints by name. */
+#ifndef WARPSCOPE_POINTS_H
+#define WARPSCOPE_POINTS_H
+
+#include "open_calls.h"
+
+/* Set before loading: tracepoints are told of every process, not only of those that are followed. */
+const volatile bool points_of_all = false;
+
+/* A followed thread comes back to a CPU: where it was, and for how long. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct task_struct *to)
+{
+	u32 pid = BPF_CORE_READ(from, tgid);
+	u64 now = bpf_ktime_get_ns();
+	struct thread_calls *calls;
+	struct image *image = pid ? image_of(pid) : 0;
+
+	if (image) {
+		calls = bpf_task_storage_get(&thread_calls, from, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (calls) {
+			calls->switched_out = now;
+			calls->state = BPF_CORE_READ(from, __state);
+			calls->preempted = preempted;
+		}
+	}
+	pid = BPF_CORE_READ(to, tgid);
+	calls = pid ? bpf_task_storage_get(&thread_calls, to, 0, 0) : 0;
+	if (!calls || !calls->switched_out)
+		return 0;
+	image = image_of(pid);
+	if (image) {
+		struct switch_record record = {
+			.type = RECORD_SWITCH,
+			.image = image->id,
+			.out = calls->switched_out,
+			.in = now,
+			.pid = pid,
+			.tid = BPF_CORE_READ(to, pid),
+			.cpu = bpf_get_smp_processor_id(),
+			.depth = calls->depth,
+			.preempted = calls->preempted || !calls->state,
+			.state = calls->state,
+		};
+
+		/* No wake-up: the reader cannot be woken while a CPU is being handed over. */
+		send(&record, sizeof(record), BPF_RB_NO_WAKEUP, LOSS_CALL);
+	}
+	calls->switched_out = 0;
+	return 0;
+}
+
+SEC("tp")
+int point(void *ctx)
+{
+	u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct image *image = image_of(pid_tgid >> 32);
+	struct point_record record = {
+		.type = RECORD_POINT,
+		.image = image ? image->id : 0,
+		.time = bpf_ktime_get_ns(),
+		.function = bpf_get_attach_cookie(ctx),
+		.pid = pid_tgid >> 32,
+		.tid = (u32)pid_tgid,
+		.cpu = bpf_get_smp_processor_id(),
+	};
+
+	if (!image && !points_of_all)
+		return 0;
+	bpf_probe_read_kernel(record.bytes, sizeof(record.bytes), ctx);
+	send(&record, sizeof(record), BPF_RB_NO_WAKEUP, LOSS_CALL);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,366 @@
+//! Calls of functions, system calls, switches and tracepoints, as the programs write them; and what to gather at a call.
+
+use crate::record::Fields;
+
+/// Words of the argument list that can be gathered.
+pub const CALL_WORDS: usize = 12;
+/// Bytes behind a word that can be gathered at the entry.
+pub const CALL_PAYLOAD: usize = 256;
+/// Functions that can be watched in one trace.
+pub const MAX_FUNCTIONS: usize = 32768;
+const DEVICE_NAME: usize = 24;
+const SYSCALL_HEAD: usize = 32;
+const POINT_BYTES: usize = 128;
+
+const NESTED: u16 = 1;
+const UNFINISHED: u16 = 2;
+const HAS_PAYLOAD: u16 = 4;
+const HAS_OUT: u16 = 8;
+
+/// What to gather at the calls of a function. Words are counted from 0, in the order of the argument list: six
+/// registers, then the stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gather {
+    /// How many words.
+    pub words: u8,
+    /// The word that points to 8 bytes to be read at the return.
+    pub out: Option<u8>,
+    /// The word that points to bytes to be read at the entry, and how many; or to a text, read at the return.
+    pub payload: Option<Payload>,
+    /// The function returns a status, of which 0 means success.
+    pub status: bool,
+    /// Calls within calls of the same role are marked as nested; 0 is none, and at most 63.
+    pub role: u8,
+    /// Words whose product is the number of bytes that a call moves or takes.
+    pub bytes: [Option<u8>; 2],
+    /// The product is shifted left by this.
+    pub shift: u8,
+    /// The word by which sums are kept apart.
+    pub class: Option<u8>,
+    /// What it does to memory.
+    pub memory: Memory,
+    /// A function of the kernel.
+    pub kernel: bool,
+}
+
+/// What lies behind a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// So many bytes.
+    Bytes(u8, u16),
+    /// A text that ends with a zero byte.
+    Text(u8),
+}
+
+/// What a function does to memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// Nothing that is accounted for.
+    #[default]
+    None = 0,
+    /// Takes some: `out` is its address.
+    Alloc = 1,
+    /// Gives some back: the first word is its address.
+    Free = 2,
+}
+
+impl Gather {
+    /// As `struct function`.
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        let word = |word: Option<u8>| word.map_or(0, |w| w + 1);
+        let (payload, text, length) = match self.payload {
+            None => (0, 0, 0),
+            Some(Payload::Bytes(at, length)) => (at + 1, 0, length.min(CALL_PAYLOAD as u16)),
+            Some(Payload::Text(at)) => (at + 1, 1, 0),
+        };
+        let [low, high] = length.to_ne_bytes();
+        [
+            self.words.min(CALL_WORDS as u8),
+            word(self.out),
+            payload,
+            text,
+            low,
+            high,
+            self.status.into(),
+            self.role,
+            word(self.bytes[0]),
+            word(self.bytes[1]),
+            self.shift,
+            word(self.class),
+            self.memory as u8,
+            self.kernel.into(),
+            0,
+            0,
+        ]
+    }
+}
+
+/// One call of a watched function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallRecord {
+    /// The process image.
+    pub image: u32,
+    /// The function's number.
+    pub function: u32,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The CPU it began on.
+    pub cpu: u32,
+    /// Watched calls around it.
+    pub depth: u8,
+    /// One of them has the same role.
+    pub nested: bool,
+    /// Entry.
+    pub start: u64,
+    /// Return; 0 if it had not returned when its thread or the trace ended.
+    pub end: u64,
+    /// What it returned.
+    pub result: u64,
+    /// What lay behind its `out` word at the return.
+    pub out: Option<u64>,
+    /// The session and correlation id of the launch made in it.
+    pub launch: Option<(u64, u32)>,
+    /// The caller's stack, 0 if none was taken.
+    pub stack: u64,
+    /// The id of its Python part, 0 if there is none.
+    pub python: u64,
+    /// Words of the argument list.
+    pub words: Vec<u64>,
+    /// What lay behind one of them; a text without its zero.
+    pub payload: Vec<u8>,
+}
+
+impl CallRecord {
+    pub(crate) fn parse(image: u32, f: &mut Fields<'_>) -> Option<Self> {
+        let (session, start, end) = (f.u64()?, f.u64()?, f.u64()?);
+        let (result, out, stack, python) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
+        let (function, correlation, pid, tid) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
+        let cpu = f.u16()?.into();
+        let [depth, words] = *f.bytes(2)? else { return None };
+        let (length, flags) = (f.u16()?, f.u16()?);
+        let has = |flag| flags & flag != 0;
+        let unfinished = has(UNFINISHED);
+        let (words, payload) = if has(HAS_PAYLOAD) || unfinished {
+            let mut all = f.addresses(CALL_WORDS as u16)?;
+            all.truncate(words.into());
+            // What was not told in time is not in the record of an unfinished call.
+            let payload = if has(HAS_PAYLOAD) { f.bytes(length.into())? } else { &[] };
+            (all, payload.to_vec())
+        } else {
+            (f.addresses(words.into())?, Vec::new())
+        };
+        Some(Self {
+            image,
+            function,
+            pid,
+            tid,
+            cpu,
+            depth,
+            nested: has(NESTED),
+            start,
+            end: if unfinished { 0 } else { end },
+            result: if unfinished { 0 } else { result },
+            out: (has(HAS_OUT) && !unfinished).then_some(out),
+            launch: (correlation != 0).then_some((session, correlation)),
+            stack,
+            python,
+            words,
+            payload,
+        })
+    }
+}
+
+/// A system call on a device file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SyscallRecord {
+    /// The process image.
+    pub image: u32,
+    /// Its number.
+    pub number: u32,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The CPU it began on.
+    pub cpu: u32,
+    /// Watched calls around it.
+    pub depth: u8,
+    /// Entry.
+    pub start: u64,
+    /// Return; 0 if it had not returned.
+    pub end: u64,
+    /// What it returned.
+    pub result: i64,
+    /// The session and correlation id of the launch that it was made for.
+    pub launch: Option<(u64, u32)>,
+    /// ioctl: request, argument; mmap: length, protection, offset.
+    pub words: [u64; 3],
+    /// The descriptor.
+    pub file: u32,
+    /// The file's name.
+    pub device: String,
+    /// ioctl: what the argument points to, at the entry.
+    pub head: Option<[u8; SYSCALL_HEAD]>,
+}
+
+impl SyscallRecord {
+    pub(crate) fn parse(image: u32, f: &mut Fields<'_>) -> Option<Self> {
+        let (session, start, end, result) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?.cast_signed());
+        let words = [f.u64()?, f.u64()?, f.u64()?];
+        let (number, correlation, pid, tid) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
+        let cpu = f.u16()?.into();
+        let [depth, flags] = *f.bytes(2)? else { return None };
+        let file = f.u32()?;
+        let device = f.text(DEVICE_NAME)?;
+        let head = f.bytes(SYSCALL_HEAD)?.try_into().ok();
+        let has = |flag| u16::from(flags) & flag != 0;
+        Some(Self {
+            image,
+            number,
+            pid,
+            tid,
+            cpu,
+            depth,
+            start,
+            end: if has(UNFINISHED) { 0 } else { end },
+            result,
+            launch: (correlation != 0).then_some((session, correlation)),
+            words,
+            file,
+            device,
+            head: head.filter(|_| has(HAS_PAYLOAD)),
+        })
+    }
+}
+
+/// A followed thread came back to a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwitchRecord {
+    /// The process image.
+    pub image: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The CPU it came back to.
+    pub cpu: u32,
+    /// Watched calls around it.
+    pub depth: u8,
+    /// When it left.
+    pub out: u64,
+    /// When it came back.
+    pub back: u64,
+    /// It could have run on, and had to give way.
+    pub preempted: bool,
+    /// The kernel's `TASK_*` state in which it left.
+    pub state: u32,
+}
+
+impl SwitchRecord {
+    pub(crate) fn parse(image: u32, f: &mut Fields<'_>) -> Option<Self> {
+        let (out, back, _pid, tid) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?);
+        let cpu = f.u16()?.into();
+        let [depth, preempted] = *f.bytes(2)? else { return None };
+        Some(Self { image, tid, cpu, depth, out, back, preempted: preempted != 0, state: f.u32()? })
+    }
+}
+
+/// A tracepoint was hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PointRecord {
+    /// The process image, 0 if it is not followed.
+    pub image: u32,
+    /// The tracepoint's number.
+    pub function: u32,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// When.
+    pub time: u64,
+    /// The tracepoint's own record, as its format file describes it.
+    pub bytes: [u8; POINT_BYTES],
+}
+
+impl PointRecord {
+    pub(crate) fn parse(image: u32, f: &mut Fields<'_>) -> Option<Self> {
+        let (time, function, pid, tid) = (f.u64()?, f.u32()?, f.u32()?, f.u32()?);
+        let (cpu, _depth) = (f.u16()?.into(), f.u16()?);
+        Some(Self { image, function, pid, tid, cpu, time, bytes: f.bytes(POINT_BYTES)?.try_into().ok()? })
+    }
+}
+
+/// Calls of one function by one process image, summed in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sum {
+    /// The process image.
+    pub image: u32,
+    /// The function's number.
+    pub function: u32,
+    /// The word by which sums are kept apart, 0 where there is none.
+    pub class: u32,
+    /// Calls within calls of the same role.
+    pub nested: bool,
+    /// How many.
+    pub count: u64,
+    /// Of these, failed.
+    pub errors: u64,
+    /// Their time.
+    pub ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// Bytes of those that succeeded.
+    pub bytes: u64,
+    /// Calls by duration; see `bucket_of` in bpf/sums.h.
+    pub buckets: Vec<u64>,
+}
+
+impl Sum {
+    /// From a key and the value that each CPU has under it.
+    pub(crate) fn parse(key: &[u8], values: &[Vec<u8>]) -> Option<Self> {
+        const BUCKETS: usize = 128;
+        let mut f = Fields::new(key);
+        let (image, function, class, nested) = (f.u32()?, f.u32()?, f.u32()?, f.u32()? != 0);
+        let (count, errors, ns, max_ns, bytes) = (0, 0, 0, 0, 0);
+        let buckets = vec![0; BUCKETS];
+        let mut sum = Self { image, function, class, nested, count, errors, ns, max_ns, bytes, buckets };
+        for value in values {
+            let mut f = Fields::new(value);
+            sum.count += f.u64()?;
+            sum.errors += f.u64()?;
+            sum.ns += f.u64()?;
+            sum.max_ns = sum.max_ns.max(f.u64()?);
+            sum.bytes += f.u64()?;
+            for bucket in &mut sum.buckets {
+                *bucket += u64::from(f.u32()?);
+            }
+        }
+        Some(sum)
+    }
+}
+
+/// Failed calls of one function by one process image with one result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorSum {
+    /// The process image.
+    pub image: u32,
+    /// The function's number.
+    pub function: u32,
+    /// The result.
+    pub code: u32,
+    /// How many.
+    pub count: u64,
+}
+
+/// Memory that was taken and not given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// The process image.
+    pub image: u32,
+    /// Its address.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+}

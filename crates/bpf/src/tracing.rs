@@ -1,0 +1,212 @@
+//! Watching functions, system calls, the scheduler and tracepoints.
+
+use std::{
+    io::Read,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use libbpf_rs::{
+    Iter, KprobeMultiOpts, Link, MapCore, MapFlags, TracepointCategory, TracepointOpts, UprobeMultiOpts, UprobeOpts,
+};
+
+use crate::{
+    Error, Recorder, Result,
+    calls::{Allocation, ErrorSum, Gather, Sum},
+    record::Fields,
+    recorder::skeleton::{OpenRecordSkel, RecordSkel},
+};
+
+/// What a trace watches besides functions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tracing {
+    /// Only sum calls up, in the kernel.
+    pub sums_only: bool,
+    /// Take the stack at each call.
+    pub stacks: bool,
+    /// Follow every process, from its first watched call on.
+    pub all: bool,
+    /// System calls on device files.
+    pub driver: bool,
+    /// Followed threads leaving CPUs.
+    pub switches: bool,
+    /// Functions of the kernel.
+    pub kernel_functions: bool,
+    /// Tracepoints by name.
+    pub points: bool,
+}
+
+/// Where a function is to be probed: at this offset of its file, with this number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Offset in the file.
+    pub offset: u64,
+    /// The function's number.
+    pub function: u32,
+}
+
+/// Switches on what `tracing` needs, before anything is loaded.
+pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, multi: bool) {
+    let off = Tracing::default();
+    let on = tracing.is_some();
+    let tracing = tracing.unwrap_or(&off);
+    if let Some(data) = open.maps.rodata_data.as_deref_mut() {
+        data.calls_traced = on;
+        data.call_records = !tracing.sums_only;
+        data.call_stacks = tracing.stacks;
+        data.follow_all = tracing.all;
+        data.points_of_all = tracing.all;
+    }
+    let programs = &mut open.progs;
+    for program in [&mut programs.enter_multi, &mut programs.leave_multi] {
+        program.set_autoload(on && multi);
+    }
+    for program in [&mut programs.enter_single, &mut programs.leave_single] {
+        program.set_autoload(on && !multi);
+    }
+    for program in [&mut programs.enter_kernel, &mut programs.leave_kernel] {
+        program.set_autoload(tracing.kernel_functions);
+    }
+    for program in [&mut programs.syscall_enter, &mut programs.syscall_exit] {
+        program.set_autoload(tracing.driver);
+    }
+    programs.thread_switch.set_autoload(tracing.switches);
+    programs.point.set_autoload(tracing.points);
+    programs.unfinished.set_autoload(on);
+}
+
+/// Attaches what needs no name.
+pub(crate) fn attach(skel: &RecordSkel<'_>, tracing: &Tracing) -> Result<Vec<Link>> {
+    let mut links = Vec::new();
+    let mut add = |what, link: libbpf_rs::Result<Link>| {
+        links.push(link.map_err(|source| Error::Attach { what, source })?);
+        Ok(())
+    };
+    if tracing.driver {
+        add("system call tracepoints", skel.progs.syscall_exit.attach_trace())?;
+        add("system call tracepoints", skel.progs.syscall_enter.attach_trace())?;
+    }
+    if tracing.switches {
+        add("scheduler tracepoint", skel.progs.thread_switch.attach_trace())?;
+    }
+    Ok(links)
+}
+
+impl Recorder {
+    /// Many functions can be watched at little cost; without it each probe takes long to attach and to detach.
+    pub fn can_watch_many(&self) -> bool {
+        self.multi
+    }
+
+    /// Says what to gather at the calls of the function with this number.
+    pub fn describe(&self, function: u32, gather: Gather) -> Result<()> {
+        self.skel
+            .maps
+            .functions
+            .update(&function.to_ne_bytes(), &gather.to_bytes(), MapFlags::ANY)
+            .map_err(|source| Error::Map { what: "describe a function", source })
+    }
+
+    /// Watches functions of a file, in every process that maps it. Returns how long it took.
+    pub fn watch(&mut self, file: &Path, probes: &[Probe]) -> Result<Duration> {
+        let begun = Instant::now();
+        let what = "function probes";
+        // Returns first: an entry whose return is not watched would stay open.
+        let links = if self.multi { self.watch_many(file, probes) } else { self.watch_each(file, probes) };
+        self.links.extend(links.map_err(|source| Error::Attach { what, source })?);
+        Ok(begun.elapsed())
+    }
+
+    fn watch_many(&self, file: &Path, probes: &[Probe]) -> libbpf_rs::Result<Vec<Link>> {
+        let opts = |retprobe| UprobeMultiOpts {
+            offsets: probes.iter().map(|p| p.offset as usize).collect(),
+            cookies: probes.iter().map(|p| p.function.into()).collect(),
+            retprobe,
+            ..Default::default()
+        };
+        let progs = &self.skel.progs;
+        Ok(vec![
+            progs.leave_multi.attach_uprobe_multi_with_opts(-1, file, "", opts(true))?,
+            progs.enter_multi.attach_uprobe_multi_with_opts(-1, file, "", opts(false))?,
+        ])
+    }
+
+    fn watch_each(&self, file: &Path, probes: &[Probe]) -> libbpf_rs::Result<Vec<Link>> {
+        let mut links = Vec::new();
+        for (program, retprobe) in [(&self.skel.progs.leave_single, true), (&self.skel.progs.enter_single, false)] {
+            for probe in probes {
+                let opts = UprobeOpts { cookie: probe.function.into(), retprobe, ..Default::default() };
+                links.push(program.attach_uprobe_with_opts(-1, file, probe.offset as usize, opts)?);
+            }
+        }
+        Ok(links)
+    }
+
+    /// Watches functions of the kernel by name.
+    pub fn watch_kernel(&mut self, functions: &[(String, u32)]) -> Result<()> {
+        let opts = |retprobe| KprobeMultiOpts {
+            symbols: functions.iter().map(|(name, _)| name.clone()).collect(),
+            cookies: functions.iter().map(|(_, number)| (*number).into()).collect(),
+            retprobe,
+            ..Default::default()
+        };
+        for (program, retprobe) in [(&self.skel.progs.leave_kernel, true), (&self.skel.progs.enter_kernel, false)] {
+            let link = program.attach_kprobe_multi_with_opts(opts(retprobe));
+            self.links.push(link.map_err(|source| Error::Attach { what: "kernel function probes", source })?);
+        }
+        Ok(())
+    }
+
+    /// Watches a tracepoint.
+    pub fn watch_point(&mut self, category: &str, name: &str, number: u32) -> Result<()> {
+        let opts = TracepointOpts { cookie: number.into(), ..Default::default() };
+        let category = TracepointCategory::Custom(category.into());
+        let link = self.skel.progs.point.attach_tracepoint_with_opts(category, name, opts);
+        self.links.push(link.map_err(|source| Error::Attach { what: "tracepoint", source })?);
+        Ok(())
+    }
+
+    /// Watches nothing any more. What has not returned is sent, and is to be drained.
+    pub fn end_trace(&mut self) -> Result<()> {
+        let fail = |source| Error::Attach { what: "search for calls under way", source };
+        self.links.clear();
+        let link = self.skel.progs.unfinished.attach_trace().map_err(fail)?;
+        let mut nothing = Vec::new();
+        Iter::new(&link)
+            .map_err(fail)?
+            .read_to_end(&mut nothing)
+            .map(drop)
+            .map_err(|source| Error::Read { path: "the kernel's list of threads".into(), source })
+    }
+
+    /// What was summed up in the kernel so far.
+    pub fn sums(&self) -> Vec<Sum> {
+        let map = &self.skel.maps.sums;
+        let value = |key: &[u8]| map.lookup_percpu(key, MapFlags::ANY).ok().flatten();
+        map.keys().filter_map(|key| Sum::parse(&key, &value(&key)?)).collect()
+    }
+
+    /// Failed calls by result, in a trace that only sums up.
+    pub fn error_sums(&self) -> Vec<ErrorSum> {
+        let map = &self.skel.maps.errors;
+        let parse = |key: Vec<u8>| {
+            let mut f = Fields::new(&key);
+            let (image, function, code) = (f.u32()?, f.u32()?, f.u64()? as u32);
+            let count = map.lookup(&key, MapFlags::ANY).ok().flatten()?;
+            Some(ErrorSum { image, function, code, count: Fields::new(&count).u64()? })
+        };
+        map.keys().filter_map(parse).collect()
+    }
+
+    /// Memory that is live, in a trace that only sums up.
+    pub fn allocations(&self) -> Vec<Allocation> {
+        let map = &self.skel.maps.allocations;
+        let parse = |key: Vec<u8>| {
+            let mut f = Fields::new(&key);
+            let (address, image) = (f.u64()?, f.u32()?);
+            let bytes = map.lookup(&key, MapFlags::ANY).ok().flatten()?;
+            Some(Allocation { image, address, bytes: Fields::new(&bytes).u64()? })
+        };
+        map.keys().filter_map(parse).collect()
+    }
+}

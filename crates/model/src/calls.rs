@@ -1,0 +1,307 @@
+//! Calls, summed up as they come: by function, and by what they did for the program.
+//!
+//! Memory grows with functions, kernels and live allocations, not with calls.
+
+mod names;
+mod slowest;
+
+use std::collections::BTreeMap;
+
+use cuda::calls::{Captured, Direction, Facts, KernelRef, Role, Space, Way};
+use rustc_hash::FxHashMap;
+
+pub use names::KernelNames;
+pub use slowest::Slowest;
+
+use crate::{
+    event::{Call, ErrorSum, Function, FunctionId, Layer, LiveSum, ProcessId, Sum, Switch},
+    histogram::Histogram,
+};
+
+/// What a trace's calls amount to.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    /// What can be called.
+    pub functions: BTreeMap<FunctionId, Function>,
+    /// Calls by function and process.
+    pub sums: FxHashMap<(ProcessId, FunctionId), CallSum>,
+    /// Failed calls by function and result.
+    pub errors: BTreeMap<(FunctionId, u32), u64>,
+    /// Calls that had not returned when their thread or the trace ended.
+    pub unfinished: u64,
+    /// Memory by where it lies.
+    pub memory: BTreeMap<Space, Memory>,
+    /// Copies by direction.
+    pub copies: BTreeMap<Direction, Moved>,
+    /// Memsets.
+    pub sets: Moved,
+    /// Launches by process and kernel; `None` where the call does not say which.
+    pub launches: FxHashMap<(ProcessId, Option<KernelRef>), u64>,
+    /// Launches of whole graphs.
+    pub graph_launches: u64,
+    /// Times that threads were off the CPU.
+    pub switches: Switches,
+    /// The calls that took longest.
+    pub slowest: Slowest,
+    /// What kernels are called.
+    pub names: KernelNames,
+    live: FxHashMap<(ProcessId, u64), (Space, u64)>,
+}
+
+/// Calls of one function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallSum {
+    /// How many returned.
+    pub count: u64,
+    /// Of these, failed.
+    pub errors: u64,
+    /// Of these, within calls that do the same.
+    pub nested: u64,
+    /// Their time.
+    pub ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// Bytes of those that succeeded, where they say how many.
+    pub bytes: u64,
+    /// Their durations.
+    pub histogram: Histogram,
+}
+
+/// Bytes moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Calls.
+    pub count: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Time in the calls.
+    pub ns: u64,
+}
+
+/// Memory taken and given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Allocations that succeeded.
+    pub allocations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Allocations that failed.
+    pub failed: u64,
+    /// Frees that succeeded.
+    pub frees: u64,
+    /// Allocations not given back by the end of the trace, or of their process.
+    pub live: u64,
+    /// Their bytes.
+    pub live_bytes: u64,
+    /// The most bytes at a time.
+    pub peak_bytes: u64,
+}
+
+/// Times that threads were off the CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// How often.
+    pub count: u64,
+    /// How long.
+    pub ns: u64,
+    /// Of these, had to give way.
+    pub preempted: u64,
+    /// How long.
+    pub preempted_ns: u64,
+    /// Of these, within a call.
+    pub in_calls: u64,
+    /// How long.
+    pub in_calls_ns: u64,
+}
+
+/// What a call did, as far as its function is known.
+pub fn facts(function: &Function, call: &Call) -> Option<(Role, Option<Space>, Facts)> {
+    let known = (function.layer == Layer::Library).then(|| cuda::call(&function.name)).flatten()?;
+    Some((known.role, known.space, known.facts(&captured(call))))
+}
+
+/// The arguments of a call, for [`cuda`] to read.
+pub fn captured(call: &Call) -> Captured<'_> {
+    Captured { words: &call.words, out: call.out, payload: &call.payload, result: call.result }
+}
+
+/// The call failed: by its status, or as system calls do.
+pub fn is_error(function: &Function, result: u64) -> bool {
+    match function.layer {
+        Layer::Library => cuda::results::is_error(&function.name, result as u32),
+        Layer::Driver => result.cast_signed() < 0,
+        Layer::Kernel | Layer::Point => false,
+    }
+}
+
+impl Calls {
+    /// Nothing was traced.
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    pub(crate) fn function(&mut self, function: &Function) {
+        self.functions.insert(function.id, function.clone());
+    }
+
+    pub(crate) fn call(&mut self, call: &Call) {
+        let Some(function) = self.functions.get(&call.function) else { return };
+        let Some(ns) = call.duration() else {
+            add(&mut self.unfinished, 1);
+            return;
+        };
+        let failed = is_error(function, call.result);
+        let known = facts(function, call);
+        let sum = self.sums.entry((call.process, call.function)).or_default();
+        add(&mut sum.count, 1);
+        add(&mut sum.errors, failed.into());
+        add(&mut sum.nested, call.nested.into());
+        add(&mut sum.ns, ns);
+        sum.max_ns = sum.max_ns.max(ns);
+        sum.histogram.add(ns);
+        if failed {
+            add(self.errors.entry((call.function, call.result as u32)).or_default(), 1);
+        } else if let Some((_, _, facts)) = &known {
+            add(&mut sum.bytes, facts.bytes.unwrap_or(0));
+        }
+        if function.layer != Layer::Point {
+            self.slowest.offer(call, ns);
+        }
+        if !failed && let Some(lesson) = cuda::call(&function.name).and_then(|c| c.teaches(&captured(call))) {
+            self.names.learn(call.process, lesson);
+        }
+        if let Some((role, space, facts)) = known
+            && !call.nested
+        {
+            self.did(call.process, role, space, &facts, failed, ns);
+        }
+    }
+
+    /// What the outermost call of its role did for the program.
+    fn did(&mut self, process: ProcessId, role: Role, space: Option<Space>, facts: &Facts, failed: bool, ns: u64) {
+        let bytes = facts.bytes.unwrap_or(0);
+        match (role, space) {
+            (Role::Alloc, Some(space)) if failed => add(&mut self.memory.entry(space).or_default().failed, 1),
+            (Role::Alloc, Some(space)) => self.took(process, space, facts.address, bytes),
+            (Role::Free, Some(space)) if !failed => self.gave_back(process, space, facts.address),
+            _ if failed => {}
+            (Role::Copy, _) => self.copies.entry(facts.direction.unwrap_or(Direction::Default)).or_default().add(bytes, ns),
+            (Role::Set, _) => self.sets.add(bytes, ns),
+            (Role::Launch, _) => add(self.launches.entry((process, facts.kernel)).or_default(), 1),
+            (Role::GraphLaunch, _) => add(&mut self.graph_launches, 1),
+            _ => {}
+        }
+    }
+
+    fn took(&mut self, process: ProcessId, space: Space, address: Option<u64>, bytes: u64) {
+        // An address that is taken again was given back by a call that was not seen.
+        if let Some(address) = address
+            && let Some((space, bytes)) = self.live.insert((process, address), (space, bytes))
+        {
+            let memory = self.memory.entry(space).or_default();
+            memory.live = memory.live.saturating_sub(1);
+            memory.live_bytes = memory.live_bytes.saturating_sub(bytes);
+        }
+        let memory = self.memory.entry(space).or_default();
+        add(&mut memory.allocations, 1);
+        add(&mut memory.bytes, bytes);
+        if address.is_some() {
+            add(&mut memory.live, 1);
+            add(&mut memory.live_bytes, bytes);
+            memory.peak_bytes = memory.peak_bytes.max(memory.live_bytes);
+        }
+    }
+
+    /// The address says which allocation ends; the function that was called only where it was not seen.
+    fn gave_back(&mut self, process: ProcessId, space: Space, address: Option<u64>) {
+        let Some(address) = address else { return };
+        match self.live.remove(&(process, address)) {
+            Some((space, bytes)) => {
+                let memory = self.memory.entry(space).or_default();
+                add(&mut memory.frees, 1);
+                memory.live = memory.live.saturating_sub(1);
+                memory.live_bytes = memory.live_bytes.saturating_sub(bytes);
+            }
+            None => add(&mut self.memory.entry(space).or_default().frees, 1),
+        }
+    }
+
+    pub(crate) fn switch(&mut self, switch: &Switch) {
+        let ns = switch.end.saturating_sub(switch.start);
+        let sums = &mut self.switches;
+        add(&mut sums.count, 1);
+        add(&mut sums.ns, ns);
+        if switch.preempted {
+            add(&mut sums.preempted, 1);
+            add(&mut sums.preempted_ns, ns);
+        }
+        if switch.depth > 0 {
+            add(&mut sums.in_calls, 1);
+            add(&mut sums.in_calls_ns, ns);
+        }
+    }
+
+    pub(crate) fn sum(&mut self, sum: &Sum) {
+        let Some(function) = self.functions.get(&sum.function) else { return };
+        let total = self.sums.entry((sum.process, sum.function)).or_default();
+        add(&mut total.count, sum.count);
+        add(&mut total.errors, sum.errors);
+        add(&mut total.nested, if sum.nested { sum.count } else { 0 });
+        add(&mut total.ns, sum.ns);
+        total.max_ns = total.max_ns.max(sum.max_ns);
+        add(&mut total.bytes, sum.bytes);
+        total.histogram.merge(&sum.buckets);
+        let Some(known) = cuda::call(&function.name).filter(|_| !sum.nested) else { return };
+        let done = sum.count.saturating_sub(sum.errors);
+        let moved = Moved { count: done, bytes: sum.bytes, ns: sum.ns };
+        match (known.role, known.space) {
+            (Role::Alloc, Some(space)) => {
+                let memory = self.memory.entry(space).or_default();
+                add(&mut memory.allocations, done);
+                add(&mut memory.failed, sum.errors);
+                add(&mut memory.bytes, sum.bytes);
+            }
+            (Role::Free, Some(space)) => add(&mut self.memory.entry(space).or_default().frees, done),
+            (Role::Copy, _) => {
+                let direction = match known.sums().and_then(|s| s.direction) {
+                    Some(Way::Fixed(direction)) => Some(direction),
+                    Some(Way::Word(_)) => Direction::from_kind(sum.class.into()),
+                    None => None,
+                };
+                self.copies.entry(direction.unwrap_or(Direction::Default)).or_default().merge(moved);
+            }
+            (Role::Set, _) => self.sets.merge(moved),
+            (Role::Launch, _) => add(self.launches.entry((sum.process, None)).or_default(), done),
+            (Role::GraphLaunch, _) => add(&mut self.graph_launches, done),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn error_sum(&mut self, sum: ErrorSum) {
+        add(self.errors.entry((sum.function, sum.code)).or_default(), sum.count);
+    }
+
+    /// Where memory is only counted in the kernel, it is not told apart by where it lies.
+    pub(crate) fn live_sum(&mut self, sum: LiveSum) {
+        let memory = self.memory.entry(Space::Device).or_default();
+        add(&mut memory.live, sum.count);
+        add(&mut memory.live_bytes, sum.bytes);
+    }
+}
+
+impl Moved {
+    fn add(&mut self, bytes: u64, ns: u64) {
+        self.merge(Self { count: 1, bytes, ns });
+    }
+
+    fn merge(&mut self, other: Self) {
+        add(&mut self.count, other.count);
+        add(&mut self.bytes, other.bytes);
+        add(&mut self.ns, other.ns);
+    }
+}
+
+/// Sums saturate: a recording may contain any numbers.
+fn add(sum: &mut u64, amount: u64) {
+    *sum = sum.saturating_add(amount);
+}

@@ -1,0 +1,110 @@
+//! Durations by size: four buckets to the octave, in steps of 16 ns at the small end. The kernel's programs divide them
+//! alike (`bucket_of` in `bpf/sums.h`).
+
+/// Buckets; the last is for everything beyond two minutes.
+pub const BUCKETS: usize = 128;
+
+/// How many durations fell into each bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: Box<[u64; BUCKETS]>,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { buckets: Box::new([0; BUCKETS]) }
+    }
+}
+
+impl Histogram {
+    /// Counts one duration in nanoseconds.
+    #[inline]
+    pub fn add(&mut self, ns: u64) {
+        let count = &mut self.buckets[bucket(ns)];
+        *count = count.saturating_add(1);
+    }
+
+    /// Adds what was counted elsewhere; what is beyond the last bucket is not looked at.
+    pub fn merge(&mut self, counts: &[u64]) {
+        for (sum, count) in self.buckets.iter_mut().zip(counts) {
+            *sum = sum.saturating_add(*count);
+        }
+    }
+
+    /// Counts by bucket.
+    pub fn buckets(&self) -> &[u64] {
+        &*self.buckets
+    }
+
+    /// The duration that `share` (0 to 1) of all are not longer than: exact to a bucket, an eighth of its size at most.
+    /// 0 if nothing was counted.
+    pub fn quantile(&self, share: f64) -> u64 {
+        let total = self.buckets.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
+        let wanted = (share * total as f64).ceil().max(1.0) as u64;
+        let mut seen = 0_u64;
+        for (index, count) in self.buckets.iter().enumerate() {
+            seen = seen.saturating_add(*count);
+            if *count > 0 && seen >= wanted {
+                return midpoint(index);
+            }
+        }
+        0
+    }
+}
+
+/// The bucket of a duration.
+#[inline]
+pub fn bucket(ns: u64) -> usize {
+    let steps = ns >> 4;
+    if steps < 4 {
+        return steps as usize;
+    }
+    let log = steps.ilog2();
+    let index = 4 * (log - 1) + (steps >> (log - 2) & 3) as u32;
+    (index as usize).min(BUCKETS - 1)
+}
+
+/// The smallest duration in a bucket.
+pub fn lower_bound(bucket: usize) -> u64 {
+    if bucket < 4 {
+        return (bucket as u64) << 4;
+    }
+    let log = bucket / 4 + 1;
+    (4 + (bucket as u64 & 3)) << (log - 2) << 4
+}
+
+fn midpoint(bucket: usize) -> u64 {
+    u64::midpoint(lower_bound(bucket), lower_bound(bucket + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Buckets follow one another without a gap, and each begins where it says.
+    #[test]
+    fn bounds() {
+        for index in 0..BUCKETS {
+            assert_eq!(bucket(lower_bound(index)), index);
+            assert!(lower_bound(index + 1) > lower_bound(index));
+            if index > 0 {
+                assert_eq!(bucket(lower_bound(index) - 1), index - 1);
+            }
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    /// A quantile is off by an eighth at most.
+    #[test]
+    fn quantiles() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.quantile(0.5), 0);
+        for ns in 1..=10_000_u64 {
+            histogram.add(ns * 10);
+        }
+        for (share, exact) in [(0.5, 50_000.0), (0.99, 99_000.0), (0.01, 1_000.0)] {
+            let found = histogram.quantile(share) as f64;
+            assert!((found / exact - 1.0).abs() < 0.13, "{share}: {found}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What can be called, by number: functions of libraries, requests to the driver, tracepoints.
+
+use std::collections::HashMap;
+
+use bpf::calls::{Gather, Memory, Payload, SyscallRecord};
+use cuda::{
+    calls::{self, Role, Space, Way},
+    ioctls::{self, Device},
+    results,
+};
+use model::event::{Function, FunctionId, Layer};
+
+/// Hands out numbers, and remembers the names that have been told.
+#[derive(Debug, Default)]
+pub struct Functions {
+    next: u32,
+    requests: HashMap<(String, u32, u64), FunctionId>,
+}
+
+impl Functions {
+    /// One more; `None` if there are as many as the kernel's programs can tell apart.
+    pub fn add(&mut self, layer: Layer, library: &str, name: &str, shown: bool) -> Option<Function> {
+        let id = FunctionId(self.next);
+        if layer != Layer::Driver && self.next as usize >= bpf::calls::MAX_FUNCTIONS {
+            return None;
+        }
+        self.next += 1;
+        Some(Function { id, layer, library: library.into(), name: name.into(), shown })
+    }
+
+    /// The number of what a system call asks of a device, and its description if it is new.
+    pub fn request(&mut self, call: &SyscallRecord) -> (FunctionId, Option<Function>) {
+        let request = if call.number == IOCTL { call.words[0] } else { 0 };
+        let key = (call.device.clone(), call.number, request);
+        if let Some(id) = self.requests.get(&key) {
+            return (*id, None);
+        }
+        let name = request_name(call);
+        let function = self.add(Layer::Driver, &call.device, &name, true).expect("requests need no room in the kernel");
+        self.requests.insert(key, function.id);
+        (function.id, Some(function))
+    }
+}
+
+const CLOSE: u32 = 3;
+const MMAP: u32 = 9;
+const IOCTL: u32 = 16;
+const OPENAT: u32 = 257;
+
+fn request_name(call: &SyscallRecord) -> String {
+    match call.number {
+        CLOSE => "close".into(),
+        MMAP => "mmap".into(),
+        OPENAT => "open".into(),
+        _ => ioctls::ioctl(Device::from_path(&call.device).unwrap_or(Device::Other), call.words[0] as u32).into_owned(),
+    }
+}
+
+/// What to gather at the calls of a library's function.
+pub fn gather(name: &str) -> Gather {
+    let mut gather = Gather { status: results::returns_status(name), ..Gather::default() };
+    let Some(call) = calls::call(name) else { return gather };
+    let capture = call.capture();
+    gather.words = capture.words;
+    gather.out = capture.out;
+    gather.payload = capture.payload.map(|payload| match payload {
+        calls::Payload::Text { word } => Payload::Text(word),
+        calls::Payload::Bytes { word, length } => Payload::Bytes(word, length),
+    });
+    gather.role = if call.role == Role::Other { 0 } else { call.role as u8 + 1 };
+    if let Some(sums) = call.sums() {
+        gather.bytes = sums.bytes;
+        gather.shift = sums.shift;
+        gather.class = match sums.direction {
+            Some(Way::Word(word)) => Some(word),
+            _ => None,
+        };
+    }
+    let own = !matches!(call.space, None | Some(Space::Mapped | Space::Reserved | Space::Imported));
+    gather.memory = match call.role {
+        Role::Alloc if own && gather.out.is_some() => Memory::Alloc,
+        Role::Free if own => Memory::Free,
+        _ => Memory::None,
+    };
+    gather
+}
+
+/// What to gather at a function that the user named: six words, whatever they are.
+pub fn gather_any(name: &str) -> Gather {
+    match calls::call(name) {
+        Some(_) => gather(name),
+        None => Gather { words: 6, status: results::returns_status(name), ..Gather::default() },
+    }
+}
