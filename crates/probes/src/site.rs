@@ -108,21 +108,18 @@ fn emulated(bytes: &[u8]) -> bool {
     )
 }
 
-/// What uprobes refuse: some prefixes, opcodes the kernel has no flag for, and what no user code may run.
+/// What uprobes refuse: some prefixes, and what user code cannot run or a debugger uses. Tried on Linux 6.18.
 fn refused(bytes: &[u8], instruction: &Instruction) -> bool {
     let is_prefix = |byte: &&u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
-    let bad_prefix = |byte: &u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0xf0);
-    let prefixes = bytes.iter().take_while(is_prefix).count();
-    let rex = usize::from(matches!(bytes.get(prefixes), Some(0x40..=0x4f)));
-    let opcode = bytes.get(prefixes + rex..).unwrap_or_default();
-    bytes[..prefixes].iter().any(bad_prefix)
-        // Three-byte opcodes, popcnt and the like.
-        || matches!(opcode, [0x0f, 0x0b | 0x0d | 0x37..=0x3f | 0xb8 | 0xb9 | 0xd0 | 0xf0 | 0xff, ..])
-        // Writes to the stack segment mask the trap that ends a step.
-        || matches!(opcode, [0x8e, ..])
+    let prefixes = &bytes[..bytes.iter().take_while(is_prefix).count()];
+    prefixes.iter().any(|byte| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0xf0))
+        // Processors disagree on what these do.
+        || prefixes.contains(&0x66) && is_branch(instruction)
         // Of the vector encodings some pass, by accident of their opcode byte.
         || instruction.encoding() != EncodingKind::Legacy
-        || matches!(instruction.flow_control(), FlowControl::Interrupt | FlowControl::Exception)
+        // Writes to the stack segment put off the trap that ends a step.
+        || instruction.op0_register() == Register::SS
+        || instruction.flow_control() == FlowControl::Interrupt
         || instruction.is_privileged()
 }
 
@@ -318,15 +315,18 @@ mod tests {
             &[0x3e, 0xff, 0xe0],                 // notrack jmp *%rax
             &[0xcc],                             // int3
             &[0xf4],                             // hlt
-            &[0x0f, 0x0b],                       // ud2
+            &[0x66, 0x74, 0x10],                 // data16 je
+            &[0x8e, 0xd0],                       // mov %eax,%ss
             &[0xec],                             // in
             &[0xc5, 0xf8, 0x77],                 // vzeroupper
         ] {
             assert_eq!(site(&[first]).1, Cost::Refused, "{first:x?}");
         }
-        let popcnt = [0xf3, 0x48, 0x0f, 0xb8, 0xc7]; // popcnt %rdi,%rax
-        assert_eq!(site(&[&popcnt, &[RET]]), (5, Cost::Stepped), "the next best");
-        assert_eq!(site(&[&[0x66, 0x74, 0x10]]).1, Cost::Stepped, "emulated only without a prefix");
+        let vpxor = [0xc5, 0xf9, 0xef, 0xc0]; // vpxor %xmm0,%xmm0,%xmm0
+        assert_eq!(site(&[&vpxor, &[RET]]), (4, Cost::Stepped), "the next best");
+        for first in [&[0x0f, 0x0b][..], &[0xf3, 0x48, 0x0f, 0xb8, 0xc7], &[0x66, 0x0f, 0x38, 0x00, 0xc1]] {
+            assert_eq!(site(&[first, &[RET]]), (0, Cost::Stepped), "{first:x?}: ud2, popcnt and pshufb are no trouble");
+        }
     }
 
     /// Check that no bytes at all, a cut instruction and nonsense are refused, and that code after the site must make sense.
