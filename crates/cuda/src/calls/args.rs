@@ -1,0 +1,157 @@
+//! An argument: its name, what it is, and which words it lies in.
+//!
+//! The System V convention gives the first six words that fit to registers and the others to the stack. A struct of two words
+//! (`dim3`) goes into registers whole or not at all. A larger one (`cudaExtent`, `cudaPitchedPtr`) always goes to the stack,
+//! and leaves the registers to the arguments after it.
+
+use super::structs::Struct;
+use super::values::{Direction, Value};
+
+/// How many words are in registers.
+const REGISTERS: u8 = 6;
+
+/// An argument's name and kind.
+pub(super) type Arg = (&'static str, Kind);
+
+/// What an argument is. This alone decides how it is read, how it is shown, and what follows from it.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Pointer,
+    Handle,
+    Stream,
+    /// Bytes that count: with [`Kind::Rows`] and [`Kind::Layers`], a factor of what the call allocates, copies or sets.
+    Bytes,
+    /// A `size_t` factor.
+    Rows,
+    /// A `size_t` factor where 0 means that the dimension is not used.
+    Layers,
+    /// A number of elements of 2^n bytes: a factor.
+    Elements(u8),
+    /// A `size_t` that does not count: a pitch, an offset, an alignment.
+    Size,
+    Int,
+    Unsigned,
+    Byte,
+    Short,
+    Flags,
+    /// `unsigned long long` flags.
+    LongFlags,
+    /// A `cudaMemcpyKind`.
+    Way,
+    /// A `dim3` by value, or three numbers.
+    Grid(Dims),
+    Block(Dims),
+    /// Dynamic shared memory as a `size_t`, and as an `unsigned`.
+    Shared,
+    ShortShared,
+    /// A `CUfunction`, `CUkernel` or `cudaKernel_t`.
+    Kernel,
+    /// The address of a kernel's host function.
+    HostStub,
+    /// A `float`: only behind a pointer, for as an argument it would not be in these words.
+    Float,
+    /// A C string: the payload.
+    Text,
+    /// A struct behind a pointer: the payload.
+    Struct(Struct),
+    /// A `cudaExtent` by value: width in bytes, height, depth.
+    Extent,
+    /// A `cudaPitchedPtr` by value, of which only the pointer counts.
+    Pitched,
+    /// Where the function writes its answer, and what it writes.
+    Out(&'static Kind),
+}
+
+/// How the three numbers of a grid or block are passed.
+#[derive(Clone, Copy)]
+pub(super) enum Dims {
+    /// A `dim3` by value: x and y in one word, z in the next.
+    Packed,
+    /// Three arguments.
+    Loose,
+}
+
+impl Kind {
+    /// Whether the bytes of the call are a product with this in it.
+    pub(super) fn counts(self) -> bool {
+        match self {
+            Kind::Bytes | Kind::Rows | Kind::Layers | Kind::Elements(_) | Kind::Extent => true,
+            Kind::Struct(layout) => layout.counts(),
+            _ => false,
+        }
+    }
+
+    /// The value in these words. The upper half of a word is garbage where the type has 32 bits.
+    pub(super) fn value(self, words: &[u64]) -> Option<Value> {
+        let first = *words.first()?;
+        let low = first as u32;
+        Some(match self {
+            Kind::Pointer | Kind::HostStub | Kind::Pitched | Kind::Out(_) | Kind::Text | Kind::Struct(_) => {
+                Value::Pointer(first)
+            }
+            Kind::Handle | Kind::Kernel => Value::Handle(first),
+            Kind::Stream => Value::Stream(first),
+            Kind::Bytes | Kind::Size | Kind::Shared => Value::Bytes(first),
+            Kind::ShortShared => Value::Bytes(low.into()),
+            Kind::Rows | Kind::Layers | Kind::Elements(_) => Value::Unsigned(first),
+            Kind::Int => Value::Number((low as i32).into()),
+            Kind::Unsigned => Value::Unsigned(low.into()),
+            Kind::Byte => Value::Unsigned((first as u8).into()),
+            Kind::Short => Value::Unsigned((first as u16).into()),
+            Kind::Flags => Value::Flags(low.into()),
+            Kind::LongFlags => Value::Flags(first),
+            Kind::Way => Direction::from_kind(first).map_or(Value::Unsigned(low.into()), Value::Direction),
+            Kind::Grid(dims) | Kind::Block(dims) => Value::Dims(match (dims, words) {
+                (Dims::Packed, &[xy, z, ..]) => [xy as u32, (xy >> 32) as u32, z as u32],
+                (Dims::Loose, &[x, y, z, ..]) => [x as u32, y as u32, z as u32],
+                _ => return None,
+            }),
+            Kind::Float => Value::Float(f32::from_bits(low)),
+            Kind::Extent => match *words {
+                [width, height, depth, ..] => Value::Bytes(width.checked_mul(height)?.checked_mul(depth)?),
+                _ => return None,
+            },
+        })
+    }
+}
+
+/// Which words an argument lies in: at most four.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    words: [u8; 4],
+    count: u8,
+}
+
+impl Place {
+    pub(super) fn words(&self) -> &[u8] {
+        &self.words[..self.count as usize]
+    }
+
+    pub(super) fn first(&self) -> u8 {
+        self.words[0]
+    }
+}
+
+/// Every argument with its place.
+pub(super) fn places(args: &'static [Arg]) -> impl Iterator<Item = (&'static Arg, Place)> {
+    let (mut register, mut stack) = (0, REGISTERS);
+    let mut take = move |in_registers: bool, count: u8, place: &mut Place| {
+        let next = if in_registers && register + count <= REGISTERS { &mut register } else { &mut stack };
+        for _ in 0..count {
+            place.words[place.count as usize] = *next;
+            place.count += 1;
+            *next += 1;
+        }
+    };
+    args.iter().map(move |arg| {
+        let mut place = Place { words: [0; 4], count: 0 };
+        match arg.1 {
+            Kind::Grid(Dims::Packed) | Kind::Block(Dims::Packed) => take(true, 2, &mut place),
+            Kind::Grid(Dims::Loose) | Kind::Block(Dims::Loose) => (0..3).for_each(|_| take(true, 1, &mut place)),
+            Kind::Extent => take(false, 3, &mut place),
+            Kind::Pitched => take(false, 4, &mut place),
+            _ => take(true, 1, &mut place),
+        }
+        (arg, place)
+    })
+}

@@ -1,0 +1,309 @@
+//! The functions worth knowing: what to capture of a call, and what the captured words mean.
+//!
+//! A function is one line of a table in `tables/`, written like its declaration. Everything else follows from the kinds of its
+//! arguments: where they lie, how they are shown, how many bytes the call moves, which kernel it launches.
+//!
+//! Where a symbol's signature differs between releases, its line stops before the first argument that does.
+
+mod args;
+mod structs;
+mod tables;
+mod values;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use args::{Arg, Kind, places};
+pub use values::{Captured, Direction, Facts, Field, KernelRef, Lesson, Value};
+
+use crate::results;
+
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Takes memory, or address space, in a [`Space`].
+    Alloc,
+    /// Gives it back.
+    Free,
+    /// Moves bytes.
+    Copy,
+    /// Fills bytes.
+    Set,
+    /// Launches one kernel.
+    Launch,
+    /// Launches a whole graph.
+    GraphLaunch,
+    /// Puts a function of the host into a stream.
+    HostFunction,
+    /// Waits on the CPU for the GPU.
+    Synchronize,
+    /// About streams, capture included.
+    Stream,
+    /// About events.
+    Event,
+    /// Builds and destroys graphs.
+    Graph,
+    /// About devices and contexts.
+    Context,
+    /// About code: modules, libraries, functions.
+    Module,
+    /// Anything else.
+    Other,
+}
+
+/// What kind of memory an [`Role::Alloc`] takes. A free says where its function belongs, and the address tells which allocation
+/// it ends: `cudaFree` ends [`Space::Device`] and [`Space::Managed`] ones alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Space {
+    /// Device memory, from a pool or not.
+    Device,
+    /// Memory that moves between host and devices.
+    Managed,
+    /// Pinned host memory.
+    Host,
+    /// Host memory that was there already, pinned.
+    Registered,
+    /// Device memory laid out for textures, known by a handle.
+    Array,
+    /// Device memory without an address, known by a handle.
+    Physical,
+    /// Physical memory given an address: not memory of its own.
+    Mapped,
+    /// Addresses without memory.
+    Reserved,
+    /// Another process's memory: not of its own either.
+    Imported,
+}
+
+/// What a probe should take of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// How many words, from the first.
+    pub words: u8,
+    /// The word with the pointer behind which the answer, 8 bytes, lies at return. The pointer may be null.
+    pub out: Option<u8>,
+    /// Bytes to read at entry.
+    pub payload: Option<Payload>,
+}
+
+/// Bytes behind one pointer argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// A C string.
+    Text {
+        /// The word with the pointer.
+        word: u8,
+    },
+    /// A struct.
+    Bytes {
+        /// The word with the pointer.
+        word: u8,
+        /// The struct's size: at most 256.
+        length: u16,
+    },
+}
+
+/// How to sum a call's bytes from its words alone, as a probe in the kernel can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sums {
+    /// The words whose product, shifted left, is the number of bytes. The first is always there.
+    pub bytes: [Option<u8>; 2],
+    /// Bits to shift the product left by.
+    pub shift: u8,
+    /// Which way the bytes go, if the call is a copy.
+    pub direction: Option<Way>,
+}
+
+/// Where a copy's direction comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The low 32 bits of this word, a `cudaMemcpyKind`: see [`Direction`].
+    Word(u8),
+    /// The function.
+    Fixed(Direction),
+}
+
+/// A function and what is known of it.
+pub struct Call {
+    /// Its name, without suffixes unless a version has its own line.
+    pub name: &'static str,
+    /// What it is for.
+    pub role: Role,
+    /// What memory it takes or gives back.
+    pub space: Option<Space>,
+    direction: Option<Direction>,
+    args: &'static [Arg],
+}
+
+/// The function with this name. Suffixes for versions (`_v2`) and for the per-thread default stream (`_ptsz`, `_ptds`) fall away,
+/// unless that version's signature is one of its own.
+pub fn call(name: &str) -> Option<&'static Call> {
+    static BY_NAME: LazyLock<HashMap<&str, &Call>> = LazyLock::new(|| all().map(|call| (call.name, call)).collect());
+    let stream = name.strip_suffix("_ptsz").or(name.strip_suffix("_ptds")).unwrap_or(name);
+    let version = stream.rsplit_once("_v").filter(|(_, digits)| is_number(digits)).map_or(stream, |(base, _)| base);
+    [name, stream, version].into_iter().find_map(|name| BY_NAME.get(name).copied())
+}
+
+/// Every function known.
+pub fn all() -> impl Iterator<Item = &'static Call> {
+    tables::ALL.iter().copied().flatten()
+}
+
+fn is_number(digits: &str) -> bool {
+    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+}
+
+impl Call {
+    /// What to capture.
+    pub fn capture(&self) -> Capture {
+        let mut capture = Capture { words: 0, out: None, payload: None };
+        for (&(_, kind), place) in places(self.args) {
+            let word = place.first();
+            capture.words = place.words().iter().fold(capture.words, |words, &word| words.max(word + 1));
+            match kind {
+                Kind::Out(_) => capture.out = capture.out.or(Some(word)),
+                Kind::Text => capture.payload = Some(Payload::Text { word }),
+                Kind::Struct(layout) => capture.payload = Some(Payload::Bytes { word, length: layout.length() }),
+                _ => {}
+            }
+        }
+        capture
+    }
+
+    /// The arguments by name, in their order, a struct's members in its place. What was not captured is left out, and so is the
+    /// answer of a call that failed.
+    pub fn decode(&self, captured: &Captured<'_>) -> Vec<Field> {
+        self.read(captured).flatten().flatten().map(|(_, field)| field).collect()
+    }
+
+    /// What the call did.
+    pub fn facts(&self, captured: &Captured<'_>) -> Facts {
+        let mut facts = Facts { direction: self.direction, ..Facts::default() };
+        let mut product = Some(1u64);
+        let mut counted = false;
+        let mut addresses = Vec::new();
+        for (&(_, kind), read) in self.args.iter().zip(self.read(captured)) {
+            if kind.counts() && read.is_none() {
+                product = None;
+            }
+            for (kind, Field { value, .. }) in read.into_iter().flatten() {
+                if kind.counts() {
+                    counted = true;
+                    product = product.and_then(|product| product.checked_mul(factor(kind, &value)?));
+                }
+                match (kind, value) {
+                    (Kind::Way, Value::Direction(direction)) => facts.direction = Some(direction),
+                    (Kind::Stream, Value::Stream(stream)) => facts.stream = Some(stream),
+                    (Kind::Grid(_), Value::Dims(dims)) => facts.grid = Some(dims),
+                    (Kind::Block(_), Value::Dims(dims)) => facts.block = Some(dims),
+                    (Kind::Shared | Kind::ShortShared, Value::Bytes(bytes)) => facts.shared = Some(bytes),
+                    (Kind::Kernel, Value::Handle(handle)) => facts.kernel = Some(KernelRef::Handle(handle)),
+                    (Kind::HostStub, Value::Pointer(stub)) => facts.kernel = Some(KernelRef::HostStub(stub)),
+                    (Kind::Out(_) | Kind::Pointer | Kind::Handle, Value::Pointer(at) | Value::Handle(at)) => {
+                        addresses.push(at);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        facts.bytes = product.filter(|_| counted);
+        if self.space.is_some() && !self.failed(captured) {
+            // The first: an out argument comes before any other, and what is freed or registered does too.
+            facts.address = addresses.first().copied().filter(|&address| address != 0 && self.answered(captured));
+        }
+        facts
+    }
+
+    /// What the call teaches about kernels' names, once it has succeeded.
+    pub fn teaches(&self, captured: &Captured<'_>) -> Option<Lesson> {
+        if self.failed(captured) {
+            return None;
+        }
+        let (mut answer, mut given, mut text) = (None, None, None);
+        for (kind, Field { value, .. }) in self.read(captured).flatten().flatten() {
+            match (kind, value) {
+                (Kind::Out(Kind::Kernel), Value::Handle(handle)) => answer = Some(KernelRef::Handle(handle)),
+                (Kind::Kernel, Value::Handle(handle)) => given = Some(KernelRef::Handle(handle)),
+                (Kind::HostStub, Value::Pointer(stub)) => given = Some(KernelRef::HostStub(stub)),
+                (Kind::Text, Value::Text(name)) => text = Some(name),
+                _ => {}
+            }
+        }
+        let makes_kernels = self.args.iter().any(|(_, kind)| matches!(kind, Kind::Out(Kind::Kernel)));
+        match (answer, given, text) {
+            (Some(kernel), _, Some(name)) => Some(Lesson::Name { kernel, name }),
+            (Some(kernel), Some(of), None) => Some(Lesson::Alias { kernel, of }),
+            (None, Some(kernel), Some(name)) if !makes_kernels => Some(Lesson::Name { kernel, name }),
+            _ => None,
+        }
+    }
+
+    /// How a probe can sum the bytes by itself. `None` where there are none, or where words do not tell them.
+    pub fn sums(&self) -> Option<Sums> {
+        let mut sums = Sums { bytes: [None; 2], shift: 0, direction: self.direction.map(Way::Fixed) };
+        let mut factors = 0;
+        for (&(_, kind), place) in places(self.args) {
+            match kind {
+                Kind::Way => sums.direction = Some(Way::Word(place.first())),
+                Kind::Bytes | Kind::Rows | Kind::Elements(_) => {
+                    *sums.bytes.get_mut(factors)? = Some(place.first());
+                    factors += 1;
+                    if let Kind::Elements(shift) = kind {
+                        sums.shift = shift;
+                    }
+                }
+                _ if kind.counts() => return None,
+                _ => {}
+            }
+        }
+        (factors > 0).then_some(sums)
+    }
+
+    /// For each argument its fields: one, or those of a struct; `None` where nothing was captured of it.
+    fn read<'a>(&'a self, captured: &'a Captured<'a>) -> impl Iterator<Item = Option<Vec<(Kind, Field)>>> + 'a {
+        places(self.args).map(move |(&(name, kind), place)| {
+            let word = |at: u8| captured.words.get(usize::from(at)).copied();
+            let value = match kind {
+                Kind::Out(answer) => answer.value(&[captured.out.filter(|_| !self.failed(captured))?])?,
+                Kind::Text if !captured.payload.is_empty() => Value::Text(text(captured.payload)),
+                Kind::Struct(layout) => return layout.fields(captured.payload, word(place.first() + 1)),
+                _ => {
+                    let words: Vec<u64> = place.words().iter().map_while(|&at| word(at)).collect();
+                    if words.len() < place.words().len() {
+                        return None;
+                    }
+                    kind.value(&words)?
+                }
+            };
+            Some(vec![(kind, Field { name, value })])
+        })
+    }
+
+    /// Whether the answer that the call should give was captured, if it gives one.
+    fn answered(&self, captured: &Captured<'_>) -> bool {
+        captured.out.is_some() || !self.args.iter().any(|(_, kind)| matches!(kind, Kind::Out(_)))
+    }
+
+    fn failed(&self, captured: &Captured<'_>) -> bool {
+        results::is_error(self.name, captured.result as u32)
+    }
+}
+
+/// A value as a factor of the bytes.
+fn factor(kind: Kind, value: &Value) -> Option<u64> {
+    let (Value::Bytes(number) | Value::Unsigned(number)) = *value else { return None };
+    match kind {
+        Kind::Elements(shift) => number.checked_mul(1 << shift),
+        Kind::Layers => Some(number.max(1)),
+        _ => Some(number),
+    }
+}
+
+/// A C string, up to its NUL or to the end of what was captured.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests;
