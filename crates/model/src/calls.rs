@@ -185,7 +185,9 @@ impl Calls {
             (Role::Alloc, Some(space)) => self.took(process, space, facts.address, bytes),
             (Role::Free, Some(space)) if !failed => self.gave_back(process, space, facts.address),
             _ if failed => {}
-            (Role::Copy, _) => self.copies.entry(facts.direction.unwrap_or(Direction::Default)).or_default().add(bytes, ns),
+            (Role::Copy, _) => {
+                self.copies.entry(facts.direction.unwrap_or(Direction::Default)).or_default().add(bytes, ns)
+            }
             (Role::Set, _) => self.sets.add(bytes, ns),
             (Role::Launch, _) => add(self.launches.entry((process, facts.kernel)).or_default(), 1),
             (Role::GraphLaunch, _) => add(&mut self.graph_launches, 1),

@@ -8,9 +8,9 @@ use super::{
 };
 use crate::event::{
     Activity, Call, Captured, Device, Direction, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
-    FunctionId, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss, LossCause, Mapping, Mode, NamedFrame, Note, Origin,
-    Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread,
-    Totals, Work,
+    FunctionId, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss, LossCause, Mapping, Mode, NamedFrame, Note,
+    Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync,
+    Thread, Totals, Work,
 };
 
 /// One record.
@@ -257,9 +257,7 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
         codec::ERROR_SUM => {
             Event::ErrorSum(ErrorSum { function: FunctionId(c.u32()?), code: c.u32()?, count: c.u64()? })
         }
-        codec::LIVE_SUM => {
-            Event::LiveSum(LiveSum { process: ProcessId(c.u32()?), count: c.u64()?, bytes: c.u64()? })
-        }
+        codec::LIVE_SUM => Event::LiveSum(LiveSum { process: ProcessId(c.u32()?), count: c.u64()?, bytes: c.u64()? }),
         codec::LOSS => {
             let number = c.byte()?;
             let cause = LossCause::ALL.into_iter().find(|cause| *cause as u8 == number)?;
