@@ -204,6 +204,7 @@ const RUNTIME: Names = names!("cudaSuccess", "cudaError",
 #[rustfmt::skip]
 const NCCL: Names = names!("ncclSuccess", "nccl",
     1 UnhandledCudaError  2 SystemError  3 InternalError  4 InvalidArgument  5 InvalidUsage  6 RemoteError  7 InProgress
+    8 Timeout
 );
 
 #[rustfmt::skip]

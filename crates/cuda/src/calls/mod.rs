@@ -238,7 +238,8 @@ impl Call {
         }
     }
 
-    /// How a probe can sum the bytes by itself. `None` where there are none, or where words do not tell them.
+    /// How a probe can sum the bytes by itself. `None` where there are none, or where words do not tell them. The role says
+    /// what the bytes are: some functions that are neither copy nor allocation have them too.
     pub fn sums(&self) -> Option<Sums> {
         let mut sums = Sums { bytes: [None; 2], shift: 0, direction: self.direction.map(Way::Fixed) };
         let mut factors = 0;
