@@ -267,6 +267,7 @@ impl Lines<'_> {
             Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) => Ok(()),
             Event::Activity(_) | Event::Sync(_) => Ok(()),
             Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 

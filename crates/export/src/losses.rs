@@ -122,6 +122,11 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::PythonStacksUneven => {
             "Python stack does not answer to its native one: frames may be out of order|Python stacks do not answer to their native ones: frames may be out of order"
         }
+        LossCause::RingCalls => {
+            "call or request found the ring buffer full|calls or requests found the ring buffer full"
+        }
+        LossCause::DeepCalls => "call was nested too deeply to be followed|calls were nested too deeply to be followed",
+        LossCause::CallSums => "call found no room in the kernel's sums|calls found no room in the kernel's sums",
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
     }
 }

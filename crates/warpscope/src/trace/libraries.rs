@@ -108,7 +108,9 @@ impl Libraries {
         let mut chosen = Vec::new();
         for Found { function, name, shown, any } in found {
             let Some(described) = functions.add(Layer::Library, path, &name, shown) else {
-                push(Event::Note(Note { text: format!("not all functions of {path} are watched: there are too many") }));
+                push(Event::Note(Note {
+                    text: format!("not all functions of {path} are watched: there are too many"),
+                }));
                 break;
             };
             recorder.describe(described.id.0, if any { gather_any(&name) } else { gather(&name) })?;
@@ -142,7 +144,8 @@ impl Libraries {
                 self.names.extend(function.names().map(str::to_owned));
                 if let Some(name) = selection.name_of(&function).map(str::to_owned) {
                     found.push(Found { function, name, shown: true, any: false });
-                } else if let Some(name) = registrations.as_ref().and_then(|r| r.name_of(&function)).map(str::to_owned) {
+                } else if let Some(name) = registrations.as_ref().and_then(|r| r.name_of(&function)).map(str::to_owned)
+                {
                     found.push(Found { function, name, shown: false, any: false });
                 }
             }
@@ -219,7 +222,9 @@ fn is_usual(path: &str) -> bool {
 fn is(named: &Path, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     match named.to_str() {
-        Some(text) if !text.contains('/') => name == text || name.strip_prefix(text).is_some_and(|r| r.starts_with('.')),
+        Some(text) if !text.contains('/') => {
+            name == text || name.strip_prefix(text).is_some_and(|r| r.starts_with('.'))
+        }
         _ => named == Path::new(path) || fs::canonicalize(named).is_ok_and(|p| p == Path::new(path)),
     }
 }

@@ -61,14 +61,27 @@ impl Format {
 fn field(line: &str) -> Option<Field> {
     let mut parts = line.trim().split(';').map(str::trim);
     let declaration = parts.next()?.strip_prefix("field:")?;
-    let mut numbers = parts.filter_map(|part| part.split_once(':')).map(|(name, value)| (name, value.parse::<usize>().ok()));
+    let mut numbers =
+        parts.filter_map(|part| part.split_once(':')).map(|(name, value)| (name, value.parse::<usize>().ok()));
     let mut value = |wanted| numbers.find(|(name, _)| *name == wanted).and_then(|(_, value)| value);
     let (offset, size, signed) = (value("offset")?, value("size")?, value("signed")? != 0);
     let (kind, name) = declaration.rsplit_once([' ', '*'])?;
     let is_text = kind.contains("char");
     let kind = match name.find('[') {
-        _ if kind.contains("__data_loc") => if is_text { Kind::TextElsewhere } else { Kind::Other },
-        Some(_) => if is_text { Kind::Text } else { Kind::Other },
+        _ if kind.contains("__data_loc") => {
+            if is_text {
+                Kind::TextElsewhere
+            } else {
+                Kind::Other
+            }
+        }
+        Some(_) => {
+            if is_text {
+                Kind::Text
+            } else {
+                Kind::Other
+            }
+        }
         None if matches!(size, 1 | 2 | 4 | 8) => Kind::Number,
         None => Kind::Other,
     };
