@@ -3,7 +3,7 @@
 use crate::record::Fields;
 
 /// Words of the argument list that can be gathered.
-pub const CALL_WORDS: usize = 12;
+pub const CALL_WORDS: usize = 14;
 /// Bytes behind a word that can be gathered at the entry.
 pub const CALL_PAYLOAD: usize = 256;
 /// Functions that can be watched in one trace.

@@ -12,6 +12,7 @@ mod perf;
 mod python;
 mod record;
 mod recorder;
+pub mod tracefs;
 mod tracing;
 mod unwind_maps;
 

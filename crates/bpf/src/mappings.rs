@@ -58,6 +58,14 @@ pub struct Mapped {
 }
 
 impl MapEvent {
+    /// The mapping, if it is one.
+    pub fn mapped(&self) -> Option<&Mapped> {
+        match self {
+            Self::Mapped(mapped) => Some(mapped),
+            Self::Exec { .. } => None,
+        }
+    }
+
     fn time(&self) -> u64 {
         match self {
             Self::Exec { time, .. } => *time,

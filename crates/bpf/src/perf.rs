@@ -8,6 +8,7 @@ use std::{
 use crate::{Error, Result};
 
 const TYPE_SOFTWARE: u32 = 1;
+const TYPE_TRACEPOINT: u32 = 2;
 const SW_CPU_CLOCK: u64 = 0;
 const SW_DUMMY: u64 = 9;
 const SAMPLE_TID: u64 = 1 << 1;
@@ -76,6 +77,11 @@ pub(crate) fn cpu_clock(cpu: u32, hz: u32) -> io::Result<OwnedFd> {
         },
         cpu,
     )
+}
+
+/// A tracepoint, for programs that are attached to it: they run on every CPU, whichever this is opened on.
+pub(crate) fn tracepoint(id: u64) -> io::Result<OwnedFd> {
+    open(Attributes { kind: TYPE_TRACEPOINT, config: id, sample: 1, wakeup: 1, ..Default::default() }, 0)
 }
 
 /// Mapping and exec records of one CPU, on CLOCK_MONOTONIC; with build ids where the kernel can give them.

@@ -31,7 +31,7 @@ const BATCH: usize = 16 * 1024;
 const MARKER: &str = "launch marker";
 
 /// What to record.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Samples per second on every CPU; none without.
     pub sample_hz: Option<u32>,

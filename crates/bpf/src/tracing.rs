@@ -2,17 +2,17 @@
 
 use std::{
     io::Read,
+    os::fd::{AsRawFd, IntoRawFd},
     path::Path,
     time::{Duration, Instant},
 };
 
-use libbpf_rs::{
-    Iter, KprobeMultiOpts, Link, MapCore, MapFlags, TracepointCategory, TracepointOpts, UprobeMultiOpts, UprobeOpts,
-};
+use libbpf_rs::{Iter, KprobeMultiOpts, Link, MapCore, MapFlags, PerfEventOpts, UprobeMultiOpts, UprobeOpts};
 
 use crate::{
     Error, Recorder, Result,
     calls::{Allocation, ErrorSum, Gather, Sum},
+    perf,
     record::Fields,
     recorder::skeleton::{OpenRecordSkel, RecordSkel},
 };
@@ -157,12 +157,15 @@ impl Recorder {
         Ok(())
     }
 
-    /// Watches a tracepoint.
-    pub fn watch_point(&mut self, category: &str, name: &str, number: u32) -> Result<()> {
-        let opts = TracepointOpts { cookie: number.into(), ..Default::default() };
-        let category = TracepointCategory::Custom(category.into());
-        let link = self.skel.progs.point.attach_tracepoint_with_opts(category, name, opts);
-        self.links.push(link.map_err(|source| Error::Attach { what: "tracepoint", source })?);
+    /// Watches a tracepoint, by the number it has in tracefs.
+    pub fn watch_point(&mut self, id: u64, number: u32) -> Result<()> {
+        let what = "tracepoint";
+        let point = perf::tracepoint(id).map_err(|source| Error::Attach { what, source: source.into() })?;
+        let opts = PerfEventOpts { cookie: number.into(), ..Default::default() };
+        let link = self.skel.progs.point.attach_perf_event_with_opts(point.as_raw_fd(), opts);
+        self.links.push(link.map_err(|source| Error::Attach { what, source })?);
+        // The link owns it now, and closes it.
+        let _ = point.into_raw_fd();
         Ok(())
     }
 

@@ -15,8 +15,8 @@ pub fn runtime_result(code: u32) -> Option<&'static str> {
     name(RUNTIME, code)
 }
 
-/// The name of what `function` returned. A code newer than the tables is a name with its number, `CUresult 990`; `None` where the
-/// function does not return a status, or belongs to none of the four libraries.
+/// The name of what `function` returned. A code newer than the tables is a type with its number, `CUresult 990`; `None` where
+/// the function does not return a status, or belongs to none of the four libraries.
 pub fn result(function: &str, code: u32) -> Option<Cow<'static, str>> {
     let library = Library::returned_by(function)?;
     let (kind, table) = match library {
@@ -204,6 +204,7 @@ const RUNTIME: Names = names!("cudaSuccess", "cudaError",
 #[rustfmt::skip]
 const NCCL: Names = names!("ncclSuccess", "nccl",
     1 UnhandledCudaError  2 SystemError  3 InternalError  4 InvalidArgument  5 InvalidUsage  6 RemoteError  7 InProgress
+    8 Timeout
 );
 
 #[rustfmt::skip]

@@ -122,12 +122,12 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::PythonStacksUneven => {
             "Python stack does not answer to its native one: frames may be out of order|Python stacks do not answer to their native ones: frames may be out of order"
         }
-        LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
         LossCause::RingCalls => {
-            "call, switch or tracepoint found the ring buffer full|calls, switches or tracepoints found the ring buffer full"
+            "call or request found the ring buffer full|calls or requests found the ring buffer full"
         }
         LossCause::DeepCalls => "call was nested too deeply to be followed|calls were nested too deeply to be followed",
-        LossCause::CallSums => "call found no room in the sums|calls found no room in the sums",
+        LossCause::CallSums => "call found no room in the kernel's sums|calls found no room in the kernel's sums",
+        LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
     }
 }
 

@@ -26,7 +26,8 @@ use self::gpu::{GpuTime, count_times};
 pub use self::gpu::{NAME_LOST, size_class};
 use crate::{
     event::{
-        Activity, Event, Launch, LaunchKind, LossCause, Process, ProcessId, SessionId, Stack, StackId, Sync, Totals,
+        Activity, Event, Launch, LaunchKind, LossCause, Mode, Process, ProcessId, SessionId, Stack, StackId, Sync,
+        Totals,
     },
     join::{Fate, Join, Limits, Outcome},
     ledger::Ledger,
@@ -294,11 +295,17 @@ fn settle(outcome: Outcome<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joi
 
 /// Distinct stacks that something in the profile refers to, and that are not in it.
 fn stacks_missing(profile: &Profile) -> u64 {
+    // A trace takes stacks only if it is asked to: no stack is none lost.
+    let traced = profile.start.as_ref().is_some_and(|s| matches!(s.mode, Mode::Trace | Mode::TraceSums));
     let gpu = profile.gpu.keys().filter_map(|key| key.stack);
     let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
     let pending = profile.pending.keys().map(|(_, stack, _)| *stack);
-    let missing: FxHashSet<StackId> =
-        gpu.chain(cpu).chain(pending).filter(|id| !profile.stacks.contains_key(id)).collect();
+    let missing: FxHashSet<StackId> = gpu
+        .chain(cpu)
+        .chain(pending)
+        .filter(|id| id.0 != 0 || !traced)
+        .filter(|id| !profile.stacks.contains_key(id))
+        .collect();
     missing.len() as u64
 }
 

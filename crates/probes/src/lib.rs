@@ -26,7 +26,7 @@ mod pattern;
 mod site;
 
 pub use error::Error;
-pub use library::{Function, exported, find, open};
+pub use library::{Function, exported, find, linked, open};
 pub use listing::{Summary, summary};
 pub use near::near;
 pub use pattern::{Selection, registrations};

@@ -59,28 +59,14 @@ pub fn open(path: &Path) -> Result<ReadCache<File>, Error> {
 pub fn exported<'data, R: ReadRef<'data>>(data: R) -> Result<Vec<Function>, Error> {
     let library = Library::parse(data)?;
     let Some(table) = library.table(SHT_DYNSYM)? else { return Ok(Vec::new()) };
-    let mut places: BTreeMap<u64, Place> = BTreeMap::new();
-    let mut letters = 0;
-    for (_, symbol) in table.functions().filter(|&(index, _)| table.is_default(index)) {
-        let Some(name) = table.name(symbol) else { continue };
-        letters += name.len() as u64;
-        // Names may share their tails, but not so much.
-        within("bytes of names", letters, library.length)?;
-        let place = places.entry(symbol.st_value(Le)).or_default();
-        place.size = place.size.max(symbol.st_size(Le));
-        place.names.push(String::from_utf8_lossy(name).into_owned());
-    }
-    let mut functions = Vec::with_capacity(places.len());
-    let starts: Vec<u64> = places.keys().copied().collect();
-    let mut bytes = 0;
-    for (address, place) in places {
-        let Some(function) = library.function(address, place, &starts) else { continue };
-        bytes += function.size;
-        within("bytes of functions", bytes, library.length)?;
-        functions.push(function);
-    }
-    functions.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(functions)
+    library.functions(&table, |index, _| table.is_default(index))
+}
+
+/// The functions with a wanted name that were linked into a program, if it still has its `.symtab`: a static libcudart.
+pub fn linked<'data, R: ReadRef<'data>>(data: R, wanted: impl Fn(&str) -> bool) -> Result<Vec<Function>, Error> {
+    let library = Library::parse(data)?;
+    let Some(table) = library.table(SHT_SYMTAB)? else { return Ok(Vec::new()) };
+    library.functions(&table, |_, name| wanted(&String::from_utf8_lossy(name)))
 }
 
 /// One function by its exact name: exported, of an older version, or local to the file if it still has its `.symtab`.
@@ -166,6 +152,35 @@ impl<'data, R: ReadRef<'data>> Library<'data, R> {
             _ => &[],
         };
         Ok(Some(Table { symbols: symbols.symbols(), names, versions }))
+    }
+
+    /// The functions of a table that are wanted, by index and name: one for each address, sorted by name.
+    fn functions(&self, table: &Table<'data>, wanted: impl Fn(usize, &[u8]) -> bool) -> Result<Vec<Function>, Error> {
+        let mut places: BTreeMap<u64, Place> = BTreeMap::new();
+        let mut letters = 0;
+        let mut starts = Vec::new();
+        for (index, symbol) in table.functions() {
+            let address = symbol.st_value(Le);
+            starts.push(address);
+            let Some(name) = table.name(symbol).filter(|name| wanted(index, name)) else { continue };
+            letters += name.len() as u64;
+            // Names may share their tails, but not so much.
+            within("bytes of names", letters, self.length)?;
+            let place = places.entry(address).or_default();
+            place.size = place.size.max(symbol.st_size(Le));
+            place.names.push(String::from_utf8_lossy(name).into_owned());
+        }
+        starts.sort_unstable();
+        let mut functions = Vec::with_capacity(places.len());
+        let mut bytes = 0;
+        for (address, place) in places {
+            let Some(function) = self.function(address, place, &starts) else { continue };
+            bytes += function.size;
+            within("bytes of functions", bytes, self.length)?;
+            functions.push(function);
+        }
+        functions.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(functions)
     }
 
     /// A function with its site; none if its code is not in the file. `starts` are the addresses of all functions, sorted.

@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
     after_help = "Examples:
   warpscope demo                                  the whole tool on a simulated GPU: no CUDA, no GPU needed
   sudo warpscope record -- python3 train.py       a flame graph of CPUs and GPUs: warpscope.svg
+  sudo warpscope trace --driver -- ./vectoradd    every CUDA call and every ioctl, and a summary
   warpscope report warpscope.wscope               the summary again
   warpscope doctor                                what this machine allows, and what to do about the rest"
 )]
@@ -27,7 +28,9 @@ pub struct Cli {
 pub enum Command {
     /// Run a command and record what it does on CPUs and GPUs.
     Record(Record),
-    /// Summarise a recording: times, top kernels and call paths, copies, and what was lost.
+    /// Trace every CUDA call and every request to the driver, one by one or summed up.
+    Trace(Trace),
+    /// Summarise a recording or a trace: times, top kernels and call paths, copies, and what was lost.
     Report(Report),
     /// Turn a recording into other formats.
     Export(Export),
@@ -114,6 +117,97 @@ pub struct Record {
     pub title: Option<String>,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+const TRACE_HELP: &str = "The file's ending picks the format; -o may be repeated:
+  .wscope   the recording: every other format can be made from it later
+  .jsonl    every call, request and kernel as a line of JSON
+  .json     Chrome trace (chrome://tracing, Perfetto)
+
+libcuda and libcudart are found by themselves, in the program, in wheels and in containers. Patterns are shell-like
+(* ? [A-Z]) and may be a list: 'cuMem*,cuLaunch*'. Where a function is probed is chosen by what costs least.
+
+Examples:
+  sudo warpscope trace -- ./vectoradd
+  sudo warpscope trace --driver -o run.json -o run.jsonl -- python3 infer.py
+  sudo warpscope trace --live --match 'cuMem*,cudaMalloc*' -p 1234
+  sudo warpscope trace --summary-only -d 10 -a
+  sudo warpscope trace --lib libnccl.so.2 --uprobe ./app:work -- ./app
+  warpscope trace --list 'cuMemcpy*'";
+
+/// `trace`
+#[derive(Args, Debug)]
+#[command(after_help = TRACE_HELP)]
+pub struct Trace {
+    /// Trace a running process, and what it forks; may be repeated.
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["all", "command"])]
+    pub pid: Vec<u32>,
+    /// Trace every process that uses CUDA, also those that start later.
+    #[arg(short, long, conflicts_with = "command")]
+    pub all: bool,
+    /// Only functions with such names.
+    #[arg(long, value_name = "PATTERNS")]
+    pub r#match: Vec<String>,
+    /// No functions with such names.
+    #[arg(long, value_name = "PATTERNS")]
+    pub exclude: Vec<String>,
+    /// Another library to trace, by path or file name; may be repeated.
+    #[arg(long, value_name = "LIBRARY")]
+    pub lib: Vec<PathBuf>,
+    /// A function to trace, in a library or program; may be repeated.
+    #[arg(long, value_name = "LIBRARY:SYMBOL")]
+    pub uprobe: Vec<String>,
+    /// What is asked of the driver: ioctl, mmap, open and close of /dev/nvidia*, and Xid events.
+    #[arg(long, alias = "kernel")]
+    pub driver: bool,
+    /// Functions of the kernel to trace, where it permits.
+    #[arg(long, value_name = "PATTERNS")]
+    pub kprobe: Vec<String>,
+    /// A tracepoint to trace; may be repeated.
+    #[arg(long, value_name = "CATEGORY:NAME")]
+    pub tracepoint: Vec<String>,
+    /// When threads are off the CPU.
+    #[arg(long)]
+    pub sched: bool,
+    /// Add the call stack to every call.
+    #[arg(long)]
+    pub stacks: bool,
+    /// Load nothing into the command: no kernels, copies and memsets on their streams.
+    #[arg(long)]
+    pub no_gpu: bool,
+    /// Print every call as it returns, or those with such names.
+    #[arg(long, value_name = "PATTERNS", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
+    pub live: Option<String>,
+    /// Sum calls up in the kernel and write none of them down: for millions of calls a second.
+    #[arg(long, conflicts_with_all = ["live", "stacks", "driver", "sched", "tracepoint", "kprobe"])]
+    pub summary_only: bool,
+    /// List what can be traced here, and end.
+    #[arg(long, value_name = "PATTERNS", num_args = 0..=1, default_missing_value = "")]
+    pub list: Option<String>,
+    /// Stop tracing after this many seconds; the command runs on.
+    #[arg(short, long, value_name = "SECS")]
+    pub duration: Option<f64>,
+    /// Where to write; may be repeated [default: trace.wscope].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+    /// Show the interpreter's own frames in stacks, not the Python functions that it runs.
+    #[arg(long)]
+    pub no_python: bool,
+    /// Run the command on the simulated GPU.
+    #[arg(long)]
+    pub sim: bool,
+    /// Under sudo, run the command as root too, not as the user who called sudo.
+    #[arg(long)]
+    pub as_root: bool,
+    /// Print nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print what is being done.
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
+    /// The command and its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 

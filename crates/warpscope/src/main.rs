@@ -8,6 +8,7 @@ mod load;
 mod outputs;
 mod record;
 mod report;
+mod trace;
 
 use std::{io, process::ExitCode};
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Record(options) => record::run(options),
+        Command::Trace(options) => trace::run(options),
         Command::Report(options) => report::run(&options),
         Command::Export(options) => export_command::run(&options),
         Command::Doctor => doctor::run(),

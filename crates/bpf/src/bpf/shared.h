@@ -241,7 +241,7 @@ struct sample_record {
 };
 
 /* The most that is gathered of a call's arguments: words of the argument list, and bytes behind one of them. */
-#define CALL_WORDS 12
+#define CALL_WORDS 14
 #define CALL_PAYLOAD 256
 #define CALL_TEXT 4096
 /* Calls within calls that are followed, a power of two. */

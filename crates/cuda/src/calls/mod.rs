@@ -135,8 +135,8 @@ pub struct Call {
     args: &'static [Arg],
 }
 
-/// The function with this name. Suffixes for versions (`_v2`) and for the per-thread default stream (`_ptsz`, `_ptds`) fall away,
-/// unless that version's signature is one of its own.
+/// The function with this name. Suffixes for versions (`_v2`) and for the per-thread default stream (`_ptsz`, `_ptds`) fall
+/// away, unless that version's signature is one of its own.
 pub fn call(name: &str) -> Option<&'static Call> {
     static BY_NAME: LazyLock<HashMap<&str, &Call>> = LazyLock::new(|| all().map(|call| (call.name, call)).collect());
     let stream = name.strip_suffix("_ptsz").or(name.strip_suffix("_ptds")).unwrap_or(name);
@@ -181,7 +181,7 @@ impl Call {
         let mut facts = Facts { direction: self.direction, ..Facts::default() };
         let mut product = Some(1u64);
         let mut counted = false;
-        let mut addresses = Vec::new();
+        let mut address = None;
         for (&(_, kind), read) in self.args.iter().zip(self.read(captured)) {
             if kind.counts() && read.is_none() {
                 product = None;
@@ -199,17 +199,17 @@ impl Call {
                     (Kind::Shared | Kind::ShortShared, Value::Bytes(bytes)) => facts.shared = Some(bytes),
                     (Kind::Kernel, Value::Handle(handle)) => facts.kernel = Some(KernelRef::Handle(handle)),
                     (Kind::HostStub, Value::Pointer(stub)) => facts.kernel = Some(KernelRef::HostStub(stub)),
+                    // The first one: an answer comes before any other argument, and what is freed or registered does too.
                     (Kind::Out(_) | Kind::Pointer | Kind::Handle, Value::Pointer(at) | Value::Handle(at)) => {
-                        addresses.push(at);
+                        address.get_or_insert(at);
                     }
                     _ => {}
                 }
             }
         }
         facts.bytes = product.filter(|_| counted);
-        if self.space.is_some() && !self.failed(captured) {
-            // The first: an out argument comes before any other, and what is freed or registered does too.
-            facts.address = addresses.first().copied().filter(|&address| address != 0 && self.answered(captured));
+        if self.space.is_some() && self.answered(captured) && !self.failed(captured) {
+            facts.address = address.filter(|&address| address != 0);
         }
         facts
     }
@@ -238,7 +238,8 @@ impl Call {
         }
     }
 
-    /// How a probe can sum the bytes by itself. `None` where there are none, or where words do not tell them.
+    /// How a probe can sum the bytes by itself. `None` where there are none, or where words do not tell them. The role says
+    /// what the bytes are: some functions that are neither copy nor allocation have them too.
     pub fn sums(&self) -> Option<Sums> {
         let mut sums = Sums { bytes: [None; 2], shift: 0, direction: self.direction.map(Way::Fixed) };
         let mut factors = 0;

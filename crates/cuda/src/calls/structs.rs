@@ -61,13 +61,13 @@ impl Struct {
             Struct::RuntimeLaunch => bytes.launch(Kind::Shared),
             Struct::DriverCopy2D => {
                 let way = driver_direction(bytes.short(16)?, bytes.short(72)?);
-                bytes.copy(way, Some([112, 120]), None)
+                bytes.copy(way, [112, 120], None)
             }
             Struct::DriverCopy3D => {
                 let way = driver_direction(bytes.short(32)?, bytes.short(120)?);
-                bytes.copy(way, Some([176, 184]), Some(192))
+                bytes.copy(way, [176, 184], Some(192))
             }
-            Struct::DriverCopy3DPeer => bytes.copy(Some(Direction::Peer), Some([176, 184]), Some(192)),
+            Struct::DriverCopy3DPeer => bytes.copy(Some(Direction::Peer), [176, 184], Some(192)),
             Struct::RuntimeCopy3D => {
                 let way = Direction::from_kind(bytes.short(152)?.into());
                 bytes.runtime_copy(way, [0, 64], 128)
@@ -164,14 +164,13 @@ impl Bytes<'_> {
         ])
     }
 
-    /// The way, then the extent: in bytes if the first two offsets are given.
+    /// The extent, then the way.
     fn copy(
         &self,
         way: Option<Direction>,
-        plane: Option<[usize; 2]>,
+        [width, height]: [usize; 2],
         depth: Option<usize>,
     ) -> Option<Vec<(Kind, Field)>> {
-        let [width, height] = plane?;
         let mut fields = vec![self.field("width", Kind::Bytes, width)?, self.field("height", Kind::Rows, height)?];
         if let Some(depth) = depth {
             fields.push(self.field("depth", Kind::Rows, depth)?);
@@ -182,7 +181,7 @@ impl Bytes<'_> {
 
     /// An extent counts bytes, unless one side is an array: then it counts that array's elements, of a size unknown here.
     fn runtime_copy(&self, way: Option<Direction>, arrays: [usize; 2], extent: usize) -> Option<Vec<(Kind, Field)>> {
-        let mut fields = self.copy(way, Some([extent, extent + 8]), Some(extent + 16))?;
+        let mut fields = self.copy(way, [extent, extent + 8], Some(extent + 16))?;
         if self.long(arrays[0])? != 0 || self.long(arrays[1])? != 0 {
             for (kind, field) in fields.iter_mut().filter(|(kind, _)| kind.counts()) {
                 *kind = Kind::Size;

@@ -1,7 +1,7 @@
 //! What user space asks of NVIDIA's kernel modules: ioctls on the device files, by name.
 //!
-//! The numbers are those of the open kernel modules (`nv_escape.h`, `nv-ioctl-numbers.h`, `uvm_ioctl.h`). `nvidiactl` and the GPUs
-//! share one set, told apart by the low byte. UVM's are whole numbers, without the usual fields for size and direction.
+//! The numbers are those of the open kernel modules (`nv_escape.h`, `nv-ioctl-numbers.h`, `uvm_ioctl.h`). `nvidiactl` and the
+//! GPUs share one set, told apart by the low byte. UVM's are whole numbers, without the usual fields for size and direction.
 
 mod rm;
 

@@ -7,14 +7,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{Mappings, Origin, Record, Recorder};
+use bpf::{MapEvent, Mappings, Origin, Record, Recorder};
 use model::event::{
-    self, Event, Frame, Launch, LaunchKind, Loss, LossCause, Process, ProcessId, Sample, Stack, StackEnd, StackId,
-    Thread,
+    self, Event, Frame, Launch, LaunchKind, Loss, LossCause, Mapping, Note, Process, ProcessId, Sample, SessionId,
+    Stack, StackEnd, StackId, Thread,
 };
 use unwind::Ended;
 
 use super::{
+    found,
     images::Images,
     python::Pythons,
     sessions::Sessions,
@@ -22,6 +23,7 @@ use super::{
     sink::Sink,
     unwinding::{Unwinding, Walked},
 };
+use crate::trace::tracer::{Mapped, Tracer, switch};
 
 /// How long the loop sleeps at most when nothing wakes it.
 const IDLE: Duration = Duration::from_millis(10);
@@ -39,19 +41,40 @@ pub struct Collector {
     pub unwinding: Unwinding,
     /// Absent if Python frames are not asked for.
     pub pythons: Option<Pythons>,
+    /// Present in a trace.
+    pub trace: Option<Tracer>,
     /// Nanoseconds that one CPU sample stands for.
     pub period: u64,
 }
 
+/// What ends a recording, if its time does not.
+pub enum Until<'a> {
+    /// The command's end.
+    CommandEnds(&'a mut Child),
+    /// The end of all these processes, or a signal.
+    ProcessesEnd(&'a [u32]),
+    /// A signal.
+    Stopped,
+}
+
 impl Collector {
-    /// Collects until the command ends, or until `deadline`. The status is `None` if the command still runs.
-    pub fn run(&mut self, child: &mut Child, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
+    /// Collects until something ends it, or until `deadline`. The status is that of a command that has ended.
+    pub fn run(&mut self, mut until: Until<'_>, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
         let mut flushed = Instant::now();
         loop {
             let busy = self.gather();
-            self.signals.pass_on(child);
-            if let Some(status) = child.try_wait()? {
-                return Ok(Some(status));
+            match &mut until {
+                Until::CommandEnds(child) => {
+                    self.signals.pass_on(child);
+                    if let Some(status) = child.try_wait()? {
+                        return Ok(Some(status));
+                    }
+                }
+                Until::ProcessesEnd(pids) if pids.iter().all(|pid| self.images.current(*pid).is_none()) => {
+                    return Ok(None);
+                }
+                Until::ProcessesEnd(_) | Until::Stopped if self.signals.stop_wanted() => return Ok(None),
+                Until::ProcessesEnd(_) | Until::Stopped => {}
             }
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 return Ok(None);
@@ -63,6 +86,41 @@ impl Collector {
             if !busy {
                 self.sleep(deadline);
             }
+        }
+    }
+
+    /// A process that was there before us.
+    pub fn adopt(&mut self, pid: u32, image: ProcessId) {
+        let time = bpf::now();
+        self.images.born(pid, image, 0, false);
+        self.unwinding.born(image, None);
+        if let Some(pythons) = &mut self.pythons {
+            pythons.born(image, None);
+        }
+        found::describe(pid, image, time, |event| self.sink.push(&event));
+        for mapping in found::mappings(pid, image) {
+            self.mapped(&mapping, pid);
+        }
+    }
+
+    fn mapped(&mut self, mapping: &Mapping, pid: u32) {
+        self.unwinding.mapped(mapping, pid);
+        if let Some(pythons) = &mut self.pythons {
+            pythons.mapped(mapping, pid);
+        }
+        let sink = &mut self.sink;
+        if let Some(trace) = &mut self.trace {
+            let Mapping { start, end, path, time, .. } = mapping;
+            let mapped = Mapped { pid, start: *start, end: *end, path, time: *time };
+            trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
+        }
+        sink.push(&Event::Mapping(mapping.clone()));
+    }
+
+    /// Ends a trace: nothing is watched any more, and what has not returned is told.
+    pub fn end_trace(&mut self) {
+        if let Err(error) = self.recorder.end_trace() {
+            self.sink.push(&Event::Note(Note { text: format!("calls still under way are not in the trace: {error}") }));
         }
     }
 
@@ -107,7 +165,16 @@ impl Collector {
             None => Vec::new(),
         };
         if let Some(mappings) = &mut self.mappings {
-            self.images.take(mappings.drain());
+            let events = mappings.drain();
+            if let Some(trace) = self.trace.as_mut().filter(|trace| trace.all) {
+                let sink = &mut self.sink;
+                for mapped in events.iter().filter_map(MapEvent::mapped) {
+                    let bpf::Mapped { pid, start, length, path, time, .. } = mapped;
+                    let mapped = Mapped { pid: *pid, start: *start, end: start + length, path, time: *time };
+                    trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
+                }
+            }
+            self.images.take(events);
         }
         let mut taken = Vec::new();
         let more = self.recorder.drain(|record| taken.push(record));
@@ -115,14 +182,12 @@ impl Collector {
         for record in taken {
             self.take(record);
         }
+        let mut settled = Vec::new();
+        self.images.settle(|pid, mapping| settled.push((pid, mapping)));
+        for (pid, mapping) in settled {
+            self.mapped(&mapping, pid);
+        }
         let (sink, unwinding, pythons) = (&mut self.sink, &mut self.unwinding, &mut self.pythons);
-        self.images.settle(|pid, mapping| {
-            unwinding.mapped(&mapping, pid);
-            if let Some(pythons) = pythons {
-                pythons.mapped(&mapping, pid);
-            }
-            sink.push(&Event::Mapping(mapping));
-        });
         unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
         if let Some(pythons) = pythons {
             pythons.settle(sink);
@@ -158,6 +223,28 @@ impl Collector {
                 if let Some(pythons) = &mut self.pythons {
                     pythons.code(*code);
                 }
+                return;
+            }
+            Record::Call(call) => {
+                let launch = call.launch.and_then(|launch| self.launch(launch));
+                let stack =
+                    (call.stack != 0).then(|| self.whole_stack(call.image, call.stack, call.python, call.start));
+                let Some(trace) = &self.trace else { return };
+                trace.call(*call, launch, stack)
+            }
+            Record::Syscall(call) => {
+                let launch = call.launch.and_then(|launch| self.launch(launch));
+                let (Some(trace), sink) = (&mut self.trace, &mut self.sink) else { return };
+                trace.syscall(*call, launch, &mut |event| sink.push(&event));
+                return;
+            }
+            Record::Switch(record) => switch(record),
+            Record::Point(point) => {
+                let Some(trace) = &self.trace else { return };
+                trace.point(&point)
+            }
+            Record::Process { image, origin: Origin::Found, pid, .. } => {
+                self.adopt(pid, ProcessId(image));
                 return;
             }
             Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, .. } => {
@@ -197,6 +284,7 @@ impl Collector {
                 let origin = match origin {
                     Origin::Fork => event::Origin::Fork,
                     Origin::Exec => event::Origin::Exec,
+                    Origin::Found => event::Origin::Found,
                 };
                 Event::Process(Process { id, parent: ProcessId(parent), origin, pid, time, comm })
             }
@@ -217,6 +305,11 @@ impl Collector {
         }
     }
 
+    /// A launch by the number that its session has here.
+    fn launch(&mut self, (session, correlation): (u64, u32)) -> Option<(SessionId, u32)> {
+        self.sessions.as_mut().map(|sessions| (sessions.id(session), correlation))
+    }
+
     /// The stack that a launch or sample has, of its native and its Python part.
     fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
         match &mut self.pythons {
@@ -234,6 +327,9 @@ impl Collector {
             (LossCause::RingSamples, losses.samples),
             (LossCause::RingProcesses, losses.processes),
             (LossCause::StackWalks, losses.walks),
+            (LossCause::RingCalls, losses.calls),
+            (LossCause::DeepCalls, losses.deep_calls),
+            (LossCause::CallSums, losses.sums),
             (LossCause::Mappings, mappings),
             (LossCause::PythonStacksUneven, self.pythons.as_ref().map_or(0, Pythons::uneven)),
         ] {

@@ -1,13 +1,15 @@
 //! `record`: one command turns a program into an exact flame graph of CPUs and GPUs.
 
-mod collect;
-mod images;
-mod python;
+pub mod collect;
+pub mod found;
+pub mod images;
+pub mod python;
 mod sessions;
-mod signals;
-mod sink;
-mod target;
-mod unwinding;
+pub mod signals;
+pub mod sink;
+pub mod stage;
+pub mod target;
+pub mod unwinding;
 pub mod user;
 mod workspace;
 
@@ -22,23 +24,23 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{Mappings, Marker, Options, Recorder};
+use bpf::{Mappings, Options, Recorder};
 use export::View;
 use model::event::{End, Event, Mode, Note, Start};
 
 use crate::{args, outputs::Outputs};
-use collect::Collector;
+use collect::{Collector, Until};
 use images::Images;
 use python::Pythons;
-use sessions::Sessions;
 use signals::Signals;
 use sink::Sink;
+use stage::Stage;
 use target::Injection;
 use unwinding::Unwinding;
 use user::User;
 
 /// Room for about half a million launches between two looks.
-const RING_BYTES: u32 = 32 << 20;
+pub const RING_BYTES: u32 = 32 << 20;
 
 /// Runs the command.
 pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
@@ -60,28 +62,11 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
 
     let signals = Signals::take().context("cannot take signals")?;
-    let workspace = Workspace::create()?;
-    let mut injection = Injection::default();
-    let (mut sessions, mut marker) = (None, None);
-    if mode != Mode::CpuOnly {
-        let library = workspace.write_injector()?;
-        let (listener, socket) = workspace.listen()?;
-        // SAFETY: always succeeds.
-        let uid = user.as_ref().map_or_else(|| unsafe { libc::geteuid() }, |u| u.uid);
-        sessions = Some(Sessions::new(listener, uid));
-        marker = Some(Marker { library: library.clone(), symbol: wire::MARKER_SYMBOL.into() });
-        injection.library = Some((library, socket));
-    }
-    if options.sim {
-        let directory = workspace.path().join("sim");
-        std::fs::create_dir(&directory)
-            .and_then(|()| embedded::write_sim(&directory))
-            .context("cannot write the simulated GPU")?;
-        injection.simulator = Some(directory);
-    }
+    let Stage { workspace, injection, sessions, marker } =
+        Stage::set(mode != Mode::CpuOnly, options.sim, user.as_ref())?;
 
     let sample_hz = (mode != Mode::GpuOnly).then_some(options.frequency);
-    let recorder = Recorder::start(&Options { sample_hz, marker, ring_bytes: RING_BYTES })?;
+    let recorder = Recorder::start(&Options { sample_hz, marker, ring_bytes: RING_BYTES, ..Options::default() })?;
     let mut unwinding =
         Unwinding::start(recorder.unwind_maps()?).context("cannot start the thread for unwind tables")?;
     unwinding.prepare(&sure_to_be_mapped(&options.command[0], &injection));
@@ -105,6 +90,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         images: Images::default(),
         unwinding,
         pythons,
+        trace: None,
         period: 1_000_000_000 / u64::from(options.frequency.max(1)),
     };
 
@@ -123,7 +109,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         eprintln!("warpscope: recording process {}", child.id());
     }
     let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
-    let mut status = collector.run(&mut child, deadline).context("cannot wait for the command")?;
+    let mut status = collector.run(Until::CommandEnds(&mut child), deadline).context("cannot wait for the command")?;
     let ended = Instant::now();
     collector.drain();
     let Collector { sink, recorder, sessions, unwinding, signals, .. } = collector;
@@ -156,7 +142,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
 }
 
 /// Files whose unwind tables are worth making before the command starts.
-fn sure_to_be_mapped(program: &OsStr, injection: &Injection) -> Vec<PathBuf> {
+pub fn sure_to_be_mapped(program: &OsStr, injection: &Injection) -> Vec<PathBuf> {
     let in_path = |path: OsString| std::env::split_paths(&path).map(|d| d.join(program)).find(|p| p.is_file());
     let program = match Path::new(program) {
         path if program.as_encoded_bytes().contains(&b'/') => Some(path.to_owned()),
@@ -167,7 +153,7 @@ fn sure_to_be_mapped(program: &OsStr, injection: &Injection) -> Vec<PathBuf> {
 }
 
 /// Lets this thread be served soon when something comes in: it has little to do, but what it does must not wait.
-fn hurry() {
+pub fn hurry() {
     // SAFETY: a plain system call on this thread; a refusal changes nothing.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
 }

@@ -97,6 +97,11 @@ impl Signals {
         }
     }
 
+    /// Somebody, or the terminal, wants us to stop; for when there is no command to pass it on to.
+    pub fn stop_wanted(&self) -> bool {
+        std::iter::from_fn(|| self.next()).any(|signal| signal != Signal::Child)
+    }
+
     /// Waits for the command's end, and goes on giving it what is sent to us.
     pub fn wait_for(&self, child: &mut Child) -> io::Result<ExitStatus> {
         loop {

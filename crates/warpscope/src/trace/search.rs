@@ -92,7 +92,9 @@ fn dynamic_paths(data: &[u8]) -> object::Result<Vec<String>> {
     let strings = sections.strings(endian, data, strings)?;
     let paths = entries.iter().filter_map(|entry| {
         use object::read::elf::Dyn;
-        matches!(entry.d_tag(endian).into(), 15_u64 | 29).then(|| entry.string(endian, strings).ok()).flatten()
+        matches!(entry.d_tag(endian), object::elf::DT_RPATH | object::elf::DT_RUNPATH)
+            .then(|| entry.string(endian, strings).ok())
+            .flatten()
     });
     Ok(paths.map(|path| String::from_utf8_lossy(path).into_owned()).collect())
 }
@@ -189,7 +191,8 @@ mod tests {
     #[test]
     fn first_of_each_name() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        for (directory, name) in [(&a, "libcuda.so.1"), (&b, "libcuda.so.1"), (&b, "libcudart.so.13"), (&b, "other.so")] {
+        for (directory, name) in [(&a, "libcuda.so.1"), (&b, "libcuda.so.1"), (&b, "libcudart.so.13"), (&b, "other.so")]
+        {
             fs::write(directory.path().join(name), "").unwrap();
         }
         let found = files(&[a.path().into(), b.path().into()], |name| name.starts_with("libcuda"));

@@ -1,7 +1,7 @@
 //! Copies. The direction is in an argument, in a struct, or in the name.
 //!
 //! The runtime's copies to and from arrays and symbols name their direction, so what the name says is only the fallback.
-//! A batch of copies gave back the index of the failed one before CUDA 13.
+//! A batch of copies gave back the index of the failed one before CUDA 13; the runtime kept the name, the driver did not.
 
 use super::{calls, copy};
 use crate::calls::Direction::{Default, DtoD, DtoH, HtoD, Peer};
@@ -45,7 +45,10 @@ calls! {
         cuMemcpy2DAsync(copy: Struct(DriverCopy2D), stream: Stream);
         cuMemcpy3D(copy: Struct(DriverCopy3D));
         cuMemcpy3DAsync(copy: Struct(DriverCopy3D), stream: Stream);
-        cuMemcpyBatchAsync(dsts: Pointer, srcs: Pointer, sizes: Struct(Sizes), count: Size);
+        cuMemcpyBatchAsync(dsts: Pointer, srcs: Pointer, sizes: Struct(Sizes), count: Size, attributes: Pointer,
+            attribute_indices: Pointer, attribute_count: Size, failed: Pointer, stream: Stream);
+        cuMemcpyBatchAsync_v2(dsts: Pointer, srcs: Pointer, sizes: Struct(Sizes), count: Size, attributes: Pointer,
+            attribute_indices: Pointer, attribute_count: Size, stream: Stream);
     }
     copy(HtoD) => {
         cuMemcpyHtoD(dst: Pointer, src: Pointer, size: Bytes);

@@ -1,6 +1,6 @@
 //! Launches: of kernels, of graphs, of host functions.
 //!
-//! `cudaLaunchKernel` takes the kernel's host function, or, since CUDA 12.1, a kernel's handle in its place.
+//! `cudaLaunchKernel` takes the kernel's host function, or, in newer releases, a kernel's handle in its place.
 
 use super::{calls, role};
 use crate::calls::Role;

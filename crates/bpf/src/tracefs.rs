@@ -1,0 +1,60 @@
+//! The kernel's directory of tracepoints and functions. Where it is not mounted, it is for a moment, out of everyone's
+//! sight: in a mount namespace that ends with the thread that made it.
+
+use std::{fs, io, path::Path};
+
+use crate::features;
+
+/// Reads a file of it, such as `events/nvidia/nvidia_dev_xid/format`.
+pub fn read(file: &str) -> io::Result<String> {
+    let file = file.to_owned();
+    within(move |root| fs::read_to_string(root.join(file)))
+}
+
+/// All tracepoints, as `category:name`, sorted.
+pub fn tracepoints() -> io::Result<Vec<String>> {
+    within(|root| {
+        let mut found = Vec::new();
+        for category in fs::read_dir(root.join("events"))?.flatten().filter(|e| e.path().is_dir()) {
+            let names = fs::read_dir(category.path())?.flatten().filter(|e| e.path().join("id").is_file());
+            let full = |name: fs::DirEntry| {
+                format!("{}:{}", category.file_name().to_string_lossy(), name.file_name().to_string_lossy())
+            };
+            found.extend(names.map(full));
+        }
+        found.sort();
+        Ok(found)
+    })
+}
+
+/// Functions of the kernel that can be probed.
+pub fn kernel_functions() -> io::Result<Vec<String>> {
+    let text = read("available_filter_functions")?;
+    // A function of a module has its name behind it.
+    Ok(text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
+}
+
+fn within<T: Send + 'static>(look: impl FnOnce(&Path) -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    if let Some(root) = features::tracefs() {
+        return look(Path::new(root));
+    }
+    let thread = std::thread::spawn(move || {
+        mount_for_this_thread()?;
+        look(Path::new(ROOT))
+    });
+    thread.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+}
+
+const ROOT: &str = "/sys/kernel/tracing";
+
+fn mount_for_this_thread() -> io::Result<()> {
+    let check = |answer: libc::c_int| if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    let none = std::ptr::null();
+    // SAFETY: plain system calls with valid C strings; they change nothing but this thread's view of the mounts, which
+    // is its own from the first call on.
+    unsafe {
+        check(libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS))?;
+        check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()))?;
+        check(libc::mount(c"tracefs".as_ptr(), c"/sys/kernel/tracing".as_ptr(), c"tracefs".as_ptr(), 0, none.cast()))
+    }
+}

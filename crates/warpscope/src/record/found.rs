@@ -1,0 +1,71 @@
+//! Processes that were running before we came: what a newborn one would have told is read from /proc.
+
+use std::fs;
+
+use model::event::{Event, Mapping, Origin, Process, ProcessId, Thread};
+
+/// The short name of a process; `None` if there is no such process.
+pub fn comm(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|comm| comm.trim_end().to_owned())
+}
+
+/// Every process there is.
+pub fn all() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The process and its threads.
+pub fn describe(pid: u32, image: ProcessId, time: u64, mut push: impl FnMut(Event)) {
+    let comm = comm(pid).unwrap_or_default();
+    push(Event::Process(Process { id: image, parent: ProcessId(0), origin: Origin::Found, pid, time, comm }));
+    for entry in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let Some(tid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(comm) = fs::read_to_string(entry.path().join("comm")) else { continue };
+        push(Event::Thread(Thread { process: image, tid, comm: comm.trim_end().to_owned() }));
+    }
+}
+
+/// Its executable mappings. They are as old as the process, as far as anyone can tell.
+pub fn mappings(pid: u32, image: ProcessId) -> Vec<Mapping> {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    String::from_utf8_lossy(&maps).lines().filter_map(|line| mapping(line, image)).collect()
+}
+
+/// `7f00-7f10 r-xp 00001000 08:01 1234   /usr/lib/libc.so.6`
+fn mapping(line: &str, process: ProcessId) -> Option<Mapping> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let (start, end) = (hex(start)?, hex(end)?);
+    if !fields.next()?.contains('x') {
+        return None;
+    }
+    let offset = hex(fields.next()?)?;
+    let path = fields.nth(2).unwrap_or_default().trim_start().trim_end_matches(" (deleted)").to_owned();
+    Some(Mapping { process, time: 0, start, end, offset, path, build_id: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Executable ones alone, names with blanks and without, nonsense passed over.
+    #[test]
+    fn lines() {
+        let parse = |line| mapping(line, ProcessId(1)).map(|m| (m.start, m.end, m.offset, m.path));
+        let line = "7f00-7f10 r-xp 00001000 08:01 1234                       /usr/lib/a b.so";
+        assert_eq!(parse(line), Some((0x7f00, 0x7f10, 0x1000, "/usr/lib/a b.so".into())));
+        assert_eq!(parse("10-20 r-xp 00000000 00:00 0 "), Some((0x10, 0x20, 0, String::new())));
+        assert_eq!(parse("10-20 rw-p 00000000 00:00 0 [heap]"), None);
+        assert_eq!(parse("garbage"), None);
+    }
+
+    /// We are one ourselves.
+    #[test]
+    fn ourselves() {
+        let pid = std::process::id();
+        assert!(comm(pid).is_some());
+        assert!(mappings(pid, ProcessId(1)).iter().any(|m| m.path.contains("libc")));
+    }
+}

@@ -1,0 +1,252 @@
+//! Which files are watched: found before the command starts, or when a process maps them; each file once.
+
+use std::{
+    collections::HashSet,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::bail;
+use bpf::{Probe, Recorder};
+use model::event::{Event, Layer, Note};
+use probes::{Cost, Function, Selection};
+
+use super::functions::{Functions, gather, gather_any};
+
+/// Libraries that a trace is about, whatever else is named.
+const USUAL: [&str; 2] = ["libcuda", "libcudart"];
+
+/// Functions worth watching where each probe is dear.
+const SHORT_LIST: [&str; 16] = [
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "cudaMalloc",
+    "cudaFree",
+    "cudaMemcpy",
+    "cudaMemcpyAsync",
+    "cudaStreamSynchronize",
+    "cudaDeviceSynchronize",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuStreamSynchronize",
+    "cuCtxSynchronize",
+];
+
+/// A function that the user named: `--uprobe LIB:SYM`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Single {
+    /// The library, by path or by the beginning of its file name.
+    pub library: PathBuf,
+    /// The function.
+    pub symbol: String,
+}
+
+/// What to watch, and what is watched.
+#[derive(Debug)]
+pub struct Libraries {
+    selection: Selection,
+    /// `--lib`: besides the usual ones.
+    named: Vec<PathBuf>,
+    single: Vec<Single>,
+    watched: HashSet<(u64, u64)>,
+    /// Every name in the libraries seen, to tell of near misses.
+    names: HashSet<String>,
+    /// Functions that are watched, by the cost of their probes.
+    pub costs: probes::Summary,
+    /// How long it took to attach to them.
+    pub spent: Duration,
+}
+
+impl Libraries {
+    /// Nothing is watched yet.
+    pub fn new(selection: Selection, named: Vec<PathBuf>, single: Vec<Single>) -> Self {
+        Self {
+            selection,
+            named,
+            single,
+            watched: HashSet::new(),
+            names: HashSet::new(),
+            costs: probes::Summary::default(),
+            spent: Duration::ZERO,
+        }
+    }
+
+    /// A file with this path is one to watch.
+    pub fn wants(&self, path: &str) -> bool {
+        is_usual(path)
+            || self.named.iter().any(|named| is(named, path))
+            || self.single.iter().any(|single| is(&single.library, path))
+    }
+
+    /// Libraries that the user named and that lie where the name says.
+    pub fn given_paths(&self) -> impl Iterator<Item = &Path> {
+        let named = self.named.iter().chain(self.single.iter().map(|s| &s.library));
+        named.filter(|l| l.as_os_str().as_encoded_bytes().contains(&b'/')).map(PathBuf::as_path)
+    }
+
+    /// Watches a file, unless it is watched already; `false` if it was, or has nothing to watch. It is opened at `place`
+    /// and known to the user as `path`.
+    pub fn watch(
+        &mut self,
+        place: &Path,
+        path: &str,
+        recorder: &mut Recorder,
+        functions: &mut Functions,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<bool> {
+        let found = self.find(place, path)?;
+        if found.is_empty() || !self.watched.insert(identity(place)?) {
+            return Ok(false);
+        }
+        let mut probes = Vec::new();
+        let mut chosen = Vec::new();
+        for Found { function, name, shown, any } in found {
+            let Some(described) = functions.add(Layer::Library, path, &name, shown) else {
+                push(Event::Note(Note {
+                    text: format!("not all functions of {path} are watched: there are too many"),
+                }));
+                break;
+            };
+            recorder.describe(described.id.0, if any { gather_any(&name) } else { gather(&name) })?;
+            probes.push(Probe { offset: function.site.offset, function: described.id.0 });
+            push(Event::Function(described));
+            chosen.push(function);
+        }
+        self.spent += recorder.watch(place, &probes)?;
+        let costs = probes::summary(&chosen);
+        self.costs.nop5 += costs.nop5;
+        self.costs.emulated += costs.emulated;
+        self.costs.stepped += costs.stepped;
+        if !recorder.can_watch_many() {
+            push(Event::Note(Note {
+                text: "this kernel has no multi-uprobes (Linux 6.6 and later have them): only the most important functions are watched"
+                    .into(),
+            }));
+        }
+        Ok(true)
+    }
+
+    /// The functions of a file that are meant.
+    fn find(&mut self, place: &Path, path: &str) -> anyhow::Result<Vec<Found>> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let data = probes::open(place)?;
+        let mut found = Vec::new();
+        if is_usual(path) || self.named.iter().any(|named| is(named, path)) {
+            let selection = self.selection.for_library(name);
+            let registrations = probes::registrations(name);
+            for function in probes::exported(&data)? {
+                self.names.extend(function.names().map(str::to_owned));
+                if let Some(name) = selection.name_of(&function).map(str::to_owned) {
+                    found.push(Found { function, name, shown: true, any: false });
+                } else if let Some(name) = registrations.as_ref().and_then(|r| r.name_of(&function)).map(str::to_owned)
+                {
+                    found.push(Found { function, name, shown: false, any: false });
+                }
+            }
+        } else {
+            // A program with a libcudart of its own in it.
+            let wanted = |name: &str| is_call(name) || name == "__cudaRegisterFunction";
+            for function in probes::linked(&data, wanted)? {
+                let shown = is_call(&function.name);
+                if !shown || self.selection.takes(&function.name) {
+                    self.names.insert(function.name.clone());
+                    found.push(Found { name: function.name.clone(), function, shown, any: false });
+                }
+            }
+        }
+        for single in self.single.iter().filter(|s| is(&s.library, path)) {
+            let Some(function) = probes::find(&data, &single.symbol)? else {
+                let names: Vec<_> = probes::exported(&data)?.into_iter().map(|f| f.name).collect();
+                let near = probes::near(names.iter().map(String::as_str), &single.symbol);
+                bail!("{path} has no function {}{}", single.symbol, did_you_mean(&near));
+            };
+            found.retain(|f| f.function.offset != function.offset);
+            found.push(Found { name: single.symbol.clone(), function, shown: true, any: true });
+        }
+        found.retain(|f| f.function.site.cost != Cost::Refused);
+        Ok(found)
+    }
+
+    /// Keeps only the most important functions, for kernels where each probe is dear.
+    pub fn shorten(&mut self) -> anyhow::Result<()> {
+        if self.selection == Selection::default() {
+            self.selection = Selection::parse(&SHORT_LIST.map(str::to_owned), &[])?;
+        }
+        Ok(())
+    }
+
+    /// Patterns that match nothing in any library seen so far, with names that are near to them.
+    pub fn idle_patterns(&self) -> Vec<(String, Vec<String>)> {
+        let names = || self.names.iter().map(String::as_str);
+        let idle = self.selection.unmatched(names().collect::<Vec<_>>());
+        idle.into_iter().map(|pattern| (pattern.to_owned(), probes::near(names(), pattern))).collect()
+    }
+
+    /// Any library was seen.
+    pub fn any(&self) -> bool {
+        !self.names.is_empty() || !self.watched.is_empty()
+    }
+}
+
+struct Found {
+    function: Function,
+    name: String,
+    shown: bool,
+    any: bool,
+}
+
+/// "; did you mean this, or that?"
+pub fn did_you_mean(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+}
+
+/// A function of CUDA's runtime or driver, by its name.
+fn is_call(name: &str) -> bool {
+    let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
+    rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+}
+
+fn is_usual(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    // Wheels may put a hash into a file's name: libcudart-9335f6a2.so.12.
+    USUAL.iter().any(|l| name.strip_prefix(l).is_some_and(|r| r.starts_with(".so") || r.starts_with('-')))
+}
+
+/// A library named by its path, or by the beginning of its file name.
+fn is(named: &Path, path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match named.to_str() {
+        Some(text) if !text.contains('/') => {
+            name == text || name.strip_prefix(text).is_some_and(|r| r.starts_with('.'))
+        }
+        _ => named == Path::new(path) || fs::canonicalize(named).is_ok_and(|p| p == Path::new(path)),
+    }
+}
+
+fn identity(place: &Path) -> anyhow::Result<(u64, u64)> {
+    let info = fs::metadata(place)?;
+    Ok((info.dev(), info.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CUDA's own libraries in every spelling, what the user names, and nothing else.
+    #[test]
+    fn wanted() {
+        let libraries = Libraries::new(Selection::default(), vec!["libnccl".into(), "/opt/my.so".into()], Vec::new());
+        for path in ["/usr/lib/libcuda.so.1", "/x/libcudart-9335f6a2.so.12", "/y/libnccl.so.2", "/opt/my.so"] {
+            assert!(libraries.wants(path), "{path}");
+        }
+        for path in ["/usr/lib/libcudadebugger.so.1", "/usr/lib/libcudnn.so.9", "/usr/lib/my.so", "[vdso]"] {
+            assert!(!libraries.wants(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `trace --list`: what can be traced on this machine.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use bpf::tracefs;
+use probes::{Cost, Selection};
+
+use super::{libraries::Libraries, search};
+
+/// Lists libraries with their functions, tracepoints and functions of the kernel; those with such names, or the usual.
+pub fn run(patterns: &str, named: &[PathBuf]) -> anyhow::Result<ExitCode> {
+    let wanted: Vec<String> = if patterns.is_empty() { Vec::new() } else { vec![patterns.to_owned()] };
+    let selection = Selection::parse(&wanted, &[])?;
+    let mut out = io::stdout().lock();
+    let mut files: Vec<PathBuf> = named.iter().filter(|l| l.is_file()).cloned().collect();
+    let libraries = Libraries::new(Selection::default(), named.to_vec(), Vec::new());
+    files.extend(search::files(&search::directories(None, None), |name| libraries.wants(name)));
+    let mut any = false;
+    for file in &files {
+        any |= list_library(file, &selection, &mut out)?;
+    }
+    if files.is_empty() {
+        writeln!(out, "no CUDA library in the usual places; those of a program are found when it is traced")?;
+    }
+    let points = tracefs::tracepoints().unwrap_or_default();
+    let relevant = |name: &&String| match patterns {
+        "" => ["nvidia", "nvswitch", "gpu_mem", "dma_fence"].iter().any(|c| name.starts_with(c)),
+        _ => selection.takes(name) || name.split_once(':').is_some_and(|(_, point)| selection.takes(point)),
+    };
+    any |= list_names("tracepoints (--tracepoint)", points.iter().filter(relevant), &mut out)?;
+    match tracefs::kernel_functions() {
+        Ok(functions) => {
+            let relevant = |name: &&String| match patterns {
+                "" => ["nvidia_", "uvm_", "nv_"].iter().any(|c| name.starts_with(c)),
+                _ => selection.takes(name),
+            };
+            any |= list_names("functions of the kernel (--kprobe)", functions.iter().filter(relevant), &mut out)?;
+        }
+        Err(_) => writeln!(out, "\nfunctions of the kernel cannot be probed here: it has no kprobes")?,
+    }
+    if !patterns.is_empty() && !any {
+        writeln!(out, "\nnothing here matches {patterns}")?;
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list_library(file: &Path, selection: &Selection, out: &mut dyn Write) -> anyhow::Result<bool> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let functions = match probes::open(file).and_then(|data| probes::exported(&data)) {
+        Ok(functions) => functions,
+        Err(error) => {
+            writeln!(out, "{}: {error}", file.display())?;
+            return Ok(false);
+        }
+    };
+    let selection = selection.for_library(&name);
+    let chosen: Vec<_> = functions.iter().filter(|f| selection.name_of(f).is_some()).collect();
+    writeln!(out, "{}: {}", file.display(), probes::summary(chosen.iter().copied()))?;
+    for function in &chosen {
+        let cost = match function.site.cost {
+            Cost::Nop5 => "nop",
+            Cost::Emulated => "emulated",
+            Cost::Stepped => "stepped",
+            Cost::Refused => "refused",
+        };
+        let offset = function.site.offset - function.offset;
+        let known = if cuda::call(&function.name).is_some() { "arguments" } else { "" };
+        writeln!(out, "  {:<44} +{offset:<3} {cost:<9} {known}", function.name)?;
+    }
+    Ok(!chosen.is_empty())
+}
+
+fn list_names<'a>(title: &str, names: impl Iterator<Item = &'a String>, out: &mut dyn Write) -> io::Result<bool> {
+    let names: Vec<_> = names.collect();
+    if !names.is_empty() {
+        writeln!(out, "\n{title}: {}", names.len())?;
+        for name in &names {
+            writeln!(out, "  {name}")?;
+        }
+    }
+    Ok(!names.is_empty())
+}

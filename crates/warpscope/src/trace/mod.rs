@@ -1,0 +1,340 @@
+//! `trace`: every CUDA call and every request to the driver, one by one or summed up.
+
+mod functions;
+mod libraries;
+mod list;
+mod points;
+mod search;
+pub mod tracer;
+
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context, bail};
+use bpf::{Mappings, Options, Recorder, Tracing, tracefs};
+use export::View;
+use model::event::{End, ErrorSum, Event, FunctionId, LiveSum, Mode, Note, ProcessId, Start, Sum};
+use probes::Selection;
+
+use crate::{
+    args,
+    outputs::Outputs,
+    record::{
+        RING_BYTES,
+        collect::{Collector, Until},
+        found, hurry,
+        images::Images,
+        python::Pythons,
+        signals::Signals,
+        sink::Sink,
+        stage::Stage,
+        sure_to_be_mapped, target,
+        unwinding::Unwinding,
+        user::User,
+    },
+};
+use libraries::{Libraries, Single, did_you_mean};
+use tracer::Tracer;
+
+/// Xid errors, where the driver tells of them.
+const XID: &str = "nvidia:nvidia_dev_xid";
+
+/// Runs the command.
+pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
+    let selection = Selection::parse(&options.r#match, &options.exclude)?;
+    let single = options.uprobe.iter().map(|text| single(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    if let Some(patterns) = &options.list {
+        return list::run(patterns, &options.lib);
+    }
+    if options.pid.is_empty() && !options.all && options.command.is_empty() {
+        bail!("say what to trace: -p PID, -a for every process, or -- COMMAND");
+    }
+    if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
+        bail!("-d wants a number of seconds greater than 0");
+    }
+    for pid in &options.pid {
+        if found::comm(*pid).is_none() {
+            bail!("there is no process {pid}");
+        }
+    }
+    let user = if options.as_root { None } else { User::behind_sudo() };
+    let mut outputs = Outputs::check(&options.output, &["trace.wscope"], User::behind_sudo())?;
+    if !bpf::features::privileged() {
+        return Err(bpf::Error::NotPermitted.into());
+    }
+    let kernel_functions = kernel_functions(&options.kprobe)?;
+
+    let signals = Signals::take().context("cannot take signals")?;
+    let inject = !options.command.is_empty() && !options.no_gpu && !options.summary_only;
+    let Stage { workspace, injection, sessions, marker } = Stage::set(inject, options.sim, user.as_ref())?;
+    let tracing = Tracing {
+        sums_only: options.summary_only,
+        stacks: options.stacks,
+        all: options.all,
+        driver: options.driver,
+        switches: options.sched,
+        kernel_functions: !kernel_functions.is_empty(),
+        points: options.driver || !options.tracepoint.is_empty(),
+    };
+    let recorder = Recorder::start(&Options {
+        sample_hz: None,
+        marker,
+        ring_bytes: RING_BYTES,
+        tracing: Some(tracing),
+        found: options.pid.clone(),
+    })?;
+    let mut unwinding =
+        Unwinding::start(recorder.unwind_maps()?).context("cannot start the thread for unwind tables")?;
+    if options.stacks
+        && let Some(program) = options.command.first()
+    {
+        unwinding.prepare(&sure_to_be_mapped(program, &injection));
+    }
+    let pythons = if options.no_python { None } else { Some(Pythons::new(recorder.python_maps()?)) };
+    let (file, path) = outputs.recording()?;
+    let mut sink = Sink::new(file, path).context("cannot begin the recording")?;
+    sink.push(&Event::Start(start(&options)));
+
+    let mut libraries = Libraries::new(selection, options.lib.clone(), single);
+    if !recorder.can_watch_many() {
+        libraries.shorten()?;
+    }
+    let mut collector = Collector {
+        recorder,
+        mappings: Some(Mappings::watch()?),
+        sessions,
+        signals,
+        sink,
+        images: Images::default(),
+        unwinding,
+        pythons,
+        trace: Some(Tracer::new(libraries, options.all)),
+        period: 0,
+    };
+    let watched = watch(&mut collector, &options, &injection, kernel_functions);
+    if let Err(error) = watched {
+        outputs.remove_recording();
+        return Err(error);
+    }
+
+    let mut child = None;
+    if !options.command.is_empty() {
+        collector.recorder.follow_children_of(std::process::id())?;
+        let started = target::start(&options.command, &injection, user.as_ref());
+        collector.recorder.forget(std::process::id())?;
+        match started {
+            Ok(started) => child = Some(started),
+            Err(error) => {
+                outputs.remove_recording();
+                return Err(error.into());
+            }
+        }
+    }
+    hurry();
+    let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
+    let until = match &mut child {
+        Some(child) => Until::CommandEnds(child),
+        None if options.all => Until::Stopped,
+        None => Until::ProcessesEnd(&options.pid),
+    };
+    let mut status = collector.run(until, deadline).context("cannot wait for the command")?;
+    collector.end_trace();
+    collector.drain();
+    take_sums(&mut collector);
+    let Collector { mut sink, recorder, sessions, unwinding, signals, trace, .. } = collector;
+    // Detached before the outputs are made: whoever still runs is rid of us.
+    drop((recorder, sessions, unwinding));
+    if let Some(trace) = &trace {
+        note_what_was_missed(&trace.libraries, &mut sink);
+        if options.verbose {
+            let libraries = &trace.libraries;
+            eprintln!(
+                "warpscope: watched {}, attached in {:.1} ms",
+                libraries.costs,
+                libraries.spent.as_secs_f64() * 1e3
+            );
+        }
+    }
+    let end = End { time: bpf::now(), status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
+    let (profile, failure) = sink.finish(end);
+    let mut whole = failure.is_none();
+    if let Some(failure) = failure {
+        eprintln!("warpscope: {failure}");
+    }
+    whole &= outputs.write(&profile, View::default(), whole);
+    if !options.quiet {
+        crate::report::print(&profile)?;
+        outputs.announce(&mut std::io::stderr())?;
+    }
+    let Some(mut child) = child else { return Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }) };
+    if status.is_none() {
+        if !options.quiet {
+            eprintln!("warpscope: the trace ended after {} s; the command runs on", options.duration.unwrap_or(0.0));
+        }
+        status = Some(signals.wait_for(&mut child).context("cannot wait for the command")?);
+    }
+    drop(workspace);
+    let status = status.expect("waited for");
+    Ok(if status.success() && !whole { ExitCode::FAILURE } else { target::end_like(status) })
+}
+
+/// Watches what can be watched before anything runs.
+fn watch(
+    collector: &mut Collector,
+    options: &args::Trace,
+    injection: &target::Injection,
+    kernel_functions: Vec<String>,
+) -> anyhow::Result<()> {
+    let Collector { recorder, sink, trace: Some(trace), .. } = &mut *collector else { return Ok(()) };
+    let mut push = |event| sink.push(&event);
+    for file in trace.libraries.given_paths().map(PathBuf::from).collect::<Vec<_>>() {
+        trace.watch(&file, recorder, &mut push)?;
+    }
+    for point in &options.tracepoint {
+        trace.watch_point(point, recorder, &mut push)?;
+    }
+    if options.driver && tracefs::tracepoints().is_ok_and(|all| all.iter().any(|point| point == XID)) {
+        trace.watch_point(XID, recorder, &mut push)?;
+    }
+    if !kernel_functions.is_empty() {
+        trace.watch_kernel(kernel_functions, recorder, &mut push)?;
+    }
+    if let Some(program) = options.command.first() {
+        let program = search::program(program);
+        let directories = search::directories(program.as_deref(), injection.simulator.as_deref());
+        for file in search::files(&directories, |name| trace.libraries.wants(name)) {
+            trace.watch(&file, recorder, &mut push)?;
+        }
+        // A program that cannot be read or is a script has no functions of its own.
+        if let Some(program) = program {
+            let _ = trace.watch(&program, recorder, &mut push);
+        }
+    }
+    if options.all {
+        for pid in found::all() {
+            for mapping in found::mappings(pid, ProcessId(0)) {
+                let mapped =
+                    tracer::Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
+                trace.mapped(&mapped, recorder, &mut push);
+            }
+        }
+    }
+    for (pid, image) in options.pid.iter().zip(1..) {
+        collector.adopt(*pid, ProcessId(image));
+    }
+    check(collector, options)
+}
+
+/// What would be an empty trace is refused, if that is certain.
+fn check(collector: &Collector, options: &args::Trace) -> anyhow::Result<()> {
+    let Some(trace) = &collector.trace else { return Ok(()) };
+    let libraries = &trace.libraries;
+    let others = options.driver || options.sched || !options.tracepoint.is_empty() || !options.kprobe.is_empty();
+    if !options.pid.is_empty() && libraries.costs.total() == 0 && !libraries.any() && !others {
+        let names: Vec<_> =
+            options.pid.iter().map(|pid| format!("{pid} ({})", found::comm(*pid).unwrap_or_default())).collect();
+        bail!(
+            "process {} has not loaded CUDA (neither libcuda nor libcudart is mapped): trace it once it has, or start it with -- COMMAND",
+            names.join(", ")
+        );
+    }
+    // Libraries that are named but not here yet may have what a pattern means.
+    let all_here = options.lib.iter().all(|l| l.as_os_str().as_encoded_bytes().contains(&b'/'));
+    if libraries.any()
+        && all_here
+        && let Some((pattern, near)) = libraries.idle_patterns().first()
+    {
+        bail!("--match {pattern} matches no function{}", did_you_mean(near));
+    }
+    Ok(())
+}
+
+/// What could only be told at the end.
+fn note_what_was_missed(libraries: &Libraries, sink: &mut Sink) {
+    let mut note = |text| sink.push(&Event::Note(Note { text }));
+    if !libraries.any() {
+        note("no CUDA library was loaded: neither libcuda nor libcudart".into());
+    } else {
+        for (pattern, near) in libraries.idle_patterns() {
+            note(format!("--match {pattern} matched no function{}", did_you_mean(&near)));
+        }
+    }
+}
+
+/// What was summed up in the kernel becomes events.
+fn take_sums(collector: &mut Collector) {
+    for sum in collector.recorder.sums() {
+        collector.sink.push(&Event::Sum(Sum {
+            function: FunctionId(sum.function),
+            process: ProcessId(sum.image),
+            class: sum.class,
+            nested: sum.nested,
+            count: sum.count,
+            errors: sum.errors,
+            ns: sum.ns,
+            max_ns: sum.max_ns,
+            bytes: sum.bytes,
+            buckets: sum.buckets,
+        }));
+    }
+    for sum in collector.recorder.error_sums() {
+        let function = FunctionId(sum.function);
+        collector.sink.push(&Event::ErrorSum(ErrorSum { function, code: sum.code, count: sum.count }));
+    }
+    let mut live = std::collections::BTreeMap::<u32, (u64, u64)>::new();
+    for allocation in collector.recorder.allocations() {
+        let (count, bytes) = live.entry(allocation.image).or_default();
+        *count += 1;
+        *bytes += allocation.bytes;
+    }
+    for (image, (count, bytes)) in live {
+        collector.sink.push(&Event::LiveSum(LiveSum { process: ProcessId(image), count, bytes }));
+    }
+}
+
+fn single(text: &str) -> anyhow::Result<Single> {
+    match text.rsplit_once(':') {
+        Some((library, symbol)) if !library.is_empty() && !symbol.is_empty() => {
+            Ok(Single { library: library.into(), symbol: symbol.into() })
+        }
+        _ => bail!("--uprobe wants LIBRARY:SYMBOL, such as ./libfoo.so:work, not {text}"),
+    }
+}
+
+/// Functions of the kernel with such names.
+fn kernel_functions(patterns: &[String]) -> anyhow::Result<Vec<String>> {
+    const MOST: usize = 1000;
+    if patterns.is_empty() {
+        return Ok(Vec::new());
+    }
+    let selection = Selection::parse(patterns, &[])?;
+    let all = tracefs::kernel_functions().context(
+        "this kernel does not list functions to probe: it has no kprobes (--driver sees ioctls all the same)",
+    )?;
+    let mut chosen: Vec<_> = all.iter().filter(|name| selection.takes(name)).cloned().collect();
+    chosen.sort();
+    chosen.dedup();
+    if chosen.is_empty() {
+        let near = probes::near(all.iter().map(String::as_str), &patterns[0]);
+        bail!("--kprobe {} matches no function of the kernel{}", patterns.join(","), did_you_mean(&near));
+    }
+    if chosen.len() > MOST {
+        bail!("--kprobe {} matches {} functions: name fewer than {MOST}", patterns.join(","), chosen.len());
+    }
+    Ok(chosen)
+}
+
+fn start(options: &args::Trace) -> Start {
+    Start {
+        time: bpf::now(),
+        wall_clock: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
+        version: env!("CARGO_PKG_VERSION").into(),
+        host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().into(),
+        command: options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        mode: if options.summary_only { Mode::TraceSums } else { Mode::Trace },
+        frequency: 0,
+    }
+}

@@ -1,0 +1,225 @@
+//! What the collector does for a trace: watches libraries as they are mapped, and turns records into events.
+
+use std::{collections::HashMap, path::PathBuf};
+
+use anyhow::{Context, bail};
+use bpf::{
+    Recorder,
+    calls::{CallRecord, PointRecord, SwitchRecord, SyscallRecord},
+    tracefs,
+};
+use model::event::{Call, Event, FunctionId, Layer, Note, ProcessId, SessionId, StackId, Switch};
+
+use super::{
+    functions::{Functions, gather_any},
+    libraries::Libraries,
+    points::Format,
+};
+
+/// A trace under way.
+#[derive(Debug)]
+pub struct Tracer {
+    /// What is watched.
+    pub libraries: Libraries,
+    functions: Functions,
+    points: HashMap<u32, Format>,
+    /// Every process is traced, so every mapping counts.
+    pub all: bool,
+}
+
+impl Tracer {
+    /// Nothing is watched yet.
+    pub fn new(libraries: Libraries, all: bool) -> Self {
+        Self { libraries, functions: Functions::default(), points: HashMap::new(), all }
+    }
+
+    /// Watches a file that is there before anything runs.
+    pub fn watch(
+        &mut self,
+        file: &PathBuf,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<()> {
+        let path = file.to_string_lossy();
+        self.libraries
+            .watch(file, &path, recorder, &mut self.functions, push)
+            .map(drop)
+            .with_context(|| format!("cannot watch {path}"))
+    }
+
+    /// A process has mapped a file: if it is to be watched and is not yet, it is from now on.
+    pub fn mapped(&mut self, mapped: &Mapped<'_>, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        if !self.libraries.wants(mapped.path) {
+            return;
+        }
+        // By this name it is the file that was mapped, whatever lies at its path by now, and in whatever container.
+        let place = PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", mapped.pid, mapped.start, mapped.end));
+        let text = match self.libraries.watch(&place, mapped.path, recorder, &mut self.functions, push) {
+            Ok(false) => return,
+            Ok(true) if mapped.time == 0 => return,
+            Ok(true) => {
+                let late = bpf::now().saturating_sub(mapped.time);
+                format!(
+                    "{} was found when it was mapped, and watched {:.1} ms later: calls before that are not in the trace",
+                    mapped.path,
+                    late as f64 / 1e6
+                )
+            }
+            // The process went before it was looked at.
+            Err(_) if !place.exists() => return,
+            Err(error) => format!("{} is not watched: {error:#}", mapped.path),
+        };
+        push(Event::Note(Note { text }));
+    }
+
+    /// Watches a tracepoint, `CATEGORY:NAME`.
+    pub fn watch_point(
+        &mut self,
+        name: &str,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<()> {
+        let Some((category, point)) = name.split_once(':').filter(|(c, p)| is_plain(c) && is_plain(p)) else {
+            bail!("--tracepoint wants CATEGORY:NAME, such as sched:sched_switch, not {name}");
+        };
+        let read = |file| tracefs::read(&format!("events/{category}/{point}/{file}"));
+        let id = match read("id") {
+            Ok(id) => id,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let all = tracefs::tracepoints().unwrap_or_default();
+                let near = probes::near(all.iter().map(String::as_str), name);
+                bail!("there is no tracepoint {name}{}", super::libraries::did_you_mean(&near));
+            }
+            Err(error) => return Err(error).context("cannot read the kernel's list of tracepoints (tracefs)"),
+        };
+        let id = id.trim().parse().context("tracefs gave a tracepoint without a number")?;
+        let function = self
+            .functions
+            .add(Layer::Point, category, point, true)
+            .context("too many functions are watched already")?;
+        recorder.watch_point(id, function.id.0)?;
+        self.points.insert(function.id.0, Format::parse(&read("format").unwrap_or_default()));
+        push(Event::Function(function));
+        Ok(())
+    }
+
+    /// Watches functions of the kernel.
+    pub fn watch_kernel(
+        &mut self,
+        names: Vec<String>,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<()> {
+        let mut numbers = Vec::new();
+        for name in names {
+            let function = self
+                .functions
+                .add(Layer::Kernel, "kernel", &name, true)
+                .context("too many functions are watched already")?;
+            recorder.describe(function.id.0, bpf::calls::Gather { kernel: true, ..gather_any(&name) })?;
+            numbers.push((name, function.id.0));
+            push(Event::Function(function));
+        }
+        recorder.watch_kernel(&numbers).context(
+            "this kernel does not let us probe its functions (kprobe.multi); ioctls are seen by --driver all the same",
+        )
+    }
+
+    /// A call as an event.
+    pub fn call(&self, record: CallRecord, launch: Option<(SessionId, u32)>, stack: Option<StackId>) -> Event {
+        Event::Call(Call {
+            function: FunctionId(record.function),
+            process: ProcessId(record.image),
+            tid: record.tid,
+            cpu: record.cpu,
+            depth: record.depth,
+            nested: record.nested,
+            start: record.start,
+            end: record.end,
+            result: record.result,
+            out: record.out,
+            launch,
+            stack,
+            words: record.words,
+            payload: record.payload,
+        })
+    }
+
+    /// A system call as an event, after the description of what it asks for if that is new.
+    pub fn syscall(&mut self, record: SyscallRecord, launch: Option<(SessionId, u32)>, push: &mut dyn FnMut(Event)) {
+        let (function, described) = self.functions.request(&record);
+        if let Some(function) = described {
+            push(Event::Function(function));
+        }
+        push(Event::Call(Call {
+            function,
+            process: ProcessId(record.image),
+            tid: record.tid,
+            cpu: record.cpu,
+            depth: record.depth,
+            nested: false,
+            start: record.start,
+            end: record.end,
+            result: record.result.cast_unsigned(),
+            out: None,
+            launch,
+            stack: None,
+            words: record.words.to_vec(),
+            payload: record.head.map_or(Vec::new(), |head| head.to_vec()),
+        }));
+    }
+
+    /// A tracepoint as an event.
+    pub fn point(&self, record: &PointRecord) -> Event {
+        let text = self.points.get(&record.function).map_or(String::new(), |format| format.text(&record.bytes));
+        Event::Call(Call {
+            function: FunctionId(record.function),
+            process: ProcessId(record.image),
+            tid: record.tid,
+            cpu: record.cpu,
+            depth: 0,
+            nested: false,
+            start: record.time,
+            end: record.time,
+            result: 0,
+            out: None,
+            launch: None,
+            stack: None,
+            words: Vec::new(),
+            payload: text.into_bytes(),
+        })
+    }
+}
+
+/// A switch as an event.
+pub fn switch(record: SwitchRecord) -> Event {
+    Event::Switch(Switch {
+        process: ProcessId(record.image),
+        tid: record.tid,
+        cpu: record.cpu,
+        depth: record.depth,
+        start: record.out,
+        end: record.back,
+        preempted: record.preempted,
+        state: record.state,
+    })
+}
+
+/// A file in a process's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped<'a> {
+    /// The process.
+    pub pid: u32,
+    /// First address.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// The file as the process names it.
+    pub path: &'a str,
+    /// When it was mapped; 0 if before the trace.
+    pub time: u64,
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
