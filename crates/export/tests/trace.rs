@@ -43,3 +43,29 @@ fn json_lines() {
     let nothing = support::export(Format::Jsonl, &trace::nothing(), View::default());
     assert!(nothing.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
 }
+
+/// Check the time line: calls inside calls, arrows from the launch's call, and that hostile names stay names.
+#[test]
+fn time_line() {
+    let text = support::export(Format::Chrome, &trace::events(), View::default());
+    check("trace.json", &text);
+    let whole: Value = serde_json::from_str(&text).expect("JSON");
+    let events = whole["traceEvents"].as_array().expect("events");
+    let slices: Vec<&Value> = events.iter().filter(|e| e["ph"] == "X").collect();
+    let span =
+        |e: &Value| (e["ts"].as_f64().expect("ts"), e["ts"].as_f64().expect("ts") + e["dur"].as_f64().expect("dur"));
+    // Viewers drop slices that cross.
+    for a in &slices {
+        for b in slices.iter().filter(|b| b["tid"] == a["tid"]) {
+            let ((a0, a1), (b0, b1)) = (span(a), span(b));
+            assert!(a1 <= b0 || b1 <= a0 || (a0 <= b0 && b1 <= a1) || (b0 <= a0 && a1 <= b1), "{a} crosses {b}");
+        }
+    }
+    // An arrow begins in the call that launched.
+    let tail = events.iter().find(|e| e["ph"] == "s" && e["id"] == 2).expect("an arrow");
+    let at = tail["ts"].as_f64().expect("ts");
+    let call = slices.iter().find(|e| e["name"] == "cudaLaunchKernel").expect("the call");
+    assert!(call["tid"] == tail["tid"] && span(call).0 <= at && at <= span(call).1);
+    let nothing = support::export(Format::Chrome, &trace::nothing(), View::default());
+    assert!(serde_json::from_str::<Value>(&nothing).expect("JSON")["traceEvents"].is_array());
+}
