@@ -1,7 +1,7 @@
 //! `.json`: a time line in the Chrome trace event format, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 //!
-//! Threads show launches and CPU samples, GPUs show one track per stream, arrows lead from each launch to what it
-//! caused. Times are microseconds from the recording's start. Written while the recording is read: no event is kept
+//! Threads show launches, CPU samples and traced calls, GPUs show one track per stream, arrows lead from each launch to
+//! what it caused. Times are microseconds from the recording's start. Written while the recording is read: no event is kept
 //! but those that wait for their launch.
 
 use std::{
@@ -23,8 +23,10 @@ use crate::{
     flame::View,
     names,
     names::SessionKernels,
+    trace::{is_trace, reading::Reader},
 };
 
+mod calls;
 mod tracks;
 
 /// How long a launch looks: its begin is known, its end is not.
@@ -41,6 +43,8 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         last_launch: BTreeMap::new(),
         lanes: HashMap::new(),
         flows: 0,
+        is_trace: is_trace(profile),
+        reader: Reader::again(profile),
         json: Json { out, buffer: Vec::new(), first: true },
     };
     trace.json.out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
@@ -179,6 +183,9 @@ struct Trace<'a> {
     last_launch: BTreeMap<(ProcessId, u32), Launch>,
     lanes: HashMap<u32, Lanes>,
     flows: u64,
+    /// Launches are inside the calls that made them, and need no slices of their own.
+    is_trace: bool,
+    reader: Reader,
     json: Json<'a>,
 }
 
@@ -186,6 +193,7 @@ impl Trace<'_> {
     fn events(&mut self, view: View, events: Events<'_>) -> io::Result<()> {
         let mut join = Join::default();
         for event in events {
+            self.reader.learn(&event);
             let mut result = Ok(());
             let mut on = |outcome: Outcome<'_>| {
                 if result.is_ok() {
@@ -196,7 +204,9 @@ impl Trace<'_> {
                 Event::Launch(launch) if view.gpu => {
                     join.push_launch(&launch, &mut on);
                     result?;
-                    self.launch(launch)?;
+                    if !self.is_trace {
+                        self.launch(launch)?;
+                    }
                 }
                 Event::Activity(activity) if view.gpu => {
                     join.push_activity(&activity, &mut on);
@@ -211,6 +221,8 @@ impl Trace<'_> {
                 Event::Sync(sync) if view.gpu => self.sync(&sync)?,
                 Event::Sample(sample) if view.cpu => self.sample(&sample)?,
                 Event::KernelName(name) => self.kernels.learn(&name),
+                Event::Call(call) => self.call(&call)?,
+                Event::Switch(switch) => self.switch(&switch)?,
                 _ => {}
             }
         }

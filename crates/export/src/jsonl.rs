@@ -1,6 +1,7 @@
 //! `.jsonl`: one JSON object per event, in the order of arrival, names resolved; the last line is the ledger.
 //!
-//! A stack is written once, before the first line that refers to it, under a number of this file.
+//! A stack is written once, before the first line that refers to it, under a number of this file. What happened in a trace
+//! has lines of its own kind: see [`crate::trace`].
 
 use std::{
     collections::HashMap,
@@ -14,12 +15,24 @@ use model::{
 };
 use serde::Serialize;
 
-use crate::{Events, flame::View, names, names::SessionKernels};
+use crate::{
+    Events,
+    flame::View,
+    names,
+    names::SessionKernels,
+    trace::{is_trace, jsonl::TraceLines},
+};
 
 /// Writes each event that the view shows. Mappings, symbols and tables of names are not repeated: they are resolved.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let mut lines =
-        Lines { profile, out, buffer: Vec::new(), stacks: HashMap::new(), kernels: SessionKernels::new(profile) };
+    let mut lines = Lines {
+        profile,
+        out,
+        buffer: Vec::new(),
+        stacks: HashMap::new(),
+        kernels: SessionKernels::new(profile),
+        trace: is_trace(profile).then(|| TraceLines::new(profile)),
+    };
     for event in events {
         lines.event(view, &event)?;
     }
@@ -185,6 +198,7 @@ struct Lines<'a> {
     buffer: Vec<u8>,
     stacks: HashMap<StackId, u64>,
     kernels: SessionKernels<'a>,
+    trace: Option<TraceLines<'a>>,
 }
 
 impl Lines<'_> {
@@ -196,6 +210,15 @@ impl Lines<'_> {
     }
 
     fn event(&mut self, view: View, event: &Event) -> io::Result<()> {
+        if let Some(trace) = &mut self.trace {
+            self.buffer.clear();
+            trace.event(event, &self.kernels, &mut self.buffer)?;
+            self.out.write_all(&self.buffer)?;
+            // A launch is told by the call that made it.
+            if matches!(event, Event::Activity(_) | Event::Launch(_)) {
+                return Ok(());
+            }
+        }
         match event {
             Event::Start(e) => self.line(&Line::Start {
                 ts_ns: e.time,
@@ -267,7 +290,9 @@ impl Lines<'_> {
             Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) => Ok(()),
             Event::Activity(_) | Event::Sync(_) => Ok(()),
             Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
-            _ => Ok(()),
+            // Told above, or summed up in the summary.
+            Event::Function(_) | Event::Call(_) | Event::Switch(_) => Ok(()),
+            Event::Sum(_) | Event::ErrorSum(_) | Event::LiveSum(_) => Ok(()),
         }
     }
 

@@ -19,6 +19,7 @@ pub mod names;
 mod palette;
 pub mod summary;
 pub mod svg;
+pub mod trace;
 pub mod units;
 
 pub use crate::{

@@ -3,27 +3,8 @@
 
 mod support;
 
-use std::{fs, path::Path};
-
 use export::{Format, Summary, View, summary::render};
-
-#[track_caller]
-fn check(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("BLESS").is_some() {
-        fs::write(&path, actual).expect("write the golden file");
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
-    let differs = expected.lines().zip(actual.lines()).position(|(a, b)| a != b);
-    let line = differs.unwrap_or(expected.lines().count().min(actual.lines().count()));
-    assert!(
-        expected == actual,
-        "{name} differs from line {}:\nexpected: {}\nactual:   {}",
-        line + 1,
-        expected.lines().nth(line).unwrap_or("(end)"),
-        actual.lines().nth(line).unwrap_or("(end)"),
-    );
-}
+use support::check;
 
 /// Check each format of the whole recording.
 #[test]

@@ -7,7 +7,10 @@ mod slowest;
 
 use std::collections::BTreeMap;
 
-use cuda::calls::{Captured, Direction, Facts, KernelRef, Role, Space, Way};
+use cuda::{
+    calls::{Captured, Direction, Facts, KernelRef, Role, Space, Way},
+    ioctls,
+};
 use rustc_hash::FxHashMap;
 
 pub use names::KernelNames;
@@ -45,6 +48,12 @@ pub struct Calls {
     pub slowest: Slowest,
     /// What kernels are called.
     pub names: KernelNames,
+    /// Requests to the driver by function and by the command they carry.
+    pub commands: BTreeMap<(FunctionId, u32), CommandSum>,
+    /// Outermost calls by thread.
+    pub threads: BTreeMap<(ProcessId, u32), ThreadSum>,
+    /// When the first call began.
+    pub first: Option<u64>,
     live: FxHashMap<(ProcessId, u64), (Space, u64)>,
 }
 
@@ -57,6 +66,8 @@ pub struct CallSum {
     pub errors: u64,
     /// Of these, within calls that do the same.
     pub nested: u64,
+    /// Of these, within any call that was watched: their time is that call's too.
+    pub inner: u64,
     /// Their time.
     pub ns: u64,
     /// The longest.
@@ -65,6 +76,28 @@ pub struct CallSum {
     pub bytes: u64,
     /// Their durations.
     pub histogram: Histogram,
+}
+
+/// Requests to the driver that carry one command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommandSum {
+    /// How many.
+    pub count: u64,
+    /// Of these, failed.
+    pub errors: u64,
+    /// Their time.
+    pub ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+/// Outermost calls of one thread: no moment counts twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadSum {
+    /// How many.
+    pub count: u64,
+    /// Their time.
+    pub ns: u64,
 }
 
 /// Bytes moved.
@@ -134,10 +167,31 @@ pub fn is_error(function: &Function, result: u64) -> bool {
     }
 }
 
+/// The command that a request to the driver carries: of a control call the command, of an allocation the class. For
+/// [`cuda::ioctls`] to name.
+pub fn command(function: &Function, call: &Call) -> Option<u32> {
+    let at = match (function.layer, function.name.as_str()) {
+        (Layer::Driver, "NV_ESC_RM_CONTROL") => ioctls::RM_CONTROL_COMMAND,
+        (Layer::Driver, "NV_ESC_RM_ALLOC") => ioctls::RM_ALLOC_CLASS,
+        _ => return None,
+    };
+    call.payload.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
+}
+
 impl Calls {
     /// Nothing was traced.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
+    }
+
+    /// Host functions that were launched as kernels, and whose kernels nobody has named: (image, address).
+    pub fn unnamed_stubs(&self) -> impl Iterator<Item = (ProcessId, u64)> {
+        self.launches.keys().filter_map(|&(process, kernel)| match kernel? {
+            KernelRef::HostStub(address) if self.names.get(process, KernelRef::HostStub(address)).is_none() => {
+                Some((process, address))
+            }
+            _ => None,
+        })
     }
 
     pub(crate) fn function(&mut self, function: &Function) {
@@ -146,6 +200,7 @@ impl Calls {
 
     pub(crate) fn call(&mut self, call: &Call) {
         let Some(function) = self.functions.get(&call.function) else { return };
+        self.first = Some(self.first.map_or(call.start, |first| first.min(call.start)));
         let Some(ns) = call.duration() else {
             add(&mut self.unfinished, 1);
             return;
@@ -156,6 +211,7 @@ impl Calls {
         add(&mut sum.count, 1);
         add(&mut sum.errors, failed.into());
         add(&mut sum.nested, call.nested.into());
+        add(&mut sum.inner, (call.depth > 0).into());
         add(&mut sum.ns, ns);
         sum.max_ns = sum.max_ns.max(ns);
         sum.histogram.add(ns);
@@ -164,8 +220,20 @@ impl Calls {
         } else if let Some((_, _, facts)) = &known {
             add(&mut sum.bytes, facts.bytes.unwrap_or(0));
         }
-        if function.layer != Layer::Point {
+        if let Some(command) = command(function, call) {
+            let sum = self.commands.entry((call.function, command)).or_default();
+            add(&mut sum.count, 1);
+            add(&mut sum.errors, failed.into());
+            add(&mut sum.ns, ns);
+            sum.max_ns = sum.max_ns.max(ns);
+        }
+        if function.layer != Layer::Point && function.shown {
             self.slowest.offer(call, ns);
+            if call.depth == 0 {
+                let sum = self.threads.entry((call.process, call.tid)).or_default();
+                add(&mut sum.count, 1);
+                add(&mut sum.ns, ns);
+            }
         }
         if !failed && let Some(lesson) = cuda::call(&function.name).and_then(|c| c.teaches(&captured(call))) {
             self.names.learn(call.process, lesson);
@@ -249,6 +317,7 @@ impl Calls {
         add(&mut total.count, sum.count);
         add(&mut total.errors, sum.errors);
         add(&mut total.nested, if sum.nested { sum.count } else { 0 });
+        add(&mut total.inner, if sum.nested { sum.count } else { 0 });
         add(&mut total.ns, sum.ns);
         total.max_ns = total.max_ns.max(sum.max_ns);
         add(&mut total.bytes, sum.bytes);

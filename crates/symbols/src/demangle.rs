@@ -1,7 +1,10 @@
 //! Mangled names as a person reads them.
 
 use cpp_demangle::{DemangleOptions, Symbol};
-use model::profile::Profile;
+use model::{
+    event::{Frame, ProcessId},
+    profile::Profile,
+};
 
 /// The most bytes a demangled name may take: templates of templates can explode.
 const MOST: usize = 64 * 1024;
@@ -24,10 +27,32 @@ pub fn demangle(mangled: &str) -> String {
     demangled.filter(|name| name.len() <= MOST).unwrap_or_else(|| mangled.to_owned())
 }
 
-/// Makes the names of a profile's kernels readable.
+/// Makes the names of a profile's kernels readable. Where a launch gave a host function that no call had named, the
+/// function's own symbol tells.
 pub fn name_kernels(profile: &mut Profile) {
     for kernel in &mut profile.kernel_names {
         kernel.text = demangle(&kernel.mangled).into();
+    }
+    let stubs: Vec<(ProcessId, u64)> = profile.calls.unnamed_stubs().collect();
+    for (process, address) in stubs {
+        let symbol = profile.symbols.get(&(process, Frame::User(address))).and_then(|names| names.last());
+        if let Some(kernel) = symbol.and_then(|symbol| stub_kernel(&symbol.name)) {
+            profile.calls.names.name_stub(process, address, kernel);
+        }
+    }
+    profile.calls.names.make_readable(demangle);
+}
+
+/// The kernel that a host function stands for, by the function's demangled name: nvcc's `__device_stub__Z4gemmPf(float*)`,
+/// clang's `__device_stub__gemm(float*)`, or the kernel's own.
+fn stub_kernel(name: &str) -> Option<&str> {
+    match name.strip_prefix("__device_stub__") {
+        Some(rest) if rest.starts_with('Z') => {
+            let mangled = &name["__device_stub_".len()..];
+            Some(mangled.split('(').next().unwrap_or(mangled))
+        }
+        Some(rest) => Some(rest),
+        None => Some(name).filter(|name| !name.is_empty() && !name.starts_with('[')),
     }
 }
 
@@ -50,6 +75,13 @@ mod tests {
             demangle("_ZL31__device_stub__Z6matmulPKfS0_PfPKfS0_Pf"),
             "__device_stub__Z6matmulPKfS0_Pf(float const*, float const*, float*)"
         );
+        assert_eq!(
+            stub_kernel("__device_stub__Z6matmulPKfS0_Pf(float const*, float const*)"),
+            Some("_Z6matmulPKfS0_Pf")
+        );
+        assert_eq!(stub_kernel("__device_stub__gemm(float*)"), Some("gemm(float*)"));
+        assert_eq!(stub_kernel("gemm(float*)"), Some("gemm(float*)"));
+        assert_eq!(stub_kernel("[libfoo.so]"), None);
         assert_eq!(demangle("g"), "g");
         assert_eq!(demangle(""), "");
     }

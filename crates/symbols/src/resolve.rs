@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 
 use crate::{demangle::demangle, modules::Modules};
 
-/// Names every address in the profile's stacks that has none yet.
+/// Names every address in the profile's stacks that has none yet, and every host function launched as an unnamed kernel.
 ///
 /// `injector` is the file name of the injected library: its frames, and CUPTI's, are the probe's own.
 pub fn resolve(profile: &Profile, injector: &str) -> Vec<Symbol> {
@@ -25,21 +25,23 @@ pub fn resolve(profile: &Profile, injector: &str) -> Vec<Symbol> {
     let mut kernel = Vec::new();
     let mut files = BTreeMap::<&str, Vec<(ProcessId, u64, &Mapping)>>::new();
     let mut symbols = Vec::new();
-    for stack in profile.stacks.values() {
-        for frame in &stack.frames {
-            let process = frame.named_in(stack.process);
-            if profile.symbols.contains_key(&(process, *frame)) || !seen.insert((process, *frame)) {
-                continue;
-            }
-            match *frame {
-                Frame::Kernel(address) => kernel.push(address),
-                // Named when it was gathered, or never.
-                Frame::Python(_) => symbols.push(unnamed(process, *frame, FrameKind::Python, "python")),
-                Frame::User(address) => match modules.find(process, address, stack.time) {
-                    Some(mapping) => files.entry(&mapping.path).or_default().push((process, address, mapping)),
-                    None => symbols.push(unnamed(process, *frame, FrameKind::Native, "unknown")),
-                },
-            }
+    let frames = profile
+        .stacks
+        .values()
+        .flat_map(|stack| stack.frames.iter().map(move |frame| (frame.named_in(stack.process), *frame, stack.time)));
+    let stubs = profile.calls.unnamed_stubs().map(|(process, address)| (process, Frame::User(address), u64::MAX));
+    for (process, frame, time) in frames.chain(stubs) {
+        if profile.symbols.contains_key(&(process, frame)) || !seen.insert((process, frame)) {
+            continue;
+        }
+        match frame {
+            Frame::Kernel(address) => kernel.push(address),
+            // Named when it was gathered, or never.
+            Frame::Python(_) => symbols.push(unnamed(process, frame, FrameKind::Python, "python")),
+            Frame::User(address) => match modules.find(process, address, time) {
+                Some(mapping) => files.entry(&mapping.path).or_default().push((process, address, mapping)),
+                None => symbols.push(unnamed(process, frame, FrameKind::Native, "unknown")),
+            },
         }
     }
     symbols.extend(name_kernel(&symbolizer, &kernel));

@@ -1,6 +1,6 @@
 //! Where on the time line things go: a process and a thread number for every track, and the names of both.
 //!
-//! Real processes and threads keep their numbers. GPUs, their streams and the waits get numbers from far above what
+//! Real processes and threads keep their numbers. GPUs, their streams, waits and times off the CPU get numbers from far above what
 //! Linux gives a process (at most 4,194,304).
 
 use std::{
@@ -20,6 +20,7 @@ use crate::names;
 const GPU_PID: u32 = 1_000_000_000;
 const STREAM_TID: u32 = 1_000_000_000;
 const WAIT_TID: u32 = 2_000_000_000;
+const SWITCH_TID: u32 = 1_500_000_000;
 /// Most tracks of one stream, or of one process's waits.
 const LANES: u32 = 16;
 
@@ -29,6 +30,8 @@ pub struct Tracks {
     /// The first lane of each stream, by (device, session, context, stream).
     streams: BTreeMap<(u32, SessionId, u32, u32), u32>,
     waits: BTreeMap<SessionId, (u32, u32)>,
+    /// The track beside each thread, by (pid, tid).
+    switches: BTreeMap<(u32, u32), u32>,
 }
 
 impl Tracks {
@@ -38,7 +41,7 @@ impl Tracks {
             info.streams.iter().map(move |&(session, context, stream)| (device, session, context, stream))
         });
         let streams = known.zip(0..).map(|(stream, at)| (stream, STREAM_TID + at * LANES)).collect();
-        Self { threads: BTreeSet::new(), streams, waits: BTreeMap::new() }
+        Self { threads: BTreeSet::new(), streams, waits: BTreeMap::new(), switches: BTreeMap::new() }
     }
 
     /// A thread of a process.
@@ -64,6 +67,13 @@ impl Tracks {
         })
     }
 
+    /// The track beside a thread for its times off the CPU.
+    pub fn switches(&mut self, profile: &Profile, process: ProcessId, tid: u32) -> (u32, u32) {
+        let (pid, tid) = self.thread(profile, process, tid);
+        let next = SWITCH_TID + self.switches.len() as u32;
+        (pid, *self.switches.entry((pid, tid)).or_insert(next))
+    }
+
     /// Writes the names of all processes and threads in use, GPUs below the processes.
     pub fn write(&self, profile: &Profile, lanes: &HashMap<u32, Lanes>, json: &mut Json<'_>) -> io::Result<()> {
         let process_name = |pid: u32| {
@@ -81,6 +91,11 @@ impl Tracks {
         for ((pid, tid), id) in threads {
             let name = profile.threads.get(&(id, tid)).cloned().unwrap_or_else(|| process_name(pid));
             json.event(&Metadata::thread(pid, tid, &name))?;
+            if let Some(&beside) = self.switches.get(&(pid, tid)) {
+                json.event(&Metadata::sort("thread_sort_index", pid, tid, i64::from(tid)))?;
+                json.event(&Metadata::thread(pid, beside, &format!("{name}, off the CPU")))?;
+                json.event(&Metadata::sort("thread_sort_index", pid, beside, i64::from(tid)))?;
+            }
         }
         for &(pid, first) in self.waits.values() {
             for lane in 0..lanes.get(&first).map_or(0, Lanes::count) {

@@ -1,15 +1,17 @@
 //! A small recording made by hand: an inference server with two processes on two GPUs, and everything that goes wrong.
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
-use std::io;
+pub mod trace;
+
+use std::{fs, io, path::Path};
 
 use export::{Events, Format, View};
 use model::{event::*, fold::Fold, profile::Profile};
 
 /// The recording's start, CLOCK_MONOTONIC.
 pub const START: u64 = 5_000_000_000;
-const MS: u64 = 1_000_000;
-const US: u64 = 1_000;
+pub const MS: u64 = 1_000_000;
+pub const US: u64 = 1_000;
 
 const PYTHON: ProcessId = ProcessId(1);
 const WORKER: ProcessId = ProcessId(2);
@@ -170,6 +172,10 @@ fn launch(session: u32, correlation: u32, kind: LaunchKind, at: u64, stack: u64)
     Event::Launch(Launch { session, correlation, kind, process, tid, cpu: 5, time, stack })
 }
 
+fn launch_of(process: ProcessId, tid: u32, correlation: u32, kind: LaunchKind, at: u64, stack: u64) -> Launch {
+    Launch { session: SessionId(0), correlation, kind, process, tid, cpu: 5, time: START + at, stack: StackId(stack) }
+}
+
 fn activity(session: u32, correlation: u32, device: u32, stream: u32, at: u64, length: u64, work: Work) -> Event {
     let (start, end) = if at == 0 { (0, 0) } else { (START + at, START + at + length) };
     let (session, context) = (SessionId(session), 1);
@@ -260,4 +266,23 @@ pub fn export(format: Format, events: &[Event], view: View) -> String {
     let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
     export::write(format, &fold(events), view, &mut open, &mut out).expect("export");
     String::from_utf8(out).expect("UTF-8")
+}
+
+/// Compares with a golden file, or writes it anew.
+#[track_caller]
+pub fn check(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&path, actual).expect("write the golden file");
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+    let differs = expected.lines().zip(actual.lines()).position(|(a, b)| a != b);
+    let line = differs.unwrap_or(expected.lines().count().min(actual.lines().count()));
+    assert!(
+        expected == actual,
+        "{name} differs from line {}:\nexpected: {}\nactual:   {}",
+        line + 1,
+        expected.lines().nth(line).unwrap_or("(end)"),
+        actual.lines().nth(line).unwrap_or("(end)"),
+    );
 }

@@ -1,0 +1,256 @@
+//! What happened in a trace as lines of JSON, one schema for all: calls, requests to the driver, tracepoints, switches,
+//! GPU work.
+
+use model::{
+    event::{Activity, Call, Event, Function, Layer, ProcessId, SessionId, Switch, Work},
+    profile::Profile,
+};
+use serde::Serialize;
+
+use super::{
+    line::{OFF_CPU, off_cpu},
+    reading::{Arguments, Outcome, Reader},
+};
+use crate::names::{self, SessionKernels};
+
+/// Makes the lines of one file, and numbers them.
+pub(crate) struct TraceLines<'a> {
+    profile: &'a Profile,
+    start: u64,
+    reader: Reader,
+    count: u64,
+}
+
+/// One line.
+#[derive(Serialize)]
+struct Line<'a, A: Serialize> {
+    event_id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<f64>,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: &'a str,
+    phase: char,
+    pid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    depth: Option<u8>,
+    args: A,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ret: Option<Outcome>,
+    #[serde(skip_serializing_if = "is_false")]
+    error: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<SessionId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    library: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_false")]
+    nested: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack: Option<Vec<String>>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[derive(Serialize)]
+struct SwitchArgs {
+    state: &'static str,
+    preempted: bool,
+}
+
+/// What is told of GPU work: see [`Work`].
+#[derive(Default, Serialize)]
+struct GpuArgs {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grid: Option<[u32; 3]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<[u32; 3]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registers: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_memory: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    direction: Option<model::event::Direction>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<u32>,
+    device: u32,
+    context: u32,
+    stream: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graph: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graph_node: Option<u64>,
+}
+
+impl<'a> TraceLines<'a> {
+    pub(crate) fn new(profile: &'a Profile) -> Self {
+        let start = profile.start.as_ref().map_or(0, |start| start.time);
+        Self { profile, start, reader: Reader::again(profile), count: 0 }
+    }
+
+    /// Appends the line of an event, if it has one.
+    pub(crate) fn event(
+        &mut self,
+        event: &Event,
+        kernels: &SessionKernels<'_>,
+        out: &mut Vec<u8>,
+    ) -> serde_json::Result<()> {
+        self.reader.learn(event);
+        let id = self.count + 1;
+        match event {
+            Event::Call(call) => match self.call(id, call) {
+                Some(line) => serde_json::to_writer(&mut *out, &line)?,
+                None => return Ok(()),
+            },
+            Event::Switch(switch) => serde_json::to_writer(&mut *out, &self.switch(id, switch))?,
+            Event::Activity(activity) => {
+                let name = match activity.work {
+                    Work::Kernel { name, .. } => kernels.name(activity.session, name).to_string(),
+                    Work::Copy { direction, .. } => format!("Memcpy {direction}"),
+                    Work::Memset { .. } => "Memset".to_owned(),
+                };
+                serde_json::to_writer(&mut *out, &self.activity(id, activity, &name))?;
+            }
+            _ => return Ok(()),
+        }
+        out.push(b'\n');
+        self.count = id;
+        Ok(())
+    }
+
+    fn call(&self, event_id: u64, call: &Call) -> Option<Line<'_, Arguments>> {
+        let reading = self.reader.read(call)?;
+        let (kind, phase) = match (reading.function.layer, call.end) {
+            (Layer::Point, _) => ("kernel", 'i'),
+            (Layer::Library, 0) => ("userspace", 'B'),
+            (Layer::Library, _) => ("userspace", 'X'),
+            (_, 0) => ("kernel", 'B'),
+            (..) => ("kernel", 'X'),
+        };
+        let stack = call.stack.map(|id| self.profile.frames(id).iter().map(names::raw_frame).collect());
+        let line = self.line(event_id, call.start, kind, &reading.function.name, phase, reading.args);
+        Some(Line {
+            pid: self.pid(call.process),
+            tid: Some(call.tid),
+            depth: Some(call.depth),
+            ret: reading.result,
+            error: reading.failed,
+            duration_us: call.duration().filter(|_| phase == 'X').map(micros),
+            correlation: call.launch.map(|(_, correlation)| correlation),
+            session: call.launch.and_then(|(session, _)| self.session(session)),
+            library: Some(library(reading.function)),
+            nested: call.nested,
+            stack,
+            ..line
+        })
+    }
+
+    fn switch(&self, event_id: u64, switch: &Switch) -> Line<'_, SwitchArgs> {
+        let args = SwitchArgs { state: off_cpu(switch), preempted: switch.preempted };
+        Line {
+            pid: self.pid(switch.process),
+            tid: Some(switch.tid),
+            depth: Some(switch.depth),
+            duration_us: Some(micros(switch.end.saturating_sub(switch.start))),
+            ..self.line(event_id, switch.start, "scheduler", OFF_CPU, 'X', args)
+        }
+    }
+
+    fn activity<'n>(&self, event_id: u64, activity: &Activity, name: &'n str) -> Line<'n, GpuArgs> {
+        let mut args = GpuArgs {
+            device: activity.device,
+            context: activity.context,
+            stream: activity.stream,
+            graph: (activity.graph != 0).then_some(activity.graph),
+            graph_node: (activity.graph != 0).then_some(activity.graph_node),
+            ..GpuArgs::default()
+        };
+        match activity.work {
+            Work::Kernel { grid, block, registers, shared_memory, .. } => {
+                (args.grid, args.block) = (Some(grid), Some(block));
+                (args.registers, args.shared_memory) = (Some(registers), Some(shared_memory));
+            }
+            Work::Copy { direction, bytes, .. } => (args.direction, args.bytes) = (Some(direction), Some(bytes)),
+            Work::Memset { bytes, value, .. } => (args.bytes, args.value) = (Some(bytes), Some(value)),
+        }
+        let timed = activity.start != 0;
+        let finished = timed && activity.end >= activity.start;
+        let phase = if timed && activity.end == 0 { 'B' } else { 'X' };
+        let process = self.profile.sessions.get(&activity.session).map(|session| session.process);
+        let line = self.line(event_id, activity.start, "gpu", name, phase, args);
+        Line {
+            ts: line.ts.filter(|_| timed),
+            pid: process.map_or(0, |process| self.pid(process)),
+            duration_us: finished.then(|| micros(activity.duration())),
+            correlation: Some(activity.correlation),
+            session: self.session(activity.session),
+            ..line
+        }
+    }
+
+    /// A line with what every line has.
+    fn line<'n, A: Serialize>(
+        &self,
+        event_id: u64,
+        at: u64,
+        kind: &'static str,
+        name: &'n str,
+        phase: char,
+        args: A,
+    ) -> Line<'n, A> {
+        Line {
+            event_id,
+            ts: Some(seconds(at, self.start)),
+            kind,
+            name,
+            phase,
+            pid: 0,
+            tid: None,
+            depth: None,
+            args,
+            ret: None,
+            error: false,
+            duration_us: None,
+            correlation: None,
+            session: None,
+            library: None,
+            nested: false,
+            stack: None,
+        }
+    }
+
+    fn pid(&self, process: ProcessId) -> u32 {
+        self.profile.processes.get(&process).map_or(0, |p| p.pid)
+    }
+
+    /// A correlation says all where there is one CUDA process.
+    fn session(&self, session: SessionId) -> Option<SessionId> {
+        (self.profile.sessions.len() > 1).then_some(session)
+    }
+}
+
+/// Where a function belongs: a library by its file's name.
+pub(crate) fn library(function: &Function) -> &str {
+    match function.layer {
+        Layer::Library => function.library.rsplit('/').next().unwrap_or(&function.library),
+        _ => &function.library,
+    }
+}
+
+/// Seconds since the start. A double holds them to the nanosecond for 104 days.
+fn seconds(time: u64, start: u64) -> f64 {
+    if time >= start { (time - start) as f64 / 1e9 } else { -((start - time) as f64) / 1e9 }
+}
+
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}

@@ -1,0 +1,190 @@
+//! A call as a line of text, for a trace that is watched while it runs.
+//!
+//! ```text
+//!   12.345678  python3/1234        cudaLaunchKernel(kernel=matmul, grid=(4,2,1), ...)  = cudaSuccess  8.10 µs  #42
+//!   12.345702  GPU 0/7             matmul  grid=(4,2,1) block=(64,1,1)  1.40 ms  #42
+//! ```
+//!
+//! Lines come when calls return, so what a call called stands above it, one step further in. `#42` ties a launch to its
+//! work on the GPU.
+
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+    sync::Arc,
+};
+
+use model::{
+    event::{Activity, Call, Event, ProcessId, SessionId, Switch, Work},
+    fold::NAME_LOST,
+};
+use probes::Selection;
+
+use super::reading::Reader;
+use crate::{names, units};
+
+/// How wide the column of threads is.
+const WHO: usize = 20;
+
+/// Writes lines as events come. Needs no profile: processes, functions and kernels are learned on the way.
+#[derive(Debug)]
+pub struct Lines {
+    reader: Reader,
+    readable: fn(&str) -> String,
+    filter: Option<Selection>,
+    colour: bool,
+    start: u64,
+    processes: HashMap<ProcessId, String>,
+    threads: HashMap<(ProcessId, u32), String>,
+    kernels: HashMap<(SessionId, u32), Arc<str>>,
+}
+
+impl Lines {
+    /// Lines with times since `start`, coloured if asked; `readable` demangles the names of kernels.
+    pub fn new(colour: bool, start: u64, readable: fn(&str) -> String) -> Self {
+        Self {
+            reader: Reader::first(readable),
+            readable,
+            filter: None,
+            colour,
+            start,
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            kernels: HashMap::new(),
+        }
+    }
+
+    /// Shows only what has one of these names: functions, kernels, `Memcpy HtoD`, `Memset`, `off-cpu`.
+    pub fn filtered(mut self, filter: Selection) -> Self {
+        self.filter = Some(filter);
+        self
+    }
+
+    /// Takes the next event, and writes its line if it has one.
+    pub fn push(&mut self, event: &Event, out: &mut dyn Write) -> io::Result<()> {
+        self.learn(event);
+        match event {
+            Event::Call(call) => self.call(call, out),
+            Event::Switch(switch) => self.switch(switch, out),
+            Event::Activity(activity) => self.activity(activity, out),
+            _ => Ok(()),
+        }
+    }
+
+    fn learn(&mut self, event: &Event) {
+        self.reader.learn(event);
+        match event {
+            Event::Process(process) => {
+                self.processes.insert(process.id, names::word(&process.comm));
+            }
+            Event::Thread(thread) => {
+                self.threads.insert((thread.process, thread.tid), names::word(&thread.comm));
+            }
+            Event::Exit(exit) => {
+                self.processes.remove(&exit.process);
+                self.threads.retain(|(process, _), _| *process != exit.process);
+            }
+            Event::KernelName(kernel) => {
+                self.kernels.insert((kernel.session, kernel.id), (self.readable)(&kernel.name).into());
+            }
+            _ => {}
+        }
+    }
+
+    fn call(&self, call: &Call, out: &mut dyn Write) -> io::Result<()> {
+        let Some(reading) = self.reader.read(call) else { return Ok(()) };
+        if !self.shows(&reading.function.name) {
+            return Ok(());
+        }
+        let name = names::printable(&reading.function.name);
+        let what = format!("{}{}({})", "  ".repeat(call.depth.into()), self.ink(BOLD, &name), reading.args);
+        let ink = if reading.failed { RED } else { GREEN };
+        let result = reading.result.map(|result| self.ink(ink, &format!("= {result}")));
+        let took = match call.duration() {
+            None => Some("…  unfinished".to_owned()),
+            Some(0) => None,
+            Some(ns) => Some(units::time(ns)),
+        };
+        let tie = call.launch.map(|(_, correlation)| self.ink(DIM, &format!("#{correlation}")));
+        let rest = [Some(what), result, took, tie];
+        self.line(call.start, &self.thread(call.process, call.tid), rest, out)
+    }
+
+    fn switch(&self, switch: &Switch, out: &mut dyn Write) -> io::Result<()> {
+        if !self.shows(OFF_CPU) {
+            return Ok(());
+        }
+        let what = format!("{OFF_CPU} ({})", off_cpu(switch));
+        let what = format!("{}{}", "  ".repeat(switch.depth.into()), self.ink(DIM, &what));
+        let took = units::time(switch.end.saturating_sub(switch.start));
+        self.line(switch.start, &self.thread(switch.process, switch.tid), [Some(what), Some(took), None, None], out)
+    }
+
+    fn activity(&self, activity: &Activity, out: &mut dyn Write) -> io::Result<()> {
+        let (name, about) = match activity.work {
+            Work::Kernel { name, grid: [x, y, z], block: [a, b, c], .. } => {
+                let name = self.kernels.get(&(activity.session, name)).map_or(NAME_LOST, |name| name);
+                (name.to_owned(), format!("grid=({x},{y},{z}) block=({a},{b},{c})"))
+            }
+            Work::Copy { direction, bytes, .. } => (format!("Memcpy {direction}"), units::bytes(bytes)),
+            Work::Memset { bytes, .. } => ("Memset".to_owned(), units::bytes(bytes)),
+        };
+        if !self.shows(&name) {
+            return Ok(());
+        }
+        let who = self.padded(BLUE, &format!("GPU {}/{}", activity.device, activity.stream));
+        let name = self.ink(BLUE, &names::short(&names::clean(&name)));
+        let took = if activity.end == 0 { "…  unfinished".to_owned() } else { units::time(activity.duration()) };
+        let tie = self.ink(DIM, &format!("#{}", activity.correlation));
+        self.line(activity.start, &who, [Some(name), Some(about), Some(took), Some(tie)], out)
+    }
+
+    fn line(&self, at: u64, who: &str, rest: [Option<String>; 4], out: &mut dyn Write) -> io::Result<()> {
+        let at = at.saturating_sub(self.start);
+        let at = self.ink(DIM, &format!("{:>4}.{:06}", at / 1_000_000_000, at % 1_000_000_000 / 1_000));
+        let rest: Vec<String> = rest.into_iter().flatten().collect();
+        // One write, so that lines of several writers do not mix.
+        out.write_all(format!("{at}  {who}  {}\n", rest.join("  ")).as_bytes())
+    }
+
+    fn thread(&self, process: ProcessId, tid: u32) -> String {
+        let comm = self.threads.get(&(process, tid)).or_else(|| self.processes.get(&process));
+        self.padded(CYAN, &format!("{}/{tid}", comm.map_or("?", String::as_str)))
+    }
+
+    fn padded(&self, ink: u8, text: &str) -> String {
+        let blanks = WHO.saturating_sub(text.chars().count());
+        format!("{}{}", self.ink(ink, text), " ".repeat(blanks))
+    }
+
+    fn shows(&self, name: &str) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.takes(name))
+    }
+
+    fn ink(&self, code: u8, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+const BOLD: u8 = 1;
+const DIM: u8 = 2;
+const RED: u8 = 31;
+const GREEN: u8 = 32;
+const BLUE: u8 = 34;
+const CYAN: u8 = 36;
+
+/// What a thread's time off the CPU is called.
+pub(crate) const OFF_CPU: &str = "off-cpu";
+
+/// Why a thread was off the CPU, by the kernel's `TASK_*` state.
+pub(crate) fn off_cpu(switch: &Switch) -> &'static str {
+    match switch.state & 0xff {
+        _ if switch.preempted => "preempted",
+        0 => "runnable",
+        1 => "sleeping",
+        2 => "blocked",
+        4 => "stopped",
+        8 => "traced",
+        _ => "other",
+    }
+}

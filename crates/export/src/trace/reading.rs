@@ -1,0 +1,248 @@
+//! A call, read: which function, with which arguments, by name, and what it said.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
+
+use cuda::{
+    calls::{KernelRef, Value},
+    results,
+};
+use model::{
+    calls::{KernelNames, captured, facts, is_error},
+    event::{Call, Event, Function, FunctionId, Layer, ProcessId},
+    profile::Profile,
+};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use super::driver;
+use crate::names;
+
+/// Reads calls while events go by, and learns what they refer to.
+#[derive(Debug, Default)]
+pub struct Reader {
+    functions: BTreeMap<FunctionId, Function>,
+    names: KernelNames,
+}
+
+impl Reader {
+    /// For the first time through some events: names of kernels are made readable by `readable`.
+    pub fn first(readable: fn(&str) -> String) -> Self {
+        Self { functions: BTreeMap::new(), names: KernelNames::read_by(readable) }
+    }
+
+    /// For another time through the events of a profile.
+    pub fn again(profile: &Profile) -> Self {
+        Self { functions: profile.calls.functions.clone(), names: profile.calls.names.again() }
+    }
+
+    /// For a look back from the end: handles mean what they meant last.
+    pub fn at_the_end(profile: &Profile) -> Self {
+        Self { functions: profile.calls.functions.clone(), names: profile.calls.names.clone() }
+    }
+
+    /// Learns of functions, and of kernels from the calls that name them.
+    pub fn learn(&mut self, event: &Event) {
+        match event {
+            Event::Function(function) => {
+                self.functions.insert(function.id, function.clone());
+            }
+            Event::Call(call) => {
+                let Some(function) = self.functions.get(&call.function) else { return };
+                if function.layer == Layer::Library
+                    && call.end != 0
+                    && let Some(lesson) = cuda::call(&function.name).and_then(|known| known.teaches(&captured(call)))
+                {
+                    self.names.learn(call.process, lesson);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads a call; `None` if its function is not known, or not to be shown.
+    pub fn read(&self, call: &Call) -> Option<Reading<'_>> {
+        let function = self.functions.get(&call.function).filter(|function| function.shown)?;
+        let finished = call.end != 0;
+        let args = match function.layer {
+            Layer::Library => library(&self.names, function, call),
+            Layer::Driver => driver::arguments(function, call),
+            Layer::Kernel => words(call),
+            Layer::Point => pairs(&call.payload),
+        };
+        let result = (finished && function.layer != Layer::Point).then(|| outcome(function, call.result));
+        Some(Reading { function, args, result, failed: finished && is_error(function, call.result) })
+    }
+
+    /// What a launch's kernel is called.
+    pub fn kernel(&self, process: ProcessId, kernel: KernelRef) -> Option<&Arc<str>> {
+        self.names.text(process, kernel)
+    }
+}
+
+/// What a call was and said.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    /// What was called.
+    pub function: &'a Function,
+    /// Its arguments.
+    pub args: Arguments,
+    /// What it returned, by name where it has one; `None` if it did not return, or returns nothing.
+    pub result: Option<Outcome>,
+    /// It failed.
+    pub failed: bool,
+}
+
+/// Arguments in their order, with names.
+#[derive(Debug, Default, PartialEq)]
+pub struct Arguments(pub Vec<(Cow<'static, str>, Argument)>);
+
+/// An argument.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Argument {
+    /// As its type says.
+    Value(Value),
+    /// A kernel.
+    Kernel(Arc<str>),
+    /// A name, or a text that speaks for itself.
+    Word(Cow<'static, str>),
+    /// A number.
+    Number(i64),
+}
+
+/// What a call returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A status, an errno, an address.
+    Name(Cow<'static, str>),
+    /// A number.
+    Number(i64),
+}
+
+fn library(names: &KernelNames, function: &Function, call: &Call) -> Arguments {
+    let Some(known) = cuda::call(&function.name) else { return words(call) };
+    let kernel = facts(function, call).and_then(|(_, _, facts)| facts.kernel);
+    let readable = |value: Value| {
+        let here = match (&value, kernel) {
+            (Value::Pointer(at), Some(KernelRef::HostStub(stub))) => *at == stub,
+            (Value::Handle(at), Some(KernelRef::Handle(handle))) => *at == handle,
+            _ => false,
+        };
+        match kernel.filter(|_| here).and_then(|kernel| names.text(call.process, kernel)) {
+            Some(name) => Argument::Kernel(name.clone()),
+            None => Argument::Value(value),
+        }
+    };
+    let fields = known.decode(&captured(call)).into_iter();
+    Arguments(fields.map(|field| (field.name.into(), readable(field.value))).collect())
+}
+
+/// Arguments of something unknown: words.
+fn words(call: &Call) -> Arguments {
+    let word = |(at, word): (usize, &u64)| (format!("arg{at}").into(), Argument::Value(Value::Handle(*word)));
+    Arguments(call.words.iter().enumerate().map(word).collect())
+}
+
+/// `key=value key=value`
+fn pairs(payload: &[u8]) -> Arguments {
+    let text = String::from_utf8_lossy(payload);
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+        let number = value.parse().ok().map(Argument::Number);
+        (Cow::Owned(name.to_owned()), number.unwrap_or_else(|| Argument::Word(value.to_owned().into())))
+    };
+    Arguments(text.split_ascii_whitespace().map(pair).collect())
+}
+
+fn outcome(function: &Function, result: u64) -> Outcome {
+    match function.layer {
+        Layer::Library => match results::result(&function.name, result as u32) {
+            Some(name) => Outcome::Name(name),
+            None => number(result),
+        },
+        Layer::Driver => driver::outcome(function, result),
+        Layer::Kernel | Layer::Point => number(result),
+    }
+}
+
+/// Small numbers as such, all others as addresses.
+fn number(result: u64) -> Outcome {
+    let signed = result.cast_signed();
+    match i32::try_from(signed) {
+        Ok(_) => Outcome::Number(signed),
+        Err(_) => Outcome::Name(format!("{result:#x}").into()),
+    }
+}
+
+impl fmt::Display for Arguments {
+    /// `size=4096, stream=0`, fit for a terminal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (name, argument)) in self.0.iter().enumerate() {
+            if place > 0 {
+                f.write_str(", ")?;
+            }
+            match name.as_ref() {
+                "" => write!(f, "{argument}")?,
+                name => write!(f, "{}={argument}", names::printable(name))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(Value::Text(text)) => write!(f, "\"{}\"", names::printable(text)),
+            Self::Value(value) => write!(f, "{value}"),
+            Self::Kernel(name) => f.write_str(&names::short(&names::clean(name))),
+            Self::Word(word) => f.write_str(&names::printable(word)),
+            Self::Number(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Number(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+impl Serialize for Arguments {
+    /// An object. Of arguments with one name the last stays, as JSON's readers do.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (place, (name, argument)) in self.0.iter().enumerate() {
+            if self.0[place + 1..].iter().all(|(later, _)| later != name) {
+                map.serialize_entry(name, argument)?;
+            }
+        }
+        map.end()
+    }
+}
+
+impl Serialize for Argument {
+    /// Counts are numbers; addresses, handles, streams and flags are text, for JSON's numbers do not hold 64 bits.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Value(Value::Bytes(number) | Value::Unsigned(number)) => serializer.serialize_u64(*number),
+            Self::Value(Value::Number(number)) | Self::Number(number) => serializer.serialize_i64(*number),
+            Self::Value(Value::Float(number)) => serializer.serialize_f32(*number),
+            Self::Value(Value::Dims(dims)) => dims.serialize(serializer),
+            Self::Value(Value::Text(text)) => serializer.serialize_str(text),
+            Self::Value(value) => serializer.collect_str(value),
+            Self::Kernel(name) => serializer.serialize_str(name),
+            Self::Word(word) => serializer.serialize_str(word),
+        }
+    }
+}
+
+impl Serialize for Outcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Name(name) => serializer.serialize_str(name),
+            Self::Number(number) => serializer.serialize_i64(*number),
+        }
+    }
+}
