@@ -203,6 +203,7 @@ impl Collector {
             let newcomers = !more;
             any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| sink.push(&event));
         }
+        sink.show();
         any || more
     }
 

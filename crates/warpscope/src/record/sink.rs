@@ -1,6 +1,12 @@
-//! Where events go: into the recording on disk, and into the fold that will be the profile.
+//! Where events go: into the recording on disk, into the fold that will be the profile, and to the terminal if asked.
 
-use std::{fs::File, path::PathBuf};
+use std::{
+    fs::File,
+    io::{self, BufWriter, Stderr, Write},
+    path::PathBuf,
+};
+
+use export::trace::Lines;
 
 use model::{
     event::{End, Event, Stack, StackId},
@@ -17,13 +23,26 @@ pub struct Sink {
     writer: Option<Writer<File>>,
     path: PathBuf,
     failure: Option<String>,
+    live: Option<(Lines, BufWriter<Stderr>)>,
 }
 
 impl Sink {
     /// Records to `file`, named `path` in messages.
     pub fn new(file: File, path: PathBuf) -> Result<Self, WriteError> {
         let writer = Writer::new(file)?;
-        Ok(Self { fold: Fold::new(), writer: Some(writer), path, failure: None })
+        Ok(Self { fold: Fold::new(), writer: Some(writer), path, failure: None, live: None })
+    }
+
+    /// From now on, prints what is taken.
+    pub fn print(&mut self, lines: Lines) {
+        self.live = Some((lines, BufWriter::new(io::stderr())));
+    }
+
+    /// Brings what was printed to the terminal. Where nobody reads it any more, nothing is printed any more.
+    pub fn show(&mut self) {
+        if self.live.as_mut().is_some_and(|(_, out)| out.flush().is_err()) {
+            self.live = None;
+        }
     }
 
     /// The stack with this id, if it has come.
@@ -34,6 +53,11 @@ impl Sink {
     /// Takes one event.
     pub fn push(&mut self, event: &Event) {
         self.fold.push(event);
+        if let Some((lines, out)) = &mut self.live
+            && lines.push(event, out).is_err()
+        {
+            self.live = None;
+        }
         if let Some(writer) = &mut self.writer
             && let Err(error) = writer.push(event)
         {
@@ -59,6 +83,7 @@ impl Sink {
     /// Ends the recording: names every address, writes the names and the end. Returns the profile, and what went wrong
     /// with the recording.
     pub fn finish(mut self, end: End) -> (Profile, Option<String>) {
+        self.show();
         let mut fold = std::mem::take(&mut self.fold);
         fold.push(&Event::End(end));
         let mut profile = fold.finish();

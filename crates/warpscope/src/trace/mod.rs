@@ -8,6 +8,7 @@ mod search;
 pub mod tracer;
 
 use std::{
+    io::IsTerminal,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant, SystemTime},
@@ -15,7 +16,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use bpf::{Mappings, Options, Recorder, Tracing, tracefs};
-use export::View;
+use export::{View, trace::Lines};
 use model::event::{End, ErrorSum, Event, FunctionId, LiveSum, Mode, Note, ProcessId, Start, Sum};
 use probes::Selection;
 
@@ -96,7 +97,13 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let pythons = if options.no_python { None } else { Some(Pythons::new(recorder.python_maps()?)) };
     let (file, path) = outputs.recording()?;
     let mut sink = Sink::new(file, path).context("cannot begin the recording")?;
-    sink.push(&Event::Start(start(&options)));
+    let start = start(&options);
+    if let Some(patterns) = &options.live {
+        let filter = Selection::parse(std::slice::from_ref(patterns), &[])?;
+        let colour = std::io::stderr().is_terminal();
+        sink.print(Lines::new(colour, start.time, symbols::demangle).filtered(filter));
+    }
+    sink.push(&Event::Start(start));
 
     let mut libraries = Libraries::new(selection, options.lib.clone(), single);
     if !recorder.can_watch_many() {
