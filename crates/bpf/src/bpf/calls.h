@@ -118,9 +118,9 @@ static __always_inline void take_call_stack(struct pt_regs *ctx, u64 pid_tgid, s
 	struct registers regs = { .sp = PT_REGS_SP(ctx) + 8, .bp = PT_REGS_FP(ctx) };
 	struct image *image = image_of(call->pid);
 
-	if (!image || bpf_probe_read_user(&regs.ip, sizeof(regs.ip), (void *)PT_REGS_SP(ctx)))
+	if (!image || !call->caller)
 		return;
-	regs.ip--;
+	regs.ip = call->caller - 1;
 	take_both(ctx, &regs, image, pid_tgid, bpf_ktime_get_ns(), &call->stack, &call->python);
 }
 
@@ -191,6 +191,9 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	call->flags = open->roles >> (function->role & 63) & 1 && function->role ? CALL_NESTED : 0;
 	call->payload = 0;
 	call->end = 0;
+	call->caller = 0;
+	if (!function->kernel)
+		bpf_probe_read_user(&call->caller, sizeof(call->caller), (void *)PT_REGS_SP(ctx));
 	gather_words(ctx, function, call);
 	if (call_stacks && !depth)
 		take_call_stack(ctx, pid_tgid, call);

@@ -297,6 +297,7 @@ struct call_record {
 	__u64 out;
 	__u64 stack;
 	__u64 python;
+	__u64 caller; /* where it returns to */
 	__u32 function;
 	__u32 correlation;
 	__u32 pid;
@@ -309,7 +310,7 @@ struct call_record {
 	__u64 word[CALL_WORDS];
 	__u8 bytes[CALL_PAYLOAD];
 };
-#define CALL_HEADER 88
+#define CALL_HEADER 96
 
 /* By what calls are summed in the kernel. */
 struct sum_key {
