@@ -37,7 +37,6 @@ static __always_inline int launch(struct pt_regs *ctx)
 	};
 	struct image *image = image_of(record.pid);
 	struct image none = {};
-	struct registers regs = { .ip = PT_REGS_IP(ctx), .sp = PT_REGS_SP(ctx), .bp = PT_REGS_FP(ctx) };
 	struct scratch *scratch;
 	struct memory *memory;
 
@@ -47,10 +46,16 @@ static __always_inline int launch(struct pt_regs *ctx)
 	scratch = bpf_task_storage_get(&launch_scratch, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	/* Without memory for it a thread does not remember; all else works. */
 	memory = bpf_task_storage_get(&memories, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (scratch)
-		record.stack = take_stack(ctx, &regs, scratch, memory, image, pid_tgid, record.time, false);
-	else
+	if (scratch) {
+		/* At a function's first instruction no other register finds a frame. */
+		scratch->registers.ip = PT_REGS_IP(ctx);
+		scratch->registers.general[REGISTER_RSP] = PT_REGS_SP(ctx);
+		scratch->registers.general[REGISTER_RBP] = PT_REGS_FP(ctx);
+		scratch->registers.general[REGISTER_RBX] = ctx->bx;
+		record.stack = take_stack(ctx, scratch, memory, image, pid_tgid, record.time, false);
+	} else {
 		count_loss(LOSS_WALK);
+	}
 	if (bpf_map_lookup_elem(&python_processes, &record.image)) {
 		struct task_struct *task = bpf_get_current_task_btf();
 		struct python_scratch *python = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
