@@ -49,7 +49,7 @@ fn built() -> &'static Path {
     })
 }
 
-fn run(command: &mut Command) {
+pub fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

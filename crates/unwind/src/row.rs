@@ -125,6 +125,11 @@ impl Row {
         Some(Row { pc, cfa_offset, rule })
     }
 
+    /// The row of code that nobody has called.
+    pub const fn end(pc: u32) -> Row {
+        Row { pc, cfa_offset: 0, rule: END as u16 }
+    }
+
     /// The row of a hole between functions.
     pub const fn no_rule(pc: u32) -> Row {
         Row { pc, cfa_offset: 0, rule: NO_RULE as u16 }

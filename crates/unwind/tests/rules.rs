@@ -170,6 +170,28 @@ fn gaps_between_functions() {
     assert_eq!((table.stats.functions, table.stats.gaps), (3, 2));
 }
 
+/// Check that a program which starts at code without rules has no caller there, as glibc's loader.
+#[test]
+fn entry_without_rules() {
+    let mut elf = assemble(
+        ".globl f\n f: .cfi_startproc\n nop\n .cfi_endproc\n nop; nop\n .fill 200, 1, 0x90\n .cfi_startproc\n nop\n .cfi_endproc",
+    );
+    let entry = address_of(&elf, "f") + 2;
+    elf[0x18..0x20].copy_from_slice(&entry.to_le_bytes());
+    let (rows, _) = rows_of_bytes(&elf);
+    assert_eq!(
+        rows,
+        [
+            (0, Cfa::Rsp(8), Saved::Same),
+            (1, END.0, END.1),
+            (2, Cfa::End, Saved::Same),
+            (130, END.0, END.1),
+            (203, Cfa::Rsp(8), Saved::Same),
+            (204, END.0, END.1),
+        ]
+    );
+}
+
 /// Check the stubs that ld writes, from its own rules for them.
 #[test]
 fn procedure_linkage_table() {
