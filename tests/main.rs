@@ -13,6 +13,7 @@ mod formats;
 mod full_disk;
 mod ground_truth;
 mod ledger;
+mod matrix;
 mod neighbours;
 mod python;
 mod signals;

@@ -115,13 +115,11 @@ static __always_inline void gather_words(struct pt_regs *ctx, const struct funct
  */
 static __always_inline void take_call_stack(struct pt_regs *ctx, u64 pid_tgid, struct call_record *call)
 {
-	struct registers regs = { .sp = PT_REGS_SP(ctx) + 8, .bp = PT_REGS_FP(ctx) };
 	struct image *image = image_of(call->pid);
 
-	if (!image || !call->caller)
-		return;
-	regs.ip = call->caller - 1;
-	take_both(ctx, &regs, image, pid_tgid, bpf_ktime_get_ns(), &call->stack, &call->python);
+	if (image && call->caller)
+		take_both(ctx, call->caller - 1, PT_REGS_SP(ctx) + 8, image, pid_tgid, bpf_ktime_get_ns(), &call->stack,
+			  &call->python);
 }
 
 /* What the current thread is in the middle of; null if its process is not followed. */

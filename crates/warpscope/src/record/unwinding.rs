@@ -251,13 +251,13 @@ impl Unwinding {
                 .and_then(|bias| file.table.lookup(address.wrapping_sub(bias)));
             row.map_or(Found::NoRule, Found::Row)
         };
-        let base = raw.sp & !4095;
+        let registers = Registers { ip: raw.ip, general: raw.general };
+        let base = registers.sp() & !4095;
         let read = |address: u64| {
             let at = usize::try_from(address.checked_sub(base)?).ok()?;
             Some(u64::from_le_bytes(raw.bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
         };
-        let registers = Registers { ip: raw.ip, sp: raw.sp, bp: raw.bp };
-        let (user, ended) = unwind::walk(registers, MOST_FRAMES, find, read);
+        let (user, ended) = unwind::walk(&registers, MOST_FRAMES, find, read);
         Walked { raw, user, ended }
     }
 }
