@@ -68,8 +68,11 @@ fn fits(parts: &[Part], frames: &[NamedFrame], done: &dyn Fn(&[Part], &[NamedFra
     if done(parts, frames) {
         return true;
     }
-    let (Some((part, parts_left)), Some((frame, left))) = (parts.split_first(), frames.split_first()) else { return false };
-    let some = |is: &dyn Fn(&NamedFrame) -> bool| is(frame) && (fits(parts_left, left, done) || fits(parts, left, done));
+    let (Some((part, parts_left)), Some((frame, left))) = (parts.split_first(), frames.split_first()) else {
+        return false;
+    };
+    let some =
+        |is: &dyn Fn(&NamedFrame) -> bool| is(frame) && (fits(parts_left, left, done) || fits(parts, left, done));
     match part {
         Part::Function(name) => function(frame) == name && fits(parts_left, left, done),
         Part::System => some(&is_system),
@@ -91,5 +94,10 @@ fn is_system(frame: &NamedFrame) -> bool {
 
 fn is_standard(frame: &NamedFrame) -> bool {
     let name = |start| frame.name.starts_with(start);
-    frame.module.starts_with("libstdc++") || name("std::") || name("core::") || name("alloc::") || name("<std::") || name("<alloc::")
+    frame.module.starts_with("libstdc++")
+        || name("std::")
+        || name("core::")
+        || name("alloc::")
+        || name("<std::")
+        || name("<alloc::")
 }

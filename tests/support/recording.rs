@@ -60,7 +60,8 @@ impl Recording {
             }
         }
         for stack in stacks {
-            let named = |frame: &Frame| symbols.get(&(frame.named_in(stack.process), *frame)).cloned().unwrap_or_default();
+            let named =
+                |frame: &Frame| symbols.get(&(frame.named_in(stack.process), *frame)).cloned().unwrap_or_default();
             let user = stack.frames.iter().rev().filter(|frame| !matches!(frame, Frame::Kernel(_)));
             let frames = user.flat_map(named).filter(|name| name.kind != FrameKind::Probe).collect();
             recording.stacks.insert(stack.id, Stack { frames, end: stack.end });

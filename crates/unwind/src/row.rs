@@ -205,7 +205,8 @@ mod tests {
             Cfa::Unsupported,
         ];
         for cfa in cfas {
-            for saved in [Saved::Same, Saved::Lost, Saved::AtCfa(-16), Saved::AtCfa(-376), Saved::AtRbp(-64), Saved::AtRbp(56)]
+            for saved in
+                [Saved::Same, Saved::Lost, Saved::AtCfa(-16), Saved::AtCfa(-376), Saved::AtRbp(-64), Saved::AtRbp(56)]
             {
                 let row = Row::new(7, cfa, saved, Saved::Same).unwrap();
                 assert_eq!((row.pc, row.cfa(), row.rbp(), row.rbx()), (7, cfa, saved, Saved::Same));

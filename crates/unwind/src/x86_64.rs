@@ -2,7 +2,7 @@
 
 use gimli::Register;
 
-use crate::program::{Base, Machine, Kept, State};
+use crate::program::{Base, Kept, Machine, State};
 use crate::{Cfa, Loss, Row, Saved};
 
 const RBX: Register = Register(3);

@@ -87,11 +87,7 @@ fn base_pointer() {
     let rows: Vec<_> = (0..3).map(|at| table.lookup(start + at).unwrap()).map(|row| (row.cfa(), row.rbx())).collect();
     assert_eq!(
         rows,
-        [
-            (Cfa::Rsp(24), Saved::Same),
-            (Cfa::Rsp(32), Saved::AtCfa(-32)),
-            (Cfa::Register(3, 32), Saved::AtCfa(-32)),
-        ]
+        [(Cfa::Rsp(24), Saved::Same), (Cfa::Rsp(32), Saved::AtCfa(-32)), (Cfa::Register(3, 32), Saved::AtCfa(-32)),]
     );
 }
 
