@@ -352,9 +352,9 @@ impl Calls {
         add(self.errors.entry((sum.function, sum.code)).or_default(), sum.count);
     }
 
-    /// Where memory is only counted in the kernel, it is not told apart by where it lies.
     pub(crate) fn live_sum(&mut self, sum: LiveSum) {
-        let memory = self.memory.entry(Space::Device).or_default();
+        let space = Space::ALL.get(usize::from(sum.space)).copied().unwrap_or(Space::Device);
+        let memory = self.memory.entry(space).or_default();
         add(&mut memory.live, sum.count);
         add(&mut memory.live_bytes, sum.bytes);
     }

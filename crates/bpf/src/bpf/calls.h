@@ -16,8 +16,10 @@
 
 /* Set before loading: send a record for each call, or only sum them up. */
 const volatile bool call_records = true;
-/* Set before loading: take the stack at each entry. */
+/* Set before loading: there are functions at whose entries the stack is taken. */
 const volatile bool call_stacks = false;
+/* Set before loading: where calls are only summed up, send what teaches names all the same. */
+const volatile bool call_names = false;
 /* Set before loading: a process that is not followed is, from its first call on. */
 const volatile bool follow_all = false;
 
@@ -193,7 +195,7 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	if (!function->kernel)
 		bpf_probe_read_user(&call->caller, sizeof(call->caller), (void *)PT_REGS_SP(ctx));
 	gather_words(ctx, function, call);
-	if (call_stacks && !depth)
+	if (call_stacks && function->stack && !depth)
 		take_call_stack(ctx, pid_tgid, call);
 	call->start = bpf_ktime_get_ns();
 	return 0;
@@ -261,6 +263,10 @@ static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
 	add_to_sums(function, call, bytes, function->class_word ? word_of(call, function->class_word) : 0);
 	if (function->memory)
 		account_memory(function, call, bytes);
+	if (function->launches)
+		count_kernel(function, call);
+	if (call_names && function->text && !is_error(function, call->result))
+		send_with_text(function, call);
 	return 0;
 }
 

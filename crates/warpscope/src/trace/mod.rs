@@ -76,6 +76,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let tracing = Tracing {
         sums_only: options.summary_only,
         stacks: options.stacks,
+        names: false,
         all: options.all,
         driver: options.driver,
         switches: options.sched,
@@ -108,7 +109,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     }
     sink.push(&Event::Start(start));
 
-    let mut libraries = Libraries::new(selection, options.lib.clone(), single);
+    let mut libraries = Libraries::new(selection, options.lib.clone(), single, options.stacks);
     if !recorder.can_watch_many() {
         libraries.shorten()?;
     }
@@ -296,14 +297,9 @@ fn take_sums(collector: &mut Collector) {
         let function = FunctionId(sum.function);
         collector.sink.push(&Event::ErrorSum(ErrorSum { function, code: sum.code, count: sum.count }));
     }
-    let mut live = std::collections::BTreeMap::<u32, (u64, u64)>::new();
-    for allocation in collector.recorder.allocations() {
-        let (count, bytes) = live.entry(allocation.image).or_default();
-        *count += 1;
-        *bytes += allocation.bytes;
-    }
-    for (image, (count, bytes)) in live {
-        collector.sink.push(&Event::LiveSum(LiveSum { process: ProcessId(image), count, bytes }));
+    for sum in collector.recorder.memory_sums().into_iter().filter(|sum| sum.live > 0) {
+        let (process, count, bytes) = (ProcessId(sum.image), sum.live, sum.live_bytes);
+        collector.sink.push(&Event::LiveSum(LiveSum { process, space: sum.space as u8, count, bytes }));
     }
 }
 
