@@ -52,7 +52,7 @@ pub struct Calls {
     pub commands: BTreeMap<(FunctionId, u32), CommandSum>,
     /// Outermost calls by thread.
     pub threads: BTreeMap<(ProcessId, u32), ThreadSum>,
-    /// When the first call began.
+    /// When the first call that is shown began.
     pub first: Option<u64>,
     live: FxHashMap<(ProcessId, u64), (Space, u64)>,
 }
@@ -200,7 +200,9 @@ impl Calls {
 
     pub(crate) fn call(&mut self, call: &Call) {
         let Some(function) = self.functions.get(&call.function) else { return };
-        self.first = Some(self.first.map_or(call.start, |first| first.min(call.start)));
+        if function.shown {
+            self.first = Some(self.first.map_or(call.start, |first| first.min(call.start)));
+        }
         let Some(ns) = call.duration() else {
             add(&mut self.unfinished, 1);
             return;
