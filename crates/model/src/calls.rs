@@ -4,6 +4,8 @@
 
 mod names;
 mod slowest;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
