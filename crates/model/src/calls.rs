@@ -258,7 +258,7 @@ impl Calls {
             (Role::Free, Some(space)) if !failed => self.gave_back(process, space, facts.address),
             _ if failed => {}
             (Role::Copy, _) => {
-                self.copies.entry(facts.direction.unwrap_or(Direction::Default)).or_default().add(bytes, ns)
+                self.copies.entry(facts.direction.unwrap_or(Direction::Default)).or_default().add(bytes, ns);
             }
             (Role::Set, _) => self.sets.add(bytes, ns),
             (Role::Launch, _) => add(self.launches.entry((process, facts.kernel)).or_default(), 1),

@@ -118,3 +118,58 @@ impl Gaps {
         self.open.into_iter().map(gap).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{
+        event::{Event, Function},
+        fold::Fold,
+    };
+
+    use super::*;
+
+    /// Check who is blamed for a gap: calls by their overlap, the program for the rest, and no call for another's callee.
+    ///
+    /// ```text
+    ///   gap            |----------|      100 to 200
+    ///   thread 1    ======                to 140, with a call inside it
+    ///   thread 2           ====           130 to 170
+    ///   thread 3                    ===   after it
+    ///   nobody                 ^^^^       170 to 200
+    /// ```
+    #[test]
+    fn blame() {
+        let mut fold = Fold::new();
+        for (id, name) in [(0, "outer"), (1, "inner")] {
+            let (id, layer, name) = (FunctionId(id), Layer::Library, name.into());
+            fold.push(&Event::Function(Function { id, layer, library: "lib".into(), name, shown: true }));
+        }
+        let mut profile = fold.finish();
+        profile.last_time = 500;
+        profile.devices.entry(0).or_default().gaps = vec![(100, 200)];
+        let call = |function: u32, tid: u32, depth: u8, start: u64, end: u64| Call {
+            function: FunctionId(function),
+            process: ProcessId(1),
+            tid,
+            cpu: 0,
+            depth,
+            nested: false,
+            start,
+            end,
+            result: 0,
+            out: None,
+            launch: None,
+            stack: None,
+            words: Vec::new(),
+            payload: Vec::new(),
+        };
+        let mut gaps = Gaps::of(&profile);
+        for call in [call(1, 1, 1, 90, 139), call(0, 1, 0, 80, 140), call(1, 2, 0, 130, 170), call(0, 3, 0, 200, 0)] {
+            gaps.call(&profile, &call);
+        }
+        let [gap] = &gaps.finish(&profile)[..] else { panic!("one gap") };
+        assert_eq!((gap.at_ns, gap.ns, gap.outside_ns), (100, 100, 30));
+        let blamed: Vec<(&str, u64)> = gap.calls.iter().map(|call| (call.thread.as_str(), call.ns)).collect();
+        assert_eq!(blamed, [("[unknown_process]/1", 40), ("[unknown_process]/2", 40)]);
+    }
+}

@@ -210,3 +210,36 @@ fn level(share: f64, levels: &[char]) -> char {
     let at = (share.min(1.0) * levels.len() as f64).ceil() as usize;
     levels[at.clamp(1, levels.len()) - 1]
 }
+
+#[cfg(test)]
+mod tests {
+    use model::calls::ThreadSum;
+
+    use super::*;
+
+    /// Check that time is spread over the columns it touches, and that little is not nothing.
+    ///
+    /// ```text
+    ///   0         100 ns, ten columns
+    ///   =====     a call to the middle of the fifth
+    ///        .    and its last nanosecond in the sixth
+    /// ```
+    #[test]
+    fn columns_fill() {
+        let mut profile = Profile { last_time: 100, ..Profile::default() };
+        profile.calls.threads.insert((ProcessId(1), 5), ThreadSum { count: 1, ns: 1 });
+        let mut line = TimeLine::new(&profile, 0);
+        assert_eq!((line.columns, line.rows.len()), (10, 1));
+        line.add(0, 0, 0, 45);
+        line.add(0, 0, 59, 60);
+        assert_eq!(line.text(&line.rows[0]), "████▄▁    ");
+        line.add(0, 1, 70, 80);
+        line.add(0, 2, 90, u64::MAX);
+        assert_eq!(line.text(&line.rows[0]), "████▄▁ ▓ ·");
+        // Beyond the ends, or upside down, is nowhere.
+        line.add(0, 0, 100, 200);
+        line.add(0, 0, 30, 20);
+        assert_eq!(line.text(&line.rows[0]), "████▄▁ ▓ ·");
+        assert_eq!(line.axis().chars().count(), 10);
+    }
+}

@@ -59,7 +59,6 @@ impl BusyTime {
     }
 
     /// Adds an interval.
-
     #[inline]
     pub fn add(&mut self, start: u64, end: u64) {
         let start = start.max(self.closed_until);
