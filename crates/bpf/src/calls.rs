@@ -126,6 +126,8 @@ pub struct CallRecord {
     pub stack: u64,
     /// The id of its Python part, 0 if there is none.
     pub python: u64,
+    /// Where it returns to; 0 if that could not be read.
+    pub caller: u64,
     /// Words of the argument list.
     pub words: Vec<u64>,
     /// What lay behind one of them; a text without its zero.
@@ -135,7 +137,7 @@ pub struct CallRecord {
 impl CallRecord {
     pub(crate) fn parse(image: u32, f: &mut Fields<'_>) -> Option<Self> {
         let (session, start, end) = (f.u64()?, f.u64()?, f.u64()?);
-        let (result, out, stack, python) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
+        let (result, out, stack, python, caller) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?, f.u64()?);
         let (function, correlation, pid, tid) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
         let cpu = f.u16()?.into();
         let [depth, words] = *f.bytes(2)? else { return None };
@@ -166,6 +168,7 @@ impl CallRecord {
             launch: (correlation != 0).then_some((session, correlation)),
             stack,
             python,
+            caller,
             words,
             payload,
         })

@@ -113,27 +113,38 @@ static __always_inline void gather_words(struct pt_regs *ctx, const struct funct
  * The stack from the caller on, of a call that is in no other: within one, return addresses on the stack are not the
  * program's own but those of the return probes, and the outer call's stack is as good.
  */
-static __always_inline void take_call_stack(struct pt_regs *ctx, struct image *image, u64 pid_tgid,
-					    struct call_record *call)
+static __always_inline void take_call_stack(struct pt_regs *ctx, u64 pid_tgid, struct call_record *call)
 {
-	struct registers regs = { .sp = PT_REGS_SP(ctx) + 8, .bp = PT_REGS_FP(ctx) };
+	struct image *image = image_of(call->pid);
 
-	if (call->depth || bpf_probe_read_user(&regs.ip, sizeof(regs.ip), (void *)PT_REGS_SP(ctx)))
-		return;
-	regs.ip--;
-	take_both(ctx, &regs, image, pid_tgid, bpf_ktime_get_ns(), &call->stack, &call->python);
+	if (image && call->caller)
+		take_both(ctx, call->caller - 1, PT_REGS_SP(ctx) + 8, image, pid_tgid, bpf_ktime_get_ns(), &call->stack,
+			  &call->python);
 }
 
-static __always_inline struct image *caller(u64 pid_tgid)
+/* What the current thread is in the middle of; null if its process is not followed. */
+static __always_inline struct thread_calls *caller(u64 pid_tgid)
 {
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
+	struct image *image;
 	u32 pid = pid_tgid >> 32;
-	struct image *image = image_of(pid);
 
+	if (calls && calls->image)
+		return calls;
+	image = image_of(pid);
 	if (!image && follow_all) {
-		new_image(bpf_get_current_task_btf(), 0, ORIGIN_FOUND);
+		new_image(task, 0, ORIGIN_FOUND);
 		image = image_of(pid);
 	}
-	return image;
+	if (!image)
+		return 0;
+	calls = bpf_task_storage_get(&thread_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (calls)
+		calls->image = image->id;
+	else
+		count_loss(LOSS_CALL);
+	return calls;
 }
 
 static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
@@ -141,18 +152,12 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	u64 pid_tgid = bpf_get_current_pid_tgid();
 	u32 index = cookie, depth;
 	struct function *function = bpf_map_lookup_elem(&functions, &index);
-	struct image *image = caller(pid_tgid);
-	struct thread_calls *calls;
+	struct thread_calls *calls = caller(pid_tgid);
 	struct open_call *open;
 	struct call_record *call;
 
-	if (!image || !function)
+	if (!calls || !function)
 		return 0;
-	calls = bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!calls) {
-		count_loss(LOSS_CALL);
-		return 0;
-	}
 	depth = calls->depth;
 	open = open_call(calls, PT_REGS_SP(ctx));
 	if (!open)
@@ -160,6 +165,7 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	call = &open->record;
 	open->sp = PT_REGS_SP(ctx);
 	open->roles = 0;
+	open->role = function->role;
 	call->correlation = 0;
 	call->session = 0;
 	call->stack = 0;
@@ -169,14 +175,12 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 
 		call->stack = around->record.stack;
 		call->python = around->record.python;
-
 		open->roles = around->roles | 1ull << (around->role & 63);
 		call->correlation = around->record.correlation;
 		call->session = around->record.session;
 	}
-	open->role = function->role;
 	call->type = RECORD_CALL;
-	call->image = image->id;
+	call->image = calls->image;
 	call->function = index;
 	call->pid = pid_tgid >> 32;
 	call->tid = pid_tgid;
@@ -185,9 +189,12 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	call->flags = open->roles >> (function->role & 63) & 1 && function->role ? CALL_NESTED : 0;
 	call->payload = 0;
 	call->end = 0;
+	call->caller = 0;
+	if (!function->kernel)
+		bpf_probe_read_user(&call->caller, sizeof(call->caller), (void *)PT_REGS_SP(ctx));
 	gather_words(ctx, function, call);
-	if (call_stacks)
-		take_call_stack(ctx, image, pid_tgid, call);
+	if (call_stacks && !depth)
+		take_call_stack(ctx, pid_tgid, call);
 	call->start = bpf_ktime_get_ns();
 	return 0;
 }

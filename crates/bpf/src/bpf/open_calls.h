@@ -13,8 +13,10 @@ struct open_call {
 };
 
 struct thread_calls {
+	u32 image; /* the thread's, once looked up; 0 before, and after an exec */
 	u32 depth;
 	u32 in_syscall;
+	u32 pad;
 	struct syscall_record syscall;
 	u64 switched_out; /* when it last left a CPU */
 	u32 state;

@@ -68,7 +68,12 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_binprm *binary)
 {
 	struct image *image = image_of(BPF_CORE_READ(task, tgid));
+	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
 
+	if (calls) {
+		calls->image = 0;
+		calls->depth = 0;
+	}
 	if (image)
 		new_image(task, image->id, ORIGIN_EXEC);
 	return 0;

@@ -76,6 +76,15 @@ struct stack_record {
 #define RAW_FEW_PAGES 2
 #define RAW_MOST_PAGES 8
 
+/* A thread's registers; the general ones by DWARF's numbers. */
+struct registers {
+	__u64 ip;
+	__u64 general[16];
+};
+#define REGISTER_RBX 3
+#define REGISTER_RBP 6
+#define REGISTER_RSP 7
+
 /* A stack as it lies in memory, for the reader to walk: a module on the way has no table in the kernel yet. */
 struct raw_stack_record {
 	__u32 type;
@@ -84,9 +93,7 @@ struct raw_stack_record {
 	__u64 time;
 	__u32 pid;
 	__u32 pages;
-	__u64 ip;
-	__u64 sp;
-	__u64 bp;
+	struct registers registers;
 	__u64 kernel_frames;
 	__u64 kernel[MAX_KERNEL_FRAMES];
 	/* Whole pages, from the one that sp points into. */
@@ -297,6 +304,7 @@ struct call_record {
 	__u64 out;
 	__u64 stack;
 	__u64 python;
+	__u64 caller; /* where it returns to */
 	__u32 function;
 	__u32 correlation;
 	__u32 pid;
@@ -309,7 +317,7 @@ struct call_record {
 	__u64 word[CALL_WORDS];
 	__u8 bytes[CALL_PAYLOAD];
 };
-#define CALL_HEADER 88
+#define CALL_HEADER 96
 
 /* By what calls are summed in the kernel. */
 struct sum_key {
@@ -424,7 +432,7 @@ struct exit_record {
 };
 
 _Static_assert(sizeof(struct stack_record) == STACK_HEADER + 8 * (MAX_KERNEL_FRAMES + MAX_USER_FRAMES), "stack_record");
-_Static_assert(sizeof(struct raw_stack_record) == 64 + 8 * MAX_KERNEL_FRAMES, "raw_stack_record");
+_Static_assert(sizeof(struct raw_stack_record) == 176 + 8 * MAX_KERNEL_FRAMES, "raw_stack_record");
 _Static_assert(sizeof(struct mapping) == 40, "mapping");
 _Static_assert(sizeof(struct launch_record) == 56, "launch_record");
 _Static_assert(sizeof(struct sample_record) == 48, "sample_record");

@@ -161,10 +161,10 @@ impl Page {
         }
         self.title("Launches", &format!("{:>8}", "calls"));
         let whole = t.launches.iter().fold(t.graph_launches, |sum, row| sum.saturating_add(row.count));
-        let graphs = (t.graph_launches > 0).then(|| ("whole graphs".to_owned(), t.graph_launches));
-        let kernels = t.launches.iter().take(TOP).map(|row| (shortened(&row.kernel), row.count));
+        let graphs = (t.graph_launches > 0).then_some(("whole graphs", t.graph_launches));
+        let kernels = t.launches.iter().take(TOP).map(|row| (row.kernel.as_str(), row.count));
         for (name, number) in kernels.chain(graphs) {
-            let name = cut(&name, self.width.saturating_sub(BAR + 11));
+            let name = shortened(name, self.width.saturating_sub(BAR + 11));
             let share = number as f64 / whole.max(1) as f64;
             let line = format!("{} {:>8}  {name}", self.ink(Ink::Blue, &bar(share, BAR)), count(number));
             self.line(&line);

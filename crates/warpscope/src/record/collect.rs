@@ -12,6 +12,7 @@ use model::event::{
     self, Event, Frame, Launch, LaunchKind, Loss, LossCause, Mapping, Note, Process, ProcessId, Sample, SessionId,
     Stack, StackEnd, StackId, Thread,
 };
+use symbols::Kept;
 use unwind::Ended;
 
 use super::{
@@ -38,6 +39,8 @@ pub struct Collector {
     pub signals: Signals,
     pub sink: Sink,
     pub images: Images,
+    /// What outlives the processes, for their names.
+    pub kept: Kept,
     pub unwinding: Unwinding,
     /// Absent if Python frames are not asked for.
     pub pythons: Option<Pythons>,
@@ -104,15 +107,17 @@ impl Collector {
     }
 
     fn mapped(&mut self, mapping: &Mapping, pid: u32) {
-        self.unwinding.mapped(mapping, pid);
+        let file = self.kept.mapped(mapping, pid);
+        self.unwinding.mapped(mapping, file, &self.kept.files);
         if let Some(pythons) = &mut self.pythons {
-            pythons.mapped(mapping, pid);
+            pythons.mapped(mapping, file, &self.kept.files);
         }
         let sink = &mut self.sink;
         if let Some(trace) = &mut self.trace {
             let Mapping { start, end, path, time, .. } = mapping;
             let mapped = Mapped { pid, start: *start, end: *end, path, time: *time };
             trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
+            trace.mapped_by(mapping);
         }
         sink.push(&Event::Mapping(mapping.clone()));
     }
@@ -164,21 +169,16 @@ impl Collector {
             }
             None => Vec::new(),
         };
-        if let Some(mappings) = &mut self.mappings {
-            let events = mappings.drain();
-            if let Some(trace) = self.trace.as_mut().filter(|trace| trace.all) {
-                let sink = &mut self.sink;
-                for mapped in events.iter().filter_map(MapEvent::mapped) {
-                    let bpf::Mapped { pid, start, length, path, time, .. } = mapped;
-                    let mapped = Mapped { pid: *pid, start: *start, end: start + length, path, time: *time };
-                    trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
-                }
-            }
-            self.images.take(events);
-        }
+        self.take_mappings();
         let mut taken = Vec::new();
         let more = self.recorder.drain(|record| taken.push(record));
         let mut any = !taken.is_empty();
+        // Calls are judged by who makes them: whatever was mapped before them must be known.
+        let mut calls = Vec::new();
+        if self.trace.is_some() {
+            self.take_mappings();
+            calls.extend(taken.extract_if(.., |record| matches!(record, Record::Call(_))));
+        }
         for record in taken {
             self.take(record);
         }
@@ -186,6 +186,12 @@ impl Collector {
         self.images.settle(|pid, mapping| settled.push((pid, mapping)));
         for (pid, mapping) in settled {
             self.mapped(&mapping, pid);
+        }
+        for call in calls {
+            self.take(call);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.forget_gone();
         }
         let (sink, unwinding, pythons) = (&mut self.sink, &mut self.unwinding, &mut self.pythons);
         unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
@@ -203,7 +209,22 @@ impl Collector {
             let newcomers = !more;
             any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| sink.push(&event));
         }
+        sink.show();
         any || more
+    }
+
+    fn take_mappings(&mut self) {
+        let Some(mappings) = &mut self.mappings else { return };
+        let events = mappings.drain();
+        if let Some(trace) = self.trace.as_mut().filter(|trace| trace.all) {
+            let sink = &mut self.sink;
+            for mapped in events.iter().filter_map(MapEvent::mapped) {
+                let bpf::Mapped { pid, start, length, path, time, .. } = mapped;
+                let mapped = Mapped { pid: *pid, start: *start, end: start + length, path, time: *time };
+                trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
+            }
+        }
+        self.images.take(events);
     }
 
     fn take(&mut self, record: Record) {
@@ -226,6 +247,9 @@ impl Collector {
                 return;
             }
             Record::Call(call) => {
+                if self.trace.as_ref().is_some_and(|trace| trace.is_own(&call)) {
+                    return;
+                }
                 let launch = call.launch.and_then(|launch| self.launch(launch));
                 let stack =
                     (call.stack != 0).then(|| self.whole_stack(call.image, call.stack, call.python, call.start));
@@ -274,6 +298,9 @@ impl Collector {
                 self.images.born(pid, id, time, origin == Origin::Exec);
                 let forked_from = (origin == Origin::Fork).then_some(ProcessId(parent));
                 self.unwinding.born(id, forked_from);
+                if let Some(parent) = forked_from {
+                    self.kept.forked(id, pid, parent);
+                }
                 if let Some(pythons) = &mut self.pythons {
                     pythons.born(id, forked_from);
                 }
@@ -299,7 +326,11 @@ impl Collector {
     }
 
     fn died(&mut self, image: ProcessId) {
+        if let Some(trace) = &mut self.trace {
+            trace.died(image);
+        }
         self.unwinding.died(image);
+        self.kept.died(image);
         if let Some(pythons) = &mut self.pythons {
             pythons.died(image);
         }

@@ -1,15 +1,20 @@
-//! Where events go: into the recording on disk, and into the fold that will be the profile.
+//! Where events go: into the recording on disk, into the fold that will be the profile, and to the terminal if asked.
 
-use std::{fs::File, path::PathBuf};
+use std::{
+    fs::File,
+    io::{self, BufWriter, Stderr, Write},
+    path::PathBuf,
+};
+
+use export::trace::Lines;
 
 use model::{
-    event::{End, Event, Stack, StackId},
+    event::{End, Event, Note, Stack, StackId},
     fold::Fold,
     profile::Profile,
     recording::{WriteError, Writer},
 };
-
-use super::workspace::INJECTOR;
+use symbols::{Kept, Wishes};
 
 /// Takes every event of a recording.
 pub struct Sink {
@@ -17,13 +22,26 @@ pub struct Sink {
     writer: Option<Writer<File>>,
     path: PathBuf,
     failure: Option<String>,
+    live: Option<(Lines, BufWriter<Stderr>)>,
 }
 
 impl Sink {
     /// Records to `file`, named `path` in messages.
     pub fn new(file: File, path: PathBuf) -> Result<Self, WriteError> {
         let writer = Writer::new(file)?;
-        Ok(Self { fold: Fold::new(), writer: Some(writer), path, failure: None })
+        Ok(Self { fold: Fold::new(), writer: Some(writer), path, failure: None, live: None })
+    }
+
+    /// From now on, prints what is taken.
+    pub fn print(&mut self, lines: Lines) {
+        self.live = Some((lines, BufWriter::new(io::stderr())));
+    }
+
+    /// Brings what was printed to the terminal. Where nobody reads it any more, nothing is printed any more.
+    pub fn show(&mut self) {
+        if self.live.as_mut().is_some_and(|(_, out)| out.flush().is_err()) {
+            self.live = None;
+        }
     }
 
     /// The stack with this id, if it has come.
@@ -34,6 +52,11 @@ impl Sink {
     /// Takes one event.
     pub fn push(&mut self, event: &Event) {
         self.fold.push(event);
+        if let Some((lines, out)) = &mut self.live
+            && lines.push(event, out).is_err()
+        {
+            self.live = None;
+        }
         if let Some(writer) = &mut self.writer
             && let Err(error) = writer.push(event)
         {
@@ -58,21 +81,24 @@ impl Sink {
 
     /// Ends the recording: names every address, writes the names and the end. Returns the profile, and what went wrong
     /// with the recording.
-    pub fn finish(mut self, end: End) -> (Profile, Option<String>) {
+    pub fn finish(mut self, end: End, kept: &mut Kept, wishes: &Wishes) -> (Profile, Option<String>) {
+        self.show();
         let mut fold = std::mem::take(&mut self.fold);
         fold.push(&Event::End(end));
         let mut profile = fold.finish();
-        let symbols = symbols::resolve(&profile, INJECTOR);
+        let symbols::Named { symbols, notes } = symbols::resolve(&profile, kept, wishes);
         if let Some(mut writer) = self.writer.take() {
             let written = symbols
                 .iter()
                 .try_for_each(|symbol| writer.push(&Event::Symbol(symbol.clone())))
+                .and_then(|()| notes.iter().try_for_each(|text| writer.push(&Event::Note(Note { text: text.clone() }))))
                 .and_then(|()| writer.push(&Event::End(end)))
                 .and_then(|()| writer.finish().map(drop));
             if let Err(error) = written {
                 self.fail(&error);
             }
         }
+        profile.notes.extend(notes);
         for symbol in symbols {
             profile.symbols.insert((symbol.process, symbol.frame), symbol.names.into());
         }

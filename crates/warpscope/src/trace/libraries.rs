@@ -162,7 +162,9 @@ impl Libraries {
         }
         for single in self.single.iter().filter(|s| is(&s.library, path)) {
             let Some(function) = probes::find(&data, &single.symbol)? else {
-                let names: Vec<_> = probes::exported(&data)?.into_iter().map(|f| f.name).collect();
+                let mut names = probes::exported(&data)?;
+                names.extend(probes::linked(&data, |_| true)?);
+                let names: Vec<_> = names.into_iter().map(|f| f.name).collect();
                 let near = probes::near(names.iter().map(String::as_str), &single.symbol);
                 bail!("{path} has no function {}{}", single.symbol, did_you_mean(&near));
             };

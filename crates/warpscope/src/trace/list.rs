@@ -19,6 +19,9 @@ pub fn run(patterns: &str, named: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let mut files: Vec<PathBuf> = named.iter().filter(|l| l.is_file()).cloned().collect();
     let libraries = Libraries::new(Selection::default(), named.to_vec(), Vec::new());
     files.extend(search::files(&search::directories(None, None), |name| libraries.wants(name)));
+    // A library and the links to it are one.
+    let mut seen = std::collections::HashSet::new();
+    files.retain(|file| std::fs::canonicalize(file).is_ok_and(|real| seen.insert(real)));
     let mut any = false;
     for file in &files {
         any |= list_library(file, &selection, &mut out)?;

@@ -1,6 +1,6 @@
 //! What the collector does for a trace: watches libraries as they are mapped, and turns records into events.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{collections::HashMap, ops::Range, path::PathBuf};
 
 use anyhow::{Context, bail};
 use bpf::{
@@ -8,13 +8,14 @@ use bpf::{
     calls::{CallRecord, PointRecord, SwitchRecord, SyscallRecord},
     tracefs,
 };
-use model::event::{Call, Event, FunctionId, Layer, Note, ProcessId, SessionId, StackId, Switch};
+use model::event::{Call, Event, FunctionId, Layer, Mapping, Note, ProcessId, SessionId, StackId, Switch};
 
 use super::{
     functions::{Functions, gather_any},
     libraries::Libraries,
     points::Format,
 };
+use crate::record::INJECTOR;
 
 /// A trace under way.
 #[derive(Debug)]
@@ -23,6 +24,9 @@ pub struct Tracer {
     pub libraries: Libraries,
     functions: Functions,
     points: HashMap<u32, Format>,
+    /// Where our own code lies, by process image: it calls CUDA too.
+    own_code: HashMap<ProcessId, Vec<Range<u64>>>,
+    gone: Vec<ProcessId>,
     /// Every process is traced, so every mapping counts.
     pub all: bool,
 }
@@ -30,7 +34,14 @@ pub struct Tracer {
 impl Tracer {
     /// Nothing is watched yet.
     pub fn new(libraries: Libraries, all: bool) -> Self {
-        Self { libraries, functions: Functions::default(), points: HashMap::new(), all }
+        Self {
+            libraries,
+            functions: Functions::default(),
+            points: HashMap::new(),
+            own_code: HashMap::new(),
+            gone: Vec::new(),
+            all,
+        }
     }
 
     /// Watches a file that is there before anything runs.
@@ -40,7 +51,8 @@ impl Tracer {
         recorder: &mut Recorder,
         push: &mut dyn FnMut(Event),
     ) -> anyhow::Result<()> {
-        let path = file.to_string_lossy();
+        let real = std::fs::canonicalize(file).unwrap_or_else(|_| file.clone());
+        let path = real.to_string_lossy();
         self.libraries
             .watch(file, &path, recorder, &mut self.functions, push)
             .map(drop)
@@ -123,6 +135,32 @@ impl Tracer {
         recorder.watch_kernel(&numbers).context(
             "this kernel does not let us probe its functions (kprobe.multi); ioctls are seen by --driver all the same",
         )
+    }
+
+    /// A followed process has mapped a file.
+    pub fn mapped_by(&mut self, mapping: &Mapping) {
+        let name = mapping.path.rsplit('/').next().unwrap_or_default();
+        if name == INJECTOR || name.starts_with("libcupti.so") {
+            self.own_code.entry(mapping.process).or_default().push(mapping.start..mapping.end);
+        }
+    }
+
+    /// A process image is gone. Its last calls may still be on their way.
+    pub fn died(&mut self, image: ProcessId) {
+        self.gone.push(image);
+    }
+
+    /// All calls of those that were gone have been taken.
+    pub fn forget_gone(&mut self) {
+        for image in self.gone.drain(..) {
+            self.own_code.remove(&image);
+        }
+    }
+
+    /// The call was made by the injected library, or by CUPTI on its behalf: it is none of the program's.
+    pub fn is_own(&self, call: &CallRecord) -> bool {
+        let code = self.own_code.get(&ProcessId(call.image));
+        code.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&call.caller)))
     }
 
     /// A call as an event.

@@ -1,0 +1,42 @@
+/* Calls one cheap function of libcuda again and again and prints what a call costs, in nanoseconds.
+ *   loop CALLS [THREADS]
+ * libcuda is found as any program finds it: the real one, or the simulator's by LD_LIBRARY_PATH. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static int (*version)(int *);
+static long calls;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e9 + t.tv_nsec;
+}
+
+static void *work(void *unused) {
+    int v;
+    for (long i = 0; i < calls; i++) version(&v);
+    return unused;
+}
+
+int main(int count, char **words) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+    int (*init)(unsigned) = (int (*)(unsigned))dlsym(library, "cuInit");
+    version = (int (*)(int *))dlsym(library, "cuDriverGetVersion");
+    calls = count > 1 ? atol(words[1]) : 100000;
+    int threads = count > 2 ? atoi(words[2]) : 1;
+    if (threads < 1 || threads > 64 || init(0)) return 1;
+    pthread_t started[64];
+    double begun = now();
+    for (int i = 0; i < threads; i++) pthread_create(&started[i], NULL, work, NULL);
+    for (int i = 0; i < threads; i++) pthread_join(started[i], NULL);
+    printf("ns_per_call %.1f\n", (now() - begun) / calls);
+    return 0;
+}
