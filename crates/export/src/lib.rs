@@ -54,3 +54,14 @@ pub fn write<'a>(
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
     }
 }
+
+/// The text of a recording: its summary, and for a trace the idle gaps and the time line. `events` opens the recording from
+/// its beginning; it is called once, and only for traces.
+pub fn report<'a>(
+    profile: &Profile,
+    events: &mut dyn FnMut() -> io::Result<Events<'a>>,
+    colour: bool,
+    width: usize,
+) -> io::Result<String> {
+    Ok(summary::render(&Summary::with_events(profile, events, width)?, colour, width))
+}

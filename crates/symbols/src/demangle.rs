@@ -103,4 +103,52 @@ mod tests {
         assert_eq!(demangle("g"), "g");
         assert_eq!(demangle(""), "");
     }
+
+    /// A launched host function that no call had named gets its kernel's name from its own symbol.
+    #[test]
+    fn kernels_of_host_functions() {
+        use model::{
+            event::{Call, Event, FrameKind, Function, FunctionId, Layer, NamedFrame, Symbol},
+            fold::Fold,
+        };
+        let (process, address) = (ProcessId(1), 0x40_1000);
+        let symbol = "__device_stub__Z4gemmPf(float*)";
+        let names = vec![NamedFrame { kind: FrameKind::Native, name: symbol.into(), module: "app".into() }];
+        let mut fold = Fold::new();
+        for event in [
+            Event::Function(Function {
+                id: FunctionId(0),
+                layer: Layer::Library,
+                library: "libcudart.so".into(),
+                name: "cudaLaunchKernel".into(),
+                shown: true,
+            }),
+            Event::Call(Call {
+                function: FunctionId(0),
+                process,
+                tid: 1,
+                cpu: 0,
+                depth: 0,
+                nested: false,
+                start: 1,
+                end: 2,
+                result: 0,
+                out: None,
+                launch: None,
+                stack: None,
+                words: vec![address, 1, 1, 1, 1, 0, 0, 0],
+                payload: Vec::new(),
+            }),
+            Event::Symbol(Symbol { process, frame: Frame::User(address), names }),
+        ] {
+            fold.push(&event);
+        }
+        let mut profile = fold.finish();
+        assert_eq!(profile.calls.unnamed_stubs().collect::<Vec<_>>(), [(process, address)]);
+        name_kernels(&mut profile);
+        assert_eq!(profile.calls.unnamed_stubs().count(), 0);
+        let (_, kernel) = profile.calls.launches.keys().next().expect("a launch");
+        let text = kernel.and_then(|kernel| profile.calls.names.text(process, kernel));
+        assert_eq!(text.map(|text| &**text), Some("gemm(float*)"));
+    }
 }

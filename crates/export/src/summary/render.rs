@@ -17,9 +17,16 @@ const WIDE: usize = 100;
 pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
     let mut page = Page { text: String::new(), colour, width: width.max(60) };
     page.head(summary);
-    page.kernels(summary);
-    page.paths(summary);
-    page.copies(summary);
+    if let Some(trace) = &summary.trace {
+        page.calls(trace);
+        page.kernels(summary);
+        page.copies(summary);
+        page.times(trace);
+    } else {
+        page.kernels(summary);
+        page.paths(summary);
+        page.copies(summary);
+    }
     page.functions(summary);
     page.ledger(summary);
     page.text
@@ -27,7 +34,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
 
 /// How a part of a line looks on a terminal.
 #[derive(Clone, Copy)]
-enum Ink {
+pub(crate) enum Ink {
     Bold,
     Dim,
     Blue,
@@ -36,14 +43,14 @@ enum Ink {
     Yellow,
 }
 
-struct Page {
-    text: String,
+pub(crate) struct Page {
+    pub(crate) text: String,
     colour: bool,
-    width: usize,
+    pub(crate) width: usize,
 }
 
 impl Page {
-    fn ink(&self, ink: Ink, text: &str) -> String {
+    pub(crate) fn ink(&self, ink: Ink, text: &str) -> String {
         let code = match ink {
             Ink::Bold => 1,
             Ink::Dim => 2,
@@ -55,7 +62,7 @@ impl Page {
         if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    fn line(&mut self, text: &str) {
+    pub(crate) fn line(&mut self, text: &str) {
         self.text.push_str(text.trim_end());
         self.text.push('\n');
     }
@@ -92,7 +99,7 @@ impl Page {
         let title = if s.command.is_empty() { "warpscope: running processes" } else { &command };
         let title = self.ink(Ink::Bold, &cut(title, self.width));
         self.line(&title);
-        let mut parts = vec![format!("{} recorded", time(s.wall_ns))];
+        let mut parts = vec![format!("{} {}", time(s.wall_ns), if s.trace.is_some() { "traced" } else { "recorded" })];
         if s.cut_off {
             parts.push("cut off".to_owned());
         }
@@ -215,10 +222,16 @@ impl Page {
             let note = format!("{} {}", self.ink(Ink::Yellow, "note:"), names::printable(note));
             self.line(&note);
         }
-        self.text.push('\n');
         let no_gpu = s.kernels + s.copies + s.memsets == 0;
-        if no_gpu && s.mode != Mode::CpuOnly {
-            self.line("no GPU work was recorded");
+        let nothing = match &s.trace {
+            Some(trace) => (trace.calls + trace.unfinished == 0).then_some("nothing that is traced was called"),
+            None => (no_gpu && s.mode != Mode::CpuOnly).then_some("no GPU work was recorded"),
+        };
+        if nothing.is_some() || !s.ledger.is_empty() {
+            self.text.push('\n');
+        }
+        if let Some(nothing) = nothing {
+            self.line(nothing);
         }
         let captured = losses::captured(s.captured_launches);
         for (place, sentence) in s.ledger.iter().enumerate() {
@@ -238,7 +251,7 @@ impl Page {
 }
 
 /// A bar of eighths: anything more than nothing shows.
-fn bar(share: f64, width: usize) -> String {
+pub(crate) fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
@@ -249,7 +262,7 @@ fn bar(share: f64, width: usize) -> String {
     format!("{text:<width$}")
 }
 
-fn cut(text: &str, most: usize) -> String {
+pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         text.to_owned()
     } else {
@@ -257,7 +270,7 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-fn shortened(name: &str, most: usize) -> String {
+pub(crate) fn shortened(name: &str, most: usize) -> String {
     cut(&short(&names::clean(name), most), most)
 }
 

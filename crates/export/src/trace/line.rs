@@ -82,10 +82,6 @@ impl Lines {
             Event::Thread(thread) => {
                 self.threads.insert((thread.process, thread.tid), names::word(&thread.comm));
             }
-            Event::Exit(exit) => {
-                self.processes.remove(&exit.process);
-                self.threads.retain(|(process, _), _| *process != exit.process);
-            }
             Event::KernelName(kernel) => {
                 self.kernels.insert((kernel.session, kernel.id), (self.readable)(&kernel.name).into());
             }
