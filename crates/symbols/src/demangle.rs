@@ -1,5 +1,7 @@
 //! Mangled names as a person reads them.
 
+use std::fmt;
+
 use cpp_demangle::{DemangleOptions, Symbol};
 use model::{
     event::{Frame, ProcessId},
@@ -23,8 +25,24 @@ pub fn demangle(mangled: &str) -> String {
         return mangled.to_owned();
     }
     let options = DemangleOptions::new().no_return_type();
-    let demangled = Symbol::new(mangled).ok().and_then(|symbol| symbol.demangle_with_options(&options).ok());
-    demangled.filter(|name| name.len() <= MOST).unwrap_or_else(|| mangled.to_owned())
+    let mut name = Bounded(String::new());
+    match Symbol::new(mangled).map(|symbol| symbol.structured_demangle(&mut name, &options)) {
+        Ok(Ok(())) => name.0,
+        _ => mangled.to_owned(),
+    }
+}
+
+/// A text that refuses to grow beyond [`MOST`].
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if self.0.len() + part.len() > MOST {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(part);
+        Ok(())
+    }
 }
 
 /// Makes the names of a profile's kernels readable. Where a launch gave a host function that no call had named, the

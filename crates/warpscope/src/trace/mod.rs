@@ -19,15 +19,17 @@ use bpf::{Mappings, Options, Recorder, Tracing, tracefs};
 use export::{View, trace::Lines};
 use model::event::{End, ErrorSum, Event, FunctionId, LiveSum, Mode, Note, ProcessId, Start, Sum};
 use probes::Selection;
+use symbols::{Kept, Wishes};
 
 use crate::{
     args,
     outputs::Outputs,
     record::{
-        RING_BYTES,
+        INJECTOR, RING_BYTES,
         collect::{Collector, Until},
         found, hurry,
         images::Images,
+        limits,
         python::Pythons,
         signals::Signals,
         sink::Sink,
@@ -89,10 +91,11 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     })?;
     let mut unwinding =
         Unwinding::start(recorder.unwind_maps()?).context("cannot start the thread for unwind tables")?;
+    let mut kept = Kept::new(limits::raise());
     if options.stacks
         && let Some(program) = options.command.first()
     {
-        unwinding.prepare(&sure_to_be_mapped(program, &injection));
+        unwinding.prepare(&mut kept.files, &sure_to_be_mapped(program, &injection));
     }
     let pythons = if options.no_python { None } else { Some(Pythons::new(recorder.python_maps()?)) };
     let (file, path) = outputs.recording()?;
@@ -116,6 +119,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         signals,
         sink,
         images: Images::default(),
+        kept,
         unwinding,
         pythons,
         trace: Some(Tracer::new(libraries, options.all)),
@@ -151,7 +155,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     collector.end_trace();
     collector.drain();
     take_sums(&mut collector);
-    let Collector { mut sink, recorder, sessions, unwinding, signals, trace, .. } = collector;
+    let Collector { mut sink, recorder, sessions, unwinding, signals, trace, mut kept, .. } = collector;
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
     if let Some(trace) = &trace {
@@ -166,7 +170,8 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         }
     }
     let end = End { time: bpf::now(), status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
-    let (profile, failure) = sink.finish(end);
+    let wishes = Wishes { injector: INJECTOR, ..Wishes::default() };
+    let (profile, failure) = sink.finish(end, &mut kept, &wishes);
     let mut whole = failure.is_none();
     if let Some(failure) = failure {
         eprintln!("warpscope: {failure}");
