@@ -18,4 +18,5 @@ mod python;
 mod signals;
 mod sudo;
 mod support;
+mod symbols;
 mod terminal;

@@ -27,9 +27,9 @@ pub(crate) fn ask(
     let mut answers = vec![Answer::default(); offsets.len()];
     let headers = &source.headers;
     let debug = if !headers.symbols || (lines && !headers.dwarf) { debug_files.find(source, path) } else { None };
-    // The debug file has all symbols, a stripped file only those for others.
+    // The file's own first: of several names for one function, those for others are the ones people know.
     let with_symbols = debug.iter().filter(|debug| debug.headers.symbols && !headers.symbols).map(|debug| &debug.file);
-    for file in with_symbols.chain([&*source.file]) {
+    for file in [&*source.file].into_iter().chain(with_symbols) {
         let (places, asked) = open_questions(&answers, &addresses);
         for (place, sym) in places.into_iter().zip(symbolize(file, &asked)) {
             answers[place].function = sym.map(|sym| demangle(&sym.name));

@@ -131,6 +131,10 @@ fn unnamed(process: ProcessId, frame: Frame, kind: FrameKind, module: &str) -> S
 }
 
 fn name_kernel(addresses: &[u64]) -> Vec<Symbol> {
+    // The kernel's table is large, and read for the asking.
+    if addresses.is_empty() {
+        return Vec::new();
+    }
     let symbolizer = Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).build();
     let source = Source::Kernel(Kernel::default());
     let answers = symbolizer.symbolize(&source, Input::AbsAddr(addresses)).unwrap_or_default();

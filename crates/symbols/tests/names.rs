@@ -264,7 +264,7 @@ fn broken_files() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
-    for round in 0..400 {
+    for round in 0..1000 {
         let mut bytes = whole.clone();
         match round % 4 {
             0 => bytes.truncate(random(whole.len())),

@@ -52,6 +52,7 @@ struct Image {
     interpreter_loop: Vec<Range<u64>>,
     interpreter: Vec<Range<u64>>,
     system: Vec<Range<u64>>,
+    generated: Vec<Range<u64>>,
     codes: HashMap<(u64, u64), PythonCode>,
     stacks: HashMap<u64, PythonStack>,
 }
@@ -88,6 +89,7 @@ impl Pythons {
             interpreter_loop: parent.interpreter_loop.clone(),
             interpreter: parent.interpreter.clone(),
             system: parent.system.clone(),
+            generated: parent.generated.clone(),
             ..Image::default()
         });
         // The parent may have been told of between the fork and now.
@@ -112,6 +114,10 @@ impl Pythons {
         let name = mapping.path.rsplit('/').next().unwrap_or_default();
         if SYSTEM.iter().any(|system| name.starts_with(system)) {
             image.system.push(range);
+            return;
+        }
+        if !Files::is_file(&mapping.path) && !image.generated.contains(&range) {
+            image.generated.push(range);
             return;
         }
         let Some(id) = file.filter(|_| Interpreter::may_be_in(&mapping.path)) else { return };
@@ -233,6 +239,7 @@ impl Image {
             () if inside(&self.interpreter_loop) => Kind::Loop,
             () if inside(&self.system) => Kind::System,
             () if inside(&self.interpreter) => Kind::Interpreter,
+            () if inside(&self.generated) => Kind::Generated,
             () => Kind::Other,
         }
     }
