@@ -5,6 +5,7 @@ use model::event::Mode;
 use super::Summary;
 use crate::{
     losses, names,
+    short::short,
     units::{bytes, count, counted, percent, time},
 };
 
@@ -158,7 +159,7 @@ impl Page {
         for kernel in &s.top_kernels {
             let row = self.row(Ink::Blue, kernel.ns, kernel.share, s.kernel_time_ns);
             let runs = count(kernel.count);
-            let name = cut(&shortened(&kernel.name), self.rest(31));
+            let name = shortened(&kernel.name, self.rest(31));
             self.line(&format!("{row}  {runs:>7}  {:>8}  {:>8}  {name}", time(kernel.mean_ns), time(kernel.max_ns)));
         }
     }
@@ -201,7 +202,7 @@ impl Page {
         self.heading("CPU", &format!("{:>7}", "samples"));
         for function in s.top_functions.iter().take(rows) {
             let row = self.row(Ink::Red, function.ns, function.share, s.cpu_time_ns);
-            let name = cut(&shortened(&function.name), self.rest(11));
+            let name = shortened(&function.name, self.rest(11));
             self.line(&format!("{row}  {:>7}  {name}", count(function.samples)));
         }
     }
@@ -256,17 +257,20 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-fn shortened(name: &str) -> String {
-    names::short(&names::clean(name))
+fn shortened(name: &str, most: usize) -> String {
+    cut(&short(&names::clean(name), most), most)
 }
+
+/// Most characters of one frame of a path, where it can be had.
+const STEP: usize = 32;
 
 /// A frame of a path: a kernel without its bracket, but with its GPU where there are several.
 fn step(name: &str) -> String {
     match name.strip_prefix("[GPU").and_then(|rest| rest.split_once("_Kernel] ")) {
-        Some(("", kernel)) => shortened(kernel),
-        Some((gpu, kernel)) => format!("GPU{gpu} {}", shortened(kernel)),
+        Some(("", kernel)) => short(kernel, STEP),
+        Some((gpu, kernel)) => format!("GPU{gpu} {}", short(kernel, STEP)),
         None if name.starts_with("[GPU") => name.to_owned(),
-        None => shortened(name),
+        None => short(name, STEP),
     }
 }
 
@@ -320,8 +324,8 @@ mod tests {
             ["python3", "main", "load", "train", "forward", "linear", "cudaLaunchKernel", "[GPU_Kernel] gemm<4>(int)"]
                 .map(str::to_owned)
                 .to_vec();
-        assert_eq!(path_text(&path, 200), "python3 > load > train > forward > linear > gemm<…>");
-        assert_eq!(path_text(&path, 42), "python3 > … > forward > linear > gemm<…>");
+        assert_eq!(path_text(&path, 200), "python3 > load > train > forward > linear > gemm<4>");
+        assert_eq!(path_text(&path, 42), "python3 > … > forward > linear > gemm<4>");
         for most in 1..90 {
             assert!(path_text(&path, most).chars().count() <= most);
         }
