@@ -35,6 +35,8 @@ const NOT_BRACKETS: [&str; 20] = [
 ];
 /// Brackets nested deeper than this are left out.
 const DEEPEST: usize = 24;
+/// The beginning of a part that is worth showing, in characters.
+const SHORTEST: usize = 8;
 /// The most parts between brackets that are kept when not all fit.
 const MOST_KEPT: usize = 8;
 
@@ -90,7 +92,27 @@ fn readable(name: &str, most: usize) -> Option<String> {
             break;
         }
     }
+    if let Some(first) = first_between(&parts)
+        && let Some((before, after)) = last.split_once("<…>")
+    {
+        // Not even the first part fits: its beginning says more than nothing.
+        let room = most.saturating_sub(last.chars().count());
+        if room >= SHORTEST {
+            last = format!("{before}<{}…>{after}", first.chars().take(room).collect::<String>().trim_end());
+        }
+    }
     (!last.is_empty()).then_some(last)
+}
+
+/// The first part between the first brackets.
+fn first_between(parts: &[Part]) -> Option<String> {
+    let names = parts.iter().find_map(|part| match part {
+        Part::Between(names) => names.first(),
+        Part::Text(_) => None,
+    })?;
+    let mut text = String::new();
+    Shape { kept: usize::MAX, nested: false }.type_name(names, &mut text);
+    Some(text)
 }
 
 /// A piece of a name.
@@ -321,7 +343,7 @@ mod tests {
                 ),
                 (
                     "cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_64x6_tn_align8>(cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_64x6_tn_align8::Params)",
-                    "cutlass::Kernel2<…>",
+                    "cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_64x6_tn_a…>",
                 ),
                 (
                     "cutlass::Kernel<cutlass::gemm::kernel::Gemm<cutlass::gemm::threadblock::MmaPipelined<cutlass::gemm::GemmShape<128, 128, 32>, int>, cutlass::epilogue::Nothing> >(int)",

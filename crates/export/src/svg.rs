@@ -27,7 +27,7 @@ const WIDTH: usize = 1200;
 /// Most characters of the title and the subtitle that fit at 1200 pixels.
 const TITLE_LENGTH: usize = 84;
 /// Most characters of a label, where it can be had: no frame is wider than some 170.
-const LABEL_LENGTH: usize = 80;
+const LABEL_LENGTH: usize = 100;
 /// How the script makes a label of a tool tip, and how it is to: a label that is not the name stands beside it.
 const LABEL_OF_TIP: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
 const LABEL: &str = r#"(t.getAttribute("fg:l") || find_child(e, "title").textContent.replace(/\([^(]*\)$/,""))"#;
