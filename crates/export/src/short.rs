@@ -65,8 +65,8 @@ pub fn short_frame(name: &str, most: usize) -> String {
     }
 }
 
-/// ` (file:line)` at the end of a name.
-fn split_place(name: &str) -> (&str, &str) {
+/// A function, and ` (file:line)` if that stands at the end of its name.
+pub fn split_place(name: &str) -> (&str, &str) {
     let at = name.strip_suffix(')').and_then(|name| name.rfind(" ("));
     let line = at.and_then(|at| name[at + 2..name.len() - 1].rsplit_once(':')).map(|(_, line)| line);
     match at.filter(|_| line.is_some_and(|line| !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit()))) {

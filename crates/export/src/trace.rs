@@ -51,6 +51,9 @@ impl TraceSummary {
     }
 }
 
+/// Most characters of a kernel's name in a line, where it can be had.
+const KERNEL_LENGTH: usize = 48;
+
 /// The recording is a trace.
 pub(crate) fn is_trace(profile: &Profile) -> bool {
     profile.start.as_ref().is_some_and(|start| matches!(start.mode, Mode::Trace | Mode::TraceSums))

@@ -32,6 +32,7 @@ pub struct Jits {
     /// Directories for temporary files, each held open once.
     directories: HashMap<(u64, u64), Arc<File>>,
     too_large: BTreeSet<String>,
+    refused: BTreeSet<ProcessId>,
 }
 
 #[derive(Debug)]
@@ -55,7 +56,11 @@ struct Written {
 impl Jits {
     /// A process has code that lies in no file.
     pub fn saw(&mut self, image: ProcessId, pid: u32) {
-        if self.images.len() >= MOST || self.images.contains_key(&image) {
+        if self.images.contains_key(&image) {
+            return;
+        }
+        if self.images.len() >= MOST {
+            self.refused.insert(image);
             return;
         }
         if let Some(jit) = self.find(pid) {
@@ -96,6 +101,11 @@ impl Jits {
         let written = self.images.get(&image).and_then(|jit| jit.ended.as_ref()?.as_ref());
         let text = written.and_then(Written::read).unwrap_or_default();
         perf_map::names(&text, addresses)
+    }
+
+    /// How many processes were too many.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused.len()
     }
 
     /// Files that were too large to be read.

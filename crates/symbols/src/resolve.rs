@@ -118,6 +118,12 @@ fn notes(kept: &Kept) -> Vec<String> {
             kept.files.most(),
         ));
     }
+    if kept.jits.refused() > 0 {
+        notes.push(format!(
+            "{} more processes made code at run time than are remembered: names of that code were not looked for",
+            kept.jits.refused()
+        ));
+    }
     for path in kept.jits.too_large() {
         notes.push(format!("{path} is larger than 64 MiB: names in it were not read"));
     }
@@ -185,7 +191,7 @@ fn name_file<'a>(
     if let Some(source) = source {
         let offset = |spot: &Spot<'_>| (spot.address - spot.mapping.start).wrapping_add(spot.mapping.offset);
         let offsets: Vec<u64> = spots.iter().map(offset).collect();
-        let (answered, unreadable) = ask(&source, path, &offsets, &wishes.debug_files, wishes.lines);
+        let (answered, unreadable) = ask(&source, path, &offsets, &wishes.debug_files, wishes.lines && !probe);
         answers = answered;
         named.notes.extend(unreadable.map(|why| format!("{module} has no lines, or not all: {why}")));
     }

@@ -250,6 +250,24 @@ fn unreadable_lines() {
     );
 }
 
+/// DWARF compressed by zstd is told, where the tools can make it.
+#[test]
+fn zstd() {
+    let scene = c_program("-g");
+    let program = scene.program("program");
+    if !scene.run("objcopy --help").contains("zstd") {
+        return;
+    }
+    scene.run("objcopy --compress-debug-sections=zstd program");
+    let program = (program.symbol("inner"), scene.program("program"));
+    let (names, notes) = program.1.names_and_notes(&mut program.1.kept(9), &with_lines(&[]), &[program.0]);
+    assert_eq!(names, ["inner"]);
+    assert_eq!(
+        notes,
+        ["program has no lines, or not all: its debug information is compressed by a method other than zlib"]
+    );
+}
+
 /// Files broken at random: names may be wrong, but there are names, and soon.
 #[test]
 fn broken_files() {

@@ -5,7 +5,7 @@ use model::event::Mode;
 use super::Summary;
 use crate::{
     losses, names,
-    short::short,
+    short::{short, split_place},
     units::{bytes, count, counted, percent, time},
 };
 
@@ -290,6 +290,7 @@ fn step(name: &str) -> String {
 /// Whether a frame between the process and what ran says anything of the program: not the start of a thread, not the CUDA
 /// libraries and what leads to them.
 fn telling(name: &str) -> bool {
+    let (name, _) = split_place(name);
     let driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
     !((name.starts_with('[') && name != names::LAUNCH_NOT_SEEN)
         || name.starts_with("__device_stub__")

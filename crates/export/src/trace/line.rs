@@ -20,11 +20,9 @@ use model::{
 };
 use probes::Selection;
 
-use super::reading::Reader;
+use super::{KERNEL_LENGTH, reading::Reader};
 use crate::{names, short::short, units};
 
-/// How long the name of a kernel may be in a line.
-pub(super) const MOST_NAME: usize = 60;
 /// How wide the column of threads is.
 const WHO: usize = 20;
 
@@ -131,7 +129,7 @@ impl Lines {
             return Ok(());
         }
         let who = self.padded(BLUE, &format!("GPU {}/{}", activity.device, activity.stream));
-        let name = self.ink(BLUE, &short(&names::clean(&name), MOST_NAME));
+        let name = self.ink(BLUE, &short(&names::clean(&name), KERNEL_LENGTH));
         let took = if activity.end == 0 { "…  unfinished".to_owned() } else { units::time(activity.duration()) };
         let tie = self.ink(DIM, &format!("#{}", activity.correlation));
         self.line(activity.start, &who, [Some(name), Some(about), Some(took), Some(tie)], out)

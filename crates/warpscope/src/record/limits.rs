@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 /// The most files that are held open for their names.
 const MOST: u64 = 16_384;
-/// Descriptors that all else needs: rings, sockets, outputs.
-const REST: u64 = 256;
+/// Descriptors that all else needs: rings, sockets, outputs, the maps of JIT compilers.
+const REST: u64 = 2048;
 
 static ORIGINAL: OnceLock<libc::rlimit> = OnceLock::new();
 
