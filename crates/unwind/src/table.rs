@@ -104,7 +104,15 @@ fn compile<'data, M: Machine, R: ReadRef<'data>>(elf: &Elf, data: R) -> Result<T
             debug.compile::<M>(function, end, &mut rows)?;
         }
     }
-    rows.finish()
+    if let Some(end) = rows.end {
+        rows.gap(end, end + 1)?;
+    }
+    let code = |pc: u32, length: u32| {
+        let offset = elf.offset_of_vaddr(base + u64::from(pc))?;
+        data.read_bytes_at(offset, length.into()).ok().map(<[u8]>::to_vec)
+    };
+    M::correct(&mut rows.rows, &code);
+    Ok(rows.finish())
 }
 
 /// A section's bytes; none where there is no such section.
@@ -187,10 +195,7 @@ impl Builder {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Table, Error> {
-        if let Some(end) = self.end {
-            self.gap(end, end + 1)?;
-        }
+    fn finish(mut self) -> Table {
         for pair in self.rows.windows(2) {
             let bytes = u64::from(pair[1].pc - pair[0].pc);
             match pair[0].cfa() {
@@ -201,6 +206,6 @@ impl Builder {
             self.stats.covered += bytes;
         }
         self.rows.shrink_to_fit();
-        Ok(Table { base: self.base, rows: self.rows, stats: self.stats })
+        Table { base: self.base, rows: self.rows, stats: self.stats }
     }
 }

@@ -23,7 +23,12 @@ static __always_inline void send_thread(u32 image, u32 tid, const char *comm)
 
 static __always_inline void new_image(struct task_struct *task, u32 parent, u32 origin)
 {
-	struct image image = { .id = __sync_fetch_and_add(&next_image, 1), .raw_left = RAW_STACKS };
+	struct image image = {
+		.id = __sync_fetch_and_add(&next_image, 1),
+		/* What the recorder forks is still the recorder, until it runs the command. */
+		.children_only = origin == ORIGIN_FORK && !parent,
+		.raw_left = RAW_STACKS,
+	};
 	struct process_record record = {
 		.type = RECORD_PROCESS,
 		.image = image.id,
@@ -54,7 +59,7 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 	if (!image)
 		return 0;
 	if (from != tgid)
-		new_image(child, image->children_only ? 0 : image->id, ORIGIN_FORK);
+		new_image(child, image->id, ORIGIN_FORK);
 	else if (!image->children_only)
 		send_thread(image->id, BPF_CORE_READ(child, pid), child->comm);
 	return 0;
@@ -63,7 +68,8 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_binprm *binary)
 {
-	struct image *image = image_of(BPF_CORE_READ(task, tgid));
+	u32 tgid = BPF_CORE_READ(task, tgid);
+	struct image *image = bpf_map_lookup_elem(&images, &tgid);
 
 	if (image)
 		new_image(task, image->id, ORIGIN_EXEC);
@@ -84,7 +90,7 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(process_exit, struct task_struct *task)
 {
 	struct exit_record record = { .type = RECORD_EXIT, .pid = BPF_CORE_READ(task, tgid) };
-	struct image *image = image_of(record.pid);
+	struct image *image = bpf_map_lookup_elem(&images, &record.pid);
 
 	/* The last thread takes the process with it. */
 	if (!image || BPF_CORE_READ(task, signal, live.counter))

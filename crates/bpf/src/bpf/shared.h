@@ -43,7 +43,7 @@ enum loss {
 /* One image of one process; see `images`. */
 struct image {
 	__u32 id;
-	/* Follow what this process forks, but not the process itself. */
+	/* Follow what this process forks and runs, but not the process itself. The recorder is 0. */
 	__u32 children_only;
 	/* How many raw stacks it may still send. */
 	__u32 raw_left;
