@@ -171,7 +171,7 @@ impl Recorder {
     /// From now on every child that `pid` forks is followed, though not `pid` itself.
     pub fn follow_children_of(&self, pid: u32) -> Result<()> {
         // `struct image` with `children_only` set.
-        let mut image = [0; 12];
+        let mut image = [0; 24];
         image[4] = 1;
         self.skel
             .maps

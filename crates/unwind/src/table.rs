@@ -98,7 +98,12 @@ fn compile<'data, M: Machine, R: ReadRef<'data>>(elf: &Elf, data: R) -> Result<T
         let end = next.map_or(function.end, |next| next.min(function.end));
         rows.stats.functions += 1;
         rows.stats.overlapping += u64::from(end < function.end);
-        if eh_first {
+        if elf.program && (function.start..end).contains(&elf.entry) {
+            // Nobody has called it, whatever its rules say.
+            rows.begin(function.start)?;
+            rows.end(end);
+            rows.push(function.start, |pc| (Row::end(pc), None))?;
+        } else if eh_first {
             eh.compile::<M>(function, end, &mut rows)?;
         } else {
             debug.compile::<M>(function, end, &mut rows)?;

@@ -177,7 +177,10 @@ fn compare(path: &str, samples: usize) {
                 unsupported += 1;
                 assert!(beyond_rows(expected), "{path}: {pc:#x} has a rule that a row could say");
             }
-            Cfa::End => assert_eq!(found.register(Register(16)), Some(RegisterRule::Undefined), "{path}: {pc:#x}"),
+            Cfa::End => {
+                let undefined = found.register(Register(16)) == Some(RegisterRule::Undefined);
+                assert!(undefined || fde.contains(file.entry()), "{path}: {pc:#x}");
+            }
             Cfa::NoRule => panic!("{path}: {pc:#x} is in a function, but has no rule"),
             _ => assert_eq!(Some(by_row(row, pc)), expected, "{path}: {pc:#x} {row:?}"),
         }

@@ -241,6 +241,17 @@ fn entry_without_rules() {
     );
 }
 
+/// Check that a program's first function has no caller, whatever its rules say.
+#[test]
+fn entry_with_rules() {
+    let mut elf = assemble(".globl f\n f: .cfi_startproc\n nop\n .cfi_def_cfa_offset 16\n nop\n .cfi_endproc");
+    let entry = address_of(&elf, "f");
+    elf[0x18..0x20].copy_from_slice(&entry.to_le_bytes());
+    assert_eq!(rows_of_bytes(&elf).0[0].1, Cfa::Rsp(8), "a library may have any number there");
+    elf[0x10] = 2;
+    assert_eq!(rows_of_bytes(&elf).0, [(0, Cfa::End, Saved::Same), (2, END.0, END.1)]);
+}
+
 /// Check the stubs that ld writes, from its own rules for them.
 #[test]
 fn procedure_linkage_table() {

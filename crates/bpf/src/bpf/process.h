@@ -28,6 +28,7 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 		/* What the recorder forks is still the recorder, until it runs the command. */
 		.children_only = origin == ORIGIN_FORK && !parent,
 		.raw_left = RAW_STACKS,
+		.memory = (u64)BPF_CORE_READ(task, mm),
 	};
 	struct process_record record = {
 		.type = RECORD_PROCESS,

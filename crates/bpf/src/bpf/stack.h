@@ -120,8 +120,7 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	scratch->result = WALK_END;
 	walk_start(&scratch->state, regs->ip, regs->general[REGISTER_RSP], regs->general[REGISTER_RBP],
 		   regs->general[REGISTER_RBX]);
-	/* A thread that is ending has no memory any more, and no stack in it. */
-	if (!kernel || BPF_CORE_READ(bpf_get_current_task_btf(), mm))
+	if (!kernel || (u64)BPF_CORE_READ(bpf_get_current_task_btf(), mm) == image->memory)
 		bpf_loop(MAX_USER_FRAMES, walk_one, &walker, 0);
 	if (scratch->unready && image->raw_left) {
 		image->raw_left--;
