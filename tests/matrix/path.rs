@@ -1,6 +1,10 @@
 //! The paths of `programs/matrix/matrix.h`, held against stacks.
 
-use model::event::NamedFrame;
+use std::collections::{BTreeSet, HashSet};
+
+use model::event::{NamedFrame, StackEnd};
+
+use crate::support::recording::Stack;
 
 /// A part of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,69 +18,109 @@ enum Part {
 
 /// What a stack must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path {
+struct Path {
     parts: Vec<Part>,
-    /// It is too long to be kept: the stack is its innermost part.
-    pub cut: bool,
+    /// Why its stack ends.
+    end: StackEnd,
+}
+
+/// The paths of a program.
+pub struct Paths {
+    paths: Vec<Path>,
+    /// All functions that are on them.
+    own: HashSet<String>,
+    /// What stands for all functions of a program without names.
+    stripped: Option<String>,
+    /// The C library is part of the program.
+    linked: bool,
+}
+
+impl Paths {
+    /// Reads the names of kernels.
+    pub fn of<'a>(program: &str, kernels: impl IntoIterator<Item = &'a str>) -> Self {
+        let stripped = program.ends_with("-stripped").then(|| format!("[{program}]"));
+        let paths: Vec<Path> = kernels.into_iter().map(|kernel| Path::parse(kernel, stripped.as_deref())).collect();
+        let parts = paths.iter().flat_map(|path| &path.parts);
+        let functions =
+            parts.filter_map(|part| if let Part::Function(name) = part { Some(name.clone()) } else { None });
+        let own = functions.chain(["spin", "rust::spin"].map(String::from)).collect();
+        Self { paths, own, stripped, linked: program.ends_with("-static") }
+    }
+
+    /// Whether a launch has the path: all of it, and then the CUDA libraries alone. A path that is too long is cut.
+    pub fn launched(&self, stack: &Stack) -> bool {
+        let cuda = |frame: &NamedFrame| frame.module.starts_with("libcu");
+        let inside = stack.frames.iter().rposition(|frame| !cuda(frame)).map_or(0, |last| last + 1);
+        let (frames, cuda) = stack.frames.split_at(inside);
+        let whole = |parts: &[Part], rest: &[NamedFrame]| parts.is_empty() && rest.is_empty();
+        self.paths.iter().any(|path| {
+            let innermost = path.parts.len().saturating_sub(frames.len());
+            let parts = if path.end == StackEnd::Truncated { &path.parts[innermost..] } else { &path.parts[..] };
+            !cuda.is_empty() && stack.end == path.end && self.fits(parts, frames, &whole)
+        })
+    }
+
+    /// Whether a thread that runs along these paths may be here: some way along one, and then in what functions call beside it.
+    pub fn pass(&self, stack: &Stack) -> bool {
+        let spins = |frame: &NamedFrame| frame.name.ends_with("spin") || self.stripped.as_deref() == Some(&*frame.name);
+        let beside = |_: &[Part], rest: &[NamedFrame]| {
+            let rest = if rest.first().is_some_and(spins) { &rest[1..] } else { rest };
+            !rest.iter().any(|frame| self.own.contains(function(frame)))
+        };
+        self.paths.iter().any(|path| match stack.end {
+            // Which part of a recursion was kept cannot be told.
+            StackEnd::Truncated => {
+                path.end == StackEnd::Truncated
+                    && (0..path.parts.len()).any(|from| self.fits(&path.parts[from..], &stack.frames, &beside))
+            }
+            _ => self.fits(&path.parts, &stack.frames, &beside),
+        })
+    }
+
+    /// Whether frames answer to parts, one by one, up to a point where `done` says that it is enough.
+    fn fits(&self, parts: &[Part], frames: &[NamedFrame], done: &dyn Fn(&[Part], &[NamedFrame]) -> bool) -> bool {
+        if done(parts, frames) {
+            return true;
+        }
+        let (Some((part, after)), Some((frame, left))) = (parts.split_first(), frames.split_first()) else {
+            return false;
+        };
+        let some = |is: bool| is && (self.fits(after, left, done) || self.fits(parts, left, done));
+        match part {
+            Part::Function(name) => function(frame) == name && self.fits(after, left, done),
+            Part::System => some(self.is_system(frame)),
+            Part::Standard => some(is_standard(frame)),
+        }
+    }
+
+    fn is_system(&self, frame: &NamedFrame) -> bool {
+        let files = ["libc.so", "ld-linux", "libm.so", "[vdso]"];
+        // A stub of the PLT has no name of its own: what lies before it has.
+        let stub = &*frame.name == "_init";
+        stub || files.iter().any(|file| frame.module.starts_with(file))
+            || (self.linked && !self.own.contains(function(frame)))
+    }
 }
 
 impl Path {
-    /// Reads a kernel's name. Where the program is `stripped`, its functions are known by its name alone.
-    pub fn parse(text: &str, stripped: Option<&str>) -> Self {
-        let (cut, text) = text.strip_prefix("cut|").map_or((false, text), |rest| (true, rest));
+    fn parse(text: &str, stripped: Option<&str>) -> Self {
+        let (end, text) = match text.split_once('|') {
+            Some(("cut", rest)) => (StackEnd::Truncated, rest),
+            Some(("bare", rest)) => (StackEnd::NoRule, rest),
+            _ => (StackEnd::Whole, text),
+        };
         let mut parts = Vec::new();
         for part in text.split(';') {
             let repeated = part.rsplit_once('*').and_then(|(name, count)| Some((name, count.parse().ok()?)));
             let (name, count) = repeated.unwrap_or((part, 1));
-            let part = match (name, stripped) {
-                ("@system", _) => Part::System,
-                ("@std", _) => Part::Standard,
-                (_, Some(module)) => Part::Function(format!("[{module}]")),
-                (name, None) => Part::Function(name.into()),
+            let part = match name {
+                "@system" => Part::System,
+                "@std" => Part::Standard,
+                name => Part::Function(stripped.unwrap_or(name).into()),
             };
             parts.extend(std::iter::repeat_n(part, count));
         }
-        Self { parts, cut }
-    }
-
-    /// Whether a launch has this path: all of it, and then the CUDA libraries alone.
-    pub fn launches(&self, frames: &[NamedFrame]) -> bool {
-        let inside = frames.iter().rposition(|frame| !frame.module.starts_with("libcu")).map_or(0, |last| last + 1);
-        let (path, cuda) = frames.split_at(inside);
-        let parts = if self.cut { &self.parts[self.parts.len().saturating_sub(path.len())..] } else { &self.parts[..] };
-        !cuda.is_empty() && fits(parts, path, &|parts, rest| parts.is_empty() && rest.is_empty())
-    }
-
-    /// Whether a thread that runs along this path may be here: some way along it, and then in what the functions call
-    /// beside it.
-    pub fn passes(&self, frames: &[NamedFrame]) -> bool {
-        let beside = |frame: &NamedFrame| is_system(frame) || is_standard(frame) || frame.module.starts_with("libgcc");
-        let off = |_: &[Part], rest: &[NamedFrame]| {
-            let rest = if rest.first().is_some_and(|frame| frame.name.ends_with("spin")) { &rest[1..] } else { rest };
-            rest.iter().all(beside)
-        };
-        if !self.cut {
-            return fits(&self.parts, frames, &off);
-        }
-        // Which part was kept cannot be told when it is the middle of a recursion.
-        (0..self.parts.len()).any(|from| fits(&self.parts[from..], frames, &off))
-    }
-}
-
-/// Whether frames answer to parts, one by one, up to a point where `done` says that it is enough.
-fn fits(parts: &[Part], frames: &[NamedFrame], done: &dyn Fn(&[Part], &[NamedFrame]) -> bool) -> bool {
-    if done(parts, frames) {
-        return true;
-    }
-    let (Some((part, parts_left)), Some((frame, left))) = (parts.split_first(), frames.split_first()) else {
-        return false;
-    };
-    let some =
-        |is: &dyn Fn(&NamedFrame) -> bool| is(frame) && (fits(parts_left, left, done) || fits(parts, left, done));
-    match part {
-        Part::Function(name) => function(frame) == name && fits(parts_left, left, done),
-        Part::System => some(&is_system),
-        Part::Standard => some(&is_standard),
+        Self { parts, end }
     }
 }
 
@@ -85,19 +129,10 @@ fn function(frame: &NamedFrame) -> &str {
     frame.name.split_once(" [clone").map_or(&*frame.name, |(name, _)| name).trim_end_matches(".cold")
 }
 
-fn is_system(frame: &NamedFrame) -> bool {
-    let file = |start| frame.module.starts_with(start);
-    // A stub of the PLT, on the way to one of them, has no name of its own: what lies before it has.
-    let name = |start| frame.name.starts_with(start);
-    file("libc.so") || file("ld-linux") || file("libm.so") || file("[vdso]") || name("__libc_start") || name("_init")
+fn is_standard(frame: &NamedFrame) -> bool {
+    let name = |start: &&str| frame.name.starts_with(*start);
+    frame.module.starts_with("libstdc++") || ["std::", "core::", "alloc::", "<std::", "<alloc::"].iter().any(name)
 }
 
-fn is_standard(frame: &NamedFrame) -> bool {
-    let name = |start| frame.name.starts_with(start);
-    frame.module.starts_with("libstdc++")
-        || name("std::")
-        || name("core::")
-        || name("alloc::")
-        || name("<std::")
-        || name("<alloc::")
-}
+/// Distinct paths.
+pub type Kernels = BTreeSet<String>;

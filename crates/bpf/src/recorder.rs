@@ -193,9 +193,11 @@ impl Recorder {
     fn follow_as(&self, pid: u32, image: u32, children_only: bool) -> Result<()> {
         /// Raw stacks that an image may send.
         const RAW_STACKS: u32 = 20_000;
-        // `struct image`
-        let value: Vec<u8> =
-            [image, children_only.into(), RAW_STACKS].iter().flat_map(|field| field.to_ne_bytes()).collect();
+        // `struct image`; where its memory is described is not known to us.
+        let value: Vec<u8> = [image, children_only.into(), RAW_STACKS, 0, 0, 0]
+            .iter()
+            .flat_map(|field: &u32| field.to_ne_bytes())
+            .collect();
         self.skel
             .maps
             .images

@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian};
 use object::elf::{
-    EM_X86_64, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_GNU_EH_FRAME, PT_LOAD, PT_NOTE, ProgramHeader64, SHF_COMPRESSED,
+    EM_X86_64, ET_EXEC, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_GNU_EH_FRAME, PT_INTERP, PT_LOAD, PT_NOTE,
+    ProgramHeader64, SHF_COMPRESSED,
 };
 use object::endian::LittleEndian as Le;
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
@@ -80,8 +81,10 @@ pub struct Elf {
     arch: Arch,
     segments: Vec<Segment>,
     build_id: Option<Vec<u8>>,
-    /// Where the kernel starts it.
+    /// Where the kernel starts it, or 0.
     pub(crate) entry: u64,
+    /// It is a program for sure, and not a library that has a number there all the same.
+    pub(crate) program: bool,
     pub(crate) eh_frame: Option<FrameBytes>,
     pub(crate) debug_frame: Option<FrameBytes>,
 }
@@ -112,6 +115,7 @@ impl Elf {
             arch: Arch::X86_64,
             build_id: build_id(headers, data),
             entry: header.e_entry(Le),
+            program: header.e_type(Le) == ET_EXEC || headers.iter().any(|header| header.p_type(Le) == PT_INTERP),
             eh_frame: eh_frame.or_else(|| through_hdr(headers, &segments, data)),
             debug_frame,
             segments,
@@ -271,6 +275,7 @@ mod tests {
             ],
             build_id: None,
             entry: 0,
+            program: false,
             eh_frame: None,
             debug_frame: None,
         }

@@ -28,6 +28,8 @@ pub(crate) trait Machine {
     fn saved_expression(expression: &[u8]) -> Kept;
     /// The row for a state, and what it leaves out.
     fn row(pc: u32, state: &State, signal: bool) -> (Row, Option<Loss>);
+    /// Puts right what the file's rules leave out, or say and do not hold. `code` reads the code from a row's pc on.
+    fn correct(rows: &mut Vec<Row>, code: &dyn Fn(u32, u32) -> Option<Vec<u8>>);
 }
 
 /// What the CFA is.
@@ -53,6 +55,8 @@ pub(crate) enum Kept {
     AtCfa(i64),
     /// [register + offset].
     At(Register, i64),
+    /// In another register.
+    In(Register),
     Other,
 }
 
@@ -243,7 +247,7 @@ fn step<'data, M: Machine, S: UnwindSection<Bytes<'data>>>(
         I::Offset { register, factored_offset } => (register, Kept::AtCfa(unsigned(factored_offset)?)),
         I::OffsetExtendedSf { register, factored_offset } => (register, Kept::AtCfa(signed(factored_offset)?)),
         I::ValOffset { register, .. } | I::ValOffsetSf { register, .. } => (register, Kept::Other),
-        I::Register { dest_register, .. } => (dest_register, Kept::Other),
+        I::Register { dest_register, src_register } => (dest_register, Kept::In(src_register)),
         I::ValExpression { register, .. } => (register, Kept::Other),
         I::Expression { register, expression } => match expression.length {
             0..=MAX_EXPRESSION => (register, M::saved_expression(expression.get(section)?.0.slice())),

@@ -31,6 +31,10 @@ pub enum Cfa {
     RspSlot(i32, i32),
     /// A register, by DWARF's number, + offset.
     Register(u8, i32),
+    /// `rsp + offset`, and the return address is in the register with DWARF's number: vfork.
+    Return(u8, i32),
+    /// Behind the system call that makes a thread: no caller in the thread, where rax is 0; else `rsp + 8`.
+    Thread,
     /// The kernel's signal frame: rsp points at a ucontext that holds every register.
     Signal,
     /// No call frame information here: frame pointers may help.
@@ -61,6 +65,8 @@ const RSP_SLOT: u8 = 5;
 const SIGNAL: u8 = 6;
 const NO_RULE: u8 = 7;
 const REGISTER: u8 = 8;
+const RETURN: u8 = 9;
+const THREAD: u8 = 10;
 const UNSUPPORTED: u8 = 15;
 
 const SAME: u8 = 0;
@@ -89,6 +95,8 @@ impl Cfa {
             Cfa::RbpSlot(offset, addend) => (RBP_SLOT, pair(units(offset)?, units(addend)?)?),
             Cfa::RspSlot(offset, addend) => (RSP_SLOT, pair(units(offset)?, units(addend)?)?),
             Cfa::Register(number, offset) => (REGISTER, pair(units(offset)?, number.into())?),
+            Cfa::Return(number, offset) => (RETURN, pair(units(offset)?, number.into())?),
+            Cfa::Thread => (THREAD, 0),
             Cfa::Signal => (SIGNAL, 0),
             Cfa::NoRule => (NO_RULE, 0),
             Cfa::Unsupported => (UNSUPPORTED, 0),
@@ -130,6 +138,11 @@ impl Row {
         Row { pc, cfa_offset: 0, rule: END as u16 }
     }
 
+    /// The row of a system call that makes a thread.
+    pub const fn thread(pc: u32) -> Row {
+        Row { pc, cfa_offset: 0, rule: THREAD as u16 }
+    }
+
     /// The row of a hole between functions.
     pub const fn no_rule(pc: u32) -> Row {
         Row { pc, cfa_offset: 0, rule: NO_RULE as u16 }
@@ -152,6 +165,8 @@ impl Row {
             RBP_SLOT => Cfa::RbpSlot(high * 8, low * 8),
             RSP_SLOT => Cfa::RspSlot(high * 8, low * 8),
             REGISTER => Cfa::Register(low as u8, high * 8),
+            RETURN => Cfa::Return(low as u8, high * 8),
+            THREAD => Cfa::Thread,
             SIGNAL => Cfa::Signal,
             NO_RULE => Cfa::NoRule,
             _ => Cfa::Unsupported,
@@ -200,6 +215,8 @@ mod tests {
             Cfa::RspSlot(8 * 2047, 8),
             Cfa::Register(3, 24),
             Cfa::Register(15, -8 * 2048),
+            Cfa::Return(5, 0),
+            Cfa::Thread,
             Cfa::Signal,
             Cfa::NoRule,
             Cfa::Unsupported,

@@ -31,6 +31,9 @@ enum unwind_cfa {
 	UNWIND_CFA_SIGNAL = 6,       /* rsp points at the kernel's ucontext, which holds every register */
 	UNWIND_CFA_NO_RULE = 7,      /* no CFI here: try frame pointers */
 	UNWIND_CFA_REGISTER = 8,     /* the register with DWARF's number UNWIND_LOW, + 8 * UNWIND_HIGH */
+	UNWIND_CFA_RETURN = 9,       /* rsp + 8 * UNWIND_HIGH; the return address is in the register UNWIND_LOW, not at CFA - 8 */
+	UNWIND_CFA_THREAD = 10,      /* behind the system call that makes a thread: no caller in the thread, where rax is 0;
+				      * else rsp + 8 */
 	UNWIND_CFA_UNSUPPORTED = 15, /* there is CFI, but no row can say it */
 };
 
@@ -50,7 +53,8 @@ enum unwind_saved {
 #define UNWIND_HIGH(row) ((row)->cfa_offset >> 4)
 #define UNWIND_LOW(row) ((row)->cfa_offset & 15)
 
-/* DWARF's number of rbx. */
+/* DWARF's numbers. */
+#define UNWIND_REGISTER_RAX 0
 #define UNWIND_REGISTER_RBX 3
 
 /* Most rows a table may have: what a binary search of UNWIND_SEARCH_STEPS steps can tell apart. */

@@ -98,13 +98,26 @@ fn compile<'data, M: Machine, R: ReadRef<'data>>(elf: &Elf, data: R) -> Result<T
         let end = next.map_or(function.end, |next| next.min(function.end));
         rows.stats.functions += 1;
         rows.stats.overlapping += u64::from(end < function.end);
-        if eh_first {
+        if elf.program && (function.start..end).contains(&elf.entry) {
+            // Nobody has called it, whatever its rules say.
+            rows.begin(function.start)?;
+            rows.end(end);
+            rows.push(function.start, |pc| (Row::end(pc), None))?;
+        } else if eh_first {
             eh.compile::<M>(function, end, &mut rows)?;
         } else {
             debug.compile::<M>(function, end, &mut rows)?;
         }
     }
-    rows.finish()
+    if let Some(end) = rows.end {
+        rows.gap(end, end + 1)?;
+    }
+    let code = |pc: u32, length: u32| {
+        let offset = elf.offset_of_vaddr(base + u64::from(pc))?;
+        data.read_bytes_at(offset, length.into()).ok().map(<[u8]>::to_vec)
+    };
+    M::correct(&mut rows.rows, &code);
+    Ok(rows.finish())
 }
 
 /// A section's bytes; none where there is no such section.
@@ -187,10 +200,7 @@ impl Builder {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Table, Error> {
-        if let Some(end) = self.end {
-            self.gap(end, end + 1)?;
-        }
+    fn finish(mut self) -> Table {
         for pair in self.rows.windows(2) {
             let bytes = u64::from(pair[1].pc - pair[0].pc);
             match pair[0].cfa() {
@@ -201,6 +211,6 @@ impl Builder {
             self.stats.covered += bytes;
         }
         self.rows.shrink_to_fit();
-        Ok(Table { base: self.base, rows: self.rows, stats: self.stats })
+        Table { base: self.base, rows: self.rows, stats: self.stats }
     }
 }

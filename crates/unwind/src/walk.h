@@ -202,6 +202,15 @@ static __always_inline int walk_cfa(WALK_CONTEXT *context, struct walk_state *st
 		result = walk_register(context, state, UNWIND_LOW(row), &base);
 		if (result != WALK_MORE)
 			return result;
+		break;
+	case UNWIND_CFA_THREAD:
+		result = walk_register(context, state, UNWIND_REGISTER_RAX, &base);
+		if (result != WALK_MORE)
+			return result;
+		if (!base)
+			return WALK_END;
+		*cfa = state->sp + 8;
+		return WALK_MORE;
 	}
 	switch (UNWIND_CFA(row)) {
 	case UNWIND_CFA_RSP:
@@ -209,6 +218,7 @@ static __always_inline int walk_cfa(WALK_CONTEXT *context, struct walk_state *st
 		*cfa = base + 8 * (__s64)row->cfa_offset;
 		return WALK_MORE;
 	case UNWIND_CFA_REGISTER:
+	case UNWIND_CFA_RETURN:
 		*cfa = base + 8 * (__s64)UNWIND_HIGH(row);
 		return WALK_MORE;
 	case UNWIND_CFA_PLT:
@@ -267,10 +277,15 @@ static __always_inline int walk_step(WALK_CONTEXT *context, struct walk_state *s
 	result = walk_cfa(context, state, &row, &cfa);
 	if (result != WALK_MORE)
 		return result;
-	if (cfa <= state->sp)
+	if (UNWIND_CFA(&row) == UNWIND_CFA_RETURN) {
+		result = walk_register(context, state, UNWIND_LOW(&row), &ip);
+		if (result != WALK_MORE)
+			return result;
+	} else if (cfa <= state->sp) {
 		return WALK_STUCK;
-	if (WALK_READ(context, &ip, cfa - 8))
+	} else if (WALK_READ(context, &ip, cfa - 8)) {
 		return WALK_BAD_READ;
+	}
 	if (!ip)
 		return WALK_END;
 

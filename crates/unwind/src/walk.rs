@@ -44,6 +44,7 @@ pub struct Registers {
     pub general: [u64; 16],
 }
 
+const RAX: u8 = 0;
 const RBX: u8 = 3;
 const RBP: u8 = 6;
 const RSP: u8 = 7;
@@ -155,11 +156,15 @@ impl<'a> State<'a> {
             Cfa::RbpSlot(offset, addend) => at(slot(at(self.bp.value(read)?, offset))?, addend),
             Cfa::RspSlot(offset, addend) => at(slot(at(self.sp, offset))?, addend),
             Cfa::Register(number, offset) => at(self.register(number, read)?, offset),
+            Cfa::Return(_, offset) => at(self.sp, offset),
+            Cfa::Thread if self.register(RAX, read)? == 0 => return Err(Ended::Whole),
+            Cfa::Thread => at(self.sp, 8),
         };
-        if cfa <= self.sp {
-            return Err(Ended::Stuck);
-        }
-        let ip = slot(cfa.wrapping_sub(8))?;
+        let ip = match row.cfa() {
+            Cfa::Return(number, _) => self.register(number, read)?,
+            _ if cfa <= self.sp => return Err(Ended::Stuck),
+            _ => slot(cfa.wrapping_sub(8))?,
+        };
         if ip == 0 {
             return Err(Ended::Whole);
         }

@@ -1,5 +1,7 @@
 //! x86-64: register numbers, the expressions compilers and linkers use, and how rules become rows.
 
+mod corrections;
+
 use gimli::Register;
 
 use crate::program::{Base, Kept, Machine, State};
@@ -58,6 +60,12 @@ impl Machine for X86_64 {
             Err(loss) => (Row::unsupported(pc), Some(loss)),
         }
     }
+
+    fn correct(rows: &mut Vec<Row>, code: &dyn Fn(u32, u32) -> Option<Vec<u8>>) {
+        corrections::new_threads(rows, code);
+        corrections::signal_returns(rows, code);
+        corrections::landings(rows, code);
+    }
 }
 
 /// A register and an offset at the start of an expression, and what follows.
@@ -88,10 +96,14 @@ fn cfa(state: &State, signal: bool) -> Result<Cfa, Loss> {
         let known = state.cfa == Base::Slot(RSP, UCONTEXT_RSP, 0);
         return if known { Ok(Cfa::Signal) } else { Err(Loss::SignalFrame) };
     }
-    if state.return_address != Kept::AtCfa(-8) {
-        return Err(Loss::ReturnAddress);
-    }
     let narrow = |offset: i64| i32::try_from(offset).map_err(|_| Loss::CfaOffset);
+    match (state.return_address, state.cfa) {
+        (Kept::AtCfa(-8), _) => {}
+        (Kept::In(Register(number @ 0..16)), Base::Register(RSP, offset)) => {
+            return Ok(Cfa::Return(number as u8, narrow(offset)?));
+        }
+        _ => return Err(Loss::ReturnAddress),
+    }
     Ok(match state.cfa {
         Base::Register(RSP, offset) => Cfa::Rsp(narrow(offset)?),
         Base::Register(RBP, offset) => Cfa::Rbp(narrow(offset)?),
@@ -133,7 +145,7 @@ fn saved(rule: Kept) -> Option<Saved> {
         Kept::Undefined => Some(Saved::Lost),
         Kept::AtCfa(offset) => narrow(offset).map(Saved::AtCfa),
         Kept::At(RBP, offset) => narrow(offset).map(Saved::AtRbp),
-        Kept::At(..) | Kept::Other => None,
+        Kept::At(..) | Kept::In(_) | Kept::Other => None,
     }
 }
 

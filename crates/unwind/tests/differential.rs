@@ -106,6 +106,7 @@ fn by_row(row: Row, pc: u64) -> Step {
         Cfa::Rsp(offset) => at(rsp, offset),
         Cfa::Rbp(offset) => at(rbp, offset),
         Cfa::Register(number, offset) => at(register(number.into()), offset),
+        Cfa::Return(_, offset) => at(rsp, offset),
         Cfa::Plt(threshold) => rsp + 8 + if pc & 15 >= threshold.into() { 8 } else { 0 },
         Cfa::RbpSlot(offset, addend) => at(memory(at(rbp, offset)), addend),
         Cfa::RspSlot(offset, addend) => at(memory(at(rsp, offset)), addend),
@@ -121,7 +122,8 @@ fn by_row(row: Row, pc: u64) -> Step {
         Saved::AtRbp(offset) => Place::Memory(at(rbp, offset)),
         Saved::Lost => Place::Elsewhere,
     };
-    Step { cfa, rbp: place(row.rbp()), rbx: place(row.rbx()), rip: Place::Memory(cfa - 8) }
+    let rip = if matches!(row.cfa(), Cfa::Return(..)) { Place::Elsewhere } else { Place::Memory(cfa - 8) };
+    Step { cfa, rbp: place(row.rbp()), rbx: place(row.rbx()), rip }
 }
 
 /// Whether a row may give up on this: it needs another register, the return address is elsewhere, or numbers are odd.
@@ -157,7 +159,12 @@ fn compare(path: &str, samples: usize) {
         let hole = fde.end_address()..fdes.get(index + 1).map_or(u64::MAX, |next| next.initial_address());
         if !hole.is_empty() {
             let row = table.lookup(hole.start).unwrap();
-            assert_eq!(row.cfa(), Cfa::NoRule, "{path}: {:#x} is in a hole", hole.start);
+            // But behind system calls that make threads or end signals.
+            assert!(
+                matches!(row.cfa(), Cfa::NoRule | Cfa::Thread | Cfa::Signal),
+                "{path}: {:#x} is in a hole",
+                hole.start
+            );
         }
         // Starts and ends of functions are where searches go wrong.
         let pc = fde.initial_address()
@@ -174,7 +181,10 @@ fn compare(path: &str, samples: usize) {
                 unsupported += 1;
                 assert!(beyond_rows(expected), "{path}: {pc:#x} has a rule that a row could say");
             }
-            Cfa::End => assert_eq!(found.register(Register(16)), Some(RegisterRule::Undefined), "{path}: {pc:#x}"),
+            Cfa::End => {
+                let undefined = found.register(Register(16)) == Some(RegisterRule::Undefined);
+                assert!(undefined || fde.contains(file.entry()), "{path}: {pc:#x}");
+            }
             Cfa::NoRule => panic!("{path}: {pc:#x} is in a function, but has no rule"),
             _ => assert_eq!(Some(by_row(row, pc)), expected, "{path}: {pc:#x} {row:?}"),
         }

@@ -120,7 +120,7 @@ fn unsupported_rules() {
         (".cfi_def_cfa_offset 12\n nop", Loss::CfaOffset),
         (".cfi_def_cfa_offset 262144\n nop", Loss::CfaOffset),
         (".cfi_offset %rip, -16\n nop", Loss::ReturnAddress),
-        (".cfi_register %rip, %rdi\n nop", Loss::ReturnAddress),
+        (".cfi_def_cfa_register %rbp\n .cfi_register %rip, %rdi\n nop", Loss::ReturnAddress),
         (".cfi_escape 0x0b\n nop", Loss::Program),
         (".cfi_escape 0x3f\n nop", Loss::Program),
     ];
@@ -166,6 +166,56 @@ fn gaps_between_functions() {
     assert_eq!((table.stats.functions, table.stats.gaps), (3, 2));
 }
 
+/// Check vfork: the child must not overwrite the return address, so it is kept in a register.
+#[test]
+fn return_address_in_a_register() {
+    let (rows, _) = rows_of(".cfi_def_cfa_offset 0\n .cfi_register %rip, %rdi\n nop");
+    assert_eq!(rows[0], (0, Cfa::Return(5, 0), Saved::Same));
+}
+
+/// Check clone: behind the system call the rules end, for both who made the thread and the thread itself.
+#[test]
+fn new_threads() {
+    let made = |instruction: &str| {
+        let text = ".globl f\n f: .cfi_startproc\n nop\n .cfi_endproc\n INSTRUCTION\n nop\n ret\n .cfi_startproc\n
+            .cfi_undefined %rip\n nop\n .cfi_endproc";
+        rows_of_bytes(&assemble(&text.replace("INSTRUCTION", instruction))).0[1].1
+    };
+    assert_eq!(made("syscall"), Cfa::Thread);
+    assert_eq!(made("nop"), Cfa::NoRule);
+}
+
+/// Check that a signal's trampoline reaches to where its system call would return.
+#[test]
+fn signal_return() {
+    let (rows, _) = rows_of(
+        ".cfi_signal_frame\n .cfi_escape 0xf,4,0x77,0xa0,1,6\n .cfi_escape 0x10,16,3,0x77,0xa8,1\n syscall\n .cfi_endproc\n
+         .fill 8, 1, 0x90\n .cfi_startproc\n nop",
+    );
+    let expected =
+        [(0, Cfa::Signal, Saved::Same), (3, END.0, END.1), (10, Cfa::Rsp(8), Saved::Same), (11, END.0, END.1)];
+    assert_eq!(rows, expected);
+}
+
+/// Check a function that overwrites its frame and returns into another: between the two it cannot be unwound.
+#[test]
+fn landing_in_another_frame() {
+    let (rows, _) = rows_of(
+        ".fill 300, 1, 0x90\n call f\n call f\n nop\n call f\n nop\n .cfi_def_cfa_offset 16\n nop\n
+         .cfi_def_cfa %rcx, 8\n mov %rcx,%rsp\n .cfi_def_cfa %rsp, 8\n ret",
+    );
+    assert_eq!(
+        rows,
+        [
+            (0, Cfa::Rsp(8), Saved::Same),
+            (305, Cfa::Unsupported, Saved::Same),
+            (318, Cfa::Register(2, 8), Saved::Same),
+            (321, Cfa::Rsp(8), Saved::Same),
+            (322, END.0, END.1),
+        ]
+    );
+}
+
 /// Check that a program which starts at code without rules has no caller there, as glibc's loader.
 #[test]
 fn entry_without_rules() {
@@ -186,6 +236,17 @@ fn entry_without_rules() {
             (204, END.0, END.1),
         ]
     );
+}
+
+/// Check that a program's first function has no caller, whatever its rules say.
+#[test]
+fn entry_with_rules() {
+    let mut elf = assemble(".globl f\n f: .cfi_startproc\n nop\n .cfi_def_cfa_offset 16\n nop\n .cfi_endproc");
+    let entry = address_of(&elf, "f");
+    elf[0x18..0x20].copy_from_slice(&entry.to_le_bytes());
+    assert_eq!(rows_of_bytes(&elf).0[0].1, Cfa::Rsp(8), "a library may have any number there");
+    elf[0x10] = 2;
+    assert_eq!(rows_of_bytes(&elf).0, [(0, Cfa::End, Saved::Same), (2, END.0, END.1)]);
 }
 
 /// Check the stubs that ld writes, from its own rules for them.

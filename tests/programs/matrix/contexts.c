@@ -11,7 +11,7 @@ CASE static void in_context(void) {
 
 CASE static void context_body(void) {
     for (;;) {
-        root = "@system;context_body";
+        root = "bare|@system;context_body";
         in_context();
         root = ROOT_MAIN;
         swapcontext(&inside, &outside);

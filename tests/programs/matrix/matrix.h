@@ -5,7 +5,8 @@
  *
  * A path is the functions from the outermost on, with a `;` between: what the stack must be. `name*N` is N frames of that
  * name, `@system` some frames of the C library, the loader or the vdso, `@std` some of the language's own library. With
- * `cut|` before it, the path is too long to be kept. The last line that is printed is `launched N`. */
+ * `cut|` before it, the path is too long to be kept; with `bare|` its outermost function has no unwind information, and does
+ * not say that it is the outermost. The last line that is printed is `launched N`. */
 #ifndef MATRIX_H
 #define MATRIX_H
 
@@ -33,8 +34,11 @@ static int busy;
 static long rounds, launched;
 static double until;
 
+#ifndef SPINS
+#define SPINS 200
+#endif
 CASE static void spin(void) {
-    for (volatile int i = 0; i < 200; i++) {
+    for (volatile int i = 0; i < SPINS; i++) {
     }
 }
 

@@ -36,7 +36,7 @@ const MAIN: &str = "_start;@system;main;@std;rust::main";
 
 #[inline(never)]
 fn spin() {
-    for i in 0..200 {
+    for i in 0..200000 {
         black_box(i);
     }
 }

@@ -88,6 +88,7 @@ CASE static long jumped_to(int n) {
 
 /* Leaves no frame: its last act is a jump. */
 CASE static long jumper(int n) {
+    ACT("jumping;jumper");
     return jumped_to(n + 1);
 }
 

@@ -27,7 +27,13 @@ static __always_inline void send_thread(u32 image, u32 tid, const char *comm)
 
 static __always_inline void new_image(struct task_struct *task, u32 parent, u32 origin)
 {
-	struct image image = { .id = __sync_fetch_and_add(&next_image, 1), .raw_left = RAW_STACKS };
+	struct image image = {
+		.id = __sync_fetch_and_add(&next_image, 1),
+		/* What the recorder forks is still the recorder, until it runs the command. */
+		.children_only = origin == ORIGIN_FORK && !parent,
+		.raw_left = RAW_STACKS,
+		.memory = (u64)BPF_CORE_READ(task, mm),
+	};
 	struct process_record record = {
 		.type = RECORD_PROCESS,
 		.image = image.id,
@@ -58,7 +64,7 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 	if (!image)
 		return 0;
 	if (from != tgid)
-		new_image(child, image->children_only ? 0 : image->id, ORIGIN_FORK);
+		new_image(child, image->id, ORIGIN_FORK);
 	else if (!image->children_only)
 		send_thread(image->id, BPF_CORE_READ(child, pid), child->comm);
 	return 0;
@@ -67,7 +73,8 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_binprm *binary)
 {
-	struct image *image = image_of(BPF_CORE_READ(task, tgid));
+	u32 tgid = BPF_CORE_READ(task, tgid);
+	struct image *image = bpf_map_lookup_elem(&images, &tgid);
 	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
 
 	if (calls) {
@@ -93,7 +100,7 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(process_exit, struct task_struct *task)
 {
 	struct exit_record record = { .type = RECORD_EXIT, .pid = BPF_CORE_READ(task, tgid) };
-	struct image *image = image_of(record.pid);
+	struct image *image = bpf_map_lookup_elem(&images, &record.pid);
 	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
 
 	if (calls)

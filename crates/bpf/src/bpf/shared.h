@@ -51,10 +51,14 @@ enum loss {
 /* One image of one process; see `images`. */
 struct image {
 	__u32 id;
-	/* Follow what this process forks, but not the process itself. */
+	/* Follow what this process forks and runs, but not the process itself. The recorder is 0. */
 	__u32 children_only;
 	/* How many raw stacks it may still send. */
 	__u32 raw_left;
+	__u32 pad;
+	/* Its memory, by the address of its description in the kernel. A task that has another one, or none, is in the middle
+	 * of an exec or at its end: its stack is no more. 0 where it is not known. */
+	__u64 memory;
 };
 
 struct stack_record {
@@ -496,6 +500,7 @@ struct exit_record {
 	__u32 pad;
 };
 
+_Static_assert(sizeof(struct image) == 24, "image");
 _Static_assert(sizeof(struct stack_record) == STACK_HEADER + 8 * (MAX_KERNEL_FRAMES + MAX_USER_FRAMES), "stack_record");
 _Static_assert(sizeof(struct raw_stack_record) == 176 + 8 * MAX_KERNEL_FRAMES, "raw_stack_record");
 _Static_assert(sizeof(struct mapping) == 40, "mapping");

@@ -117,9 +117,11 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	scratch->depth = 0;
 	scratch->unready = 0;
 	scratch->kernel_frames = kernel ? take_kernel_part(ctx, record->frames, &scratch->hash) : 0;
+	scratch->result = WALK_END;
 	walk_start(&scratch->state, regs->ip, regs->general[REGISTER_RSP], regs->general[REGISTER_RBP],
 		   regs->general[REGISTER_RBX]);
-	bpf_loop(MAX_USER_FRAMES, walk_one, &walker, 0);
+	if (!kernel || !image->memory || (u64)BPF_CORE_READ(bpf_get_current_task_btf(), mm) == image->memory)
+		bpf_loop(MAX_USER_FRAMES, walk_one, &walker, 0);
 	if (scratch->unready && image->raw_left) {
 		image->raw_left--;
 		id = send_raw(scratch, regs, image_id, pid_tgid, time);

@@ -269,7 +269,7 @@ pub fn sums() -> Vec<Event> {
         sum("NV_ESC_RM_CONTROL", 0, 300, 1, 33 * MS, 0),
         Event::ErrorSum(ErrorSum { function: number("cudaMalloc"), code: 2, count: 3 }),
         Event::ErrorSum(ErrorSum { function: number("NV_ESC_RM_CONTROL"), code: (-22_i32).cast_unsigned(), count: 1 }),
-        Event::LiveSum(LiveSum { process: APP, count: 7, bytes: 7 << 20 }),
+        Event::LiveSum(LiveSum { process: APP, space: 0, count: 7, bytes: 7 << 20 }),
         Event::End(End { time: START + 900 * MS, status: Some(0) }),
     ]);
     events

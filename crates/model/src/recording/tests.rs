@@ -142,8 +142,8 @@ fn traced_rarely() -> impl Strategy<Value = Event> {
     );
     let errors = (function_id(), any::<u32>(), any::<u64>())
         .prop_map(|(function, code, count)| Event::ErrorSum(ErrorSum { function, code, count }));
-    let live = (process(), any::<u64>(), any::<u64>())
-        .prop_map(|(process, count, bytes)| Event::LiveSum(LiveSum { process, count, bytes }));
+    let live = (process(), any::<u8>(), any::<u64>(), any::<u64>())
+        .prop_map(|(process, space, count, bytes)| Event::LiveSum(LiveSum { process, space, count, bytes }));
     prop_oneof![function, sum, errors, live]
 }
 
