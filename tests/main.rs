@@ -19,3 +19,4 @@ mod signals;
 mod sudo;
 mod support;
 mod terminal;
+mod trace;
