@@ -26,13 +26,13 @@ static void register_kernels(void) {
 
 #define DIMS(name) "\"" name "\":[%u,%u,%u]"
 
-static void launch(const void *stub, const char *name, dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
+__attribute__((noinline)) static void launch(const void *stub, const char *name, dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
     CALLED(cudaLaunchKernel, cudaLaunchKernel(stub, grid, block, NULL, shared, stream),
            "\"kernel\":\"%s\"," DIMS("grid") "," DIMS("block") ",\"args\":\"0x0\",\"shared\":%zu," STREAM("stream"), name,
            grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, stream_text(stream));
 }
 
-static void copy(void *dst, const void *src, size_t size, int kind) {
+__attribute__((noinline)) static void copy(void *dst, const void *src, size_t size, int kind) {
     static const char *const ways[] = {"HtoH", "HtoD", "DtoH", "DtoD", "Default"};
     CALLED(cudaMemcpy, cudaMemcpy(dst, src, size, kind),
            ADDRESS("dst") "," ADDRESS("src") ",\"size\":%zu,\"kind\":\"%s\"", (word)dst, (word)src, size, ways[kind]);
@@ -193,7 +193,7 @@ __attribute__((noinline)) static void *fail(void *unused) {
     return unused;
 }
 
-static void make_account(void) {
+__attribute__((noinline)) static void make_account(void) {
     void *(*const sequences[])(void *) = {use_driver, use_streams, fail};
     pthread_t threads[3];
     register_kernels();
