@@ -136,3 +136,23 @@ fn nothing_but_the_injected_library_is_loaded() {
     let run = Ended::of(command.env("LD_LIBRARY_PATH", programs::libraries())).exits(0);
     assert!(!run.out().contains("warpscope"), "{}", run.out());
 }
+
+/// The limit on open files is as without us, though warpscope raises its own.
+#[test]
+fn the_limit_on_open_files() {
+    let scene = Scene::new();
+    let limits = |command: &mut Command| {
+        let limit = libc::rlimit { rlim_cur: 700, rlim_max: 5000 };
+        // SAFETY: a system call between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+                Ok(())
+            });
+        }
+        Ended::of(command).exits(0).out().to_owned()
+    };
+    let words = ["sh", "-c", "ulimit -Sn; ulimit -Hn"];
+    assert_eq!(limits(scene.bare(words[0]).args(&words[1..])), "700\n5000\n");
+    assert_eq!(limits(&mut scene.record_words("-q --cpu-only -o x.svg", &words)), "700\n5000\n");
+}

@@ -6,6 +6,7 @@ pub mod jsonl;
 pub mod oracle;
 pub mod programs;
 pub mod pythons;
+pub mod recording;
 pub mod running;
 pub mod scene;
 pub mod truth;

@@ -49,7 +49,9 @@ fn built() -> &'static Path {
     })
 }
 
-fn run(command: &mut Command) {
+/// Runs a tool that must succeed.
+#[track_caller]
+pub fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -39,8 +39,38 @@ pub struct Gather {
     pub class: Option<u8>,
     /// What it does to memory.
     pub memory: Memory,
+    /// Where that memory lies: sums are kept apart by it.
+    pub space: u8,
     /// A function of the kernel.
     pub kernel: bool,
+    /// Take the stack at its calls.
+    pub stack: bool,
+    /// What it launches.
+    pub launches: Option<Launches>,
+}
+
+/// How a launch says what it launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launches {
+    /// The word that says which kernel.
+    pub word: u8,
+    /// It is the driver's handle, not the address of a host function.
+    pub handle: bool,
+    /// Where the dimensions are.
+    pub dims: Dims,
+}
+
+/// Where a launch has its dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dims {
+    /// Nowhere that is known.
+    None,
+    /// Four words from this one on: two for the grid, two for the block, x and y in the first of each.
+    Packed(u8),
+    /// Six words from this one on.
+    Words(u8),
+    /// The first 24 bytes of the payload.
+    Payload,
 }
 
 /// What lies behind a word.
@@ -66,7 +96,7 @@ pub enum Memory {
 
 impl Gather {
     /// As `struct function`.
-    pub(crate) fn to_bytes(self) -> [u8; 16] {
+    pub(crate) fn to_bytes(self) -> [u8; 24] {
         let word = |word: Option<u8>| word.map_or(0, |w| w + 1);
         let (payload, text, length) = match self.payload {
             None => (0, 0, 0),
@@ -74,6 +104,12 @@ impl Gather {
             Some(Payload::Text(at)) => (at + 1, 1, 0),
         };
         let [low, high] = length.to_ne_bytes();
+        let (dims, dims_word) = match self.launches.map_or(Dims::None, |launches| launches.dims) {
+            Dims::None => (0, 0),
+            Dims::Packed(word) => (1, word),
+            Dims::Words(word) => (2, word),
+            Dims::Payload => (3, 0),
+        };
         [
             self.words.min(CALL_WORDS as u8),
             word(self.out),
@@ -88,7 +124,15 @@ impl Gather {
             self.shift,
             word(self.class),
             self.memory as u8,
+            self.space,
             self.kernel.into(),
+            self.stack.into(),
+            word(self.launches.map(|launches| launches.word)),
+            self.launches.is_some_and(|launches| launches.handle).into(),
+            dims,
+            dims_word,
+            0,
+            0,
             0,
             0,
         ]
@@ -318,17 +362,20 @@ pub struct Sum {
     pub bytes: u64,
     /// Calls by duration; see `bucket_of` in bpf/sums.h.
     pub buckets: Vec<u64>,
+    /// Calls by the number of bits in their bytes.
+    pub sizes: Vec<u64>,
 }
 
 impl Sum {
     /// From a key and the value that each CPU has under it.
     pub(crate) fn parse(key: &[u8], values: &[Vec<u8>]) -> Option<Self> {
         const BUCKETS: usize = 128;
+        const SIZES: usize = 64;
         let mut f = Fields::new(key);
         let (image, function, class, nested) = (f.u32()?, f.u32()?, f.u32()?, f.u32()? != 0);
         let (count, errors, ns, max_ns, bytes) = (0, 0, 0, 0, 0);
-        let buckets = vec![0; BUCKETS];
-        let mut sum = Self { image, function, class, nested, count, errors, ns, max_ns, bytes, buckets };
+        let (buckets, sizes) = (vec![0; BUCKETS], vec![0; SIZES]);
+        let mut sum = Self { image, function, class, nested, count, errors, ns, max_ns, bytes, buckets, sizes };
         for value in values {
             let mut f = Fields::new(value);
             sum.count += f.u64()?;
@@ -336,8 +383,8 @@ impl Sum {
             sum.ns += f.u64()?;
             sum.max_ns = sum.max_ns.max(f.u64()?);
             sum.bytes += f.u64()?;
-            for bucket in &mut sum.buckets {
-                *bucket += u64::from(f.u32()?);
+            for count in sum.buckets.iter_mut().chain(&mut sum.sizes) {
+                *count += u64::from(f.u32()?);
             }
         }
         Some(sum)
@@ -357,13 +404,61 @@ pub struct ErrorSum {
     pub count: u64,
 }
 
-/// Memory that was taken and not given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allocation {
+/// Memory of one process image in one space, and what came and went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemorySum {
     /// The process image.
     pub image: u32,
-    /// Its address.
-    pub address: u64,
-    /// Its size.
+    /// Where it lies, as [`Gather::space`] says.
+    pub space: u32,
+    /// Bytes that are live.
+    pub live_bytes: u64,
+    /// Allocations that are live.
+    pub live: u64,
+    /// The most bytes at a time.
+    pub peak_bytes: u64,
+    /// Allocations that succeeded.
+    pub allocations: u64,
+    /// Their bytes.
+    pub allocated_bytes: u64,
+    /// Frees of what was seen to be allocated.
+    pub frees: u64,
+    /// Allocations that failed.
+    pub failed: u64,
+}
+
+/// Live allocations with one call stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// The process image.
+    pub image: u32,
+    /// The function that allocated.
+    pub function: u32,
+    /// The stack, 0 if none was taken.
+    pub stack: u64,
+    /// The id of its Python part, 0 if there is none.
+    pub python: u64,
+    /// Bytes that are live.
     pub bytes: u64,
+    /// Allocations that are live.
+    pub count: u64,
+    /// Since when there was always at least one.
+    pub since: u64,
+}
+
+/// Launches of one kernel by one process image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelSum {
+    /// The process image.
+    pub image: u32,
+    /// The kernel's handle, or the address of its host function; 0 for those for which there was no room.
+    pub address: u64,
+    /// It is a handle.
+    pub handle: bool,
+    /// Launches that succeeded.
+    pub count: u64,
+    /// Blocks of the last one.
+    pub grid: [u32; 3],
+    /// Threads per block of the last one.
+    pub block: [u32; 3],
 }

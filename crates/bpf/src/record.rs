@@ -133,13 +133,11 @@ pub struct RawStack {
     pub pid: u32,
     /// Instruction pointer.
     pub ip: u64,
-    /// Stack pointer.
-    pub sp: u64,
-    /// Frame pointer.
-    pub bp: u64,
+    /// The general registers, by DWARF's numbers.
+    pub general: [u64; 16],
     /// Kernel addresses, as in [`StackRecord`].
     pub kernel: Vec<u64>,
-    /// Whole pages, from the one that `sp` points into.
+    /// Whole pages, from the one that rsp points into.
     pub bytes: Vec<u8>,
 }
 
@@ -259,12 +257,12 @@ impl Record {
             6 => Self::Exit { image, time: f.u64()?, pid: f.u32()? },
             7 => {
                 let (id, time, pid, pages) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?);
-                let (ip, sp, bp) = (f.u64()?, f.u64()?, f.u64()?);
+                let (ip, general) = (f.u64()?, f.addresses(16)?.try_into().ok()?);
                 let kernel_frames = u16::try_from(f.u64()?).ok()?;
                 let mut room = Fields(f.bytes(8 * MAX_KERNEL_FRAMES)?);
                 let kernel = room.addresses(kernel_frames)?;
                 let bytes = f.bytes(RAW_PAGE.checked_mul(pages as usize)?)?.to_vec();
-                Self::RawStack(Box::new(RawStack { id, image, time, pid, ip, sp, bp, kernel, bytes }))
+                Self::RawStack(Box::new(RawStack { id, image, time, pid, ip, general, kernel, bytes }))
             }
             8 => Self::PythonStack(PythonStack::parse(image, &mut f)?),
             9 => Self::PythonCode(Box::new(PythonCode::parse(image, &mut f)?)),

@@ -11,7 +11,7 @@ use libbpf_rs::{Iter, KprobeMultiOpts, Link, MapCore, MapFlags, PerfEventOpts, U
 
 use crate::{
     Error, Recorder, Result,
-    calls::{Allocation, ErrorSum, Gather, Sum},
+    calls::{ErrorSum, Gather, KernelSum, MemorySum, Site, Sum},
     perf,
     record::Fields,
     recorder::skeleton::{OpenRecordSkel, RecordSkel},
@@ -22,8 +22,10 @@ use crate::{
 pub struct Tracing {
     /// Only sum calls up, in the kernel.
     pub sums_only: bool,
-    /// Take the stack at each call.
+    /// Take stacks at the functions that say so.
     pub stacks: bool,
+    /// Where calls are only summed up, tell of those that teach names all the same.
+    pub names: bool,
     /// Follow every process, from its first watched call on.
     pub all: bool,
     /// System calls on device files.
@@ -54,6 +56,7 @@ pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, 
         data.calls_traced = on;
         data.call_records = !tracing.sums_only;
         data.call_stacks = tracing.stacks;
+        data.call_names = tracing.names;
         data.follow_all = tracing.all;
         data.points_of_all = tracing.all;
     }
@@ -189,27 +192,105 @@ impl Recorder {
         map.keys().filter_map(|key| Sum::parse(&key, &value(&key)?)).collect()
     }
 
-    /// Failed calls by result, in a trace that only sums up.
+    /// Failed calls by result.
     pub fn error_sums(&self) -> Vec<ErrorSum> {
-        let map = &self.skel.maps.errors;
-        let parse = |key: Vec<u8>| {
-            let mut f = Fields::new(&key);
-            let (image, function, code) = (f.u32()?, f.u32()?, f.u64()? as u32);
-            let count = map.lookup(&key, MapFlags::ANY).ok().flatten()?;
-            Some(ErrorSum { image, function, code, count: Fields::new(&count).u64()? })
-        };
-        map.keys().filter_map(parse).collect()
+        entries(&self.skel.maps.errors, |key, value| {
+            let (image, function, code) = (key.u32()?, key.u32()?, key.u64()? as u32);
+            Some(ErrorSum { image, function, code, count: value.u64()? })
+        })
     }
 
-    /// Memory that is live, in a trace that only sums up.
-    pub fn allocations(&self) -> Vec<Allocation> {
-        let map = &self.skel.maps.allocations;
-        let parse = |key: Vec<u8>| {
-            let mut f = Fields::new(&key);
-            let (address, image) = (f.u64()?, f.u32()?);
-            let bytes = map.lookup(&key, MapFlags::ANY).ok().flatten()?;
-            Some(Allocation { image, address, bytes: Fields::new(&bytes).u64()? })
-        };
-        map.keys().filter_map(parse).collect()
+    /// Memory by process and space.
+    pub fn memory_sums(&self) -> Vec<MemorySum> {
+        entries(&self.skel.maps.memory_sums, |key, value| {
+            Some(MemorySum {
+                image: key.u32()?,
+                space: key.u32()?,
+                live_bytes: not_negative(value.u64()?),
+                live: not_negative(value.u64()?),
+                peak_bytes: not_negative(value.u64()?),
+                allocations: value.u64()?,
+                allocated_bytes: value.u64()?,
+                frees: value.u64()?,
+                failed: value.u64()?,
+            })
+        })
     }
+
+    /// Live memory by the call stack that allocated it.
+    pub fn sites(&self) -> Vec<Site> {
+        entries(&self.skel.maps.sites, |key, value| {
+            let (stack, python, image, function) = (key.u64()?, key.u64()?, key.u32()?, key.u32()?);
+            let (bytes, count, since) = (not_negative(value.u64()?), not_negative(value.u64()?), value.u64()?);
+            Some(Site { image, function, stack, python, bytes, count, since })
+        })
+    }
+
+    /// Launches by kernel.
+    pub fn kernel_sums(&self) -> Vec<KernelSum> {
+        entries(&self.skel.maps.kernels, |key, value| {
+            let (address, image, handle) = (key.u64()?, key.u32()?, key.u32()? != 0);
+            let count = value.u64()?;
+            let grid = [value.u32()?, value.u32()?, value.u32()?];
+            let block = [value.u32()?, value.u32()?, value.u32()?];
+            Some(KernelSum { image, address, handle, count, grid, block })
+        })
+    }
+
+    /// Forgets the sums of process images that are gone.
+    pub fn forget_sums(&self, gone: &dyn Fn(u32) -> bool) {
+        let maps = &self.skel.maps;
+        // Where in each map's key the image stands.
+        for (map, at) in [
+            (&maps.sums as &dyn MapCore, 0),
+            (&maps.errors, 0),
+            (&maps.memory_sums, 0),
+            (&maps.allocations, 8),
+            (&maps.kernels, 8),
+            (&maps.sites, 16),
+        ] {
+            for key in map.keys() {
+                let image = key.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
+                if image.is_some_and(gone) {
+                    let _ = map.delete(&key);
+                }
+            }
+        }
+    }
+
+    /// Forgets the launches of one kernel.
+    pub fn forget_kernel(&self, kernel: &KernelSum) {
+        let mut key = kernel.address.to_ne_bytes().to_vec();
+        key.extend(kernel.image.to_ne_bytes());
+        key.extend(u32::from(kernel.handle).to_ne_bytes());
+        let _ = self.skel.maps.kernels.delete(&key);
+    }
+
+    /// How full the maps of sums are: name, entries, room.
+    pub fn sum_rooms(&self) -> Vec<(&'static str, u64, u64)> {
+        let maps = &self.skel.maps;
+        let room = |name, map: &dyn MapCore| (name, map.keys().count() as u64, u64::from(map.max_entries()));
+        vec![
+            room("calls", &maps.sums),
+            room("errors", &maps.errors),
+            room("memory", &maps.memory_sums),
+            room("allocations", &maps.allocations),
+            room("sites", &maps.sites),
+            room("kernels", &maps.kernels),
+        ]
+    }
+}
+
+/// All entries of a map, read as they are meant; those that go away meanwhile are left out.
+fn entries<T>(map: &impl MapCore, read: impl Fn(&mut Fields<'_>, &mut Fields<'_>) -> Option<T>) -> Vec<T> {
+    let entry = |key: Vec<u8>| {
+        let value = map.lookup(&key, MapFlags::ANY).ok().flatten()?;
+        read(&mut Fields::new(&key), &mut Fields::new(&value))
+    };
+    map.keys().filter_map(entry).collect()
+}
+
+/// A sum that two CPUs change at once may be seen below zero for a moment.
+fn not_negative(sum: u64) -> u64 {
+    if sum.cast_signed() < 0 { 0 } else { sum }
 }

@@ -17,6 +17,7 @@ pub mod jsonl;
 pub mod losses;
 pub mod names;
 mod palette;
+mod short;
 pub mod summary;
 pub mod svg;
 pub mod trace;
@@ -52,4 +53,15 @@ pub fn write<'a>(
         Format::CpuText => cpu_txt::write(profile, events()?, out),
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
     }
+}
+
+/// The text of a recording: its summary, and for a trace the idle gaps and the time line. `events` opens the recording from
+/// its beginning; it is called once, and only for traces.
+pub fn report<'a>(
+    profile: &Profile,
+    events: &mut dyn FnMut() -> io::Result<Events<'a>>,
+    colour: bool,
+    width: usize,
+) -> io::Result<String> {
+    Ok(summary::render(&Summary::with_events(profile, events, width)?, colour, width))
 }

@@ -158,57 +158,6 @@ impl<'a> SessionKernels<'a> {
     }
 }
 
-/// What looks like brackets and is none.
-const NOT_BRACKETS: [&str; 11] = [
-    "(anonymous namespace)",
-    "operator()",
-    "operator<=>",
-    "operator<<",
-    "operator<=",
-    "operator<",
-    "operator>>",
-    "operator>=",
-    "operator>",
-    "operator->",
-    "->",
-];
-
-/// A function's name without what makes it long: its arguments, and what stands between `<` and `>`. For tables only:
-/// two kernels may share a short name. A line of Python (`train (train.py:42)`) is short.
-pub fn short(name: &str) -> String {
-    if is_line_of_python(name) {
-        return name.to_owned();
-    }
-    let mut text = String::with_capacity(name.len().min(80));
-    let mut depth = 0_usize;
-    let mut rest = name;
-    while let Some(c) = rest.chars().next() {
-        let literal = NOT_BRACKETS.iter().find(|literal| rest.starts_with(**literal)).copied();
-        let (part, after) = rest.split_at(literal.map_or(c.len_utf8(), str::len));
-        rest = after;
-        match part {
-            "<" => {
-                text.push_str(if depth == 0 { "<…>" } else { "" });
-                depth += 1;
-            }
-            ">" if depth > 0 => depth -= 1,
-            "(" if depth == 0 && !text.is_empty() => break,
-            _ if depth == 0 => text.push_str(part),
-            _ => {}
-        }
-    }
-    // A demangled template function starts with its return type.
-    let text = text.strip_prefix("void ").unwrap_or(&text).trim();
-    if text.is_empty() || depth > 0 { name.to_owned() } else { text.to_owned() }
-}
-
-/// `name (file:line)`
-fn is_line_of_python(name: &str) -> bool {
-    let place = name.strip_suffix(')').and_then(|name| name.rsplit_once(" (")).map(|(_, place)| place);
-    let line = place.and_then(|place| place.rsplit_once(':')).map(|(_, line)| line);
-    line.is_some_and(|line| !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,27 +175,5 @@ mod tests {
         assert_eq!(clean("4 MiB class"), "4 MiB class");
         assert_eq!(clean(" \r\n"), "[unnamed]");
         assert_eq!(word("Web Content 7"), "Web_Content_7");
-    }
-
-    /// Check that tables show the function and leave out templates and arguments.
-    #[test]
-    fn short_names() {
-        let expected = [
-            ("matmul_kernel(float*, float const*, int)", "matmul_kernel"),
-            (
-                "void at::native::elementwise<4, at::native::CUDAFunctor<float>, 2>(int, F)",
-                "at::native::elementwise<…>",
-            ),
-            ("void (anonymous namespace)::softmax<float, (int)4>(float*)", "(anonymous namespace)::softmax<…>"),
-            ("ns::Less::operator()(int) const", "ns::Less::operator()"),
-            ("operator<<(std::ostream&, int)", "operator<<"),
-            ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
-            ("[libfoo.so]", "[libfoo.so]"),
-            ("Model.forward.<locals>.f (model.py:12)", "Model.forward.<locals>.f (model.py:12)"),
-            ("broken<int", "broken<int"),
-        ];
-        for (name, text) in expected {
-            assert_eq!(short(name), text);
-        }
     }
 }

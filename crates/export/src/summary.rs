@@ -1,6 +1,6 @@
 //! What a recording amounts to: the numbers (`report --json`) and the text a person reads after `record`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use model::{
     event::{Direction, LossCause, Mode, StackEnd},
@@ -10,12 +10,14 @@ use model::{
 use serde::Serialize;
 
 use crate::{
+    Events,
     flame::{Flame, View},
     losses, names,
+    trace::TraceSummary,
     units::hundredths,
 };
 
-mod render;
+pub(crate) mod render;
 
 pub use render::render;
 
@@ -107,6 +109,10 @@ pub struct Summary {
     pub top_functions: Vec<Function>,
     /// Copies by direction, by bytes.
     pub copies_by_direction: Vec<Copies>,
+
+    /// What was traced; absent where nothing was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceSummary>,
 
     /// What the user should read.
     pub notes: Vec<String>,
@@ -245,6 +251,7 @@ impl Summary {
             top_functions: top_functions(profile, cpu_time_ns),
             copies_by_direction: copies(profile),
             devices,
+            trace: TraceSummary::of(profile),
             notes: profile.notes.clone(),
             ledger: losses::matched(ledger)
                 .into_iter()
@@ -252,6 +259,20 @@ impl Summary {
                 .chain(losses::sentences(ledger))
                 .collect(),
         }
+    }
+
+    /// The same, with what only the events of a trace tell. `events` opens the recording from its beginning; it is called
+    /// once, and only for traces. The time line is as wide as the text will be.
+    pub fn with_events<'a>(
+        profile: &Profile,
+        events: &mut dyn FnMut() -> io::Result<Events<'a>>,
+        width: usize,
+    ) -> io::Result<Self> {
+        let mut summary = Self::of(profile);
+        if let Some(trace) = &mut summary.trace {
+            trace.look_at(profile, events()?, width);
+        }
+        Ok(summary)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `.svg`: an interactive flame graph of CPU and GPU time. inferno draws it; click to zoom, Ctrl-F to search.
 //!
-//! What inferno cannot do is put in afterwards: the tool tips (time and counts of each frame, not only its width), a
-//! legend of the colour families, and the ledger as JSON in the file's metadata.
+//! What inferno cannot do is put in afterwards: the tool tips (time and counts of each frame, not only its width), labels
+//! that are shorter than names, a legend of the colour families, and the ledger as JSON in the file's metadata.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -17,6 +17,7 @@ use model::profile::Profile;
 use crate::{
     flame::{Family, Flame, Line, View, Weight},
     losses, names, palette,
+    short::short_frame,
     units::{count, counted, percent, time},
 };
 
@@ -25,6 +26,11 @@ const LEGEND_HEIGHT: usize = 26;
 const WIDTH: usize = 1200;
 /// Most characters of the title and the subtitle that fit at 1200 pixels.
 const TITLE_LENGTH: usize = 84;
+/// Most characters of a label, where it can be had: no frame is wider than some 170.
+const LABEL_LENGTH: usize = 100;
+/// How the script makes a label of a tool tip, and how it is to: a label that is not the name stands beside it.
+const LABEL_OF_TIP: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
+const LABEL: &str = r#"(t.getAttribute("fg:l") || find_child(e, "title").textContent.replace(/\([^(]*\)$/,""))"#;
 const STYLE: &str = "<style type=\"text/css\">
 text { font-family:ui-monospace,\"SF Mono\",Menlo,Consolas,\"DejaVu Sans Mono\",monospace; fill:#1d232b }
 #title { font-weight:600 }
@@ -91,7 +97,11 @@ fn finish(drawn: &str, profile: &Profile, flame: &Flame, shift: u32, out: &mut d
     let height: usize = between(head, " height=\"", "\"").and_then(|h| h.parse().ok()).ok_or_else(changed)?;
 
     let taller = height + LEGEND_HEIGHT;
+    if !head.contains(LABEL_OF_TIP) {
+        return Err(changed());
+    }
     let head = head
+        .replace(LABEL_OF_TIP, LABEL)
         .replacen(&format!(" height=\"{height}\" onload"), &format!(" height=\"{taller}\" onload"), 1)
         .replacen(&format!("viewBox=\"0 0 {WIDTH} {height}\""), &format!("viewBox=\"0 0 {WIDTH} {taller}\""), 1)
         .replacen(&format!("width=\"100%\" height=\"{height}\""), &format!("width=\"100%\" height=\"{taller}\""), 1)
@@ -108,9 +118,30 @@ fn finish(drawn: &str, profile: &Profile, flame: &Flame, shift: u32, out: &mut d
     out.write_all(frames.split("<title>").next().unwrap_or_default().as_bytes())?;
     for (rest, y, start) in rows {
         let node = nodes.get(&((bottom - y) / FRAME_HEIGHT, start)).ok_or_else(changed)?;
-        write!(out, "<title>{}{rest}", escape(&node.tip(total)))?;
+        write!(out, "<title>{}", escape(&node.tip(total)))?;
+        write_label(rest, node.name, out)?;
     }
     Ok(())
+}
+
+/// What follows a title, with the label in place of the name.
+fn write_label(rest: &str, name: &str, out: &mut dyn Write) -> io::Result<()> {
+    let label = short_frame(name, LABEL_LENGTH);
+    let Some((before, text)) = rest.split_once("<text ").filter(|_| label != name) else {
+        return out.write_all(rest.as_bytes());
+    };
+    let (attributes, drawn) = text.split_once('>').ok_or_else(changed)?;
+    let (drawn, after) = drawn.split_once("</text>").ok_or_else(changed)?;
+    // Without the script the label is what is drawn: as many characters as inferno found room for.
+    let room =
+        drawn.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&").chars().count();
+    let shown = match room {
+        0 => String::new(),
+        room if label.chars().count() <= room => label.clone(),
+        room => label.chars().take(room.saturating_sub(2)).collect::<String>() + "..",
+    };
+    let label = escape(&label).replace('"', "&quot;");
+    write!(out, "{before}<text fg:l=\"{label}\" {attributes}>{}</text>{after}", escape(&shown))
 }
 
 /// One frame of the drawing: what follows the text of its title, its height in the picture, where it starts.

@@ -1,18 +1,66 @@
 //! Traces: calls told one by one, and what they amount to.
 //!
-//! A [`reading`] turns a call's raw words into names and values; every output is made from readings. [`line`] is a call as
-//! a line of text, `jsonl` as a line of JSON.
+//! A [`reading`] turns a call's raw words into names and values; every output that tells calls is made from readings:
+//! [`line`] is a call as a line of text, `jsonl` as a line of JSON. [`summary`] has the numbers of a trace, and `render`
+//! their text, which needs another look at the events for the idle [`gaps`] and the [`time_line`].
 
 mod driver;
+pub mod gaps;
 pub(crate) mod jsonl;
+mod latency;
 pub mod line;
 pub mod reading;
+pub(crate) mod render;
+pub mod summary;
+pub mod time_line;
+
+use model::{
+    event::{Event, Mode, ProcessId},
+    profile::Profile,
+};
 
 pub use line::Lines;
+pub use summary::TraceSummary;
 
-use model::{event::Mode, profile::Profile};
+use crate::{Events, names};
+use gaps::Gaps;
+use time_line::TimeLine;
+
+impl TraceSummary {
+    /// Adds what only events tell: what the CPU did in the GPU's idle gaps, and the time line, `width` columns wide. Where
+    /// calls were only summed up there is neither.
+    pub fn look_at(&mut self, profile: &Profile, events: Events<'_>, width: usize) {
+        if Self::sums_only(profile) {
+            return;
+        }
+        let mut gaps = Gaps::of(profile);
+        let mut time_line = TimeLine::new(profile, width);
+        for event in events {
+            match event {
+                Event::Call(call) => {
+                    gaps.call(profile, &call);
+                    time_line.call(profile, &call);
+                }
+                Event::Switch(switch) => time_line.switch(&switch),
+                Event::Activity(activity) => time_line.activity(&activity),
+                _ => {}
+            }
+        }
+        self.idle_gaps = gaps.finish(profile);
+        self.time_line = Some(time_line).filter(|line| !line.rows.is_empty());
+    }
+}
+
+/// Most characters of a kernel's name in a line, where it can be had.
+const KERNEL_LENGTH: usize = 48;
 
 /// The recording is a trace.
 pub(crate) fn is_trace(profile: &Profile) -> bool {
     profile.start.as_ref().is_some_and(|start| matches!(start.mode, Mode::Trace | Mode::TraceSums))
+}
+
+/// A thread by its name, or its process's: `python3/1234`.
+fn thread_label(profile: &Profile, process: ProcessId, tid: u32) -> String {
+    let comm = profile.threads.get(&(process, tid)).map(|comm| names::word(comm));
+    format!("{}/{tid}", comm.unwrap_or_else(|| names::process(profile, process)))
 }

@@ -2,7 +2,9 @@
 
 mod support;
 
-use export::{Format, View, trace::Lines};
+use std::io;
+
+use export::{Events, Format, Summary, View, trace::Lines};
 use model::event::Event;
 use serde_json::Value;
 use support::{START, check, trace};
@@ -68,4 +70,81 @@ fn time_line() {
     assert!(call["tid"] == tail["tid"] && span(call).0 <= at && at <= span(call).1);
     let nothing = support::export(Format::Chrome, &trace::nothing(), View::default());
     assert!(serde_json::from_str::<Value>(&nothing).expect("JSON")["traceEvents"].is_array());
+}
+
+fn report(events: &[Event], colour: bool, width: usize) -> String {
+    let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
+    export::report(&support::fold(events), &mut open, colour, width).expect("a report")
+}
+
+fn numbers(events: &[Event]) -> Value {
+    let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
+    let summary = Summary::with_events(&support::fold(events), &mut open, 100).expect("a summary");
+    serde_json::to_value(summary).expect("JSON")
+}
+
+/// Check the report: its text at three widths, in which no line is too long, and its numbers.
+#[test]
+fn reports() {
+    let events = trace::events();
+    check("trace.report.txt", &report(&events, false, 120));
+    check("trace.report.colour.txt", &report(&events, true, 80));
+    check("trace.sums.txt", &report(&trace::sums(), false, 100));
+    check("trace.nothing.txt", &report(&trace::nothing(), false, 80));
+    let numbers = numbers(&events)["trace"].clone();
+    check("trace.report.json", &(serde_json::to_string_pretty(&numbers).expect("JSON") + "\n"));
+    for width in [80, 100, 140] {
+        // The ledger's sentences are not cut.
+        let text = report(&events, false, width);
+        let table = text.split("\nmatched").next().expect("a table");
+        for line in table.lines() {
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+    }
+}
+
+/// Check that nothing that a recording may contain stops an output: events missing, in any order, with any numbers.
+#[test]
+fn broken_recordings() {
+    let events = trace::events();
+    let mut cases = vec![events.iter().rev().cloned().collect::<Vec<_>>()];
+    for left_out in 0..events.len() {
+        let mut some = events.clone();
+        some.remove(left_out);
+        cases.push(some);
+    }
+    cases.push(events.iter().cloned().map(extreme).collect());
+    for events in cases.iter().map(Vec::as_slice).chain([&[][..]]) {
+        lines(events, true, None);
+        report(events, false, 80);
+        for format in [Format::Jsonl, Format::Chrome, Format::Svg, Format::Folded] {
+            let text = support::export(format, events, View::default());
+            match format {
+                Format::Jsonl => text.lines().for_each(|line| drop(serde_json::from_str::<Value>(line).expect("JSON"))),
+                Format::Chrome => drop(serde_json::from_str::<Value>(&text).expect("JSON")),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The event with the largest numbers there are.
+fn extreme(event: Event) -> Event {
+    match event {
+        Event::Call(call) => Event::Call(model::event::Call {
+            depth: u8::MAX,
+            start: u64::MAX - call.start % 2,
+            end: call.end.max(u64::MAX * u64::from(call.tid == 901)),
+            result: u64::MAX,
+            words: vec![u64::MAX; 11],
+            payload: vec![0xff; 3],
+            ..call
+        }),
+        Event::Switch(switch) => Event::Switch(model::event::Switch { start: u64::MAX, end: 1, ..switch }),
+        Event::Activity(activity) => {
+            Event::Activity(model::event::Activity { start: 1, end: u64::MAX, device: u32::MAX, ..activity })
+        }
+        other => other,
+    }
 }

@@ -4,6 +4,8 @@
 
 mod names;
 mod slowest;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -52,7 +54,7 @@ pub struct Calls {
     pub commands: BTreeMap<(FunctionId, u32), CommandSum>,
     /// Outermost calls by thread.
     pub threads: BTreeMap<(ProcessId, u32), ThreadSum>,
-    /// When the first call began.
+    /// When the first call that is shown began.
     pub first: Option<u64>,
     live: FxHashMap<(ProcessId, u64), (Space, u64)>,
 }
@@ -200,7 +202,9 @@ impl Calls {
 
     pub(crate) fn call(&mut self, call: &Call) {
         let Some(function) = self.functions.get(&call.function) else { return };
-        self.first = Some(self.first.map_or(call.start, |first| first.min(call.start)));
+        if function.shown {
+            self.first = Some(self.first.map_or(call.start, |first| first.min(call.start)));
+        }
         let Some(ns) = call.duration() else {
             add(&mut self.unfinished, 1);
             return;
@@ -254,7 +258,7 @@ impl Calls {
             (Role::Free, Some(space)) if !failed => self.gave_back(process, space, facts.address),
             _ if failed => {}
             (Role::Copy, _) => {
-                self.copies.entry(facts.direction.unwrap_or(Direction::Default)).or_default().add(bytes, ns)
+                self.copies.entry(facts.direction.unwrap_or(Direction::Default)).or_default().add(bytes, ns);
             }
             (Role::Set, _) => self.sets.add(bytes, ns),
             (Role::Launch, _) => add(self.launches.entry((process, facts.kernel)).or_default(), 1),
@@ -352,9 +356,9 @@ impl Calls {
         add(self.errors.entry((sum.function, sum.code)).or_default(), sum.count);
     }
 
-    /// Where memory is only counted in the kernel, it is not told apart by where it lies.
     pub(crate) fn live_sum(&mut self, sum: LiveSum) {
-        let memory = self.memory.entry(Space::Device).or_default();
+        let space = Space::ALL.get(usize::from(sum.space)).copied().unwrap_or(Space::Device);
+        let memory = self.memory.entry(space).or_default();
         add(&mut memory.live, sum.count);
         add(&mut memory.live_bytes, sum.bytes);
     }

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use self::busy::BusyTime;
 use self::gpu::{GpuTime, count_times};
 pub use self::gpu::{NAME_LOST, size_class};
 use crate::{

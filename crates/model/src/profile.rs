@@ -88,6 +88,8 @@ pub struct DeviceInfo {
     pub name: String,
     /// Time in which at least one kernel, copy or memset ran.
     pub busy_ns: u64,
+    /// The longest times between its first work and its last in which nothing ran, from when to when, longest first.
+    pub gaps: Vec<(u64, u64)>,
     /// Streams seen, as (session, context, stream).
     pub streams: std::collections::BTreeSet<(SessionId, u32, u32)>,
 }

@@ -1,5 +1,7 @@
 //! Mangled names as a person reads them.
 
+use std::fmt;
+
 use cpp_demangle::{DemangleOptions, Symbol};
 use model::{
     event::{Frame, ProcessId},
@@ -23,8 +25,24 @@ pub fn demangle(mangled: &str) -> String {
         return mangled.to_owned();
     }
     let options = DemangleOptions::new().no_return_type();
-    let demangled = Symbol::new(mangled).ok().and_then(|symbol| symbol.demangle_with_options(&options).ok());
-    demangled.filter(|name| name.len() <= MOST).unwrap_or_else(|| mangled.to_owned())
+    let mut name = Bounded(String::new());
+    match Symbol::new(mangled).map(|symbol| symbol.structured_demangle(&mut name, &options)) {
+        Ok(Ok(())) => name.0,
+        _ => mangled.to_owned(),
+    }
+}
+
+/// A text that refuses to grow beyond [`MOST`].
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if self.0.len() + part.len() > MOST {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(part);
+        Ok(())
+    }
 }
 
 /// Makes the names of a profile's kernels readable. Where a launch gave a host function that no call had named, the
@@ -84,5 +102,53 @@ mod tests {
         assert_eq!(stub_kernel("[libfoo.so]"), None);
         assert_eq!(demangle("g"), "g");
         assert_eq!(demangle(""), "");
+    }
+
+    /// A launched host function that no call had named gets its kernel's name from its own symbol.
+    #[test]
+    fn kernels_of_host_functions() {
+        use model::{
+            event::{Call, Event, FrameKind, Function, FunctionId, Layer, NamedFrame, Symbol},
+            fold::Fold,
+        };
+        let (process, address) = (ProcessId(1), 0x40_1000);
+        let symbol = "__device_stub__Z4gemmPf(float*)";
+        let names = vec![NamedFrame { kind: FrameKind::Native, name: symbol.into(), module: "app".into() }];
+        let mut fold = Fold::new();
+        for event in [
+            Event::Function(Function {
+                id: FunctionId(0),
+                layer: Layer::Library,
+                library: "libcudart.so".into(),
+                name: "cudaLaunchKernel".into(),
+                shown: true,
+            }),
+            Event::Call(Call {
+                function: FunctionId(0),
+                process,
+                tid: 1,
+                cpu: 0,
+                depth: 0,
+                nested: false,
+                start: 1,
+                end: 2,
+                result: 0,
+                out: None,
+                launch: None,
+                stack: None,
+                words: vec![address, 1, 1, 1, 1, 0, 0, 0],
+                payload: Vec::new(),
+            }),
+            Event::Symbol(Symbol { process, frame: Frame::User(address), names }),
+        ] {
+            fold.push(&event);
+        }
+        let mut profile = fold.finish();
+        assert_eq!(profile.calls.unnamed_stubs().collect::<Vec<_>>(), [(process, address)]);
+        name_kernels(&mut profile);
+        assert_eq!(profile.calls.unnamed_stubs().count(), 0);
+        let (_, kernel) = profile.calls.launches.keys().next().expect("a launch");
+        let text = kernel.and_then(|kernel| profile.calls.names.text(process, kernel));
+        assert_eq!(text.map(|text| &**text), Some("gemm(float*)"));
     }
 }

@@ -80,6 +80,8 @@ pub struct Elf {
     arch: Arch,
     segments: Vec<Segment>,
     build_id: Option<Vec<u8>>,
+    /// Where the kernel starts it.
+    pub(crate) entry: u64,
     pub(crate) eh_frame: Option<FrameBytes>,
     pub(crate) debug_frame: Option<FrameBytes>,
 }
@@ -109,6 +111,7 @@ impl Elf {
         Ok(Elf {
             arch: Arch::X86_64,
             build_id: build_id(headers, data),
+            entry: header.e_entry(Le),
             eh_frame: eh_frame.or_else(|| through_hdr(headers, &segments, data)),
             debug_frame,
             segments,
@@ -267,6 +270,7 @@ mod tests {
                 segment(0x4500, 0x2500, 0x100, false),
             ],
             build_id: None,
+            entry: 0,
             eh_frame: None,
             debug_frame: None,
         }

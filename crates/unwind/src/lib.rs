@@ -3,9 +3,9 @@
 //!
 //! Optimised code keeps no frame pointers. What it keeps is `.eh_frame`: for each function a little program that says, for
 //! every instruction, where the caller's stack begins (the canonical frame address, CFA) and where registers were saved.
-//! Running such programs is too much for BPF; their outcome is not. On x86-64 a walker needs only three registers (rip,
-//! rsp, rbp), the return address is always at CFA - 8, and nearly every CFA is rsp or rbp plus a constant. So each
-//! program is run once, here, and what it says for rsp and rbp becomes 8-byte [`Row`]s sorted by address:
+//! Running such programs is too much for BPF; their outcome is not. On x86-64 a walker needs only four registers (rip,
+//! rsp, rbp, rbx), the return address is always at CFA - 8, and nearly every CFA is rsp, rbp or rbx plus a constant. So each
+//! program is run once, here, and what it says for these becomes 8-byte [`Row`]s sorted by address:
 //!
 //! ```text
 //!  push %rbp            0x1000  CFA = rsp +  8   rbp unchanged
@@ -35,7 +35,7 @@ mod x86_64;
 
 pub use elf::{Arch, Elf, Segment};
 pub use error::Error;
-pub use row::{Cfa, Rbp, Row};
+pub use row::{Cfa, Row, Saved};
 pub use stats::{Loss, Stats};
 pub use table::{MAX_FUNCTIONS, MAX_ROWS, Table};
 pub use walk::{Ended, Found, Registers, walk};

@@ -1,4 +1,5 @@
-//! The little programs of call frame information, run for three columns only: CFA, frame pointer, return address.
+//! The little programs of call frame information, run for four columns only: CFA, frame pointer, base pointer,
+//! return address.
 //!
 //! gimli decodes the instructions. Its own table also keeps every other register's rule, which no row has room for; and as
 //! it is not used here, tests can compare with it.
@@ -17,12 +18,14 @@ const MAX_EXPRESSION: usize = 16;
 /// What differs between machines.
 pub(crate) trait Machine {
     const FRAME_POINTER: Register;
+    /// Another register that frames are found by, in code that realigns its stack.
+    const BASE_POINTER: Register;
     const RETURN_ADDRESS: Register;
 
     /// The CFA that an expression computes.
     fn cfa_expression(expression: &[u8]) -> Base;
     /// The place of a saved register whose address an expression computes.
-    fn saved_expression(expression: &[u8]) -> Saved;
+    fn saved_expression(expression: &[u8]) -> Kept;
     /// The row for a state, and what it leaves out.
     fn row(pc: u32, state: &State, signal: bool) -> (Row, Option<Loss>);
 }
@@ -42,7 +45,7 @@ pub(crate) enum Base {
 
 /// Where the caller's value of a register is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Saved {
+pub(crate) enum Kept {
     Unspecified,
     Undefined,
     Same,
@@ -57,17 +60,24 @@ pub(crate) enum Saved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub cfa: Base,
-    pub frame_pointer: Saved,
-    pub return_address: Saved,
+    pub frame_pointer: Kept,
+    pub base_pointer: Kept,
+    pub return_address: Kept,
 }
 
 impl State {
-    const START: State =
-        State { cfa: Base::Unset, frame_pointer: Saved::Unspecified, return_address: Saved::Unspecified };
+    const START: State = State {
+        cfa: Base::Unset,
+        frame_pointer: Kept::Unspecified,
+        base_pointer: Kept::Unspecified,
+        return_address: Kept::Unspecified,
+    };
 
-    fn column<M: Machine>(&mut self, register: Register) -> Option<&mut Saved> {
+    fn column<M: Machine>(&mut self, register: Register) -> Option<&mut Kept> {
         if register == M::FRAME_POINTER {
             Some(&mut self.frame_pointer)
+        } else if register == M::BASE_POINTER {
+            Some(&mut self.base_pointer)
         } else if register == M::RETURN_ADDRESS {
             Some(&mut self.return_address)
         } else {
@@ -228,16 +238,16 @@ fn step<'data, M: Machine, S: UnwindSection<Bytes<'data>>>(
             *state = remembered.pop().ok_or(Broken)?;
             return Ok(());
         }
-        I::Undefined { register } => (register, Saved::Undefined),
-        I::SameValue { register } => (register, Saved::Same),
-        I::Offset { register, factored_offset } => (register, Saved::AtCfa(unsigned(factored_offset)?)),
-        I::OffsetExtendedSf { register, factored_offset } => (register, Saved::AtCfa(signed(factored_offset)?)),
-        I::ValOffset { register, .. } | I::ValOffsetSf { register, .. } => (register, Saved::Other),
-        I::Register { dest_register, .. } => (dest_register, Saved::Other),
-        I::ValExpression { register, .. } => (register, Saved::Other),
+        I::Undefined { register } => (register, Kept::Undefined),
+        I::SameValue { register } => (register, Kept::Same),
+        I::Offset { register, factored_offset } => (register, Kept::AtCfa(unsigned(factored_offset)?)),
+        I::OffsetExtendedSf { register, factored_offset } => (register, Kept::AtCfa(signed(factored_offset)?)),
+        I::ValOffset { register, .. } | I::ValOffsetSf { register, .. } => (register, Kept::Other),
+        I::Register { dest_register, .. } => (dest_register, Kept::Other),
+        I::ValExpression { register, .. } => (register, Kept::Other),
         I::Expression { register, expression } => match expression.length {
             0..=MAX_EXPRESSION => (register, M::saved_expression(expression.get(section)?.0.slice())),
-            _ => (register, Saved::Other),
+            _ => (register, Kept::Other),
         },
         I::Restore { register } => {
             let mut initial = *initial;

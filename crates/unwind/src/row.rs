@@ -1,6 +1,6 @@
 //! The row: 8 bytes, the same in C (`rows.h`).
 
-/// What holds from `pc` up to the next row's `pc`. [`Row::cfa`] and [`Row::rbp`] say it in words.
+/// What holds from `pc` up to the next row's `pc`. [`Row::cfa`], [`Row::rbp`] and [`Row::rbx`] say it in words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
@@ -8,10 +8,8 @@ pub struct Row {
     pub pc: u32,
     /// Meaning by rule, see `rows.h`.
     pub cfa_offset: i16,
-    /// Low 4 bits: how the CFA is found; high 4 bits: where the caller's rbp is.
-    pub rule: u8,
-    /// In units of 8 bytes, meaning by rule.
-    pub rbp_offset: i8,
+    /// 4 bits: how the CFA is found; then 6 bits for where the caller's rbp is, and 6 for its rbx.
+    pub rule: u16,
 }
 
 const _: () = assert!(size_of::<Row>() == 8 && align_of::<Row>() == 4);
@@ -31,6 +29,8 @@ pub enum Cfa {
     RbpSlot(i32, i32),
     /// `[rsp + offset] + addend`: hand-written code that keeps the old rsp on the stack.
     RspSlot(i32, i32),
+    /// A register, by DWARF's number, + offset.
+    Register(u8, i32),
     /// The kernel's signal frame: rsp points at a ucontext that holds every register.
     Signal,
     /// No call frame information here: frame pointers may help.
@@ -39,10 +39,10 @@ pub enum Cfa {
     Unsupported,
 }
 
-/// Where the caller's rbp is. Offsets are in bytes.
+/// Where the caller's rbp, or rbx, is. Offsets are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rbp {
-    /// Still in rbp.
+pub enum Saved {
+    /// Still in the register.
     Same,
     /// `[CFA + offset]`.
     AtCfa(i32),
@@ -60,16 +60,23 @@ const RBP_SLOT: u8 = 4;
 const RSP_SLOT: u8 = 5;
 const SIGNAL: u8 = 6;
 const NO_RULE: u8 = 7;
+const REGISTER: u8 = 8;
 const UNSUPPORTED: u8 = 15;
+
+const SAME: u8 = 0;
+const LOST: u8 = 1;
+/// From 2 up to here: so many words below the CFA. From here on: relative to rbp.
+const FRAME: u8 = 48;
+const FRAME_ZERO: i32 = 56;
 
 /// `bytes` in 8-byte units, where it is a whole number of them.
 fn units(bytes: i32) -> Option<i32> {
     (bytes % 8 == 0).then_some(bytes / 8)
 }
 
-fn slot(offset: i32, addend: i32) -> Option<i16> {
-    let (offset, addend) = (units(offset)?, units(addend)?);
-    ((-2048..2048).contains(&offset) && (0..16).contains(&addend)).then_some((offset << 4 | addend) as i16)
+/// Two numbers in one: 12 bits signed, 4 bits unsigned.
+fn pair(high: i32, low: i32) -> Option<i16> {
+    ((-2048..2048).contains(&high) && (0..16).contains(&low)).then_some((high << 4 | low) as i16)
 }
 
 impl Cfa {
@@ -79,8 +86,9 @@ impl Cfa {
             Cfa::Rsp(offset) => (RSP, i16::try_from(units(offset)?).ok()?),
             Cfa::Rbp(offset) => (RBP, i16::try_from(units(offset)?).ok()?),
             Cfa::Plt(threshold) => (PLT, i16::from(threshold)),
-            Cfa::RbpSlot(offset, addend) => (RBP_SLOT, slot(offset, addend)?),
-            Cfa::RspSlot(offset, addend) => (RSP_SLOT, slot(offset, addend)?),
+            Cfa::RbpSlot(offset, addend) => (RBP_SLOT, pair(units(offset)?, units(addend)?)?),
+            Cfa::RspSlot(offset, addend) => (RSP_SLOT, pair(units(offset)?, units(addend)?)?),
+            Cfa::Register(number, offset) => (REGISTER, pair(units(offset)?, number.into())?),
             Cfa::Signal => (SIGNAL, 0),
             Cfa::NoRule => (NO_RULE, 0),
             Cfa::Unsupported => (UNSUPPORTED, 0),
@@ -88,46 +96,62 @@ impl Cfa {
     }
 }
 
-impl Rbp {
-    fn encode(self) -> Option<(u8, i8)> {
-        Some(match self {
-            Rbp::Same => (0, 0),
-            Rbp::AtCfa(offset) => (1, i8::try_from(units(offset)?).ok()?),
-            Rbp::Lost => (2, 0),
-            Rbp::AtRbp(offset) => (3, i8::try_from(units(offset)?).ok()?),
-        })
+impl Saved {
+    fn encode(self) -> Option<u8> {
+        let (number, within) = match self {
+            Saved::Same => return Some(SAME),
+            Saved::Lost => return Some(LOST),
+            Saved::AtCfa(offset) => (units(offset)?.checked_neg()?, i32::from(LOST) + 1..i32::from(FRAME)),
+            Saved::AtRbp(offset) => (units(offset)? + FRAME_ZERO, FRAME.into()..64),
+        };
+        within.contains(&number).then_some(number as u8)
+    }
+
+    fn decode(number: u8) -> Saved {
+        match number {
+            SAME => Saved::Same,
+            LOST => Saved::Lost,
+            below if below < FRAME => Saved::AtCfa(-8 * i32::from(below)),
+            place => Saved::AtRbp(8 * (i32::from(place) - FRAME_ZERO)),
+        }
     }
 }
 
 impl Row {
     /// A row, or nothing where a number does not fit or is not a multiple of 8.
-    pub fn new(pc: u32, cfa: Cfa, rbp: Rbp) -> Option<Row> {
+    pub fn new(pc: u32, cfa: Cfa, rbp: Saved, rbx: Saved) -> Option<Row> {
         let (cfa, cfa_offset) = cfa.encode()?;
-        let (rbp, rbp_offset) = rbp.encode()?;
-        Some(Row { pc, cfa_offset, rule: rbp << 4 | cfa, rbp_offset })
+        let rule = u16::from(rbx.encode()?) << 10 | u16::from(rbp.encode()?) << 4 | u16::from(cfa);
+        Some(Row { pc, cfa_offset, rule })
+    }
+
+    /// The row of code that nobody has called.
+    pub const fn end(pc: u32) -> Row {
+        Row { pc, cfa_offset: 0, rule: END as u16 }
     }
 
     /// The row of a hole between functions.
     pub const fn no_rule(pc: u32) -> Row {
-        Row { pc, cfa_offset: 0, rule: NO_RULE, rbp_offset: 0 }
+        Row { pc, cfa_offset: 0, rule: NO_RULE as u16 }
     }
 
     /// The row of code whose rules no row can say.
     pub const fn unsupported(pc: u32) -> Row {
-        Row { pc, cfa_offset: 0, rule: UNSUPPORTED, rbp_offset: 0 }
+        Row { pc, cfa_offset: 0, rule: UNSUPPORTED as u16 }
     }
 
     /// How the CFA is found.
     pub fn cfa(&self) -> Cfa {
         let offset = i32::from(self.cfa_offset);
-        let (slot, addend) = ((offset >> 4) * 8, (offset & 15) * 8);
-        match self.rule & 15 {
+        let (high, low) = (offset >> 4, offset & 15);
+        match self.rule as u8 & 15 {
             END => Cfa::End,
             RSP => Cfa::Rsp(offset * 8),
             RBP => Cfa::Rbp(offset * 8),
             PLT => Cfa::Plt(self.cfa_offset as u8),
-            RBP_SLOT => Cfa::RbpSlot(slot, addend),
-            RSP_SLOT => Cfa::RspSlot(slot, addend),
+            RBP_SLOT => Cfa::RbpSlot(high * 8, low * 8),
+            RSP_SLOT => Cfa::RspSlot(high * 8, low * 8),
+            REGISTER => Cfa::Register(low as u8, high * 8),
             SIGNAL => Cfa::Signal,
             NO_RULE => Cfa::NoRule,
             _ => Cfa::Unsupported,
@@ -135,24 +159,23 @@ impl Row {
     }
 
     /// Where the caller's rbp is.
-    pub fn rbp(&self) -> Rbp {
-        let offset = i32::from(self.rbp_offset) * 8;
-        match self.rule >> 4 {
-            0 => Rbp::Same,
-            1 => Rbp::AtCfa(offset),
-            3 => Rbp::AtRbp(offset),
-            _ => Rbp::Lost,
-        }
+    pub fn rbp(&self) -> Saved {
+        Saved::decode((self.rule >> 4 & 63) as u8)
+    }
+
+    /// Where the caller's rbx is.
+    pub fn rbx(&self) -> Saved {
+        Saved::decode((self.rule >> 10) as u8)
     }
 
     /// Whether both say the same, wherever they stand.
     pub fn same_rules(&self, other: &Row) -> bool {
-        (self.rule, self.cfa_offset, self.rbp_offset) == (other.rule, other.cfa_offset, other.rbp_offset)
+        (self.rule, self.cfa_offset) == (other.rule, other.cfa_offset)
     }
 
     /// The rows as the bytes a BPF map wants.
     pub fn bytes(rows: &[Row]) -> &[u8] {
-        // SAFETY: Row is repr(C) with four fields of 4 + 2 + 1 + 1 bytes: 8 bytes without padding, every one initialised.
+        // SAFETY: Row is repr(C) with three fields of 4 + 2 + 2 bytes: 8 bytes without padding, every one initialised.
         unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) }
     }
 }
@@ -175,14 +198,20 @@ mod tests {
             Cfa::RbpSlot(-8, 0),
             Cfa::RbpSlot(-8 * 2048, 120),
             Cfa::RspSlot(8 * 2047, 8),
+            Cfa::Register(3, 24),
+            Cfa::Register(15, -8 * 2048),
             Cfa::Signal,
             Cfa::NoRule,
             Cfa::Unsupported,
         ];
         for cfa in cfas {
-            for rbp in [Rbp::Same, Rbp::AtCfa(-16), Rbp::AtCfa(-1024), Rbp::Lost, Rbp::AtRbp(0), Rbp::AtRbp(1016)] {
-                let row = Row::new(7, cfa, rbp).unwrap();
-                assert_eq!((row.pc, row.cfa(), row.rbp()), (7, cfa, rbp));
+            for saved in
+                [Saved::Same, Saved::Lost, Saved::AtCfa(-16), Saved::AtCfa(-376), Saved::AtRbp(-64), Saved::AtRbp(56)]
+            {
+                let row = Row::new(7, cfa, saved, Saved::Same).unwrap();
+                assert_eq!((row.pc, row.cfa(), row.rbp(), row.rbx()), (7, cfa, saved, Saved::Same));
+                let row = Row::new(7, cfa, Saved::Lost, saved).unwrap();
+                assert_eq!((row.pc, row.cfa(), row.rbp(), row.rbx()), (7, cfa, Saved::Lost, saved));
             }
         }
     }
@@ -197,17 +226,21 @@ mod tests {
             Cfa::RbpSlot(8 * 2048, 0),
             Cfa::RspSlot(0, 128),
             Cfa::RspSlot(0, -8),
+            Cfa::Register(16, 0),
+            Cfa::Register(0, 8 * 2048),
         ] {
-            assert_eq!(Row::new(0, cfa, Rbp::Same), None, "{cfa:?}");
+            assert_eq!(Row::new(0, cfa, Saved::Same, Saved::Same), None, "{cfa:?}");
         }
-        assert_eq!(Row::new(0, Cfa::Rsp(8), Rbp::AtCfa(-1032)), None);
-        assert_eq!(Row::new(0, Cfa::Rsp(8), Rbp::AtRbp(3)), None);
+        for saved in [-384, -8, 0, 8, i32::MIN].map(Saved::AtCfa).into_iter().chain([-72, 3, 64].map(Saved::AtRbp)) {
+            assert_eq!(Row::new(0, Cfa::Rsp(8), saved, Saved::Same), None, "{saved:?}");
+            assert_eq!(Row::new(0, Cfa::Rsp(8), Saved::Same, saved), None, "{saved:?}");
+        }
     }
 
     /// Check that the bytes of a row lie as rows.h says.
     #[test]
     fn bytes_are_little_endian_fields_in_order() {
-        let row = Row::new(0x1234_5678, Cfa::Rsp(16), Rbp::AtCfa(-16)).unwrap();
-        assert_eq!(Row::bytes(&[row]), [0x78, 0x56, 0x34, 0x12, 2, 0, 0x11, 0xfe]);
+        let row = Row::new(0x1234_5678, Cfa::Rsp(16), Saved::AtCfa(-16), Saved::AtCfa(-24)).unwrap();
+        assert_eq!(Row::bytes(&[row]), [0x78, 0x56, 0x34, 0x12, 2, 0, 0x21, 0x0c]);
     }
 }

@@ -3,7 +3,7 @@
 /// Why a row says less than the file does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The CFA is relative to a register other than rsp and rbp.
+    /// The CFA is relative to a word that another register than rsp and rbp points to, or to nothing.
     CfaRegister,
     /// The CFA is an expression of an unknown form.
     CfaExpression,
@@ -18,10 +18,12 @@ pub enum Loss {
     /// The caller's rbp is too far from the CFA, in another register, or given by an unknown expression. The row itself
     /// is sound: only callers that need rbp are out of reach.
     Rbp,
+    /// The same for rbx.
+    Rbx,
 }
 
 impl Loss {
-    const ALL: [(Loss, &'static str); 7] = [
+    const ALL: [(Loss, &'static str); 8] = [
         (Loss::CfaRegister, "CFA from another register"),
         (Loss::CfaExpression, "CFA by unknown expression"),
         (Loss::CfaOffset, "CFA offset out of range"),
@@ -29,6 +31,7 @@ impl Loss {
         (Loss::SignalFrame, "unknown signal frame"),
         (Loss::Program, "broken CFI program"),
         (Loss::Rbp, "rbp out of reach"),
+        (Loss::Rbx, "rbx out of reach"),
     ];
 }
 

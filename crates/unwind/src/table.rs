@@ -19,6 +19,8 @@ pub const MAX_FUNCTIONS: usize = 1 << 22;
 const MAX_FRAME_BYTES: u64 = 256 << 20;
 
 const PAGE: u64 = 4096;
+/// As much code as a program's first function may have, where it has no rules: glibc's loader has 61 bytes.
+const ENTRY: u64 = 128;
 
 /// A file's rows, sorted by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,7 +83,7 @@ fn compile<'data, M: Machine, R: ReadRef<'data>>(elf: &Elf, data: R) -> Result<T
         return Err(Error::TooFar(last - base));
     }
 
-    let mut rows = Builder { base, rows: Vec::new(), end: None, stats };
+    let mut rows = Builder { base, rows: Vec::new(), end: None, entry: elf.entry, stats };
     let (mut from_eh, mut from_debug) = (eh.functions.iter().peekable(), debug.functions.iter().peekable());
     loop {
         let (next_eh, next_debug) = (from_eh.peek(), from_debug.peek());
@@ -135,6 +137,8 @@ pub(crate) struct Builder {
     rows: Vec<Row>,
     /// Where the last function ended.
     end: Option<u64>,
+    /// Where the program starts, 0 if it does not.
+    entry: u64,
     stats: Stats,
 }
 
@@ -142,7 +146,7 @@ impl Builder {
     /// A function starts: a hole before it gets its row.
     pub fn begin(&mut self, start: u64) -> Result<(), Error> {
         match self.end {
-            Some(end) if end < start => self.gap(end),
+            Some(end) if end < start => self.gap(end, start),
             _ => Ok(()),
         }
     }
@@ -169,14 +173,23 @@ impl Builder {
         self.end = Some(end);
     }
 
-    fn gap(&mut self, address: u64) -> Result<(), Error> {
+    /// A hole. Where the program starts in one, as in glibc's loader, nobody has called it: the stack ends there.
+    fn gap(&mut self, from: u64, to: u64) -> Result<(), Error> {
         self.stats.gaps += 1;
-        self.push(address, |pc| (Row::no_rule(pc), None))
+        self.push(from, |pc| (Row::no_rule(pc), None))?;
+        if (from..to).contains(&self.entry) {
+            let end = self.entry.saturating_add(ENTRY).min(to);
+            self.push(self.entry, |pc| (Row::end(pc), None))?;
+            if end < to {
+                self.push(end, |pc| (Row::no_rule(pc), None))?;
+            }
+        }
+        Ok(())
     }
 
     fn finish(mut self) -> Result<Table, Error> {
         if let Some(end) = self.end {
-            self.gap(end)?;
+            self.gap(end, end + 1)?;
         }
         for pair in self.rows.windows(2) {
             let bytes = u64::from(pair[1].pc - pair[0].pc);

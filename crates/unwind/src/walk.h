@@ -1,7 +1,8 @@
 /* The stack walker: one text, compiled as BPF and natively.
  *
- * A walk holds three registers. Each step finds the row for the current address, computes the canonical frame address
- * (the caller's rsp), and reads the return address below it:
+ * A walk holds four registers: rip, rsp, rbp, and rbx, which some code keeps its frame's address in. Each step finds the
+ * row for the current address, computes the canonical frame address (the caller's rsp), and reads the return address
+ * below it:
  *
  *        lower addresses                                  higher addresses
  *   rsp -> [ locals ... | saved rbp | return address ] CFA -> [ caller's frame ...
@@ -21,10 +22,11 @@
  *   static inline const struct unwind_row *walk_row(WALK_CONTEXT *, const struct walk_table *, __u32 index)
  *                                     row of a table, NULL if there is none
  *
- * It may also define, to remember rows by address:
+ * It may also define, to remember rows by address, and to give away the registers that the walk began with:
  *
  *   WALK_RECALL(context, address, row)    0 if it remembered the row and filled it in
  *   WALK_REMEMBER(context, address, row)  takes note of a row that was searched for
+ *   WALK_REGISTER(context, number, value) 0 if it knew the register with this DWARF number and filled it in
  *
  * The functions take struct walk_table: include walk_types.h, define them, then include this.
  *
@@ -40,10 +42,19 @@
 #define WALK_REMEMBER(context, address, row) ((void)0)
 #endif
 
-/* Where the kernel's ucontext keeps the interrupted registers: uc_mcontext at 40, then r8 ... */
+#ifndef WALK_REGISTER
+#define WALK_REGISTER(context, number, value) 1
+#endif
+
+/* Where the kernel's ucontext keeps the interrupted registers: uc_mcontext at 40, with r8 to r15, then rdi ... */
+#define WALK_UCONTEXT_R8 40
+#define WALK_UCONTEXT_RDI 104
 #define WALK_UCONTEXT_RBP 120
+#define WALK_UCONTEXT_RBX 128
 #define WALK_UCONTEXT_RSP 160
 #define WALK_UCONTEXT_RIP 168
+/* The order there, one digit for each of DWARF's numbers 7 to 0: rsp, rbp, rdi, rsi, rbx, rcx, rdx, rax. */
+#define WALK_UCONTEXT_ORDER 0x72013645
 
 /* The address whose row and whose symbol belong to this frame. */
 static __always_inline __u64 walk_pc(const struct walk_state *state)
@@ -52,13 +63,17 @@ static __always_inline __u64 walk_pc(const struct walk_state *state)
 }
 
 /* Starts a walk at an instruction about to run. */
-static __always_inline void walk_start(struct walk_state *state, __u64 ip, __u64 sp, __u64 bp)
+static __always_inline void walk_start(struct walk_state *state, __u64 ip, __u64 sp, __u64 bp, __u64 bx)
 {
 	state->ip = ip;
 	state->sp = sp;
 	state->bp = bp;
+	state->bx = bx;
+	state->context = 0;
 	state->exact = 1;
-	state->bp_known = 1;
+	state->bp_kind = WALK_VALUE;
+	state->bx_kind = WALK_VALUE;
+	state->by_register = 0;
 	state->guessed = 0;
 }
 
@@ -89,18 +104,34 @@ static __always_inline int walk_search(WALK_CONTEXT *context, const struct walk_
 	return missing || low < high;
 }
 
+/* Makes a register's value out of its address, where it is that. */
+static __always_inline int walk_value(WALK_CONTEXT *context, __u64 *value, __u8 *kind)
+{
+	(void)context;
+	if (*kind == WALK_VALUE)
+		return WALK_MORE;
+	if (*kind == WALK_LOST)
+		return WALK_NO_REGISTER;
+	if (WALK_READ(context, value, *value))
+		return WALK_BAD_READ;
+	*kind = WALK_VALUE;
+	return WALK_MORE;
+}
+
 /* Code without rules: take rbp for a frame pointer, [rbp] for the caller's and [rbp + 8] for the return address. */
 static __always_inline int walk_frame_pointer(WALK_CONTEXT *context, struct walk_state *state)
 {
-	__u64 ip, bp;
+	__u64 ip, bp = state->bp;
+	__u8 kind = state->bp_kind;
 
-	(void)context;
-	if (!state->bp_known || state->bp < state->sp || (state->bp & 7))
+	if (walk_value(context, &bp, &kind) != WALK_MORE || bp < state->sp || (bp & 7))
 		return WALK_NO_ROW;
-	if (WALK_READ(context, &bp, state->bp) || WALK_READ(context, &ip, state->bp + 8))
+	if (WALK_READ(context, &ip, bp + 8))
 		return WALK_NO_ROW;
-	state->sp = state->bp + 16;
+	state->sp = bp + 16;
 	state->bp = bp;
+	state->bp_kind = WALK_SLOT;
+	state->bx_kind = WALK_LOST;
 	state->ip = ip;
 	state->exact = 0;
 	state->guessed++;
@@ -110,56 +141,113 @@ static __always_inline int walk_frame_pointer(WALK_CONTEXT *context, struct walk
 /* A signal handler's trampoline: the kernel has put all registers on the stack, which may be another one. */
 static __always_inline int walk_signal(WALK_CONTEXT *context, struct walk_state *state)
 {
-	__u64 ip, sp, bp;
+	__u64 ip, sp, registers = state->sp;
 
 	(void)context;
-	if (WALK_READ(context, &bp, state->sp + WALK_UCONTEXT_RBP) || WALK_READ(context, &sp, state->sp + WALK_UCONTEXT_RSP) ||
-	    WALK_READ(context, &ip, state->sp + WALK_UCONTEXT_RIP))
+	if (WALK_READ(context, &sp, registers + WALK_UCONTEXT_RSP) || WALK_READ(context, &ip, registers + WALK_UCONTEXT_RIP))
 		return WALK_BAD_READ;
-	walk_start(state, ip, sp, bp);
+	state->ip = ip;
+	state->sp = sp;
+	state->bp = registers + WALK_UCONTEXT_RBP;
+	state->bx = registers + WALK_UCONTEXT_RBX;
+	state->bp_kind = WALK_SLOT;
+	state->bx_kind = WALK_SLOT;
+	state->context = registers;
+	state->exact = 1;
 	return WALK_MORE;
 }
 
+/* A register by its number. But for rbx, they are known only where a frame did not call the next one: it was interrupted, or
+ * is the innermost. */
+static __always_inline int walk_register(WALK_CONTEXT *context, struct walk_state *state, __u32 number, __u64 *value)
+{
+	if (number == UNWIND_REGISTER_RBX) {
+		int result;
+
+		if (state->bx_kind == WALK_VALUE)
+			state->by_register = 1;
+		result = walk_value(context, &state->bx, &state->bx_kind);
+		*value = state->bx;
+		return result;
+	}
+	if (!state->exact)
+		return WALK_NO_REGISTER;
+	if (state->context) {
+		__u64 place = WALK_UCONTEXT_R8 + 8 * ((__u64)number - 8);
+
+		if (number < 8)
+			place = WALK_UCONTEXT_RDI + 8 * (WALK_UCONTEXT_ORDER >> 4 * number & 15);
+		return WALK_READ(context, value, state->context + place) ? WALK_BAD_READ : WALK_MORE;
+	}
+	state->by_register = 1;
+	return WALK_REGISTER(context, number, value) ? WALK_NO_REGISTER : WALK_MORE;
+}
+
 /* Computes the CFA. WALK_MORE on success. */
-static __always_inline int walk_cfa(WALK_CONTEXT *context, const struct walk_state *state,
-				    const struct unwind_row *row, __u64 *cfa)
+static __always_inline int walk_cfa(WALK_CONTEXT *context, struct walk_state *state, const struct unwind_row *row,
+				    __u64 *cfa)
 {
 	__u64 base = state->sp;
+	int result;
 
-	(void)context;
 	switch (UNWIND_CFA(row)) {
 	case UNWIND_CFA_RBP:
 	case UNWIND_CFA_RBP_SLOT:
-		if (!state->bp_known)
-			return WALK_NO_RBP;
+		result = walk_value(context, &state->bp, &state->bp_kind);
+		if (result != WALK_MORE)
+			return result;
 		base = state->bp;
+		break;
+	case UNWIND_CFA_REGISTER:
+		result = walk_register(context, state, UNWIND_LOW(row), &base);
+		if (result != WALK_MORE)
+			return result;
 	}
 	switch (UNWIND_CFA(row)) {
 	case UNWIND_CFA_RSP:
 	case UNWIND_CFA_RBP:
 		*cfa = base + 8 * (__s64)row->cfa_offset;
 		return WALK_MORE;
+	case UNWIND_CFA_REGISTER:
+		*cfa = base + 8 * (__s64)UNWIND_HIGH(row);
+		return WALK_MORE;
 	case UNWIND_CFA_PLT:
 		*cfa = base + 8 + ((__s16)(state->ip & 15) >= row->cfa_offset ? 8 : 0);
 		return WALK_MORE;
 	case UNWIND_CFA_RBP_SLOT:
 	case UNWIND_CFA_RSP_SLOT:
-		if (WALK_READ(context, cfa, base + 8 * (__s64)UNWIND_SLOT_OFFSET(row)))
+		if (WALK_READ(context, cfa, base + 8 * (__s64)UNWIND_HIGH(row)))
 			return WALK_BAD_READ;
-		*cfa += 8 * UNWIND_SLOT_ADDEND(row);
+		*cfa += 8 * UNWIND_LOW(row);
 		return WALK_MORE;
 	default:
 		return WALK_UNSUPPORTED;
 	}
 }
 
-/* One step: from a frame to its caller. WALK_MORE, or why there is no caller; the state is then as before the step. */
+/* Where a register of the caller is. `bp` is this frame's, if `bp_kind` says that its value is known. */
+static __always_inline void walk_saved(__u32 saved, __u64 cfa, __u64 bp, __u8 bp_kind, __u64 *place, __u8 *kind)
+{
+	if (saved == UNWIND_SAVED_SAME)
+		return;
+	*kind = WALK_SLOT;
+	if (saved == UNWIND_SAVED_LOST)
+		*kind = WALK_LOST;
+	else if (saved < UNWIND_SAVED_FRAME)
+		*place = cfa - 8 * (__u64)saved;
+	else if (bp_kind == WALK_VALUE)
+		*place = bp + 8 * ((__s64)saved - UNWIND_SAVED_ZERO);
+	else
+		*kind = WALK_LOST;
+}
+
+/* One step: from a frame to its caller. WALK_MORE, or why there is no caller; ip and sp are then as before the step. */
 static __always_inline int walk_step(WALK_CONTEXT *context, struct walk_state *state)
 {
-	__u64 address = walk_pc(state), cfa = 0, ip = 0, bp = state->bp;
-	__u8 bp_known = state->bp_known;
+	__u64 address = walk_pc(state), cfa = 0, ip = 0, bp;
 	struct walk_table table = {};
 	struct unwind_row row = {};
+	__u8 bp_kind;
 	int result;
 
 	if (WALK_RECALL(context, address, &row)) {
@@ -186,27 +274,14 @@ static __always_inline int walk_step(WALK_CONTEXT *context, struct walk_state *s
 	if (!ip)
 		return WALK_END;
 
-	switch (UNWIND_RBP(&row)) {
-	case UNWIND_RBP_SAME:
-		break;
-	case UNWIND_RBP_CFA:
-		if (WALK_READ(context, &bp, cfa + 8 * (__s64)row.rbp_offset))
-			return WALK_BAD_READ;
-		bp_known = 1;
-		break;
-	case UNWIND_RBP_FRAME:
-		if (!bp_known)
-			return WALK_NO_RBP;
-		if (WALK_READ(context, &bp, state->bp + 8 * (__s64)row.rbp_offset))
-			return WALK_BAD_READ;
-		break;
-	default:
-		bp_known = 0;
-	}
+	if (UNWIND_RBP(&row) >= UNWIND_SAVED_FRAME || UNWIND_RBX(&row) >= UNWIND_SAVED_FRAME)
+		walk_value(context, &state->bp, &state->bp_kind);
+	bp = state->bp;
+	bp_kind = state->bp_kind;
+	walk_saved(UNWIND_RBP(&row), cfa, bp, bp_kind, &state->bp, &state->bp_kind);
+	walk_saved(UNWIND_RBX(&row), cfa, bp, bp_kind, &state->bx, &state->bx_kind);
 	state->ip = ip;
 	state->sp = cfa;
-	state->bp = bp;
-	state->bp_known = bp_known;
 	state->exact = 0;
 	return WALK_MORE;
 }

@@ -1,6 +1,6 @@
 //! The walker of `walk.h` in Rust: for stacks whose bytes were copied because the kernel had no table for them yet.
 
-use crate::{Cfa, Rbp, Row};
+use crate::{Cfa, Row, Saved};
 
 /// What is known of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub enum Ended {
     NoRow = 4,
     /// At a rule that no row can say.
     Unsupported = 5,
-    /// At a rule that needs rbp, which was lost on the way.
-    NoRbp = 6,
+    /// At a rule that needs a register which was lost on the way.
+    NoRegister = 6,
     /// At memory that could not be read.
     BadRead = 7,
     /// Where the stack did not shrink.
@@ -36,39 +36,68 @@ pub enum Ended {
 }
 
 /// The registers a walk starts from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     /// Instruction pointer.
     pub ip: u64,
-    /// Stack pointer.
-    pub sp: u64,
-    /// Frame pointer.
-    pub bp: u64,
+    /// The general registers, by DWARF's numbers.
+    pub general: [u64; 16],
 }
 
-// Where the kernel's ucontext keeps the interrupted registers.
-const UCONTEXT_RBP: u64 = 120;
-const UCONTEXT_RSP: u64 = 160;
-const UCONTEXT_RIP: u64 = 168;
+const RBX: u8 = 3;
+const RBP: u8 = 6;
+const RSP: u8 = 7;
 
-struct State {
+impl Registers {
+    /// Stack pointer.
+    pub fn sp(&self) -> u64 {
+        self.general[usize::from(RSP)]
+    }
+}
+
+/// Where the kernel's ucontext keeps rip, and the general registers by DWARF's numbers.
+const UCONTEXT_RIP: u64 = 168;
+const UCONTEXT: [u64; 16] = [144, 136, 152, 128, 112, 104, 120, 160, 40, 48, 56, 64, 72, 80, 88, 96];
+
+/// What is known of a register.
+#[derive(Clone, Copy)]
+enum Known {
+    Value(u64),
+    /// An inner frame saved it at this address.
+    At(u64),
+    Lost,
+}
+
+/// What has all registers of a frame that did not call the next one.
+#[derive(Clone, Copy)]
+enum All<'a> {
+    Start(&'a Registers),
+    /// The address of a ucontext.
+    Interrupted(u64),
+    None,
+}
+
+struct State<'a> {
     ip: u64,
     sp: u64,
-    bp: Option<u64>,
-    exact: bool,
+    bp: Known,
+    bx: Known,
+    all: All<'a>,
 }
 
 /// Walks a stack, innermost frame first. Addresses other than the innermost lie in the calling instruction.
 pub fn walk(
-    registers: Registers,
+    registers: &Registers,
     most: usize,
     find: impl Fn(u64) -> Found,
     read: impl Fn(u64) -> Option<u64>,
 ) -> (Vec<u64>, Ended) {
     let mut frames = Vec::new();
-    let mut state = State { ip: registers.ip, sp: registers.sp, bp: Some(registers.bp), exact: true };
+    let general = |number: u8| registers.general[usize::from(number)];
+    let (bp, bx) = (Known::Value(general(RBP)), Known::Value(general(RBX)));
+    let mut state = State { ip: registers.ip, sp: registers.sp(), bp, bx, all: All::Start(registers) };
     while frames.len() < most {
-        let address = if state.exact { state.ip } else { state.ip.wrapping_sub(1) };
+        let address = if matches!(state.all, All::None) { state.ip.wrapping_sub(1) } else { state.ip };
         frames.push(address);
         let stepped = match find(address) {
             Found::NoMapping => Err(Ended::NoMapping),
@@ -83,24 +112,49 @@ pub fn walk(
     (frames, Ended::Truncated)
 }
 
-impl State {
-    fn by_row(&self, row: Row, read: &impl Fn(u64) -> Option<u64>) -> Result<State, Ended> {
-        let at = |base: u64, offset: i32| base.wrapping_add_signed(offset.into());
+impl Known {
+    fn value(self, read: &impl Fn(u64) -> Option<u64>) -> Result<u64, Ended> {
+        match self {
+            Known::Value(value) => Ok(value),
+            Known::At(address) => read(address).ok_or(Ended::BadRead),
+            Known::Lost => Err(Ended::NoRegister),
+        }
+    }
+
+    /// The caller's, by a row.
+    fn saved(self, saved: Saved, cfa: u64, bp: Option<u64>) -> Known {
+        match (saved, bp) {
+            (Saved::Same, _) => self,
+            (Saved::AtCfa(offset), _) => Known::At(at(cfa, offset)),
+            (Saved::AtRbp(offset), Some(bp)) => Known::At(at(bp, offset)),
+            (Saved::AtRbp(_), None) | (Saved::Lost, _) => Known::Lost,
+        }
+    }
+}
+
+fn at(base: u64, offset: i32) -> u64 {
+    base.wrapping_add_signed(offset.into())
+}
+
+impl<'a> State<'a> {
+    fn by_row(&self, row: Row, read: &impl Fn(u64) -> Option<u64>) -> Result<State<'a>, Ended> {
         let slot = |address| read(address).ok_or(Ended::BadRead);
         let cfa = match row.cfa() {
             Cfa::End => return Err(Ended::Whole),
             Cfa::NoRule => return self.by_frame_pointer(read),
             Cfa::Unsupported => return Err(Ended::Unsupported),
             Cfa::Signal => {
-                let bp = Some(slot(self.sp.wrapping_add(UCONTEXT_RBP))?);
-                let sp = slot(self.sp.wrapping_add(UCONTEXT_RSP))?;
-                return Ok(State { ip: slot(self.sp.wrapping_add(UCONTEXT_RIP))?, sp, bp, exact: true });
+                let place = |number: u8| self.sp.wrapping_add(UCONTEXT[usize::from(number)]);
+                let (ip, sp) = (slot(self.sp.wrapping_add(UCONTEXT_RIP))?, slot(place(RSP))?);
+                let (bp, bx) = (Known::At(place(RBP)), Known::At(place(RBX)));
+                return Ok(State { ip, sp, bp, bx, all: All::Interrupted(self.sp) });
             }
             Cfa::Rsp(offset) => at(self.sp, offset),
-            Cfa::Rbp(offset) => at(self.bp.ok_or(Ended::NoRbp)?, offset),
+            Cfa::Rbp(offset) => at(self.bp.value(read)?, offset),
             Cfa::Plt(threshold) => at(self.sp, if self.ip & 15 >= u64::from(threshold) { 16 } else { 8 }),
-            Cfa::RbpSlot(offset, addend) => at(slot(at(self.bp.ok_or(Ended::NoRbp)?, offset))?, addend),
+            Cfa::RbpSlot(offset, addend) => at(slot(at(self.bp.value(read)?, offset))?, addend),
             Cfa::RspSlot(offset, addend) => at(slot(at(self.sp, offset))?, addend),
+            Cfa::Register(number, offset) => at(self.register(number, read)?, offset),
         };
         if cfa <= self.sp {
             return Err(Ended::Stuck);
@@ -109,24 +163,30 @@ impl State {
         if ip == 0 {
             return Err(Ended::Whole);
         }
-        let bp = match row.rbp() {
-            Rbp::Same => self.bp,
-            Rbp::AtCfa(offset) => Some(slot(at(cfa, offset))?),
-            Rbp::AtRbp(offset) => Some(slot(at(self.bp.ok_or(Ended::NoRbp)?, offset))?),
-            Rbp::Lost => None,
-        };
-        Ok(State { ip, sp: cfa, bp, exact: false })
+        let own = self.bp.value(read).ok();
+        let (bp, bx) = (self.bp.saved(row.rbp(), cfa, own), self.bx.saved(row.rbx(), cfa, own));
+        Ok(State { ip, sp: cfa, bp, bx, all: All::None })
+    }
+
+    /// A register by DWARF's number. But for rbx, they are known only where a frame did not call the next one.
+    fn register(&self, number: u8, read: &impl Fn(u64) -> Option<u64>) -> Result<u64, Ended> {
+        let index = usize::from(number & 15);
+        match self.all {
+            _ if number == RBX => self.bx.value(read),
+            All::Start(registers) => Ok(registers.general[index]),
+            All::Interrupted(context) => read(context.wrapping_add(UCONTEXT[index])).ok_or(Ended::BadRead),
+            All::None => Err(Ended::NoRegister),
+        }
     }
 
     /// Code without rules: takes rbp for a frame pointer.
-    fn by_frame_pointer(&self, read: &impl Fn(u64) -> Option<u64>) -> Result<State, Ended> {
-        let frame = self.bp.filter(|bp| *bp >= self.sp && bp % 8 == 0).ok_or(Ended::NoRow)?;
-        let bp = read(frame).ok_or(Ended::NoRow)?;
+    fn by_frame_pointer(&self, read: &impl Fn(u64) -> Option<u64>) -> Result<State<'a>, Ended> {
+        let frame = self.bp.value(read).ok().filter(|bp| *bp >= self.sp && bp % 8 == 0).ok_or(Ended::NoRow)?;
         let ip = read(frame.wrapping_add(8)).ok_or(Ended::NoRow)?;
         if ip == 0 {
             return Err(Ended::Whole);
         }
-        Ok(State { ip, sp: frame.wrapping_add(16), bp: Some(bp), exact: false })
+        Ok(State { ip, sp: frame.wrapping_add(16), bp: Known::At(frame), bx: Known::Lost, all: All::None })
     }
 }
 
@@ -148,14 +208,15 @@ mod tests {
         let words = [7, 0x200, 0, 0x300, 0];
         let read = |address: u64| words.get(address.checked_sub(0x1000)? as usize / 8).copied();
         let find = |address| match address {
-            0x100 => Found::Row(Row::new(0, Cfa::Rsp(16), Rbp::Same).expect("row")),
+            0x100 => Found::Row(Row::new(0, Cfa::Rsp(16), Saved::Same, Saved::Same).expect("row")),
             0x1ff => Found::NoRule,
-            0x2ff => Found::Row(Row::new(0, Cfa::End, Rbp::Same).expect("row")),
+            0x2ff => Found::Row(Row::new(0, Cfa::End, Saved::Same, Saved::Same).expect("row")),
             _ => Found::NoMapping,
         };
-        let start = Registers { ip: 0x100, sp: 0x1000, bp: 0x1010 };
-        assert_eq!(walk(start, 9, find, read), (vec![0x100, 0x1ff, 0x2ff], Ended::Whole));
-        assert_eq!(walk(start, 2, find, read), (vec![0x100, 0x1ff], Ended::Truncated));
-        assert_eq!(walk(Registers { ip: 0x500, ..start }, 9, find, read), (vec![0x500], Ended::NoMapping));
+        let mut start = Registers { ip: 0x100, ..Registers::default() };
+        (start.general[usize::from(RSP)], start.general[usize::from(RBP)]) = (0x1000, 0x1010);
+        assert_eq!(walk(&start, 9, find, read), (vec![0x100, 0x1ff, 0x2ff], Ended::Whole));
+        assert_eq!(walk(&start, 2, find, read), (vec![0x100, 0x1ff], Ended::Truncated));
+        assert_eq!(walk(&Registers { ip: 0x500, ..start }, 9, find, read), (vec![0x500], Ended::NoMapping));
     }
 }

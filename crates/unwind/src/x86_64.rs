@@ -2,9 +2,10 @@
 
 use gimli::Register;
 
-use crate::program::{Base, Machine, Saved, State};
-use crate::{Cfa, Loss, Rbp, Row};
+use crate::program::{Base, Kept, Machine, State};
+use crate::{Cfa, Loss, Row, Saved};
 
+const RBX: Register = Register(3);
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RIP: Register = Register(16);
@@ -17,13 +18,14 @@ const DW_OP_DEREF: u8 = 0x06;
 const DW_OP_PLUS: u8 = 0x22;
 const DW_OP_PLUS_UCONST: u8 = 0x23;
 const DW_OP_LIT0: u8 = 0x30;
-const DW_OP_BREG6: u8 = 0x76;
+const DW_OP_BREG0: u8 = 0x70;
 const DW_OP_BREG7: u8 = 0x77;
 
 pub(crate) struct X86_64;
 
 impl Machine for X86_64 {
     const FRAME_POINTER: Register = RBP;
+    const BASE_POINTER: Register = RBX;
     const RETURN_ADDRESS: Register = RIP;
 
     fn cfa_expression(expression: &[u8]) -> Base {
@@ -43,29 +45,26 @@ impl Machine for X86_64 {
         }
     }
 
-    fn saved_expression(expression: &[u8]) -> Saved {
+    fn saved_expression(expression: &[u8]) -> Kept {
         match base_register(expression) {
-            Some((register, offset, [])) => Saved::At(register, offset),
-            _ => Saved::Other,
+            Some((register, offset, [])) => Kept::At(register, offset),
+            _ => Kept::Other,
         }
     }
 
     fn row(pc: u32, state: &State, signal: bool) -> (Row, Option<Loss>) {
         match cfa(state, signal) {
-            Ok(cfa) => with_rbp(pc, cfa, state),
+            Ok(cfa) => with_saved(pc, cfa, state),
             Err(loss) => (Row::unsupported(pc), Some(loss)),
         }
     }
 }
 
-/// `breg6 n` or `breg7 n` at the start of an expression, and what follows.
+/// A register and an offset at the start of an expression, and what follows.
 fn base_register(expression: &[u8]) -> Option<(Register, i64, &[u8])> {
     let (&operation, rest) = expression.split_first()?;
-    let register = match operation {
-        DW_OP_BREG6 => RBP,
-        DW_OP_BREG7 => RSP,
-        _ => return None,
-    };
+    let number = operation.checked_sub(DW_OP_BREG0).filter(|&number| number < RIP.0 as u8)?;
+    let register = Register(number.into());
     let mut value = 0;
     // Four bytes of SLEB128 hold any offset a row can.
     for (index, &byte) in rest.iter().enumerate().take(4) {
@@ -82,14 +81,14 @@ fn base_register(expression: &[u8]) -> Option<(Register, i64, &[u8])> {
 }
 
 fn cfa(state: &State, signal: bool) -> Result<Cfa, Loss> {
-    if state.return_address == Saved::Undefined {
+    if state.return_address == Kept::Undefined {
         return Ok(Cfa::End);
     }
     if signal {
         let known = state.cfa == Base::Slot(RSP, UCONTEXT_RSP, 0);
         return if known { Ok(Cfa::Signal) } else { Err(Loss::SignalFrame) };
     }
-    if state.return_address != Saved::AtCfa(-8) {
+    if state.return_address != Kept::AtCfa(-8) {
         return Err(Loss::ReturnAddress);
     }
     let narrow = |offset: i64| i32::try_from(offset).map_err(|_| Loss::CfaOffset);
@@ -99,29 +98,42 @@ fn cfa(state: &State, signal: bool) -> Result<Cfa, Loss> {
         Base::Slot(RBP, offset, addend) => Cfa::RbpSlot(narrow(offset)?, narrow(addend)?),
         Base::Slot(RSP, offset, addend) => Cfa::RspSlot(narrow(offset)?, narrow(addend)?),
         Base::Plt(threshold) => Cfa::Plt(threshold),
+        Base::Register(Register(number), offset) if number < RIP.0 => Cfa::Register(number as u8, narrow(offset)?),
         Base::Register(..) | Base::Slot(..) | Base::Unset => return Err(Loss::CfaRegister),
         Base::Other => return Err(Loss::CfaExpression),
     })
 }
 
-fn with_rbp(pc: u32, cfa: Cfa, state: &State) -> (Row, Option<Loss>) {
-    // Neither looks at rbp's rule: there is no caller, or the ucontext has its rbp.
+fn with_saved(pc: u32, cfa: Cfa, state: &State) -> (Row, Option<Loss>) {
+    let same = Saved::Same;
+    // Neither looks at other registers' rules: there is no caller, or the ucontext has them.
     if matches!(cfa, Cfa::End | Cfa::Signal) {
-        return (Row::new(pc, cfa, Rbp::Same).unwrap_or(Row::unsupported(pc)), None);
+        return (Row::new(pc, cfa, same, same).unwrap_or(Row::unsupported(pc)), None);
     }
-    let rbp = match state.frame_pointer {
-        Saved::Unspecified | Saved::Same => Some(Rbp::Same),
-        Saved::Undefined => Some(Rbp::Lost),
-        Saved::AtCfa(offset) => i32::try_from(offset).ok().map(Rbp::AtCfa),
-        Saved::At(RBP, offset) => i32::try_from(offset).ok().map(Rbp::AtRbp),
-        Saved::At(..) | Saved::Other => None,
+    if Row::new(pc, cfa, same, same).is_none() {
+        return (Row::unsupported(pc), Some(Loss::CfaOffset));
+    }
+    // A register that no row can name is lost, and nothing else is.
+    let fits = |saved: &Saved| Row::new(pc, Cfa::End, *saved, same).is_some();
+    let (rbp, rbx) = (saved(state.frame_pointer).filter(fits), saved(state.base_pointer).filter(fits));
+    let loss = match (rbp, rbx) {
+        (None, _) => Some(Loss::Rbp),
+        (_, None) => Some(Loss::Rbx),
+        _ => None,
     };
-    if let Some(row) = rbp.and_then(|rbp| Row::new(pc, cfa, rbp)) {
-        return (row, None);
-    }
-    match Row::new(pc, cfa, Rbp::Lost) {
-        Some(row) => (row, Some(Loss::Rbp)),
-        None => (Row::unsupported(pc), Some(Loss::CfaOffset)),
+    let [rbp, rbx] = [rbp, rbx].map(|saved| saved.unwrap_or(Saved::Lost));
+    (Row::new(pc, cfa, rbp, rbx).unwrap_or(Row::unsupported(pc)), loss)
+}
+
+/// What a row may say of a register that was saved.
+fn saved(rule: Kept) -> Option<Saved> {
+    let narrow = |offset: i64| i32::try_from(offset).ok();
+    match rule {
+        Kept::Unspecified | Kept::Same => Some(Saved::Same),
+        Kept::Undefined => Some(Saved::Lost),
+        Kept::AtCfa(offset) => narrow(offset).map(Saved::AtCfa),
+        Kept::At(RBP, offset) => narrow(offset).map(Saved::AtRbp),
+        Kept::At(..) | Kept::Other => None,
     }
 }
 
@@ -139,10 +151,11 @@ mod tests {
         assert_eq!(cfa(&[0x77, 0x98, 0x01, 0x06, 0x23, 0x08]), Base::Slot(RSP, 152, 8));
         assert_eq!(cfa(&[0x77, 0xa0, 0x01, 0x06]), Base::Slot(RSP, 160, 0));
         assert_eq!(cfa(&[0x77, 0x10]), Base::Register(RSP, 16));
-        assert_eq!(cfa(&[0x7d, 0x10]), Base::Other);
+        assert_eq!(cfa(&[0x7d, 0x10]), Base::Register(Register(13), 16));
+        assert_eq!(cfa(&[0x80, 0x10]), Base::Other);
         assert_eq!(cfa(&[0x77, 0x80]), Base::Other);
         assert_eq!(cfa(&[]), Base::Other);
-        assert_eq!(X86_64::saved_expression(&[0x76, 0]), Saved::At(RBP, 0));
-        assert_eq!(X86_64::saved_expression(&[0x76, 0, 0x06]), Saved::Other);
+        assert_eq!(X86_64::saved_expression(&[0x76, 0]), Kept::At(RBP, 0));
+        assert_eq!(X86_64::saved_expression(&[0x76, 0, 0x06]), Kept::Other);
     }
 }

@@ -15,12 +15,14 @@ use gimli::{
     Location, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value,
 };
 use object::{Object as _, ObjectSection as _};
-use unwind::{Cfa, Rbp, Row, Table};
+use unwind::{Cfa, Row, Saved, Table};
 
 type Bytes<'data> = EndianSlice<'data, LittleEndian>;
 
-const RSP: u64 = 0x7fff_0000_1000;
-const RBP: u64 = 0x7ffe_0000_5550;
+/// The general registers, by DWARF's numbers.
+fn register(number: u16) -> u64 {
+    0x7ffe_0000_5550 + (u64::from(number) << 20)
+}
 
 fn memory(address: u64) -> u64 {
     address.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
@@ -31,6 +33,7 @@ fn memory(address: u64) -> u64 {
 struct Step {
     cfa: u64,
     rbp: Place,
+    rbx: Place,
     rip: Place,
 }
 
@@ -50,9 +53,8 @@ fn by_gimli(
     pc: u64,
 ) -> Option<Step> {
     let encoding = fde.cie().encoding();
-    let register = |register: Register| match register.0 {
-        6 => Some(RBP),
-        7 => Some(RSP),
+    let register = |number: Register| match number.0 {
+        0..16 => Some(register(number.0)),
         16 => Some(pc),
         _ => None,
     };
@@ -93,30 +95,33 @@ fn by_gimli(
         }
         Some(_) => Place::Elsewhere,
     };
-    Some(Step { cfa, rbp: place(6), rip: place(16) })
+    Some(Step { cfa, rbp: place(6), rbx: place(3), rip: place(16) })
 }
 
 /// What a row says of a place.
 fn by_row(row: Row, pc: u64) -> Step {
     let at = |base: u64, offset: i32| base.wrapping_add_signed(offset.into());
+    let (rbp, rsp) = (register(6), register(7));
     let cfa = match row.cfa() {
-        Cfa::Rsp(offset) => at(RSP, offset),
-        Cfa::Rbp(offset) => at(RBP, offset),
-        Cfa::Plt(threshold) => RSP + 8 + if pc & 15 >= threshold.into() { 8 } else { 0 },
-        Cfa::RbpSlot(offset, addend) => at(memory(at(RBP, offset)), addend),
-        Cfa::RspSlot(offset, addend) => at(memory(at(RSP, offset)), addend),
+        Cfa::Rsp(offset) => at(rsp, offset),
+        Cfa::Rbp(offset) => at(rbp, offset),
+        Cfa::Register(number, offset) => at(register(number.into()), offset),
+        Cfa::Plt(threshold) => rsp + 8 + if pc & 15 >= threshold.into() { 8 } else { 0 },
+        Cfa::RbpSlot(offset, addend) => at(memory(at(rbp, offset)), addend),
+        Cfa::RspSlot(offset, addend) => at(memory(at(rsp, offset)), addend),
         Cfa::Signal => {
-            return Step { cfa: memory(RSP + 160), rbp: Place::Memory(RSP + 120), rip: Place::Memory(RSP + 168) };
+            let [rbx, rbp, rip] = [128, 120, 168].map(|offset| Place::Memory(rsp + offset));
+            return Step { cfa: memory(rsp + 160), rbp, rbx, rip };
         }
         other => panic!("{other:?} computes nothing"),
     };
-    let rbp = match row.rbp() {
-        Rbp::Same => Place::Unchanged,
-        Rbp::AtCfa(offset) => Place::Memory(at(cfa, offset)),
-        Rbp::AtRbp(offset) => Place::Memory(at(RBP, offset)),
-        Rbp::Lost => Place::Elsewhere,
+    let place = |saved| match saved {
+        Saved::Same => Place::Unchanged,
+        Saved::AtCfa(offset) => Place::Memory(at(cfa, offset)),
+        Saved::AtRbp(offset) => Place::Memory(at(rbp, offset)),
+        Saved::Lost => Place::Elsewhere,
     };
-    Step { cfa, rbp, rip: Place::Memory(cfa - 8) }
+    Step { cfa, rbp: place(row.rbp()), rbx: place(row.rbx()), rip: Place::Memory(cfa - 8) }
 }
 
 /// Whether a row may give up on this: it needs another register, the return address is elsewhere, or numbers are odd.
@@ -238,9 +243,11 @@ fn random_programs() {
                         _ => {
                             let (row, expected) = (by_row(row, pc), expected.unwrap());
                             assert_eq!((row.cfa, row.rip), (expected.cfa, expected.rip), "{program:x?}");
-                            let lost = matches!(expected.rbp, Place::Undefined | Place::Elsewhere);
-                            assert_eq!(row.rbp == Place::Elsewhere, lost, "{program:x?}");
-                            assert!(lost || row.rbp == expected.rbp, "{program:x?}");
+                            for (row, expected) in [(row.rbp, expected.rbp), (row.rbx, expected.rbx)] {
+                                let lost = matches!(expected, Place::Undefined | Place::Elsewhere);
+                                assert_eq!(row == Place::Elsewhere, lost, "{program:x?}");
+                                assert!(lost || row == expected, "{program:x?}");
+                            }
                         }
                     }
                     followed += 1;
@@ -265,7 +272,7 @@ fn instruction(random: &mut Random) -> Vec<u8> {
         5 => vec![0x0e, small * 8 % 128],
         6 => vec![0x0d, [6, 7, 7, 3][random.below(4)]],
         7 => vec![0x0c, [6, 7][random.below(2)], small * 8 % 128],
-        8 => vec![0x80 | 6, 2 + small],
+        8 => vec![0x80 | [3, 6][random.below(2)], 2 + small],
         9 => vec![0xc0 | register],
         10 => vec![0x0a],
         11 => vec![0x0b],

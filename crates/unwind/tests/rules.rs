@@ -5,10 +5,10 @@
 mod common;
 
 use common::{address_of, assemble};
-use unwind::{Cfa, Elf, Loss, Rbp, Table};
+use unwind::{Cfa, Elf, Loss, Saved, Table};
 
 /// Assembles a function `f` and returns the rows from its start on: offset, CFA, rbp.
-fn rows_of_bytes(elf: &[u8]) -> (Vec<(u64, Cfa, Rbp)>, Table) {
+fn rows_of_bytes(elf: &[u8]) -> (Vec<(u64, Cfa, Saved)>, Table) {
     let table = Table::from_elf(elf).unwrap();
     let start = address_of(elf, "f");
     let rows = table.rows.iter().filter(|row| table.base + u64::from(row.pc) >= start);
@@ -16,11 +16,11 @@ fn rows_of_bytes(elf: &[u8]) -> (Vec<(u64, Cfa, Rbp)>, Table) {
     (rows, table)
 }
 
-fn rows_of(body: &str) -> (Vec<(u64, Cfa, Rbp)>, Table) {
+fn rows_of(body: &str) -> (Vec<(u64, Cfa, Saved)>, Table) {
     rows_of_bytes(&assemble(&format!(".globl f\nf: .cfi_startproc\n{body}\n.cfi_endproc")))
 }
 
-const END: (Cfa, Rbp) = (Cfa::NoRule, Rbp::Same);
+const END: (Cfa, Saved) = (Cfa::NoRule, Saved::Same);
 
 /// Check the prologue and epilogue that every compiler writes, with nops for its instructions.
 #[test]
@@ -32,11 +32,11 @@ fn frame_pointer_and_stack_pointer() {
     assert_eq!(
         rows,
         [
-            (0, Cfa::Rsp(8), Rbp::Same),
-            (1, Cfa::Rsp(16), Rbp::AtCfa(-16)),
-            (2, Cfa::Rbp(16), Rbp::AtCfa(-16)),
-            (3, Cfa::Rsp(8), Rbp::Same),
-            (4, Cfa::Rbp(16), Rbp::AtCfa(-16)),
+            (0, Cfa::Rsp(8), Saved::Same),
+            (1, Cfa::Rsp(16), Saved::AtCfa(-16)),
+            (2, Cfa::Rbp(16), Saved::AtCfa(-16)),
+            (3, Cfa::Rsp(8), Saved::Same),
+            (4, Cfa::Rbp(16), Saved::AtCfa(-16)),
             (5, END.0, END.1),
         ]
     );
@@ -47,15 +47,15 @@ fn frame_pointer_and_stack_pointer() {
 #[test]
 fn other_registers_make_no_rows() {
     let (rows, _) =
-        rows_of("nop\n .cfi_offset %rbx, -24\n nop\n .cfi_offset %r12, -32\n nop\n .cfi_same_value %rbp\n nop");
-    assert_eq!(rows, [(0, Cfa::Rsp(8), Rbp::Same), (4, END.0, END.1)]);
+        rows_of("nop\n .cfi_offset %r13, -24\n nop\n .cfi_offset %r12, -32\n nop\n .cfi_same_value %rbp\n nop");
+    assert_eq!(rows, [(0, Cfa::Rsp(8), Saved::Same), (4, END.0, END.1)]);
 }
 
 /// Check that an undefined return address ends the stack, as in _start and clone.
 #[test]
 fn outermost_frame() {
     let (rows, _) = rows_of(".cfi_undefined %rip\n nop");
-    assert_eq!(rows, [(0, Cfa::End, Rbp::Same), (1, END.0, END.1)]);
+    assert_eq!(rows, [(0, Cfa::End, Saved::Same), (1, END.0, END.1)]);
 }
 
 /// Check gcc's realigned stack: the CFA is read from the frame, rbp is saved relative to itself.
@@ -63,15 +63,39 @@ fn outermost_frame() {
 fn realigned_stack() {
     let (rows, table) =
         rows_of(".cfi_def_cfa %r10, 0\n nop\n .cfi_escape 0x10,6,2,0x76,0\n nop\n .cfi_escape 0xf,3,0x76,0x78,6\n nop");
-    assert_eq!(rows, [(0, Cfa::Unsupported, Rbp::Same), (2, Cfa::RbpSlot(-8, 0), Rbp::AtRbp(0)), (3, END.0, END.1),]);
-    assert_eq!((table.stats.lost(Loss::CfaRegister), table.stats.unsupported, table.stats.covered), (1, 2, 3));
+    assert_eq!(
+        rows,
+        [
+            (0, Cfa::Register(10, 0), Saved::Same),
+            (1, Cfa::Register(10, 0), Saved::AtRbp(0)),
+            (2, Cfa::RbpSlot(-8, 0), Saved::AtRbp(0)),
+            (3, END.0, END.1),
+        ]
+    );
+    assert_eq!((table.stats.losses().count(), table.stats.unsupported, table.stats.covered), (0, 0, 3));
+}
+
+/// Check the loader's trampoline: the frame is found by rbx, which is saved two words below the return address.
+#[test]
+fn base_pointer() {
+    let elf = assemble(
+        ".globl f\n f: .cfi_startproc\n .cfi_def_cfa_offset 24\n nop\n .cfi_def_cfa_offset 32\n .cfi_offset %rbx, -32\n
+         nop\n .cfi_def_cfa_register %rbx\n nop\n .cfi_endproc",
+    );
+    let table = Table::from_elf(&elf).unwrap();
+    let start = address_of(&elf, "f");
+    let rows: Vec<_> = (0..3).map(|at| table.lookup(start + at).unwrap()).map(|row| (row.cfa(), row.rbx())).collect();
+    assert_eq!(
+        rows,
+        [(Cfa::Rsp(24), Saved::Same), (Cfa::Rsp(32), Saved::AtCfa(-32)), (Cfa::Register(3, 32), Saved::AtCfa(-32)),]
+    );
 }
 
 /// Check OpenSSL's form: the old rsp is kept on the stack.
 #[test]
 fn stack_pointer_in_a_slot() {
     let (rows, _) = rows_of(".cfi_escape 0xf,6,0x77,0x98,1,6,0x23,8\n nop");
-    assert_eq!(rows[0], (0, Cfa::RspSlot(152, 8), Rbp::Same));
+    assert_eq!(rows[0], (0, Cfa::RspSlot(152, 8), Saved::Same));
 }
 
 /// Check that a signal trampoline is known by glibc's rules, and only by those.
@@ -79,9 +103,9 @@ fn stack_pointer_in_a_slot() {
 fn signal_frames() {
     let (rows, _) =
         rows_of(".cfi_signal_frame\n .cfi_escape 0xf,4,0x77,0xa0,1,6\n .cfi_escape 0x10,16,3,0x77,0xa8,1\n nop");
-    assert_eq!(rows[0], (0, Cfa::Signal, Rbp::Same));
+    assert_eq!(rows[0], (0, Cfa::Signal, Saved::Same));
     let (rows, table) = rows_of(".cfi_signal_frame\n nop");
-    assert_eq!(rows[0], (0, Cfa::Unsupported, Rbp::Same));
+    assert_eq!(rows[0], (0, Cfa::Unsupported, Saved::Same));
     assert_eq!(table.stats.lost(Loss::SignalFrame), 1);
 }
 
@@ -89,8 +113,10 @@ fn signal_frames() {
 #[test]
 fn unsupported_rules() {
     let cases = [
-        (".cfi_def_cfa %rbx, 16\n nop", Loss::CfaRegister),
-        (".cfi_escape 0xf,2,0x7d,0\n nop", Loss::CfaExpression),
+        (".cfi_escape 0xf,3,0x73,0,6\n nop", Loss::CfaRegister),
+        (".cfi_def_cfa %rip, 16\n nop", Loss::CfaRegister),
+        (".cfi_escape 0xf,2,0x80,0\n nop", Loss::CfaExpression),
+        (".cfi_def_cfa %rbx, 16384\n nop", Loss::CfaOffset),
         (".cfi_def_cfa_offset 12\n nop", Loss::CfaOffset),
         (".cfi_def_cfa_offset 262144\n nop", Loss::CfaOffset),
         (".cfi_offset %rip, -16\n nop", Loss::ReturnAddress),
@@ -100,7 +126,7 @@ fn unsupported_rules() {
     ];
     for (body, loss) in cases {
         let (rows, table) = rows_of(body);
-        assert_eq!(rows[0], (0, Cfa::Unsupported, Rbp::Same), "{body}");
+        assert_eq!(rows[0], (0, Cfa::Unsupported, Saved::Same), "{body}");
         assert_eq!(table.stats.losses().count(), 1, "{body}");
         assert_eq!(table.stats.lost(loss), 1, "{body}");
     }
@@ -109,14 +135,14 @@ fn unsupported_rules() {
 /// Check that a lost rbp does not lose the frame.
 #[test]
 fn lost_frame_pointer() {
-    for body in [".cfi_offset %rbp, -1032\n nop", ".cfi_register %rbp, %rax\n nop", ".cfi_escape 0x10,6,2,0x77,8\n nop"]
+    for body in [".cfi_offset %rbp, -384\n nop", ".cfi_register %rbp, %rax\n nop", ".cfi_escape 0x10,6,2,0x77,8\n nop"]
     {
         let (rows, table) = rows_of(body);
-        assert_eq!(rows[0], (0, Cfa::Rsp(8), Rbp::Lost), "{body}");
+        assert_eq!(rows[0], (0, Cfa::Rsp(8), Saved::Lost), "{body}");
         assert_eq!(table.stats.lost(Loss::Rbp), 1, "{body}");
     }
     let (rows, table) = rows_of(".cfi_undefined %rbp\n nop");
-    assert_eq!(rows[0], (0, Cfa::Rsp(8), Rbp::Lost));
+    assert_eq!(rows[0], (0, Cfa::Rsp(8), Saved::Lost));
     assert_eq!(table.stats.lost(Loss::Rbp), 0, "the row says all there is to say");
 }
 
@@ -130,14 +156,36 @@ fn gaps_between_functions() {
     assert_eq!(
         rows,
         [
-            (0, Cfa::Rsp(8), Rbp::Same),
+            (0, Cfa::Rsp(8), Saved::Same),
             (1, END.0, END.1),
-            (4, Cfa::Rsp(8), Rbp::Same),
-            (6, Cfa::Rsp(16), Rbp::Same),
+            (4, Cfa::Rsp(8), Saved::Same),
+            (6, Cfa::Rsp(16), Saved::Same),
             (7, END.0, END.1),
         ]
     );
     assert_eq!((table.stats.functions, table.stats.gaps), (3, 2));
+}
+
+/// Check that a program which starts at code without rules has no caller there, as glibc's loader.
+#[test]
+fn entry_without_rules() {
+    let mut elf = assemble(
+        ".globl f\n f: .cfi_startproc\n nop\n .cfi_endproc\n nop; nop\n .fill 200, 1, 0x90\n .cfi_startproc\n nop\n .cfi_endproc",
+    );
+    let entry = address_of(&elf, "f") + 2;
+    elf[0x18..0x20].copy_from_slice(&entry.to_le_bytes());
+    let (rows, _) = rows_of_bytes(&elf);
+    assert_eq!(
+        rows,
+        [
+            (0, Cfa::Rsp(8), Saved::Same),
+            (1, END.0, END.1),
+            (2, Cfa::End, Saved::Same),
+            (130, END.0, END.1),
+            (203, Cfa::Rsp(8), Saved::Same),
+            (204, END.0, END.1),
+        ]
+    );
 }
 
 /// Check the stubs that ld writes, from its own rules for them.
@@ -156,7 +204,7 @@ fn debug_frame() {
         ".cfi_sections .debug_frame\n .globl f\n f: .cfi_startproc\n nop\n .cfi_def_cfa_offset 16\n nop\n .cfi_endproc",
     );
     let (rows, _) = rows_of_bytes(&elf);
-    assert_eq!(rows, [(0, Cfa::Rsp(8), Rbp::Same), (1, Cfa::Rsp(16), Rbp::Same), (2, END.0, END.1)]);
+    assert_eq!(rows, [(0, Cfa::Rsp(8), Saved::Same), (1, Cfa::Rsp(16), Saved::Same), (2, END.0, END.1)]);
 }
 
 /// Check that section headers are not needed, and that a library stripped of them has the same table.

@@ -100,6 +100,12 @@ pub struct Record {
     /// Show the interpreter's own frames, not the Python functions that it runs.
     #[arg(long)]
     pub no_python: bool,
+    /// Show file and line of native functions, and inlined functions as frames of their own; wants debug information (-g).
+    #[arg(long)]
+    pub lines: bool,
+    /// Look for debug files here before /usr/lib/debug; may be repeated.
+    #[arg(long, value_name = "DIR")]
+    pub debug_dir: Vec<PathBuf>,
     /// Run the command on the simulated GPU.
     #[arg(long)]
     pub sim: bool,

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context;
 use model::{fold::Fold, profile::Profile, recording::Reader};
+use symbols::{Kept, Wishes};
 
 /// A recording: its file, at the beginning, and what it amounts to.
 pub struct Loaded {
@@ -36,7 +37,8 @@ pub fn load(path: &Path) -> anyhow::Result<Loaded> {
     drop(reader);
     if profile.end.is_none() {
         profile.notes.push("the recording has no end: warpscope was stopped while it recorded".into());
-        for symbol in symbols::resolve(&profile, crate::record::INJECTOR) {
+        let wishes = Wishes { injector: crate::record::INJECTOR, ..Wishes::default() };
+        for symbol in symbols::resolve(&profile, &mut Kept::default(), &wishes).symbols {
             profile.symbols.insert((symbol.process, symbol.frame), symbol.names.into());
         }
     }

@@ -16,8 +16,10 @@
 
 /* Set before loading: send a record for each call, or only sum them up. */
 const volatile bool call_records = true;
-/* Set before loading: take the stack at each entry. */
+/* Set before loading: there are functions at whose entries the stack is taken. */
 const volatile bool call_stacks = false;
+/* Set before loading: where calls are only summed up, send what teaches names all the same. */
+const volatile bool call_names = false;
 /* Set before loading: a process that is not followed is, from its first call on. */
 const volatile bool follow_all = false;
 
@@ -111,13 +113,11 @@ static __always_inline void gather_words(struct pt_regs *ctx, const struct funct
  */
 static __always_inline void take_call_stack(struct pt_regs *ctx, u64 pid_tgid, struct call_record *call)
 {
-	struct registers regs = { .sp = PT_REGS_SP(ctx) + 8, .bp = PT_REGS_FP(ctx) };
 	struct image *image = image_of(call->pid);
 
-	if (!image || !call->caller)
-		return;
-	regs.ip = call->caller - 1;
-	take_both(ctx, &regs, image, pid_tgid, bpf_ktime_get_ns(), &call->stack, &call->python);
+	if (image && call->caller)
+		take_both(ctx, call->caller - 1, PT_REGS_SP(ctx) + 8, image, pid_tgid, bpf_ktime_get_ns(), &call->stack,
+			  &call->python);
 }
 
 /* What the current thread is in the middle of; null if its process is not followed. */
@@ -194,7 +194,7 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	call->end = 0;
 	call->caller = return_address;
 	gather_words(ctx, function, call);
-	if (call_stacks && !depth)
+	if (call_stacks && function->stack && !depth)
 		take_call_stack(ctx, pid_tgid, call);
 	call->start = bpf_ktime_get_ns();
 	return 0;
@@ -264,6 +264,10 @@ static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
 	add_to_sums(function, call, bytes, function->class_word ? word_of(call, function->class_word) : 0);
 	if (function->memory)
 		account_memory(function, call, bytes);
+	if (function->launches)
+		count_kernel(function, call);
+	if (call_names && function->text && !is_error(function, call->result))
+		send_with_text(function, call);
 	return 0;
 }
 

@@ -29,9 +29,12 @@ struct {
 	__type(value, struct python_scratch);
 } launch_python SEC(".maps");
 
-/* The current thread's native and Python stack, each sent if it is new. */
-static __always_inline void take_both(void *ctx, const struct registers *regs, struct image *image, u64 pid_tgid,
-				      u64 time, u64 *native, u64 *python)
+/*
+ * The current thread's native and Python stack, each sent if it is new, from an instruction and stack pointer on. At a
+ * function's first instruction, and after its return, no other registers find a frame than those that are kept for callers.
+ */
+static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struct image *image, u64 pid_tgid, u64 time,
+				      u64 *native, u64 *python)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct scratch *scratch = bpf_task_storage_get(&launch_scratch, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -39,10 +42,15 @@ static __always_inline void take_both(void *ctx, const struct registers *regs, s
 	struct memory *memory = bpf_task_storage_get(&memories, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u32 image_id = image->id;
 
-	if (scratch)
-		*native = take_stack(ctx, regs, scratch, memory, image, pid_tgid, time, false);
-	else
+	if (scratch) {
+		scratch->registers.ip = ip;
+		scratch->registers.general[REGISTER_RSP] = sp;
+		scratch->registers.general[REGISTER_RBP] = PT_REGS_FP(ctx);
+		scratch->registers.general[REGISTER_RBX] = ctx->bx;
+		*native = take_stack(ctx, scratch, memory, image, pid_tgid, time, false);
+	} else {
 		count_loss(LOSS_WALK);
+	}
 	if (bpf_map_lookup_elem(&python_processes, &image_id)) {
 		struct python_scratch *room = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		struct python_thread *thread = bpf_task_storage_get(&python_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -67,7 +75,6 @@ static __always_inline int launch(struct pt_regs *ctx)
 	};
 	struct image *image = image_of(record.pid);
 	struct image none = {};
-	struct registers regs = { .ip = PT_REGS_IP(ctx), .sp = PT_REGS_SP(ctx), .bp = PT_REGS_FP(ctx) };
 
 	if (!image)
 		image = &none;
@@ -75,7 +82,7 @@ static __always_inline int launch(struct pt_regs *ctx)
 	if (calls_traced)
 		tag_call(&record);
 	else
-		take_both(ctx, &regs, image, pid_tgid, record.time, &record.stack, &record.python);
+		take_both(ctx, PT_REGS_IP(ctx), PT_REGS_SP(ctx), image, pid_tgid, record.time, &record.stack, &record.python);
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);
 	return 0;
 }

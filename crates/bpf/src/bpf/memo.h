@@ -4,7 +4,8 @@
  *
  * A walk is decided by the registers it starts from and by the words of the stack that it reads: return addresses and
  * saved frame pointers. If a thread comes again with the same registers and all those words are as they were, its stack is
- * the same one: nothing else needs to be looked at. The words are read in one sweep and compared.
+ * the same one: nothing else needs to be looked at. The words are read in one sweep and compared. Of the registers ip, sp
+ * and bp are; a walk that another one has decided is not remembered.
  *
  * A thread that launches from several places in turn has several memos. Which one to try is told by a few words in which
  * its stacks were seen to differ; these places are learnt from the comparisons that fail.
@@ -19,12 +20,6 @@
 #define MEMO_TELLTALES 4
 /* Words of the stack that are looked at, from sp up: 8 KiB. */
 #define WINDOW 1024
-
-struct registers {
-	u64 ip;
-	u64 sp;
-	u64 bp;
-};
 
 struct memo {
 	u64 sp; /* 0: nothing here */
@@ -61,17 +56,19 @@ struct {
  */
 __noinline int recall_stack(struct memory *memory, const struct registers *regs, u64 owner, u64 *id)
 {
-	u64 bytes, hash = 0;
+	u64 bytes, hash = 0, sp, bp;
 	struct memo *memo;
 	u32 index;
 
 	if (!memory || !regs || !id)
 		return 0;
+	sp = regs->general[REGISTER_RSP];
+	bp = regs->general[REGISTER_RBP];
 	*id = 0;
 	bytes = 8 * (u64)memory->span;
 	if (bytes > 8 * WINDOW)
 		return 0;
-	if (bytes && bpf_probe_read_user(memory->window, bytes, (void *)regs->sp)) {
+	if (bytes && bpf_probe_read_user(memory->window, bytes, (void *)sp)) {
 		memory->span = 0;
 		return 0;
 	}
@@ -82,9 +79,9 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 			break;
 		hash = mix(hash, memory->window[place]);
 	}
-	index = mix(hash, regs->sp) & (MEMOS - 1);
+	index = mix(hash, sp) & (MEMOS - 1);
 	memo = &memory->memos[index];
-	if (memo->sp != regs->sp || memo->ip != regs->ip || memo->bp != regs->bp || memo->owner != owner)
+	if (memo->sp != sp || memo->ip != regs->ip || memo->bp != bp || memo->owner != owner)
 		return index;
 	for (u32 i = 0; i < MEMO_WORDS; i++) {
 		u16 place;
@@ -113,7 +110,7 @@ static __always_inline void begin_memo(struct memo *memo, const struct registers
 {
 	memo->sp = 0;
 	memo->ip = regs->ip;
-	memo->bp = regs->bp;
+	memo->bp = regs->general[REGISTER_RBP];
 	memo->owner = owner;
 	memo->count = 0;
 }

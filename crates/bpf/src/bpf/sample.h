@@ -18,6 +18,30 @@ struct {
 	__type(value, struct python_scratch);
 } sample_python SEC(".maps");
 
+/* DWARF's order of the general registers. */
+#define REGISTERS(each)                                                                                                  \
+	each(0, ax) each(1, dx) each(2, cx) each(3, bx) each(4, si) each(5, di) each(6, bp) each(7, sp)                  \
+	each(8, r8) each(9, r9) each(10, r10) each(11, r11) each(12, r12) each(13, r13) each(14, r14) each(15, r15)
+
+static __always_inline void take_registers(struct bpf_perf_event_data *ctx, struct registers *registers)
+{
+	struct pt_regs user;
+
+	if (ctx->regs.cs & 3) {
+		registers->ip = ctx->regs.ip;
+#define TAKE(number, name) registers->general[number] = ctx->regs.name;
+		REGISTERS(TAKE)
+#undef TAKE
+		return;
+	}
+	/* In the kernel the user's registers are those saved on the way in. */
+	bpf_probe_read_kernel(&user, sizeof(user), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()));
+	registers->ip = user.ip;
+#define TAKE(number, name) registers->general[number] = user.name;
+	REGISTERS(TAKE)
+#undef TAKE
+}
+
 SEC("perf_event")
 int sample(struct bpf_perf_event_data *ctx)
 {
@@ -30,7 +54,6 @@ int sample(struct bpf_perf_event_data *ctx)
 	};
 	struct image *image;
 	struct scratch *scratch;
-	struct registers regs = {};
 	u32 zero = 0;
 
 	if (!record.pid)
@@ -43,19 +66,8 @@ int sample(struct bpf_perf_event_data *ctx)
 		return 0;
 	record.time = bpf_ktime_get_ns();
 	record.image = image->id;
-	/* In the kernel the user's registers are those saved on the way in. */
-	if (ctx->regs.cs & 3) {
-		regs.ip = ctx->regs.ip;
-		regs.sp = ctx->regs.sp;
-		regs.bp = ctx->regs.bp;
-	} else {
-		struct pt_regs *user = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
-
-		bpf_probe_read_kernel(&regs.ip, sizeof(regs.ip), &user->ip);
-		bpf_probe_read_kernel(&regs.sp, sizeof(regs.sp), &user->sp);
-		bpf_probe_read_kernel(&regs.bp, sizeof(regs.bp), &user->bp);
-	}
-	record.stack = take_stack(ctx, &regs, scratch, 0, image, pid_tgid, record.time, true);
+	take_registers(ctx, &scratch->registers);
+	record.stack = take_stack(ctx, scratch, 0, image, pid_tgid, record.time, true);
 	if (bpf_map_lookup_elem(&python_processes, &record.image)) {
 		struct python_scratch *python = bpf_map_lookup_elem(&sample_python, &zero);
 		struct python_thread *thread =

@@ -76,6 +76,15 @@ struct stack_record {
 #define RAW_FEW_PAGES 2
 #define RAW_MOST_PAGES 8
 
+/* A thread's registers; the general ones by DWARF's numbers. */
+struct registers {
+	__u64 ip;
+	__u64 general[16];
+};
+#define REGISTER_RBX 3
+#define REGISTER_RBP 6
+#define REGISTER_RSP 7
+
 /* A stack as it lies in memory, for the reader to walk: a module on the way has no table in the kernel yet. */
 struct raw_stack_record {
 	__u32 type;
@@ -84,9 +93,7 @@ struct raw_stack_record {
 	__u64 time;
 	__u32 pid;
 	__u32 pages;
-	__u64 ip;
-	__u64 sp;
-	__u64 bp;
+	struct registers registers;
 	__u64 kernel_frames;
 	__u64 kernel[MAX_KERNEL_FRAMES];
 	/* Whole pages, from the one that sp points into. */
@@ -265,8 +272,22 @@ struct function {
 	__s8 shift;
 	__u8 class_word;
 	__u8 memory; /* enum function_memory */
+	__u8 space; /* where that memory lies; sums of memory are kept apart by it */
 	__u8 kernel; /* a function of the kernel */
-	__u8 pad[2];
+	__u8 stack; /* take the stack at its calls */
+	__u8 launches; /* this word says which kernel is launched */
+	__u8 handle; /* by the driver's handle, not by the address of a host function */
+	__u8 dims; /* enum function_dims: where its dimensions are */
+	__u8 dims_word;
+	__u8 pad[4];
+};
+
+/* Where a launch has its dimensions. */
+enum function_dims {
+	DIMS_NONE = 0,
+	DIMS_PACKED = 1, /* two words for the grid, two for the block: x and y in the first, z in the second */
+	DIMS_WORDS = 2, /* six words */
+	DIMS_PAYLOAD = 3, /* the first 24 bytes of the payload */
 };
 
 /* What a function does to memory, for the account of what is live. */
@@ -322,6 +343,7 @@ struct sum_key {
 
 /* Four buckets to the octave of 16 ns steps: 0, 1, 2, 3, then 4-5-6-7, 8-10-12-14 ...; the last is for all beyond. */
 #define SUM_BUCKETS 128
+#define SUM_SIZES 64
 
 struct sum {
 	__u64 count;
@@ -330,6 +352,7 @@ struct sum {
 	__u64 max;
 	__u64 bytes;
 	__u32 buckets[SUM_BUCKETS];
+	__u32 sizes[SUM_SIZES]; /* calls by the number of bits in their bytes */
 };
 
 struct error_key {
@@ -342,6 +365,55 @@ struct allocation_key {
 	__u64 address;
 	__u32 image;
 	__u32 pad;
+};
+
+/* Who allocated: allocations with one call stack. */
+struct site_key {
+	__u64 stack;
+	__u64 python;
+	__u32 image;
+	__u32 function;
+};
+
+struct site {
+	__s64 bytes; /* live */
+	__s64 count;
+	__u64 since; /* of the oldest, or older: since when there was always at least one */
+};
+
+struct allocation {
+	__u64 bytes;
+	__u64 space;
+	struct site_key site;
+};
+
+/* Memory of a process in one space. */
+struct memory_key {
+	__u32 image;
+	__u32 space;
+};
+
+struct memory_sum {
+	__s64 live_bytes;
+	__s64 live;
+	__s64 peak_bytes;
+	__u64 allocations;
+	__u64 allocated_bytes;
+	__u64 frees;
+	__u64 failed;
+};
+
+/* Launches of a kernel. Address 0: of those for which there was no room. */
+struct kernel_key {
+	__u64 address;
+	__u32 image;
+	__u32 handle;
+};
+
+struct kernel_sum {
+	__u64 count;
+	__u32 grid[3];
+	__u32 block[3];
 };
 
 /* The name of a device file, as much as tells them apart. */
@@ -425,7 +497,7 @@ struct exit_record {
 };
 
 _Static_assert(sizeof(struct stack_record) == STACK_HEADER + 8 * (MAX_KERNEL_FRAMES + MAX_USER_FRAMES), "stack_record");
-_Static_assert(sizeof(struct raw_stack_record) == 64 + 8 * MAX_KERNEL_FRAMES, "raw_stack_record");
+_Static_assert(sizeof(struct raw_stack_record) == 176 + 8 * MAX_KERNEL_FRAMES, "raw_stack_record");
 _Static_assert(sizeof(struct mapping) == 40, "mapping");
 _Static_assert(sizeof(struct launch_record) == 56, "launch_record");
 _Static_assert(sizeof(struct sample_record) == 48, "sample_record");
@@ -433,9 +505,11 @@ _Static_assert(sizeof(struct python_process) == 88, "python_process");
 _Static_assert(sizeof(struct python_frame) == 24, "python_frame");
 _Static_assert(sizeof(struct python_stack_record) == PYTHON_STACK_HEADER + 24 * MAX_PYTHON_FRAMES, "python_stack_record");
 _Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_LINES, "python_code_record");
-_Static_assert(sizeof(struct function) == 16, "function");
+_Static_assert(sizeof(struct function) == 24, "function");
 _Static_assert(sizeof(struct call_record) == CALL_HEADER + 8 * CALL_WORDS + CALL_PAYLOAD, "call_record");
-_Static_assert(sizeof(struct sum) == 40 + 4 * SUM_BUCKETS, "sum");
+_Static_assert(sizeof(struct sum) == 40 + 4 * (SUM_BUCKETS + SUM_SIZES), "sum");
+_Static_assert(sizeof(struct allocation) == 40, "allocation");
+_Static_assert(sizeof(struct kernel_sum) == 32, "kernel_sum");
 _Static_assert(sizeof(struct syscall_record) == 144, "syscall_record");
 _Static_assert(sizeof(struct switch_record) == 40, "switch_record");
 _Static_assert(sizeof(struct point_record) == 32 + POINT_BYTES, "point_record");

@@ -52,19 +52,17 @@ static __always_inline u64 send_pages(struct scratch *scratch, const struct regi
 				      u64 time, const u32 pages)
 {
 	struct raw_stack_record *raw = bpf_ringbuf_reserve(&raw_stacks, sizeof(*raw) + pages * RAW_PAGE, 0);
-	u64 id, page = regs->sp & ~(u64)(RAW_PAGE - 1);
+	u64 id, sp = regs->general[REGISTER_RSP], page = sp & ~(u64)(RAW_PAGE - 1);
 
 	if (!raw)
 		return 0;
-	id = mix(mix(mix(image, pid_tgid), time), regs->sp) | 1;
+	id = mix(mix(mix(image, pid_tgid), time), sp) | 1;
 	raw->type = RECORD_RAW_STACK;
 	raw->image = image;
 	raw->id = id;
 	raw->time = time;
 	raw->pid = pid_tgid >> 32;
-	raw->ip = regs->ip;
-	raw->sp = regs->sp;
-	raw->bp = regs->bp;
+	raw->registers = *regs;
 	raw->kernel_frames = scratch->kernel_frames;
 	raw->pages = 0;
 	bpf_probe_read_kernel(raw->kernel, sizeof(raw->kernel), scratch->record.frames);
@@ -81,7 +79,7 @@ static __always_inline u64 send_pages(struct scratch *scratch, const struct regi
 
 static __always_inline u64 send_raw(struct scratch *scratch, const struct registers *regs, u32 image, u64 pid_tgid, u64 time)
 {
-	u64 beyond = (regs->sp & ~(u64)(RAW_PAGE - 1)) + RAW_FEW_PAGES * RAW_PAGE, word;
+	u64 beyond = (regs->general[REGISTER_RSP] & ~(u64)(RAW_PAGE - 1)) + RAW_FEW_PAGES * RAW_PAGE, word;
 
 	if (bpf_probe_read_user(&word, sizeof(word), (void *)beyond))
 		return send_pages(scratch, regs, image, pid_tgid, time, RAW_FEW_PAGES);
@@ -89,12 +87,13 @@ static __always_inline u64 send_raw(struct scratch *scratch, const struct regist
 }
 
 /*
- * Takes the current task's stack, sends it if it is new, and returns its id; 0 if there is none.
- * `memory` is the thread's, if it is to remember; `kernel` asks for the kernel part too.
+ * Takes the current task's stack by the registers in `scratch`, sends it if it is new, and returns its id; 0 if there is
+ * none. `memory` is the thread's, if it is to remember; `kernel` asks for the kernel part too.
  */
-static __always_inline u64 take_stack(void *ctx, const struct registers *regs, struct scratch *scratch,
-				      struct memory *memory, struct image *image, u64 pid_tgid, u64 time, bool kernel)
+static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct memory *memory, struct image *image,
+				      u64 pid_tgid, u64 time, bool kernel)
 {
+	const struct registers *regs = &scratch->registers;
 	struct stack_record *record = &scratch->record;
 	struct walker walker = { .scratch = scratch };
 	u32 image_id = image->id;
@@ -113,12 +112,13 @@ static __always_inline u64 take_stack(void *ctx, const struct registers *regs, s
 		begin_memo(walker.memo, regs, scratch->owner);
 	}
 	scratch->hash = image_id;
-	scratch->sp = regs->sp;
+	scratch->sp = regs->general[REGISTER_RSP];
 	scratch->span = 0;
 	scratch->depth = 0;
 	scratch->unready = 0;
 	scratch->kernel_frames = kernel ? take_kernel_part(ctx, record->frames, &scratch->hash) : 0;
-	walk_start(&scratch->state, regs->ip, regs->sp, regs->bp);
+	walk_start(&scratch->state, regs->ip, regs->general[REGISTER_RSP], regs->general[REGISTER_RBP],
+		   regs->general[REGISTER_RBX]);
 	bpf_loop(MAX_USER_FRAMES, walk_one, &walker, 0);
 	if (scratch->unready && image->raw_left) {
 		image->raw_left--;
@@ -147,7 +147,7 @@ static __always_inline u64 take_stack(void *ctx, const struct registers *regs, s
 	}
 	bpf_map_update_elem(&stacks_sent, &id, &one, BPF_ANY);
 sent:
-	if (memory)
+	if (memory && !scratch->state.by_register)
 		end_memo(memory, walker.memo, scratch->sp, scratch->span, id);
 	return id;
 }

@@ -24,16 +24,56 @@ struct {
 	__type(value, u64);
 } errors SEC(".maps");
 
-/* Bytes by address, of what was allocated and not yet freed. */
+/* What was allocated and not yet freed, by address. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct allocation_key);
-	__type(value, u64);
+	__type(value, struct allocation);
 } allocations SEC(".maps");
 
+/* The same, summed by call stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct site_key);
+	__type(value, struct site);
+} sites SEC(".maps");
+
+/* The same, summed by process and space, with what came and went. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct memory_key);
+	__type(value, struct memory_sum);
+} memory_sums SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct kernel_key);
+	__type(value, struct kernel_sum);
+} kernels SEC(".maps");
+
 const struct sum empty_sum = {};
+const struct site empty_site = {};
+const struct memory_sum empty_memory = {};
+const struct kernel_sum empty_kernel = {};
+
+/* The value under a key, made if there is none; null if there is no room. */
+#define find_or_make(map, key, empty)                                         \
+	({                                                                    \
+		void *value_ = bpf_map_lookup_elem(map, key);                 \
+		if (!value_) {                                                \
+			bpf_map_update_elem(map, key, empty, BPF_NOEXIST);    \
+			value_ = bpf_map_lookup_elem(map, key);               \
+		}                                                             \
+		value_;                                                       \
+	})
 
 static __always_inline u32 log2_of(u64 value)
 {
@@ -89,16 +129,12 @@ static __always_inline void add_to_sums(const struct function *function, const s
 		.class = class,
 		.nested = call->flags & CALL_NESTED,
 	};
-	struct sum *sum = bpf_map_lookup_elem(&sums, &key);
+	struct sum *sum = find_or_make(&sums, &key, &empty_sum);
 	u64 ns = call->end - call->start;
 
 	if (!sum) {
-		bpf_map_update_elem(&sums, &key, &empty_sum, BPF_NOEXIST);
-		sum = bpf_map_lookup_elem(&sums, &key);
-		if (!sum) {
-			count_loss(LOSS_CALL_SUMS);
-			return;
-		}
+		count_loss(LOSS_CALL_SUMS);
+		return;
 	}
 	__sync_fetch_and_add(&sum->count, 1);
 	__sync_fetch_and_add(&sum->ns, ns);
@@ -108,24 +144,133 @@ static __always_inline void add_to_sums(const struct function *function, const s
 	if (is_error(function, call->result)) {
 		__sync_fetch_and_add(&sum->errors, 1);
 		count_error(call);
-	} else {
+	} else if (function->bytes_a) {
 		__sync_fetch_and_add(&sum->bytes, bytes);
+		__sync_fetch_and_add(&sum->sizes[(bytes ? log2_of(bytes) + 1 : 0) & (SUM_SIZES - 1)], 1);
 	}
+}
+
+static __always_inline void add_to_site(const struct site_key *key, s64 bytes, s64 count, u64 now)
+{
+	struct site *site = find_or_make(&sites, key, &empty_site);
+
+	if (!site) {
+		count_loss(LOSS_CALL_SUMS);
+		return;
+	}
+	/* Was empty until now. */
+	if (!__sync_fetch_and_add(&site->count, count))
+		site->since = now;
+	__sync_fetch_and_add(&site->bytes, bytes);
+}
+
+static __always_inline void take_memory(const struct function *function, const struct call_record *call, u64 bytes,
+					struct memory_sum *sum)
+{
+	struct allocation_key key = { .image = call->image, .address = call->out };
+	struct allocation allocation = {
+		.bytes = bytes,
+		.space = function->space,
+		.site = { .stack = call->stack, .python = call->python, .image = call->image, .function = call->function },
+	};
+	s64 live;
+
+	__sync_fetch_and_add(&sum->allocations, 1);
+	__sync_fetch_and_add(&sum->allocated_bytes, bytes);
+	if (!(call->flags & CALL_HAS_OUT) || !call->out)
+		return;
+	if (bpf_map_update_elem(&allocations, &key, &allocation, BPF_ANY)) {
+		count_loss(LOSS_CALL_SUMS);
+		return;
+	}
+	__sync_fetch_and_add(&sum->live, 1);
+	live = __sync_fetch_and_add(&sum->live_bytes, bytes) + bytes;
+	if (live > sum->peak_bytes)
+		sum->peak_bytes = live;
+	add_to_site(&allocation.site, bytes, 1, call->end);
+}
+
+static __always_inline void give_memory_back(const struct call_record *call, u64 now)
+{
+	struct allocation_key key = { .image = call->image, .address = call->word[0] };
+	struct allocation *found = bpf_map_lookup_elem(&allocations, &key), allocation;
+	struct memory_key space = { .image = call->image };
+	struct memory_sum *sum;
+
+	if (!found)
+		return;
+	allocation = *found;
+	/* Of two threads that free it, one did. */
+	if (bpf_map_delete_elem(&allocations, &key))
+		return;
+	space.space = allocation.space;
+	sum = bpf_map_lookup_elem(&memory_sums, &space);
+	if (sum) {
+		__sync_fetch_and_add(&sum->frees, 1);
+		__sync_fetch_and_add(&sum->live, -1);
+		__sync_fetch_and_add(&sum->live_bytes, -allocation.bytes);
+	}
+	add_to_site(&allocation.site, -allocation.bytes, -1, now);
 }
 
 static __always_inline void account_memory(const struct function *function, const struct call_record *call, u64 bytes)
 {
-	struct allocation_key key = { .image = call->image };
+	struct memory_key key = { .image = call->image, .space = function->space };
+	bool failed = is_error(function, call->result);
 
-	if (call->flags & CALL_NESTED || is_error(function, call->result))
+	if (call->flags & CALL_NESTED)
 		return;
-	if (function->memory == MEMORY_ALLOC && call->flags & CALL_HAS_OUT) {
-		key.address = call->out;
-		if (bpf_map_update_elem(&allocations, &key, &bytes, BPF_ANY))
+	if (function->memory == MEMORY_ALLOC) {
+		struct memory_sum *sum = find_or_make(&memory_sums, &key, &empty_memory);
+
+		if (!sum)
 			count_loss(LOSS_CALL_SUMS);
-	} else if (function->memory == MEMORY_FREE) {
-		key.address = call->word[0];
-		bpf_map_delete_elem(&allocations, &key);
+		else if (failed)
+			__sync_fetch_and_add(&sum->failed, 1);
+		else
+			take_memory(function, call, bytes, sum);
+	} else if (!failed) {
+		give_memory_back(call, call->end);
+	}
+}
+
+static __always_inline void count_kernel(const struct function *function, const struct call_record *call)
+{
+	u32 word = function->launches - 1, dims = function->dims_word;
+	struct kernel_key key = { .image = call->image, .handle = function->handle };
+	struct kernel_sum *sum;
+
+	if (call->flags & CALL_NESTED || is_error(function, call->result) || word >= CALL_WORDS)
+		return;
+	key.address = call->word[word];
+	sum = find_or_make(&kernels, &key, &empty_kernel);
+	if (!sum) {
+		key.address = 0;
+		key.handle = 0;
+		sum = find_or_make(&kernels, &key, &empty_kernel);
+		if (!sum) {
+			count_loss(LOSS_CALL_SUMS);
+			return;
+		}
+	}
+	__sync_fetch_and_add(&sum->count, 1);
+	if (function->dims == DIMS_PACKED && dims + 4 <= CALL_WORDS) {
+		sum->grid[0] = call->word[dims];
+		sum->grid[1] = call->word[dims] >> 32;
+		sum->grid[2] = call->word[dims + 1];
+		sum->block[0] = call->word[dims + 2];
+		sum->block[1] = call->word[dims + 2] >> 32;
+		sum->block[2] = call->word[dims + 3];
+	} else if (function->dims == DIMS_WORDS && dims + 6 <= CALL_WORDS) {
+		sum->grid[0] = call->word[dims];
+		sum->grid[1] = call->word[dims + 1];
+		sum->grid[2] = call->word[dims + 2];
+		sum->block[0] = call->word[dims + 3];
+		sum->block[1] = call->word[dims + 4];
+		sum->block[2] = call->word[dims + 5];
+	} else if (function->dims == DIMS_PAYLOAD && call->flags & CALL_HAS_PAYLOAD) {
+		__builtin_memcpy(sum->grid, call->bytes, sizeof(sum->grid));
+		__builtin_memcpy(sum->block, call->bytes + sizeof(sum->grid), sizeof(sum->block));
 	}
 }
 

@@ -69,6 +69,7 @@ struct scratch {
 	/* An address on the way lies in a mapping that the reader has not told of yet. */
 	u32 unready;
 	u32 pad;
+	struct registers registers; /* where it began */
 	struct stack_record record;
 };
 
@@ -101,7 +102,7 @@ struct {
 
 static __always_inline u64 row_check(u64 address, u64 owner, const struct unwind_row *row)
 {
-	u64 bits = (u64)row->pc << 32 | (u64)(u16)row->cfa_offset << 16 | (u64)row->rule << 8 | (u8)row->rbp_offset;
+	u64 bits = (u64)row->pc << 32 | (u64)(u16)row->cfa_offset << 16 | row->rule;
 
 	return mix(mix(address, owner), bits);
 }
@@ -140,6 +141,7 @@ static __always_inline void remember_row(u64 owner, u64 address, const struct un
 #define WALK_RECALL(walker, address, row) recall_row((walker)->scratch->owner, address, row)
 #define WALK_REMEMBER(walker, address, row) remember_row((walker)->scratch->owner, address, row)
 #define WALK_READ(walker, dst, address) walk_read(walker, dst, address)
+#define WALK_REGISTER(walker, number, value) (*(value) = (walker)->scratch->registers.general[(number) & 15], 0)
 /* Binary search over the mappings of one image. */
 #define MAPPING_STEPS 14
 

@@ -13,7 +13,7 @@ mod values;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use args::{Arg, Kind, places};
+use args::{Arg, Dims, Kind, places};
 pub use values::{Captured, Direction, Facts, Field, KernelRef, Lesson, Value};
 
 use crate::results;
@@ -75,6 +75,21 @@ pub enum Space {
     Imported,
 }
 
+impl Space {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Space; 9] = [
+        Space::Device,
+        Space::Managed,
+        Space::Host,
+        Space::Registered,
+        Space::Array,
+        Space::Physical,
+        Space::Mapped,
+        Space::Reserved,
+        Space::Imported,
+    ];
+}
+
 /// What a probe should take of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture {
@@ -112,6 +127,28 @@ pub struct Sums {
     pub shift: u8,
     /// Which way the bytes go, if the call is a copy.
     pub direction: Option<Way>,
+}
+
+/// How a launch says what it launches, as a probe in the kernel can read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launches {
+    /// The word that says which kernel.
+    pub word: u8,
+    /// It is a handle, not the address of a host function.
+    pub handle: bool,
+    /// Where grid and block are, if the call has them.
+    pub dims: Option<DimsPlace>,
+}
+
+/// Where the dimensions of a launch are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DimsPlace {
+    /// Four words from this one on: x and y of the grid, z of the grid, and the same of the block.
+    Packed(u8),
+    /// Six words from this one on.
+    Words(u8),
+    /// The first 24 bytes of the payload.
+    Payload,
 }
 
 /// Where a copy's direction comes from.
@@ -236,6 +273,25 @@ impl Call {
             (None, Some(kernel), Some(name)) if !makes_kernels => Some(Lesson::Name { kernel, name }),
             _ => None,
         }
+    }
+
+    /// How a launch says which kernel it launches; `None` for other calls.
+    pub fn launches(&self) -> Option<Launches> {
+        if self.role != Role::Launch {
+            return None;
+        }
+        let (mut kernel, mut dims) = (None, None);
+        for (&(_, kind), place) in places(self.args) {
+            match kind {
+                Kind::Kernel => kernel = Some((place.first(), true)),
+                Kind::HostStub => kernel = Some((place.first(), false)),
+                Kind::Grid(Dims::Packed) => dims = Some(DimsPlace::Packed(place.first())),
+                Kind::Grid(Dims::Loose) => dims = Some(DimsPlace::Words(place.first())),
+                Kind::Struct(_) => dims = Some(DimsPlace::Payload),
+                _ => {}
+            }
+        }
+        kernel.map(|(word, handle)| Launches { word, handle, dims })
     }
 
     /// How a probe can sum the bytes by itself. `None` where there are none, or where words do not tell them. The role says

@@ -341,3 +341,15 @@ fn hostile_input() {
         assert_eq!(call.teaches(&nothing), None, "{}", call.name);
     }
 }
+
+/// What a probe in the kernel must know of launches.
+#[test]
+fn launches_by_word() {
+    let of = |name: &str| find(name).launches().map(|l| (l.word, l.handle, l.dims));
+    assert_eq!(of("cudaLaunchKernel_ptsz"), Some((0, false, Some(DimsPlace::Packed(1)))));
+    assert_eq!(of("cuLaunchKernel"), Some((0, true, Some(DimsPlace::Words(1)))));
+    assert_eq!(of("cudaLaunchKernelExC"), Some((1, false, Some(DimsPlace::Payload))));
+    assert_eq!(of("cuLaunchKernelEx"), Some((1, true, Some(DimsPlace::Payload))));
+    assert_eq!(of("cuLaunch"), Some((0, true, None)));
+    assert_eq!(of("cudaGraphLaunch"), None);
+}

@@ -5,6 +5,7 @@ use model::event::Mode;
 use super::Summary;
 use crate::{
     losses, names,
+    short::{short, split_place},
     units::{bytes, count, counted, percent, time},
 };
 
@@ -16,9 +17,16 @@ const WIDE: usize = 100;
 pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
     let mut page = Page { text: String::new(), colour, width: width.max(60) };
     page.head(summary);
-    page.kernels(summary);
-    page.paths(summary);
-    page.copies(summary);
+    if let Some(trace) = &summary.trace {
+        page.calls(trace);
+        page.kernels(summary);
+        page.copies(summary);
+        page.times(trace);
+    } else {
+        page.kernels(summary);
+        page.paths(summary);
+        page.copies(summary);
+    }
     page.functions(summary);
     page.ledger(summary);
     page.text
@@ -26,7 +34,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
 
 /// How a part of a line looks on a terminal.
 #[derive(Clone, Copy)]
-enum Ink {
+pub(crate) enum Ink {
     Bold,
     Dim,
     Blue,
@@ -35,14 +43,14 @@ enum Ink {
     Yellow,
 }
 
-struct Page {
-    text: String,
+pub(crate) struct Page {
+    pub(crate) text: String,
     colour: bool,
-    width: usize,
+    pub(crate) width: usize,
 }
 
 impl Page {
-    fn ink(&self, ink: Ink, text: &str) -> String {
+    pub(crate) fn ink(&self, ink: Ink, text: &str) -> String {
         let code = match ink {
             Ink::Bold => 1,
             Ink::Dim => 2,
@@ -54,7 +62,7 @@ impl Page {
         if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    fn line(&mut self, text: &str) {
+    pub(crate) fn line(&mut self, text: &str) {
         self.text.push_str(text.trim_end());
         self.text.push('\n');
     }
@@ -91,7 +99,7 @@ impl Page {
         let title = if s.command.is_empty() { "warpscope: running processes" } else { &command };
         let title = self.ink(Ink::Bold, &cut(title, self.width));
         self.line(&title);
-        let mut parts = vec![format!("{} recorded", time(s.wall_ns))];
+        let mut parts = vec![format!("{} {}", time(s.wall_ns), if s.trace.is_some() { "traced" } else { "recorded" })];
         if s.cut_off {
             parts.push("cut off".to_owned());
         }
@@ -158,7 +166,7 @@ impl Page {
         for kernel in &s.top_kernels {
             let row = self.row(Ink::Blue, kernel.ns, kernel.share, s.kernel_time_ns);
             let runs = count(kernel.count);
-            let name = cut(&shortened(&kernel.name), self.rest(31));
+            let name = shortened(&kernel.name, self.rest(31));
             self.line(&format!("{row}  {runs:>7}  {:>8}  {:>8}  {name}", time(kernel.mean_ns), time(kernel.max_ns)));
         }
     }
@@ -201,7 +209,7 @@ impl Page {
         self.heading("CPU", &format!("{:>7}", "samples"));
         for function in s.top_functions.iter().take(rows) {
             let row = self.row(Ink::Red, function.ns, function.share, s.cpu_time_ns);
-            let name = cut(&shortened(&function.name), self.rest(11));
+            let name = shortened(&function.name, self.rest(11));
             self.line(&format!("{row}  {:>7}  {name}", count(function.samples)));
         }
     }
@@ -214,10 +222,16 @@ impl Page {
             let note = format!("{} {}", self.ink(Ink::Yellow, "note:"), names::printable(note));
             self.line(&note);
         }
-        self.text.push('\n');
         let no_gpu = s.kernels + s.copies + s.memsets == 0;
-        if no_gpu && s.mode != Mode::CpuOnly {
-            self.line("no GPU work was recorded");
+        let nothing = match &s.trace {
+            Some(trace) => (trace.calls + trace.unfinished == 0).then_some("nothing that is traced was called"),
+            None => (no_gpu && s.mode != Mode::CpuOnly).then_some("no GPU work was recorded"),
+        };
+        if nothing.is_some() || !s.ledger.is_empty() {
+            self.text.push('\n');
+        }
+        if let Some(nothing) = nothing {
+            self.line(nothing);
         }
         let captured = losses::captured(s.captured_launches);
         for (place, sentence) in s.ledger.iter().enumerate() {
@@ -237,7 +251,7 @@ impl Page {
 }
 
 /// A bar of eighths: anything more than nothing shows.
-fn bar(share: f64, width: usize) -> String {
+pub(crate) fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
@@ -248,7 +262,7 @@ fn bar(share: f64, width: usize) -> String {
     format!("{text:<width$}")
 }
 
-fn cut(text: &str, most: usize) -> String {
+pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         text.to_owned()
     } else {
@@ -256,23 +270,27 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-fn shortened(name: &str) -> String {
-    names::short(&names::clean(name))
+pub(crate) fn shortened(name: &str, most: usize) -> String {
+    cut(&short(&names::clean(name), most), most)
 }
+
+/// Most characters of one frame of a path, where it can be had.
+const STEP: usize = 32;
 
 /// A frame of a path: a kernel without its bracket, but with its GPU where there are several.
 fn step(name: &str) -> String {
     match name.strip_prefix("[GPU").and_then(|rest| rest.split_once("_Kernel] ")) {
-        Some(("", kernel)) => shortened(kernel),
-        Some((gpu, kernel)) => format!("GPU{gpu} {}", shortened(kernel)),
+        Some(("", kernel)) => short(kernel, STEP),
+        Some((gpu, kernel)) => format!("GPU{gpu} {}", short(kernel, STEP)),
         None if name.starts_with("[GPU") => name.to_owned(),
-        None => shortened(name),
+        None => short(name, STEP),
     }
 }
 
 /// Whether a frame between the process and what ran says anything of the program: not the start of a thread, not the CUDA
 /// libraries and what leads to them.
 fn telling(name: &str) -> bool {
+    let (name, _) = split_place(name);
     let driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
     !((name.starts_with('[') && name != names::LAUNCH_NOT_SEEN)
         || name.starts_with("__device_stub__")
@@ -320,8 +338,8 @@ mod tests {
             ["python3", "main", "load", "train", "forward", "linear", "cudaLaunchKernel", "[GPU_Kernel] gemm<4>(int)"]
                 .map(str::to_owned)
                 .to_vec();
-        assert_eq!(path_text(&path, 200), "python3 > load > train > forward > linear > gemm<…>");
-        assert_eq!(path_text(&path, 42), "python3 > … > forward > linear > gemm<…>");
+        assert_eq!(path_text(&path, 200), "python3 > load > train > forward > linear > gemm<4>");
+        assert_eq!(path_text(&path, 42), "python3 > … > forward > linear > gemm<4>");
         for most in 1..90 {
             assert!(path_text(&path, most).chars().count() <= most);
         }

@@ -59,7 +59,6 @@ pub(super) fn outcome(function: &Function, result: u64) -> Outcome {
 }
 
 /// The result of a failed call as it is counted: the low half of what was returned.
-#[allow(dead_code)]
 pub(crate) fn error_name(code: u32) -> String {
     let number = -i64::from(code.cast_signed());
     errno(number).map_or_else(|| format!("errno {number}"), str::to_owned)

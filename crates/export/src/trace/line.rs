@@ -20,8 +20,8 @@ use model::{
 };
 use probes::Selection;
 
-use super::reading::Reader;
-use crate::{names, units};
+use super::{KERNEL_LENGTH, reading::Reader};
+use crate::{names, short::short, units};
 
 /// How wide the column of threads is.
 const WHO: usize = 20;
@@ -80,10 +80,6 @@ impl Lines {
             Event::Thread(thread) => {
                 self.threads.insert((thread.process, thread.tid), names::word(&thread.comm));
             }
-            Event::Exit(exit) => {
-                self.processes.remove(&exit.process);
-                self.threads.retain(|(process, _), _| *process != exit.process);
-            }
             Event::KernelName(kernel) => {
                 self.kernels.insert((kernel.session, kernel.id), (self.readable)(&kernel.name).into());
             }
@@ -133,7 +129,7 @@ impl Lines {
             return Ok(());
         }
         let who = self.padded(BLUE, &format!("GPU {}/{}", activity.device, activity.stream));
-        let name = self.ink(BLUE, &names::short(&names::clean(&name)));
+        let name = self.ink(BLUE, &short(&names::clean(&name), KERNEL_LENGTH));
         let took = if activity.end == 0 { "…  unfinished".to_owned() } else { units::time(activity.duration()) };
         let tie = self.ink(DIM, &format!("#{}", activity.correlation));
         self.line(activity.start, &who, [Some(name), Some(about), Some(took), Some(tie)], out)

@@ -13,8 +13,8 @@ use model::{
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::driver;
-use crate::names;
+use super::{KERNEL_LENGTH, driver};
+use crate::{names, short::short};
 
 /// Reads calls while events go by, and learns what they refer to.
 #[derive(Debug, Default)]
@@ -193,7 +193,7 @@ impl fmt::Display for Argument {
         match self {
             Self::Value(Value::Text(text)) => write!(f, "\"{}\"", names::printable(text)),
             Self::Value(value) => write!(f, "{value}"),
-            Self::Kernel(name) => f.write_str(&names::short(&names::clean(name))),
+            Self::Kernel(name) => f.write_str(&short(&names::clean(name), KERNEL_LENGTH)),
             Self::Word(word) => f.write_str(&names::printable(word)),
             Self::Number(number) => write!(f, "{number}"),
         }

@@ -148,6 +148,8 @@ pub struct ErrorSum {
 pub struct LiveSum {
     /// The image.
     pub process: ProcessId,
+    /// Where it lies: the number of a [`cuda::calls::Space`].
+    pub space: u8,
     /// Allocations.
     pub count: u64,
     /// Their bytes.

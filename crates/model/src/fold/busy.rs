@@ -8,7 +8,8 @@
 //!
 //! Intervals come almost in order, but not quite: streams deliver in buffers, late and mixed. A union does not depend on
 //! the order, so they are gathered in batches, sorted, and merged into the tail of a sorted list of disjoint intervals
-//! that they touch. The oldest are closed off when the list is long; from then on nothing before that moment counts.
+//! that they touch. The oldest are closed off when the list is long; from then on nothing before that moment counts, and
+//! the gaps between them are final.
 
 /// Intervals sorted at a time: so many that they fit into the innermost cache.
 const BATCH: usize = 1024;
@@ -16,9 +17,14 @@ const BATCH: usize = 1024;
 /// Disjoint intervals that stay open to late arrivals, at the least; at most there are twice as many.
 pub const KEPT: usize = 65_536;
 
-type Interval = (u64, u64);
+/// Gaps that are remembered.
+const GAPS: usize = 16;
 
-/// The busy time of one GPU.
+/// From when to when.
+pub type Interval = (u64, u64);
+
+/// The busy time of one GPU, or of anything else that happens in intervals.
+#[derive(Debug)]
 pub struct BusyTime {
     kept: usize,
     /// As they came.
@@ -29,6 +35,7 @@ pub struct BusyTime {
     tail: Vec<Interval>,
     closed_ns: u64,
     closed_until: u64,
+    closed_gaps: Longest,
 }
 
 impl Default for BusyTime {
@@ -38,10 +45,20 @@ impl Default for BusyTime {
 }
 
 impl BusyTime {
+    /// No time yet; `kept` disjoint intervals stay open to late arrivals.
     pub fn new(kept: usize) -> Self {
-        Self { kept, fresh: Vec::new(), open: Vec::new(), tail: Vec::new(), closed_ns: 0, closed_until: 0 }
+        Self {
+            kept,
+            fresh: Vec::new(),
+            open: Vec::new(),
+            tail: Vec::new(),
+            closed_ns: 0,
+            closed_until: 0,
+            closed_gaps: Longest::default(),
+        }
     }
 
+    /// Adds an interval.
     #[inline]
     pub fn add(&mut self, start: u64, end: u64) {
         let start = start.max(self.closed_until);
@@ -64,6 +81,18 @@ impl BusyTime {
     pub fn total(&mut self) -> u64 {
         self.merge();
         self.closed_ns + self.open.iter().map(|(start, end)| end - start).sum::<u64>()
+    }
+
+    /// The longest times between the first interval and the last that nothing covers, longest first.
+    pub fn gaps(&mut self) -> Vec<Interval> {
+        self.merge();
+        let mut gaps = self.closed_gaps.clone();
+        let mut until = self.closed_until;
+        for (start, end) in &self.open {
+            gaps.offer(until, *start);
+            until = *end;
+        }
+        gaps.0
     }
 
     fn merge(&mut self) {
@@ -89,9 +118,28 @@ impl BusyTime {
         if self.open.len() > 2 * self.kept {
             for (start, end) in self.open.drain(..self.open.len() - self.kept) {
                 self.closed_ns += end - start;
+                self.closed_gaps.offer(self.closed_until, start);
                 self.closed_until = end;
             }
         }
+    }
+}
+
+/// The longest intervals, longest first; of two that are as long, the earlier first.
+#[derive(Clone, Debug, Default)]
+struct Longest(Vec<Interval>);
+
+impl Longest {
+    /// Takes the gap from `start` on, if something came before it and it is among the longest.
+    fn offer(&mut self, start: u64, end: u64) {
+        let Self(list) = self;
+        let length = |(start, end): &Interval| end - start;
+        if start == 0 || end <= start || (list.len() == GAPS && list.last().is_some_and(|l| length(l) >= end - start)) {
+            return;
+        }
+        let at = list.partition_point(|longer| length(longer) >= end - start);
+        list.insert(at, (start, end));
+        list.truncate(GAPS);
     }
 }
 
@@ -130,6 +178,24 @@ mod tests {
         all.add(all.closed_until - 1, all.closed_until + 1);
         assert_eq!(all.total(), total + 1);
         assert!(all.open.len() <= BATCH / 2 && all.open.capacity() <= 3 * BATCH);
+    }
+
+    /// Gaps lie between the first and the last interval, the longest comes first, and closing time off changes none.
+    #[test]
+    fn gaps_between() {
+        let mut few = BusyTime::default();
+        assert_eq!(few.gaps(), []);
+        for (start, end) in [(100, 110), (300, 310), (120, 130), (105, 115)] {
+            few.add(start, end);
+        }
+        assert_eq!(few.gaps(), [(130, 300), (115, 120)]);
+        let mut many = BusyTime::new(BATCH / 4);
+        for n in 1..3 * BATCH as u64 {
+            many.add(100 * n, 100 * n + 4 + n % 64);
+        }
+        let lengths: Vec<u64> = many.gaps().iter().map(|(start, end)| end - start).collect();
+        assert_eq!(lengths, [96; GAPS]);
+        assert_eq!(many.gaps()[0].0, 100 * 64 + 4);
     }
 
     proptest! {

@@ -128,7 +128,9 @@ impl GpuTime {
     /// Adds what was seen of each device to what was told of it.
     pub fn describe(&mut self, devices: &mut BTreeMap<u32, DeviceInfo>) {
         for (device, at) in &self.devices {
-            devices.entry(*device).or_default().busy_ns = self.busy[*at].total();
+            let info = devices.entry(*device).or_default();
+            info.busy_ns = self.busy[*at].total();
+            info.gaps = self.busy[*at].gaps();
         }
         for ((device, session, context, stream), _) in self.streams.drain() {
             let streams: &mut BTreeSet<_> = &mut devices.entry(device).or_default().streams;

@@ -257,7 +257,9 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
         codec::ERROR_SUM => {
             Event::ErrorSum(ErrorSum { function: FunctionId(c.u32()?), code: c.u32()?, count: c.u64()? })
         }
-        codec::LIVE_SUM => Event::LiveSum(LiveSum { process: ProcessId(c.u32()?), count: c.u64()?, bytes: c.u64()? }),
+        codec::LIVE_SUM => {
+            Event::LiveSum(LiveSum { process: ProcessId(c.u32()?), space: c.byte()?, count: c.u64()?, bytes: c.u64()? })
+        }
         codec::LOSS => {
             let number = c.byte()?;
             let cause = LossCause::ALL.into_iter().find(|cause| *cause as u8 == number)?;

@@ -373,6 +373,7 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
         }
         Event::LiveSum(sum) => {
             put(out, sum.process.0);
+            out.push(sum.space);
             put(out, sum.count);
             put(out, sum.bytes);
             codec::LIVE_SUM

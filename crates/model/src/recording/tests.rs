@@ -8,15 +8,17 @@ use std::{
 
 use proptest::{
     collection::vec,
+    option,
     prelude::*,
     sample::{Index, select},
 };
 
 use super::*;
 use crate::event::{
-    Activity, Captured, Device, Direction, End, Event, Exit, Failed, Frame, FrameKind, KernelName, Launch, LaunchKind,
-    Loss, LossCause, Mapping, Mode, NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack,
-    StackEnd, StackId, Start, Symbol, Sync, Thread, Totals, Work,
+    Activity, Call, Captured, Device, Direction, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
+    FunctionId, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss, LossCause, Mapping, Mode, NamedFrame, Note,
+    Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync,
+    Thread, Totals, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -86,11 +88,67 @@ fn frequent() -> impl Strategy<Value = Event> {
         let [correlation, kind, context, stream] = numbers;
         Event::Sync(Sync { session, correlation, kind, context, stream, start, end })
     });
-    prop_oneof![launch, activity, sample, sync]
+    prop_oneof![launch, activity, sample, sync, traced()]
+}
+
+fn function_id() -> impl Strategy<Value = FunctionId> {
+    prop_oneof![0u32..9, any::<u32>()].prop_map(FunctionId)
+}
+
+/// What only traces have, and often.
+fn traced() -> impl Strategy<Value = Event> {
+    let place = (function_id(), process(), any::<u32>(), any::<u32>(), any::<u8>(), any::<bool>());
+    let times = (time(), time(), any::<u64>(), any::<Option<u64>>());
+    let ties = (option::of((session(), any::<u32>())), option::of(stack_id()));
+    let taken = (vec(any::<u64>(), 0..12), vec(any::<u8>(), 0..40));
+    let call = (place, times, ties, taken).prop_map(|(place, times, (launch, stack), (words, payload))| {
+        let (function, process, tid, cpu, depth, nested) = place;
+        let (start, end, result, out) = times;
+        Event::Call(Call {
+            function,
+            process,
+            tid,
+            cpu,
+            depth,
+            nested,
+            start,
+            end,
+            result,
+            out,
+            launch,
+            stack,
+            words,
+            payload,
+        })
+    });
+    let switch = (process(), any::<[u32; 3]>(), any::<u8>(), time(), time(), any::<bool>()).prop_map(
+        |(process, [tid, cpu, state], depth, start, end, preempted)| {
+            Event::Switch(Switch { process, tid, cpu, depth, start, end, preempted, state })
+        },
+    );
+    prop_oneof![3 => call, 1 => switch]
+}
+
+/// What only traces have, and seldom.
+fn traced_rarely() -> impl Strategy<Value = Event> {
+    let layers = select(vec![Layer::Library, Layer::Driver, Layer::Kernel, Layer::Point]);
+    let function = (function_id(), layers, text(), text(), any::<bool>())
+        .prop_map(|(id, layer, library, name, shown)| Event::Function(Function { id, layer, library, name, shown }));
+    let buckets = vec(prop_oneof![3 => Just(0), 1 => any::<u64>()], 0..crate::histogram::BUCKETS);
+    let sum = (function_id(), process(), any::<u32>(), any::<bool>(), any::<[u64; 5]>(), buckets).prop_map(
+        |(function, process, class, nested, [count, errors, ns, max_ns, bytes], buckets)| {
+            Event::Sum(Sum { function, process, class, nested, count, errors, ns, max_ns, bytes, buckets })
+        },
+    );
+    let errors = (function_id(), any::<u32>(), any::<u64>())
+        .prop_map(|(function, code, count)| Event::ErrorSum(ErrorSum { function, code, count }));
+    let live = (process(), any::<u64>(), any::<u64>())
+        .prop_map(|(process, count, bytes)| Event::LiveSum(LiveSum { process, count, bytes }));
+    prop_oneof![function, sum, errors, live]
 }
 
 fn rare() -> impl Strategy<Value = Event> {
-    let modes = select(vec![Mode::Merged, Mode::GpuOnly, Mode::CpuOnly]);
+    let modes = select(vec![Mode::Merged, Mode::GpuOnly, Mode::CpuOnly, Mode::Trace, Mode::TraceSums]);
     let start = (time(), time(), text(), text(), vec(text(), 0..4), modes, any::<u32>()).prop_map(
         |(time, wall_clock, version, host, command, mode, frequency)| {
             Event::Start(Start { time, wall_clock, version, host, command, mode, frequency })
@@ -148,7 +206,8 @@ fn rare() -> impl Strategy<Value = Event> {
     let end = (time(), any::<Option<i32>>()).prop_map(|(time, status)| Event::End(End { time, status }));
     prop_oneof![
         prop_oneof![start, appears, thread, exit, mapping, stack, connects, name],
-        prop_oneof![device, failed, captured, totals, loss, note, symbol, end]
+        prop_oneof![device, failed, captured, totals, loss, note, symbol, end],
+        traced_rarely()
     ]
 }
 

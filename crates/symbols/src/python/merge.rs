@@ -18,7 +18,8 @@
 //!   PyDict_SetItem          (interpreter)                     PyDict_SetItem
 //! ```
 //!
-//! The interpreter's own frames are hidden, but for those at the innermost end: there the time is spent.
+//! The interpreter's own frames are hidden, but for those at the innermost end: there the time is spent. So are the functions that
+//! it generates to stand for Python functions in a profiler that knows no Python (`-X perf`): each calls the loop.
 
 /// What a native frame lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub enum Kind {
     Interpreter,
     /// The C library and its like, which the interpreter calls for its own ends, and `_start` and `main`.
     System,
+    /// Code made at run time, in no file.
+    Generated,
     /// Anything else: extensions, other libraries.
     Other,
 }
@@ -97,6 +100,7 @@ pub fn merge(native: Native<'_>, python: Python<'_>) -> Merged {
                     frames.extend(run.clone().map(Part::Python));
                 }
             }
+            None if is_stand_in(native.kinds, index) => {}
             None if *kind != Kind::Interpreter && *kind != Kind::Loop => frames.push(Part::Native(index)),
             None if is_shown(native.kinds, working, index) => frames.push(Part::Native(index)),
             None => {}
@@ -121,16 +125,24 @@ fn runs(entries: &[bool]) -> Vec<std::ops::Range<usize>> {
     runs
 }
 
+/// Whether a frame is one that the interpreter has generated to stand for a Python function: it calls the loop itself, which
+/// nothing else without a file does.
+fn is_stand_in(kinds: &[Kind], index: usize) -> bool {
+    kinds[index] == Kind::Generated && index.checked_sub(1).is_some_and(|called| kinds[called] == Kind::Loop)
+}
+
 /// Whether a frame of the interpreter's own is shown: at the innermost end what the interpreter itself does, but not its way
 /// into an extension.
 fn is_shown(kinds: &[Kind], working: &[usize], index: usize) -> bool {
-    working.first().is_none_or(|innermost| index < *innermost && !kinds[..index].contains(&Kind::Other))
+    working.first().is_none_or(|innermost| {
+        index < *innermost && !kinds[..index].iter().any(|kind| matches!(kind, Kind::Other | Kind::Generated))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Kind::{Interpreter as I, Loop as L, Other as O, System as S};
+    use Kind::{Generated as G, Interpreter as I, Loop as L, Other as O, System as S};
 
     fn shown(native: &[Kind], python: &[bool]) -> (String, bool) {
         merged(native, true, python, true)
@@ -172,6 +184,16 @@ mod tests {
         assert_eq!(shown(&[L, I, L, I, L, S], &[CALLED, ENTRY, ENTRY]), ("5cba10".into(), false));
     }
 
+    /// With `-X perf` each Python function has a stand-in, which is hidden; other generated code is not. One that has not
+    /// called the loop yet is where the time is spent.
+    #[test]
+    fn stand_ins() {
+        assert_eq!(shown(&[O, I, L, G, I, L, G, I, S], &[ENTRY, ENTRY]), ("8ba0".into(), false));
+        assert_eq!(shown(&[L, I, G, I, L, G, I, S], &[ENTRY, ENTRY]), ("7b2a".into(), false));
+        assert_eq!(shown(&[G, I, L, G, I, S], &[ENTRY]), ("5a0".into(), false));
+        assert_eq!(shown(&[L, G, I, L, G, I, S], &[ENTRY]), ("6a0".into(), false));
+    }
+
     /// A native part cut short is matched from the inside, and the Python frames beyond it are kept; so is a Python part
     /// cut short.
     #[test]
@@ -192,10 +214,10 @@ mod tests {
     /// Whatever the parts are, all Python frames come out in their order, and all that is not the interpreter's.
     #[test]
     fn nothing_is_lost() {
-        let kinds = [L, I, S, O];
+        let kinds = [L, I, S, O, G];
         for seed in 0_u32..20_000 {
             let pick = |shift: u32| (seed.wrapping_mul(2_654_435_761) >> shift) as usize;
-            let native: Vec<Kind> = (0..pick(3) % 9).map(|i| kinds[pick(5 + 2 * i as u32) % 4]).collect();
+            let native: Vec<Kind> = (0..pick(3) % 9).map(|i| kinds[pick(5 + 2 * i as u32) % 5]).collect();
             let python: Vec<bool> = (0..pick(7) % 6).map(|i| pick(11 + i as u32) % 2 == 0).collect();
             let native_part = Native { kinds: &native, whole: pick(29) % 2 == 0 };
             let merged = merge(native_part, Python { entries: &python, whole: pick(30) % 2 == 0 });

@@ -20,8 +20,12 @@
 #define STACK_SIZE (256 * 1024)
 
 struct mappings;
-__u32 walker_walk(const struct mappings *mappings, __u64 ip, __u64 sp, __u64 bp, __u64 *frames, __u32 max, int *why,
+__u32 walker_walk(const struct mappings *mappings, __u64 ip, const __u64 *registers, __u64 *frames, __u32 max, int *why,
 		  __u32 *guessed);
+
+/* The general registers in DWARF's order. */
+static const int order[16] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
+			      REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
 
 struct outcome {
 	__u64 steps, mismatches, guessed;
@@ -70,14 +74,15 @@ static void on_trap(int signal, siginfo_t *info, void *argument)
 {
 	const greg_t *registers = ((ucontext_t *)argument)->uc_mcontext.gregs;
 	struct trace trace = {.from = registers[REG_RIP]};
-	__u64 frames[MAX_FRAMES];
+	__u64 frames[MAX_FRAMES], general[16];
 	__u32 depth, same = 0, guessed;
 	int why;
 
 	(void)signal;
 	(void)info;
-	depth = walker_walk(mappings, registers[REG_RIP], registers[REG_RSP], registers[REG_RBP], frames, MAX_FRAMES,
-			    &why, &guessed);
+	for (int i = 0; i < 16; i++)
+		general[i] = registers[order[i]];
+	depth = walker_walk(mappings, registers[REG_RIP], general, frames, MAX_FRAMES, &why, &guessed);
 	outcome->steps++;
 	outcome->results[why]++;
 	outcome->guessed += guessed;

@@ -17,6 +17,12 @@ struct mappings {
 	__u64 count;
 };
 
+/* A walk's mappings, and the general registers it begins with, by DWARF's numbers. */
+struct context {
+	const struct mappings *mappings;
+	const __u64 *registers;
+};
+
 /* Reads through the kernel, so that a wrong address is an error and not a crash. */
 static int read_word(__u64 *to, __u64 address)
 {
@@ -25,13 +31,14 @@ static int read_word(__u64 *to, __u64 address)
 	return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 8;
 }
 
-#define WALK_CONTEXT const struct mappings
+#define WALK_CONTEXT const struct context
 #define WALK_READ(context, dst, address) read_word(dst, address)
+#define WALK_REGISTER(context, number, value) (*(value) = (context)->registers[number], 0)
 
 static inline int walk_find(WALK_CONTEXT *context, __u64 address, struct walk_table *table)
 {
-	for (__u64 i = 0; i < context->count; i++) {
-		const struct mapping *mapping = &context->all[i];
+	for (__u64 i = 0; i < context->mappings->count; i++) {
+		const struct mapping *mapping = &context->mappings->all[i];
 
 		if (address < mapping->start || address >= mapping->end)
 			continue;
@@ -51,14 +58,15 @@ static inline const struct unwind_row *walk_row(WALK_CONTEXT *context, const str
 
 #include "walk.h"
 
-__u32 walker_walk(const struct mappings *mappings, __u64 ip, __u64 sp, __u64 bp, __u64 *frames, __u32 max, int *why,
+__u32 walker_walk(const struct mappings *mappings, __u64 ip, const __u64 *registers, __u64 *frames, __u32 max, int *why,
 		  __u32 *guessed)
 {
+	const struct context context = {mappings, registers};
 	struct walk_state state;
 	__u32 depth;
 
-	walk_start(&state, ip, sp, bp);
-	depth = walk(mappings, &state, frames, max, why);
+	walk_start(&state, ip, registers[7], registers[6], registers[3]);
+	depth = walk(&context, &state, frames, max, why);
 	*guessed = state.guessed;
 	return depth;
 }

@@ -12,6 +12,7 @@ use model::event::{
     self, Event, Frame, Launch, LaunchKind, Loss, LossCause, Mapping, Note, Process, ProcessId, Sample, SessionId,
     Stack, StackEnd, StackId, Thread,
 };
+use symbols::Kept;
 use unwind::Ended;
 
 use super::{
@@ -38,6 +39,8 @@ pub struct Collector {
     pub signals: Signals,
     pub sink: Sink,
     pub images: Images,
+    /// What outlives the processes, for their names.
+    pub kept: Kept,
     pub unwinding: Unwinding,
     /// Absent if Python frames are not asked for.
     pub pythons: Option<Pythons>,
@@ -104,9 +107,10 @@ impl Collector {
     }
 
     fn mapped(&mut self, mapping: &Mapping, pid: u32) {
-        self.unwinding.mapped(mapping, pid);
+        let file = self.kept.mapped(mapping, pid);
+        self.unwinding.mapped(mapping, file, &self.kept.files);
         if let Some(pythons) = &mut self.pythons {
-            pythons.mapped(mapping, pid);
+            pythons.mapped(mapping, file, &self.kept.files);
         }
         let sink = &mut self.sink;
         if let Some(trace) = &mut self.trace {
@@ -294,6 +298,9 @@ impl Collector {
                 self.images.born(pid, id, time, origin == Origin::Exec);
                 let forked_from = (origin == Origin::Fork).then_some(ProcessId(parent));
                 self.unwinding.born(id, forked_from);
+                if let Some(parent) = forked_from {
+                    self.kept.forked(id, pid, parent);
+                }
                 if let Some(pythons) = &mut self.pythons {
                     pythons.born(id, forked_from);
                 }
@@ -323,6 +330,7 @@ impl Collector {
             trace.died(image);
         }
         self.unwinding.died(image);
+        self.kept.died(image);
         if let Some(pythons) = &mut self.pythons {
             pythons.died(image);
         }

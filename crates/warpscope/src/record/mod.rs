@@ -3,6 +3,7 @@
 pub mod collect;
 pub mod found;
 pub mod images;
+pub mod limits;
 pub mod python;
 mod sessions;
 pub mod signals;
@@ -27,6 +28,7 @@ use anyhow::{Context, bail};
 use bpf::{Mappings, Options, Recorder};
 use export::View;
 use model::event::{End, Event, Mode, Note, Start};
+use symbols::{DebugFiles, Kept, Wishes};
 
 use crate::{args, outputs::Outputs};
 use collect::{Collector, Until};
@@ -69,7 +71,8 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let recorder = Recorder::start(&Options { sample_hz, marker, ring_bytes: RING_BYTES, ..Options::default() })?;
     let mut unwinding =
         Unwinding::start(recorder.unwind_maps()?).context("cannot start the thread for unwind tables")?;
-    unwinding.prepare(&sure_to_be_mapped(&options.command[0], &injection));
+    let mut kept = Kept::new(limits::raise());
+    unwinding.prepare(&mut kept.files, &sure_to_be_mapped(&options.command[0], &injection));
     let pythons = if options.no_python { None } else { Some(Pythons::new(recorder.python_maps()?)) };
     let (file, path) = outputs.recording()?;
     let mut sink = Sink::new(file, path).context("cannot begin the recording")?;
@@ -88,6 +91,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         signals,
         sink,
         images: Images::default(),
+        kept,
         unwinding,
         pythons,
         trace: None,
@@ -112,11 +116,12 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let mut status = collector.run(Until::CommandEnds(&mut child), deadline).context("cannot wait for the command")?;
     let ended = Instant::now();
     collector.drain();
-    let Collector { sink, recorder, sessions, unwinding, signals, .. } = collector;
+    let Collector { sink, recorder, sessions, unwinding, signals, mut kept, .. } = collector;
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
     let end = End { time: bpf::now(), status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
-    let (profile, failure) = sink.finish(end);
+    let (profile, failure) = sink.finish(end, &mut kept, &wishes(&options));
+    drop(kept);
     let mut whole = failure.is_none();
     if let Some(failure) = failure {
         eprintln!("warpscope: {failure}");
@@ -150,6 +155,14 @@ pub fn sure_to_be_mapped(program: &OsStr, injection: &Injection) -> Vec<PathBuf>
     };
     let simulator = injection.simulator.iter().flat_map(|d| embedded::SIM_LIBRARIES.iter().map(|f| d.join(f.name)));
     program.into_iter().chain(injection.library.iter().map(|(library, _)| library.clone())).chain(simulator).collect()
+}
+
+/// How names are to be.
+fn wishes(options: &args::Record) -> Wishes {
+    let homes =
+        [std::env::var_os("HOME").map(PathBuf::from), User::behind_sudo().and_then(|u| u.home).map(PathBuf::from)];
+    let debug_files = DebugFiles::new(&options.debug_dir, &homes.into_iter().flatten().collect::<Vec<_>>());
+    Wishes { injector: INJECTOR, lines: options.lines, debug_files }
 }
 
 /// Lets this thread be served soon when something comes in: it has little to do, but what it does must not wait.

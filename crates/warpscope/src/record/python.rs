@@ -12,7 +12,10 @@ use std::{
 
 use bpf::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
 use model::event::{Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol};
-use symbols::python::{self, Frames, Interpreter, Kind, Native, Part, Python};
+use symbols::{
+    FileId, Files,
+    python::{self, Frames, Interpreter, Kind, Native, Part, Python},
+};
 use unwind::Elf;
 
 use super::sink::Sink;
@@ -25,7 +28,7 @@ const INTERNAL: &str = "__init__";
 /// All that is known of Python processes.
 pub struct Pythons {
     maps: PythonMaps,
-    files: HashMap<(String, Vec<u8>), Option<Arc<Found>>>,
+    files: HashMap<FileId, Option<Arc<Found>>>,
     images: HashMap<ProcessId, Image>,
     /// Numbers of frames, by name and file.
     numbers: HashMap<(String, Arc<str>), u32>,
@@ -49,6 +52,7 @@ struct Image {
     interpreter_loop: Vec<Range<u64>>,
     interpreter: Vec<Range<u64>>,
     system: Vec<Range<u64>>,
+    generated: Vec<Range<u64>>,
     codes: HashMap<(u64, u64), PythonCode>,
     stacks: HashMap<u64, PythonStack>,
 }
@@ -85,6 +89,7 @@ impl Pythons {
             interpreter_loop: parent.interpreter_loop.clone(),
             interpreter: parent.interpreter.clone(),
             system: parent.system.clone(),
+            generated: parent.generated.clone(),
             ..Image::default()
         });
         // The parent may have been told of between the fork and now.
@@ -103,7 +108,7 @@ impl Pythons {
     }
 
     /// A file was mapped as code.
-    pub fn mapped(&mut self, mapping: &Mapping, pid: u32) {
+    pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) {
         let Some(image) = self.images.get_mut(&mapping.process) else { return };
         let range = mapping.start..mapping.end;
         let name = mapping.path.rsplit('/').next().unwrap_or_default();
@@ -111,11 +116,13 @@ impl Pythons {
             image.system.push(range);
             return;
         }
-        if !Interpreter::may_be_in(&mapping.path) {
+        if !Files::is_file(&mapping.path) && !image.generated.contains(&range) {
+            image.generated.push(range);
             return;
         }
-        let key = (mapping.path.clone(), mapping.build_id.clone());
-        let found = self.files.entry(key).or_insert_with(|| find(mapping, pid).map(Arc::new)).clone();
+        let Some(id) = file.filter(|_| Interpreter::may_be_in(&mapping.path)) else { return };
+        let find = || files.open(id).and_then(|file| find(&file, &mapping.path)).map(Arc::new);
+        let found = self.files.entry(id).or_insert_with(find).clone();
         let Some(found) = found else { return };
         let Some(bias) = found.elf.bias(mapping.start, mapping.offset) else { return };
         let interpreter = &found.interpreter;
@@ -232,6 +239,7 @@ impl Image {
             () if inside(&self.interpreter_loop) => Kind::Loop,
             () if inside(&self.system) => Kind::System,
             () if inside(&self.interpreter) => Kind::Interpreter,
+            () if inside(&self.generated) => Kind::Generated,
             () => Kind::Other,
         }
     }
@@ -262,22 +270,9 @@ fn number(numbers: &mut HashMap<(String, Arc<str>), u32>, name: &NamedFrame, sin
     frame
 }
 
-/// Looks for Python in the file that was mapped, where it is surest to be found.
-fn find(mapping: &Mapping, pid: u32) -> Option<Found> {
-    let places = [
-        format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end),
-        format!("/proc/{pid}/root{}", mapping.path),
-        mapping.path.clone(),
-    ];
-    places.iter().find_map(|place| {
-        let file = File::open(place).ok()?;
-        let elf = Elf::from_file(&file).ok()?;
-        // The file at a path may not be the one that was mapped.
-        if !mapping.build_id.is_empty() && elf.build_id().is_some_and(|id| id != mapping.build_id.as_slice()) {
-            return None;
-        }
-        Some(Found { interpreter: Interpreter::find(&file, &mapping.path)?, elf })
-    })
+/// Looks for Python in a file that was mapped.
+fn find(file: &File, path: &str) -> Option<Found> {
+    Some(Found { interpreter: Interpreter::find(file, path)?, elf: Elf::from_file(file).ok()? })
 }
 
 /// As the kernel wants it.

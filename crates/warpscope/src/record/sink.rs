@@ -9,13 +9,12 @@ use std::{
 use export::trace::Lines;
 
 use model::{
-    event::{End, Event, Stack, StackId},
+    event::{End, Event, Note, Stack, StackId},
     fold::Fold,
     profile::Profile,
     recording::{WriteError, Writer},
 };
-
-use super::workspace::INJECTOR;
+use symbols::{Kept, Wishes};
 
 /// Takes every event of a recording.
 pub struct Sink {
@@ -82,22 +81,24 @@ impl Sink {
 
     /// Ends the recording: names every address, writes the names and the end. Returns the profile, and what went wrong
     /// with the recording.
-    pub fn finish(mut self, end: End) -> (Profile, Option<String>) {
+    pub fn finish(mut self, end: End, kept: &mut Kept, wishes: &Wishes) -> (Profile, Option<String>) {
         self.show();
         let mut fold = std::mem::take(&mut self.fold);
         fold.push(&Event::End(end));
         let mut profile = fold.finish();
-        let symbols = symbols::resolve(&profile, INJECTOR);
+        let symbols::Named { symbols, notes } = symbols::resolve(&profile, kept, wishes);
         if let Some(mut writer) = self.writer.take() {
             let written = symbols
                 .iter()
                 .try_for_each(|symbol| writer.push(&Event::Symbol(symbol.clone())))
+                .and_then(|()| notes.iter().try_for_each(|text| writer.push(&Event::Note(Note { text: text.clone() }))))
                 .and_then(|()| writer.push(&Event::End(end)))
                 .and_then(|()| writer.finish().map(drop));
             if let Err(error) = written {
                 self.fail(&error);
             }
         }
+        profile.notes.extend(notes);
         for symbol in symbols {
             profile.symbols.insert((symbol.process, symbol.frame), symbol.names.into());
         }

@@ -69,7 +69,7 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
             child.env("HOME", home);
         }
     }
-    let mask = super::signals::original_mask();
+    let (mask, open_files) = (super::signals::original_mask(), super::limits::original());
     // SAFETY: between fork and exec only system calls are made; nothing is allocated.
     unsafe {
         child.pre_exec(move || {
@@ -77,6 +77,9 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
                 become_user(user)?;
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
+            if let Some(limit) = &open_files {
+                libc::setrlimit(libc::RLIMIT_NOFILE, limit);
+            }
             if super::signals::pipe_was_ignored() {
                 libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             }

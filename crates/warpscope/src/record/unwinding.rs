@@ -13,15 +13,13 @@ use std::{
 
 use bpf::{Code, Place, RawStack, UnwindMaps};
 use model::event::{Mapping, ProcessId};
+use symbols::{FileId, Files};
 use unwind::{Elf, Ended, Found, Registers, Table};
 
 /// The most frames kept of a stack, as in the kernel.
 const MOST_FRAMES: usize = 127;
 /// The most raw stacks kept until their tables are there (some 33 KiB each).
 const MOST_RAW: usize = 4096;
-
-/// What the tables of a file are known by: files of one path may differ between containers and over time.
-type FileKey = (String, Vec<u8>);
 
 /// A stack walked here.
 pub struct Walked {
@@ -36,11 +34,11 @@ pub struct Walked {
 /// All that the walker knows.
 pub struct Unwinding {
     maps: UnwindMaps,
-    files: HashMap<FileKey, Progress>,
+    files: HashMap<FileId, Progress>,
     images: HashMap<ProcessId, Image>,
     changed: HashSet<ProcessId>,
     jobs: mpsc::Sender<Job>,
-    done: mpsc::Receiver<(FileKey, Option<Unwindable>)>,
+    done: mpsc::Receiver<(FileId, Option<Unwindable>)>,
     raw: Vec<RawStack>,
     raw_dropped: u64,
 }
@@ -57,7 +55,7 @@ struct Module {
     start: u64,
     end: u64,
     offset: u64,
-    file: Option<FileKey>,
+    file: Option<FileId>,
 }
 
 /// A file whose tables are being made, cannot be made, or are there.
@@ -73,9 +71,8 @@ struct Unwindable {
 }
 
 struct Job {
-    key: FileKey,
-    /// Where the file may be found, the surest place first.
-    places: Vec<String>,
+    id: FileId,
+    file: File,
 }
 
 impl Unwinding {
@@ -85,8 +82,8 @@ impl Unwinding {
         let (finished, done) = mpsc::channel();
         thread::Builder::new().name("unwind-tables".into()).spawn(move || {
             for job in todo {
-                let result = compile(&job);
-                if finished.send((job.key, result)).is_err() {
+                let result = compile(&job.file);
+                if finished.send((job.id, result)).is_err() {
                     break;
                 }
             }
@@ -104,22 +101,17 @@ impl Unwinding {
     }
 
     /// Makes the tables of files that the command is sure to map, before it starts: those that we have mapped ourselves, as
-    /// the C library, and the `files`.
-    pub fn prepare(&mut self, files: &[PathBuf]) {
+    /// the C library, and those that are `sure` to be.
+    pub fn prepare(&mut self, files: &mut Files, sure: &[PathBuf]) {
         let own = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let own =
             own.lines().filter(|l| l.contains(" r-xp ")).filter_map(|l| Some(l[l.find(['/', '['])?..].to_owned()));
-        let files = files.iter().filter_map(|p| p.canonicalize().ok()).map(|p| p.to_string_lossy().into_owned());
-        for path in own.chain(files).collect::<HashSet<_>>() {
-            let elf = match path.as_str() {
-                "[vdso]" => own_vdso().and_then(|image| Elf::parse(image).ok()),
-                path if is_file(path) => File::open(path).ok().and_then(|file| Elf::from_file(&file).ok()),
-                _ => None,
-            };
-            let Some(elf) = elf else { continue };
-            let key = (path.clone(), elf.build_id().unwrap_or_default().to_vec());
-            let result = compile(&Job { key: key.clone(), places: vec![path] });
-            self.finish((key, result));
+        let sure = sure.iter().filter_map(|p| p.canonicalize().ok()).map(|p| p.to_string_lossy().into_owned());
+        for path in own.chain(sure).filter(|path| Files::is_file(path)).collect::<HashSet<_>>() {
+            let Some(id) = files.expected(&path) else { continue };
+            if let Some(file) = files.open(id) {
+                self.finish((id, compile(&file)));
+            }
         }
     }
 
@@ -141,21 +133,16 @@ impl Unwinding {
         }
     }
 
-    /// A file was mapped as code.
-    pub fn mapped(&mut self, mapping: &Mapping, pid: u32) {
+    /// A file was mapped as code, or bare memory.
+    pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) {
         let Some(image) = self.images.get_mut(&mapping.process) else { return };
         let Mapping { start, end, offset, .. } = *mapping;
-        let file = is_file(&mapping.path).then(|| (mapping.path.clone(), mapping.build_id.clone()));
-        if let Some(key) = &file
-            && !self.files.contains_key(key)
+        if let Some(id) = file
+            && !self.files.contains_key(&id)
+            && let Some(file) = files.open(id)
         {
-            let places = vec![
-                format!("/proc/{pid}/map_files/{start:x}-{end:x}"),
-                format!("/proc/{pid}/root{}", mapping.path),
-                mapping.path.clone(),
-            ];
-            let asked = self.jobs.send(Job { key: key.clone(), places });
-            self.files.insert(key.clone(), if asked.is_ok() { Progress::Asked } else { Progress::Nothing });
+            let asked = self.jobs.send(Job { id, file });
+            self.files.insert(id, if asked.is_ok() { Progress::Asked } else { Progress::Nothing });
         }
         // What was there before is there no more.
         image.modules.retain(|m| m.end <= start || m.start >= end);
@@ -216,7 +203,7 @@ impl Unwinding {
         }
     }
 
-    fn finish(&mut self, (key, result): (FileKey, Option<Unwindable>)) {
+    fn finish(&mut self, (id, result): (FileId, Option<Unwindable>)) {
         let progress = match result {
             None => Progress::Nothing,
             Some(unwindable) => {
@@ -224,13 +211,13 @@ impl Unwinding {
                 Progress::Ready(Arc::new(unwindable), place)
             }
         };
-        let users = self.images.iter().filter(|(_, i)| i.modules.iter().any(|m| m.file.as_ref() == Some(&key)));
-        self.changed.extend(users.map(|(id, _)| *id));
-        self.files.insert(key, progress);
+        let users = self.images.iter().filter(|(_, i)| i.modules.iter().any(|m| m.file == Some(id)));
+        self.changed.extend(users.map(|(image, _)| *image));
+        self.files.insert(id, progress);
     }
 
     fn code(&self, module: &Module) -> Code {
-        let (base, rows) = match module.file.as_ref().and_then(|key| self.files.get(key)) {
+        let (base, rows) = match module.file.and_then(|id| self.files.get(&id)) {
             None | Some(Progress::Nothing) => (0, Some(None)),
             Some(Progress::Asked) => (0, None),
             Some(Progress::Ready(file, place)) => match file.elf.bias(module.start, module.offset) {
@@ -245,10 +232,7 @@ impl Unwinding {
         let modules = self.images.get(&image).map_or(&[][..], |i| &i.modules);
         // Before its first mapping is known nothing can be walked.
         !modules.is_empty()
-            && modules
-                .iter()
-                .filter_map(|m| m.file.as_ref())
-                .all(|key| !matches!(self.files.get(key), Some(Progress::Asked)))
+            && modules.iter().filter_map(|m| m.file).all(|id| !matches!(self.files.get(&id), Some(Progress::Asked)))
     }
 
     fn walk(&self, raw: RawStack) -> Walked {
@@ -258,7 +242,7 @@ impl Unwinding {
             let Some(module) = below.checked_sub(1).map(|i| &modules[i]).filter(|m| address < m.end) else {
                 return Found::NoMapping;
             };
-            let Some(Progress::Ready(file, _)) = module.file.as_ref().and_then(|key| self.files.get(key)) else {
+            let Some(Progress::Ready(file, _)) = module.file.and_then(|id| self.files.get(&id)) else {
                 return Found::NoRule;
             };
             let row = file
@@ -267,44 +251,18 @@ impl Unwinding {
                 .and_then(|bias| file.table.lookup(address.wrapping_sub(bias)));
             row.map_or(Found::NoRule, Found::Row)
         };
-        let base = raw.sp & !4095;
+        let registers = Registers { ip: raw.ip, general: raw.general };
+        let base = registers.sp() & !4095;
         let read = |address: u64| {
             let at = usize::try_from(address.checked_sub(base)?).ok()?;
             Some(u64::from_le_bytes(raw.bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
         };
-        let registers = Registers { ip: raw.ip, sp: raw.sp, bp: raw.bp };
-        let (user, ended) = unwind::walk(registers, MOST_FRAMES, find, read);
+        let (user, ended) = unwind::walk(&registers, MOST_FRAMES, find, read);
         Walked { raw, user, ended }
     }
 }
 
-fn is_file(path: &str) -> bool {
-    path == "[vdso]" || (path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/dev/"))
-}
-
-fn compile(job: &Job) -> Option<Unwindable> {
-    if job.key.0 == "[vdso]" {
-        let image = own_vdso()?;
-        return Some(Unwindable { elf: Elf::parse(image).ok()?, table: Table::from_elf(image).ok()? });
-    }
-    job.places.iter().find_map(|place| {
-        let file = File::open(place).ok()?;
-        let elf = Elf::from_file(&file).ok()?;
-        // The file at a path may not be the one that was mapped.
-        let expected = &job.key.1;
-        if !expected.is_empty() && elf.build_id().is_some_and(|id| id != expected.as_slice()) {
-            return None;
-        }
-        Some(Unwindable { table: Table::from_file(&file).ok()?, elf })
-    })
-}
-
-/// The kernel's page of code that every process has: ours is as good as any.
-fn own_vdso() -> Option<&'static [u8]> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps.lines().find(|l| l.ends_with("[vdso]"))?;
-    let (start, end) = line.split(' ').next()?.split_once('-')?;
-    let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
-    // SAFETY: the mapping is there for as long as the process, readable, and never written to.
-    Some(unsafe { std::slice::from_raw_parts(start as *const u8, end - start) })
+fn compile(file: &File) -> Option<Unwindable> {
+    let elf = Elf::from_file(file).ok()?;
+    Some(Unwindable { table: Table::from_file(file).ok()?, elf })
 }

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use bpf::calls::{Gather, Memory, Payload, SyscallRecord};
+use bpf::calls::{Dims, Gather, Launches, Memory, Payload, SyscallRecord};
 use cuda::{
-    calls::{self, Role, Space, Way},
+    calls::{self, DimsPlace, Role, Space, Way},
     ioctls::{self, Device},
     results,
 };
@@ -82,6 +82,17 @@ pub fn gather(name: &str) -> Gather {
         Role::Free if own => Memory::Free,
         _ => Memory::None,
     };
+    gather.space = call.space.map_or(0, |space| space as u8);
+    gather.launches = call.launches().map(|launches| Launches {
+        word: launches.word,
+        handle: launches.handle,
+        dims: match launches.dims {
+            None => Dims::None,
+            Some(DimsPlace::Packed(word)) => Dims::Packed(word),
+            Some(DimsPlace::Words(word)) => Dims::Words(word),
+            Some(DimsPlace::Payload) => Dims::Payload,
+        },
+    });
     gather
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::bail;
-use bpf::{Probe, Recorder};
+use bpf::{Probe, Recorder, calls::Gather};
 use model::event::{Event, Layer, Note};
 use probes::{Cost, Function, Selection};
 
@@ -54,6 +54,7 @@ pub struct Libraries {
     /// `--lib`: besides the usual ones.
     named: Vec<PathBuf>,
     single: Vec<Single>,
+    stacks: bool,
     watched: HashSet<(u64, u64)>,
     /// Every name in the libraries seen, to tell of near misses.
     names: HashSet<String>,
@@ -64,12 +65,13 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// Nothing is watched yet.
-    pub fn new(selection: Selection, named: Vec<PathBuf>, single: Vec<Single>) -> Self {
+    /// Nothing is watched yet. With `stacks`, the stack is taken at every call.
+    pub fn new(selection: Selection, named: Vec<PathBuf>, single: Vec<Single>, stacks: bool) -> Self {
         Self {
             selection,
             named,
             single,
+            stacks,
             watched: HashSet::new(),
             names: HashSet::new(),
             costs: probes::Summary::default(),
@@ -113,7 +115,8 @@ impl Libraries {
                 }));
                 break;
             };
-            recorder.describe(described.id.0, if any { gather_any(&name) } else { gather(&name) })?;
+            let gather = if any { gather_any(&name) } else { gather(&name) };
+            recorder.describe(described.id.0, Gather { stack: self.stacks, ..gather })?;
             probes.push(Probe { offset: function.site.offset, function: described.id.0 });
             push(Event::Function(described));
             chosen.push(function);
@@ -243,7 +246,8 @@ mod tests {
     /// CUDA's own libraries in every spelling, what the user names, and nothing else.
     #[test]
     fn wanted() {
-        let libraries = Libraries::new(Selection::default(), vec!["libnccl".into(), "/opt/my.so".into()], Vec::new());
+        let libraries =
+            Libraries::new(Selection::default(), vec!["libnccl".into(), "/opt/my.so".into()], Vec::new(), false);
         for path in ["/usr/lib/libcuda.so.1", "/x/libcudart-9335f6a2.so.12", "/y/libnccl.so.2", "/opt/my.so"] {
             assert!(libraries.wants(path), "{path}");
         }

@@ -19,15 +19,17 @@ use bpf::{Mappings, Options, Recorder, Tracing, tracefs};
 use export::{View, trace::Lines};
 use model::event::{End, ErrorSum, Event, FunctionId, LiveSum, Mode, Note, ProcessId, Start, Sum};
 use probes::Selection;
+use symbols::{Kept, Wishes};
 
 use crate::{
     args,
     outputs::Outputs,
     record::{
-        RING_BYTES,
+        INJECTOR, RING_BYTES,
         collect::{Collector, Until},
         found, hurry,
         images::Images,
+        limits,
         python::Pythons,
         signals::Signals,
         sink::Sink,
@@ -75,6 +77,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let tracing = Tracing {
         sums_only: options.summary_only,
         stacks: options.stacks,
+        names: false,
         all: options.all,
         driver: options.driver,
         switches: options.sched,
@@ -90,10 +93,11 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     })?;
     let mut unwinding =
         Unwinding::start(recorder.unwind_maps()?).context("cannot start the thread for unwind tables")?;
+    let mut kept = Kept::new(limits::raise());
     if options.stacks
         && let Some(program) = options.command.first()
     {
-        unwinding.prepare(&sure_to_be_mapped(program, &injection));
+        unwinding.prepare(&mut kept.files, &sure_to_be_mapped(program, &injection));
     }
     let pythons = if options.no_python { None } else { Some(Pythons::new(recorder.python_maps()?)) };
     let (file, path) = outputs.recording()?;
@@ -105,7 +109,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     }
     sink.push(&Event::Start(start));
 
-    let mut libraries = Libraries::new(selection, options.lib.clone(), single);
+    let mut libraries = Libraries::new(selection, options.lib.clone(), single, options.stacks);
     if !recorder.can_watch_many() {
         libraries.shorten()?;
     }
@@ -116,6 +120,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         signals,
         sink,
         images: Images::default(),
+        kept,
         unwinding,
         pythons,
         trace: Some(Tracer::new(libraries, options.all)),
@@ -151,7 +156,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     collector.end_trace();
     collector.drain();
     take_sums(&mut collector);
-    let Collector { mut sink, recorder, sessions, unwinding, signals, trace, .. } = collector;
+    let Collector { mut sink, recorder, sessions, unwinding, signals, trace, mut kept, .. } = collector;
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
     if let Some(trace) = &trace {
@@ -166,7 +171,8 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         }
     }
     let end = End { time: bpf::now(), status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
-    let (profile, failure) = sink.finish(end);
+    let wishes = Wishes { injector: INJECTOR, ..Wishes::default() };
+    let (profile, failure) = sink.finish(end, &mut kept, &wishes);
     let mut whole = failure.is_none();
     if let Some(failure) = failure {
         eprintln!("warpscope: {failure}");
@@ -291,14 +297,9 @@ fn take_sums(collector: &mut Collector) {
         let function = FunctionId(sum.function);
         collector.sink.push(&Event::ErrorSum(ErrorSum { function, code: sum.code, count: sum.count }));
     }
-    let mut live = std::collections::BTreeMap::<u32, (u64, u64)>::new();
-    for allocation in collector.recorder.allocations() {
-        let (count, bytes) = live.entry(allocation.image).or_default();
-        *count += 1;
-        *bytes += allocation.bytes;
-    }
-    for (image, (count, bytes)) in live {
-        collector.sink.push(&Event::LiveSum(LiveSum { process: ProcessId(image), count, bytes }));
+    for sum in collector.recorder.memory_sums().into_iter().filter(|sum| sum.live > 0) {
+        let (process, count, bytes) = (ProcessId(sum.image), sum.live, sum.live_bytes);
+        collector.sink.push(&Event::LiveSum(LiveSum { process, space: sum.space as u8, count, bytes }));
     }
 }
 

@@ -1,0 +1,456 @@
+//! Long names made short, to be looked at: labels and tables. Only for that: two functions may share a short name, so sums
+//! are made by whole names, and whole names are in every tool tip and file.
+//!
+//! ```text
+//!   void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, ...)
+//!        at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, …>
+//! ```
+//!
+//! The function keeps its whole path; its arguments and its return type go. What stands between `<` and `>` loses the
+//! paths of its types, and then, from the end, as much as it takes to fit. Names come from programs and may be anything: one whose
+//! brackets do not match stays as it is.
+
+/// What looks like brackets and is none. Longer ones come before those they begin with.
+const NOT_BRACKETS: [&str; 20] = [
+    "(anonymous namespace)",
+    "operator()",
+    "operator<=>",
+    "operator<<=",
+    "operator<<",
+    "operator<=",
+    "operator<",
+    "operator>>=",
+    "operator>>",
+    "operator>=",
+    "operator->*",
+    "operator->",
+    "operator>",
+    "->",
+    "<module>",
+    "<lambda>",
+    "<locals>",
+    "<listcomp>",
+    "<dictcomp>",
+    "<genexpr>",
+];
+/// Brackets nested deeper than this are left out.
+const DEEPEST: usize = 24;
+/// The beginning of a part that is worth showing, in characters.
+const SHORTEST: usize = 8;
+/// The most parts between brackets that are kept when not all fit.
+const MOST_KEPT: usize = 8;
+
+/// A function's name in at most `most` characters, if that can be done by leaving out what matters least. A line of source
+/// (`step (train.py:42)`) stays at its end.
+pub fn short(name: &str, most: usize) -> String {
+    let (function, place) = split_place(name);
+    let room = most.saturating_sub(place.chars().count());
+    match readable(function, room) {
+        Some(text) => text + place,
+        None => name.to_owned(),
+    }
+}
+
+/// A frame of a flame graph: the same, after the brackets that say which GPU a kernel ran on.
+pub fn short_frame(name: &str, most: usize) -> String {
+    if !name.starts_with('[') {
+        return short(name, most);
+    }
+    match name.split_once("_Kernel] ") {
+        Some((gpu, kernel)) if gpu.starts_with("[GPU") => {
+            let label = &name[..name.len() - kernel.len()];
+            format!("{label}{}", short(kernel, most.saturating_sub(label.chars().count())))
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// A function, and ` (file:line)` if that stands at the end of its name.
+pub fn split_place(name: &str) -> (&str, &str) {
+    let at = name.strip_suffix(')').and_then(|name| name.rfind(" ("));
+    let line = at.and_then(|at| name[at + 2..name.len() - 1].rsplit_once(':')).map(|(_, line)| line);
+    match at.filter(|_| line.is_some_and(|line| !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit()))) {
+        Some(at) => name.split_at(at),
+        None => (name, ""),
+    }
+}
+
+fn readable(name: &str, most: usize) -> Option<String> {
+    let parts = Parser { rest: name }.name(0)?;
+    let fits = |text: &String| text.chars().count() <= most;
+    let widest = parts.iter().map(Part::width).max().unwrap_or(0);
+    let fewer = || (1..widest.min(MOST_KEPT + 1)).rev();
+    let nested = std::iter::once(usize::MAX).chain(fewer()).map(|kept| Shape { kept, nested: true });
+    let flat = std::iter::once(usize::MAX).chain(fewer()).map(|kept| Shape { kept, nested: false });
+    let shapes = nested.chain(flat).chain([Shape { kept: 0, nested: false }]);
+    let mut last = String::new();
+    for shape in shapes {
+        last = shape.text(&parts);
+        // A demangled template function starts with its return type.
+        last = last.strip_prefix("void ").unwrap_or(&last).trim().to_owned();
+        if fits(&last) {
+            break;
+        }
+    }
+    if let Some(first) = first_between(&parts)
+        && let Some((before, after)) = last.split_once("<…>")
+    {
+        // Not even the first part fits: its beginning says more than nothing.
+        let room = most.saturating_sub(last.chars().count());
+        if room >= SHORTEST {
+            last = format!("{before}<{}…>{after}", first.chars().take(room).collect::<String>().trim_end());
+        }
+    }
+    (!last.is_empty()).then_some(last)
+}
+
+/// The first part between the first brackets.
+fn first_between(parts: &[Part]) -> Option<String> {
+    let names = parts.iter().find_map(|part| match part {
+        Part::Between(names) => names.first(),
+        Part::Text(_) => None,
+    })?;
+    let mut text = String::new();
+    Shape { kept: usize::MAX, nested: false }.type_name(names, &mut text);
+    Some(text)
+}
+
+/// A piece of a name.
+#[derive(Debug)]
+enum Part {
+    Text(String),
+    /// What stands between `<` and `>`, parted by commas.
+    Between(Vec<Vec<Part>>),
+}
+
+impl Part {
+    fn width(&self) -> usize {
+        match self {
+            Self::Text(_) => 1,
+            Self::Between(names) => names.len(),
+        }
+    }
+}
+
+/// How much is shown.
+struct Shape {
+    /// Of each pair of brackets, so many parts.
+    kept: usize,
+    /// Brackets within brackets are shown.
+    nested: bool,
+}
+
+impl Shape {
+    fn text(&self, parts: &[Part]) -> String {
+        let mut text = String::new();
+        for part in parts {
+            match part {
+                Part::Text(part) => text.push_str(part),
+                Part::Between(names) => self.between(names, &mut text, false),
+            }
+        }
+        text
+    }
+
+    fn between(&self, names: &[Vec<Part>], text: &mut String, within: bool) {
+        let kept = if within && !self.nested { 0 } else { self.kept.min(names.len()) };
+        text.push('<');
+        for (place, name) in names[..kept].iter().enumerate() {
+            text.push_str(if place > 0 { ", " } else { "" });
+            self.type_name(name, text);
+        }
+        if kept < names.len() {
+            text.push_str(if kept > 0 { ", …" } else { "…" });
+        }
+        text.push('>');
+    }
+
+    /// A type without its path: what follows the last `::`. Rust's `T as Trait` are two.
+    fn type_name(&self, parts: &[Part], text: &mut String) {
+        let mut name = String::new();
+        for part in parts {
+            match part {
+                Part::Between(names) => self.between(names, &mut name, true),
+                Part::Text(part) => {
+                    for (place, side) in part.split(" as ").enumerate() {
+                        if place > 0 {
+                            text.push_str(name.trim());
+                            text.push_str(" as ");
+                            name.clear();
+                        }
+                        match side.rsplit_once("::") {
+                            Some((before, last)) => {
+                                // `const` and the like stand before the path too.
+                                let qualifier = if name.is_empty() {
+                                    before.rfind(' ').map_or("", |at| &before[..=at])
+                                } else {
+                                    ""
+                                };
+                                name = format!("{qualifier}{last}");
+                            }
+                            None => name.push_str(side),
+                        }
+                    }
+                }
+            }
+        }
+        text.push_str(name.trim());
+    }
+}
+
+/// Takes a name apart.
+struct Parser<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Parser<'a> {
+    fn take(&mut self, length: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        taken
+    }
+
+    /// A name up to its end: that of the text, or within brackets a comma or the closing one, which is left. `None` if brackets
+    /// do not match.
+    fn name(&mut self, depth: usize) -> Option<Vec<Part>> {
+        let mut parts = Vec::new();
+        let mut text = String::new();
+        while let Some(c) = self.rest.chars().next() {
+            if let Some(literal) = NOT_BRACKETS.iter().find(|literal| self.rest.starts_with(**literal)) {
+                text.push_str(self.take(literal.len()));
+                continue;
+            }
+            match c {
+                '<' => {
+                    parts.push(Part::Text(std::mem::take(&mut text)));
+                    parts.push(Part::Between(self.between(depth)?));
+                }
+                '>' if depth == 0 => return None,
+                '>' | ',' if depth > 0 => break,
+                '(' => {
+                    let starts = text.is_empty() || text.ends_with("::") || text.ends_with(' ');
+                    self.skip('(', ')')?;
+                    self.skip_qualifiers();
+                    let goes_on = self.rest.starts_with("::");
+                    match () {
+                        // `f(int)::{lambda()#1}`: f's arguments.
+                        () if goes_on => {}
+                        // `(int)4`: a cast.
+                        () if starts
+                            && depth > 0
+                            && !self.rest.is_empty()
+                            && !self.rest.starts_with([',', '>', ' ']) => {}
+                        // The function's own arguments, and what follows them.
+                        () if depth == 0 && !(text.is_empty() && parts.is_empty()) => self.rest = "",
+                        () => text.push_str("(…)"),
+                    }
+                }
+                '{' => {
+                    let whole = self.rest;
+                    self.skip('{', '}')?;
+                    text.push_str(&without_arguments(&whole[..whole.len() - self.rest.len()]));
+                }
+                _ => text.push_str(self.take(c.len_utf8())),
+            }
+        }
+        parts.push(Part::Text(text));
+        Some(parts)
+    }
+
+    /// What stands between `<` and `>`.
+    fn between(&mut self, depth: usize) -> Option<Vec<Vec<Part>>> {
+        if depth >= DEEPEST {
+            self.skip('<', '>')?;
+            return Some(vec![vec![Part::Text("…".to_owned())]]);
+        }
+        let mut names = Vec::new();
+        // First the opening bracket, then each comma.
+        loop {
+            self.take(1);
+            names.push(self.name(depth + 1)?);
+            match self.rest.as_bytes().first()? {
+                b',' => {}
+                _ => break,
+            }
+        }
+        self.take(1);
+        Some(names)
+    }
+
+    /// Passes over brackets and all between them.
+    fn skip(&mut self, open: char, close: char) -> Option<()> {
+        let mut depth = 0_usize;
+        for (at, c) in self.rest.char_indices() {
+            if c == open {
+                depth += 1;
+            } else if c == close {
+                depth -= 1;
+                if depth == 0 {
+                    self.take(at + c.len_utf8());
+                    return Some(());
+                }
+            }
+        }
+        None
+    }
+
+    /// What may stand between a function's arguments and the `::` of something within it.
+    fn skip_qualifiers(&mut self) {
+        let before = self.rest;
+        for qualifier in [" const", " volatile", " &&", " &", "&&", "&"] {
+            if let Some(rest) = self.rest.strip_prefix(qualifier) {
+                self.rest = rest;
+            }
+        }
+        if !self.rest.starts_with("::") {
+            self.rest = before;
+        }
+    }
+}
+
+/// `{lambda(int)#1}` as `{lambda#1}`.
+fn without_arguments(braces: &str) -> String {
+    match (braces.find('('), braces.rfind(')')) {
+        (Some(open), Some(close)) if open < close => format!("{}{}", &braces[..open], &braces[close + 1..]),
+        _ => braces.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(most: usize, expected: &[(&str, &str)]) {
+        for (name, text) in expected {
+            assert_eq!(short(name, most), *text, "{name}");
+        }
+    }
+
+    /// Kernels of PyTorch, CUTLASS, cuBLAS and Triton.
+    #[test]
+    fn kernels() {
+        check(
+            80,
+            &[
+                (
+                    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",
+                    "at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, …>",
+                ),
+                (
+                    "at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()#7}::operator()() const::{lambda(float)#1}>(at::TensorIteratorBase&, at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()#7}::operator()() const::{lambda(float)#1} const&)::{lambda(int)#1}>(int, at::native::gpu_kernel_impl_nocast<int>)",
+                    "at::native::elementwise_kernel<128, 2, {lambda#1}>",
+                ),
+                (
+                    "cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_64x6_tn_align8>(cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_64x6_tn_align8::Params)",
+                    "cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_64x6_tn_a…>",
+                ),
+                (
+                    "cutlass::Kernel<cutlass::gemm::kernel::Gemm<cutlass::gemm::threadblock::MmaPipelined<cutlass::gemm::GemmShape<128, 128, 32>, int>, cutlass::epilogue::Nothing> >(int)",
+                    "cutlass::Kernel<Gemm<MmaPipelined<GemmShape<128, 128, 32>, int>, Nothing>>",
+                ),
+                (
+                    "void gemv2T_kernel_val<int, int, __nv_bfloat16, float, 128, 16, 4, 4, false, true, cublasGemvParamsEx<int> >(cublasGemvParamsEx<int>, float, float)",
+                    "gemv2T_kernel_val<int, int, __nv_bfloat16, float, 128, 16, 4, 4, …>",
+                ),
+                ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+                ("add_kernel_0d1d2d3de", "add_kernel_0d1d2d3de"),
+                (
+                    "void (anonymous namespace)::softmax<float, (int)4>(float*)",
+                    "(anonymous namespace)::softmax<float, 4>",
+                ),
+            ],
+        );
+    }
+
+    /// Functions: operators, lambdas, methods, the standard library's plumbing, Rust.
+    #[test]
+    fn functions() {
+        check(
+            80,
+            &[
+                ("matmul_kernel(float*, float const*, int)", "matmul_kernel"),
+                ("ns::Less::operator()(int) const", "ns::Less::operator()"),
+                ("operator<<(std::ostream&, int)", "operator<<"),
+                ("bool operator< <int>(int, int)", "bool operator< <int>"),
+                ("Ptr<Node>::operator->() const", "Ptr<Node>::operator->"),
+                (
+                    "a::run(int)::{lambda(int, std::vector<int>)#1}::operator()(int) const",
+                    "a::run::{lambda#1}::operator()",
+                ),
+                (
+                    "std::_Function_handler<void (int), a::run(int)::{lambda(int)#1}>::_M_invoke(std::_Any_data const&, int&&)",
+                    "std::_Function_handler<void (…), {lambda#1}>::_M_invoke",
+                ),
+                (
+                    "std::vector<int, std::allocator<int> >::push_back(int const&)",
+                    "std::vector<int, allocator<int>>::push_back",
+                ),
+                ("f<ns::A const*, unsigned char, const ns::B&>()", "f<A const*, unsigned char, const B&>"),
+                ("<alloc::vec::Vec<T, A> as core::ops::Drop>::drop", "<Vec<T, A> as Drop>::drop"),
+                (
+                    "core::ops::function::FnOnce::call_once{{vtable.shim}}",
+                    "core::ops::function::FnOnce::call_once{{vtable.shim}}",
+                ),
+                ("program::main::{{closure}}", "program::main::{{closure}}"),
+                ("read", "read"),
+                ("[libfoo.so]", "[libfoo.so]"),
+                ("", ""),
+            ],
+        );
+    }
+
+    /// Lines stay, of Python as of C++.
+    #[test]
+    fn lines() {
+        check(
+            60,
+            &[
+                ("Model.forward.<locals>.f (model.py:12)", "Model.forward.<locals>.f (model.py:12)"),
+                ("<module> (train.py:1)", "<module> (train.py:1)"),
+                ("gemm<a::B<float>, 4>(float*, int) (gemm.cpp:42)", "gemm<B<float>, 4> (gemm.cpp:42)"),
+                ("f(int) (notes: 1)", "f"),
+            ],
+        );
+    }
+
+    /// What matters least goes first.
+    #[test]
+    fn narrower_and_narrower() {
+        let name = "ns::gemm<64, ns::Tile<float, 8>, ns::Layout>(int)";
+        let expected = [
+            (80, "ns::gemm<64, Tile<float, 8>, Layout>"),
+            (35, "ns::gemm<64, Tile<float, 8>, …>"),
+            (25, "ns::gemm<64, …>"),
+            (14, "ns::gemm<…>"),
+            (3, "ns::gemm<…>"),
+        ];
+        for (most, text) in expected {
+            assert_eq!(short(name, most), text);
+        }
+    }
+
+    /// Brackets that do not match leave the name as it is; whatever comes, nothing panics, and soon.
+    #[test]
+    fn hostile_names() {
+        for name in ["broken<int", "a>b", "f(", "{lambda", "x<(", "<<<", "a<b,c", ">>>", "f<(int>", "é<ü", "}", ")"] {
+            assert_eq!(short(name, 80), name);
+        }
+        for piece in
+            ["<", "(", "{", "a<", "a<b,", "a(", "{(", "<>", "()", "{}", "::", " as ", "é<ü>", "operator<", ", "]
+        {
+            for most in [0, 1, 80] {
+                let _ = short(&piece.repeat(20_000), most);
+                let _ = short(&format!("{}{}", "a<".repeat(10_000), ">".repeat(10_000)), most);
+            }
+        }
+    }
+
+    /// The GPU's brackets stay before a kernel.
+    #[test]
+    fn frames() {
+        assert_eq!(short_frame("[GPU0_Kernel] void ns::fill<float>(float*)", 60), "[GPU0_Kernel] ns::fill<float>");
+        assert_eq!(short_frame("[GPU_Memcpy HtoD] 4 MiB class", 10), "[GPU_Memcpy HtoD] 4 MiB class");
+        assert_eq!(short_frame("main(int)", 60), "main");
+    }
+}

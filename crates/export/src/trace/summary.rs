@@ -1,0 +1,462 @@
+//! What a trace amounts to, in numbers: by function, by request to the driver, by what the calls did.
+
+use std::collections::BTreeMap;
+
+use cuda::{calls::Space, results};
+use model::{
+    calls::{CallSum, Calls, CommandSum},
+    event::{Function, FunctionId, Layer, Mode},
+    histogram::{Histogram, lower_bound},
+    profile::Profile,
+};
+use serde::Serialize;
+
+use super::{driver, gaps::Gap, is_trace, jsonl::library, reading::Reader, time_line::TimeLine};
+
+/// The numbers of a trace. Times are nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceSummary {
+    /// Calls that returned.
+    pub calls: u64,
+    /// Calls that had not returned when their thread or the trace ended.
+    pub unfinished: u64,
+    /// Time in calls that are inside no other, added over threads; 0 where calls were only summed up.
+    pub outermost_ns: u64,
+    /// Functions of libraries and of the operating system's kernel, by time.
+    pub functions: Vec<FunctionRow>,
+    /// Requests to the driver, by time.
+    pub requests: Vec<RequestRow>,
+    /// Tracepoints, by count.
+    pub points: Vec<PointRow>,
+    /// Failed calls, by count.
+    pub errors: Vec<ErrorRow>,
+    /// Launches of kernels, by count.
+    pub launches: Vec<LaunchRow>,
+    /// Launches of whole graphs.
+    pub graph_launches: u64,
+    /// Memory, by where it lies.
+    pub memory: Vec<MemoryRow>,
+    /// Copies, by direction.
+    pub copies: Vec<MovedRow>,
+    /// Memsets; the direction is empty.
+    pub memsets: MovedRow,
+    /// Times that threads were off the CPU.
+    pub switches: SwitchRow,
+    /// The calls that took longest.
+    pub slowest: Vec<SlowRow>,
+    /// The longest times in which a GPU did nothing, and what the CPU did: known where calls were told one by one.
+    pub idle_gaps: Vec<Gap>,
+    /// The same for a time line.
+    #[serde(skip)]
+    pub time_line: Option<TimeLine>,
+}
+
+/// All calls of one function.
+#[derive(Clone, Debug, Serialize)]
+pub struct FunctionRow {
+    /// The function.
+    pub name: String,
+    /// The file name of its library.
+    pub library: String,
+    /// What it is.
+    pub layer: Layer,
+    /// Calls that returned.
+    pub calls: u64,
+    /// Of these, failed.
+    pub errors: u64,
+    /// Of these, within other traced calls, whose time includes theirs.
+    pub inner: u64,
+    /// Their time.
+    pub ns: u64,
+    /// The mean of it.
+    pub mean_ns: u64,
+    /// Half took no longer.
+    pub p50_ns: u64,
+    /// 99 of 100 took no longer.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// Bytes that they allocated, copied or set.
+    pub bytes: u64,
+    /// Durations: from how many nanoseconds on, how many calls.
+    pub histogram: Vec<(u64, u64)>,
+}
+
+/// Requests of one kind to one device.
+#[derive(Clone, Debug, Serialize)]
+pub struct RequestRow {
+    /// The device file.
+    pub device: String,
+    /// The request or system call.
+    pub request: String,
+    /// The command that it carries, or the class that it allocates; absent where it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// How many.
+    pub count: u64,
+    /// Of these, failed.
+    pub errors: u64,
+    /// Their time.
+    pub ns: u64,
+    /// The mean of it.
+    pub mean_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+/// Hits of one tracepoint.
+#[derive(Clone, Debug, Serialize)]
+pub struct PointRow {
+    /// Its category.
+    pub category: String,
+    /// Its name.
+    pub name: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// Calls that failed alike.
+#[derive(Clone, Debug, Serialize)]
+pub struct ErrorRow {
+    /// The function.
+    pub function: String,
+    /// The error's name.
+    pub error: String,
+    /// Its number.
+    pub code: i64,
+    /// Calls.
+    pub count: u64,
+}
+
+/// Launches of one kernel.
+#[derive(Clone, Debug, Serialize)]
+pub struct LaunchRow {
+    /// The kernel.
+    pub kernel: String,
+    /// Launches.
+    pub count: u64,
+}
+
+/// Memory of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryRow {
+    /// Where it lies.
+    pub space: &'static str,
+    /// Allocations that succeeded.
+    pub allocations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Allocations that failed.
+    pub failed: u64,
+    /// Frees that succeeded.
+    pub frees: u64,
+    /// Allocations never given back.
+    pub live: u64,
+    /// Their bytes.
+    pub live_bytes: u64,
+    /// The most bytes at a time; 0 where calls were only summed up.
+    pub peak_bytes: u64,
+}
+
+/// Bytes moved by calls.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct MovedRow {
+    /// From where to where.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub direction: String,
+    /// Calls.
+    pub count: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Time in the calls.
+    pub ns: u64,
+}
+
+/// Times off the CPU, added over threads.
+#[derive(Clone, Debug, Serialize)]
+pub struct SwitchRow {
+    /// How often.
+    pub count: u64,
+    /// How long.
+    pub ns: u64,
+    /// Of these, had to give way.
+    pub preempted: u64,
+    /// How long.
+    pub preempted_ns: u64,
+    /// Of these, within a traced call.
+    pub in_calls: u64,
+    /// How long.
+    pub in_calls_ns: u64,
+}
+
+/// One slow call.
+#[derive(Clone, Debug, Serialize)]
+pub struct SlowRow {
+    /// How long it took.
+    pub ns: u64,
+    /// When it began, since the trace's start.
+    pub at_ns: u64,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub comm: String,
+    /// Traced calls around it.
+    pub depth: u8,
+    /// The function.
+    pub name: String,
+    /// Its arguments, as text.
+    pub args: String,
+    /// What it returned.
+    pub ret: Option<String>,
+    /// It failed.
+    pub error: bool,
+}
+
+impl TraceSummary {
+    /// Sums up what was traced; `None` if the recording is no trace and has no calls.
+    pub fn of(profile: &Profile) -> Option<Self> {
+        let calls = &profile.calls;
+        if !is_trace(profile) && calls.is_empty() {
+            return None;
+        }
+        let sums = Sums::of(calls);
+        let traced = sums.by_function.iter().filter(|(function, _)| function.layer != Layer::Point);
+        Some(Self {
+            calls: traced.fold(0, |count, (_, sum)| count.saturating_add(sum.count)),
+            unfinished: calls.unfinished,
+            outermost_ns: calls.threads.values().fold(0, |ns, thread| ns.saturating_add(thread.ns)),
+            functions: sums.functions(),
+            requests: sums.requests(calls),
+            points: sums.points(),
+            errors: errors(calls),
+            launches: launches(profile),
+            graph_launches: calls.graph_launches,
+            memory: memory(calls),
+            copies: calls.copies.iter().map(|(direction, moved)| MovedRow::of(direction.to_string(), *moved)).collect(),
+            memsets: MovedRow::of(String::new(), calls.sets),
+            switches: SwitchRow::of(calls.switches),
+            slowest: slowest(profile),
+            idle_gaps: Vec::new(),
+            time_line: None,
+        })
+    }
+
+    /// Only sums were traced.
+    pub(crate) fn sums_only(profile: &Profile) -> bool {
+        profile.start.as_ref().is_some_and(|start| start.mode == Mode::TraceSums)
+    }
+}
+
+/// Calls of the functions that are shown, processes together.
+struct Sums<'a> {
+    by_function: Vec<(&'a Function, CallSum)>,
+}
+
+impl<'a> Sums<'a> {
+    fn of(calls: &'a Calls) -> Self {
+        let mut sums: BTreeMap<(Layer, &str, &str), (&Function, CallSum)> = BTreeMap::new();
+        // In the order of their numbers, so that the same recording gives the same text.
+        let mut parts: Vec<(&FunctionId, &CallSum)> = calls.sums.iter().map(|((_, id), sum)| (id, sum)).collect();
+        parts.sort_by_key(|(id, _)| **id);
+        for (id, part) in parts {
+            let Some(function) = calls.functions.get(id).filter(|function| function.shown) else { continue };
+            let key = (function.layer, library(function), function.name.as_str());
+            let (_, sum) = sums.entry(key).or_insert_with(|| (function, CallSum::default()));
+            sum.count = sum.count.saturating_add(part.count);
+            sum.errors = sum.errors.saturating_add(part.errors);
+            sum.inner = sum.inner.saturating_add(part.inner);
+            sum.ns = sum.ns.saturating_add(part.ns);
+            sum.max_ns = sum.max_ns.max(part.max_ns);
+            sum.bytes = sum.bytes.saturating_add(part.bytes);
+            sum.histogram.merge(part.histogram.buckets());
+        }
+        Self { by_function: sums.into_values().filter(|(_, sum)| sum.count > 0).collect() }
+    }
+
+    fn functions(&self) -> Vec<FunctionRow> {
+        let of = |layer| matches!(layer, Layer::Library | Layer::Kernel);
+        let row = |(function, sum): &(&Function, CallSum)| FunctionRow {
+            name: function.name.clone(),
+            library: library(function).to_owned(),
+            layer: function.layer,
+            calls: sum.count,
+            errors: sum.errors,
+            inner: sum.inner,
+            ns: sum.ns,
+            mean_ns: sum.ns / sum.count.max(1),
+            // A bucket's middle may lie beyond the longest in it.
+            p50_ns: sum.histogram.quantile(0.5).min(sum.max_ns),
+            p99_ns: sum.histogram.quantile(0.99).min(sum.max_ns),
+            max_ns: sum.max_ns,
+            bytes: sum.bytes,
+            histogram: durations(&sum.histogram),
+        };
+        let mut rows: Vec<FunctionRow> = self.by_function.iter().filter(|(f, _)| of(f.layer)).map(row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.ns));
+        rows
+    }
+
+    /// A request that carries commands is told command by command; what came without one, by itself.
+    fn requests(&self, calls: &Calls) -> Vec<RequestRow> {
+        let mut rows = Vec::new();
+        for (function, sum) in self.by_function.iter().filter(|(function, _)| function.layer == Layer::Driver) {
+            let mut rest = CommandSum { count: sum.count, errors: sum.errors, ns: sum.ns, max_ns: sum.max_ns };
+            let mut commands: BTreeMap<u32, CommandSum> = BTreeMap::new();
+            for ((id, command), part) in &calls.commands {
+                let same = calls
+                    .functions
+                    .get(id)
+                    .is_some_and(|f| (&f.library, &f.name) == (&function.library, &function.name));
+                if same {
+                    add(commands.entry(*command).or_default(), part);
+                    rest.count = rest.count.saturating_sub(part.count);
+                    rest.errors = rest.errors.saturating_sub(part.errors);
+                    rest.ns = rest.ns.saturating_sub(part.ns);
+                }
+            }
+            let named = |(command, sum)| (Some(driver::command_name(&function.name, command).into_owned()), sum);
+            let without = (rest.count > 0).then_some((None, rest));
+            rows.extend(commands.into_iter().map(named).chain(without).map(|(command, sum)| RequestRow {
+                device: function.library.clone(),
+                request: function.name.clone(),
+                command,
+                count: sum.count,
+                errors: sum.errors,
+                ns: sum.ns,
+                mean_ns: sum.ns / sum.count.max(1),
+                max_ns: sum.max_ns,
+            }));
+        }
+        rows.sort_by_key(|row| std::cmp::Reverse(row.ns));
+        rows
+    }
+
+    fn points(&self) -> Vec<PointRow> {
+        let points = self.by_function.iter().filter(|(function, _)| function.layer == Layer::Point);
+        let mut rows: Vec<PointRow> = points
+            .map(|(function, sum)| PointRow {
+                category: function.library.clone(),
+                name: function.name.clone(),
+                count: sum.count,
+            })
+            .collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+        rows
+    }
+}
+
+fn add(sum: &mut CommandSum, part: &CommandSum) {
+    sum.count = sum.count.saturating_add(part.count);
+    sum.errors = sum.errors.saturating_add(part.errors);
+    sum.ns = sum.ns.saturating_add(part.ns);
+    sum.max_ns = sum.max_ns.max(part.max_ns);
+}
+
+fn durations(histogram: &Histogram) -> Vec<(u64, u64)> {
+    let buckets = histogram.buckets().iter().enumerate();
+    buckets.filter(|(_, count)| **count > 0).map(|(bucket, count)| (lower_bound(bucket), *count)).collect()
+}
+
+fn errors(calls: &Calls) -> Vec<ErrorRow> {
+    let mut sums: BTreeMap<(&str, i64), (String, u64)> = BTreeMap::new();
+    for ((id, code), count) in &calls.errors {
+        let Some(function) = calls.functions.get(id).filter(|function| function.shown) else { continue };
+        let (number, name) = match function.layer {
+            Layer::Driver => (i64::from(code.cast_signed()), driver::error_name(*code)),
+            _ => {
+                let name = results::result(&function.name, *code);
+                (i64::from(*code), name.map_or_else(|| code.to_string(), Into::into))
+            }
+        };
+        let (_, sum) = sums.entry((&function.name, number)).or_insert((name, 0));
+        *sum = sum.saturating_add(*count);
+    }
+    let row = |((function, code), (error, count)): ((&str, i64), (String, u64))| ErrorRow {
+        function: function.to_owned(),
+        error,
+        code,
+        count,
+    };
+    let mut rows: Vec<ErrorRow> = sums.into_iter().map(row).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+    rows
+}
+
+fn launches(profile: &Profile) -> Vec<LaunchRow> {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for ((process, kernel), count) in &profile.calls.launches {
+        let name = kernel.map(|kernel| profile.calls.names.text(*process, kernel).map(ToString::to_string));
+        let name = match name {
+            Some(Some(name)) => name,
+            Some(None) => "[kernel without a name]".to_owned(),
+            None => "[kernel not told]".to_owned(),
+        };
+        let sum = sums.entry(name).or_default();
+        *sum = sum.saturating_add(*count);
+    }
+    let mut rows: Vec<LaunchRow> = sums.into_iter().map(|(kernel, count)| LaunchRow { kernel, count }).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+    rows
+}
+
+fn memory(calls: &Calls) -> Vec<MemoryRow> {
+    let row = |(space, memory): (&Space, &model::calls::Memory)| MemoryRow {
+        space: match space {
+            Space::Device => "device",
+            Space::Managed => "managed",
+            Space::Host => "host",
+            Space::Registered => "registered",
+            Space::Array => "array",
+            Space::Physical => "physical",
+            Space::Mapped => "mapped",
+            Space::Reserved => "reserved",
+            Space::Imported => "imported",
+        },
+        allocations: memory.allocations,
+        bytes: memory.bytes,
+        failed: memory.failed,
+        frees: memory.frees,
+        live: memory.live,
+        live_bytes: memory.live_bytes,
+        peak_bytes: memory.peak_bytes,
+    };
+    calls.memory.iter().map(row).collect()
+}
+
+fn slowest(profile: &Profile) -> Vec<SlowRow> {
+    let reader = Reader::at_the_end(profile);
+    let start = profile.start.as_ref().map_or(0, |start| start.time);
+    let row = |(ns, call): (u64, &model::event::Call)| {
+        let reading = reader.read(call)?;
+        let process = profile.processes.get(&call.process);
+        let thread = profile.threads.get(&(call.process, call.tid));
+        Some(SlowRow {
+            ns,
+            at_ns: call.start.saturating_sub(start),
+            pid: process.map_or(0, |process| process.pid),
+            tid: call.tid,
+            comm: thread.or_else(|| process.map(|process| &process.comm)).cloned().unwrap_or_default(),
+            depth: call.depth,
+            name: reading.function.name.clone(),
+            args: reading.args.to_string(),
+            ret: reading.result.map(|result| result.to_string()),
+            error: reading.failed,
+        })
+    };
+    profile.calls.slowest.iter().filter_map(row).collect()
+}
+
+impl MovedRow {
+    fn of(direction: String, moved: model::calls::Moved) -> Self {
+        Self { direction, count: moved.count, bytes: moved.bytes, ns: moved.ns }
+    }
+}
+
+impl SwitchRow {
+    fn of(switches: model::calls::Switches) -> Self {
+        let model::calls::Switches { count, ns, preempted, preempted_ns, in_calls, in_calls_ns } = switches;
+        Self { count, ns, preempted, preempted_ns, in_calls, in_calls_ns }
+    }
+}

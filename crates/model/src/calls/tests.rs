@@ -1,0 +1,236 @@
+use cuda::calls::{Direction, KernelRef, Space};
+
+use super::*;
+use crate::{
+    event::{Event, SessionId},
+    fold::Fold,
+};
+
+const PROCESS: ProcessId = ProcessId(1);
+const OUT_OF_MEMORY: u64 = 2;
+
+const FUNCTIONS: [(Layer, &str); 10] = [
+    (Layer::Library, "cudaMalloc"),
+    (Layer::Library, "cuMemAlloc_v2"),
+    (Layer::Library, "cudaFree"),
+    (Layer::Library, "cudaMallocHost"),
+    (Layer::Library, "cudaMemcpy"),
+    (Layer::Library, "cudaLaunchKernel"),
+    (Layer::Library, "cuLaunchKernel"),
+    (Layer::Library, "cuModuleGetFunction"),
+    (Layer::Driver, "NV_ESC_RM_CONTROL"),
+    (Layer::Library, "__cudaRegisterFunction"),
+];
+
+fn number(name: &str) -> FunctionId {
+    FunctionId(FUNCTIONS.iter().position(|(_, known)| *known == name).unwrap() as u32)
+}
+
+/// A call that took `ns` and succeeded.
+fn call(name: &str, ns: u64, words: &[u64]) -> Call {
+    Call {
+        function: number(name),
+        process: PROCESS,
+        tid: 10,
+        cpu: 0,
+        depth: 0,
+        nested: false,
+        start: 1_000,
+        end: 1_000 + ns,
+        result: 0,
+        out: None,
+        launch: Some((SessionId(0), 1)),
+        stack: None,
+        words: words.to_vec(),
+        payload: Vec::new(),
+    }
+}
+
+fn malloc(address: u64, bytes: u64) -> Call {
+    Call { out: Some(address), ..call("cudaMalloc", 100, &[0x7ffd_0000, bytes]) }
+}
+
+fn free(address: u64) -> Call {
+    call("cudaFree", 50, &[address])
+}
+
+fn inside(call: Call) -> Call {
+    Call { depth: 1, nested: true, ..call }
+}
+
+fn fold(calls: impl IntoIterator<Item = Call>) -> Calls {
+    let mut fold = Fold::new();
+    for (id, (layer, name)) in FUNCTIONS.into_iter().enumerate() {
+        let (id, shown) = (FunctionId(id as u32), !name.starts_with("__"));
+        fold.push(&Event::Function(Function { id, layer, library: "lib".into(), name: name.into(), shown }));
+    }
+    for call in calls {
+        fold.push(&Event::Call(call));
+    }
+    fold.finish().calls
+}
+
+/// Memory that is given back is not live, whichever thread gives it back, and the peak stays.
+#[test]
+fn memory_is_taken_and_given_back() {
+    let other_thread = Call { tid: 11, ..free(0xa000) };
+    let calls = fold([malloc(0xa000, 400), malloc(0xb000, 600), other_thread, malloc(0xc000, 100)]);
+    let memory = calls.memory[&Space::Device];
+    let expected =
+        Memory { allocations: 3, bytes: 1_100, failed: 0, frees: 1, live: 2, live_bytes: 700, peak_bytes: 1_000 };
+    assert_eq!(memory, expected);
+}
+
+/// Addresses are a process's own, and a free of nothing, or of what was never seen, frees nothing.
+#[test]
+fn frees_find_their_own() {
+    let other_process = Call { process: ProcessId(2), ..free(0xa000) };
+    let calls = fold([malloc(0xa000, 400), other_process, free(0), free(0xdead)]);
+    let memory = calls.memory[&Space::Device];
+    assert_eq!((memory.live, memory.live_bytes, memory.frees), (1, 400, 2));
+}
+
+/// The address tells which allocation ends: the host's too, whatever function frees it.
+#[test]
+fn the_address_decides_where_memory_lay() {
+    let host = Call { out: Some(0xa000), ..call("cudaMallocHost", 10, &[0x7ffd_0000, 64]) };
+    let calls = fold([host, free(0xa000)]);
+    assert_eq!((calls.memory[&Space::Host].frees, calls.memory[&Space::Host].live), (1, 0));
+    assert!(!calls.memory.contains_key(&Space::Device));
+}
+
+/// An address handed out again was given back by a call that was not seen.
+#[test]
+fn an_address_is_live_once() {
+    let memory = fold([malloc(0xa000, 400), malloc(0xa000, 50)]).memory[&Space::Device];
+    assert_eq!((memory.live, memory.live_bytes, memory.peak_bytes, memory.allocations), (1, 50, 400, 2));
+}
+
+/// What fails takes and gives back nothing, and is counted by its result.
+#[test]
+fn failed_calls_do_nothing() {
+    let no_memory = Call { result: OUT_OF_MEMORY, ..malloc(0xa000, 1 << 40) };
+    let not_freed = Call { result: 1, ..free(0xb000) };
+    let calls = fold([no_memory.clone(), no_memory, malloc(0xb000, 8), not_freed]);
+    let memory = calls.memory[&Space::Device];
+    assert_eq!((memory.allocations, memory.failed, memory.frees, memory.live_bytes), (1, 2, 0, 8));
+    assert_eq!(calls.errors, [((number("cudaMalloc"), 2), 2), ((number("cudaFree"), 1), 1)].into());
+    let sum = &calls.sums[&(PROCESS, number("cudaMalloc"))];
+    assert_eq!((sum.count, sum.errors, sum.bytes), (3, 2, 8));
+}
+
+/// A driver's call within the runtime's that does the same counts as a call, and not as another allocation or launch.
+#[test]
+fn nested_calls_count_once() {
+    let dims = [4 | 2 << 32, 1, 64 | 1 << 32, 1, 0, 0, 0];
+    let inner_alloc = Call { out: Some(0xa000), ..call("cuMemAlloc_v2", 80, &[0x7ffd_0000, 400]) };
+    let launch = call("cudaLaunchKernel", 9, &[&[0x40_1000], &dims[..]].concat());
+    let inner_launch = call("cuLaunchKernel", 5, &[0x5000, 4, 2, 1, 64, 1, 1, 0, 0, 0, 0]);
+    let calls = fold([inside(inner_alloc), malloc(0xa000, 400), inside(inner_launch), launch]);
+    let memory = calls.memory[&Space::Device];
+    assert_eq!((memory.allocations, memory.live_bytes, memory.peak_bytes), (1, 400, 400));
+    assert_eq!(calls.launches.values().sum::<u64>(), 1);
+    let inner = &calls.sums[&(PROCESS, number("cuMemAlloc_v2"))];
+    assert_eq!((inner.count, inner.nested, inner.inner, inner.ns), (1, 1, 1, 80));
+    // A thread's time counts each moment once.
+    assert_eq!(calls.threads[&(PROCESS, 10)], ThreadSum { count: 2, ns: 109 });
+}
+
+/// Copies are told apart by direction; those that fail move nothing.
+#[test]
+fn copies_by_direction() {
+    let copy = |kind: u64, bytes: u64| call("cudaMemcpy", 7, &[0xa000, 0xb000, bytes, kind]);
+    let fails = Call { result: 1, ..copy(1, 1 << 30) };
+    let calls = fold([copy(1, 100), copy(1, 20), copy(2, 5), fails]);
+    assert_eq!(calls.copies[&Direction::HtoD], Moved { count: 2, bytes: 120, ns: 14 });
+    assert_eq!(calls.copies[&Direction::DtoH], Moved { count: 1, bytes: 5, ns: 7 });
+}
+
+/// Calls that never returned are counted, and nothing else is made of them.
+#[test]
+fn unfinished_calls() {
+    let calls = fold([Call { end: 0, ..malloc(0xa000, 400) }]);
+    assert_eq!((calls.unfinished, calls.sums.len(), calls.memory.len()), (1, 0, 0));
+}
+
+/// Requests to the driver are told apart by the command they carry; a payload cut short carries none.
+#[test]
+fn commands() {
+    let control = |command: u32, ns| {
+        let mut payload = vec![0; 32];
+        payload[8..12].copy_from_slice(&command.to_le_bytes());
+        Call { payload, ..call("NV_ESC_RM_CONTROL", ns, &[0xc020_462a, 0x7ffd_0000, 0]) }
+    };
+    let fails = Call { result: (-22_i64).cast_unsigned(), ..control(7, 30) };
+    let short = Call { payload: vec![0; 11], ..control(7, 100) };
+    let calls = fold([control(7, 10), fails, control(8, 5), short]);
+    let id = number("NV_ESC_RM_CONTROL");
+    assert_eq!(calls.commands[&(id, 7)], CommandSum { count: 2, errors: 1, ns: 40, max_ns: 30 });
+    assert_eq!(calls.commands[&(id, 8)], CommandSum { count: 1, errors: 0, ns: 5, max_ns: 5 });
+    assert_eq!(calls.sums[&(PROCESS, id)].count, 4);
+}
+
+/// A handle means the kernel it was last given out for; a second pass learns it anew, and keeps host functions and texts.
+#[test]
+fn names_of_kernels() {
+    let found = |name: &str| Call {
+        out: Some(0x5000),
+        payload: name.as_bytes().to_vec(),
+        ..call("cuModuleGetFunction", 3, &[0x7ffd_0000, 0x4000, 0x7f00])
+    };
+    let registered =
+        Call { payload: b"_Z4gemmPf".to_vec(), ..call("__cudaRegisterFunction", 3, &[1, 0x40_1000, 0, 0, 0]) };
+    let mut names = fold([found("first"), found("second"), registered]).names;
+    let (handle, stub) = (KernelRef::Handle(0x5000), KernelRef::HostStub(0x40_1000));
+    assert_eq!(names.get(PROCESS, handle).map(|name| &**name), Some("second"));
+    // A handle may stand where a host function would.
+    assert_eq!(names.get(PROCESS, KernelRef::HostStub(0x5000)).map(|name| &**name), Some("second"));
+    names.make_readable(str::to_uppercase);
+    assert_eq!(names.text(PROCESS, stub).map(|name| &**name), Some("_Z4GEMMPF"));
+    let mut again = names.again();
+    assert_eq!((again.get(PROCESS, handle), again.get(ProcessId(2), stub)), (None, None));
+    assert_eq!(again.text(PROCESS, stub).map(|name| &**name), Some("_Z4GEMMPF"));
+    again.learn(PROCESS, cuda::calls::Lesson::Name { kernel: handle, name: "first".into() });
+    assert_eq!(again.text(PROCESS, handle).map(|name| &**name), Some("FIRST"));
+}
+
+/// Host functions that were launched and never registered wait for a symbol.
+#[test]
+fn stubs_without_a_name() {
+    let launch = |stub| call("cudaLaunchKernel", 9, &[stub, 1, 1, 1, 1, 0, 0, 0]);
+    let mut calls = fold([launch(0x40_1000), launch(0x40_1000), launch(0x40_2000)]);
+    calls.names.name_stub(PROCESS, 0x40_2000, "gemm");
+    assert_eq!(calls.unnamed_stubs().collect::<Vec<_>>(), [(PROCESS, 0x40_1000)]);
+}
+
+/// Sums made in the kernel amount to the same as calls told one by one.
+#[test]
+fn sums_equal_calls() {
+    let told = fold([malloc(0xa000, 400), malloc(0xb000, 400), Call { result: 2, ..malloc(0, 400) }]);
+    let mut histogram = Histogram::default();
+    (0..3).for_each(|_| histogram.add(100));
+    let mut summed = fold([]);
+    summed.sum(&Sum {
+        function: number("cudaMalloc"),
+        process: PROCESS,
+        class: 0,
+        nested: false,
+        count: 3,
+        errors: 1,
+        ns: 300,
+        max_ns: 100,
+        bytes: 800,
+        buckets: histogram.buckets().to_vec(),
+    });
+    assert_eq!(summed.sums, told.sums);
+    let memory = summed.memory[&Space::Device];
+    assert_eq!((memory.allocations, memory.failed, memory.bytes), (2, 1, 800));
+}
+
+/// Of the calls that took longest a few are kept, the longest first.
+#[test]
+fn slowest_calls() {
+    let calls = fold((0..100).map(|ns| call("cudaFree", (ns * 37) % 100, &[0])));
+    let lengths: Vec<u64> = calls.slowest.iter().map(|(ns, _)| ns).collect();
+    assert_eq!(lengths, (68..100).rev().collect::<Vec<_>>());
+}

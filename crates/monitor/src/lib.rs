@@ -1,0 +1,4 @@
+//! What `warpscope monitor` tells, and how: one [`snapshot::Snapshot`] of the machine, and what is made of it. Pure: it
+//! reads no kernel and no GPU, and is tested without privileges.
+
+pub mod snapshot;

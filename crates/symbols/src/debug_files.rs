@@ -1,0 +1,111 @@
+//! Finds the file that has what was stripped from another: all its symbols, lines and inlined functions.
+//!
+//! ```text
+//!   by build id   DIR/.build-id/ab/cdef….debug, for each directory of debug files
+//!                 CACHE/abcdef…/debuginfo, what debuginfod's client has fetched before
+//!   by link       beside the file, in .debug/ beside it, and in DIR/<the file's directory>: by the name in .gnu_debuglink,
+//!                 if the checksum is the one there
+//! ```
+//!
+//! A file of a container is looked for in that container first. Nothing is asked of the network.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    elf::Headers,
+    files::Source,
+    roots::{self, Root},
+};
+
+/// Where distributions put debug files.
+const SYSTEM: &str = "/usr/lib/debug";
+/// The largest file whose checksum is computed.
+const LARGEST_LINKED: u64 = 8 << 30;
+
+/// Where to look for debug files.
+#[derive(Clone, Debug, Default)]
+pub struct DebugFiles {
+    directories: Vec<PathBuf>,
+    caches: Vec<PathBuf>,
+}
+
+/// A debug file.
+pub(crate) struct DebugFile {
+    pub(crate) file: File,
+    pub(crate) headers: Headers,
+}
+
+impl DebugFiles {
+    /// In these directories, before the system's; `homes` may have caches of debuginfod's client.
+    pub fn new(directories: &[PathBuf], homes: &[PathBuf]) -> Self {
+        let from_variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let mut caches: Vec<PathBuf> = from_variable("DEBUGINFOD_CACHE_PATH").into_iter().collect();
+        caches.extend(from_variable("XDG_CACHE_HOME").map(|cache| cache.join("debuginfod_client")));
+        caches.extend(homes.iter().map(|home| home.join(".cache/debuginfod_client")));
+        Self { directories: directories.to_vec(), caches }
+    }
+
+    /// The debug file of `source`, which processes know as `path`.
+    pub(crate) fn find(&self, source: &Source<'_>, path: &str) -> Option<DebugFile> {
+        self.by_build_id(source).or_else(|| self.by_link(source, path))
+    }
+
+    /// Each directory, with the root that it lies in.
+    fn places<'a>(&'a self, source: &Source<'a>) -> impl Iterator<Item = (Option<&'a Root>, &'a Path)> {
+        let system = Path::new(SYSTEM);
+        let inside = source.root.map(|root| (Some(root), system));
+        let given = self.directories.iter().map(|directory| (None, directory.as_path()));
+        given.chain(inside).chain([(None, system)])
+    }
+
+    fn by_build_id(&self, source: &Source<'_>) -> Option<DebugFile> {
+        let hex: String = source.headers.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (first, rest) = hex.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
+        let in_directories = self
+            .places(source)
+            .map(|(root, directory)| (root, directory.join(format!(".build-id/{first}/{rest}.debug"))));
+        let in_caches = self.caches.iter().map(|cache| (None, cache.join(&hex).join("debuginfo")));
+        in_directories.chain(in_caches).find_map(|(root, path)| {
+            let file = roots::open(root, &path)?;
+            let headers = Headers::read(&file).filter(|headers| headers.build_id == source.headers.build_id)?;
+            Some(DebugFile { file, headers })
+        })
+    }
+
+    fn by_link(&self, source: &Source<'_>, path: &str) -> Option<DebugFile> {
+        let (name, crc) = source.headers.link.as_ref()?;
+        let beside = Path::new(path).parent()?;
+        let below = beside.strip_prefix("/").ok()?;
+        let near = [beside.join(name), beside.join(".debug").join(name)].map(|path| (source.root, path));
+        let far = self.places(source).map(|(root, directory)| (root, directory.join(below).join(name)));
+        near.into_iter().chain(far).find_map(|(root, path)| {
+            let file = roots::open(root, &path)?;
+            let headers = Headers::read(&file)?;
+            let same = checksum(&file).is_ok_and(|sum| sum == *crc);
+            same.then_some(DebugFile { file, headers })
+        })
+    }
+}
+
+fn checksum(file: &File) -> io::Result<u32> {
+    if file.metadata()?.len() > LARGEST_LINKED {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut sum = crc32fast::Hasher::new();
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        match file.read_at(&mut buffer, at)? {
+            0 => return Ok(sum.finalize()),
+            read => {
+                sum.update(&buffer[..read]);
+                at += read as u64;
+            }
+        }
+    }
+}

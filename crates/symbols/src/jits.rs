@@ -1,0 +1,157 @@
+//! Processes that make code at run time, and where the names of that code will be: `perf-PID.map` in their `/tmp`.
+//!
+//! The names are read when all is over, but then the process has gone, and with it the way to its `/tmp` and the pid that
+//! it knew itself by. So both are remembered when its first such code is mapped, and the file is opened at its end.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    ffi::CString,
+    fs::{self, File},
+    io::Read,
+    os::{
+        fd::{AsRawFd, FromRawFd},
+        unix::fs::MetadataExt,
+    },
+    path::Path,
+    sync::Arc,
+};
+
+use model::event::ProcessId;
+
+use crate::{perf_map, roots};
+
+/// The most processes that are remembered.
+const MOST: usize = 1024;
+/// The largest file that is read.
+const LARGEST: u64 = 64 << 20;
+
+/// All that make code.
+#[derive(Debug, Default)]
+pub struct Jits {
+    images: HashMap<ProcessId, Jit>,
+    /// Directories for temporary files, each held open once.
+    directories: HashMap<(u64, u64), Arc<File>>,
+    too_large: BTreeSet<String>,
+    refused: BTreeSet<ProcessId>,
+}
+
+#[derive(Debug)]
+struct Jit {
+    directory: Arc<File>,
+    pid: u32,
+    /// The pid in its own namespace, which its file is named by.
+    own_pid: u32,
+    uid: u32,
+    /// Its file, once it has ended.
+    ended: Option<Option<Written>>,
+}
+
+/// A file as it was when its process ended.
+#[derive(Debug)]
+struct Written {
+    file: File,
+    modified: (i64, i64),
+}
+
+impl Jits {
+    /// A process has code that lies in no file.
+    pub fn saw(&mut self, image: ProcessId, pid: u32) {
+        if self.images.contains_key(&image) {
+            return;
+        }
+        if self.images.len() >= MOST {
+            self.refused.insert(image);
+            return;
+        }
+        if let Some(jit) = self.find(pid) {
+            self.images.insert(image, jit);
+        }
+    }
+
+    /// A process was forked: it has its parent's code, and may make its own.
+    pub fn forked(&mut self, image: ProcessId, pid: u32, parent: ProcessId) {
+        if self.images.contains_key(&parent) {
+            self.saw(image, pid);
+        }
+    }
+
+    /// A process has ended, or runs another program.
+    pub fn died(&mut self, image: ProcessId) {
+        if let Some(jit) = self.images.get_mut(&image)
+            && jit.ended.is_none()
+        {
+            jit.ended = Some(jit.open(&mut self.too_large));
+        }
+    }
+
+    fn find(&mut self, pid: u32) -> Option<Jit> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let numbers = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::split_whitespace);
+        let own_pid = numbers("NSpid:").and_then(Iterator::last).map_or(Some(pid), |word| word.parse().ok())?;
+        let uid = numbers("Uid:")?.nth(1)?.parse().ok()?;
+        let directory = roots::directory(&format!("/proc/{pid}/root/tmp"))?;
+        let info = directory.metadata().ok()?;
+        let directory = self.directories.entry((info.dev(), info.ino())).or_insert_with(|| Arc::new(directory)).clone();
+        Some(Jit { directory, pid, own_pid, uid, ended: None })
+    }
+
+    /// The names that an image's own file gives to addresses.
+    pub(crate) fn names(&mut self, image: ProcessId, addresses: BTreeSet<u64>) -> HashMap<u64, String> {
+        self.died(image);
+        let written = self.images.get(&image).and_then(|jit| jit.ended.as_ref()?.as_ref());
+        let text = written.and_then(Written::read).unwrap_or_default();
+        perf_map::names(&text, addresses)
+    }
+
+    /// How many processes were too many.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// Files that were too large to be read.
+    pub(crate) fn too_large(&self) -> impl Iterator<Item = &str> {
+        self.too_large.iter().map(String::as_str)
+    }
+}
+
+impl Jit {
+    /// Its file, if there is one that it may have written: in its own directory, else under its pid in ours.
+    fn open(&self, too_large: &mut BTreeSet<String>) -> Option<Written> {
+        let name = format!("perf-{}.map", self.own_pid);
+        let ours = || roots::directory("/tmp").and_then(|ours| open(&ours, &format!("perf-{}.map", self.pid)));
+        let file = open(&self.directory, &name).or_else(ours)?;
+        let info = file.metadata().ok()?;
+        if !info.is_file() || (info.uid() != self.uid && info.uid() != 0) {
+            return None;
+        }
+        if info.len() > LARGEST {
+            too_large.insert(Path::new("/tmp").join(name).display().to_string());
+            return None;
+        }
+        Some(Written { file, modified: (info.mtime(), info.mtime_nsec()) })
+    }
+}
+
+impl Written {
+    /// Its text; `None` if somebody else has written to it since: the next program of the same pid.
+    fn read(&self) -> Option<Vec<u8>> {
+        let info = self.file.metadata().ok()?;
+        if (info.mtime(), info.mtime_nsec()) != self.modified {
+            return None;
+        }
+        let mut text = Vec::new();
+        File::open(crate::files::descriptor_path(&self.file)).ok()?.take(LARGEST).read_to_end(&mut text).ok()?;
+        Some(text)
+    }
+}
+
+/// Opens a file of a directory; a link is not followed, and nothing is waited for.
+fn open(directory: &File, name: &str) -> Option<File> {
+    let name = CString::new(name).ok()?;
+    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: a valid descriptor and a valid C string; the result is checked, and owned by nobody else.
+    unsafe {
+        let descriptor = libc::openat(directory.as_raw_fd(), name.as_ptr(), flags);
+        (descriptor >= 0).then(|| File::from_raw_fd(descriptor))
+    }
+}

@@ -1,0 +1,100 @@
+//! Directories as processes see them: in a container or a chroot, `/` is another one.
+//!
+//! A root is held open, so that files can be looked for in it when its processes have gone.
+
+use std::{
+    collections::HashMap,
+    ffi::CString,
+    fs::{self, File, OpenOptions},
+    os::{
+        fd::{AsRawFd, FromRawFd},
+        unix::{
+            ffi::OsStrExt,
+            fs::{MetadataExt, OpenOptionsExt},
+        },
+    },
+    path::Path,
+    sync::Arc,
+};
+
+/// Looking for a file must not wait (for the other end of a pipe), nor take a terminal.
+const HARMLESS: i32 = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+/// The most roots that are held open.
+const MOST: usize = 256;
+
+/// The mount namespace and the directory.
+type Identity = (u64, u64, u64);
+
+/// A root that is not our own.
+#[derive(Debug)]
+pub(crate) struct Root(File);
+
+/// All roots, each held open once.
+#[derive(Debug, Default)]
+pub(crate) struct Roots {
+    own: Option<Identity>,
+    held: HashMap<Identity, Arc<Root>>,
+}
+
+impl Roots {
+    /// The root of a process; `None` if it is our own, or cannot be told.
+    pub(crate) fn of(&mut self, pid: u32) -> Option<Arc<Root>> {
+        let identity = identity(&format!("/proc/{pid}"))?;
+        if self.own.is_none() {
+            self.own = self::identity("/proc/self");
+        }
+        if self.own == Some(identity) {
+            return None;
+        }
+        if let Some(known) = self.held.get(&identity) {
+            return Some(known.clone());
+        }
+        if self.held.len() >= MOST {
+            return None;
+        }
+        let root = Arc::new(Root(directory(&format!("/proc/{pid}/root"))?));
+        self.held.insert(identity, root.clone());
+        Some(root)
+    }
+}
+
+fn identity(process: &str) -> Option<Identity> {
+    let namespace = fs::metadata(format!("{process}/ns/mnt")).ok()?;
+    let root = fs::metadata(format!("{process}/root/")).ok()?;
+    Some((namespace.ino(), root.dev(), root.ino()))
+}
+
+/// Holds a directory, to look for files in.
+pub(crate) fn directory(path: &str) -> Option<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(path).ok()
+}
+
+/// Opens a file for reading, in a root or in our own; nothing but a regular file.
+pub(crate) fn open(root: Option<&Root>, path: &Path) -> Option<File> {
+    let file = match root {
+        None => OpenOptions::new().read(true).custom_flags(HARMLESS).open(path).ok()?,
+        Some(Root(directory)) => open_beneath(directory, path)?,
+    };
+    file.metadata().is_ok_and(|info| info.is_file()).then_some(file)
+}
+
+/// Links that lead to `/` lead to `directory`.
+fn open_beneath(directory: &File, path: &Path) -> Option<File> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: all of its fields may be 0.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = HARMLESS as u64;
+    how.resolve = libc::RESOLVE_IN_ROOT;
+    // SAFETY: a valid descriptor, a valid C string, and a filled-in structure of the stated size; the result is checked, and
+    // owned by nobody else.
+    unsafe {
+        let descriptor = libc::syscall(
+            libc::SYS_openat2,
+            directory.as_raw_fd(),
+            path.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        );
+        (descriptor >= 0).then(|| File::from_raw_fd(descriptor as i32))
+    }
+}

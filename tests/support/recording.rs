@@ -1,0 +1,101 @@
+//! A recording as it lies on disk: every launch and every sample with its stack, frame by frame.
+
+use std::{collections::HashMap, fs::File, io::BufReader};
+
+use model::{
+    event::{Event, Frame, FrameKind, NamedFrame, ProcessId, SessionId, StackEnd, StackId, Work},
+    recording::Reader,
+};
+
+use super::Scene;
+
+/// The user part of a stack.
+#[derive(Debug)]
+pub struct Stack {
+    /// Outermost first; without the probe's own.
+    pub frames: Vec<NamedFrame>,
+    /// Why there are no more.
+    pub end: StackEnd,
+}
+
+/// What was recorded.
+#[derive(Default)]
+pub struct Recording {
+    stacks: HashMap<StackId, Stack>,
+    launches: HashMap<(SessionId, u32), StackId>,
+    names: HashMap<(SessionId, u32), String>,
+    kernels: Vec<(SessionId, u32, u32)>,
+    samples: Vec<(ProcessId, StackId)>,
+    execs: Vec<ProcessId>,
+}
+
+impl Recording {
+    /// Reads all of it.
+    pub fn read(scene: &Scene, name: &str) -> Self {
+        let file = File::open(scene.path(name)).expect("the recording can be opened");
+        let mut recording = Self::default();
+        let (mut stacks, mut symbols) = (Vec::new(), HashMap::new());
+        for event in Reader::new(BufReader::new(file)).expect("it is a recording") {
+            match event {
+                Event::Stack(stack) => stacks.push(stack),
+                Event::Symbol(symbol) => {
+                    symbols.insert((symbol.process, symbol.frame), symbol.names);
+                }
+                Event::Launch(launch) => {
+                    recording.launches.insert((launch.session, launch.correlation), launch.stack);
+                }
+                Event::KernelName(name) => {
+                    recording.names.insert((name.session, name.id), name.name);
+                }
+                Event::Activity(activity) => {
+                    if let Work::Kernel { name, .. } = activity.work {
+                        recording.kernels.push((activity.session, activity.correlation, name));
+                    }
+                }
+                Event::Sample(sample) => recording.samples.push((sample.process, sample.stack)),
+                Event::Process(process) if process.origin == model::event::Origin::Exec => {
+                    recording.execs.push(process.id);
+                }
+                _ => {}
+            }
+        }
+        for stack in stacks {
+            let named =
+                |frame: &Frame| symbols.get(&(frame.named_in(stack.process), *frame)).cloned().unwrap_or_default();
+            let user = stack.frames.iter().rev().filter(|frame| !matches!(frame, Frame::Kernel(_)));
+            let frames = user.flat_map(named).filter(|name| name.kind != FrameKind::Probe).collect();
+            recording.stacks.insert(stack.id, Stack { frames, end: stack.end });
+        }
+        recording
+    }
+
+    /// Every kernel that ran: its name and the stack that launched it.
+    pub fn kernels(&self) -> impl Iterator<Item = (&str, &Stack)> {
+        self.kernels.iter().map(|(session, correlation, name)| {
+            let launch = self.launches.get(&(*session, *correlation)).expect("a kernel was launched");
+            (self.names[&(*session, *name)].as_str(), &self.stacks[launch])
+        })
+    }
+
+    /// The stack of every launch.
+    pub fn launches(&self) -> impl Iterator<Item = &Stack> {
+        self.launches.values().map(|stack| &self.stacks[stack])
+    }
+
+    /// The stack of every sample of a program, from its exec on.
+    pub fn samples(&self) -> impl Iterator<Item = &Stack> {
+        let own = self.samples.iter().filter(|(process, _)| self.execs.contains(process));
+        own.map(|(_, stack)| &self.stacks[stack])
+    }
+
+    /// How many samples there are, of whatever.
+    pub fn all_samples(&self) -> usize {
+        self.samples.len()
+    }
+}
+
+/// A stack as one line.
+pub fn line(stack: &Stack) -> String {
+    let names: Vec<&str> = stack.frames.iter().map(|frame| &*frame.name).collect();
+    format!("{} ({:?})", names.join(";"), stack.end)
+}

@@ -1,0 +1,263 @@
+//! Names of functions, wherever they have to be found: in debug files, in files that are gone or replaced by the end, in maps
+//! that JIT compilers write; and lines.
+
+use std::{fs, process::Command};
+
+use crate::support::{
+    Ended, Scene, folded, program,
+    programs::{run, sources},
+    pythons::installed,
+    scene::number,
+};
+
+/// What a mode of `named.c` goes through, from `main` on.
+fn path(mode: &str) -> Vec<String> {
+    ["main", mode, "path", "inner"].map(str::to_owned).to_vec()
+}
+
+/// A copy of `named` in the scene, worked on by tools; each is a command whose words are parted by blanks.
+fn named(scene: &Scene, tools: &[&str]) -> String {
+    fs::copy(program("named"), scene.path("named")).expect("a copy");
+    for tool in tools {
+        let mut words = tool.split_whitespace();
+        run(Command::new(words.next().expect("a tool")).args(words).current_dir(scene.path("")));
+    }
+    scene.text("named")
+}
+
+/// Records a command that launches one kernel. Its stack: the program's own frames.
+#[track_caller]
+fn stack(scene: &Scene, options: &str, command: &str) -> Vec<String> {
+    let options = format!("--sim -q --gpu-only -o x.folded {options}");
+    Ended::of(&mut scene.record(&options, command)).exits(0);
+    own_frames(&scene.read("x.folded"))
+}
+
+/// The frames from the C library's start of the program to the launch, of the one stack that there is.
+#[track_caller]
+fn own_frames(folded: &str) -> Vec<String> {
+    let lines = folded::read(folded);
+    let [line] = lines.as_slice() else { panic!("not one stack: {folded}") };
+    let begin = line.frames.iter().rposition(|frame| frame.contains("libc") && !frame.contains("libcu"));
+    let end = line.frames.iter().position(|frame| *frame == "cudaLaunchKernel").expect("a launch");
+    line.frames[begin.expect("a start") + 1..end].iter().map(|frame| (*frame).to_owned()).collect()
+}
+
+const KEEP: &str = "objcopy --only-keep-debug named named.debug";
+const STRIP: &str = "objcopy --strip-all --add-gnu-debuglink=named.debug named";
+
+/// A stripped program has its names from its debug file: by link beside it, and by build id in a directory that `--debug-dir`
+/// names. Without one it has none.
+#[test]
+fn debug_files_name_a_stripped_program() {
+    let scene = Scene::new();
+    let command = format!("{} plain", named(&scene, &[KEEP, STRIP]));
+    assert_eq!(stack(&scene, "", &command), path("plain"));
+
+    let notes = Command::new("readelf").arg("-n").arg(scene.path("named")).output().expect("readelf runs");
+    let notes = String::from_utf8_lossy(&notes.stdout).into_owned();
+    let id = notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: ")).expect("a build id");
+    let directory = scene.path("debug/.build-id").join(&id[..2]);
+    fs::create_dir_all(&directory).expect("directories");
+    fs::rename(scene.path("named.debug"), directory.join(format!("{}.debug", &id[2..]))).expect("it is moved");
+    assert_eq!(stack(&scene, "--debug-dir nowhere --debug-dir debug", &command), path("plain"));
+    assert_eq!(stack(&scene, "", &command), ["[named]"]);
+}
+
+/// The program deletes its own file, or puts another in its place, and is gone when names are looked up: they are those of the
+/// file that ran.
+#[test]
+fn a_file_deleted_or_replaced_while_it_runs() {
+    let scene = Scene::new();
+    let command = named(&scene, &[]);
+    assert_eq!(stack(&scene, "", &format!("{command} delete {command}")), path("delete"));
+    assert!(!scene.path("named").exists());
+
+    let command = named(&scene, &[]);
+    let other = scene.text("other");
+    fs::copy(program("truth"), &other).expect("a copy");
+    assert_eq!(stack(&scene, "", &format!("{command} replace {command} {other}")), path("replace"));
+    assert_eq!(fs::read(&command).expect("it is there"), fs::read(program("truth")).expect("it is there"));
+}
+
+/// The same without a build id to tell files apart, and with the debug file beside the file that is gone.
+#[test]
+fn a_file_without_a_build_id_and_one_with_a_debug_file() {
+    let scene = Scene::new();
+    let command = named(&scene, &["objcopy --remove-section .note.gnu.build-id named"]);
+    let other = scene.text("other");
+    fs::copy(program("truth"), &other).expect("a copy");
+    assert_eq!(stack(&scene, "", &format!("{command} replace {command} {other}")), path("replace"));
+
+    let command = named(&scene, &[KEEP, STRIP]);
+    assert_eq!(stack(&scene, "", &format!("{command} delete {command}")), path("delete"));
+}
+
+/// A file that nobody but the program could see, in a mount namespace that is gone with it.
+#[test]
+fn a_file_in_a_mount_namespace_that_is_gone() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("mounted")).expect("a directory");
+    let command = format!("{} hide {}", program("named"), scene.text("mounted"));
+    assert_eq!(stack(&scene, "--lines", &command), lines_of_plain());
+    assert!(!scene.path("mounted/hidden").exists());
+}
+
+/// A static program in a chroot, deleted when it has ended; its debug file lies in the chroot too.
+#[test]
+fn a_program_in_a_chroot() {
+    let scene = Scene::new();
+    fs::create_dir_all(scene.path("root/usr/lib/debug/bin")).expect("directories");
+    fs::create_dir(scene.path("root/bin")).expect("a directory");
+    let source = sources().join("programs/named.c");
+    run(Command::new("cc").args(["-O1", "-g", "-static", "-DWITHOUT_CUDA", "-o"]).arg(scene.path("spin")).arg(source));
+    let tools = [
+        "objcopy --only-keep-debug spin spin.debug",
+        "objcopy --strip-all --add-gnu-debuglink=spin.debug spin root/bin/spin",
+        "mv spin.debug root/usr/lib/debug/bin/spin.debug",
+    ];
+    for tool in tools {
+        let words: Vec<&str> = tool.split_whitespace().collect();
+        run(Command::new(words[0]).args(&words[1..]).current_dir(scene.path("")));
+    }
+    let command = format!("{} chroot {} /bin/spin spin 0.3", scene.text("spin"), scene.text("root"));
+    Ended::of(&mut scene.record("--cpu-only -q -F 997 -o x.folded", &command)).exits(0);
+    let text = scene.read("x.folded");
+    assert!(!scene.path("root/bin/spin").exists());
+    let lines = folded::read(&text);
+    let (mut spinning, mut all) = (0, 0);
+    for line in
+        lines.iter().filter(|line| line.frames.iter().any(|frame| *frame == "main") && line.frames.contains(&"spin"))
+    {
+        all += line.weight;
+        let at = line.frames.iter().position(|frame| *frame == "main").expect("filtered");
+        if line.frames[at..].starts_with(&["main", "spin", "spin_for"]) {
+            spinning += line.weight;
+        }
+    }
+    assert!(all >= 200_000 && spinning * 100 >= all * 99, "{spinning} of {all} µs: {text}");
+    assert!(!text.contains("[spin]"), "a frame without a name: {text}");
+}
+
+/// The stack of `named plain` with lines, as the comments in the source tell.
+fn lines_of_plain() -> Vec<String> {
+    let source = fs::read_to_string(sources().join("programs/named.c")).expect("it is there");
+    let line = |function: &str| {
+        let comment = format!("/* line of {function} */");
+        let line = source.lines().position(|line| line.contains(&comment)).expect("the comment is there") + 1;
+        format!("{function} (named.c:{line})")
+    };
+    ["main", "plain", "path", "inner", "inlined_outer", "inlined_inner"].map(line).to_vec()
+}
+
+/// `--lines`: the line of each call, and inlined functions as frames of their own, from the program's own DWARF or its debug
+/// file's.
+#[test]
+fn lines_and_inlined_functions() {
+    let scene = Scene::new();
+    let command = format!("{} plain", named(&scene, &[]));
+    assert_eq!(stack(&scene, "--lines", &command), lines_of_plain());
+    assert_eq!(stack(&scene, "", &command), path("plain"));
+    named(&scene, &[KEEP, STRIP]);
+    assert_eq!(stack(&scene, "--lines", &command), lines_of_plain());
+    named(&scene, &["objcopy --compress-debug-sections=zlib named"]);
+    assert_eq!(stack(&scene, "--lines", &command), lines_of_plain());
+    named(&scene, &["strip --strip-debug named"]);
+    assert_eq!(stack(&scene, "--lines", &command), path("plain"));
+}
+
+/// Removes a perf map, whatever it is.
+struct Map(String);
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        for path in [self.0.clone(), format!("{}.honest", self.0)] {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Code made at run time, and the map of it that the program leaves: used if it is the program's own file, and no other.
+#[test]
+fn perf_maps() {
+    let name = |way: &str| {
+        let scene = Scene::new();
+        let command = format!("{} jit {way}", program("named"));
+        let run = Ended::of(&mut scene.record("--sim -q --gpu-only -o x.folded -o x.wscope", &command)).exits(0);
+        let _map = Map(run.out().trim().to_owned());
+        let frames = own_frames(&scene.read("x.folded"));
+        let [main, jit, made, path, inner] = frames.as_slice() else { panic!("{frames:?}") };
+        assert_eq!([main, jit, path, inner], ["main", "jit", "path", "inner"]);
+        (made.clone(), scene.report("x.wscope")["notes"].clone())
+    };
+    let nothing = serde_json::json!([]);
+    for way in ["honest", "twice"] {
+        assert_eq!(name(way), ("made_at_run_time".to_owned(), nothing.clone()), "{way}");
+    }
+    for way in ["none", "link", "foreign"] {
+        assert_eq!(name(way), ("[anon]".to_owned(), nothing.clone()), "{way}");
+    }
+    assert_eq!(name("garbage"), ("[31m".to_owned(), nothing));
+    let (name, notes) = name("huge");
+    assert_eq!(name, "[anon]");
+    assert!(
+        notes[0].as_str().is_some_and(|note| note.ends_with("is larger than 64 MiB: names in it were not read")),
+        "{notes}"
+    );
+}
+
+/// The maps that a recording's processes have written to /tmp.
+fn maps(events: &str) -> Vec<Map> {
+    let events = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a line is JSON"));
+    let processes = events.filter(|event| event["type"] == "process");
+    processes.map(|process| Map(format!("/tmp/perf-{}.map", number(&process, "pid")))).collect()
+}
+
+/// Python's own perf support (`-X perf`, from 3.12 on) makes a function for each of Python's: shown with `--no-python`, and not
+/// beside the Python functions themselves.
+#[test]
+fn pythons_perf_support() {
+    let script = sources().join("programs/busy.py").canonicalize().expect("it is there");
+    for python in installed() {
+        let versions = Command::new(&python).args(["-c", "import sys; print(sys.version_info >= (3, 12))"]).output();
+        if versions.expect("Python runs").stdout != b"True\n" {
+            continue;
+        }
+        let shown = |options: &str| {
+            let scene = Scene::new();
+            let command = format!("{python} -X perf {} 0.3", script.display());
+            let options = format!("--cpu-only -q -F 499 -o x.folded -o x.jsonl {options}");
+            Ended::of(&mut scene.record(&options, &command)).exits(0);
+            let _maps = maps(&scene.read("x.jsonl"));
+            scene.read("x.folded")
+        };
+        let stand_in = format!("py::spin:{}", script.display());
+        let native = shown("--no-python");
+        assert!(native.contains(&stand_in) && !native.contains("spin (busy.py:"), "{python}: {native}");
+        let merged = shown("");
+        assert!(merged.contains("spin (busy.py:") && !merged.contains(&stand_in), "{python}: {merged}");
+    }
+}
+
+/// A function that V8 has compiled, by node's own map.
+#[test]
+fn nodes_functions() {
+    if !Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        println!("node is not installed");
+        return;
+    }
+    let scene = Scene::new();
+    let script = "function busySpin(n) { let s = 0; for (let i = 0; i < n; i++) s = (s * 31 + i) % 1000003; return s; }
+        function outerLoop() { let t = 0; for (let i = 0; i < 3000; i++) t += busySpin(50000); return t; }
+        console.log(outerLoop());";
+    fs::write(scene.path("busy.js"), script).expect("a file");
+    let options = "--cpu-only -q -F 499 -o x.folded -o x.jsonl";
+    Ended::of(&mut scene.record(options, "node --perf-basic-prof busy.js")).exits(0);
+    let _maps = maps(&scene.read("x.jsonl"));
+    let text = scene.read("x.folded");
+    let lines = folded::read(&text);
+    let all: u64 = lines.iter().map(|line| line.weight).sum();
+    let busy = |frame: &str| frame.contains("busySpin") && frame.contains("busy.js:1");
+    let named: u64 = lines.iter().filter(|l| l.frames.last().is_some_and(|f| busy(f))).map(|line| line.weight).sum();
+    assert!(named * 2 > all, "{named} of {all} µs: {text}");
+}
