@@ -21,3 +21,4 @@ mod sudo;
 mod support;
 mod symbols;
 mod terminal;
+mod trace;

@@ -104,6 +104,22 @@ impl Scene {
         self.warpscope(&arguments)
     }
 
+    /// `warpscope trace OPTIONS -- COMMAND`; both are split at blanks. Without a command there is no `--` either.
+    pub fn trace(&self, options: &str, command: &str) -> Command {
+        self.trace_words(options, &command.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// The same for a command whose arguments contain blanks.
+    pub fn trace_words(&self, options: &str, command: &[&str]) -> Command {
+        let mut arguments = vec!["trace"];
+        arguments.extend(options.split_whitespace());
+        if !command.is_empty() {
+            arguments.push("--");
+            arguments.extend(command);
+        }
+        self.warpscope(&arguments)
+    }
+
     /// The numbers of a recording, `report --json`.
     #[track_caller]
     pub fn report(&self, recording: &str) -> Value {

@@ -4,7 +4,7 @@
  * returns. Which function it is comes with the probe, as its cookie.
  *
  * Calls under way lie on a stack of their own for each thread. A return finds its entry by the stack pointer, so that
- * entries whose function was left by an exception or longjmp cannot be mistaken for it.
+ * entries whose function was left by an exception or longjmp cannot be mistaken for it; those are sent as unfinished.
  */
 #ifndef WARPSCOPE_CALLS_H
 #define WARPSCOPE_CALLS_H
@@ -70,18 +70,14 @@ static __always_inline struct open_call *close_call(struct thread_calls *calls, 
 	return 0;
 }
 
-/* Room for one more call. Those left without a return, by longjmp or an exception, make room if there is none. */
-static __always_inline struct open_call *open_call(struct thread_calls *calls, u64 sp)
+/* Room for one more call. */
+static __always_inline struct open_call *open_call(struct thread_calls *calls)
 {
 	u32 depth = calls->depth;
 
 	if (depth >= CALL_DEPTH) {
-		depth = CALL_DEPTH - 1;
-		if (calls->calls[depth].sp > sp) {
-			count_loss(LOSS_CALL_DEPTH);
-			return 0;
-		}
-		calls->depth = depth;
+		count_loss(LOSS_CALL_DEPTH);
+		return 0;
 	}
 	calls->depth = depth + 1;
 	return &calls->calls[depth & (CALL_DEPTH - 1)];
@@ -152,6 +148,7 @@ static __always_inline struct thread_calls *caller(u64 pid_tgid)
 static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 {
 	u64 pid_tgid = bpf_get_current_pid_tgid();
+	u64 return_address = 0;
 	u32 index = cookie, depth;
 	struct function *function = bpf_map_lookup_elem(&functions, &index);
 	struct thread_calls *calls = caller(pid_tgid);
@@ -160,8 +157,12 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 
 	if (!calls || !function)
 		return 0;
+	if (!function->kernel) {
+		bpf_probe_read_user(&return_address, sizeof(return_address), (void *)PT_REGS_SP(ctx));
+		drop_left_calls(calls, PT_REGS_SP(ctx), true, return_address);
+	}
 	depth = calls->depth;
-	open = open_call(calls, PT_REGS_SP(ctx));
+	open = open_call(calls);
 	if (!open)
 		return 0;
 	call = &open->record;
@@ -191,9 +192,7 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	call->flags = open->roles >> (function->role & 63) & 1 && function->role ? CALL_NESTED : 0;
 	call->payload = 0;
 	call->end = 0;
-	call->caller = 0;
-	if (!function->kernel)
-		bpf_probe_read_user(&call->caller, sizeof(call->caller), (void *)PT_REGS_SP(ctx));
+	call->caller = return_address;
 	gather_words(ctx, function, call);
 	if (call_stacks && function->stack && !depth)
 		take_call_stack(ctx, pid_tgid, call);
@@ -244,6 +243,8 @@ static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
 
 	if (!calls || !function)
 		return 0;
+	if (!function->kernel)
+		drop_left_calls(calls, PT_REGS_SP(ctx) - 8, false, 0);
 	open = close_call(calls, index, PT_REGS_SP(ctx) - 8, function->kernel);
 	if (!open)
 		return 0;

@@ -50,17 +50,54 @@ static __always_inline void tag_call(struct launch_record *launch)
 	}
 }
 
+static __always_inline void send_as_unfinished(struct call_record *call)
+{
+	call->flags |= CALL_UNFINISHED;
+	call->end = 0;
+	send(call, sizeof(*call), 0, LOSS_CALL);
+}
+
+/*
+ * Where the return addresses of watched functions lead: the page that the kernel keeps in each process for uprobes, whose
+ * first instruction is the trap for returns. 0 if it is not known.
+ */
+static __always_inline u64 return_trap(void)
+{
+	if (!bpf_core_field_exists(struct xol_area, vaddr))
+		return 0;
+	return BPF_CORE_READ(bpf_get_current_task_btf(), mm, uprobes_state.xol_area, vaddr);
+}
+
+/*
+ * Calls that were left without a return, by longjmp or an exception: the stack has shrunk beyond their return address, or a
+ * new call has put its own there (`entry`). The kernel drops its return probes by the same rule. A function that is jumped
+ * to at the end of another has the other's return address, which is the trap's by then: that one goes on.
+ *
+ * Kernel stacks have addresses of their own; whatever began there is over when the process runs again.
+ */
+static __always_inline void drop_left_calls(struct thread_calls *calls, u64 sp, bool entry, u64 return_address)
+{
+	for (u32 i = 0; i < CALL_DEPTH; i++) {
+		u32 depth = calls->depth;
+		struct open_call *open;
+
+		if (!depth || depth > CALL_DEPTH)
+			break;
+		open = &calls->calls[(depth - 1) & (CALL_DEPTH - 1)];
+		if ((s64)open->sp > 0 && (open->sp > sp || (open->sp == sp && (!entry || return_address == return_trap()))))
+			break;
+		calls->depth = depth - 1;
+		send_as_unfinished(&open->record);
+	}
+}
+
 /* Calls that will not return, or not before the trace ends. */
 static __always_inline void send_unfinished(struct thread_calls *calls)
 {
 	for (u32 i = 0; i < CALL_DEPTH; i++) {
-		struct call_record *call = &calls->calls[i].record;
-
 		if (i >= calls->depth)
 			break;
-		call->flags |= CALL_UNFINISHED;
-		call->end = 0;
-		send(call, sizeof(*call), 0, LOSS_CALL);
+		send_as_unfinished(&calls->calls[i].record);
 	}
 	calls->depth = 0;
 	if (calls->in_syscall) {

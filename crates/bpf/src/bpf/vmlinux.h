@@ -83,8 +83,21 @@ struct files_struct {
 	struct fdtable *fdt;
 };
 
+struct xol_area {
+	unsigned long vaddr;
+};
+
+struct uprobes_state {
+	struct xol_area *xol_area;
+};
+
+struct mm_struct {
+	struct uprobes_state uprobes_state;
+};
+
 struct task_struct {
 	unsigned int __state;
+	struct mm_struct *mm;
 	struct files_struct *files;
 	int pid;
 	int tgid;

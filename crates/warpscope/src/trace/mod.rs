@@ -48,6 +48,7 @@ const XID: &str = "nvidia:nvidia_dev_xid";
 /// Runs the command.
 pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let selection = Selection::parse(&options.r#match, &options.exclude)?;
+    let live = options.live.as_ref().map(|patterns| Selection::parse(std::slice::from_ref(patterns), &[])).transpose()?;
     let single = options.uprobe.iter().map(|text| single(text)).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(patterns) = &options.list {
         return list::run(patterns, &options.lib);
@@ -102,8 +103,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let (file, path) = outputs.recording()?;
     let mut sink = Sink::new(file, path).context("cannot begin the recording")?;
     let start = start(&options);
-    if let Some(patterns) = &options.live {
-        let filter = Selection::parse(std::slice::from_ref(patterns), &[])?;
+    if let Some(filter) = live {
         let colour = std::io::stderr().is_terminal();
         sink.print(Lines::new(colour, start.time, symbols::demangle).filtered(filter));
     }

@@ -1,0 +1,91 @@
+/* Calls that are left without a return, and calls after them.
+ *
+ *   leaves wait     makes three calls, prints its pid and waits in cudaDeviceSynchronize, for as long as the script says
+ *   leaves exit     a thread ends by pthread_exit within `quits`; then the process by exit within `ends`
+ *   leaves jump     longjmp out of `leaps` 40 times, each time through two calls, with a memset of i bytes after each; then a
+ *                   signal handler jumps out of cudaDeviceSynchronize, and memsets of 1001 to 1010 bytes follow */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "cuda.h"
+
+static jmp_buf back;
+static sigjmp_buf out;
+static void *memory;
+
+static void check(int status) {
+    if (status) {
+        fprintf(stderr, "leaves: status %d\n", status);
+        _exit(1);
+    }
+}
+
+__attribute__((noinline)) void leaps_within(int i) {
+    check(cudaMemset(memory, 1, 500 + i));
+    longjmp(back, i);
+}
+
+__attribute__((noinline)) void leaps(int i) {
+    leaps_within(i);
+    __asm__ volatile("");
+}
+
+__attribute__((noinline)) void quits(void) {
+    check(cudaMemset(memory, 1, 701));
+    pthread_exit(NULL);
+}
+
+__attribute__((noinline)) void ends(void) {
+    check(cudaMemset(memory, 1, 702));
+    exit(3);
+}
+
+static void *thread(void *unused) {
+    quits();
+    return unused;
+}
+
+static void jump_out(int signal) {
+    (void)signal;
+    siglongjmp(out, 1);
+}
+
+static void jump(void) {
+    for (volatile int i = 1; i <= 40; i++) {
+        if (!setjmp(back)) leaps(i);
+        check(cudaMemset(memory, 1, i));
+    }
+    signal(SIGALRM, jump_out);
+    if (!sigsetjmp(out, 1)) {
+        setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 100000}}, NULL);
+        cudaDeviceSynchronize();
+    }
+    for (int i = 1001; i <= 1010; i++) check(cudaMemset(memory, 1, i));
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) return 2;
+    check(cudaFree(NULL));
+    check(cudaMalloc(&memory, 4096));
+    check(cudaMemset(memory, 1, 700));
+    if (!strcmp(argv[1], "wait")) {
+        printf("%d\n", getpid());
+        fflush(stdout);
+        check(cudaDeviceSynchronize());
+    } else if (!strcmp(argv[1], "exit")) {
+        pthread_t other;
+        pthread_create(&other, NULL, thread, NULL);
+        pthread_join(other, NULL);
+        ends();
+    } else {
+        jump();
+    }
+    return 0;
+}

@@ -1,0 +1,198 @@
+//! Reads traces, and the accounts that traced programs write of their own calls: lines of JSON in the same words.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::Value;
+
+use super::scene::number;
+
+/// A call as both sides tell it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    pub name: String,
+    pub args: Value,
+    pub ret: Value,
+}
+
+/// The calls of each thread, by pid and tid, in their order.
+pub type ByThread = BTreeMap<(u64, u64), Vec<Told>>;
+
+/// All events of a trace.
+pub struct Trace {
+    pub all: Vec<Value>,
+    /// Texts of its notes.
+    pub notes: Vec<String>,
+}
+
+/// Lines of JSON.
+#[track_caller]
+pub fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+/// What a program says that it called.
+pub fn account(text: &str) -> ByThread {
+    let mut calls = ByThread::new();
+    for line in lines(text) {
+        calls.entry(thread(&line)).or_default().push(told(&line));
+    }
+    calls
+}
+
+fn thread(event: &Value) -> (u64, u64) {
+    (number(event, "pid"), number(event, "tid"))
+}
+
+fn told(event: &Value) -> Told {
+    let mut args = event["args"].clone();
+    // A float has fewer digits than JSON's numbers, and more than one way to be written.
+    if let Some(ms) = args.get_mut("ms") {
+        *ms = Value::from(f64::from(ms.as_f64().expect("a number") as f32));
+    }
+    Told { name: event["name"].as_str().expect("a name").to_owned(), args, ret: event["ret"].clone() }
+}
+
+/// When an event began, in nanoseconds since the trace did.
+pub fn start(event: &Value) -> i64 {
+    (event["ts"].as_f64().unwrap_or_else(|| panic!("no time: {event}")) * 1e9).round() as i64
+}
+
+/// When it was over.
+pub fn end(event: &Value) -> i64 {
+    start(event) + (event["duration_us"].as_f64().unwrap_or_else(|| panic!("no duration: {event}")) * 1e3).round() as i64
+}
+
+impl Trace {
+    /// Reads a `.jsonl` file.
+    #[track_caller]
+    pub fn read(text: &str) -> Self {
+        let (all, about): (Vec<Value>, Vec<Value>) =
+            lines(text).into_iter().partition(|line| line.get("event_id").is_some());
+        for (line, id) in all.iter().zip(1..) {
+            assert_eq!(number(line, "event_id"), id, "events are numbered");
+        }
+        let notes = about.iter().filter(|line| line["type"] == "note");
+        let notes = notes.map(|note| note["text"].as_str().expect("text").to_owned()).collect();
+        Self { all, notes }
+    }
+
+    /// Events of one type: `userspace`, `kernel`, `gpu`, `scheduler`.
+    pub fn of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.all.iter().filter(move |event| event["type"] == kind)
+    }
+
+    /// Calls of one function.
+    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.all.iter().filter(move |event| event["name"] == name)
+    }
+
+    /// Calls that did not return.
+    pub fn unfinished(&self) -> Vec<&str> {
+        self.all.iter().filter(|event| event["phase"] == "B").map(|event| event["name"].as_str().expect("a name")).collect()
+    }
+
+    /// What the programs called themselves: the outermost calls that returned, in the order in which they were made.
+    pub fn outermost(&self) -> ByThread {
+        self.told("userspace", 0)
+    }
+
+    /// Events of a type that returned, at a depth.
+    pub fn told(&self, kind: &str, depth: u64) -> ByThread {
+        let mut calls: Vec<&Value> =
+            self.of(kind).filter(|event| event["phase"] == "X" && event["depth"] == depth).collect();
+        calls.sort_by_key(|event| start(event));
+        let mut by_thread = ByThread::new();
+        for call in calls {
+            by_thread.entry(thread(call)).or_default().push(told(call));
+        }
+        by_thread
+    }
+
+    /// Insists that every call lies within the one around it, one step further in, and is `nested` where that is the same
+    /// thing asked of the layer below.
+    #[track_caller]
+    pub fn check_nesting(&self) {
+        let mut threads: HashMap<(u64, u64), Vec<&Value>> = HashMap::new();
+        for event in self.of("userspace").filter(|event| event["phase"] == "X") {
+            threads.entry(thread(event)).or_default().push(event);
+        }
+        for mut calls in threads.into_values() {
+            calls.sort_by_key(|event| (start(event), number(event, "depth")));
+            let mut around: Vec<&Value> = Vec::new();
+            for call in calls {
+                let depth = number(call, "depth") as usize;
+                assert!(depth <= around.len(), "nothing is around {call}");
+                around.truncate(depth);
+                let within = around.last().is_none_or(|outer| start(outer) <= start(call) && end(call) <= end(outer));
+                assert!(within, "{call} is not within {:?}", around.last());
+                let nested = around.iter().any(|outer| role(outer).is_some() && role(outer) == role(call));
+                assert_eq!(call.get("nested").is_some(), nested, "{call} in {around:?}");
+                let launched = around.first().map(|outer| &outer["correlation"]);
+                if role(call) == Some("launch") {
+                    assert!(launched.is_none_or(|outer| *outer == call["correlation"]), "{call} in {around:?}");
+                }
+                around.push(call);
+            }
+        }
+    }
+
+    /// Insists that all GPU work belongs to one outermost call each, of its process, and is what that call asked for. How
+    /// many there are of each kind: kernels, copies, memsets.
+    #[track_caller]
+    pub fn check_gpu(&self) -> [usize; 3] {
+        let mut launches = HashMap::new();
+        for call in self.of("userspace").filter(|event| event["depth"] == 0 && !event["correlation"].is_null()) {
+            let twice = launches.insert((number(call, "pid"), number(call, "correlation")), call);
+            assert_eq!(twice, None, "two calls with one correlation id");
+        }
+        let mut counts = [0; 3];
+        for work in self.of("gpu") {
+            let key = (number(work, "pid"), number(work, "correlation"));
+            let call = launches.get(&key).unwrap_or_else(|| panic!("no call for {work}"));
+            let (asked, done) = (&call["args"], &work["args"]);
+            assert!(start(call) <= start(work), "{work} ran before {call}");
+            match work["name"].as_str().expect("a name") {
+                "Memset" => {
+                    let size = if asked["size"].is_null() { &asked["count"] } else { &asked["size"] };
+                    assert_eq!(size, &done["bytes"], "{work} of {call}");
+                    counts[2] += 1;
+                }
+                name if name.starts_with("Memcpy ") => {
+                    let rows = asked["height"].as_u64().unwrap_or(1);
+                    let bytes = asked["size"].as_u64().or_else(|| Some(asked["width"].as_u64()? * rows));
+                    assert_eq!(bytes, done["bytes"].as_u64(), "{work} of {call}");
+                    counts[1] += 1;
+                }
+                name => {
+                    if call["name"] != "cudaGraphLaunch" {
+                        assert_eq!((&asked["grid"], &asked["block"]), (&done["grid"], &done["block"]), "{work}, {call}");
+                        assert_eq!(asked["kernel"], name, "{work} of {call}");
+                    }
+                    counts[0] += 1;
+                }
+            }
+        }
+        counts
+    }
+}
+
+/// What a call is for, by its name; none where asking twice means nothing.
+fn role(call: &Value) -> Option<&'static str> {
+    let name = call["name"].as_str()?;
+    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    Some(match name {
+        _ if has(&["Synchronize"]) => "synchronize",
+        _ if has(&["GraphLaunch"]) => "graph launch",
+        _ if has(&["LaunchKernel"]) => "launch",
+        _ if has(&["MemGetInfo", "LastError", "ErrorName", "GetProcAddress", "GetExportTable"]) => return None,
+        _ if has(&["Memcpy"]) => "copy",
+        _ if has(&["Memset"]) => "set",
+        _ if has(&["Malloc", "MemAlloc", "HostAlloc"]) => "alloc",
+        _ if has(&["Free"]) => "free",
+        _ if has(&["Graph"]) => "graph",
+        _ if has(&["Stream"]) => "stream",
+        _ if has(&["Event"]) => "event",
+        _ if has(&["Module"]) => "module",
+        _ => "context",
+    })
+}

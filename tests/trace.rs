@@ -1,0 +1,12 @@
+//! `warpscope trace`: what is in a trace is what happened, call by call.
+
+mod attached;
+mod bad_input;
+mod calls;
+mod driver;
+mod formats;
+mod libraries;
+mod points;
+mod storm;
+mod stopped;
+mod unfinished;

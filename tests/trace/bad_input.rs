@@ -1,0 +1,132 @@
+//! Bad input gets one clear sentence and a status that is not 0, before anything runs; a command's own status is passed on.
+
+use std::{fs, os::unix::process::CommandExt, process::Stdio};
+
+use crate::support::{Ended, Running, Scene, calls::Trace, program, programs};
+
+/// Options that must be refused: the command does not run, nothing is written.
+#[track_caller]
+fn refused(options: &str, words: &[&str]) {
+    let scene = Scene::new();
+    Ended::of(&mut scene.trace(options, "touch ran")).exits(1).says(words);
+    assert_eq!(scene.files(), Vec::<String>::new(), "{options}");
+}
+
+/// Options that make no sense.
+#[test]
+fn senseless_options() {
+    refused("--sim --match [", &["cannot understand the pattern '['", "a [ has no ]"]);
+    refused("--sim --match cuMem*,,", &["cannot understand the pattern ''", "empty"]);
+    refused("--sim --exclude [z-a]", &["[z-a]", "a range runs backwards"]);
+    refused("--sim --live=[", &["cannot understand the pattern '['"]);
+    refused("--uprobe nonsense", &["--uprobe wants LIBRARY:SYMBOL", "nonsense"]);
+    refused("--uprobe libc.so.6:", &["--uprobe wants LIBRARY:SYMBOL", "libc.so.6:"]);
+    refused("--tracepoint nonsense", &["--tracepoint wants CATEGORY:NAME", "nonsense"]);
+    refused("--tracepoint ../../x:y", &["--tracepoint wants CATEGORY:NAME"]);
+    refused("-d 0", &["-d wants a number of seconds greater than 0"]);
+    refused("-d inf", &["-d wants"]);
+    refused("-o x.pdf", &["x.pdf", ".wscope", ".jsonl", ".json"]);
+    refused("-o missing/x.jsonl", &["cannot write missing/x.jsonl", "No such file"]);
+    refused("-o a.wscope -o b.wscope", &["one recording is enough"]);
+}
+
+/// What is named but is not there, with names that are near.
+#[test]
+fn nothing_of_that_name() {
+    refused("--sim --match cudaMalock", &["--match cudaMalock matches no function", "did you mean", "cudaMalloc"]);
+    refused("--sim --match cudaMalloc,cuLaunchKernle", &["--match cuLaunchKernle", "cuLaunchKernel"]);
+    refused("--tracepoint sched:sched_swich", &["there is no tracepoint sched:sched_swich", "did you mean", "sched:sched_switch"]);
+    let leaves = program("leaves");
+    refused(&format!("--uprobe {leaves}:leap"), &["has no function leap", "did you mean leaps"]);
+    refused("--uprobe ./missing.so:work", &["missing.so", "No such file"]);
+    refused("--lib ./missing.so", &["missing.so", "No such file"]);
+    refused("--lib /etc/passwd", &["/etc/passwd", "ELF"]);
+}
+
+/// Functions of the kernel: there are none of that name, or this kernel has none to probe; one sentence either way.
+#[test]
+fn kernel_functions() {
+    let scene = Scene::new();
+    let run = Ended::of(&mut scene.trace("--kprobe no_such_function_at_all", "touch ran")).exits(1);
+    let sentence = if fs::exists("/sys/bus/event_source/devices/kprobe").is_ok_and(|there| there) {
+        "matches no function of the kernel"
+    } else {
+        "it has no kprobes (--driver sees ioctls all the same)"
+    };
+    run.says(&[sentence]);
+    assert_eq!(scene.files(), Vec::<String>::new());
+}
+
+/// No target, two targets, or one that is not there.
+#[test]
+fn targets() {
+    let scene = Scene::new();
+    Ended::of(&mut scene.trace("", "")).exits(1).says(&["say what to trace", "-p PID", "-a", "-- COMMAND"]);
+    for options in ["-p 1 -a", "-p 1 -- true", "-a -- true", "-p x", "--summary-only --driver -a", "--no-such-option"] {
+        let run = Ended::of(&mut scene.trace(options, "")).exits(2);
+        assert!(run.err().contains("--help"), "{options}: {}", run.err());
+    }
+    let mut gone = Running::start(&mut scene.bare("true"));
+    let pid = gone.pid();
+    while gone.is_running() {}
+    drop(gone.wait());
+    Ended::of(&mut scene.trace(&format!("-p {pid}"), "")).exits(1).says(&[&format!("there is no process {pid}")]);
+    let sleeper = Running::start(scene.bare("sleep").arg("100").stdout(Stdio::null()).stderr(Stdio::null()));
+    let pid = sleeper.pid();
+    Ended::of(&mut scene.trace(&format!("-p {pid}"), "")).exits(1).says(&[
+        &format!("{pid} (sleep) has not loaded CUDA"),
+        "neither libcuda nor libcudart",
+        "start it with -- COMMAND",
+    ]);
+    sleeper.signal(libc::SIGKILL);
+    sleeper.wait().dies_of(libc::SIGKILL);
+    assert_eq!(scene.files(), Vec::<String>::new());
+}
+
+/// Without privileges: one sentence that says what is needed, and the command does not run.
+#[test]
+fn no_permission() {
+    let scene = Scene::new();
+    // Where the tests are built may be closed to others.
+    fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
+    for arguments in ["trace -o x.jsonl -- touch ran", "trace -a", "trace -p 1 --driver"] {
+        let mut command = scene.bare(scene.path("warpscope"));
+        let run = Ended::of(command.args(arguments.split(' ')).uid(65534).gid(65534)).exits(1);
+        run.says(&["not permitted to load eBPF programs", "as root (sudo)", "CAP_BPF and CAP_PERFMON"]);
+        assert_eq!(scene.files(), ["warpscope"]);
+    }
+}
+
+/// Programs that end at once, without CUDA or before they use it: whole files, their own status, and a note.
+#[test]
+fn ends_at_once() {
+    let scene = Scene::new();
+    Ended::of(&mut scene.trace("-q -o t.jsonl -o t.json -o t.wscope", "true")).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    assert_eq!((trace.all.len(), trace.notes.as_slice()), (0, &["no CUDA library was loaded: neither libcuda nor libcudart".to_owned()][..]));
+    let _: serde_json::Value = serde_json::from_str(&scene.read("t.json")).expect("JSON");
+    scene.report("t.wscope");
+    // A program on CUDA's libraries that calls none of them.
+    Ended::of(&mut scene.trace("--sim -q -o u.jsonl", &program("leaves"))).exits(2);
+    assert_eq!(Trace::read(&scene.read("u.jsonl")).all.len(), 0);
+}
+
+/// The command's own status, the signal that killed it, and the shell's statuses for commands that cannot run.
+#[test]
+fn statuses() {
+    let scene = Scene::new();
+    Ended::of(&mut scene.trace_words("-q -o t.jsonl", &["sh", "-c", "exit 42"])).exits(42);
+    for signal in [libc::SIGKILL, libc::SIGTERM] {
+        let script = format!("kill -{signal} $$");
+        Ended::of(&mut scene.trace_words("-q -o t.jsonl", &["sh", "-c", &script])).dies_of(signal);
+        Trace::read(&scene.read("t.jsonl"));
+    }
+    fs::write(scene.path("text"), "no program\n").expect("a file");
+    for (command, code, words) in [
+        ("no-such-command-at-all", 127, ["no-such-command-at-all", "no such command in PATH"]),
+        ("./text", 126, ["./text", "permission denied (is it executable?)"]),
+    ] {
+        Ended::of(&mut scene.trace("-o x.jsonl -o x.wscope", command)).exits(code).says(&words);
+    }
+    assert_eq!(scene.files(), ["t.jsonl", "text"]);
+}

@@ -1,0 +1,66 @@
+//! `--driver`: what is asked of device files, which are known by their names.
+
+use std::collections::BTreeMap;
+
+use crate::support::{
+    Ended, Scene,
+    calls::{Told, Trace, account, start},
+    program,
+    scene::number,
+};
+
+/// Each request, mmap, open and close of three devices on two threads, in order: names, arguments and results are the
+/// program's own. Those in a watched call are one step further in; files of other names are not there.
+#[test]
+fn requests() {
+    let scene = Scene::new();
+    let program = program("devices");
+    let options = format!("--sim -q --driver --uprobe {program}:inside -o t.jsonl");
+    Ended::of(&mut scene.trace(&options, &format!("{program} account 2"))).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let accounts = account(&scene.read("account"));
+    assert_eq!(accounts.len(), 2);
+    for (thread, told) in accounts {
+        // The account says where a watched function begins and ends.
+        let mut expected: Vec<(u64, Told)> = Vec::new();
+        let mut depth = 0;
+        for call in told {
+            match call.name.as_str() {
+                "inside" => depth = 1,
+                "outside" => depth = 0,
+                _ => expected.push((depth, call)),
+            }
+        }
+        assert_eq!(expected.len(), 3 + 10 * (9 + 9 + 2) + 2 + 3);
+        let mut events: Vec<_> = trace.of("kernel").filter(|event| number(event, "tid") == thread.1).collect();
+        events.sort_by_key(|event| start(event));
+        let seen: Vec<(u64, Told)> = events
+            .iter()
+            .map(|event| {
+                let name = event["name"].as_str().expect("a name").to_owned();
+                (number(event, "depth"), Told { name, args: event["args"].clone(), ret: event["ret"].clone() })
+            })
+            .collect();
+        for (place, (seen, made)) in seen.iter().zip(&expected).enumerate() {
+            assert_eq!(seen, made, "request {place}");
+        }
+        assert_eq!(seen.len(), expected.len());
+        assert!(events.iter().all(|event| event["phase"] == "X"));
+    }
+    let mut devices = BTreeMap::<&str, usize>::new();
+    for event in trace.of("kernel") {
+        *devices.entry(event["library"].as_str().expect("a device")).or_default() += 1;
+        assert_eq!(event["error"] == true, event["ret"].is_string() && event["ret"].as_str().is_some_and(|r| r.starts_with('E')), "{event}");
+    }
+    // On each thread: open and close, requests twenty times, 2 mmaps eleven times.
+    assert_eq!(devices, BTreeMap::from([("nvidiactl", 2 * (2 + 20 * 4)), ("nvidia0", 2 * (2 + 20 * 2 + 22)), ("nvidia-uvm", 2 * (2 + 20 * 3))]));
+    assert_eq!(trace.named("inside").filter(|call| call["depth"] == 0).count(), 20);
+}
+
+/// Without --driver there are none.
+#[test]
+fn not_asked_for() {
+    let scene = Scene::new();
+    Ended::of(&mut scene.trace("--sim -q -o t.jsonl", &format!("{} account 1", program("devices")))).exits(0);
+    assert_eq!(Trace::read(&scene.read("t.jsonl")).of("kernel").count(), 0);
+}

@@ -1,0 +1,80 @@
+//! Calls at full speed: every one is in the trace, or is counted as lost.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{BufRead, BufReader},
+};
+
+use crate::support::{Ended, Running, Scene, program, scene::number};
+
+const THREADS: u64 = 8;
+const CALLS: u64 = 100_000;
+
+/// What a storm calls, by function; each thread besides takes memory once and makes a context current.
+fn made(calls: u64) -> BTreeMap<String, u64> {
+    let copies = calls / 1_000;
+    let failing = calls / 10;
+    [
+        ("cuInit", 1),
+        ("cuDevicePrimaryCtxRetain", 1),
+        ("cuCtxSetCurrent", THREADS),
+        ("cuMemcpyHtoD_v2", THREADS * copies),
+        ("cuMemAlloc_v2", THREADS * (failing + 1)),
+        ("cuCtxGetCurrent", THREADS * (calls - copies - failing)),
+    ]
+    .into_iter()
+    .map(|(name, count)| (name.to_owned(), count))
+    .collect()
+}
+
+/// Calls in a trace by name, read line by line: there are very many.
+fn counts(scene: &Scene, file: &str) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for line in BufReader::new(File::open(scene.path(file)).expect("the trace")).lines() {
+        let line = line.expect("text");
+        let Some((_, rest)) = line.split_once(r#""type":"userspace","name":""#) else { continue };
+        let name = rest.split('"').next().unwrap_or_default();
+        assert!(rest.contains(r#""phase":"X""#) && rest.contains(r#""depth":0"#), "{line}");
+        match counts.get_mut(name) {
+            Some(count) => *count += 1,
+            None => drop(counts.insert(name.to_owned(), 1)),
+        }
+    }
+    counts
+}
+
+/// 8 threads make 100,000 calls each: what is there and what was lost are 800,000 and the few before.
+#[test]
+fn full_speed() {
+    let scene = Scene::new();
+    let command = format!("{} {THREADS} {CALLS}", program("storm"));
+    Ended::of(&mut scene.trace("--sim -q -o t.jsonl -o t.wscope", &command)).exits(0);
+    let (counts, made) = (counts(&scene, "t.jsonl"), made(CALLS));
+    let lost = number(&scene.report("t.wscope")["lost"], "ring_calls");
+    assert_eq!(counts.values().sum::<u64>() + lost, made.values().sum::<u64>(), "{counts:?} and {lost} lost");
+    if lost == 0 {
+        assert_eq!(counts, made);
+    }
+}
+
+/// A reader that does not read: the ring overflows, and what did not fit is counted to the unit.
+#[test]
+fn nobody_reads() {
+    let scene = Scene::new();
+    let command = format!("{} {THREADS} {CALLS} go", program("storm"));
+    let mut run = Running::start(&mut scene.trace("--sim --no-gpu -q -o t.jsonl -o t.wscope", &command));
+    assert_eq!(run.stdout_line(), "ready");
+    run.signal(libc::SIGSTOP);
+    std::fs::write(scene.path("go"), "").expect("a file");
+    assert_eq!(run.stdout_line(), "done");
+    run.signal(libc::SIGCONT);
+    run.wait().exits(0);
+    let (counts, made) = (counts(&scene, "t.jsonl"), made(CALLS));
+    let report = scene.report("t.wscope");
+    let lost = number(&report["lost"], "ring_calls");
+    assert!(lost > 100_000, "{lost}");
+    assert_eq!(counts.values().sum::<u64>() + lost, made.values().sum::<u64>(), "{counts:?} and {lost} lost");
+    let sentences = report["ledger"].as_array().expect("sentences");
+    assert!(sentences.iter().any(|text| text.as_str().is_some_and(|text| text.contains("call"))), "{sentences:?}");
+}

@@ -1,0 +1,105 @@
+//! Calls that do not return: they are in the trace as begun, and nothing after them is wrong.
+
+use std::fs;
+
+use crate::support::{
+    Ended, Running, Scene,
+    calls::Trace,
+    program,
+    running::kill,
+    scene::number,
+    wait_until,
+};
+
+/// Starts the program that waits in a call; its pid, once it does.
+fn start_waiting(scene: &Scene, options: &str) -> (Running, libc::pid_t) {
+    let command = format!("{} wait", program("leaves"));
+    let mut command = scene.trace(&format!("--sim {options}"), &command);
+    let mut run = Running::start(command.env("WARPSCOPE_SIM", "slow=cudaDeviceSynchronize:60s"));
+    let pid = run.stdout_line().parse().expect("a pid");
+    wait_until("it sleeps in the call", || sleeps(pid));
+    (run, pid)
+}
+
+/// The process is in nanosleep or clock_nanosleep.
+fn sleeps(pid: libc::pid_t) -> bool {
+    let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    ["35 ", "230 "].iter().any(|number| call.starts_with(number))
+}
+
+/// The one call under way is there as begun, with no result; those before it have theirs.
+#[track_caller]
+fn check_waiting(scene: &Scene) {
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    assert_eq!(trace.unfinished(), ["cudaDeviceSynchronize"]);
+    let call = trace.named("cudaDeviceSynchronize").next().expect("the call");
+    assert!(call["ret"].is_null() && call["duration_us"].is_null() && call["depth"] == 0, "{call}");
+    let before: Vec<_> = trace.outermost().into_values().flatten().map(|call| call.name).collect();
+    assert_eq!(before, ["cudaFree", "cudaMalloc", "cudaMemset"]);
+    trace.check_nesting();
+}
+
+/// The program is killed within a call.
+#[test]
+fn killed() {
+    let scene = Scene::new();
+    let (run, pid) = start_waiting(&scene, "-q -o t.jsonl");
+    kill(pid, libc::SIGKILL);
+    run.wait().dies_of(libc::SIGKILL);
+    check_waiting(&scene);
+}
+
+/// The trace ends within a call; the command runs on.
+#[test]
+fn deadline() {
+    let scene = Scene::new();
+    let (mut run, pid) = start_waiting(&scene, "-d 1.5 -o t.jsonl");
+    run.stderr_until("the command runs on");
+    check_waiting(&scene);
+    kill(pid, libc::SIGTERM);
+    run.wait().dies_of(libc::SIGTERM);
+}
+
+/// A thread that ends within a call, then a process that does: both calls are there as begun, those within them returned.
+#[test]
+fn exits_within_calls() {
+    let scene = Scene::new();
+    let program = program("leaves");
+    let options = format!("--sim -q -o t.jsonl --uprobe {program}:quits --uprobe {program}:ends");
+    Ended::of(&mut scene.trace(&options, &format!("{program} exit"))).exits(3);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    assert_eq!(trace.unfinished(), ["quits", "ends"]);
+    let depth = |size: u64| {
+        let mut calls = trace.named("cudaMemset").filter(|call| call["args"]["size"] == size);
+        let call = calls.next().expect("the call");
+        assert!(calls.next().is_none() && call["phase"] == "X", "{call}");
+        number(call, "depth")
+    };
+    assert_eq!([700, 701, 702].map(depth), [0, 1, 1]);
+}
+
+/// longjmp out of calls, 40 times, and out of one by a signal handler: each is there as begun, and those after them are as
+/// deep as they would have been without.
+#[test]
+fn jumps_out_of_calls() {
+    let scene = Scene::new();
+    let program = program("leaves");
+    let options = format!("--sim -q -o t.jsonl --uprobe {program}:leaps --uprobe {program}:leaps_within");
+    let mut command = scene.trace(&options, &format!("{program} jump"));
+    Ended::of(command.env("WARPSCOPE_SIM", "slow=cudaDeviceSynchronize:60s")).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let count = |name| trace.unfinished().iter().filter(|unfinished| **unfinished == name).count();
+    assert_eq!(["leaps", "leaps_within", "cudaDeviceSynchronize"].map(count), [40, 40, 1]);
+    assert_eq!(trace.unfinished().len(), 81);
+    let mut sizes = Vec::new();
+    for call in trace.named("cudaMemset") {
+        let size = number(&call["args"], "size");
+        let within = (501..=540).contains(&size);
+        assert_eq!(number(call, "depth"), if within { 2 } else { 0 }, "{call}");
+        assert_eq!((&call["phase"], &call["nested"]), (&"X".into(), &serde_json::Value::Null), "{call}");
+        sizes.push(size);
+    }
+    sizes.sort_unstable();
+    let expected = (1..=40).chain(501..=540).chain([700]).chain(1001..=1010);
+    assert_eq!(sizes, expected.collect::<Vec<u64>>());
+}
