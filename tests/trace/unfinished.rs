@@ -2,14 +2,7 @@
 
 use std::fs;
 
-use crate::support::{
-    Ended, Running, Scene,
-    calls::Trace,
-    program,
-    running::kill,
-    scene::number,
-    wait_until,
-};
+use crate::support::{Ended, Running, Scene, calls::Trace, program, running::kill, scene::number, wait_until};
 
 /// Starts the program that waits in a call; its pid, once it does.
 fn start_waiting(scene: &Scene, options: &str) -> (Running, libc::pid_t) {

@@ -100,12 +100,9 @@ impl Outputs {
         })
     }
 
-    fn events(&self) -> io::Result<Events<'static>> {
-        let file = self.recording.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let mut file = file.try_clone()?;
-        file.rewind()?;
-        let reader = Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(io::Error::other)?;
-        Ok(Box::new(reader))
+    /// The events of the recording, from its beginning.
+    pub fn events(&self) -> io::Result<Events<'static>> {
+        events(self.recording.as_ref().ok_or(io::ErrorKind::NotFound)?)
     }
 
     /// Says what was written where.
@@ -117,6 +114,14 @@ impl Outputs {
         }
         Ok(())
     }
+}
+
+/// The events of a recording, from its beginning.
+pub fn events(recording: &File) -> io::Result<Events<'static>> {
+    let mut file = recording.try_clone()?;
+    file.rewind()?;
+    let reader = Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(io::Error::other)?;
+    Ok(Box::new(reader))
 }
 
 fn directory(path: &Path) -> &Path {

@@ -5,29 +5,34 @@ use std::{
     process::ExitCode,
 };
 
-use export::Summary;
+use export::{Events, Summary};
 use model::profile::Profile;
 
-use crate::{args, load::load};
+use crate::{
+    args,
+    load::{Loaded, load},
+    outputs::events,
+};
 
 /// Runs the command.
 pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
-    let profile = load(&options.recording)?.profile;
+    let Loaded { file, profile } = load(&options.recording)?;
     let mut out = io::stdout().lock();
+    let width = width(libc::STDOUT_FILENO);
+    let mut events = || events(&file);
     if options.json {
-        serde_json::to_writer_pretty(&mut out, &Summary::of(&profile)).map_err(io::Error::from)?;
+        let summary = Summary::with_events(&profile, &mut events, width)?;
+        serde_json::to_writer_pretty(&mut out, &summary).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        let colour = io::stdout().is_terminal();
-        write!(out, "{}", export::summary::render(&Summary::of(&profile), colour, width(libc::STDOUT_FILENO)))?;
+        write!(out, "{}", export::report(&profile, &mut events, io::stdout().is_terminal(), width)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the summary to stderr, after a recording.
-pub fn print(profile: &Profile) -> io::Result<()> {
-    let colour = io::stderr().is_terminal();
-    let text = export::summary::render(&Summary::of(profile), colour, width(libc::STDERR_FILENO));
+/// Prints the summary to stderr, after a recording; `events` opens it from its beginning.
+pub fn print(profile: &Profile, events: &mut dyn FnMut() -> io::Result<Events<'static>>) -> io::Result<()> {
+    let text = export::report(profile, events, io::stderr().is_terminal(), width(libc::STDERR_FILENO))?;
     write!(io::stderr().lock(), "{text}")
 }
 

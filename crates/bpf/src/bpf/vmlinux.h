@@ -102,7 +102,6 @@ struct task_struct {
 	int pid;
 	int tgid;
 	struct thread_struct thread;
-	struct mm_struct *mm;
 	struct signal_struct *signal;
 	char comm[16];
 };

@@ -131,7 +131,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         eprintln!("warpscope: outputs were ready {:.3} s after the command's end", ended.elapsed().as_secs_f64());
     }
     if !options.quiet {
-        crate::report::print(&profile)?;
+        crate::report::print(&profile, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
     }
     if status.is_none() {
