@@ -114,12 +114,12 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
     let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
     let mut status = collector.run(Until::CommandEnds(&mut child), deadline).context("cannot wait for the command")?;
-    let ended = Instant::now();
+    let (ended, ended_at) = (Instant::now(), bpf::now());
     collector.drain();
     let Collector { sink, recorder, sessions, unwinding, signals, mut kept, .. } = collector;
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
-    let end = End { time: bpf::now(), status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
+    let end = End { time: ended_at, status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
     let (profile, failure) = sink.finish(end, &mut kept, &wishes(&options));
     drop(kept);
     let mut whole = failure.is_none();

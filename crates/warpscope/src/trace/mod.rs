@@ -154,6 +154,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         None => Until::ProcessesEnd(&options.pid),
     };
     let mut status = collector.run(until, deadline).context("cannot wait for the command")?;
+    let ended_at = bpf::now();
     collector.end_trace();
     collector.drain();
     take_sums(&mut collector);
@@ -171,7 +172,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
             );
         }
     }
-    let end = End { time: bpf::now(), status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
+    let end = End { time: ended_at, status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
     let wishes = Wishes { injector: INJECTOR, ..Wishes::default() };
     let (profile, failure) = sink.finish(end, &mut kept, &wishes);
     let mut whole = failure.is_none();
