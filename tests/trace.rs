@@ -7,6 +7,6 @@ mod driver;
 mod formats;
 mod libraries;
 mod points;
-mod storm;
 mod stopped;
+mod storm;
 mod unfinished;

@@ -59,7 +59,8 @@ pub fn start(event: &Value) -> i64 {
 
 /// When it was over.
 pub fn end(event: &Value) -> i64 {
-    start(event) + (event["duration_us"].as_f64().unwrap_or_else(|| panic!("no duration: {event}")) * 1e3).round() as i64
+    start(event)
+        + (event["duration_us"].as_f64().unwrap_or_else(|| panic!("no duration: {event}")) * 1e3).round() as i64
 }
 
 impl Trace {
@@ -88,7 +89,11 @@ impl Trace {
 
     /// Calls that did not return.
     pub fn unfinished(&self) -> Vec<&str> {
-        self.all.iter().filter(|event| event["phase"] == "B").map(|event| event["name"].as_str().expect("a name")).collect()
+        self.all
+            .iter()
+            .filter(|event| event["phase"] == "B")
+            .map(|event| event["name"].as_str().expect("a name"))
+            .collect()
     }
 
     /// What the programs called themselves: the outermost calls that returned, in the order in which they were made.
@@ -165,7 +170,11 @@ impl Trace {
                 }
                 name => {
                     if call["name"] != "cudaGraphLaunch" {
-                        assert_eq!((&asked["grid"], &asked["block"]), (&done["grid"], &done["block"]), "{work}, {call}");
+                        assert_eq!(
+                            (&asked["grid"], &asked["block"]),
+                            (&done["grid"], &done["block"]),
+                            "{work}, {call}"
+                        );
                         assert_eq!(asked["kernel"], name, "{work} of {call}");
                     }
                     counts[0] += 1;

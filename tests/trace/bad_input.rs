@@ -35,7 +35,10 @@ fn senseless_options() {
 fn nothing_of_that_name() {
     refused("--sim --match cudaMalock", &["--match cudaMalock matches no function", "did you mean", "cudaMalloc"]);
     refused("--sim --match cudaMalloc,cuLaunchKernle", &["--match cuLaunchKernle", "cuLaunchKernel"]);
-    refused("--tracepoint sched:sched_swich", &["there is no tracepoint sched:sched_swich", "did you mean", "sched:sched_switch"]);
+    refused(
+        "--tracepoint sched:sched_swich",
+        &["there is no tracepoint sched:sched_swich", "did you mean", "sched:sched_switch"],
+    );
     let leaves = program("leaves");
     refused(&format!("--uprobe {leaves}:leap"), &["has no function leap", "did you mean leaps"]);
     refused("--uprobe ./missing.so:work", &["missing.so", "No such file"]);
@@ -103,7 +106,10 @@ fn ends_at_once() {
     let scene = Scene::new();
     Ended::of(&mut scene.trace("-q -o t.jsonl -o t.json -o t.wscope", "true")).exits(0);
     let trace = Trace::read(&scene.read("t.jsonl"));
-    assert_eq!((trace.all.len(), trace.notes.as_slice()), (0, &["no CUDA library was loaded: neither libcuda nor libcudart".to_owned()][..]));
+    assert_eq!(
+        (trace.all.len(), trace.notes.as_slice()),
+        (0, &["no CUDA library was loaded: neither libcuda nor libcudart".to_owned()][..])
+    );
     let _: serde_json::Value = serde_json::from_str(&scene.read("t.json")).expect("JSON");
     scene.report("t.wscope");
     // A program on CUDA's libraries that calls none of them.

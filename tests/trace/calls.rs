@@ -102,7 +102,8 @@ fn patterns() {
     // Driver calls alone: those that runtime calls lead to are the outermost then.
     let (_scene, trace) = traced("--match cuLaunch*,cuMemAlloc*");
     let count = |name| trace.named(name).filter(|event| event["type"] == "userspace").count();
-    let counts = ["cuLaunchKernel", "cuLaunchKernelEx", "cuMemAlloc_v2", "cuMemAllocAsync", "cuMemAllocManaged"].map(count);
+    let counts =
+        ["cuLaunchKernel", "cuLaunchKernelEx", "cuMemAlloc_v2", "cuMemAllocAsync", "cuMemAllocManaged"].map(count);
     assert_eq!(counts, [42 + 20, 1, 2 + 10 + 2 + 1, 1, 1]);
     assert_eq!(trace.of("userspace").count(), counts.iter().sum::<usize>());
     assert!(trace.of("userspace").all(|event| event["depth"] == 0));

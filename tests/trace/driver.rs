@@ -50,10 +50,21 @@ fn requests() {
     let mut devices = BTreeMap::<&str, usize>::new();
     for event in trace.of("kernel") {
         *devices.entry(event["library"].as_str().expect("a device")).or_default() += 1;
-        assert_eq!(event["error"] == true, event["ret"].is_string() && event["ret"].as_str().is_some_and(|r| r.starts_with('E')), "{event}");
+        assert_eq!(
+            event["error"] == true,
+            event["ret"].is_string() && event["ret"].as_str().is_some_and(|r| r.starts_with('E')),
+            "{event}"
+        );
     }
     // On each thread: open and close, requests twenty times, 2 mmaps eleven times.
-    assert_eq!(devices, BTreeMap::from([("nvidiactl", 2 * (2 + 20 * 4)), ("nvidia0", 2 * (2 + 20 * 2 + 22)), ("nvidia-uvm", 2 * (2 + 20 * 3))]));
+    assert_eq!(
+        devices,
+        BTreeMap::from([
+            ("nvidiactl", 2 * (2 + 20 * 4)),
+            ("nvidia0", 2 * (2 + 20 * 2 + 22)),
+            ("nvidia-uvm", 2 * (2 + 20 * 3))
+        ])
+    );
     assert_eq!(trace.named("inside").filter(|call| call["depth"] == 0).count(), 20);
 }
 

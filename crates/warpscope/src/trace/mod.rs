@@ -48,7 +48,8 @@ const XID: &str = "nvidia:nvidia_dev_xid";
 /// Runs the command.
 pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let selection = Selection::parse(&options.r#match, &options.exclude)?;
-    let live = options.live.as_ref().map(|patterns| Selection::parse(std::slice::from_ref(patterns), &[])).transpose()?;
+    let live =
+        options.live.as_ref().map(|patterns| Selection::parse(std::slice::from_ref(patterns), &[])).transpose()?;
     let single = options.uprobe.iter().map(|text| single(text)).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(patterns) = &options.list {
         return list::run(patterns, &options.lib);
