@@ -73,9 +73,7 @@ impl Collector {
                         return Ok(Some(status));
                     }
                 }
-                Until::ProcessesEnd(pids) if pids.iter().all(|pid| self.images.current(*pid).is_none()) => {
-                    return Ok(None);
-                }
+                Until::ProcessesEnd(pids) if pids.iter().all(|pid| self.has_ended(*pid, busy)) => return Ok(None),
                 Until::ProcessesEnd(_) | Until::Stopped if self.signals.stop_wanted() => return Ok(None),
                 Until::ProcessesEnd(_) | Until::Stopped => {}
             }
@@ -90,6 +88,12 @@ impl Collector {
                 self.sleep(deadline);
             }
         }
+    }
+
+    /// A process that was there before us has ended. It may have done so before its exit could be seen, so that it must be
+    /// looked for, when nothing else is to be done.
+    fn has_ended(&self, pid: u32, busy: bool) -> bool {
+        self.images.current(pid).is_none() || (!busy && !found::runs(pid))
     }
 
     /// A process that was there before us.
