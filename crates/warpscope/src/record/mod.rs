@@ -1,6 +1,7 @@
 //! `record`: one command turns a program into an exact flame graph of CPUs and GPUs.
 
 mod collect;
+mod files;
 mod images;
 mod python;
 mod sessions;

@@ -5,7 +5,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs::File,
     ops::Range,
     sync::Arc,
 };
@@ -15,7 +14,7 @@ use model::event::{Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stac
 use symbols::python::{self, Frames, Interpreter, Kind, Native, Part, Python};
 use unwind::Elf;
 
-use super::sink::Sink;
+use super::{files::open_regular, sink::Sink};
 
 /// Files that the interpreter calls for its own ends.
 const SYSTEM: [&str; 6] = ["libc.so", "libc-2", "libm.so", "libpthread", "ld-linux", "[vdso]"];
@@ -270,7 +269,7 @@ fn find(mapping: &Mapping, pid: u32) -> Option<Found> {
         mapping.path.clone(),
     ];
     places.iter().find_map(|place| {
-        let file = File::open(place).ok()?;
+        let file = open_regular(place).ok()?;
         let elf = Elf::from_file(&file).ok()?;
         // The file at a path may not be the one that was mapped.
         if !mapping.build_id.is_empty() && elf.build_id().is_some_and(|id| id != mapping.build_id.as_slice()) {

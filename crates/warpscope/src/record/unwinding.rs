@@ -5,20 +5,25 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs::File,
     path::PathBuf,
     sync::{Arc, mpsc},
     thread,
+    time::Duration,
 };
 
 use bpf::{Code, Place, RawStack, UnwindMaps};
 use model::event::{Mapping, ProcessId};
 use unwind::{Elf, Ended, Found, Registers, Table};
 
+use super::files::open_regular;
+
 /// The most frames kept of a stack, as in the kernel.
 const MOST_FRAMES: usize = 127;
 /// The most raw stacks kept until their tables are there (some 33 KiB each).
 const MOST_RAW: usize = 4096;
+
+/// How long the end of a recording waits for one table. A file that takes longer lies on a disk that does not answer.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// What the tables of a file are known by: files of one path may differ between containers and over time.
 type FileKey = (String, Vec<u8>);
@@ -113,7 +118,7 @@ impl Unwinding {
         for path in own.chain(files).collect::<HashSet<_>>() {
             let elf = match path.as_str() {
                 "[vdso]" => own_vdso().and_then(|image| Elf::parse(image).ok()),
-                path if is_file(path) => File::open(path).ok().and_then(|file| Elf::from_file(&file).ok()),
+                path if is_file(path) => open_regular(path).ok().and_then(|file| Elf::from_file(&file).ok()),
                 _ => None,
             };
             let Some(elf) = elf else { continue };
@@ -205,7 +210,7 @@ impl Unwinding {
     /// Waits for all tables that were asked for, and walks what is left.
     pub fn finish_all(&mut self, walked: &mut dyn FnMut(Walked)) {
         while !self.raw.is_empty() && self.files.values().any(|f| matches!(f, Progress::Asked)) {
-            match self.done.recv() {
+            match self.done.recv_timeout(LONGEST) {
                 Ok(finished) => self.finish(finished),
                 Err(_) => break,
             }
@@ -288,7 +293,7 @@ fn compile(job: &Job) -> Option<Unwindable> {
         return Some(Unwindable { elf: Elf::parse(image).ok()?, table: Table::from_elf(image).ok()? });
     }
     job.places.iter().find_map(|place| {
-        let file = File::open(place).ok()?;
+        let file = open_regular(place).ok()?;
         let elf = Elf::from_file(&file).ok()?;
         // The file at a path may not be the one that was mapped.
         let expected = &job.key.1;
