@@ -2,6 +2,7 @@
 
 pub mod folded;
 pub mod jsonl;
+pub mod natives;
 pub mod oracle;
 pub mod programs;
 pub mod pythons;
