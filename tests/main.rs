@@ -16,6 +16,7 @@ mod ledger;
 mod matrix;
 mod neighbours;
 mod python;
+mod robustness;
 mod signals;
 mod sudo;
 mod support;

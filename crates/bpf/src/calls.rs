@@ -47,6 +47,8 @@ pub struct Gather {
     pub stack: bool,
     /// What it launches.
     pub launches: Option<Launches>,
+    /// It gives the GPU work: a launch, a copy, a memset.
+    pub submits: bool,
 }
 
 /// How a launch says what it launches.
@@ -131,7 +133,7 @@ impl Gather {
             self.launches.is_some_and(|launches| launches.handle).into(),
             dims,
             dims_word,
-            0,
+            self.submits.into(),
             0,
             0,
             0,

@@ -181,6 +181,11 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 		open->roles = around->roles | 1ull << (around->role & 63);
 		call->correlation = around->record.correlation;
 		call->session = around->record.session;
+	} else if (function->submits) {
+		/* If it announces a launch of its own, that will take its place. */
+		call->correlation = calls->pending_correlation;
+		call->session = calls->pending_session;
+		calls->pending_correlation = 0;
 	}
 	call->type = RECORD_CALL;
 	call->image = calls->image;

@@ -17,6 +17,10 @@ struct thread_calls {
 	u32 depth;
 	u32 in_syscall;
 	u32 pad;
+	/* A launch that was announced in no watched call: the next one that can be its own is within it. */
+	u64 pending_session;
+	u32 pending_correlation;
+	u32 pad2;
 	struct syscall_record syscall;
 	u64 switched_out; /* when it last left a CPU */
 	u32 state;
@@ -33,20 +37,28 @@ struct {
 
 /*
  * The current thread's launch belongs to the innermost call under way; calls within that inherit it. In turn it has the
- * stack that was taken when the call began.
+ * stack that was taken when the call began. Where no call is under way, the runtime is one that is not watched (linked
+ * into some library), and the driver's call that it will make is the launch's.
  */
 static __always_inline void tag_call(struct launch_record *launch)
 {
-	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, 0);
+	struct thread_calls *calls =
+		bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u32 depth = calls ? calls->depth : 0;
 
-	if (calls && depth && depth <= CALL_DEPTH) {
+	if (!calls)
+		return;
+	calls->pending_correlation = 0;
+	if (depth && depth <= CALL_DEPTH) {
 		struct call_record *call = &calls->calls[depth - 1].record;
 
 		call->correlation = launch->correlation;
 		call->session = launch->session;
 		launch->stack = call->stack;
 		launch->python = call->python;
+	} else {
+		calls->pending_correlation = launch->correlation;
+		calls->pending_session = launch->session;
 	}
 }
 

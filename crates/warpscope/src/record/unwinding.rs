@@ -9,6 +9,7 @@ use std::{
     path::PathBuf,
     sync::{Arc, mpsc},
     thread,
+    time::Duration,
 };
 
 use bpf::{Code, Place, RawStack, UnwindMaps};
@@ -20,6 +21,9 @@ use unwind::{Elf, Ended, Found, Registers, Table};
 const MOST_FRAMES: usize = 127;
 /// The most raw stacks kept until their tables are there (some 33 KiB each).
 const MOST_RAW: usize = 4096;
+
+/// How long the end of a recording waits for one table. A file that takes longer lies on a disk that does not answer.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// A stack walked here.
 pub struct Walked {
@@ -192,7 +196,7 @@ impl Unwinding {
     /// Waits for all tables that were asked for, and walks what is left.
     pub fn finish_all(&mut self, walked: &mut dyn FnMut(Walked)) {
         while !self.raw.is_empty() && self.files.values().any(|f| matches!(f, Progress::Asked)) {
-            match self.done.recv() {
+            match self.done.recv_timeout(LONGEST) {
                 Ok(finished) => self.finish(finished),
                 Err(_) => break,
             }
