@@ -111,3 +111,16 @@ fn tail_calls() {
     let memsets = depths("cudaMemset");
     assert_eq!((memsets[0], memsets[1..].to_vec()), (0, vec![2; 140]));
 }
+
+/// A program that becomes another within a call.
+#[test]
+fn exec_within_a_call() {
+    let scene = Scene::new();
+    let program = program("leaves");
+    let options = format!("--sim --driver -q -o t.jsonl --uprobe {program}:becomes");
+    Ended::of(&mut scene.trace(&options, &format!("{program} exec"))).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    assert_eq!(trace.unfinished(), ["becomes"]);
+    let names: Vec<_> = trace.outermost().into_values().flatten().map(|call| call.name).collect();
+    assert_eq!(names, ["cudaFree", "cudaMalloc", "cudaMemset"]);
+}
