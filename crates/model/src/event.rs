@@ -623,6 +623,8 @@ pub struct Symbol {
     pub process: ProcessId,
     /// The frame as it stands in stacks.
     pub frame: Frame,
+    /// From when on; 0 where the address has had one meaning only.
+    pub since: u64,
     /// Outermost first.
     pub names: Vec<NamedFrame>,
 }

@@ -265,7 +265,7 @@ fn number(numbers: &mut HashMap<(String, Arc<str>), u32>, name: &NamedFrame, sin
     let number = *numbers.entry((name.name.to_string(), name.module.clone())).or_insert(next);
     let frame = Frame::Python(number);
     if number == next {
-        sink.push(&Event::Symbol(Symbol { process: ProcessId(0), frame, names: vec![name.clone()] }));
+        sink.push(&Event::Symbol(Symbol { process: ProcessId(0), frame, since: 0, names: vec![name.clone()] }));
     }
     frame
 }
