@@ -9,6 +9,7 @@ use std::{
     path::PathBuf,
     sync::{Arc, mpsc},
     thread,
+    time::Duration,
 };
 
 use bpf::{Code, Place, RawStack, UnwindMaps};
@@ -38,9 +39,28 @@ pub struct Unwinding {
     images: HashMap<ProcessId, Image>,
     changed: HashSet<ProcessId>,
     jobs: mpsc::Sender<Job>,
-    done: mpsc::Receiver<(FileId, Option<Unwindable>)>,
+    done: mpsc::Receiver<Finished>,
     raw: Vec<RawStack>,
     raw_dropped: u64,
+    made: Made,
+}
+
+/// The tables made so far, and what they cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Made {
+    /// Files that have a table.
+    pub files: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// CPU time.
+    pub time: Duration,
+}
+
+/// A file, its tables if they could be made, and the CPU time that went into them.
+struct Finished {
+    id: FileId,
+    result: Option<Unwindable>,
+    time: Duration,
 }
 
 #[derive(Default)]
@@ -82,8 +102,7 @@ impl Unwinding {
         let (finished, done) = mpsc::channel();
         thread::Builder::new().name("unwind-tables".into()).spawn(move || {
             for job in todo {
-                let result = compile(&job.file);
-                if finished.send((job.id, result)).is_err() {
+                if finished.send(job.run()).is_err() {
                     break;
                 }
             }
@@ -97,6 +116,7 @@ impl Unwinding {
             done,
             raw: Vec::new(),
             raw_dropped: 0,
+            made: Made::default(),
         })
     }
 
@@ -110,7 +130,7 @@ impl Unwinding {
         for path in own.chain(sure).filter(|path| Files::is_file(path)).collect::<HashSet<_>>() {
             let Some(id) = files.expected(&path) else { continue };
             if let Some(file) = files.open(id) {
-                self.finish((id, compile(&file)));
+                self.finish(Job { id, file }.run());
             }
         }
     }
@@ -165,6 +185,11 @@ impl Unwinding {
         self.raw_dropped
     }
 
+    /// The tables made so far.
+    pub fn made(&self) -> Made {
+        self.made
+    }
+
     /// Takes finished tables and tells the kernel what has changed. Hands over the raw stacks that can be walked now.
     pub fn settle(&mut self, walked: &mut dyn FnMut(Walked)) {
         while let Ok(finished) = self.done.try_recv() {
@@ -203,10 +228,13 @@ impl Unwinding {
         }
     }
 
-    fn finish(&mut self, (id, result): (FileId, Option<Unwindable>)) {
+    fn finish(&mut self, Finished { id, result, time }: Finished) {
+        self.made.time += time;
         let progress = match result {
             None => Progress::Nothing,
             Some(unwindable) => {
+                self.made.files += 1;
+                self.made.rows += unwindable.table.rows.len() as u64;
                 let place = self.maps.add_rows(unwind::Row::bytes(&unwindable.table.rows)).ok().flatten();
                 Progress::Ready(Arc::new(unwindable), place)
             }
@@ -260,6 +288,22 @@ impl Unwinding {
         let (user, ended) = unwind::walk(&registers, MOST_FRAMES, find, read);
         Walked { raw, user, ended }
     }
+}
+
+impl Job {
+    fn run(self) -> Finished {
+        let begin = cpu_time();
+        let result = compile(&self.file);
+        Finished { id: self.id, result, time: cpu_time().saturating_sub(begin) }
+    }
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place for the result; the clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn compile(file: &File) -> Option<Unwindable> {
