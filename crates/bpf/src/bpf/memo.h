@@ -16,10 +16,11 @@
 #include "events.h"
 
 #define MEMOS 8
-#define MEMO_WORDS 88
+/* Two for each frame, and some: saved frame pointers are read seldom. */
+#define MEMO_WORDS 256
 #define MEMO_TELLTALES 4
-/* Words of the stack that are looked at, from sp up: 8 KiB. */
-#define WINDOW 1024
+/* Words of the stack that are looked at, from sp up: 32 KiB. A thread's memory may have 64 KiB. */
+#define WINDOW 4096
 
 struct memo {
 	u64 sp; /* 0: nothing here */
@@ -28,13 +29,13 @@ struct memo {
 	u64 owner;
 	u64 id;
 	u32 count;
-	u32 pad;
+	u32 span; /* words from sp to the last one noted */
 	u64 value[MEMO_WORDS];
 	u16 place[MEMO_WORDS];
 };
 
 struct memory {
-	u32 span; /* words of the window that the memos need */
+	u32 span; /* words from sp to the last telltale */
 	u16 telltales;
 	u16 telltale[MEMO_TELLTALES];
 	struct memo memos[MEMOS];
@@ -47,6 +48,8 @@ struct {
 	__type(key, int);
 	__type(value, struct memory);
 } memories SEC(".maps");
+
+_Static_assert(sizeof(struct memory) < 65000, "what a task storage may hold");
 
 /*
  * Looks at the stack and finds the memo that may tell which one it is. Returns the memo's index: the one to be rewritten
@@ -68,10 +71,9 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 	bytes = 8 * (u64)memory->span;
 	if (bytes > 8 * WINDOW)
 		return 0;
-	if (bytes && bpf_probe_read_user(memory->window, bytes, (void *)sp)) {
-		memory->span = 0;
-		return 0;
-	}
+	/* A stack that is not so deep cannot be read so far: it has zeros there. */
+	if (bytes)
+		bpf_probe_read_user(memory->window, bytes, (void *)sp);
 	for (u32 i = 0; i < MEMO_TELLTALES; i++) {
 		u16 place = memory->telltale[i];
 
@@ -82,6 +84,9 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 	index = mix(hash, sp) & (MEMOS - 1);
 	memo = &memory->memos[index];
 	if (memo->sp != sp || memo->ip != regs->ip || memo->bp != bp || memo->owner != owner)
+		return index;
+	bytes = 8 * (u64)memo->span;
+	if (bytes > 8 * WINDOW || bpf_probe_read_user(memory->window, bytes, (void *)sp))
 		return index;
 	for (u32 i = 0; i < MEMO_WORDS; i++) {
 		u16 place;
@@ -97,6 +102,8 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 			if (known < MEMO_TELLTALES) {
 				memory->telltale[known] = place;
 				memory->telltales = known + 1;
+				if (place >= memory->span)
+					memory->span = place + 1;
 			}
 			return index;
 		}
@@ -115,14 +122,20 @@ static __always_inline void begin_memo(struct memo *memo, const struct registers
 	memo->count = 0;
 }
 
-/* Notes a word that the walk has read. One that lies outside the window cannot be compared later: no memo then. */
+/* What the walk met cannot be compared later: no memo then. */
+static __always_inline void spoil_memo(struct memo *memo)
+{
+	memo->count = MEMO_WORDS + 1;
+}
+
+/* Notes a word that the walk has read. */
 static __always_inline void note_word(struct memo *memo, u64 sp, u32 *span, u64 address, u64 word)
 {
 	u64 place = (address - sp) >> 3;
 	u32 count = memo->count;
 
 	if (count >= MEMO_WORDS || place >= WINDOW || (address - sp) & 7) {
-		memo->count = MEMO_WORDS + 1;
+		spoil_memo(memo);
 		return;
 	}
 	memo->place[count] = place;
@@ -133,12 +146,11 @@ static __always_inline void note_word(struct memo *memo, u64 sp, u32 *span, u64 
 }
 
 /* The walk is over: the memo counts from now on, if all its words fitted. */
-static __always_inline void end_memo(struct memory *memory, struct memo *memo, u64 sp, u32 span, u64 id)
+static __always_inline void end_memo(struct memo *memo, u64 sp, u32 span, u64 id)
 {
 	if (memo->count > MEMO_WORDS || span > WINDOW)
 		return;
-	if (span > memory->span)
-		memory->span = span;
+	memo->span = span;
 	memo->id = id;
 	memo->sp = sp;
 }
