@@ -39,6 +39,9 @@ struct memory {
 	u16 telltales;
 	u16 telltale[MEMO_TELLTALES];
 	struct memo memos[MEMOS];
+	/* The stack as it is now, from `sp` up: as many words as `fresh` says. */
+	u64 sp;
+	u64 fresh;
 	u64 window[WINDOW];
 };
 
@@ -51,6 +54,15 @@ struct {
 
 _Static_assert(sizeof(struct memory) < 65000, "what a task storage may hold");
 
+/* Reads the stack's first words. 0 on success. */
+static __always_inline int read_window(struct memory *memory, u64 words)
+{
+	if (words > WINDOW || bpf_probe_read_user(memory->window, 8 * words, (void *)memory->sp))
+		return 1;
+	memory->fresh = words;
+	return 0;
+}
+
 /*
  * Looks at the stack and finds the memo that may tell which one it is. Returns the memo's index: the one to be rewritten
  * if it does not. *id is the stack's id if it is the one remembered, else 0.
@@ -59,8 +71,8 @@ _Static_assert(sizeof(struct memory) < 65000, "what a task storage may hold");
  */
 __noinline int recall_stack(struct memory *memory, const struct registers *regs, u64 owner, u64 *id)
 {
-	u64 bytes, hash = 0, sp, bp;
 	struct memo *memo;
+	u64 hash = 0, sp, bp;
 	u32 index;
 
 	if (!memory || !regs || !id)
@@ -68,12 +80,11 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 	sp = regs->general[REGISTER_RSP];
 	bp = regs->general[REGISTER_RBP];
 	*id = 0;
-	bytes = 8 * (u64)memory->span;
-	if (bytes > 8 * WINDOW)
-		return 0;
+	memory->sp = sp;
+	memory->fresh = 0;
 	/* A stack that is not so deep cannot be read so far: it has zeros there. */
-	if (bytes)
-		bpf_probe_read_user(memory->window, bytes, (void *)sp);
+	if (memory->span)
+		read_window(memory, memory->span);
 	for (u32 i = 0; i < MEMO_TELLTALES; i++) {
 		u16 place = memory->telltale[i];
 
@@ -85,8 +96,7 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 	memo = &memory->memos[index];
 	if (memo->sp != sp || memo->ip != regs->ip || memo->bp != bp || memo->owner != owner)
 		return index;
-	bytes = 8 * (u64)memo->span;
-	if (bytes > 8 * WINDOW || bpf_probe_read_user(memory->window, bytes, (void *)sp))
+	if (memo->span > memory->fresh && read_window(memory, memo->span))
 		return index;
 	for (u32 i = 0; i < MEMO_WORDS; i++) {
 		u16 place;
@@ -102,8 +112,9 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 			if (known < MEMO_TELLTALES) {
 				memory->telltale[known] = place;
 				memory->telltales = known + 1;
+				/* If not much is missing, all of it is read at once. */
 				if (place >= memory->span)
-					memory->span = place + 1;
+					memory->span = memo->span - place < 512 ? memo->span : place + 1;
 			}
 			return index;
 		}
