@@ -21,6 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 THREAD = "unwind-tables"
+IDLE = "import sys; print('ready 0', flush=True); sys.stdin.read()"
 IMPORT = "import sys, time; t = time.monotonic(); import {}; print('ready %.3f' % (time.monotonic() - t), flush=True); sys.stdin.read()"
 
 
@@ -121,8 +122,9 @@ def main():
     bare(command)
     rounds = []
     with tempfile.TemporaryDirectory(prefix="warpscope-tables-") as directory:
+        idle = recorded(arguments, [arguments.python, "-c", IDLE], directory)["peak_mib"]
         for _ in range(arguments.rounds):
-            rounds.append({**bare(command), **recorded(arguments, command, directory)})
+            rounds.append({**bare(command), **recorded(arguments, command, directory), "idle_mib": idle})
     if arguments.json:
         print(json.dumps(rounds, indent=2))
         return
@@ -131,6 +133,7 @@ def main():
         "rows": "rows",
         "rows_mib": "rows, MiB",
         "peak_mib": "warpscope's peak memory, MiB",
+        "idle_mib": "the same for an idle Python, MiB",
         "cpu_s": "CPU time for tables, s",
         "made_after_s": "all made after, s",
         "ready_s": "program ready after, recorded, s",

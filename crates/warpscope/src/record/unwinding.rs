@@ -15,7 +15,7 @@ use std::{
 use bpf::{Code, Place, RawStack, UnwindMaps};
 use model::event::{Mapping, ProcessId};
 use symbols::{FileId, Files};
-use unwind::{Elf, Ended, Found, Registers, Table};
+use unwind::{Elf, Ended, Found, Registers, Row, Table};
 
 /// The most frames kept of a stack, as in the kernel.
 const MOST_FRAMES: usize = 127;
@@ -232,10 +232,14 @@ impl Unwinding {
         self.made.time += time;
         let progress = match result {
             None => Progress::Nothing,
-            Some(unwindable) => {
+            Some(mut unwindable) => {
                 self.made.files += 1;
                 self.made.rows += unwindable.table.rows.len() as u64;
-                let place = self.maps.add_rows(unwind::Row::bytes(&unwindable.table.rows)).ok().flatten();
+                let place = self.maps.add_rows(Row::bytes(&unwindable.table.rows)).ok().flatten();
+                if place.is_some() {
+                    // They are shared with the kernel: once is enough.
+                    unwindable.table.rows = Vec::new();
+                }
                 Progress::Ready(Arc::new(unwindable), place)
             }
         };
@@ -270,13 +274,12 @@ impl Unwinding {
             let Some(module) = below.checked_sub(1).map(|i| &modules[i]).filter(|m| address < m.end) else {
                 return Found::NoMapping;
             };
-            let Some(Progress::Ready(file, _)) = module.file.and_then(|id| self.files.get(&id)) else {
+            let Some(Progress::Ready(file, place)) = module.file.and_then(|id| self.files.get(&id)) else {
                 return Found::NoRule;
             };
-            let row = file
-                .elf
-                .bias(module.start, module.offset)
-                .and_then(|bias| file.table.lookup(address.wrapping_sub(bias)));
+            let rows = place.map_or(&*file.table.rows, |place| Row::of_bytes(self.maps.rows(place)));
+            let pc = |bias: u64| u32::try_from(address.wrapping_sub(bias).checked_sub(file.table.base)?).ok();
+            let row = file.elf.bias(module.start, module.offset).and_then(pc).and_then(|pc| Row::find(rows, pc));
             row.map_or(Found::NoRule, Found::Row)
         };
         let registers = Registers { ip: raw.ip, general: raw.general };
