@@ -113,10 +113,12 @@ impl Collector {
     fn mapped(&mut self, mapping: &Mapping, pid: u32) {
         let file = self.kept.mapped(mapping, pid);
         self.unwinding.mapped(mapping, file, &self.kept.files);
-        if let Some(pythons) = &mut self.pythons {
-            pythons.mapped(mapping, file, &self.kept.files);
-        }
+        let pythons = self.pythons.as_mut();
+        let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
         let sink = &mut self.sink;
+        if let Some(why) = unsupported {
+            sink.push(&Event::Note(Note { text: format!("{}: {why}", mapping.path) }));
+        }
         if let Some(trace) = &mut self.trace {
             let Mapping { start, end, path, time, .. } = mapping;
             let mapped = Mapped { pid, start: *start, end: *end, path, time: *time };

@@ -117,6 +117,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let (ended, ended_at) = (Instant::now(), bpf::now());
     collector.drain();
     let Collector { sink, recorder, sessions, unwinding, signals, mut kept, .. } = collector;
+    let tables = unwinding.made();
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
     let end = End { time: ended_at, status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
@@ -128,6 +129,13 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
     whole &= outputs.write(&profile, View::default(), whole);
     if options.verbose {
+        eprintln!(
+            "warpscope: unwind tables of {} files have {} rows ({:.1} MiB) and took {:.3} s of CPU time",
+            tables.files,
+            tables.rows,
+            (tables.rows * size_of::<unwind::Row>() as u64) as f64 / f64::from(1 << 20),
+            tables.time.as_secs_f64()
+        );
         eprintln!("warpscope: outputs were ready {:.3} s after the command's end", ended.elapsed().as_secs_f64());
     }
     if !options.quiet {

@@ -14,7 +14,7 @@ use bpf::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, Python
 use model::event::{Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol};
 use symbols::{
     FileId, Files,
-    python::{self, Frames, Interpreter, Kind, Native, Part, Python},
+    python::{self, Frames, Interpreter, Kind, Native, Part, Python, Unsupported},
 };
 use unwind::Elf;
 
@@ -107,24 +107,30 @@ impl Pythons {
         }
     }
 
-    /// A file was mapped as code.
-    pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) {
-        let Some(image) = self.images.get_mut(&mapping.process) else { return };
+    /// A file was mapped as code. What is wrong with it is told once.
+    pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) -> Option<Unsupported> {
+        let image = self.images.get_mut(&mapping.process)?;
         let range = mapping.start..mapping.end;
         let name = mapping.path.rsplit('/').next().unwrap_or_default();
         if SYSTEM.iter().any(|system| name.starts_with(system)) {
             image.system.push(range);
-            return;
+            return None;
         }
         if !Files::is_file(&mapping.path) && !image.generated.contains(&range) {
             image.generated.push(range);
-            return;
+            return None;
         }
-        let Some(id) = file.filter(|_| Interpreter::may_be_in(&mapping.path)) else { return };
-        let find = || files.open(id).and_then(|file| find(&file, &mapping.path)).map(Arc::new);
-        let found = self.files.entry(id).or_insert_with(find).clone();
-        let Some(found) = found else { return };
-        let Some(bias) = found.elf.bias(mapping.start, mapping.offset) else { return };
+        let id = file.filter(|_| Interpreter::may_be_in(&mapping.path))?;
+        let mut unsupported = None;
+        let found = self.files.entry(id).or_insert_with(|| match find(&files.open(id)?, &mapping.path)? {
+            Ok(found) => Some(Arc::new(found)),
+            Err(why) => {
+                unsupported = Some(why);
+                None
+            }
+        });
+        let Some(found) = found.clone() else { return unsupported };
+        let bias = found.elf.bias(mapping.start, mapping.offset)?;
         let interpreter = &found.interpreter;
         let moved = |r: &Range<u64>| r.start.wrapping_add(bias)..r.end.wrapping_add(bias);
         image.interpreter.push(range);
@@ -137,6 +143,7 @@ impl Pythons {
             let _ = self.maps.declare(mapping.process.0, &process);
         }
         image.process = Some(process);
+        None
     }
 
     /// The frames of a Python stack.
@@ -271,8 +278,9 @@ fn number(numbers: &mut HashMap<(String, Arc<str>), u32>, name: &NamedFrame, sin
 }
 
 /// Looks for Python in a file that was mapped.
-fn find(file: &File, path: &str) -> Option<Found> {
-    Some(Found { interpreter: Interpreter::find(file, path)?, elf: Elf::from_file(file).ok()? })
+fn find(file: &File, path: &str) -> Option<Result<Found, Unsupported>> {
+    let elf = Elf::from_file(file).ok()?;
+    Some(Interpreter::find(file, path)?.map(|interpreter| Found { elf, interpreter }))
 }
 
 /// As the kernel wants it.

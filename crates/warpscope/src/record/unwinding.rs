@@ -15,7 +15,7 @@ use std::{
 use bpf::{Code, Place, RawStack, UnwindMaps};
 use model::event::{Mapping, ProcessId};
 use symbols::{FileId, Files};
-use unwind::{Elf, Ended, Found, Registers, Table};
+use unwind::{Elf, Ended, Found, Registers, Row, Table};
 
 /// The most frames kept of a stack, as in the kernel.
 const MOST_FRAMES: usize = 127;
@@ -42,9 +42,28 @@ pub struct Unwinding {
     images: HashMap<ProcessId, Image>,
     changed: HashSet<ProcessId>,
     jobs: mpsc::Sender<Job>,
-    done: mpsc::Receiver<(FileId, Option<Unwindable>)>,
+    done: mpsc::Receiver<Finished>,
     raw: Vec<RawStack>,
     raw_dropped: u64,
+    made: Made,
+}
+
+/// The tables made so far, and what they cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Made {
+    /// Files that have a table.
+    pub files: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// CPU time.
+    pub time: Duration,
+}
+
+/// A file, its tables if they could be made, and the CPU time that went into them.
+struct Finished {
+    id: FileId,
+    result: Option<Unwindable>,
+    time: Duration,
 }
 
 #[derive(Default)]
@@ -86,8 +105,7 @@ impl Unwinding {
         let (finished, done) = mpsc::channel();
         thread::Builder::new().name("unwind-tables".into()).spawn(move || {
             for job in todo {
-                let result = compile(&job.file);
-                if finished.send((job.id, result)).is_err() {
+                if finished.send(job.run()).is_err() {
                     break;
                 }
             }
@@ -101,6 +119,7 @@ impl Unwinding {
             done,
             raw: Vec::new(),
             raw_dropped: 0,
+            made: Made::default(),
         })
     }
 
@@ -114,7 +133,7 @@ impl Unwinding {
         for path in own.chain(sure).filter(|path| Files::is_file(path)).collect::<HashSet<_>>() {
             let Some(id) = files.expected(&path) else { continue };
             if let Some(file) = files.open(id) {
-                self.finish((id, compile(&file)));
+                self.finish(Job { id, file }.run());
             }
         }
     }
@@ -169,6 +188,11 @@ impl Unwinding {
         self.raw_dropped
     }
 
+    /// The tables made so far.
+    pub fn made(&self) -> Made {
+        self.made
+    }
+
     /// Takes finished tables and tells the kernel what has changed. Hands over the raw stacks that can be walked now.
     pub fn settle(&mut self, walked: &mut dyn FnMut(Walked)) {
         while let Ok(finished) = self.done.try_recv() {
@@ -207,11 +231,18 @@ impl Unwinding {
         }
     }
 
-    fn finish(&mut self, (id, result): (FileId, Option<Unwindable>)) {
+    fn finish(&mut self, Finished { id, result, time }: Finished) {
+        self.made.time += time;
         let progress = match result {
             None => Progress::Nothing,
-            Some(unwindable) => {
-                let place = self.maps.add_rows(unwind::Row::bytes(&unwindable.table.rows)).ok().flatten();
+            Some(mut unwindable) => {
+                self.made.files += 1;
+                self.made.rows += unwindable.table.rows.len() as u64;
+                let place = self.maps.add_rows(Row::bytes(&unwindable.table.rows)).ok().flatten();
+                if place.is_some() {
+                    // They are shared with the kernel: once is enough.
+                    unwindable.table.rows = Vec::new();
+                }
                 Progress::Ready(Arc::new(unwindable), place)
             }
         };
@@ -246,13 +277,12 @@ impl Unwinding {
             let Some(module) = below.checked_sub(1).map(|i| &modules[i]).filter(|m| address < m.end) else {
                 return Found::NoMapping;
             };
-            let Some(Progress::Ready(file, _)) = module.file.and_then(|id| self.files.get(&id)) else {
+            let Some(Progress::Ready(file, place)) = module.file.and_then(|id| self.files.get(&id)) else {
                 return Found::NoRule;
             };
-            let row = file
-                .elf
-                .bias(module.start, module.offset)
-                .and_then(|bias| file.table.lookup(address.wrapping_sub(bias)));
+            let rows = place.map_or(&*file.table.rows, |place| Row::of_bytes(self.maps.rows(place)));
+            let pc = |bias: u64| u32::try_from(address.wrapping_sub(bias).checked_sub(file.table.base)?).ok();
+            let row = file.elf.bias(module.start, module.offset).and_then(pc).and_then(|pc| Row::find(rows, pc));
             row.map_or(Found::NoRule, Found::Row)
         };
         let registers = Registers { ip: raw.ip, general: raw.general };
@@ -264,6 +294,22 @@ impl Unwinding {
         let (user, ended) = unwind::walk(&registers, MOST_FRAMES, find, read);
         Walked { raw, user, ended }
     }
+}
+
+impl Job {
+    fn run(self) -> Finished {
+        let begin = cpu_time();
+        let result = compile(&self.file);
+        Finished { id: self.id, result, time: cpu_time().saturating_sub(begin) }
+    }
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place for the result; the clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn compile(file: &File) -> Option<Unwindable> {
