@@ -106,6 +106,11 @@ impl Gather {
             Some(Payload::Text(at)) => (at + 1, 1, 0),
         };
         let [low, high] = length.to_ne_bytes();
+        let gathers = self.bytes[0].is_some()
+            || self.class.is_some()
+            || self.memory != Memory::None
+            || self.launches.is_some()
+            || text != 0;
         let (dims, dims_word) = match self.launches.map_or(Dims::None, |launches| launches.dims) {
             Dims::None => (0, 0),
             Dims::Packed(word) => (1, word),
@@ -134,7 +139,7 @@ impl Gather {
             dims,
             dims_word,
             self.submits.into(),
-            0,
+            gathers.into(),
             0,
             0,
         ]

@@ -80,6 +80,14 @@ static __always_inline u64 return_trap(void)
 	return BPF_CORE_READ(bpf_get_current_task_btf(), mm, uprobes_state.xol_area, vaddr);
 }
 
+static __always_inline bool returns_to_trap(u64 sp)
+{
+	u64 address = 0;
+
+	bpf_probe_read_user(&address, sizeof(address), (void *)sp);
+	return address == return_trap();
+}
+
 /*
  * Calls that were left without a return, by longjmp or an exception: the stack has shrunk beyond their return address, or a
  * new call has put its own there (`entry`). The kernel drops its return probes by the same rule. A function that is jumped
@@ -87,7 +95,7 @@ static __always_inline u64 return_trap(void)
  *
  * Kernel stacks have addresses of their own; whatever began there is over when the process runs again.
  */
-static __always_inline void drop_left_calls(struct thread_calls *calls, u64 sp, bool entry, u64 return_address)
+static __always_inline void drop_left_calls(struct thread_calls *calls, u64 sp, bool entry)
 {
 	for (u32 i = 0; i < CALL_DEPTH; i++) {
 		u32 depth = calls->depth;
@@ -96,7 +104,7 @@ static __always_inline void drop_left_calls(struct thread_calls *calls, u64 sp, 
 		if (!depth || depth > CALL_DEPTH)
 			break;
 		open = &calls->calls[(depth - 1) & (CALL_DEPTH - 1)];
-		if ((s64)open->sp > 0 && (open->sp > sp || (open->sp == sp && (!entry || return_address == return_trap()))))
+		if ((s64)open->sp > 0 && (open->sp > sp || (open->sp == sp && (!entry || returns_to_trap(sp)))))
 			break;
 		calls->depth = depth - 1;
 		send_as_unfinished(&open->record);
