@@ -19,6 +19,7 @@ use super::{
     found,
     images::Images,
     python::Pythons,
+    reused::Reused,
     sessions::Sessions,
     signals::Signals,
     sink::Sink,
@@ -42,6 +43,9 @@ pub struct Collector {
     /// What outlives the processes, for their names.
     pub kept: Kept,
     pub unwinding: Unwinding,
+    pub reused: Reused,
+    /// Records that came after the mappings were last read.
+    pub later: Vec<Record>,
     /// Absent if Python frames are not asked for.
     pub pythons: Option<Pythons>,
     /// Present in a trace.
@@ -101,6 +105,7 @@ impl Collector {
         let time = bpf::now();
         self.images.born(pid, image, 0, false);
         self.unwinding.born(image, None);
+        self.reused.born(image, None);
         if let Some(pythons) = &mut self.pythons {
             pythons.born(image, None);
         }
@@ -111,8 +116,12 @@ impl Collector {
     }
 
     fn mapped(&mut self, mapping: &Mapping, pid: u32) {
-        let file = self.kept.mapped(mapping, pid);
+        let (numbered, takes_over) = self.reused.mapped(mapping);
+        let file = self.kept.mapped(&numbered, pid);
         self.unwinding.mapped(mapping, file, &self.kept.files);
+        if takes_over {
+            self.unwinding.wait_for(file);
+        }
         let pythons = self.pythons.as_mut();
         let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
         let sink = &mut self.sink;
@@ -125,7 +134,7 @@ impl Collector {
             trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
             trace.mapped_by(mapping);
         }
-        sink.push(&Event::Mapping(mapping.clone()));
+        sink.push(&Event::Mapping(numbered));
     }
 
     /// Ends a trace: nothing is watched any more, and what has not returned is told.
@@ -138,8 +147,8 @@ impl Collector {
     /// After the end: takes what is still on its way, until nothing comes any more.
     pub fn drain(&mut self) {
         while self.gather() {}
-        let sink = &mut self.sink;
-        self.unwinding.finish_all(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
+        let (sink, reused) = (&mut self.sink, &self.reused);
+        self.unwinding.finish_all(&mut |walked| sink.push(&Event::Stack(self::walked(walked, reused))));
         if let Some(pythons) = &mut self.pythons {
             pythons.finish(sink);
         }
@@ -175,10 +184,14 @@ impl Collector {
             }
             None => Vec::new(),
         };
+        // What was mapped before this moment is known before what happened then is judged; the rest has to wait.
+        let horizon = bpf::now();
         self.take_mappings();
-        let mut taken = Vec::new();
+        let mut taken = std::mem::take(&mut self.later);
         let more = self.recorder.drain(|record| taken.push(record));
         let mut any = !taken.is_empty();
+        let on_time = taken.iter().position(|record| record.time() > horizon).unwrap_or(taken.len());
+        self.later = taken.split_off(on_time);
         // Calls are judged by who makes them: whatever was mapped before them must be known.
         let mut calls = Vec::new();
         if self.trace.is_some() {
@@ -186,6 +199,9 @@ impl Collector {
             calls.extend(taken.extract_if(.., |record| matches!(record, Record::Call(_))));
         }
         for record in taken {
+            for (pid, mapping) in self.images.up_to(record.time()) {
+                self.mapped(&mapping, pid);
+            }
             self.take(record);
         }
         let mut settled = Vec::new();
@@ -200,7 +216,13 @@ impl Collector {
             trace.forget_gone();
         }
         let (sink, unwinding, pythons) = (&mut self.sink, &mut self.unwinding, &mut self.pythons);
-        unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
+        let (reused, mut told) = (&self.reused, Vec::new());
+        unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked, reused))), &mut |image| {
+            told.push(image);
+        });
+        for image in told {
+            self.reused.told(image, bpf::now());
+        }
         if let Some(pythons) = pythons {
             pythons.settle(sink);
         }
@@ -304,6 +326,7 @@ impl Collector {
                 self.images.born(pid, id, time, origin == Origin::Exec);
                 let forked_from = (origin == Origin::Fork).then_some(ProcessId(parent));
                 self.unwinding.born(id, forked_from);
+                self.reused.born(id, forked_from);
                 if let Some(parent) = forked_from {
                     self.kept.forked(id, pid, parent);
                 }
@@ -336,6 +359,7 @@ impl Collector {
             trace.died(image);
         }
         self.unwinding.died(image);
+        self.reused.died(image);
         self.kept.died(image);
         if let Some(pythons) = &mut self.pythons {
             pythons.died(image);
@@ -349,10 +373,26 @@ impl Collector {
 
     /// The stack that a launch or sample has, of its native and its Python part.
     fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
+        let native = self.native_stack(ProcessId(image), native, time);
         match &mut self.pythons {
             Some(pythons) => pythons.pair(ProcessId(image), native, python, time),
             None => StackId(native),
         }
+    }
+
+    /// The native part: another than it seems where its addresses have changed hands.
+    fn native_stack(&mut self, image: ProcessId, native: u64, time: u64) -> u64 {
+        if !self.reused.any() {
+            return native;
+        }
+        let Some(stack) = self.sink.stack(StackId(native)) else { return native };
+        let unwinding = &self.unwinding;
+        let Some(other) = self.reused.at(stack, time, |address| unwinding.alike(image, address)) else { return native };
+        let id = other.id;
+        if self.sink.stack(id).is_none() {
+            self.sink.push(&Event::Stack(other));
+        }
+        id.0
     }
 
     fn count_losses(&mut self) {
@@ -377,9 +417,14 @@ impl Collector {
     }
 }
 
-fn walked(walked: Walked) -> Stack {
+/// It was walked by what its process had at the time; its id stands for it alone.
+fn walked(walked: Walked, reused: &Reused) -> Stack {
     let raw = &walked.raw;
-    stack(raw.id, raw.image, raw.time, &raw.kernel, &walked.user, walked.ended as u8)
+    let stack = stack(raw.id, raw.image, raw.time, &raw.kernel, &walked.user, walked.ended as u8);
+    match reused.at(&stack, raw.time, |_| true) {
+        Some(other) => Stack { id: stack.id, ..other },
+        None => stack,
+    }
 }
 
 fn stack(id: u64, image: u32, time: u64, kernel: &[u64], user: &[u64], result: u8) -> Stack {

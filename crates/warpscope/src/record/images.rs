@@ -75,22 +75,29 @@ impl Images {
         }
     }
 
+    /// The mappings made up to some time whose image is known already, with their pid.
+    pub fn up_to(&mut self, time: u64) -> Vec<(u32, Mapping)> {
+        let mut known = Vec::new();
+        if self.waiting.is_empty() || time == 0 {
+            return known;
+        }
+        let by_pid = &self.by_pid;
+        self.waiting.retain(|mapped| {
+            let lives = by_pid.get(&mapped.pid).filter(|_| mapped.time <= time);
+            let process = lives.filter(|lives| !lives.images.is_empty()).and_then(|lives| lives.at(mapped.time));
+            known.extend(process.map(|process| (mapped.pid, mapping(mapped, process))));
+            process.is_none()
+        });
+        known
+    }
+
     /// Hands over the mappings whose image is known now, with their pid, and forgets processes that are not followed or gone.
     pub fn settle(&mut self, mut each: impl FnMut(u32, Mapping)) {
         let by_pid = &self.by_pid;
         self.waiting.retain(|mapped| {
             let Some(lives) = by_pid.get(&mapped.pid).filter(|lives| !lives.images.is_empty()) else { return false };
             let Some(process) = lives.at(mapped.time) else { return true };
-            let mapping = Mapping {
-                process,
-                time: mapped.time,
-                start: mapped.start,
-                end: mapped.start.saturating_add(mapped.length),
-                offset: mapped.offset,
-                path: mapped.path.clone(),
-                build_id: mapped.build_id.clone(),
-            };
-            each(mapped.pid, mapping);
+            each(mapped.pid, mapping(mapped, process));
             false
         });
         self.by_pid.retain(|_, lives| !lives.images.is_empty());
@@ -101,6 +108,18 @@ impl Images {
                 self.by_pid.remove(&pid);
             }
         }
+    }
+}
+
+fn mapping(mapped: &Mapped, process: ProcessId) -> Mapping {
+    Mapping {
+        process,
+        time: mapped.time,
+        start: mapped.start,
+        end: mapped.start.saturating_add(mapped.length),
+        offset: mapped.offset,
+        path: mapped.path.clone(),
+        build_id: mapped.build_id.clone(),
     }
 }
 

@@ -5,6 +5,7 @@ pub mod found;
 pub mod images;
 pub mod limits;
 pub mod python;
+pub mod reused;
 mod sessions;
 pub mod signals;
 pub mod sink;
@@ -34,6 +35,7 @@ use crate::{args, outputs::Outputs};
 use collect::{Collector, Until};
 use images::Images;
 use python::Pythons;
+use reused::Reused;
 use signals::Signals;
 use sink::Sink;
 use stage::Stage;
@@ -93,6 +95,8 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         images: Images::default(),
         kept,
         unwinding,
+        reused: Reused::default(),
+        later: Vec::new(),
         pythons,
         trace: None,
         period: 1_000_000_000 / u64::from(options.frequency.max(1)),

@@ -11,7 +11,9 @@ use std::{
 };
 
 use bpf::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
-use model::event::{Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol};
+use model::event::{
+    ADDRESS, Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol,
+};
 use symbols::{
     FileId, Files,
     python::{self, Frames, Interpreter, Kind, Native, Part, Python, Unsupported},
@@ -241,6 +243,7 @@ impl Pythons {
 impl Image {
     fn kind(&self, frame: Frame) -> Kind {
         let Frame::User(address) = frame else { return Kind::Other };
+        let address = address & ADDRESS;
         let inside = |ranges: &[Range<u64>]| ranges.iter().any(|range| range.contains(&address));
         match () {
             () if inside(&self.interpreter_loop) => Kind::Loop,

@@ -19,6 +19,8 @@ use unwind::{Elf, Ended, Found, Registers, Row, Table};
 
 /// The most frames kept of a stack, as in the kernel.
 const MOST_FRAMES: usize = 127;
+/// The most replaced modules of an image that are remembered.
+const MOST_REPLACED: usize = 16;
 /// The most raw stacks kept until their tables are there (some 33 KiB each).
 const MOST_RAW: usize = 4096;
 
@@ -70,7 +72,15 @@ struct Finished {
 struct Image {
     /// Sorted by start, disjoint.
     modules: Vec<Module>,
+    /// What other files have taken the place of, the last ones.
+    replaced: Vec<Replaced>,
     gone: bool,
+}
+
+#[derive(Clone)]
+struct Replaced {
+    module: Module,
+    until: u64,
 }
 
 #[derive(Clone)]
@@ -79,6 +89,12 @@ struct Module {
     end: u64,
     offset: u64,
     file: Option<FileId>,
+}
+
+impl Module {
+    fn holds(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
 }
 
 /// A file whose tables are being made, cannot be made, or are there.
@@ -140,11 +156,12 @@ impl Unwinding {
 
     /// A new image: a forked one has the mappings of its parent.
     pub fn born(&mut self, image: ProcessId, forked_from: Option<ProcessId>) {
-        let modules = forked_from.and_then(|p| self.images.get(&p)).map(|p| p.modules.clone()).unwrap_or_default();
+        let parent = forked_from.and_then(|p| self.images.get(&p));
+        let (modules, replaced) = parent.map(|p| (p.modules.clone(), p.replaced.clone())).unwrap_or_default();
         if !modules.is_empty() {
             self.changed.insert(image);
         }
-        self.images.insert(image, Image { modules, gone: false });
+        self.images.insert(image, Image { modules, replaced, gone: false });
     }
 
     /// An image is gone; its stacks may still be under way.
@@ -168,10 +185,42 @@ impl Unwinding {
             self.files.insert(id, if asked.is_ok() { Progress::Asked } else { Progress::Nothing });
         }
         // What was there before is there no more.
-        image.modules.retain(|m| m.end <= start || m.start >= end);
+        for module in image.modules.extract_if(.., |m| m.end > start && m.start < end) {
+            image.replaced.push(Replaced { module, until: mapping.time });
+        }
+        if image.replaced.len() > MOST_REPLACED {
+            image.replaced.remove(0);
+        }
         let place = image.modules.partition_point(|m| m.start < start);
         image.modules.insert(place, Module { start, end, offset, file });
         self.changed.insert(mapping.process);
+    }
+
+    /// Waits for the table of a file that has taken the place of another: stacks are judged by both.
+    pub fn wait_for(&mut self, file: Option<FileId>) {
+        while let Some(Progress::Asked) = file.and_then(|id| self.files.get(&id)) {
+            match self.done.recv_timeout(LONGEST) {
+                Ok(finished) => self.finish(finished),
+                Err(_) => break,
+            }
+        }
+    }
+
+    /// Whether an address has the same rules in the module that has it now and in the one that had it before.
+    pub fn alike(&self, image: ProcessId, address: u64) -> bool {
+        let Some(image) = self.images.get(&image) else { return false };
+        let now = image.modules.iter().find(|module| module.holds(address));
+        let before = image.replaced.iter().rev().map(|replaced| &replaced.module).find(|module| module.holds(address));
+        let row = |module: Option<&Module>| module.and_then(|module| self.row(module, address));
+        matches!((row(now), row(before)), (Some(now), Some(before)) if now.same_rules(&before))
+    }
+
+    fn row(&self, module: &Module, address: u64) -> Option<Row> {
+        let Progress::Ready(file, place) = self.files.get(&module.file?)? else { return None };
+        let rows = place.map_or(&*file.table.rows, |place| Row::of_bytes(self.maps.rows(place)));
+        let bias = file.elf.bias(module.start, module.offset)?;
+        let pc = u32::try_from(address.wrapping_sub(bias).checked_sub(file.table.base)?).ok()?;
+        Row::find(rows, pc)
     }
 
     /// A stack came as raw memory.
@@ -194,7 +243,7 @@ impl Unwinding {
     }
 
     /// Takes finished tables and tells the kernel what has changed. Hands over the raw stacks that can be walked now.
-    pub fn settle(&mut self, walked: &mut dyn FnMut(Walked)) {
+    pub fn settle(&mut self, walked: &mut dyn FnMut(Walked), told: &mut dyn FnMut(ProcessId)) {
         while let Ok(finished) = self.done.try_recv() {
             self.finish(finished);
         }
@@ -203,6 +252,7 @@ impl Unwinding {
                 let codes: Vec<Code> = known.modules.iter().map(|m| self.code(m)).collect();
                 // A full map is told by walks that end early.
                 let _ = self.maps.set(image.0, &codes);
+                told(image);
             }
         }
         let waiting = std::mem::take(&mut self.raw);
@@ -224,7 +274,7 @@ impl Unwinding {
                 Ok(finished) => self.finish(finished),
                 Err(_) => break,
             }
-            self.settle(walked);
+            self.settle(walked, &mut |_| ());
         }
         for raw in std::mem::take(&mut self.raw) {
             walked(self.walk(raw));
@@ -271,19 +321,15 @@ impl Unwinding {
     }
 
     fn walk(&self, raw: RawStack) -> Walked {
-        let modules = self.images.get(&ProcessId(raw.image)).map_or(&[][..], |i| &i.modules);
+        let image = self.images.get(&ProcessId(raw.image));
+        let (modules, replaced) = image.map_or((&[][..], &[][..]), |i| (&i.modules, &i.replaced));
         let find = |address: u64| {
+            // What it had at the time may be there no more.
+            let before = replaced.iter().find(|r| raw.time < r.until && r.module.holds(address)).map(|r| &r.module);
             let below = modules.partition_point(|m| m.start <= address);
-            let Some(module) = below.checked_sub(1).map(|i| &modules[i]).filter(|m| address < m.end) else {
-                return Found::NoMapping;
-            };
-            let Some(Progress::Ready(file, place)) = module.file.and_then(|id| self.files.get(&id)) else {
-                return Found::NoRule;
-            };
-            let rows = place.map_or(&*file.table.rows, |place| Row::of_bytes(self.maps.rows(place)));
-            let pc = |bias: u64| u32::try_from(address.wrapping_sub(bias).checked_sub(file.table.base)?).ok();
-            let row = file.elf.bias(module.start, module.offset).and_then(pc).and_then(|pc| Row::find(rows, pc));
-            row.map_or(Found::NoRule, Found::Row)
+            let module = before.or_else(|| below.checked_sub(1).map(|i| &modules[i]).filter(|m| m.holds(address)));
+            let Some(module) = module else { return Found::NoMapping };
+            self.row(module, address).map_or(Found::NoRule, Found::Row)
         };
         let registers = Registers { ip: raw.ip, general: raw.general };
         let base = registers.sp() & !4095;
