@@ -249,7 +249,6 @@ def all_of_them():
     asyncio.run(outer())
     exceptions()
     made()
-    repeated()
 
 
 def main():
@@ -259,6 +258,7 @@ def main():
         thread.start()
     for thread in threads:
         thread.join()
+    repeated()
     if sys.version_info >= (3, 11):
         recursion(100)
     # A loop becomes warm: what runs is specialised then.
