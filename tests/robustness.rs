@@ -67,7 +67,8 @@ fn ten_thousand_processes() {
             // Each as forked and as exec'ed; so is their parent.
             assert_eq!(number(&report, "processes"), 2 * count + 2);
             let (whole, samples) = whole(&report);
-            assert!(whole * 100 >= samples * 99, "{mode}: {}", report["cpu_stack_ends"]);
+            // A few are taken between an exec and the moment when its files are known.
+            assert!(whole + 5 >= samples, "{mode}: {}", report["cpu_stack_ends"]);
             most
         };
         let (few, many) = (record(1_000), record(10_000));

@@ -44,8 +44,6 @@ pub struct Collector {
     pub kept: Kept,
     pub unwinding: Unwinding,
     pub reused: Reused,
-    /// Records that came after the mappings were last read.
-    pub later: Vec<Record>,
     /// Absent if Python frames are not asked for.
     pub pythons: Option<Pythons>,
     /// Present in a trace.
@@ -174,8 +172,9 @@ impl Collector {
 
     /// Takes what has come from everywhere; `true` if there may be more.
     ///
-    /// The order matters. Connections are accepted, then mappings read, then the probes' records: whatever led to a
-    /// connection or a mapping, the fork and the exec, is then in the records already.
+    /// The order matters. Connections are accepted, then the probes' records read: what led to a connection, the fork and
+    /// the exec, is then among them. Last come the mappings: whatever was mapped before one of the records is then known. A
+    /// mapping may be younger than all of them; [`Images`] keeps it until its process is known.
     fn gather(&mut self) -> bool {
         let waiting = match &mut self.sessions {
             Some(sessions) => {
@@ -184,18 +183,13 @@ impl Collector {
             }
             None => Vec::new(),
         };
-        // What was mapped before this moment is known before what happened then is judged; the rest has to wait.
-        let horizon = bpf::now();
-        self.take_mappings();
-        let mut taken = std::mem::take(&mut self.later);
+        let mut taken = Vec::new();
         let more = self.recorder.drain(|record| taken.push(record));
         let mut any = !taken.is_empty();
-        let on_time = taken.iter().position(|record| record.time() > horizon).unwrap_or(taken.len());
-        self.later = taken.split_off(on_time);
-        // Calls are judged by who makes them: whatever was mapped before them must be known.
+        self.take_mappings();
+        // Calls are judged by who makes them.
         let mut calls = Vec::new();
         if self.trace.is_some() {
-            self.take_mappings();
             calls.extend(taken.extract_if(.., |record| matches!(record, Record::Call(_))));
         }
         for record in taken {

@@ -20,7 +20,10 @@ use model::event::{Mapping, ProcessId};
 #[derive(Debug, Default)]
 pub struct Images {
     by_pid: HashMap<u32, Lives>,
-    waiting: Vec<Mapped>,
+    /// Each with the round in which it came.
+    waiting: Vec<(u64, Mapped)>,
+    /// Counts calls of `settle`. The record of a process may come a round after its mappings.
+    round: u64,
     /// Processes that are gone; they are forgotten once mappings that were under way have had their turn.
     gone: Vec<(u32, u64)>,
 }
@@ -30,6 +33,8 @@ pub struct Images {
 struct Lives {
     images: Vec<(u64, ProcessId, bool)>,
     announced: Vec<u64>,
+    /// The round of the last announcement.
+    round: u64,
 }
 
 impl Lives {
@@ -68,9 +73,11 @@ impl Images {
             match event {
                 MapEvent::Exec { pid, time } => {
                     // Followed or not is known only after the probes' records: keep it, `settle` throws it out.
-                    self.by_pid.entry(pid).or_default().announced.push(time);
+                    let lives = self.by_pid.entry(pid).or_default();
+                    lives.announced.push(time);
+                    lives.round = self.round;
                 }
-                MapEvent::Mapped(mapped) => self.waiting.push(mapped),
+                MapEvent::Mapped(mapped) => self.waiting.push((self.round, mapped)),
             }
         }
     }
@@ -82,7 +89,7 @@ impl Images {
             return known;
         }
         let by_pid = &self.by_pid;
-        self.waiting.retain(|mapped| {
+        self.waiting.retain(|(_, mapped)| {
             let lives = by_pid.get(&mapped.pid).filter(|_| mapped.time <= time);
             let process = lives.filter(|lives| !lives.images.is_empty()).and_then(|lives| lives.at(mapped.time));
             known.extend(process.map(|process| (mapped.pid, mapping(mapped, process))));
@@ -93,17 +100,20 @@ impl Images {
 
     /// Hands over the mappings whose image is known now, with their pid, and forgets processes that are not followed or gone.
     pub fn settle(&mut self, mut each: impl FnMut(u32, Mapping)) {
-        let by_pid = &self.by_pid;
-        self.waiting.retain(|mapped| {
-            let Some(lives) = by_pid.get(&mapped.pid).filter(|lives| !lives.images.is_empty()) else { return false };
+        let (by_pid, this) = (&self.by_pid, self.round);
+        self.waiting.retain(|(round, mapped)| {
+            let Some(lives) = by_pid.get(&mapped.pid).filter(|lives| !lives.images.is_empty()) else {
+                return *round == this;
+            };
             let Some(process) = lives.at(mapped.time) else { return true };
             each(mapped.pid, mapping(mapped, process));
             false
         });
-        self.by_pid.retain(|_, lives| !lives.images.is_empty());
+        self.by_pid.retain(|_, lives| !lives.images.is_empty() || lives.round == this);
+        self.round += 1;
         for (pid, time) in self.gone.drain(..) {
             if self.by_pid.get(&pid).and_then(|l| l.images.last()).is_some_and(|(start, ..)| *start <= time)
-                && !self.waiting.iter().any(|m| m.pid == pid)
+                && !self.waiting.iter().any(|(_, mapped)| mapped.pid == pid)
             {
                 self.by_pid.remove(&pid);
             }
@@ -149,6 +159,19 @@ mod tests {
         images.born(7, ProcessId(2), 22, true);
         assert_eq!(settled(&mut images), [(2, "new".into())]);
         images.take(vec![mapped(7, 30, "later")]);
+        assert_eq!(settled(&mut images), [(2, "later".into())]);
+    }
+
+    /// Mappings are handed over in their time among records, and wait a round for a process that is not known yet.
+    #[test]
+    fn mappings_wait_a_round() {
+        let mut images = Images::default();
+        images.take(vec![MapEvent::Exec { pid: 7, time: 20 }, mapped(7, 21, "new"), mapped(7, 30, "later")]);
+        assert!(images.up_to(25).is_empty());
+        assert_eq!(settled(&mut images), []);
+        images.born(7, ProcessId(2), 22, true);
+        let paths = |known: Vec<(u32, Mapping)>| known.into_iter().map(|(_, mapping)| mapping.path).collect::<Vec<_>>();
+        assert_eq!(paths(images.up_to(25)), ["new"]);
         assert_eq!(settled(&mut images), [(2, "later".into())]);
     }
 

@@ -96,7 +96,6 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         kept,
         unwinding,
         reused: Reused::default(),
-        later: Vec::new(),
         pythons,
         trace: None,
         period: 1_000_000_000 / u64::from(options.frequency.max(1)),

@@ -125,7 +125,6 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         kept,
         unwinding,
         reused: Reused::default(),
-        later: Vec::new(),
         pythons,
         trace: Some(Tracer::new(libraries, options.all)),
         period: 0,
