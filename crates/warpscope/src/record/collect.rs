@@ -28,7 +28,7 @@ use super::{
 use crate::trace::tracer::{Mapped, Tracer, switch};
 
 /// How long the loop sleeps at most when nothing wakes it: whatever cannot wait does, and so does a ring that fills.
-const IDLE: Duration = Duration::from_millis(50);
+const IDLE: Duration = Duration::from_millis(10);
 /// How often the recording is brought to the disk.
 const FLUSH: Duration = Duration::from_secs(1);
 
