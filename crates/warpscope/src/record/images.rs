@@ -20,12 +20,15 @@ use model::event::{Mapping, ProcessId};
 #[derive(Debug, Default)]
 pub struct Images {
     by_pid: HashMap<u32, Lives>,
-    /// Each with the round in which it came.
-    waiting: Vec<(u64, Mapped)>,
+    waiting: Vec<Mapped>,
+    /// Mappings of processes that are not followed, or not known yet, each with the round in which it came. There are many
+    /// where much is going on besides.
+    strangers: Vec<(u64, Mapped)>,
     /// Counts calls of `settle`. The record of a process may come a round after its mappings.
     round: u64,
-    /// Processes that are gone; they are forgotten once mappings that were under way have had their turn.
-    gone: Vec<(u32, u64)>,
+    /// Processes that are gone, when, and in which round that was told; they are forgotten once mappings that were under way
+    /// have had their turn, a round later at the latest: an exec may have been announced and never come to be.
+    gone: Vec<(u32, u64, u64)>,
 }
 
 /// The images of one pid, oldest first, and the times of announced execs.
@@ -54,12 +57,17 @@ impl Lives {
 impl Images {
     /// A new image.
     pub fn born(&mut self, pid: u32, image: ProcessId, time: u64, exec: bool) {
-        self.by_pid.entry(pid).or_default().images.push((time, image, exec));
+        let lives = self.by_pid.entry(pid).or_default();
+        if lives.images.is_empty() {
+            let own = self.strangers.extract_if(.., |(_, mapped)| mapped.pid == pid);
+            self.waiting.extend(own.map(|(_, mapped)| mapped));
+        }
+        lives.images.push((time, image, exec));
     }
 
     /// A process ended.
     pub fn died(&mut self, pid: u32, time: u64) {
-        self.gone.push((pid, time));
+        self.gone.push((pid, time, self.round));
     }
 
     /// The image that `pid` runs now.
@@ -77,7 +85,10 @@ impl Images {
                     lives.announced.push(time);
                     lives.round = self.round;
                 }
-                MapEvent::Mapped(mapped) => self.waiting.push((self.round, mapped)),
+                MapEvent::Mapped(mapped) => match self.by_pid.get(&mapped.pid) {
+                    Some(lives) if !lives.images.is_empty() => self.waiting.push(mapped),
+                    _ => self.strangers.push((self.round, mapped)),
+                },
             }
         }
     }
@@ -89,9 +100,9 @@ impl Images {
             return known;
         }
         let by_pid = &self.by_pid;
-        self.waiting.retain(|(_, mapped)| {
+        self.waiting.retain(|mapped| {
             let lives = by_pid.get(&mapped.pid).filter(|_| mapped.time <= time);
-            let process = lives.filter(|lives| !lives.images.is_empty()).and_then(|lives| lives.at(mapped.time));
+            let process = lives.and_then(|lives| lives.at(mapped.time));
             known.extend(process.map(|process| (mapped.pid, mapping(mapped, process))));
             process.is_none()
         });
@@ -101,23 +112,28 @@ impl Images {
     /// Hands over the mappings whose image is known now, with their pid, and forgets processes that are not followed or gone.
     pub fn settle(&mut self, mut each: impl FnMut(u32, Mapping)) {
         let (by_pid, this) = (&self.by_pid, self.round);
-        self.waiting.retain(|(round, mapped)| {
-            let Some(lives) = by_pid.get(&mapped.pid).filter(|lives| !lives.images.is_empty()) else {
-                return *round == this;
-            };
+        self.waiting.retain(|mapped| {
+            let Some(lives) = by_pid.get(&mapped.pid) else { return false };
             let Some(process) = lives.at(mapped.time) else { return true };
             each(mapped.pid, mapping(mapped, process));
             false
         });
+        self.strangers.retain(|(round, _)| *round == this);
         self.by_pid.retain(|_, lives| !lives.images.is_empty() || lives.round == this);
         self.round += 1;
-        for (pid, time) in self.gone.drain(..) {
-            if self.by_pid.get(&pid).and_then(|l| l.images.last()).is_some_and(|(start, ..)| *start <= time)
-                && !self.waiting.iter().any(|(_, mapped)| mapped.pid == pid)
-            {
-                self.by_pid.remove(&pid);
+        let (by_pid, waiting) = (&mut self.by_pid, &mut self.waiting);
+        self.gone.retain(|&(pid, time, round)| {
+            let last = by_pid.get(&pid).and_then(|lives| lives.images.last());
+            if last.is_none_or(|(start, ..)| *start > time) {
+                return false;
             }
-        }
+            let awaited = round == this && waiting.iter().any(|mapped| mapped.pid == pid);
+            if !awaited {
+                by_pid.remove(&pid);
+                waiting.retain(|mapped| mapped.pid != pid);
+            }
+            awaited
+        });
     }
 }
 
@@ -173,6 +189,18 @@ mod tests {
         let paths = |known: Vec<(u32, Mapping)>| known.into_iter().map(|(_, mapping)| mapping.path).collect::<Vec<_>>();
         assert_eq!(paths(images.up_to(25)), ["new"]);
         assert_eq!(settled(&mut images), [(2, "later".into())]);
+    }
+
+    /// An exec that was announced and never came to be leaves nothing behind.
+    #[test]
+    fn execs_that_fail_are_forgotten() {
+        let mut images = Images::default();
+        images.born(7, ProcessId(1), 10, false);
+        images.take(vec![MapEvent::Exec { pid: 7, time: 20 }, mapped(7, 21, "new")]);
+        images.died(7, 22);
+        assert_eq!(settled(&mut images), []);
+        assert_eq!(settled(&mut images), []);
+        assert!(images.by_pid.is_empty() && images.waiting.is_empty() && images.gone.is_empty());
     }
 
     /// Other processes' mappings are thrown away, and gone ones forgotten.
