@@ -96,6 +96,38 @@ fn chain() {
     assert_eq!(recording.launches().count(), 13 * 20);
 }
 
+/// Another tool has return probes on functions of the program, which puts the kernel's trap in place of return addresses: stacks
+/// go on behind it.
+#[test]
+fn return_probes() {
+    let scene = Scene::new();
+    let shapes = native("shapes");
+    let record = scene.record("--sim -q --gpu-only -o x.wscope", &format!("{shapes} launch 50"));
+    let probed = ["middle", "recursion", "compare"].map(|function| format!("{shapes}:{function}"));
+    let mut trace = vec!["trace", "-q", "--no-gpu", "-o", "calls.jsonl"];
+    trace.extend(probed.iter().flat_map(|function| ["--uprobe", function]));
+    trace.push("--");
+    trace.extend([record.get_program()].into_iter().chain(record.get_args()).map(|word| word.to_str().expect("text")));
+    Ended::of(&mut scene.warpscope(&trace)).exits(0);
+    let calls = scene.read("calls.jsonl");
+    assert!(calls.lines().filter(|line| line.contains("recursion")).count() > 100, "the functions were traced");
+    let recording = Recording::read(&scene, "x.wscope");
+    let (mut whole, mut copied) = (0, 0);
+    for (kernel, stack) in recording.kernels() {
+        match stack.end {
+            // What was copied before its tables were there was walked without the kernel's help.
+            StackEnd::NoMapping | StackEnd::NoRule => copied += 1,
+            _ => {
+                assert!(Paths::of("shapes", [kernel]).launched(stack), "{kernel} was launched by {}", line(stack));
+                whole += 1;
+            }
+        }
+    }
+    println!("{whole} whole, {copied} copied");
+    assert_eq!(whole + copied, 50 * 19);
+    assert!(whole > copied, "{whole} whole, {copied} copied");
+}
+
 /// Libraries that take turns at one address are not mistaken for each other.
 #[test]
 fn reload() {

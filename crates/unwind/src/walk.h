@@ -22,11 +22,13 @@
  *   static inline const struct unwind_row *walk_row(WALK_CONTEXT *, const struct walk_table *, __u32 index)
  *                                     row of a table, NULL if there is none
  *
- * It may also define, to remember rows by address, and to give away the registers that the walk began with:
+ * It may also define, to remember rows by address, to give away the registers that the walk began with, and to see through
+ * return probes:
  *
  *   WALK_RECALL(context, address, row)    0 if it remembered the row and filled it in
  *   WALK_REMEMBER(context, address, row)  takes note of a row that was searched for
  *   WALK_REGISTER(context, number, value) 0 if it knew the register with this DWARF number and filled it in
+ *   WALK_RETURN(context, state, slot, ip) puts the return address right that was found at an address of the stack
  *
  * The functions take struct walk_table: include walk_types.h, define them, then include this.
  *
@@ -42,6 +44,9 @@
 #define WALK_REMEMBER(context, address, row) ((void)0)
 #endif
 
+#ifndef WALK_RETURN
+#define WALK_RETURN(context, state, slot, ip) ((void)0)
+#endif
 #ifndef WALK_REGISTER
 #define WALK_REGISTER(context, number, value) 1
 #endif
@@ -128,6 +133,7 @@ static __always_inline int walk_frame_pointer(WALK_CONTEXT *context, struct walk
 		return WALK_NO_ROW;
 	if (WALK_READ(context, &ip, bp + 8))
 		return WALK_NO_ROW;
+	WALK_RETURN(context, state, bp + 8, &ip);
 	state->sp = bp + 16;
 	state->bp = bp;
 	state->bp_kind = WALK_SLOT;
@@ -285,6 +291,8 @@ static __always_inline int walk_step(WALK_CONTEXT *context, struct walk_state *s
 		return WALK_STUCK;
 	} else if (WALK_READ(context, &ip, cfa - 8)) {
 		return WALK_BAD_READ;
+	} else {
+		WALK_RETURN(context, state, cfa - 8, &ip);
 	}
 	if (!ip)
 		return WALK_END;

@@ -40,7 +40,7 @@ struct walk_state {
 	__u8 exact;    /* ip is an instruction about to run, not a return address: all registers are known */
 	__u8 bp_kind;
 	__u8 bx_kind;
-	__u8 by_register; /* a register beyond ip, sp and bp, as it was at the start, has decided a step */
+	__u8 by_register; /* a step was decided by more than ip, sp and bp, as they were at the start, and the stack */
 	__u16 guessed; /* how many steps went by frame pointer for want of a rule */
 	__u16 padding;
 };

@@ -3,7 +3,7 @@
 #ifndef WARPSCOPE_OPEN_CALLS_H
 #define WARPSCOPE_OPEN_CALLS_H
 
-#include "events.h"
+#include "returns.h"
 
 struct open_call {
 	u64 sp; /* at the entry, where the return address lies */
@@ -67,17 +67,6 @@ static __always_inline void send_as_unfinished(struct call_record *call)
 	call->flags |= CALL_UNFINISHED;
 	call->end = 0;
 	send(call, sizeof(*call), 0, LOSS_CALL);
-}
-
-/*
- * Where the return addresses of watched functions lead: the page that the kernel keeps in each process for uprobes, whose
- * first instruction is the trap for returns. 0 if it is not known.
- */
-static __always_inline u64 return_trap(void)
-{
-	if (!bpf_core_field_exists(struct xol_area, vaddr))
-		return 0;
-	return BPF_CORE_READ(bpf_get_current_task_btf(), mm, uprobes_state.xol_area, vaddr);
 }
 
 static __always_inline bool returns_to_trap(u64 sp)

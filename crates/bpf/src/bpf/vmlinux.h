@@ -95,9 +95,20 @@ struct mm_struct {
 	struct uprobes_state uprobes_state;
 };
 
+struct return_instance {
+	unsigned long stack;
+	unsigned long orig_ret_vaddr;
+	struct return_instance *next;
+};
+
+struct uprobe_task {
+	struct return_instance *return_instances;
+};
+
 struct task_struct {
 	unsigned int __state;
 	struct mm_struct *mm;
+	struct uprobe_task *utask;
 	struct files_struct *files;
 	int pid;
 	int tgid;
