@@ -47,6 +47,8 @@ pub struct Gather {
     pub stack: bool,
     /// What it launches.
     pub launches: Option<Launches>,
+    /// Its calls tell what kernels are called.
+    pub teaches: bool,
 }
 
 /// How a launch says what it launches.
@@ -131,7 +133,7 @@ impl Gather {
             self.launches.is_some_and(|launches| launches.handle).into(),
             dims,
             dims_word,
-            0,
+            self.teaches.into(),
             0,
             0,
             0,
@@ -367,8 +369,8 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// From a key and the value that each CPU has under it.
-    pub(crate) fn parse(key: &[u8], values: &[Vec<u8>]) -> Option<Self> {
+    /// From a key and the values under it: one, or one for each CPU.
+    pub(crate) fn parse(key: &[u8], values: &[u8]) -> Option<Self> {
         const BUCKETS: usize = 128;
         const SIZES: usize = 64;
         let mut f = Fields::new(key);
@@ -376,7 +378,7 @@ impl Sum {
         let (count, errors, ns, max_ns, bytes) = (0, 0, 0, 0, 0);
         let (buckets, sizes) = (vec![0; BUCKETS], vec![0; SIZES]);
         let mut sum = Self { image, function, class, nested, count, errors, ns, max_ns, bytes, buckets, sizes };
-        for value in values {
+        for value in values.chunks_exact(40 + 8 * (BUCKETS + SIZES)) {
             let mut f = Fields::new(value);
             sum.count += f.u64()?;
             sum.errors += f.u64()?;
@@ -384,7 +386,7 @@ impl Sum {
             sum.max_ns = sum.max_ns.max(f.u64()?);
             sum.bytes += f.u64()?;
             for count in sum.buckets.iter_mut().chain(&mut sum.sizes) {
-                *count += u64::from(f.u32()?);
+                *count += f.u64()?;
             }
         }
         Some(sum)

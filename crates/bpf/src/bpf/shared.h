@@ -283,7 +283,8 @@ struct function {
 	__u8 handle; /* by the driver's handle, not by the address of a host function */
 	__u8 dims; /* enum function_dims: where its dimensions are */
 	__u8 dims_word;
-	__u8 pad[4];
+	__u8 teaches; /* what kernels are called */
+	__u8 pad[3];
 };
 
 /* Where a launch has its dimensions. */
@@ -355,8 +356,8 @@ struct sum {
 	__u64 ns;
 	__u64 max;
 	__u64 bytes;
-	__u32 buckets[SUM_BUCKETS];
-	__u32 sizes[SUM_SIZES]; /* calls by the number of bits in their bytes */
+	__u64 buckets[SUM_BUCKETS];
+	__u64 sizes[SUM_SIZES]; /* calls by the number of bits in their bytes */
 };
 
 struct error_key {
@@ -512,7 +513,7 @@ _Static_assert(sizeof(struct python_stack_record) == PYTHON_STACK_HEADER + 24 * 
 _Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_LINES, "python_code_record");
 _Static_assert(sizeof(struct function) == 24, "function");
 _Static_assert(sizeof(struct call_record) == CALL_HEADER + 8 * CALL_WORDS + CALL_PAYLOAD, "call_record");
-_Static_assert(sizeof(struct sum) == 40 + 4 * (SUM_BUCKETS + SUM_SIZES), "sum");
+_Static_assert(sizeof(struct sum) == 40 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
 _Static_assert(sizeof(struct allocation) == 40, "allocation");
 _Static_assert(sizeof(struct kernel_sum) == 32, "kernel_sum");
 _Static_assert(sizeof(struct syscall_record) == 144, "syscall_record");

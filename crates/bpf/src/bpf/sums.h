@@ -8,6 +8,7 @@
 /* cudaErrorNotReady and CUDA_ERROR_NOT_READY: an answer, not an error. */
 #define STATUS_NOT_READY 600
 
+/* Each CPU has its own, or all share them: set before loading. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(max_entries, 16384);
@@ -119,7 +120,7 @@ static __always_inline void count_error(const struct call_record *call)
 		count_loss(LOSS_CALL_SUMS);
 }
 
-/* Other threads of this CPU may be at the same sum, hence atomic; other CPUs have their own, hence cheap. */
+/* Other threads of this CPU may be at the same sum, hence atomic; where other CPUs have their own, it is cheap. */
 static __always_inline void add_to_sums(const struct function *function, const struct call_record *call, u64 bytes,
 					u32 class)
 {

@@ -32,12 +32,12 @@ const IDLE: Duration = Duration::from_millis(10);
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// Everything that a recording listens to.
-pub struct Collector {
+pub struct Collector<S> {
     pub recorder: Recorder,
     pub mappings: Option<Mappings>,
     pub sessions: Option<Sessions>,
     pub signals: Signals,
-    pub sink: Sink,
+    pub sink: S,
     pub images: Images,
     /// What outlives the processes, for their names.
     pub kept: Kept,
@@ -60,7 +60,7 @@ pub enum Until<'a> {
     Stopped,
 }
 
-impl Collector {
+impl<S: Sink> Collector<S> {
     /// Collects until something ends it, or until `deadline`. The status is that of a command that has ended.
     pub fn run(&mut self, mut until: Until<'_>, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
         let mut flushed = Instant::now();
@@ -92,10 +92,10 @@ impl Collector {
         }
     }
 
-    /// A process that was there before us.
-    pub fn adopt(&mut self, pid: u32, image: ProcessId) {
+    /// A process that was there before us, or before we knew of it: we do since then.
+    pub fn adopt(&mut self, pid: u32, image: ProcessId, since: u64) {
         let time = bpf::now();
-        self.images.born(pid, image, 0, false);
+        self.images.found(pid, image, since);
         self.unwinding.born(image, None);
         if let Some(pythons) = &mut self.pythons {
             pythons.born(image, None);
@@ -143,7 +143,7 @@ impl Collector {
         self.count_losses();
     }
 
-    fn sleep(&self, deadline: Option<Instant>) {
+    pub fn sleep(&self, deadline: Option<Instant>) {
         let left = deadline.map_or(IDLE, |d| d.saturating_duration_since(Instant::now()).min(IDLE));
         let mut wait_on: Vec<libc::pollfd> =
             self.descriptors().map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
@@ -151,7 +151,7 @@ impl Collector {
         unsafe { libc::poll(wait_on.as_mut_ptr(), wait_on.len() as libc::nfds_t, left.as_millis() as libc::c_int) };
     }
 
-    fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         let mappings = self.mappings.iter().flat_map(Mappings::descriptors);
         let sessions = self.sessions.iter().flat_map(Sessions::descriptors);
         [self.recorder.descriptor(), self.signals.descriptor()].into_iter().chain(mappings).chain(sessions)
@@ -161,7 +161,7 @@ impl Collector {
     ///
     /// The order matters. Connections are accepted, then mappings read, then the probes' records: whatever led to a
     /// connection or a mapping, the fork and the exec, is then in the records already.
-    fn gather(&mut self) -> bool {
+    pub fn gather(&mut self) -> bool {
         let waiting = match &mut self.sessions {
             Some(sessions) => {
                 sessions.accept();
@@ -267,8 +267,8 @@ impl Collector {
                 let Some(trace) = &self.trace else { return };
                 trace.point(&point)
             }
-            Record::Process { image, origin: Origin::Found, pid, .. } => {
-                self.adopt(pid, ProcessId(image));
+            Record::Process { image, origin: Origin::Found, pid, time, .. } => {
+                self.adopt(pid, ProcessId(image), time);
                 return;
             }
             Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, .. } => {
@@ -342,7 +342,7 @@ impl Collector {
     }
 
     /// The stack that a launch or sample has, of its native and its Python part.
-    fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
+    pub fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
         match &mut self.pythons {
             Some(pythons) => pythons.pair(ProcessId(image), native, python, time),
             None => StackId(native),

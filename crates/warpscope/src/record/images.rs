@@ -52,6 +52,12 @@ impl Images {
         self.by_pid.entry(pid).or_default().images.push((time, image, exec));
     }
 
+    /// A process that was running before we knew of it; what was known of its pid was of others.
+    pub fn found(&mut self, pid: u32, image: ProcessId, time: u64) {
+        self.waiting.retain(|mapped| mapped.pid != pid || mapped.time > time);
+        self.by_pid.insert(pid, Lives { images: vec![(time, image, false)], announced: Vec::new() });
+    }
+
     /// A process ended.
     pub fn died(&mut self, pid: u32, time: u64) {
         self.gone.push((pid, time));
@@ -95,10 +101,10 @@ impl Images {
         });
         self.by_pid.retain(|_, lives| !lives.images.is_empty());
         for (pid, time) in self.gone.drain(..) {
-            if self.by_pid.get(&pid).and_then(|l| l.images.last()).is_some_and(|(start, ..)| *start <= time)
-                && !self.waiting.iter().any(|m| m.pid == pid)
-            {
+            if self.by_pid.get(&pid).and_then(|l| l.images.last()).is_some_and(|(start, ..)| *start <= time) {
                 self.by_pid.remove(&pid);
+                // Of an exec that never came to its end.
+                self.waiting.retain(|mapped| mapped.pid != pid);
             }
         }
     }

@@ -18,11 +18,10 @@ use super::{
 use crate::record::INJECTOR;
 
 /// A trace under way.
-#[derive(Debug)]
 pub struct Tracer {
     /// What is watched.
     pub libraries: Libraries,
-    functions: Functions,
+    pub functions: Functions,
     points: HashMap<u32, Format>,
     /// Where our own code lies, by process image: it calls CUDA too.
     own_code: HashMap<ProcessId, Vec<Range<u64>>>,
@@ -34,9 +33,18 @@ pub struct Tracer {
 impl Tracer {
     /// Nothing is watched yet.
     pub fn new(libraries: Libraries, all: bool) -> Self {
+        Self::with(libraries, Functions::default(), all)
+    }
+
+    /// Functions of one name have one number, whatever file they are in.
+    pub fn by_name(libraries: Libraries, all: bool) -> Self {
+        Self::with(libraries, Functions::by_name(), all)
+    }
+
+    fn with(libraries: Libraries, functions: Functions, all: bool) -> Self {
         Self {
             libraries,
-            functions: Functions::default(),
+            functions,
             points: HashMap::new(),
             own_code: HashMap::new(),
             gone: Vec::new(),
