@@ -2,7 +2,10 @@
 //! reads no kernel and no GPU, and is tested without privileges.
 
 mod clock;
+pub mod config;
+pub mod console;
 pub mod http;
 pub mod openmetrics;
+pub mod rates;
 pub mod site;
 pub mod snapshot;
