@@ -122,6 +122,9 @@ fn title(now: &Snapshot, look: Look) -> String {
 /// `GPU 0 NVIDIA H200   93 % busy   12.0 GiB of 141 GiB   412 W of 700 W   61 °C`.
 fn device(device: &Device) -> String {
     let mut parts = vec![format!("GPU {} {}", device.index, printable(&device.name))];
+    if device.lost {
+        parts.push("lost: it does not answer any more".to_owned());
+    }
     parts.extend(device.utilisation.map(|share| format!("{:.0} % busy", share * 100.0)));
     parts.extend(device.memory_used.map(|used| match device.memory_total {
         Some(total) => format!("{} of {}", bytes(used), bytes(total)),

@@ -14,6 +14,7 @@ const MOST_PROCESSES: usize = 128;
 const MOST_XIDS: usize = 64;
 
 define! {
+    LOST = Gauge "warpscope_device_lost", "", "1 where the GPU does not answer any more: it fell off the bus or was removed.";
     UTILISATION = Gauge "warpscope_device_utilisation_ratio", "ratio", "Share of time in which a kernel ran.";
     MEMORY_UTILISATION = Gauge "warpscope_device_memory_utilisation_ratio", "ratio",
         "Share of time in which device memory was read or written.";
@@ -56,6 +57,7 @@ pub fn write(snapshot: &Snapshot, format: Format, text: &mut String) {
         }
         family.write(format, text);
     };
+    each(&LOST, &|family, labels, device| family.push(labels.clone(), u64::from(device.lost)));
     each(&UTILISATION, &|family, labels, device| family.push_some(labels, device.utilisation));
     each(&MEMORY_UTILISATION, &|family, labels, device| family.push_some(labels, device.memory_utilisation));
     each(&MEMORY_SIZE, &|family, labels, device| family.push_some(labels, device.memory_total));

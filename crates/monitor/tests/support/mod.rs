@@ -164,6 +164,7 @@ fn device(step: u64) -> Device {
         xids: vec![(31, 1)],
         gpm: vec![("sm_occupancy", 0.5), ("tensor", f64::NAN)],
         processes: vec![(4711, 11 << 30), (99, 1 << 20)],
+        lost: false,
     }
 }
 
