@@ -352,6 +352,8 @@ pub struct Sum {
     pub class: u32,
     /// Calls within calls of the same role.
     pub nested: bool,
+    /// Calls that failed.
+    pub failed: bool,
     /// How many.
     pub count: u64,
     /// Of these, failed.
@@ -374,10 +376,11 @@ impl Sum {
         const BUCKETS: usize = 128;
         const SIZES: usize = 64;
         let mut f = Fields::new(key);
-        let (image, function, class, nested) = (f.u32()?, f.u32()?, f.u32()?, f.u32()? != 0);
+        let (image, function, class, flags) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
+        let (nested, failed) = (flags & 1 != 0, flags & 2 != 0);
         let (count, errors, ns, max_ns, bytes) = (0, 0, 0, 0, 0);
         let (buckets, sizes) = (vec![0; BUCKETS], vec![0; SIZES]);
-        let mut sum = Self { image, function, class, nested, count, errors, ns, max_ns, bytes, buckets, sizes };
+        let mut sum = Self { image, function, class, nested, failed, count, errors, ns, max_ns, bytes, buckets, sizes };
         for value in values.chunks_exact(40 + 8 * (BUCKETS + SIZES)) {
             let mut f = Fields::new(value);
             sum.count += f.u64()?;

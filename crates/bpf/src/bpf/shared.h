@@ -343,8 +343,9 @@ struct sum_key {
 	__u32 image;
 	__u32 function;
 	__u32 class;
-	__u32 nested;
+	__u32 nested; /* CALL_NESTED, SUM_FAILED */
 };
+#define SUM_FAILED 2
 
 /* Four buckets to the octave of 16 ns steps: 0, 1, 2, 3, then 4-5-6-7, 8-10-12-14 ...; the last is for all beyond. */
 #define SUM_BUCKETS 128

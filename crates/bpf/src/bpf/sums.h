@@ -128,7 +128,7 @@ static __always_inline void add_to_sums(const struct function *function, const s
 		.image = call->image,
 		.function = call->function,
 		.class = class,
-		.nested = call->flags & CALL_NESTED,
+		.nested = (call->flags & CALL_NESTED) | (is_error(function, call->result) ? SUM_FAILED : 0),
 	};
 	struct sum *sum = find_or_make(&sums, &key, &empty_sum);
 	u64 ns = call->end - call->start;

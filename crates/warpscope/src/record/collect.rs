@@ -87,20 +87,21 @@ impl<S: Sink> Collector<S> {
                 flushed = Instant::now();
             }
             if !busy {
-                self.sleep(deadline);
+                let left = deadline.map_or(IDLE, |d| d.saturating_duration_since(Instant::now()).min(IDLE));
+                self.sleep(left, None);
             }
         }
     }
 
     /// A process that was there before us, or before we knew of it: we do since then.
-    pub fn adopt(&mut self, pid: u32, image: ProcessId, since: u64) {
+    pub fn adopt(&mut self, pid: u32, image: ProcessId, since: u64, comm: &str) {
         let time = bpf::now();
         self.images.found(pid, image, since);
         self.unwinding.born(image, None);
         if let Some(pythons) = &mut self.pythons {
             pythons.born(image, None);
         }
-        found::describe(pid, image, time, |event| self.sink.push(&event));
+        found::describe(pid, image, time, comm, |event| self.sink.push(&event));
         for mapping in found::mappings(pid, image) {
             self.mapped(&mapping, pid);
         }
@@ -143,15 +144,15 @@ impl<S: Sink> Collector<S> {
         self.count_losses();
     }
 
-    pub fn sleep(&self, deadline: Option<Instant>) {
-        let left = deadline.map_or(IDLE, |d| d.saturating_duration_since(Instant::now()).min(IDLE));
+    /// Waits until something comes, here or at another descriptor, but not longer than this.
+    pub fn sleep(&self, longest: Duration, also: Option<RawFd>) {
         let mut wait_on: Vec<libc::pollfd> =
-            self.descriptors().map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+            self.descriptors().chain(also).map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
         // SAFETY: the list is valid for its length. An interrupted wait is as good as one that ran out.
-        unsafe { libc::poll(wait_on.as_mut_ptr(), wait_on.len() as libc::nfds_t, left.as_millis() as libc::c_int) };
+        unsafe { libc::poll(wait_on.as_mut_ptr(), wait_on.len() as libc::nfds_t, longest.as_millis() as libc::c_int) };
     }
 
-    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         let mappings = self.mappings.iter().flat_map(Mappings::descriptors);
         let sessions = self.sessions.iter().flat_map(Sessions::descriptors);
         [self.recorder.descriptor(), self.signals.descriptor()].into_iter().chain(mappings).chain(sessions)
@@ -267,8 +268,8 @@ impl<S: Sink> Collector<S> {
                 let Some(trace) = &self.trace else { return };
                 trace.point(&point)
             }
-            Record::Process { image, origin: Origin::Found, pid, time, .. } => {
-                self.adopt(pid, ProcessId(image), time);
+            Record::Process { image, origin: Origin::Found, pid, time, comm, .. } => {
+                self.adopt(pid, ProcessId(image), time, &comm);
                 return;
             }
             Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, .. } => {

@@ -1,6 +1,6 @@
 //! `trace`: every CUDA call and every request to the driver, one by one or summed up.
 
-mod functions;
+pub mod functions;
 pub mod libraries;
 mod list;
 mod points;
@@ -240,7 +240,7 @@ fn watch(
         }
     }
     for (pid, image) in options.pid.iter().zip(1..) {
-        collector.adopt(*pid, ProcessId(image), 0);
+        collector.adopt(*pid, ProcessId(image), 0, "");
     }
     check(collector, options)
 }
