@@ -22,6 +22,7 @@ const COMM: u64 = 1 << 9;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const MMAP2: u64 = 1 << 23;
 const COMM_EXEC: u64 = 1 << 24;
+const WATERMARK: u64 = 1 << 14;
 const USE_CLOCKID: u64 = 1 << 25;
 const BUILD_ID: u64 = 1 << 34;
 
@@ -91,8 +92,9 @@ pub(crate) fn mapping_events(cpu: u32) -> io::Result<OwnedFd> {
         config: SW_DUMMY,
         sample: 1,
         sample_type: SAMPLE_TID | SAMPLE_TIME,
-        flags: MMAP | MMAP2 | COMM | COMM_EXEC | SAMPLE_ID_ALL | USE_CLOCKID | BUILD_ID,
-        // Mappings are rare, and the sooner they are known the better: every record wakes the reader.
+        flags: MMAP | MMAP2 | COMM | COMM_EXEC | SAMPLE_ID_ALL | USE_CLOCKID | BUILD_ID | WATERMARK,
+        // Mappings are rare, and the sooner they are known the better: the first byte wakes the reader. Without a watermark
+        // only samples would, of which there are none.
         wakeup: 1,
         clockid: libc::CLOCK_MONOTONIC,
         ..Default::default()

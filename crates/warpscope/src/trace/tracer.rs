@@ -80,7 +80,7 @@ impl Tracer {
             Ok(true) => {
                 let late = bpf::now().saturating_sub(mapped.time);
                 format!(
-                    "{} was found when it was mapped, and watched {:.1} ms later: calls before that are not in the trace",
+                    "{} was found when it was mapped, and watched {:.1} ms later: calls before that are missing",
                     mapped.path,
                     late as f64 / 1e6
                 )
