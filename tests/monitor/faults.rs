@@ -17,7 +17,7 @@ use crate::support::{
 #[test]
 fn full_map_of_kernels() {
     let scene = Scene::new();
-    let (monitor, _pilot) = Monitor::with_pilot(&scene, "--cudatrace");
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
     let mut many = Watched::start(&scene);
     let pid = many.pid().to_string();
     many.does("kernels 20000");
@@ -64,7 +64,7 @@ fn mistakes() {
     ends(&["--metrics-addr", &address]).says(&["cannot listen on", "--metrics-addr"]);
     ends(&["--metrics-addr", "nonsense"]).says(&["nonsense", "127.0.0.1:9400"]);
     ends(&["-p", "4194303"]).says(&["there is no process 4194303"]);
-    ends(&["--display-interval", "-1"]).says(&["display-interval"]);
+    ends(&["--display-interval=-1"]).says(&["display-interval"]);
     ends(&["--config", "missing.toml"]).says(&["cannot read missing.toml"]);
     std::fs::write(scene.path("bad.toml"), "max-serie = 1\n").expect("a file");
     ends(&["--config", "bad.toml"]).says(&["max-serie", "did you mean max-series?"]);

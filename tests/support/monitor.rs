@@ -19,7 +19,10 @@ pub struct Monitor {
 impl Monitor {
     /// Starts one, and waits until it serves.
     pub fn start(scene: &Scene, options: &str) -> Self {
-        let mut arguments = vec!["monitor", "--metrics-addr", "127.0.0.1:0", "--display-interval", "0"];
+        let mut arguments = vec!["monitor", "--metrics-addr", "127.0.0.1:0"];
+        if !options.contains("--display-interval") {
+            arguments.extend(["--display-interval", "0"]);
+        }
         arguments.extend(options.split_whitespace());
         let mut running = Running::start(&mut scene.warpscope(&arguments));
         let line = running.stderr_until("metrics on http://");
@@ -34,6 +37,8 @@ impl Monitor {
         let pid = pilot.pid().to_string();
         wait_until("the monitor has seen the pilot", || {
             pilot.does("launch 1");
+            pilot.does("leak 1");
+            pilot.does("free");
             monitor.scrape().any(&[("pid", &pid)])
         });
         (monitor, pilot)

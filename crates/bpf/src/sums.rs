@@ -52,15 +52,19 @@ impl Recorder {
         })
     }
 
-    /// Launches by kernel.
+    /// Launches by kernel; those for which there was no room have the address 0.
     pub fn kernel_sums(&self) -> Vec<KernelSum> {
-        entries(&self.skel.maps.kernels, |key, value| {
+        let mut sums = entries(&self.skel.maps.kernels, |key, value| {
             let (address, image, handle) = (key.u64()?, key.u32()?, key.u32()? != 0);
             let count = value.u64()?;
             let grid = [value.u32()?, value.u32()?, value.u32()?];
             let block = [value.u32()?, value.u32()?, value.u32()?];
             Some(KernelSum { image, address, handle, count, grid, block })
-        })
+        });
+        sums.extend(entries(&self.skel.maps.kernels_beyond, |key, value| {
+            Some(KernelSum { image: key.u32()?, count: value.u64()?, ..KernelSum::default() })
+        }));
+        sums
     }
 
     /// Forgets the sums of process images that are gone.
@@ -73,6 +77,7 @@ impl Recorder {
         forget(&maps.errors, 0, gone);
         forget(&maps.memory_sums, 0, gone);
         forget(&maps.kernels, 8, gone);
+        forget(&maps.kernels_beyond, 0, gone);
         forget(&maps.sites, 16, gone);
         if left_some {
             forget(&maps.allocations, 8, gone);

@@ -409,7 +409,7 @@ struct memory_sum {
 	__u64 failed;
 };
 
-/* Launches of a kernel. Address 0: of those for which there was no room. */
+/* Launches of a kernel. */
 struct kernel_key {
 	__u64 address;
 	__u32 image;

@@ -60,10 +60,20 @@ struct {
 	__type(value, struct kernel_sum);
 } kernels SEC(".maps");
 
+/* Launches of kernels for which there is no room, by process. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, u64);
+} kernels_beyond SEC(".maps");
+
 const struct sum empty_sum = {};
 const struct site empty_site = {};
 const struct memory_sum empty_memory = {};
 const struct kernel_sum empty_kernel = {};
+const u64 no_launches = 0;
 
 /* The value under a key, made if there is none; null if there is no room. */
 #define find_or_make(map, key, empty)                                         \
@@ -246,13 +256,13 @@ static __always_inline void count_kernel(const struct function *function, const 
 	key.address = call->word[word];
 	sum = find_or_make(&kernels, &key, &empty_kernel);
 	if (!sum) {
-		key.address = 0;
-		key.handle = 0;
-		sum = find_or_make(&kernels, &key, &empty_kernel);
-		if (!sum) {
+		u64 *beyond = find_or_make(&kernels_beyond, &key.image, &no_launches);
+
+		if (beyond)
+			__sync_fetch_and_add(beyond, 1);
+		else
 			count_loss(LOSS_CALL_SUMS);
-			return;
-		}
+		return;
 	}
 	__sync_fetch_and_add(&sum->count, 1);
 	if (function->dims == DIMS_PACKED && dims + 4 <= CALL_WORDS) {

@@ -91,6 +91,8 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
         return Err(bpf::Error::NotPermitted.into());
     }
     health::keep_heaps_few();
+    // Whoever answers scrapes is served soon, as this thread is; names can wait.
+    hurry();
     // Before any thread starts: all of them are to leave signals to us.
     let signals = Signals::take().context("cannot take signals")?;
     let scrapes = match &options.metrics_addr {
@@ -116,7 +118,6 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
         eprintln!("warpscope: watching {}, attached in {:.1} ms", libraries.costs, libraries.spent.as_secs_f64() * 1e3);
     }
     health::give_memory_back();
-    hurry();
     monitor.watch(display.as_ref());
     Ok(ExitCode::SUCCESS)
 }

@@ -15,7 +15,7 @@ use model::{
 };
 use symbols::{DebugFiles, Kept, Wishes};
 
-use super::state::State;
+use super::{health, state::State};
 use crate::record::INJECTOR;
 
 /// Jobs that may wait; others are asked for again later.
@@ -55,11 +55,12 @@ impl Namer {
         let (jobs, todo) = mpsc::sync_channel::<Job>(ROOM);
         let (finished, done) = mpsc::channel();
         thread::Builder::new().name("names".into()).spawn(move || {
+            health::take_time();
             for job in todo {
                 if finished.send_some(work(job)).is_err() {
                     break;
                 }
-                super::health::give_memory_back();
+                health::give_memory_back();
             }
         })?;
         Ok(Self { jobs, done })
