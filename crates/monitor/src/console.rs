@@ -291,7 +291,7 @@ fn failures(paces: &[Pace<'_>]) -> Table {
                     process.errors.iter().find(|known| known.function == failed.function && known.code == failed.code);
                 same.map_or(0, |known| known.count)
             };
-            let fresh = pace.new(of);
+            let fresh = pace.gained(of);
             let name = format!("{} from {}", printable(&failed.code), printable(&failed.function));
             let row = format!("{:>13}  {:>8}  {:>8}  {name}", pace.process.pid, count(failed.count), count(fresh));
             rows.push((Reverse(fresh), Reverse(failed.count), row));

@@ -9,3 +9,4 @@ pub mod openmetrics;
 pub mod rates;
 pub mod site;
 pub mod snapshot;
+pub mod top;

@@ -29,11 +29,11 @@ impl<'a> Pace<'a> {
 
     /// How much of something there was per second. 0 where no time has passed.
     pub fn per_second(&self, count: impl Fn(&Process) -> u64) -> f64 {
-        if self.seconds > 0.0 { self.new(count) as f64 / self.seconds } else { 0.0 }
+        if self.seconds > 0.0 { self.gained(count) as f64 / self.seconds } else { 0.0 }
     }
 
     /// How much of something has come since the snapshot before.
-    pub fn new(&self, count: impl Fn(&Process) -> u64) -> u64 {
+    pub fn gained(&self, count: impl Fn(&Process) -> u64) -> u64 {
         count(self.process).saturating_sub(self.before.map_or(0, count))
     }
 

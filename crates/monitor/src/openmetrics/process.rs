@@ -128,7 +128,8 @@ fn write_with(mut each: impl FnMut(&'static Definition, Tell<'_>)) {
 }
 
 fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
-    let parts: [(&'static Definition, fn(&Memory) -> u64); 7] = [
+    type Part = (&'static Definition, fn(&Memory) -> u64);
+    let parts: [Part; 7] = [
         (&LIVE_BYTES, |memory| memory.live_bytes),
         (&LIVE, |memory| memory.live),
         (&PEAK, |memory| memory.peak_bytes),

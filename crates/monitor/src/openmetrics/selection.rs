@@ -113,7 +113,17 @@ impl Selection {
         while self.ended.len() > MOST_ENDED
             && let Some(process) = self.ended.pop_front()
         {
-            self.bury(&process);
+            self.pass_over(&process);
+        }
+    }
+
+    /// An ended process whose last numbers cannot be told. Where it had series, "other" would count again what was in
+    /// them, so what it did since the last scrape is left out; where it had none, all goes to "other".
+    fn pass_over(&mut self, process: &Process) {
+        if self.with_series.contains_key(&process.id) || self.without.contains_key(&process.id) {
+            self.forget(process.id);
+        } else {
+            self.bury(process);
         }
     }
 
@@ -134,16 +144,16 @@ impl Selection {
             if taken.insert(process.pid) {
                 self.select_one(process, &mut selected);
             } else {
-                self.forget(process.id);
-                self.bury(process);
+                self.pass_over(process);
             }
         }
         let mut other = self.gone.clone();
         for process in self.without.values() {
             absorb(&mut other, process);
         }
-        selected.summed += self.gone_processes + self.without.len() as u64;
-        if selected.summed > 0 && (self.gone_processes > 0 || !self.without.is_empty()) {
+        let others = self.gone_processes + self.without.len() as u64;
+        if others > 0 {
+            selected.summed += others;
             selected.processes.push(other);
         }
         selected
@@ -410,12 +420,23 @@ mod tests {
         assert_eq!(told.processes.iter().map(|process| process.id).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(selection.select(&[process(2, &[])]).processes.len(), 1);
 
-        selection.keep_ended(&[Process { id: 3, pid: 2, ..last }]);
+        selection.keep_ended(&[Process { id: 3, pid: 2, ..last.clone() }]);
         let told = selection.select(&[process(2, &[])]);
         assert_eq!(
             told.processes.iter().map(|process| (process.id, launches(process))).collect::<Vec<_>>(),
             [(2, 0), (0, 5)]
         );
+    }
+
+    /// Check that a pid which comes round does not make "other" count again what had series of its own.
+    #[test]
+    fn pid_comes_round() {
+        let mut selection = Selection::new(Limits::default());
+        selection.select(&[process(1, &[("k", 1_000_000)])]);
+        let ended = Process { ended: true, ..process(1, &[("k", 1_000_001)]) };
+        let heir = Process { id: 2, ..process(1, &[("k", 3)]) };
+        let told = selection.select(&[ended, heir]);
+        assert_eq!(told.processes.iter().map(launches).collect::<Vec<_>>(), [3]);
     }
 
     /// Check that ten thousand short processes between two scrapes stay bounded and are all counted.
