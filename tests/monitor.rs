@@ -3,5 +3,5 @@
 mod exact;
 mod faults;
 mod many;
-mod prometheus;
 mod processes;
+mod prometheus;

@@ -125,7 +125,8 @@ fn pages() {
 fn console() {
     let scene = Scene::new();
     let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
-    let watching = scene.warpscope(&["monitor", "--metrics-addr", "", "--display-interval", "0.2", "-p"])
+    let watching = scene
+        .warpscope(&["monitor", "--metrics-addr", "", "--display-interval", "0.2", "-p"])
         .arg(pilot.pid().to_string())
         .stdout(std::fs::File::create(scene.path("console")).expect("a file"))
         .spawn();

@@ -74,9 +74,7 @@ fn steady_calls() {
     let tenth = seconds * rate / 10;
     for process in &all {
         let pid = process.pid().to_string();
-        let of = |name: &str, labels: &[(&str, &str)]| {
-            metrics.sum(name, &[&[("pid", pid.as_str())], labels].concat())
-        };
+        let of = |name: &str, labels: &[(&str, &str)]| metrics.sum(name, &[&[("pid", pid.as_str())], labels].concat());
         assert_eq!(of("warpscope_memory_allocations_total", &[]), tenth + 1);
         assert_eq!(of("warpscope_memory_frees_total", &[]), tenth);
         assert_eq!(of("warpscope_kernel_launches_total", &[("kernel", "steady")]), tenth);
@@ -133,7 +131,11 @@ fn short_processes() {
     });
     assert!(monitor.scrape().any(&[("pid", &pilot_pid)]));
     let (last, _) = cost(monitor.pid());
-    eprintln!("{count} short processes: RSS {:.1} MB after a fifth, {:.1} MB at the end", first_resident as f64 / 1e6, last as f64 / 1e6);
+    eprintln!(
+        "{count} short processes: RSS {:.1} MB after a fifth, {:.1} MB at the end",
+        first_resident as f64 / 1e6,
+        last as f64 / 1e6
+    );
     assert!(last < 60_000_000, "{first_resident} bytes grew to {last}");
     if count >= 10_000 {
         assert!(last < first_resident + 4_000_000, "{first_resident} bytes grew to {last}");

@@ -145,7 +145,8 @@ impl Recorder {
             }
             builder.build().map_err(load_error)?
         };
-        let mut recorder = Self { links: Vec::new(), watches: HashMap::new(), next_watch: 0, ring, records, skel, multi };
+        let mut recorder =
+            Self { links: Vec::new(), watches: HashMap::new(), next_watch: 0, ring, records, skel, multi };
         for (pid, image) in options.found.iter().zip(1..) {
             recorder.follow_as(*pid, image, false)?;
         }

@@ -7,9 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libbpf_rs::{
-    Iter, KprobeMultiOpts, Link, MapCore, MapFlags, MapType, PerfEventOpts, UprobeMultiOpts, UprobeOpts,
-};
+use libbpf_rs::{Iter, KprobeMultiOpts, Link, MapCore, MapFlags, MapType, PerfEventOpts, UprobeMultiOpts, UprobeOpts};
 
 use crate::{
     Error, Recorder, Result,
@@ -68,11 +66,7 @@ pub struct Probe {
 }
 
 /// Switches on what `tracing` needs, before anything is loaded.
-pub(crate) fn prepare(
-    open: &mut OpenRecordSkel<'_>,
-    tracing: Option<&Tracing>,
-    multi: bool,
-) -> libbpf_rs::Result<()> {
+pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, multi: bool) -> libbpf_rs::Result<()> {
     let off = Tracing::default();
     let on = tracing.is_some();
     let tracing = tracing.unwrap_or(&off);

@@ -33,6 +33,8 @@ pub enum Command {
     Trace(Trace),
     /// Watch every GPU process on this machine: memory and leaks, launches, copies, errors; a table and /metrics.
     Monitor(Monitor),
+    /// Look at GPU processes on a terminal, with keys: memory, launches, copies, kernels, who leaks.
+    Top(Top),
     /// Summarise a recording or a trace: times, top kernels and call paths, copies, and what was lost.
     Report(Report),
     /// Turn a recording into other formats.
@@ -220,7 +222,8 @@ pub struct Trace {
     pub command: Vec<OsString>,
 }
 
-const MONITOR_HELP: &str = "Without --memleak, --cudatrace, --bandwidth and --errors all four are watched. Calls are summed up in the kernel,
+const MONITOR_HELP: &str =
+    "Without --memleak, --cudatrace, --bandwidth and --errors all four are watched. Calls are summed up in the kernel,
 and read when somebody looks; nothing is loaded into any process, and none has to be restarted. /metrics is for
 Prometheus (OpenMetrics), /healthz for whoever restarts services.
 
@@ -279,6 +282,28 @@ pub struct Monitor {
     /// Say what is watched.
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
+}
+
+/// `top`
+#[derive(Args, Debug)]
+#[command(after_help = "Keys are shown with ?, and q ends it.
+
+Examples:
+  sudo warpscope top
+  sudo warpscope top --interval 0.5 -p 1234")]
+pub struct Top {
+    /// Seconds between two looks.
+    #[arg(long, value_name = "SECS", default_value_t = 1.0)]
+    pub interval: f64,
+    /// Watch this process only, and what it forks; may be repeated.
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// Watch processes of this control group only.
+    #[arg(long, value_name = "PATH", conflicts_with = "pid")]
+    pub cgroup: Option<String>,
+    /// Do not ask NVML about GPUs.
+    #[arg(long)]
+    pub no_nvml: bool,
 }
 
 /// `report`

@@ -35,6 +35,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Record(options) => record::run(options),
         Command::Trace(options) => trace::run(options),
         Command::Monitor(options) => monitor::run(options),
+        Command::Top(options) => monitor::top::run(options),
         Command::Report(options) => report::run(&options),
         Command::Export(options) => export_command::run(&options),
         Command::Doctor => doctor::run(),

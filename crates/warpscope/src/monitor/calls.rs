@@ -43,7 +43,8 @@ pub fn add(process: &mut Process, sums: &[&Sum], state: &State) {
             _ => {}
         }
     }
-    process.calls = calls.into_values().map(|(calls, buckets)| Calls { durations: durations(&buckets), ..calls }).collect();
+    process.calls =
+        calls.into_values().map(|(calls, buckets)| Calls { durations: durations(&buckets), ..calls }).collect();
     process.copies = copies
         .into_iter()
         .map(|((direction, asynchronous), (moved, size_counts, buckets))| Copies {

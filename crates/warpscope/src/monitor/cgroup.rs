@@ -15,9 +15,11 @@ pub fn find(name: &str) -> anyhow::Result<Cgroup> {
     let Some(root) = root(&mounts) else {
         bail!("--cgroup wants the second hierarchy of control groups (cgroup2), which is not mounted here");
     };
-    let below = Path::new(name).strip_prefix(&root).map_or_else(|_| name.trim_start_matches('/').into(), Path::to_owned);
+    let below =
+        Path::new(name).strip_prefix(&root).map_or_else(|_| name.trim_start_matches('/').into(), Path::to_owned);
     let directory = root.join(&below);
-    let info = fs::metadata(&directory).with_context(|| format!("there is no control group {}", directory.display()))?;
+    let info =
+        fs::metadata(&directory).with_context(|| format!("there is no control group {}", directory.display()))?;
     let level = below.components().count() as u32;
     Ok(Cgroup { id: info.ino(), level })
 }

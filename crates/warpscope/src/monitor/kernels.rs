@@ -56,7 +56,9 @@ pub fn evict(recorder: &Recorder, before: &HashMap<(u32, u64), u64>, room: u64, 
         return 0;
     }
     let keep = room as usize / 2;
-    sums.retain(|sum| sum.address != 0 && before.get(&(sum.image, sum.address)).is_some_and(|count| *count == sum.count));
+    sums.retain(|sum| {
+        sum.address != 0 && before.get(&(sum.image, sum.address)).is_some_and(|count| *count == sum.count)
+    });
     sums.sort_by_key(|sum| sum.count);
     sums.truncate((room as usize * 3 / 4).saturating_sub(keep));
     for sum in &sums {

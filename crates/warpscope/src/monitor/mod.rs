@@ -13,6 +13,7 @@ mod namer;
 mod scrape;
 mod state;
 mod suspects;
+pub mod top;
 mod who;
 
 use std::{
@@ -34,13 +35,7 @@ use symbols::Kept;
 use crate::{
     args,
     record::{
-        collect::Collector,
-        found, hurry,
-        images::Images,
-        limits,
-        python::Pythons,
-        signals::Signals,
-        sink::Sink as _,
+        collect::Collector, found, hurry, images::Images, limits, python::Pythons, signals::Signals, sink::Sink as _,
         unwinding::Unwinding,
     },
     trace::{
@@ -82,14 +77,7 @@ pub struct Monitor {
 pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     let (quiet, verbose) = (options.quiet, options.verbose);
     let options = settings(options)?;
-    for pid in &options.pids {
-        if found::comm(*pid).is_none() {
-            bail!("there is no process {pid}");
-        }
-    }
-    if !bpf::features::privileged() {
-        return Err(bpf::Error::NotPermitted.into());
-    }
+    check(&options)?;
     health::keep_heaps_few();
     // Whoever answers scrapes is served soon, as this thread is; names can wait.
     hurry();
@@ -120,6 +108,19 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     health::give_memory_back();
     monitor.watch(display.as_ref());
     Ok(ExitCode::SUCCESS)
+}
+
+/// What would fail later is refused now.
+fn check(options: &Options) -> anyhow::Result<()> {
+    for pid in &options.pids {
+        if found::comm(*pid).is_none() {
+            bail!("there is no process {pid}");
+        }
+    }
+    if !bpf::features::privileged() {
+        return Err(bpf::Error::NotPermitted.into());
+    }
+    Ok(())
 }
 
 /// The options that hold: those given, over those of a file.
@@ -248,24 +249,28 @@ impl Monitor {
                 let begun = Instant::now();
                 let snapshot = Arc::new(self.snapshot());
                 let took = begun.elapsed();
-                if waiting.is_empty() && let Some(scrapes) = &self.scrapes {
+                if waiting.is_empty()
+                    && let Some(scrapes) = &self.scrapes
+                {
                     scrapes.observe(&snapshot);
                 }
                 for scrape in waiting {
                     let _ = scrape.try_send((snapshot.clone(), took));
                 }
-                if (display_due || all_ended) && let Some(display) = display {
+                if (display_due || all_ended)
+                    && let Some(display) = display
+                {
                     display.show(snapshot);
                 }
             }
             if let (true, Some(interval)) = (display_due, self.options.display_interval) {
                 next_display = Instant::now() + interval;
             }
-            if self.collector.signals.stop_wanted() {
+            if self.collector.signals.stop_wanted() || self.scrapes.as_ref().is_some_and(|s| s.is_closed()) {
                 return;
             }
             if all_ended {
-                eprintln!("warpscope: all processes that were watched have ended");
+                self.collector.sink.notes.add("all processes that were watched have ended".into());
                 return;
             }
             self.forget();

@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
     time::Duration,
@@ -32,6 +32,7 @@ pub struct Scrapes {
     last: Mutex<Option<Made>>,
     bell: OwnedFd,
     heard: AtomicU64,
+    closed: AtomicBool,
 }
 
 impl Scrapes {
@@ -51,6 +52,7 @@ impl Scrapes {
             last: Mutex::default(),
             bell,
             heard: AtomicU64::new(bpf::now()),
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -73,15 +75,38 @@ impl Scrapes {
         lock(&self.exposition).observe(snapshot);
     }
 
-    fn ask(&self) -> Option<Made> {
+    /// Nobody asks any more, and nobody answers; `true` if that is new.
+    pub fn close(&self) -> bool {
+        let new = !self.closed.swap(true, Ordering::SeqCst);
+        lock(&self.waiting).clear();
+        self.ring();
+        new
+    }
+
+    /// Nobody asks any more.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// A snapshot that is made now; `None` if nobody makes one.
+    pub fn ask(&self) -> Option<Made> {
+        if self.is_closed() {
+            return None;
+        }
         let (answer, made) = mpsc::sync_channel(1);
         lock(&self.waiting).push(answer);
-        let one = 1_u64;
-        // SAFETY: writes the 8 bytes that an eventfd wants.
-        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+        self.ring();
         let made = made.recv_timeout(PATIENCE).ok()?;
         *lock(&self.last) = Some(made.clone());
         Some(made)
+    }
+}
+
+impl Scrapes {
+    fn ring(&self) {
+        let one = 1_u64;
+        // SAFETY: writes the 8 bytes that an eventfd wants.
+        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 }
 

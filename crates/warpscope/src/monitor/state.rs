@@ -124,7 +124,8 @@ impl State {
     pub fn forget_stacks(&mut self, keep: &HashSet<StackId>) -> Vec<(ProcessId, StackId)> {
         let same: HashSet<StackId> = keep.iter().map(|id| self.canonical(*id)).collect();
         let stays = |id: &StackId| keep.contains(id) || same.contains(id);
-        let gone: Vec<_> = self.stacks.extract_if(|id, _| !stays(id)).map(|(id, kept)| (kept.stack.process, id)).collect();
+        let gone: Vec<_> =
+            self.stacks.extract_if(|id, _| !stays(id)).map(|(id, kept)| (kept.stack.process, id)).collect();
         for process in self.processes.values_mut() {
             process.same_frames.retain(|_, id| stays(id));
             process.stack_names.retain(|id, _| stays(id));

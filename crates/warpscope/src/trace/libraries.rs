@@ -283,8 +283,12 @@ mod tests {
     /// CUDA's own libraries in every spelling, what the user names, and nothing else.
     #[test]
     fn wanted() {
-        let libraries =
-            Libraries::new(Selection::default(), vec!["libnccl".into(), "/opt/my.so".into()], Vec::new(), Box::new(|_, gather| Some(gather)));
+        let libraries = Libraries::new(
+            Selection::default(),
+            vec!["libnccl".into(), "/opt/my.so".into()],
+            Vec::new(),
+            Box::new(|_, gather| Some(gather)),
+        );
         for path in ["/usr/lib/libcuda.so.1", "/x/libcudart-9335f6a2.so.12", "/y/libnccl.so.2", "/opt/my.so"] {
             assert!(libraries.wants(path), "{path}");
         }

@@ -42,14 +42,7 @@ impl Tracer {
     }
 
     fn with(libraries: Libraries, functions: Functions, all: bool) -> Self {
-        Self {
-            libraries,
-            functions,
-            points: HashMap::new(),
-            own_code: HashMap::new(),
-            gone: Vec::new(),
-            all,
-        }
+        Self { libraries, functions, points: HashMap::new(), own_code: HashMap::new(), gone: Vec::new(), all }
     }
 
     /// Watches a file that is there before anything runs.
