@@ -29,6 +29,7 @@ PROGRAMS = {
     "triton_add.py": [PYTHON, EXAMPLES / "triton_add.py"],
     "cupy_saxpy.py": [PYTHON, EXAMPLES / "cupy_saxpy.py"],
     "graphs.py": [PYTHON, EXAMPLES / "graphs.py"],
+    "jax_mlp.py": [PYTHON, EXAMPLES / "jax_mlp.py"],
     "qwen3.py": [PYTHON, EXAMPLES / "qwen3.py"],
 }
 

@@ -17,6 +17,7 @@ mod matrix;
 mod monitor;
 mod neighbours;
 mod python;
+mod robustness;
 mod signals;
 mod sudo;
 mod support;

@@ -3,22 +3,21 @@
 //! path.
 
 mod path;
-mod programs;
 
 use model::event::StackEnd;
 
 use crate::support::{
     Ended, Scene,
+    natives::native,
     recording::{Recording, line},
     scene::lost,
 };
 use path::{Kernels, Paths};
-use programs::program;
 
 /// Records a program of the matrix that launches, checks every launch, and returns the names of its kernels.
 fn launches(name: &str, arguments: &str) -> Kernels {
     let scene = Scene::new();
-    let command = format!("{} launch {arguments}", program(name));
+    let command = format!("{} launch {arguments}", native(name));
     let run = Ended::of(&mut scene.record("--sim -q --gpu-only -o x.wscope", &command)).exits(0);
     let recording = Recording::read(&scene, "x.wscope");
     let (mut kernels, mut count) = (Kernels::new(), 0);
@@ -87,7 +86,7 @@ fn contexts() {
 #[test]
 fn chain() {
     let scene = Scene::new();
-    let command = format!("{} launch 20 2", program("chain"));
+    let command = format!("{} launch 20 2", native("chain"));
     Ended::of(&mut scene.record("--sim -q --gpu-only -o x.wscope", &command)).exits(0);
     let recording = Recording::read(&scene, "x.wscope");
     let paths = Paths::of("chain", ["_start;@system;main;link_of_chain"]);
@@ -100,7 +99,7 @@ fn chain() {
 /// Libraries that take turns at one address are not mistaken for each other.
 #[test]
 fn reload() {
-    let libraries = format!("10 {} {}", program("libfirst.so"), program("libsecond.so"));
+    let libraries = format!("10 {} {}", native("libfirst.so"), native("libsecond.so"));
     assert_eq!(launches("reload", &libraries).len(), 2);
 }
 
@@ -128,7 +127,7 @@ fn samples() {
         let kernels = launches(name.trim_end_matches("-static"), arguments);
         let paths = Paths::of(name, kernels.iter().map(String::as_str).chain(["_start;@system;main"]));
         let scene = Scene::new();
-        let command = format!("{} busy {arguments}", program(name));
+        let command = format!("{} busy {arguments}", native(name));
         Ended::of(&mut scene.record("--sim --cpu-only -q -F 1999 -o x.wscope", &command)).exits(0);
         let recording = Recording::read(&scene, "x.wscope");
         let (mut samples, before) = (0, cut.len());

@@ -129,7 +129,7 @@ fn samples_stand_in_the_right_functions() {
                 if is_work(stack) { right += 1 } else { wrong.push(stack) }
             }
         }
-        assert!(right > 500, "{python}: {right} samples");
+        assert!(right > 200, "{python}: {right} samples");
         all_right += right;
         all_wrong.extend(wrong.into_iter().map(|stack| format!("{python}: {stack:?}")));
         let report = scene.report("x.wscope");
@@ -168,6 +168,6 @@ fn without_python_the_interpreter_is_shown() {
     let command = format!("{python} {} 0.3", script("busy.py"));
     Ended::of(&mut scene.record("--no-python --cpu-only -q -F 499 -o x.folded", &command)).exits(0);
     let folded = scene.read("x.folded");
-    assert!(folded.contains(";_PyEval_EvalFrameDefault;"), "{folded}");
+    assert!(folded.contains(";PyEval_EvalCode;"), "{folded}");
     assert!(!folded.contains("busy.py:"), "{folded}");
 }

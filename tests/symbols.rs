@@ -126,9 +126,7 @@ fn a_program_in_a_chroot() {
     assert!(!scene.path("root/bin/spin").exists());
     let lines = folded::read(&text);
     let (mut spinning, mut all) = (0, 0);
-    for line in
-        lines.iter().filter(|line| line.frames.iter().any(|frame| *frame == "main") && line.frames.contains(&"spin"))
-    {
+    for line in lines.iter().filter(|line| line.frames.contains(&"main") && line.frames.contains(&"spin")) {
         all += line.weight;
         let at = line.frames.iter().position(|frame| *frame == "main").expect("filtered");
         if line.frames[at..].starts_with(&["main", "spin", "spin_for"]) {

@@ -54,13 +54,23 @@ static void wait_for_gpu(void)
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-int main(int argc, char **argv)
+static void **handle;
+
+/* As nvcc's generated code does, whether this is a program or a library. */
+__attribute__((constructor)) static void register_kernel(void)
 {
     static char name[] = "_Z12empty_kernelv";
-    void **handle = __cudaRegisterFatBinary(&wrapper);
+    handle = __cudaRegisterFatBinary(&wrapper);
     __cudaRegisterFunction(handle, (const char *)empty_kernel, name, name, -1, NULL, NULL, NULL, NULL, NULL);
     __cudaRegisterFatBinaryEnd(handle);
-    int status = run(argc, argv);
+}
+
+__attribute__((destructor)) static void unregister_kernel(void)
+{
     __cudaUnregisterFatBinary(handle);
-    return status;
+}
+
+int main(int argc, char **argv)
+{
+    return run(argc, argv);
 }

@@ -2,6 +2,8 @@
  *
  *     launch LAUNCHES [DEPTH]       DEPTH: host frames above the loop, default 10
  *
+ * As a library it is launch.py's: launch_many() runs the loop, launch_one() one turn of it.
+ *
  * The includer defines launch_once() and wait_for_gpu(); both end the program on an error. */
 
 #include <stdio.h>
@@ -30,6 +32,28 @@ __attribute__((noinline)) static void launch_loop(long launches)
     }
     wait_for_gpu();
 }
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Microseconds per launch. */
+__attribute__((visibility("default"))) double launch_many(long launches)
+{
+    double begin = now_us();
+    launch_loop(launches);
+    return (now_us() - begin) / launches;
+}
+
+/* The caller makes the loop, and counts. */
+__attribute__((visibility("default"))) void launch_one(long number)
+{
+    launch_once();
+    if (number % QUEUE == 0)
+        wait_for_gpu();
+}
+#ifdef __cplusplus
+}
+#endif
 
 /* Runs the loop DEPTH frames further down. The empty asm keeps the call from becoming a jump or a loop. */
 __attribute__((noinline)) static void descend(int depth, long launches)

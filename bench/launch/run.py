@@ -3,12 +3,14 @@
 
     bench/launch/run.py --gpu --warpscope target/release/warpscope       a real GPU; needs nvcc, libcupti, root
     bench/launch/run.py --sim --warpscope target/release/warpscope       the simulated GPU; needs cc, root
+    bench/launch/run.py --sim --warpscope ... --python python3.12        the same loop entered from Python
 
 The three take turns, so that a machine that grows slow is slow for all. Medians are printed. A round whose
 profiler recorded nothing is an error, not a fast round.
 """
 
 import argparse
+import contextlib
 import glob
 import json
 import os
@@ -21,6 +23,9 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import watch  # noqa: E402
+
 MODES = ["bare", "bare CUPTI", "warpscope"]
 
 
@@ -28,20 +33,23 @@ class BenchError(Exception):
     """Something the user can act on."""
 
 
-def call(command, env=None, timeout=600):
-    """Runs a command to its end and returns its standard output."""
+def call(command, env=None, timeout=600, started=lambda pid: None):
+    """Runs a command to its end and returns its standard output. `started` is told its process id."""
     command = [str(part) for part in command]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        done = subprocess.run(
-            command, env=env, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
-        )
+        process = subprocess.Popen(command, env=env, text=True, errors="replace", **pipes)
     except OSError as error:
         raise BenchError(f"cannot run {command[0]}: {error.strerror}") from error
+    started(process.pid)
+    try:
+        out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired as error:
+        process.kill()
         raise BenchError(f"took more than {timeout} s: {' '.join(command)}") from error
-    if done.returncode != 0:
-        raise BenchError(f"exit status {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}".rstrip())
-    return done.stdout
+    if process.returncode != 0:
+        raise BenchError(f"exit status {process.returncode}: {' '.join(command)}\n{out}{err}".rstrip())
+    return out
 
 
 def find_compiler(names):
@@ -71,22 +79,25 @@ def build_injector(directory):
     return target
 
 
-def build_for_gpu(directory):
+def build_for_gpu(directory, library):
     compiler = find_compiler([os.environ.get("NVCC"), "nvcc", "/usr/local/cuda/bin/nvcc"])
-    target = directory / "launch"
-    call([compiler, "-O3", "-std=c++17", f"-arch={os.environ.get('ARCH', 'native')}", "-o", target, HERE / "launch.cu"])
+    target = directory / ("launch.so" if library else "launch")
+    options = ["-shared", "-Xcompiler", "-fPIC"] if library else []
+    options += ["-O3", "-std=c++17", f"-arch={os.environ.get('ARCH', 'native')}"]
+    call([compiler, *options, "-o", target, HERE / "launch.cu"])
     return target, {}
 
 
-def build_for_simulator(directory, warpscope):
+def build_for_simulator(directory, library, warpscope):
     libraries = directory / "sim"
     libraries.mkdir()
     call([warpscope, "sim", "--libs", libraries])
     compiler = find_compiler([os.environ.get("CC"), "cc", "gcc", "clang"])
-    target = directory / "launch"
+    target = directory / ("launch.so" if library else "launch")
+    options = ["-shared", "-fPIC"] if library else []
     cudart = newest(libraries, "libcudart")
     # libcudart may need libcuda.so.1, which the program finds by LD_LIBRARY_PATH when it runs.
-    call([compiler, "-O2", "-o", target, HERE / "launch_sim.c", cudart, "-Wl,--allow-shlib-undefined"])
+    call([compiler, *options, "-O2", "-o", target, HERE / "launch_sim.c", cudart, "-Wl,--allow-shlib-undefined"])
     return target, {"LD_LIBRARY_PATH": str(libraries), "WARPSCOPE_CUPTI": newest(libraries, "libcupti")}
 
 
@@ -104,13 +115,18 @@ class Bench:
         self.arguments = arguments
         self.directory = directory
         self.injector = build_injector(directory)
+        self.bpf_ns = []
+        library = arguments.python is not None
         if arguments.sim:
-            self.program, self.variables = build_for_simulator(directory, arguments.warpscope)
+            self.program, self.variables = build_for_simulator(directory, library, arguments.warpscope)
         else:
-            self.program, self.variables = build_for_gpu(directory)
+            self.program, self.variables = build_for_gpu(directory, library)
 
     def command(self):
-        return [self.program, self.arguments.launches, self.arguments.depth]
+        loop = [self.program, self.arguments.launches, self.arguments.depth]
+        if self.arguments.python is None:
+            return loop
+        return [self.arguments.python, HERE / "launch.py", *loop, "each" if self.arguments.each else "many"]
 
     def environment(self, **more):
         kept = {k: v for k, v in os.environ.items() if k not in ("CUDA_INJECTION64_PATH", "LD_PRELOAD")}
@@ -145,10 +161,25 @@ class Bench:
             command.append("--sim")
             environment = {k: v for k, v in environment.items() if k not in self.variables or k in os.environ}
             environment.update({k: os.environ[k] for k in self.variables if k in os.environ})
-        result = us_per_launch(call([*command, *self.arguments.record_option, "--", *self.command()], environment))
-        if not folded.exists() or "_Kernel] " not in folded.read_text(errors="replace"):
+        command += [*self.arguments.record_option, "--", *self.command()]
+        if self.arguments.bpf_time:
+            result = us_per_launch(call(command, environment, started=self.watch))
+            counted = self.watched.stop()
+            if counted is None or not counted.bpf_runs:
+                raise BenchError("too short a run to count the BPF program's time: give more --launches")
+            self.bpf_ns.append(counted.bpf_ns / counted.bpf_runs)
+        else:
+            result = us_per_launch(call(command, environment))
+        stacks = folded.read_text(errors="replace") if folded.exists() else ""
+        if "_Kernel] " not in stacks:
             raise BenchError("warpscope recorded no kernel: its file holds none")
+        if self.arguments.python and "--no-python" not in self.arguments.record_option and "descend (launch.py:" not in stacks:
+            raise BenchError("warpscope recorded no Python function: its file holds none")
         return result
+
+
+    def watch(self, pid):
+        self.watched = watch.Watch(pid, watch.LAUNCH)
 
 
 def measure(bench, rounds):
@@ -194,10 +225,17 @@ def parse_arguments():
     parser.add_argument("--warpscope", required=True, help="the warpscope program to measure")
     parser.add_argument("--launches", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--depth", type=int, default=10, help="host frames above the launch loop")
+    parser.add_argument("--python", metavar="PYTHON", help="enter the loop from Python, by this interpreter")
+    parser.add_argument("--each", action="store_true", help="with --python: a call from Python for each launch")
+    parser.add_argument("--depth", type=int, help="frames above the launch loop: host frames (10), or Python's (30)")
     parser.add_argument("--record-option", action="append", default=[], help="one more option for warpscope record")
+    parser.add_argument("--bpf-time", action="store_true", help="count the time of the BPF program too: adds some to it")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     arguments = parser.parse_args()
+    if arguments.each and not arguments.python:
+        parser.error("--each goes with --python")
+    if arguments.depth is None:
+        arguments.depth = 30 if arguments.python else 10
     if arguments.launches < 1 or arguments.rounds < 1 or not 0 <= arguments.depth <= 1000:
         parser.error("launches and rounds are at least 1, depth is 0 to 1000")
     arguments.warpscope = os.path.abspath(arguments.warpscope)
@@ -208,17 +246,22 @@ def main():
     arguments = parse_arguments()
     with tempfile.TemporaryDirectory(prefix="warpscope-launch-") as directory:
         bench = Bench(arguments, Path(directory))
-        summary = summarise(measure(bench, arguments.rounds))
+        with watch.bpf_statistics() if arguments.bpf_time else contextlib.nullcontext():
+            summary = summarise(measure(bench, arguments.rounds))
     if arguments.json:
         settings = {
             "gpu": "simulated" if arguments.sim else "real",
             "launches": arguments.launches,
             "rounds": arguments.rounds,
             "depth": arguments.depth,
+            "python": arguments.python,
+            "each": arguments.each,
         }
-        print(json.dumps({**settings, "modes": summary}, indent=2))
+        print(json.dumps({**settings, "modes": summary, "bpf_ns": bench.bpf_ns}, indent=2))
     else:
         print(table(summary))
+        if bench.bpf_ns:
+            print(f"BPF program: {statistics.median(bench.bpf_ns):.0f} ns a launch, {min(bench.bpf_ns):.0f}..{max(bench.bpf_ns):.0f}")
 
 
 if __name__ == "__main__":

@@ -26,9 +26,10 @@ static const char *error_text(long result) {
 static void request(int file, unsigned long number, const char *name, void *argument, const char *command) {
     const char *result = error_text(ioctl(file, number, argument));
     if (command)
-        account(name, result, "%s", command);
+        account(name, result, ADDRESS("request") ",%s", (unsigned long)(unsigned)number, command);
     else
-        account(name, result, ADDRESS("argument"), (unsigned long)argument);
+        account(name, result, ADDRESS("request") "," ADDRESS("argument"), (unsigned long)(unsigned)number,
+                (unsigned long)argument);
 }
 
 static int opened(const char *name) {

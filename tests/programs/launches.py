@@ -206,6 +206,31 @@ def made():
     eval("launch()")
 
 
+def repeated():
+    """The same frames again and again, but for one caller, one line or one code object: none is to be taken for another."""
+
+    def left():
+        launch()
+
+    def right():
+        launch()
+
+    for function in (left, left, right, right) * 3:
+        function()
+    for _ in range(4):
+        recursion(5)
+        recursion(5)
+    # A code object that is freed leaves its place to the next.
+    for number in range(12):
+        scope = {"launch": launch}
+        source = "\n" * (number // 2 % 2) + "def name%d():\n    launch()\n" % (number // 3 % 3)
+        exec(compile(source, "again.py", "exec"), scope)
+        again = scope.pop("name%d" % (number // 3 % 3))
+        for _ in range(3):
+            again()
+        del scope, again
+
+
 def all_of_them():
     plain()
     several_lines(1)
@@ -233,6 +258,7 @@ def main():
         thread.start()
     for thread in threads:
         thread.join()
+    repeated()
     if sys.version_info >= (3, 11):
         recursion(100)
     # A loop becomes warm: what runs is specialised then.

@@ -2,8 +2,10 @@
  *
  *   leaves wait     makes three calls, prints its pid and waits in cudaDeviceSynchronize, for as long as the script says
  *   leaves exit     a thread ends by pthread_exit within `quits`; then the process by exit within `ends`
+ *   leaves exec     becomes `true` within `becomes`
  *   leaves jump     longjmp out of `leaps` 40 times, each time through two calls, with a memset of i bytes after each; then a
- *                   signal handler jumps out of cudaDeviceSynchronize, and memsets of 1001 to 1010 bytes follow */
+ *                   signal handler jumps out of cudaDeviceSynchronize, and memsets of 1001 to 1010 bytes follow
+ *   leaves tail     calls `jumps_on` 20 times, which ends with a jump to `goes_on`; 7 memsets in that */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -47,6 +49,20 @@ __attribute__((noinline)) void ends(void) {
     exit(3);
 }
 
+__attribute__((noinline)) void becomes(void) {
+    execlp("true", "true", NULL);
+    __asm__ volatile("");
+}
+
+/* One return for both. */
+void jumps_on(int i);
+__asm__(".text\n.globl jumps_on\n.type jumps_on,@function\njumps_on:\n\tendbr64\n\tpush %rbx\n\tpop %rbx\n\tjmp goes_on\n"
+        ".size jumps_on,.-jumps_on\n");
+
+__attribute__((noinline, used)) void goes_on(int i) {
+    for (int j = 0; j < 7; j++) check(cudaMemset(memory, 1, i));
+}
+
 static void *thread(void *unused) {
     quits();
     return unused;
@@ -84,6 +100,11 @@ int main(int argc, char **argv) {
         pthread_create(&other, NULL, thread, NULL);
         pthread_join(other, NULL);
         ends();
+    } else if (!strcmp(argv[1], "exec")) {
+        becomes();
+        return 1;
+    } else if (!strcmp(argv[1], "tail")) {
+        for (int i = 1; i <= 20; i++) jumps_on(i);
     } else {
         jump();
     }

@@ -5,6 +5,7 @@ use std::{collections::HashMap, fs::File, io::BufReader};
 use model::{
     event::{Event, Frame, FrameKind, NamedFrame, ProcessId, SessionId, StackEnd, StackId, Work},
     recording::Reader,
+    symbols::Symbols,
 };
 
 use super::Scene;
@@ -34,13 +35,11 @@ impl Recording {
     pub fn read(scene: &Scene, name: &str) -> Self {
         let file = File::open(scene.path(name)).expect("the recording can be opened");
         let mut recording = Self::default();
-        let (mut stacks, mut symbols) = (Vec::new(), HashMap::new());
+        let (mut stacks, mut symbols) = (Vec::new(), Symbols::default());
         for event in Reader::new(BufReader::new(file)).expect("it is a recording") {
             match event {
                 Event::Stack(stack) => stacks.push(stack),
-                Event::Symbol(symbol) => {
-                    symbols.insert((symbol.process, symbol.frame), symbol.names);
-                }
+                Event::Symbol(symbol) => symbols.add(symbol),
                 Event::Launch(launch) => {
                     recording.launches.insert((launch.session, launch.correlation), launch.stack);
                 }
@@ -60,8 +59,10 @@ impl Recording {
             }
         }
         for stack in stacks {
-            let named =
-                |frame: &Frame| symbols.get(&(frame.named_in(stack.process), *frame)).cloned().unwrap_or_default();
+            let named = |frame: &Frame| {
+                let names = symbols.at(frame.named_in(stack.process), *frame, stack.time);
+                names.map(|names| names.to_vec()).unwrap_or_default()
+            };
             let user = stack.frames.iter().rev().filter(|frame| !matches!(frame, Frame::Kernel(_)));
             let frames = user.flat_map(named).filter(|name| name.kind != FrameKind::Probe).collect();
             recording.stacks.insert(stack.id, Stack { frames, end: stack.end });

@@ -1,5 +1,7 @@
 //! Calls one by one, against the program's own account.
 
+use std::collections::BTreeSet;
+
 use crate::support::{
     Ended, Scene,
     calls::{ByThread, Trace, account},
@@ -107,6 +109,10 @@ fn patterns() {
     assert_eq!(counts, [42 + 20, 1, 2 + 10 + 2 + 1, 1, 1]);
     assert_eq!(trace.of("userspace").count(), counts.iter().sum::<usize>());
     assert!(trace.of("userspace").all(|event| event["depth"] == 0));
+    // Kernels have their names, though the calls that tell them are not asked for.
+    let names: BTreeSet<&str> =
+        trace.named("cuLaunchKernel").filter_map(|call| call["args"]["kernel"].as_str()).collect();
+    assert_eq!(names, BTreeSet::from(["first(float*, int)", "second", "third()"]));
 }
 
 /// Two processes at once, each with threads of its own, are kept apart.

@@ -1,1 +1,52 @@
+//! The files of a trace: whole, valid, and the same whether written at once or later.
 
+use serde_json::Value;
+
+use crate::support::{Ended, Scene, calls::Trace, program};
+
+/// `export` makes of the recording what the trace wrote by itself, byte for byte.
+#[test]
+fn written_later() {
+    let scene = Scene::new();
+    let command = format!("{} account account", program("traced"));
+    let options = "--sim -q --driver --sched --stacks -o t.wscope -o t.jsonl -o t.json";
+    Ended::of(&mut scene.trace(options, &command)).exits(0);
+    Ended::of(&mut scene.warpscope(&["export", "t.wscope", "-o", "u.jsonl", "-o", "u.json"])).exits(0);
+    for ending in ["jsonl", "json"] {
+        let (at_once, later) = (scene.read(&format!("t.{ending}")), scene.read(&format!("u.{ending}")));
+        assert!(!at_once.is_empty() && at_once == later, "{ending}");
+    }
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let chrome: Value = serde_json::from_str(&scene.read("t.json")).expect("JSON");
+    let events = chrome["traceEvents"].as_array().expect("events");
+    for name in ["cudaLaunchKernel", "cuMemAlloc_v2", "third()"] {
+        let drawn = events.iter().filter(|event| event["name"] == name && event["ph"] != "M").count();
+        assert!(drawn >= trace.named(name).count(), "{name}");
+    }
+}
+
+/// `report` knows a trace when it sees one: every function with its calls and errors, in text and in JSON.
+#[test]
+fn reported() {
+    let scene = Scene::new();
+    let command = format!("{} account account", program("traced"));
+    let run = Ended::of(&mut scene.trace("--sim -o t.wscope -o t.jsonl", &command)).exits(0);
+    let text = Ended::of(&mut scene.warpscope(&["report", "t.wscope"])).exits(0);
+    assert!(run.err().starts_with(text.out()) || run.err().contains(text.out()), "{}\n{}", run.err(), text.out());
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let report = scene.report("t.wscope");
+    let functions = report["trace"]["functions"].as_array().expect("functions");
+    let mut total = 0;
+    for function in functions {
+        let name = function["name"].as_str().expect("a name");
+        let calls: Vec<_> = trace.named(name).filter(|call| call["type"] == "userspace").collect();
+        let errors = calls.iter().filter(|call| call["error"] == true).count();
+        assert_eq!(
+            (function["calls"].as_u64(), function["errors"].as_u64()),
+            (Some(calls.len() as u64), Some(errors as u64)),
+            "{function}"
+        );
+        total += calls.len();
+    }
+    assert_eq!(total, trace.of("userspace").count());
+}

@@ -1,1 +1,176 @@
+//! Libraries and functions that the user names, wherever they lie and whenever they are loaded.
 
+use std::{fs, process::Stdio};
+
+use crate::support::{
+    Ended, Running, Scene,
+    calls::{Trace, start},
+    program, programs,
+    scene::number,
+};
+
+/// Builds the small library under this path.
+fn build(scene: &Scene, file: &str, flags: &[&str]) {
+    let source = programs::sources().join("programs/tiny.c");
+    let mut compiler = scene.bare("cc");
+    compiler.args(["-shared", "-fPIC", "-O1", "-DLIBRARY"]).args(flags).arg("-o").arg(scene.path(file)).arg(source);
+    Ended::of(&mut compiler).exits(0);
+}
+
+/// The calls of the small library are a run without a gap up to the last: their results count them. Returns the first.
+#[track_caller]
+fn without_gaps(trace: &Trace, last: u64) -> u64 {
+    let mut calls: Vec<_> = trace.named("tiny_add").collect();
+    calls.sort_by_key(|call| start(call));
+    for call in &calls {
+        assert_eq!((&call["library"], &call["depth"], &call["phase"]), (&"libtiny.so".into(), &0.into(), &"X".into()));
+    }
+    let numbers: Vec<u64> = calls.iter().map(|call| (number(call, "ret") - 1000) / 2).collect();
+    let first = *numbers.first().expect("calls were seen");
+    assert_eq!(numbers, (first..=last).collect::<Vec<_>>());
+    assert!(last >= first + 50);
+    first
+}
+
+/// Starts a trace that prints what it sees, lets the program go on until it has seen a call, then stops the program.
+fn until_seen(scene: &Scene, options: &str, command: &str) -> (Trace, u64) {
+    let mut run = Running::start(&mut scene.trace(&format!("{options} --live=tiny_add -o t.jsonl"), command));
+    run.stderr_until("tiny_add(");
+    fs::write(scene.path("stop"), "").expect("a file");
+    let run = run.wait().exits(0);
+    let last =
+        run.out().lines().find_map(|line| line.strip_prefix("last ")).expect("the last").parse().expect("a number");
+    (Trace::read(&scene.read("t.jsonl")), last)
+}
+
+/// --lib by path: watched before the program starts, so that no call is missed.
+#[test]
+fn by_path() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("unusual")).expect("a directory");
+    build(&scene, "unusual/libtiny.so", &[]);
+    let command = format!("{} ./unusual/libtiny.so stop", program("tiny"));
+    let (trace, last) = until_seen(&scene, "--lib ./unusual/libtiny.so", &command);
+    assert_eq!(without_gaps(&trace, last), 1);
+    assert!(!trace.notes.iter().any(|note| note.contains("was found when it was mapped")), "{:?}", trace.notes);
+}
+
+/// --lib by file name: loaded late from a directory that nobody would look into, it is watched from then on, and the trace
+/// says so.
+#[test]
+fn by_name() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("unusual")).expect("a directory");
+    build(&scene, "unusual/libtiny.so", &[]);
+    let command = format!("{} ./unusual/libtiny.so stop", program("tiny"));
+    let (trace, last) = until_seen(&scene, "--lib libtiny.so", &command);
+    without_gaps(&trace, last);
+    let late = "/unusual/libtiny.so was found when it was mapped, and watched";
+    assert_eq!(trace.notes.iter().filter(|note| note.contains(late)).count(), 1, "{:?}", trace.notes);
+}
+
+/// A library whose file was replaced while it was loaded: the one that is in memory is watched, not the new one.
+#[test]
+fn replaced_on_disk() {
+    for named in ["./libtiny.so", "libtiny.so"] {
+        let scene = Scene::new();
+        build(&scene, "libtiny.so", &[]);
+        let mut tiny = Running::start(scene.bare(program("tiny")).args(["./libtiny.so", "stop"]));
+        assert_eq!(tiny.stdout_line(), "ready");
+        // A different length, so that what lies at the old place in the new file is something else.
+        build(&scene, "new.so", &["-DREPLACED", "-Wl,--section-start=.text=0x8000"]);
+        fs::rename(scene.path("new.so"), scene.path("libtiny.so")).expect("the new one takes its place");
+        let options = format!("-p {} --lib {named} --live=tiny_add -o t.jsonl", tiny.pid());
+        let mut run = Running::start(&mut scene.trace(&options, ""));
+        run.stderr_until("tiny_add(");
+        fs::write(scene.path("stop"), "").expect("a file");
+        let tiny = tiny.wait().exits(0);
+        run.wait().exits(0);
+        let last = tiny.out().trim().rsplit(' ').next().expect("a number").parse().expect("a number");
+        without_gaps(&Trace::read(&scene.read("t.jsonl")), last);
+    }
+}
+
+/// One library in two processes is watched once, and both are seen.
+#[test]
+fn in_two_processes() {
+    let scene = Scene::new();
+    build(&scene, "libtiny.so", &[]);
+    fs::write(scene.path("stop"), "").expect("a file");
+    let script = format!("{0} ./libtiny.so stop & {0} ./libtiny.so stop; wait", program("tiny"));
+    Ended::of(&mut scene.trace_words("-q --lib ./libtiny.so -o t.jsonl", &["sh", "-c", &script])).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let counts: Vec<usize> = trace.outermost().values().map(Vec::len).collect();
+    assert_eq!(counts, [50, 50]);
+}
+
+/// A program with CUDA's functions linked into it: they are found by their names, others are not shown.
+#[test]
+fn linked_statically() {
+    let scene = Scene::new();
+    Ended::of(&mut scene.trace("-q -o t.jsonl", &program("linked"))).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let calls = trace.outermost().into_values().next().expect("calls");
+    assert_eq!(calls.len(), 60);
+    for (call, i) in calls.iter().zip(1_u64..) {
+        match i {
+            1..=30 => {
+                let told = (call.name.as_str(), &call.args["size"], &call.args["ptr"], &call.ret);
+                let pointer = format!("{:#x}", 0x700_0000 + 64 * i);
+                assert_eq!(told, ("cudaMalloc", &(64 * i).into(), &pointer.into(), &"cudaSuccess".into()));
+            }
+            31..=50 => assert_eq!(
+                (call.name.as_str(), &call.args["ptr"]),
+                ("cudaFree", &format!("{:#x}", 0x700_0000 + 64 * 30).into())
+            ),
+            _ => assert_eq!(
+                (call.name.as_str(), &call.args["grid"]),
+                ("cudaLaunchKernel", &serde_json::json!([i - 50, 1, 1]))
+            ),
+        }
+    }
+    assert_eq!(trace.of("userspace").count(), 60);
+}
+
+/// --uprobe: a function of the program that nobody exports, with its first arguments as words.
+#[test]
+fn one_function() {
+    let scene = Scene::new();
+    let linked = program("linked");
+    let options = format!("-q --uprobe {linked}:not_cuda --match cudaFree -o t.jsonl");
+    Ended::of(&mut scene.trace(&options, &linked)).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let calls: Vec<_> = trace.named("not_cuda").collect();
+    assert_eq!(calls.len(), 7);
+    for call in calls {
+        let low = call["args"]["arg0"].as_str().expect("a word");
+        assert!(low.ends_with("ffffffff") && call["ret"] == 0 && call["depth"] == 0, "{call}");
+    }
+    assert_eq!(trace.named("cudaFree").count(), 20);
+    assert_eq!(trace.all.len(), 27);
+}
+
+/// --list: the functions of the libraries that are found, all or some, and a status that is not 0 where there are none.
+#[test]
+fn list() {
+    let scene = Scene::new();
+    let list = |options: &str| {
+        let mut command = scene.trace(options, "");
+        Ended::of(command.env("LD_LIBRARY_PATH", programs::libraries()).stdin(Stdio::null()))
+    };
+    let all = list("--list").exits(0);
+    let names: Vec<&str> = all.out().lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
+    for name in ["cuInit", "cuLaunchKernel", "cudaMalloc", "cudaGraphLaunch"] {
+        assert!(names.contains(&name), "{name} is not in the list");
+    }
+    let some = list("--list cudaMallocH*").exits(0);
+    let names: Vec<&str> = some.out().lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
+    assert!(!names.is_empty() && names.iter().all(|name| *name == "cudaMallocHost"), "{names:?}");
+    let none = list("--list noSuchFunction*").exits(1);
+    assert!(none.out().contains("nothing here matches noSuchFunction*"), "{}", none.out());
+    list("--list [").exits(1).says(&["cannot understand the pattern '['"]);
+    build(&scene, "libtiny.so", &[]);
+    let own = list("--lib ./libtiny.so --list tiny*").exits(0);
+    assert!(own.out().lines().any(|line| line.starts_with("  tiny_add ")), "{}", own.out());
+    assert_eq!(scene.files(), ["libtiny.so"]);
+}

@@ -1,1 +1,50 @@
+//! The scheduler, and tracepoints by name.
 
+use crate::support::{
+    Ended, Scene,
+    calls::{Trace, end, start},
+    program,
+    scene::number,
+};
+
+/// --sched: a thread that sleeps in a watched function five times is off the CPU there five times, for at least as long.
+#[test]
+fn off_the_cpu() {
+    let scene = Scene::new();
+    let linked = program("linked");
+    let options = format!("-q --sched --uprobe {linked}:doze -o t.jsonl");
+    Ended::of(&mut scene.trace(&options, &linked)).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let dozes: Vec<_> = trace.named("doze").collect();
+    assert_eq!(dozes.len(), 5);
+    let asleep = |event: &&serde_json::Value| event["args"]["state"] == "sleeping" && event["depth"] == 1;
+    let sleeps: Vec<_> = trace.of("scheduler").filter(asleep).collect();
+    assert_eq!(sleeps.len(), 5);
+    for (sleep, doze) in sleeps.iter().zip(dozes) {
+        assert_eq!((&sleep["name"], &sleep["args"]["preempted"]), (&"off-cpu".into(), &false.into()));
+        assert!(end(sleep) - start(sleep) >= 19_900_000, "{sleep}");
+        assert!(start(doze) <= start(sleep) && end(sleep) <= end(doze), "{sleep} is not in {doze}");
+    }
+}
+
+/// --tracepoint: each fork of the command and of nobody else, with the fields that the kernel gives it.
+#[test]
+fn tracepoints() {
+    let scene = Scene::new();
+    let script = "for i in 1 2 3; do sh -c 'echo $$' & wait; done";
+    let options = "-q --tracepoint sched:sched_process_fork --tracepoint sched:sched_process_exec -o t.jsonl";
+    let run = Ended::of(&mut scene.trace_words(options, &["sh", "-c", script])).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let pids: Vec<u64> = run.out().lines().map(|line| line.parse().expect("a pid")).collect();
+    assert_eq!(pids.len(), 3);
+    let forks: Vec<_> = trace.named("sched_process_fork").collect();
+    let children: Vec<u64> = forks.iter().map(|fork| number(&fork["args"], "child_pid")).collect();
+    assert_eq!(children, pids);
+    for fork in &forks {
+        assert_eq!(number(fork, "pid"), number(&fork["args"], "parent_pid"));
+        assert_eq!((&fork["phase"], &fork["type"], &fork["library"]), (&"i".into(), &"kernel".into(), &"sched".into()));
+        assert!(fork["duration_us"].is_null() && fork["ret"].is_null(), "{fork}");
+    }
+    let executed: Vec<u64> = trace.named("sched_process_exec").map(|exec| number(exec, "pid")).collect();
+    assert_eq!(executed[executed.len() - 3..], pids);
+}

@@ -1,1 +1,64 @@
+//! Ctrl-C in the middle: the command ends its own way, and the files are whole.
 
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{Running, Scene, calls::Trace, program, running::kill};
+
+/// Insists that every file can be read to its end, and that all three tell of the same calls.
+#[track_caller]
+fn whole(scene: &Scene) -> Trace {
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let chrome: Value = serde_json::from_str(&scene.read("t.json")).expect("JSON");
+    let events = chrome["traceEvents"].as_array().expect("events");
+    assert!(events.len() >= trace.all.len());
+    let report = scene.report("t.wscope");
+    assert_eq!(report["cut_off"], false);
+    assert_eq!(
+        scene.files().into_iter().filter(|file| file.starts_with("t.")).collect::<Vec<_>>(),
+        ["t.json", "t.jsonl", "t.wscope"]
+    );
+    trace
+}
+
+const OUTPUTS: &str = "-q -o t.jsonl -o t.json -o t.wscope";
+
+/// SIGINT to the whole group, as Ctrl-C sends it.
+#[test]
+fn interrupt_of_the_group() {
+    let scene = Scene::new();
+    let command = format!("{} interrupt", program("behave"));
+    let mut run = Running::start(&mut scene.trace(&format!("--sim {OUTPUTS}"), &command));
+    assert_eq!(run.stdout_line(), "ready");
+    kill(-run.pid(), libc::SIGINT);
+    let run = run.wait().exits(7);
+    assert_eq!(run.out(), "ready\ncleaned up\n");
+    let trace = whole(&scene);
+    trace.check_nesting();
+    let [kernels, ..] = trace.check_gpu();
+    let launches = trace.named("cudaLaunchKernel").count();
+    assert!(kernels > 0 && kernels == launches, "{kernels} kernels of {launches} launches");
+    assert_eq!(trace.unfinished(), Vec::<&str>::new());
+}
+
+/// SIGINT or SIGTERM to warpscope alone, which follows a process that is not its own: that one goes on.
+#[test]
+fn interrupt_of_an_attached_trace() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let scene = Scene::new();
+        let mut program = Running::start(scene.bare_cuda("traced").args(["steps", "account", "stop"]));
+        assert_eq!(program.stdout_line(), "ready");
+        let mut run = Running::start(
+            &mut scene.trace(&format!("--live -p {} {}", program.pid(), OUTPUTS.trim_start_matches("-q ")), ""),
+        );
+        run.stderr_until("cudaMemset(");
+        run.signal(signal);
+        run.wait().exits(0);
+        assert!(program.is_running());
+        let trace = whole(&scene);
+        assert!(trace.named("cudaMemset").count() > 0);
+        fs::write(scene.path("stop"), "").expect("a file");
+        program.wait().exits(0);
+    }
+}

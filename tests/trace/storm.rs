@@ -78,3 +78,41 @@ fn nobody_reads() {
     let sentences = report["ledger"].as_array().expect("sentences");
     assert!(sentences.iter().any(|text| text.as_str().is_some_and(|text| text.contains("call"))), "{sentences:?}");
 }
+
+/// --summary-only: no call is written down, and counts, errors, bytes and memory are exact all the same.
+#[test]
+fn sums() {
+    let scene = Scene::new();
+    let command = format!("{} {THREADS} {CALLS}", program("storm"));
+    Ended::of(&mut scene.trace("--sim --summary-only -q -o t.wscope -o t.jsonl", &command)).exits(0);
+    assert_eq!(counts(&scene, "t.jsonl"), BTreeMap::new());
+    let report = scene.report("t.wscope");
+    let trace = &report["trace"];
+    let list = |key: &str| trace[key].as_array().unwrap_or_else(|| panic!("{key}: {trace}"));
+    let calls: BTreeMap<String, u64> = list("functions")
+        .iter()
+        .map(|function| (function["name"].as_str().expect("a name").to_owned(), number(function, "calls")))
+        .collect();
+    assert_eq!(calls, made(CALLS));
+    let failed = THREADS * CALLS / 10;
+    for function in list("functions") {
+        let errors = if function["name"] == "cuMemAlloc_v2" { failed } else { 0 };
+        assert_eq!(number(function, "errors"), errors, "{function}");
+        let in_buckets: u64 =
+            function["histogram"].as_array().expect("buckets").iter().map(|b| b[1].as_u64().expect("a count")).sum();
+        assert_eq!(in_buckets, number(function, "calls"), "{function}");
+    }
+    let [error] = list("errors").as_slice() else { panic!("{trace}") };
+    assert_eq!((number(error, "count"), &error["error"]), (failed, &"CUDA_ERROR_OUT_OF_MEMORY".into()), "{error}");
+    // Each thread copies 1, 2, 3 ... bytes, and keeps 4,096.
+    let copies = CALLS / 1_000;
+    let [copied] = list("copies").as_slice() else { panic!("{trace}") };
+    assert_eq!(
+        (number(copied, "count"), number(copied, "bytes")),
+        (THREADS * copies, THREADS * copies * (copies + 1) / 2),
+        "{copied}"
+    );
+    let [memory] = list("memory").as_slice() else { panic!("{trace}") };
+    assert_eq!((number(memory, "live"), number(memory, "live_bytes")), (THREADS, THREADS * 4_096), "{memory}");
+    assert_eq!(number(&report["lost"], "ring_calls") + number(&report["lost"], "call_sums"), 0);
+}

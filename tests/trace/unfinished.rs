@@ -96,3 +96,31 @@ fn jumps_out_of_calls() {
     let expected = (1..=40).chain(501..=540).chain([700]).chain(1001..=1010);
     assert_eq!(sizes, expected.collect::<Vec<u64>>());
 }
+
+/// A function that ends with a jump to another has not been left: both return, one within the other.
+#[test]
+fn tail_calls() {
+    let scene = Scene::new();
+    let program = program("leaves");
+    let options = format!("--sim -q -o t.jsonl --uprobe {program}:jumps_on --uprobe {program}:goes_on");
+    Ended::of(&mut scene.trace(&options, &format!("{program} tail"))).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    assert_eq!(trace.unfinished(), Vec::<&str>::new());
+    let depths = |name| -> Vec<u64> { trace.named(name).map(|call| number(call, "depth")).collect() };
+    assert_eq!((depths("jumps_on"), depths("goes_on")), (vec![0; 20], vec![1; 20]));
+    let memsets = depths("cudaMemset");
+    assert_eq!((memsets[0], memsets[1..].to_vec()), (0, vec![2; 140]));
+}
+
+/// A program that becomes another within a call.
+#[test]
+fn exec_within_a_call() {
+    let scene = Scene::new();
+    let program = program("leaves");
+    let options = format!("--sim --driver -q -o t.jsonl --uprobe {program}:becomes");
+    Ended::of(&mut scene.trace(&options, &format!("{program} exec"))).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    assert_eq!(trace.unfinished(), ["becomes"]);
+    let names: Vec<_> = trace.outermost().into_values().flatten().map(|call| call.name).collect();
+    assert_eq!(names, ["cudaFree", "cudaMalloc", "cudaMemset"]);
+}

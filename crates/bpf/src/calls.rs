@@ -49,6 +49,8 @@ pub struct Gather {
     pub launches: Option<Launches>,
     /// Its calls tell what kernels are called.
     pub teaches: bool,
+    /// It gives the GPU work: a launch, a copy, a memset.
+    pub submits: bool,
 }
 
 /// How a launch says what it launches.
@@ -106,6 +108,12 @@ impl Gather {
             Some(Payload::Text(at)) => (at + 1, 1, 0),
         };
         let [low, high] = length.to_ne_bytes();
+        let gathers = self.bytes[0].is_some()
+            || self.class.is_some()
+            || self.memory != Memory::None
+            || self.launches.is_some()
+            || self.teaches
+            || text != 0;
         let (dims, dims_word) = match self.launches.map_or(Dims::None, |launches| launches.dims) {
             Dims::None => (0, 0),
             Dims::Packed(word) => (1, word),
@@ -133,9 +141,9 @@ impl Gather {
             self.launches.is_some_and(|launches| launches.handle).into(),
             dims,
             dims_word,
+            self.submits.into(),
+            gathers.into(),
             self.teaches.into(),
-            0,
-            0,
             0,
         ]
     }

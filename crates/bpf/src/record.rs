@@ -216,6 +216,16 @@ impl<'a> Fields<'a> {
 }
 
 impl Record {
+    /// When it was sent, as far as its place among mappings matters; 0 where it does not.
+    pub fn time(&self) -> u64 {
+        match self {
+            Self::Stack(stack) => stack.time,
+            Self::RawStack(raw) => raw.time,
+            Self::Launch { time, .. } | Self::Sample { time, .. } => *time,
+            _ => 0,
+        }
+    }
+
     /// Reads one record as the programs wrote it; `None` if it is of a type or length that they do not write.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut f = Fields(bytes);

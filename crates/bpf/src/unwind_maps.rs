@@ -119,6 +119,11 @@ impl UnwindMaps {
         self.resting_rows.push_back((Instant::now(), place));
     }
 
+    /// A file's rows, as they lie in memory.
+    pub fn rows(&self, place: Place) -> &[u8] {
+        self.shards[place.shard as usize].memory.read(place.first as usize * ROW, place.count as usize * ROW)
+    }
+
     fn add_shard(&mut self, rows: usize) -> Result<usize> {
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
@@ -244,6 +249,13 @@ impl Shared {
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::ENOMEM))?;
         Ok(Self { base, length })
+    }
+
+    fn read(&self, from: usize, length: usize) -> &[u8] {
+        assert!(from + length <= self.length);
+        // SAFETY: within the mapping, which lives as long as `self`; only `bytes` gives out what can be written, and for that
+        // it borrows all of `self`.
+        unsafe { std::slice::from_raw_parts(self.base.add(from).as_ptr(), length) }
     }
 
     fn bytes(&mut self, from: usize, length: usize) -> &mut [u8] {

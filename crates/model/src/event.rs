@@ -167,6 +167,10 @@ pub struct Exit {
     pub time: u64,
 }
 
+/// The bits that an address of a process has. Above them is a number where an address has belonged to several files, one after
+/// another: 0 for the first.
+pub const ADDRESS: u64 = (1 << 48) - 1;
+
 /// A file is mapped into a process, executable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -174,7 +178,7 @@ pub struct Mapping {
     pub process: ProcessId,
     /// When.
     pub time: u64,
-    /// First address.
+    /// First address; see [`ADDRESS`].
     pub start: u64,
     /// One past the last address.
     pub end: u64,
@@ -242,7 +246,7 @@ pub enum StackEnd {
     NoRule = 4,
     /// At unwind information of a kind that is not understood.
     Unsupported = 5,
-    /// At code that is unwound by the frame pointer, which was lost on the way.
+    /// At code that is unwound by the frame pointer, or by another register, which was lost on the way.
     FramePointerLost = 6,
     /// At memory that could not be read.
     Unreadable = 7,
@@ -623,6 +627,8 @@ pub struct Symbol {
     pub process: ProcessId,
     /// The frame as it stands in stacks.
     pub frame: Frame,
+    /// From when on; 0 where the address has had one meaning only.
+    pub since: u64,
     /// Outermost first.
     pub names: Vec<NamedFrame>,
 }

@@ -219,9 +219,7 @@ impl Fold {
                     profile.notes.push(note.text.clone());
                 }
             }
-            Event::Symbol(symbol) => {
-                profile.symbols.insert((symbol.process, symbol.frame), symbol.names.as_slice().into());
-            }
+            Event::Symbol(symbol) => profile.symbols.add(symbol.clone()),
             Event::End(end) => {
                 profile.saw(end.time);
                 profile.end = Some(*end);

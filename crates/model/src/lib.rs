@@ -12,3 +12,4 @@ pub mod join;
 pub mod ledger;
 pub mod profile;
 pub mod recording;
+pub mod symbols;

@@ -6,10 +6,9 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     calls::Calls,
-    event::{
-        Direction, End, Frame, FrameKind, LaunchKind, Mapping, NamedFrame, ProcessId, SessionId, Stack, StackId, Start,
-    },
+    event::{Direction, End, FrameKind, LaunchKind, Mapping, NamedFrame, ProcessId, SessionId, Stack, StackId, Start},
     ledger::Ledger,
+    symbols::Symbols,
 };
 
 /// What a recording amounts to.
@@ -34,7 +33,7 @@ pub struct Profile {
     /// Executable mappings, for addresses not yet named.
     pub mappings: Vec<Mapping>,
     /// Names of frames.
-    pub symbols: FxHashMap<(ProcessId, Frame), Arc<[NamedFrame]>>,
+    pub symbols: Symbols,
     /// Time on CPUs by stack.
     pub cpu: FxHashMap<(ProcessId, StackId), CpuWeight>,
     /// Time on GPUs.
@@ -166,7 +165,7 @@ impl Profile {
         };
         let mut frames: Vec<NamedFrame> = Vec::with_capacity(stack.frames.len());
         for frame in stack.frames.iter().rev() {
-            match self.symbols.get(&(frame.named_in(stack.process), *frame)) {
+            match self.symbols.at(frame.named_in(stack.process), *frame, stack.time) {
                 Some(names) => frames.extend(names.iter().cloned()),
                 None => {
                     frames.push(NamedFrame { kind: FrameKind::Native, name: "[unknown]".into(), module: "".into() });

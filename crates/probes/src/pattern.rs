@@ -63,11 +63,14 @@ fn usual(file: &str) -> Option<&'static str> {
     }
 }
 
-/// Functions to watch beside what is shown: through these the runtime hears of kernels, with address and name.
+/// Functions to watch beside what is shown: through these a library hears of kernels or hands them out, with their names.
 pub fn registrations(file: &str) -> Option<Selection> {
-    let glob = || Glob::parse("__cudaRegister*").ok();
-    (usual(file) == Some("cuda[A-Z]*"))
-        .then(|| Selection { include: glob().into_iter().collect(), exclude: Vec::new() })
+    let names: &[&str] = match usual(file)? {
+        "cuda[A-Z]*" => &["__cudaRegister*"],
+        "cu[A-Z]*" => &["cuModuleGetFunction", "cuLibraryGetKernel", "cuKernelGetFunction"],
+        _ => return None,
+    };
+    Some(Selection { include: names.iter().filter_map(|name| Glob::parse(name).ok()).collect(), exclude: Vec::new() })
 }
 
 fn globs(lists: &[String]) -> Result<Vec<Glob>, Error> {
@@ -284,7 +287,9 @@ mod tests {
         assert!(selection(&["__*"], &[]).unwrap().for_library("libcuda.so.1").takes("__x"));
         assert!(!selection(&[], &["cuInit"]).unwrap().for_library("libcuda.so.1").takes("cuInit"));
         assert!(registrations("libcudart.so.12").unwrap().takes("__cudaRegisterFunction"));
-        assert_eq!(registrations("libcuda.so.1"), None);
+        let driver = registrations("libcuda.so.1").unwrap();
+        assert!(driver.takes("cuModuleGetFunction") && !driver.takes("cuModuleGetGlobal"));
+        assert_eq!(registrations("libnccl.so.2"), None);
     }
 
     /// Check by which of its names a function is shown.

@@ -53,7 +53,7 @@ pub fn name_kernels(profile: &mut Profile) {
     }
     let stubs: Vec<(ProcessId, u64)> = profile.calls.unnamed_stubs().collect();
     for (process, address) in stubs {
-        let symbol = profile.symbols.get(&(process, Frame::User(address))).and_then(|names| names.last());
+        let symbol = profile.symbols.at(process, Frame::User(address), u64::MAX).and_then(|names| names.last());
         if let Some(kernel) = symbol.and_then(|symbol| stub_kernel(&symbol.name)) {
             profile.calls.names.name_stub(process, address, kernel);
         }
@@ -139,7 +139,7 @@ mod tests {
                 words: vec![address, 1, 1, 1, 1, 0, 0, 0],
                 payload: Vec::new(),
             }),
-            Event::Symbol(Symbol { process, frame: Frame::User(address), names }),
+            Event::Symbol(Symbol { process, frame: Frame::User(address), since: 0, names }),
         ] {
             fold.push(&event);
         }

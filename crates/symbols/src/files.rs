@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use model::event::{Mapping, ProcessId};
+use model::event::{ADDRESS, Mapping, ProcessId};
 
 use crate::{
     elf::Headers,
@@ -128,7 +128,7 @@ impl Files {
             return Some(*id);
         }
         let places = [
-            format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end),
+            format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start & ADDRESS, mapping.end & ADDRESS),
             format!("/proc/{pid}/root{}", mapping.path),
             mapping.path.clone(),
         ];

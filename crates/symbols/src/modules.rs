@@ -4,12 +4,24 @@ use model::{
     event::{Mapping, Origin, ProcessId},
     profile::Profile,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::Files;
 
 /// The mappings of every process image.
 pub(crate) struct Modules<'a> {
     profile: &'a Profile,
     by_process: FxHashMap<ProcessId, Vec<&'a Mapping>>,
+    /// Images in which an address has had more than one meaning.
+    turning: FxHashSet<ProcessId>,
+}
+
+/// What an address in a mapping means: the file and the place in it. Memory without a file is all alike.
+pub(crate) fn meaning(mapping: &Mapping) -> (&str, &[u8], u64) {
+    match Files::is_file(&mapping.path) {
+        true => (&mapping.path, &mapping.build_id, mapping.start.wrapping_sub(mapping.offset)),
+        false => (&mapping.path, &[], 0),
+    }
 }
 
 impl<'a> Modules<'a> {
@@ -21,7 +33,20 @@ impl<'a> Modules<'a> {
         for mappings in by_process.values_mut() {
             mappings.sort_by_key(|m| m.time);
         }
-        Self { profile, by_process }
+        let mut turning = FxHashSet::default();
+        // Parents come before their children.
+        for (id, info) in &profile.processes {
+            let inherited = info.origin == Origin::Fork && info.parent.is_some_and(|parent| turning.contains(&parent));
+            if inherited || by_process.get(id).is_some_and(|mappings| take_turns(mappings)) {
+                turning.insert(*id);
+            }
+        }
+        Self { profile, by_process, turning }
+    }
+
+    /// Whether an address of the image may have had more than one meaning.
+    pub(crate) fn take_turns(&self, process: ProcessId) -> bool {
+        self.turning.contains(&process)
     }
 
     /// The mapping at `address` of `process` at `time`: the latest made by then, in the image itself or, if it was
@@ -45,6 +70,22 @@ impl<'a> Modules<'a> {
         }
         None
     }
+}
+
+/// Whether some of the mappings lie where others of another meaning lay.
+fn take_turns(mappings: &[&Mapping]) -> bool {
+    let mut mappings = mappings.to_vec();
+    mappings.sort_by_key(|mapping| mapping.start);
+    let mut widest: Option<&Mapping> = None;
+    for mapping in mappings {
+        if widest.is_some_and(|widest| mapping.start < widest.end && meaning(mapping) != meaning(widest)) {
+            return true;
+        }
+        if widest.is_none_or(|widest| mapping.end > widest.end) {
+            widest = Some(mapping);
+        }
+    }
+    false
 }
 
 #[cfg(test)]
@@ -81,6 +122,7 @@ mod tests {
         assert_eq!(path(1, 20), Some("a"));
         assert_eq!(path(1, 40), Some("b"));
         assert_eq!(path(2, 40), Some("a"));
+        assert!(modules.take_turns(ProcessId(1)) && modules.take_turns(ProcessId(2)));
         assert_eq!(modules.find(ProcessId(2), 0x9000, 40), None);
     }
 }

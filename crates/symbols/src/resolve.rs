@@ -14,14 +14,14 @@ use model::{
     event::{Frame, FrameKind, Mapping, NamedFrame, Origin, ProcessId, Symbol},
     profile::Profile,
 };
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     DebugFiles, Files, Kept,
     ask::ask,
     demangle::demangle,
     dwarf::{Answer, Place},
-    modules::Modules,
+    modules::{Modules, meaning},
 };
 
 /// How names are to be.
@@ -44,60 +44,87 @@ pub struct Named {
     pub notes: Vec<String>,
 }
 
-/// An address in a file.
+/// An address, what lay there, and from when on; 0 if nothing else ever did.
+#[derive(Clone, Copy)]
 struct Spot<'a> {
     process: ProcessId,
     address: u64,
-    mapping: &'a Mapping,
+    since: u64,
+    mapping: Option<&'a Mapping>,
 }
+
+/// What a file is known by: path, build id, and where there is none the mapping.
+type FileKey<'a> = (&'a str, &'a [u8], Option<(ProcessId, u64, u64)>);
 
 /// Names every address in the profile's stacks that has none yet, and every host function launched as an unnamed kernel.
 pub fn resolve(profile: &Profile, kept: &mut Kept, wishes: &Wishes) -> Named {
     let modules = Modules::of(profile);
-    let mut seen = FxHashSet::default();
-    let mut kernel = Vec::new();
-    // By what the file is known by: path, build id, and where there is none the mapping.
-    let mut files = BTreeMap::<(&str, &[u8], Option<(ProcessId, u64, u64)>), Vec<Spot<'_>>>::new();
-    let mut generated = BTreeMap::<ProcessId, BTreeMap<u64, &str>>::new();
-    let mut named = Named::default();
+    let mut unnamed_frames = FxHashSet::default();
+    // What lay at each address: nearly always one mapping, and more where libraries took turns.
+    let mut native = FxHashMap::<(ProcessId, u64), Vec<Option<&Mapping>>>::default();
     let frames = profile
         .stacks
         .values()
         .flat_map(|stack| stack.frames.iter().map(move |frame| (frame.named_in(stack.process), *frame, stack.time)));
     let stubs = profile.calls.unnamed_stubs().map(|(process, address)| (process, Frame::User(address), u64::MAX));
     for (process, frame, time) in frames.chain(stubs) {
-        if profile.symbols.contains_key(&(process, frame)) || !seen.insert((process, frame)) {
+        if profile.symbols.knows(process, frame) {
             continue;
         }
+        if let Frame::User(address) = frame {
+            if native.contains_key(&(process, address)) && !modules.take_turns(process) {
+                continue;
+            }
+            let mapping = modules.find(process, address, time);
+            let meanings = native.entry((process, address)).or_default();
+            if !meanings.contains(&mapping) {
+                meanings.push(mapping);
+            }
+        } else {
+            unnamed_frames.insert((process, frame));
+        }
+    }
+    let mut named = Named::default();
+    let mut kernel = Vec::new();
+    for (process, frame) in unnamed_frames {
         match frame {
             Frame::Kernel(address) => kernel.push(address),
             // Named when it was gathered, or never.
-            Frame::Python(_) => named.symbols.push(unnamed(process, frame, FrameKind::Python, "python")),
-            Frame::User(address) => match modules.find(process, address, time) {
-                Some(mapping) if Files::is_file(&mapping.path) => {
-                    let nameless =
-                        mapping.build_id.is_empty().then_some((mapping.process, mapping.start, mapping.time));
-                    let spots = files.entry((&mapping.path, &mapping.build_id, nameless)).or_default();
-                    spots.push(Spot { process, address, mapping });
-                }
-                mapping => {
-                    let module = mapping.map_or("unknown", |mapping| &mapping.path);
-                    generated.entry(process).or_default().insert(address, module);
-                }
-            },
+            _ => named.symbols.push(unnamed((process, frame, 0), FrameKind::Python, "python")),
         }
     }
     named.symbols.extend(name_kernel(&kernel));
+    let mut files = BTreeMap::<FileKey<'_>, Vec<Spot<'_>>>::new();
+    let mut generated = BTreeMap::<ProcessId, Vec<Spot<'_>>>::new();
+    for spot in native.iter().flat_map(|(place, meanings)| spots(*place, meanings)) {
+        match spot.mapping {
+            Some(mapping) if Files::is_file(&mapping.path) => {
+                let nameless = mapping.build_id.is_empty().then_some((mapping.process, mapping.start, mapping.time));
+                files.entry((&mapping.path, &mapping.build_id, nameless)).or_default().push(spot);
+            }
+            _ => generated.entry(spot.process).or_default().push(spot),
+        }
+    }
     for spots in files.values() {
         name_file(spots, kept, wishes, &mut named, &mut generated);
     }
-    for (process, addresses) in generated {
-        named.symbols.extend(name_generated(profile, process, &addresses, kept));
+    for (process, spots) in generated {
+        named.symbols.extend(name_generated(profile, process, &spots, kept));
     }
     named.notes.extend(notes(kept));
     // The order of a hash map is not the order of a file.
-    named.symbols.sort_by_key(|s| (s.process, sort_key(s.frame)));
+    named.symbols.sort_by_key(|s| (s.process, sort_key(s.frame), s.since));
     named
+}
+
+/// One spot for each meaning of an address. The same file in the same place, mapped again, means the same.
+fn spots<'a>((process, address): (ProcessId, u64), meanings: &[Option<&'a Mapping>]) -> Vec<Spot<'a>> {
+    let meaning = |mapping: &Option<&'a Mapping>| mapping.map(meaning);
+    let spot = |mapping: Option<&'a Mapping>, since| Spot { process, address, since, mapping };
+    match meanings {
+        [first, others @ ..] if others.iter().all(|other| meaning(other) == meaning(first)) => vec![spot(*first, 0)],
+        _ => meanings.iter().map(|mapping| spot(*mapping, mapping.map_or(0, |mapping| mapping.time))).collect(),
+    }
 }
 
 fn sort_key(frame: Frame) -> (u8, u64) {
@@ -131,9 +158,9 @@ fn notes(kept: &Kept) -> Vec<String> {
 }
 
 /// A frame known by its module alone: `[libfoo.so]`.
-fn unnamed(process: ProcessId, frame: Frame, kind: FrameKind, module: &str) -> Symbol {
+fn unnamed((process, frame, since): (ProcessId, Frame, u64), kind: FrameKind, module: &str) -> Symbol {
     let name = format!("[{}]", module.trim_matches(['[', ']']));
-    Symbol { process, frame, names: vec![NamedFrame { kind, name: name.into(), module: module.into() }] }
+    Symbol { process, frame, since, names: vec![NamedFrame { kind, name: name.into(), module: module.into() }] }
 }
 
 fn name_kernel(addresses: &[u64]) -> Vec<Symbol> {
@@ -153,9 +180,9 @@ fn name_kernel(addresses: &[u64]) -> Vec<Symbol> {
             match answers.get(i) {
                 Some(Symbolized::Sym(sym)) => {
                     let name = NamedFrame { kind: FrameKind::Kernel, name: (*sym.name).into(), module: module.clone() };
-                    Symbol { process: ProcessId(0), frame, names: vec![name] }
+                    Symbol { process: ProcessId(0), frame, since: 0, names: vec![name] }
                 }
-                _ => unnamed(ProcessId(0), frame, FrameKind::Kernel, "kernel"),
+                _ => unnamed((ProcessId(0), frame, 0), FrameKind::Kernel, "kernel"),
             }
         })
         .collect()
@@ -173,23 +200,26 @@ fn name_file<'a>(
     kept: &Kept,
     wishes: &Wishes,
     named: &mut Named,
-    generated: &mut BTreeMap<ProcessId, BTreeMap<u64, &'a str>>,
+    generated: &mut BTreeMap<ProcessId, Vec<Spot<'a>>>,
 ) {
-    let Some(first) = spots.first() else { return };
-    let path = &first.mapping.path;
+    let Some(mapping) = spots.first().and_then(|spot| spot.mapping) else { return };
+    let path = &mapping.path;
     let module = module(path);
     let probe = &*module == wishes.injector || module.starts_with("libcupti.so");
     let kind = if probe { FrameKind::Probe } else { FrameKind::Native };
-    let source = kept.files.source(first.mapping);
+    let source = kept.files.source(mapping);
     if source.is_none() && path.starts_with("/memfd:") {
         for spot in spots {
-            generated.entry(spot.process).or_default().insert(spot.address, path);
+            generated.entry(spot.process).or_default().push(*spot);
         }
         return;
     }
     let mut answers = Vec::new();
     if let Some(source) = source {
-        let offset = |spot: &Spot<'_>| (spot.address - spot.mapping.start).wrapping_add(spot.mapping.offset);
+        let offset = |spot: &Spot<'_>| {
+            let mapping = spot.mapping.unwrap_or(mapping);
+            (spot.address - mapping.start).wrapping_add(mapping.offset)
+        };
         let offsets: Vec<u64> = spots.iter().map(offset).collect();
         let (answered, unreadable) = ask(&source, path, &offsets, &wishes.debug_files, wishes.lines && !probe);
         answers = answered;
@@ -198,8 +228,8 @@ fn name_file<'a>(
     for (i, spot) in spots.iter().enumerate() {
         let frame = Frame::User(spot.address);
         named.symbols.push(match answers.get(i).and_then(|answer| frames(answer, kind, &module)) {
-            Some(names) => Symbol { process: spot.process, frame, names },
-            None => unnamed(spot.process, frame, kind, &module),
+            Some(names) => Symbol { process: spot.process, frame, since: spot.since, names },
+            None => unnamed((spot.process, frame, spot.since), kind, &module),
         });
     }
 }
@@ -216,33 +246,29 @@ fn frames(answer: &Answer, kind: FrameKind, module: &Arc<str>) -> Option<Vec<Nam
 }
 
 /// Names code that lies in no file: from the process's own map, or from the one of the process it was forked from.
-fn name_generated(
-    profile: &Profile,
-    process: ProcessId,
-    addresses: &BTreeMap<u64, &str>,
-    kept: &mut Kept,
-) -> Vec<Symbol> {
+fn name_generated(profile: &Profile, process: ProcessId, spots: &[Spot<'_>], kept: &mut Kept) -> Vec<Symbol> {
     let mut names = HashMap::new();
     let mut image = Some(process);
     // The bound is for a broken recording.
     for _ in 0..1024 {
         let Some(asked) = image else { break };
-        let missing: BTreeSet<u64> = addresses.keys().copied().filter(|address| !names.contains_key(address)).collect();
+        let missing: BTreeSet<u64> = spots.iter().map(|s| s.address).filter(|a| !names.contains_key(a)).collect();
         if missing.is_empty() {
             break;
         }
         names.extend(kept.jits.names(asked, missing));
         image = profile.processes.get(&asked).filter(|info| info.origin == Origin::Fork).and_then(|info| info.parent);
     }
-    let symbol = |(&address, &path): (&u64, &&str)| {
-        let (frame, module) = (Frame::User(address), module(path));
-        match names.get(&address) {
+    let symbol = |spot: &Spot<'_>| {
+        let module = spot.mapping.map_or("unknown".into(), |mapping| module(&mapping.path));
+        let (frame, since) = (Frame::User(spot.address), spot.since);
+        match names.get(&spot.address) {
             Some(name) => {
                 let name = NamedFrame { kind: FrameKind::Native, name: demangle(name).into(), module };
-                Symbol { process, frame, names: vec![name] }
+                Symbol { process, frame, since, names: vec![name] }
             }
-            None => unnamed(process, frame, FrameKind::Native, &module),
+            None => unnamed((process, frame, since), FrameKind::Native, &module),
         }
     };
-    addresses.iter().map(symbol).collect()
+    spots.iter().map(symbol).collect()
 }

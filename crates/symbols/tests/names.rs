@@ -344,3 +344,36 @@ fn perf_map() {
     assert_eq!(names, ["JS:*busy", "JS:*busy", "old", "[anon]"]);
     assert_eq!(notes, Vec::<String>::new());
 }
+
+/// Two libraries take turns at one address: each stack has the name of the one that was there.
+#[test]
+fn libraries_take_turns() {
+    let scene = Scene::new();
+    for name in ["first", "second"] {
+        scene.write("library.c", &format!("int {name}(int n) {{ return n + 1; }}"));
+        scene.run(&format!("gcc -shared -fPIC -Wl,--build-id=sha1 library.c -o lib{name}.so"));
+    }
+    let (first, second) = (scene.program("libfirst.so"), scene.program("libsecond.so"));
+    let address = first.in_process(first.symbol("first"));
+    assert_eq!(address, second.in_process(second.symbol("second")));
+    let mut kept = Kept::new(9);
+    let at = |library: &support::Program, time| model::event::Mapping { time, ..library.mapping() };
+    let mappings = vec![at(&first, 10), at(&second, 30), at(&first, 50)];
+    for mapping in &mappings {
+        kept.mapped(mapping, std::process::id());
+    }
+    let mut profile = model::profile::Profile { mappings, ..Default::default() };
+    profile.processes.insert(IMAGE, Default::default());
+    let times = [20, 40, 60, 5];
+    for time in times {
+        let id = model::event::StackId(time);
+        let frames = vec![model::event::Frame::User(address)];
+        let end = model::event::StackEnd::Whole;
+        profile.stacks.insert(id, model::event::Stack { id, process: IMAGE, time, frames, end });
+    }
+    for symbol in symbols::resolve(&profile, &mut kept, &plain(&[])).symbols {
+        profile.symbols.add(symbol);
+    }
+    let names = times.map(|time| profile.frames(model::event::StackId(time))[0].name.to_string());
+    assert_eq!(names, ["first", "second", "first", "first"]);
+}

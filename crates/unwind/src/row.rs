@@ -193,6 +193,21 @@ impl Row {
         // SAFETY: Row is repr(C) with three fields of 4 + 2 + 2 bytes: 8 bytes without padding, every one initialised.
         unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) }
     }
+
+    /// The rows that such bytes are; none if they do not lie in memory as rows do.
+    pub fn of_bytes(bytes: &[u8]) -> &[Row] {
+        // SAFETY: Row is repr(C), integers without padding: any bytes are some row.
+        match unsafe { bytes.align_to() } {
+            ([], rows, []) => rows,
+            _ => &[],
+        }
+    }
+
+    /// The row for a `pc`, of sorted ones.
+    pub fn find(rows: &[Row], pc: u32) -> Option<Row> {
+        let above = rows.partition_point(|row| row.pc <= pc);
+        rows.get(above.checked_sub(1)?).copied()
+    }
 }
 
 #[cfg(test)]
@@ -259,5 +274,7 @@ mod tests {
     fn bytes_are_little_endian_fields_in_order() {
         let row = Row::new(0x1234_5678, Cfa::Rsp(16), Saved::AtCfa(-16), Saved::AtCfa(-24)).unwrap();
         assert_eq!(Row::bytes(&[row]), [0x78, 0x56, 0x34, 0x12, 2, 0, 0x21, 0x0c]);
+        assert_eq!(Row::of_bytes(Row::bytes(&[row, row])), [row, row]);
+        assert_eq!(Row::of_bytes(&Row::bytes(&[row, row])[1..9]), []);
     }
 }

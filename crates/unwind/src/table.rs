@@ -57,9 +57,7 @@ impl Table {
     /// The row for a virtual address of the file. None below the first function; above the last one, and in
     /// holes, a row that says [`Cfa::NoRule`]. The same search is in `walk.h`.
     pub fn lookup(&self, address: u64) -> Option<Row> {
-        let pc = u32::try_from(address.checked_sub(self.base)?).ok()?;
-        let above = self.rows.partition_point(|row| row.pc <= pc);
-        self.rows.get(above.checked_sub(1)?).copied()
+        Row::find(&self.rows, u32::try_from(address.checked_sub(self.base)?).ok()?)
     }
 }
 

@@ -39,7 +39,7 @@ pub fn load(path: &Path) -> anyhow::Result<Loaded> {
         profile.notes.push("the recording has no end: warpscope was stopped while it recorded".into());
         let wishes = Wishes { injector: crate::record::INJECTOR, ..Wishes::default() };
         for symbol in symbols::resolve(&profile, &mut Kept::default(), &wishes).symbols {
-            profile.symbols.insert((symbol.process, symbol.frame), symbol.names.into());
+            profile.symbols.add(symbol);
         }
     }
     symbols::name_kernels(&mut profile);

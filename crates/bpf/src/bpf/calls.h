@@ -166,8 +166,10 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	if (!calls || !function)
 		return 0;
 	if (!function->kernel) {
-		bpf_probe_read_user(&return_address, sizeof(return_address), (void *)PT_REGS_SP(ctx));
-		drop_left_calls(calls, PT_REGS_SP(ctx), true, return_address);
+		if (call_records || (call_stacks && function->stack))
+			bpf_probe_read_user(&return_address, sizeof(return_address), (void *)PT_REGS_SP(ctx));
+		if (calls->depth)
+			drop_left_calls(calls, PT_REGS_SP(ctx), true);
 	}
 	depth = calls->depth;
 	open = open_call(calls);
@@ -189,6 +191,11 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 		open->roles = around->roles | 1ull << (around->role & 63);
 		call->correlation = around->record.correlation;
 		call->session = around->record.session;
+	} else if (function->submits) {
+		/* If it announces a launch of its own, that will take its place. */
+		call->correlation = calls->pending_correlation;
+		call->session = calls->pending_session;
+		calls->pending_correlation = 0;
 	}
 	call->type = RECORD_CALL;
 	call->image = calls->image;
@@ -201,7 +208,9 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	call->payload = 0;
 	call->end = 0;
 	call->caller = return_address;
-	gather_words(ctx, function, call);
+	/* Sums seldom need the arguments. */
+	if (call_records || function->gathers)
+		gather_words(ctx, function, call);
 	if (call_stacks && function->stack && !depth)
 		take_call_stack(ctx, pid_tgid, call);
 	call->start = bpf_ktime_get_ns();
@@ -252,14 +261,14 @@ static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
 	if (!calls || !function)
 		return 0;
 	if (!function->kernel)
-		drop_left_calls(calls, PT_REGS_SP(ctx) - 8, false, 0);
+		drop_left_calls(calls, PT_REGS_SP(ctx) - 8, false);
 	open = close_call(calls, index, PT_REGS_SP(ctx) - 8, function->kernel);
 	if (!open)
 		return 0;
 	call = &open->record;
 	call->end = end;
 	call->result = PT_REGS_RC(ctx);
-	if (function->out && !bpf_probe_read_user(&call->out, 8, (void *)word_of(call, function->out)))
+	if (function->out && (call_records || function->gathers) && !bpf_probe_read_user(&call->out, 8, (void *)word_of(call, function->out)))
 		call->flags |= CALL_HAS_OUT;
 	if (call_records) {
 		send_call(function, call);

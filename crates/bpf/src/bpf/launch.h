@@ -22,12 +22,36 @@ struct {
 	__type(value, struct scratch);
 } launch_scratch SEC(".maps");
 
+struct launch_python {
+	struct python_thread thread;
+	struct python_scratch scratch;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct python_scratch);
+	__type(value, struct launch_python);
 } launch_python SEC(".maps");
+
+static __always_inline u64 python_of_launch(struct python_process *process, u32 image, u32 pid, u64 time, u64 stack, u64 sp,
+					    struct memory *native)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct launch_python *python = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct python_memory *memory = bpf_task_storage_get(&python_memories, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!python) {
+		count_loss(LOSS_WALK);
+		return 0;
+	}
+	python->scratch.image = image;
+	python->scratch.pid = pid;
+	python->scratch.time = time;
+	python->scratch.native = stack;
+	python->scratch.sp = sp;
+	return take_python(&python->scratch, &python->thread, memory, native, process);
+}
 
 /*
  * The current thread's native and Python stack, each sent if it is new, from an instruction and stack pointer on. At a
@@ -40,6 +64,7 @@ static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struc
 	struct scratch *scratch = bpf_task_storage_get(&launch_scratch, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	/* Without memory for it a thread does not remember; all else works. */
 	struct memory *memory = bpf_task_storage_get(&memories, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct python_process *process;
 	u32 image_id = image->id;
 
 	if (scratch) {
@@ -51,13 +76,9 @@ static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struc
 	} else {
 		count_loss(LOSS_WALK);
 	}
-	if (bpf_map_lookup_elem(&python_processes, &image_id)) {
-		struct python_scratch *room = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-		struct python_thread *thread = bpf_task_storage_get(&python_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-		if (room && thread)
-			*python = take_python(room, thread, image_id, pid_tgid >> 32, time);
-	}
+	process = bpf_map_lookup_elem(&python_processes, &image_id);
+	if (process)
+		*python = python_of_launch(process, image_id, pid_tgid >> 32, time, *native, sp, memory);
 }
 
 static __always_inline int launch(struct pt_regs *ctx)

@@ -16,10 +16,11 @@
 #include "events.h"
 
 #define MEMOS 8
-#define MEMO_WORDS 88
+/* Two for each frame, and some: saved frame pointers are read seldom. */
+#define MEMO_WORDS 256
 #define MEMO_TELLTALES 4
-/* Words of the stack that are looked at, from sp up: 8 KiB. */
-#define WINDOW 1024
+/* Words of the stack that are looked at, from sp up: 32 KiB. A thread's memory may have 64 KiB. */
+#define WINDOW 4096
 
 struct memo {
 	u64 sp; /* 0: nothing here */
@@ -28,16 +29,19 @@ struct memo {
 	u64 owner;
 	u64 id;
 	u32 count;
-	u32 pad;
+	u32 span; /* words from sp to the last one noted */
 	u64 value[MEMO_WORDS];
 	u16 place[MEMO_WORDS];
 };
 
 struct memory {
-	u32 span; /* words of the window that the memos need */
+	u32 span; /* words from sp to the last telltale */
 	u16 telltales;
 	u16 telltale[MEMO_TELLTALES];
 	struct memo memos[MEMOS];
+	/* The stack as it is now, from `sp` up: as many words as `fresh` says. */
+	u64 sp;
+	u64 fresh;
 	u64 window[WINDOW];
 };
 
@@ -48,6 +52,17 @@ struct {
 	__type(value, struct memory);
 } memories SEC(".maps");
 
+_Static_assert(sizeof(struct memory) < 65000, "what a task storage may hold");
+
+/* Reads the stack's first words. 0 on success. */
+static __always_inline int read_window(struct memory *memory, u64 words)
+{
+	if (words > WINDOW || bpf_probe_read_user(memory->window, 8 * words, (void *)memory->sp))
+		return 1;
+	memory->fresh = words;
+	return 0;
+}
+
 /*
  * Looks at the stack and finds the memo that may tell which one it is. Returns the memo's index: the one to be rewritten
  * if it does not. *id is the stack's id if it is the one remembered, else 0.
@@ -56,8 +71,8 @@ struct {
  */
 __noinline int recall_stack(struct memory *memory, const struct registers *regs, u64 owner, u64 *id)
 {
-	u64 bytes, hash = 0, sp, bp;
 	struct memo *memo;
+	u64 hash = 0, sp, bp;
 	u32 index;
 
 	if (!memory || !regs || !id)
@@ -65,13 +80,11 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 	sp = regs->general[REGISTER_RSP];
 	bp = regs->general[REGISTER_RBP];
 	*id = 0;
-	bytes = 8 * (u64)memory->span;
-	if (bytes > 8 * WINDOW)
-		return 0;
-	if (bytes && bpf_probe_read_user(memory->window, bytes, (void *)sp)) {
-		memory->span = 0;
-		return 0;
-	}
+	memory->sp = sp;
+	memory->fresh = 0;
+	/* A stack that is not so deep cannot be read so far: it has zeros there. */
+	if (memory->span)
+		read_window(memory, memory->span);
 	for (u32 i = 0; i < MEMO_TELLTALES; i++) {
 		u16 place = memory->telltale[i];
 
@@ -82,6 +95,8 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 	index = mix(hash, sp) & (MEMOS - 1);
 	memo = &memory->memos[index];
 	if (memo->sp != sp || memo->ip != regs->ip || memo->bp != bp || memo->owner != owner)
+		return index;
+	if (memo->span > memory->fresh && read_window(memory, memo->span))
 		return index;
 	for (u32 i = 0; i < MEMO_WORDS; i++) {
 		u16 place;
@@ -97,6 +112,9 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 			if (known < MEMO_TELLTALES) {
 				memory->telltale[known] = place;
 				memory->telltales = known + 1;
+				/* If not much is missing, all of it is read at once. */
+				if (place >= memory->span)
+					memory->span = memo->span - place < 512 ? memo->span : place + 1;
 			}
 			return index;
 		}
@@ -115,14 +133,20 @@ static __always_inline void begin_memo(struct memo *memo, const struct registers
 	memo->count = 0;
 }
 
-/* Notes a word that the walk has read. One that lies outside the window cannot be compared later: no memo then. */
+/* What the walk met cannot be compared later: no memo then. */
+static __always_inline void spoil_memo(struct memo *memo)
+{
+	memo->count = MEMO_WORDS + 1;
+}
+
+/* Notes a word that the walk has read. */
 static __always_inline void note_word(struct memo *memo, u64 sp, u32 *span, u64 address, u64 word)
 {
 	u64 place = (address - sp) >> 3;
 	u32 count = memo->count;
 
 	if (count >= MEMO_WORDS || place >= WINDOW || (address - sp) & 7) {
-		memo->count = MEMO_WORDS + 1;
+		spoil_memo(memo);
 		return;
 	}
 	memo->place[count] = place;
@@ -133,12 +157,11 @@ static __always_inline void note_word(struct memo *memo, u64 sp, u32 *span, u64 
 }
 
 /* The walk is over: the memo counts from now on, if all its words fitted. */
-static __always_inline void end_memo(struct memory *memory, struct memo *memo, u64 sp, u32 span, u64 id)
+static __always_inline void end_memo(struct memo *memo, u64 sp, u32 span, u64 id)
 {
 	if (memo->count > MEMO_WORDS || span > WINDOW)
 		return;
-	if (span > memory->span)
-		memory->span = span;
+	memo->span = span;
 	memo->id = id;
 	memo->sp = sp;
 }

@@ -17,6 +17,10 @@ struct thread_calls {
 	u32 depth;
 	u32 in_syscall;
 	u32 pad;
+	/* A launch that was announced in no watched call: the next one that can be its own is within it. */
+	u64 pending_session;
+	u32 pending_correlation;
+	u32 pad2;
 	struct syscall_record syscall;
 	u64 switched_out; /* when it last left a CPU */
 	u32 state;
@@ -33,20 +37,28 @@ struct {
 
 /*
  * The current thread's launch belongs to the innermost call under way; calls within that inherit it. In turn it has the
- * stack that was taken when the call began.
+ * stack that was taken when the call began. Where no call is under way, the runtime is one that is not watched (linked
+ * into some library), and the driver's call that it will make is the launch's.
  */
 static __always_inline void tag_call(struct launch_record *launch)
 {
-	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, 0);
+	struct thread_calls *calls =
+		bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u32 depth = calls ? calls->depth : 0;
 
-	if (calls && depth && depth <= CALL_DEPTH) {
+	if (!calls)
+		return;
+	calls->pending_correlation = 0;
+	if (depth && depth <= CALL_DEPTH) {
 		struct call_record *call = &calls->calls[depth - 1].record;
 
 		call->correlation = launch->correlation;
 		call->session = launch->session;
 		launch->stack = call->stack;
 		launch->python = call->python;
+	} else {
+		calls->pending_correlation = launch->correlation;
+		calls->pending_session = launch->session;
 	}
 }
 
@@ -68,6 +80,14 @@ static __always_inline u64 return_trap(void)
 	return BPF_CORE_READ(bpf_get_current_task_btf(), mm, uprobes_state.xol_area, vaddr);
 }
 
+static __always_inline bool returns_to_trap(u64 sp)
+{
+	u64 address = 0;
+
+	bpf_probe_read_user(&address, sizeof(address), (void *)sp);
+	return address == return_trap();
+}
+
 /*
  * Calls that were left without a return, by longjmp or an exception: the stack has shrunk beyond their return address, or a
  * new call has put its own there (`entry`). The kernel drops its return probes by the same rule. A function that is jumped
@@ -75,7 +95,7 @@ static __always_inline u64 return_trap(void)
  *
  * Kernel stacks have addresses of their own; whatever began there is over when the process runs again.
  */
-static __always_inline void drop_left_calls(struct thread_calls *calls, u64 sp, bool entry, u64 return_address)
+static __always_inline void drop_left_calls(struct thread_calls *calls, u64 sp, bool entry)
 {
 	for (u32 i = 0; i < CALL_DEPTH; i++) {
 		u32 depth = calls->depth;
@@ -84,7 +104,7 @@ static __always_inline void drop_left_calls(struct thread_calls *calls, u64 sp, 
 		if (!depth || depth > CALL_DEPTH)
 			break;
 		open = &calls->calls[(depth - 1) & (CALL_DEPTH - 1)];
-		if ((s64)open->sp > 0 && (open->sp > sp || (open->sp == sp && (!entry || return_address == return_trap()))))
+		if ((s64)open->sp > 0 && (open->sp > sp || (open->sp == sp && (!entry || returns_to_trap(sp)))))
 			break;
 		calls->depth = depth - 1;
 		send_as_unfinished(&open->record);

@@ -90,9 +90,10 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 	struct image *image = bpf_map_lookup_elem(&images, &tgid);
 	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
 
+	/* Whatever the thread was in the middle of went with the old program. */
 	if (calls) {
+		send_unfinished(calls);
 		calls->image = 0;
-		calls->depth = 0;
 	}
 	if (image && callers_only)
 		end_image(tgid, image->id);

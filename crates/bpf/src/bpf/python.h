@@ -9,15 +9,15 @@
  * code objects and instruction offsets; each distinct one is sent once, and so are the names, file and line table of each
  * code object, read here while they are sure to be there. Turning an offset into a line is the reader's.
  *
- * An interpreter calls from Python to Python without touching the native stack, so the frames are walked every time. A read
- * of the process's memory costs more than all else, so there are as few as can be: from 3.11 on frames lie one behind
- * the other, and a page of them is read at once; and from 3.12 on the interpreter counts the code objects that it makes, so
- * that those looked at before need no look while it has made no more.
+ * An interpreter calls from Python to Python without touching the native stack, so its frames are looked at every time, if only
+ * to find that they are those remembered (python_memo.h). A read of the process's memory costs more than all else, so there are
+ * as few as can be: from 3.11 on frames lie one behind the other, and a page of them is read at once; and from 3.12 on the
+ * interpreter counts the code objects that it makes, so that those looked at before need no look while it has made no more.
  */
 #ifndef WARPSCOPE_PYTHON_H
 #define WARPSCOPE_PYTHON_H
 
-#include "python_state.h"
+#include "python_memo.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -45,25 +45,24 @@ struct {
 static __always_inline u64 code_tag(struct python_walker *walker, u64 code)
 {
 	struct python_scratch *scratch = walker->scratch;
-	u64 tag = 1, bytes = 8 * (u64)walker->process->code_tag_words, versions = scratch->versions;
 	struct tagged_code *known = &walker->thread->tagged[(code >> 4 ^ code >> 11) & (TAGGED_CODES - 1)];
+	u64 tag;
+	bool sure;
 
-	if (versions && known->code == code && known->versions == versions)
+	if (known->code == code && known->look == scratch->look)
 		return known->tag;
-	if (bytes > sizeof(scratch->tag) || bpf_probe_read_user(scratch->tag, bytes, (void *)(code + walker->process->code_tag)))
+	tag = read_tag(scratch, walker->process, code);
+	if (!tag)
 		return 0;
-	for (u32 i = 0; i < PYTHON_TAG_WORDS; i++) {
-		if (8 * i >= bytes)
-			break;
-		tag = mix(tag, scratch->tag[i]);
-	}
-	tag |= 1;
 	/* Its own number, co_version, is lower than the next to be given out; if not, that is not what was read. */
-	if (versions && scratch->tag[0] >> 32 < versions) {
+	sure = scratch->tag[0] >> 32 < scratch->look;
+	if (sure) {
 		known->code = code;
 		known->tag = tag;
-		known->versions = versions;
+		known->look = scratch->look;
 	}
+	if (walker->memo && !(sure && scratch->made))
+		note_code(walker->memo, code, tag);
 	return tag;
 }
 
@@ -83,7 +82,7 @@ static __always_inline u64 read_frame(struct python_walker *walker, u64 address)
 		return inside;
 	if (bpf_probe_read_user(scratch->bytes + PYTHON_PAGE, size, (void *)address))
 		return PYTHON_PAGE + 1;
-	next = frame_word(scratch, PYTHON_PAGE, process->frame_previous);
+	next = field_word(scratch->bytes + PYTHON_PAGE, process->frame_previous);
 	if (process->kind == PYTHON_OBJECTS || next >= address || (next ^ address) & ~(u64)(PYTHON_PAGE - 1))
 		return PYTHON_PAGE;
 	scratch->window = address & ~(u64)(PYTHON_PAGE - 1);
@@ -102,6 +101,7 @@ static long python_step(u32 index, struct python_walker *walker)
 	u64 code, tag, at;
 	u32 depth = scratch->depth, instruction, flags = 0;
 	struct python_frame *frame;
+	const u8 *copy;
 
 	if (!scratch->frame)
 		return 1;
@@ -110,16 +110,19 @@ static long python_step(u32 index, struct python_walker *walker)
 		scratch->record.flags |= PYTHON_STACK_BROKEN;
 		return 1;
 	}
-	scratch->frame = frame_word(scratch, at, process->frame_previous);
+	copy = scratch->bytes + at;
+	if (walker->memo)
+		note_frame(walker->memo, process, scratch->sp, scratch->frame, copy);
+	scratch->frame = field_word(copy, process->frame_previous);
 	if (process->kind == PYTHON_SHIMS) {
 		/* The interpreter's loop was entered here, for the frame before this one. */
-		if (frame_byte(scratch, at, process->frame_owner) >= PYTHON_OWNED_BY_C_STACK) {
+		if (entry_byte(process, copy) >= PYTHON_OWNED_BY_C_STACK) {
 			if (depth && depth <= MAX_PYTHON_FRAMES)
 				scratch->record.frames[(depth - 1) & (MAX_PYTHON_FRAMES - 1)].flags |= PYTHON_ENTRY;
 			scratch->hash = mix(scratch->hash, PYTHON_ENTRY);
 			return 0;
 		}
-	} else if (process->kind == PYTHON_OBJECTS || frame_byte(scratch, at, process->frame_entry)) {
+	} else if (entry_byte(process, copy)) {
 		flags = PYTHON_ENTRY;
 	}
 	if (depth >= MAX_PYTHON_FRAMES) {
@@ -127,16 +130,15 @@ static long python_step(u32 index, struct python_walker *walker)
 		return 1;
 	}
 	/* References may carry tags in their lowest bits. */
-	code = frame_word(scratch, at, process->frame_code) & ~7ull;
+	code = field_word(copy, process->frame_code) & ~7ull;
 	tag = code_tag(walker, code);
 	if (!tag) {
 		scratch->record.flags |= PYTHON_STACK_BROKEN;
 		return 1;
 	}
-	if (process->kind == PYTHON_OBJECTS)
-		instruction = frame_word(scratch, at, process->frame_instruction);
-	else
-		instruction = frame_word(scratch, at, process->frame_instruction) - (code + process->code_start);
+	instruction = instruction_word(process, copy);
+	if (process->kind != PYTHON_OBJECTS)
+		instruction -= (u32)(code + process->code_start);
 	frame = &scratch->record.frames[depth & (MAX_PYTHON_FRAMES - 1)];
 	frame->code = code;
 	frame->tag = tag;
@@ -209,62 +211,105 @@ static long send_code(u32 index, struct python_walker *walker)
 	return 0;
 }
 
-/*
- * Takes the current thread's Python stack, sends it if it is new, and returns its id; 0 if there is none.
- * A function of its own for the verifier.
- */
-__noinline u64 take_python(struct python_scratch *scratch, struct python_thread *thread, u32 image, u32 pid, u64 time)
+/* Walks the frames, sends the stack if it is new, and returns its id; 0 if there is none, or it was lost. */
+static __always_inline u64 walk_python(struct python_walker *walker)
 {
-	struct python_process *process = bpf_map_lookup_elem(&python_processes, &image);
-	struct python_walker walker = { .scratch = scratch, .process = process, .thread = thread };
-	struct task_struct *task = (void *)bpf_get_current_task();
-	struct python_stack_record *record;
-	u64 id, size;
+	struct python_scratch *scratch = walker->scratch;
+	struct python_stack_record *record = &scratch->record;
+	u64 id, size, frame = scratch->frame;
 	u8 one = 1;
 
-	if (!process || !scratch || !thread)
-		return 0;
-	scratch->wanted = BPF_CORE_READ(task, thread.fsbase);
-	if (!find_thread(&walker, image))
-		return 0;
-	scratch->frame = state_word(scratch, process->thread_frame);
-	if (process->frame_link && scratch->frame)
-		scratch->frame = user_word(scratch->frame + (process->frame_link & 63));
-	if (!scratch->frame)
-		return 0;
-	record = &scratch->record;
 	record->flags = 0;
-	scratch->versions = 0;
-	if (process->versions)
-		scratch->versions = (u32)user_word(process->versions);
-	else if (process->interpreter_versions)
-		scratch->versions =
-			(u32)user_word(state_word(scratch, process->thread_interpreter) + process->interpreter_versions);
+	scratch->look = scratch->made;
+	/* Without a count of code objects a look is good for this walk only. */
+	if (!scratch->made)
+		scratch->look = 1ull << 32 | ++walker->thread->walks;
 	scratch->window_bytes = 0;
-	scratch->hash = image;
+	scratch->hash = scratch->image;
 	scratch->depth = 0;
-	bpf_loop(PYTHON_STEPS, python_step, &walker, 0);
+	bpf_loop(PYTHON_STEPS, python_step, walker, 0);
 	if (!scratch->depth)
 		return 0;
 	id = mix(scratch->hash, record->flags) | 1;
 	if (bpf_map_lookup_elem(&python_stacks_sent, &id))
-		return id;
+		goto sent;
 	record->type = RECORD_PYTHON_STACK;
-	record->image = image;
+	record->image = scratch->image;
 	record->id = id;
-	record->time = time;
-	record->pid = pid;
+	record->time = scratch->time;
+	record->pid = scratch->pid;
 	record->count = scratch->depth;
-	bpf_loop(MAX_PYTHON_FRAMES, send_code, &walker, 0);
+	bpf_loop(MAX_PYTHON_FRAMES, send_code, walker, 0);
 	size = PYTHON_STACK_HEADER + sizeof(struct python_frame) * (u64)scratch->depth;
 	if (size > sizeof(*record))
 		return 0;
 	if (bpf_ringbuf_output(&events, record, size, wake_seldom())) {
 		count_loss(LOSS_STACK);
-		return id;
+		return 0;
 	}
 	bpf_map_update_elem(&python_stacks_sent, &id, &one, BPF_ANY);
+sent:
+	if (walker->memo && !(record->flags & PYTHON_STACK_BROKEN))
+		end_python_memo(walker->memo, frame, id);
 	return id;
+}
+
+/* Where a walk begins, and how many code objects there have been by then; the thread state has been read. */
+static __always_inline void first_frame(struct python_walker *walker, struct memory *native)
+{
+	struct python_scratch *scratch = walker->scratch;
+	struct python_process *process = walker->process;
+	u64 frame = state_word(scratch, process->thread_frame), made = 0;
+
+	if (process->frame_link && frame) {
+		u64 address = frame + (process->frame_link & 63), inside = in_window(native, address, sizeof(u64));
+
+		/* It most often lies on the native stack. */
+		frame = native && inside <= WINDOW * 8 - 8 ? *(u64 *)((u8 *)native->window + inside) : user_word(address);
+	}
+	if (process->versions)
+		made = (u32)user_word(process->versions);
+	else if (process->interpreter_versions)
+		made = (u32)user_word(state_word(scratch, process->thread_interpreter) + process->interpreter_versions);
+	scratch->frame = frame;
+	scratch->made = made;
+}
+
+/*
+ * Takes the current thread's Python stack, sends it if it is new, and returns its id; 0 if there is none. `memory` is the
+ * thread's, if it is to remember; `native` its native stack's. A function of its own for the verifier.
+ */
+__noinline u64 take_python(struct python_scratch *scratch, struct python_thread *thread, struct python_memory *memory,
+			   struct memory *native, struct python_process *process)
+{
+	struct python_walker walker = { .scratch = scratch, .process = process, .thread = thread };
+	bool known;
+	u64 id;
+
+	if (!process || !scratch || !thread)
+		return 0;
+	scratch->wanted = bpf_get_current_task_btf()->thread.fsbase;
+	known = thread->image == scratch->image && read_state(&walker, thread->state);
+	if (known)
+		first_frame(&walker, native);
+	/* A thread state that was freed has no frames: to be remembered, it need not be in the list. */
+	if (known && memory && scratch->frame) {
+		id = recall_python(memory, memo_of(memory, scratch), native, process, scratch);
+		if (id)
+			return id;
+	}
+	if (!known || !in_list(&walker, thread->state)) {
+		if (!find_thread(&walker))
+			return 0;
+		first_frame(&walker, native);
+	}
+	if (!scratch->frame)
+		return 0;
+	if (memory) {
+		walker.memo = memo_of(memory, scratch);
+		begin_python_memo(walker.memo, scratch);
+	}
+	return walk_python(&walker);
 }
 
 /* A forked child has its parent's interpreter, at the same addresses. */

@@ -19,30 +19,26 @@ struct {
 	__type(value, struct python_process);
 } python_processes SEC(".maps");
 
-/* A code object looked at before, and how many had been made by then. */
+/* A code object looked at before, and when. */
 struct tagged_code {
 	u64 code;
 	u64 tag;
-	u64 versions;
+	u64 look;
 };
 
 #define TAGGED_CODES 128
 
-/* What a thread remembers: its thread state, or that it has none. */
+/*
+ * What a thread remembers: its thread state, or that it has none. Of each thread there are two, for the sampler may interrupt
+ * the launch probe.
+ */
 struct python_thread {
 	u32 image;
-	u32 pad;
+	u32 walks;
 	u64 state;
 	u64 absent; /* the list of thread states, as it began when this thread was not in it */
 	struct tagged_code tagged[TAGGED_CODES];
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct python_thread);
-} python_threads SEC(".maps");
 
 /* The most of a frame and of a thread state that is looked at. */
 #define PYTHON_FRAME_BYTES 128
@@ -55,12 +51,19 @@ struct {
 #define PYTHON_STEPS (2 * MAX_PYTHON_FRAMES)
 
 struct python_scratch {
+	/* What is wanted: the stack of which moment, and with which native stack. */
+	u64 time;
+	u64 native;
+	u64 sp;
+	u32 image;
+	u32 pid;
 	u64 wanted; /* the thread's fs base */
 	u64 interpreter;
 	u64 state;
 	u64 frame;
 	u64 hash;
-	u64 versions;
+	u64 made; /* how many code objects the interpreter has made so far; 0 if it is not known */
+	u64 look; /* code objects looked at under this number need no other look */
 	u64 window; /* which addresses `bytes` begins with */
 	u64 window_bytes;
 	u32 depth;
@@ -78,17 +81,29 @@ struct python_walker {
 	struct python_scratch *scratch;
 	struct python_process *process;
 	struct python_thread *thread;
+	struct python_memo *memo; /* notes what is read; may be null */
 };
 
-/* A word and a byte of the frame that lies `at` in the scratch memory. */
-static __always_inline u64 frame_word(struct python_scratch *scratch, u64 at, u16 offset)
+/* The fields of a frame, of which `frame` has a copy. */
+static __always_inline u64 field_word(const u8 *frame, u16 offset)
 {
-	return *(u64 *)(scratch->bytes + at + (offset & (PYTHON_FRAME_BYTES - 8)));
+	return *(const u64 *)(frame + (offset & (PYTHON_FRAME_BYTES - 8)));
 }
 
-static __always_inline u8 frame_byte(struct python_scratch *scratch, u64 at, u16 offset)
+static __always_inline u64 instruction_word(const struct python_process *process, const u8 *frame)
 {
-	return scratch->bytes[at + (offset & (PYTHON_FRAME_BYTES - 1))];
+	u64 word = field_word(frame, process->frame_instruction);
+
+	/* An int, and another field. */
+	return process->kind == PYTHON_OBJECTS ? (u32)word : word;
+}
+
+/* What tells whether the interpreter's loop was entered at a frame. */
+static __always_inline u8 entry_byte(const struct python_process *process, const u8 *frame)
+{
+	if (process->kind == PYTHON_OBJECTS)
+		return 1;
+	return frame[(process->kind == PYTHON_SHIMS ? process->frame_owner : process->frame_entry) & (PYTHON_FRAME_BYTES - 1)];
 }
 
 static __always_inline u64 state_word(struct python_scratch *scratch, u16 offset)
@@ -102,6 +117,29 @@ static __always_inline u64 user_word(u64 address)
 
 	bpf_probe_read_user(&word, sizeof(word), (void *)address);
 	return word;
+}
+
+/*
+ * What tells a code object from others that lay at its address; 0 if it cannot be read. Words are weighed by their place: sums
+ * are quicker than a chain of mix(). A str object has its hash behind its length.
+ */
+static __always_inline u64 read_tag(struct python_scratch *scratch, const struct python_process *process, u64 code)
+{
+	u64 tag = 0, weight = 0x9e3779b97f4a7c15ull, words = process->code_tag_words;
+	u32 name = (u32)(process->code_name - process->code_tag) / 8;
+
+	if (words > PYTHON_TAG_WORDS || bpf_probe_read_user(scratch->tag, 8 * words, (void *)(code + process->code_tag)))
+		return 0;
+	for (u32 i = 0; i < PYTHON_TAG_WORDS; i++) {
+		if (i >= words)
+			break;
+		tag += (scratch->tag[i] ^ scratch->tag[i] >> 32) * weight;
+		weight = weight * 0xd1342543de82ef95ull + 2;
+	}
+	/* Without a number of its own it may have all its fields where another had them: then their names tell. */
+	if (process->kind != PYTHON_SHIMS && name < PYTHON_TAG_WORDS)
+		tag += user_word(scratch->tag[name] + process->text_length + 8) * weight;
+	return mix(tag, words) | 1;
 }
 
 /* Reads a thread state; true if it is the wanted thread's. */
@@ -146,16 +184,15 @@ static long find_state(u32 index, struct python_walker *walker)
 	return 0;
 }
 
-/* Finds the thread's state and leaves its bytes in the scratch memory. */
-static __always_inline bool find_thread(struct python_walker *walker, u32 image)
+/* Looks for the thread's state and leaves its bytes in the scratch memory. */
+static __always_inline bool find_thread(struct python_walker *walker)
 {
 	struct python_thread *thread = walker->thread;
 	struct python_scratch *scratch = walker->scratch;
 	struct python_process *process = walker->process;
+	u32 image = scratch->image;
 	u64 interpreter, first, absent;
 
-	if (thread->image == image && read_state(walker, thread->state) && in_list(walker, thread->state))
-		return true;
 	interpreter = user_word(process->interpreters);
 	if (!interpreter)
 		return false;

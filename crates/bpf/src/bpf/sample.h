@@ -42,6 +42,30 @@ static __always_inline void take_registers(struct bpf_perf_event_data *ctx, stru
 #undef TAKE
 }
 
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct python_thread);
+} sample_threads SEC(".maps");
+
+static __always_inline u64 sampled_python(struct python_process *process, const struct sample_record *record)
+{
+	u32 zero = 0;
+	struct python_scratch *scratch = bpf_map_lookup_elem(&sample_python, &zero);
+	struct python_thread *thread =
+		bpf_task_storage_get(&sample_threads, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!scratch || !thread) {
+		count_loss(LOSS_WALK);
+		return 0;
+	}
+	scratch->image = record->image;
+	scratch->pid = record->pid;
+	scratch->time = record->time;
+	return take_python(scratch, thread, 0, 0, process);
+}
+
 SEC("perf_event")
 int sample(struct bpf_perf_event_data *ctx)
 {
@@ -54,6 +78,7 @@ int sample(struct bpf_perf_event_data *ctx)
 	};
 	struct image *image;
 	struct scratch *scratch;
+	struct python_process *process;
 	u32 zero = 0;
 
 	if (!record.pid)
@@ -68,14 +93,9 @@ int sample(struct bpf_perf_event_data *ctx)
 	record.image = image->id;
 	take_registers(ctx, &scratch->registers);
 	record.stack = take_stack(ctx, scratch, 0, image, pid_tgid, record.time, true);
-	if (bpf_map_lookup_elem(&python_processes, &record.image)) {
-		struct python_scratch *python = bpf_map_lookup_elem(&sample_python, &zero);
-		struct python_thread *thread =
-			bpf_task_storage_get(&python_threads, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-		if (python && thread)
-			record.python = take_python(python, thread, record.image, record.pid, record.time);
-	}
+	process = bpf_map_lookup_elem(&python_processes, &record.image);
+	if (process)
+		record.python = sampled_python(process, &record);
 	send(&record, sizeof(record), wake_seldom(), LOSS_SAMPLE);
 	return 0;
 }

@@ -283,8 +283,10 @@ struct function {
 	__u8 handle; /* by the driver's handle, not by the address of a host function */
 	__u8 dims; /* enum function_dims: where its dimensions are */
 	__u8 dims_word;
+	__u8 submits; /* it gives the GPU work: a launch, a copy, a memset */
+	__u8 gathers; /* sums need its arguments */
 	__u8 teaches; /* what kernels are called */
-	__u8 pad[3];
+	__u8 pad;
 };
 
 /* Where a launch has its dimensions. */

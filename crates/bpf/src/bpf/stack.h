@@ -150,7 +150,7 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	bpf_map_update_elem(&stacks_sent, &id, &one, BPF_ANY);
 sent:
 	if (memory && !scratch->state.by_register)
-		end_memo(memory, walker.memo, scratch->sp, scratch->span, id);
+		end_memo(walker.memo, scratch->sp, scratch->span, id);
 	return id;
 }
 

@@ -147,8 +147,11 @@ static __always_inline void remember_row(u64 owner, u64 address, const struct un
 
 static __always_inline int walk_read(struct walker *walker, u64 *word, u64 address)
 {
-	if (bpf_probe_read_user(word, sizeof(*word), (const void *)address))
+	if (bpf_probe_read_user(word, sizeof(*word), (const void *)address)) {
+		if (walker->memo)
+			spoil_memo(walker->memo);
 		return 1;
+	}
 	if (walker->memo)
 		note_word(walker->memo, walker->scratch->sp, &walker->scratch->span, address, *word);
 	return 0;

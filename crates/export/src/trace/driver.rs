@@ -13,7 +13,8 @@ use model::{
 
 use super::reading::{Argument, Arguments, Outcome};
 
-/// The arguments of a system call: of `mmap` its own, of a request the command it carries, else where it points.
+/// The arguments of a system call: of `mmap` its own, of a request its number and the command it
+/// carries, else where it points.
 pub(super) fn arguments(function: &Function, call: &Call) -> Arguments {
     let word = |at: usize| call.words.get(at).copied();
     let mut args = Vec::new();
@@ -25,13 +26,16 @@ pub(super) fn arguments(function: &Function, call: &Call) -> Arguments {
             add("protection", word(1).map(|n| Argument::Word(protection(n))));
             add("offset", word(2).map(|n| Argument::Value(Value::Pointer(n))));
         }
-        name => match command(function, call) {
-            Some(number) => {
-                let key = if name == "NV_ESC_RM_ALLOC" { "class" } else { "command" };
-                add(key, Some(Argument::Word(command_name(name, number))));
+        name => {
+            add("request", word(0).map(|n| Argument::Value(Value::Flags(n))));
+            match command(function, call) {
+                Some(number) => {
+                    let key = if name == "NV_ESC_RM_ALLOC" { "class" } else { "command" };
+                    add(key, Some(Argument::Word(command_name(name, number))));
+                }
+                None => add("argument", word(1).map(|n| Argument::Value(Value::Pointer(n)))),
             }
-            None => add("argument", word(1).map(|n| Argument::Value(Value::Pointer(n)))),
-        },
+        }
     }
     Arguments(args)
 }

@@ -143,7 +143,7 @@ fn stacks() -> Vec<Event> {
             };
             frames.insert(0, frame);
             let named = NamedFrame { kind, name: name.into(), module: "app".into() };
-            events.push(Event::Symbol(Symbol { process: image, frame, names: vec![named] }));
+            events.push(Event::Symbol(Symbol { process: image, frame, since: 0, names: vec![named] }));
         }
         let stack = Stack { id: StackId(number), process, time: START + MS, frames, end: StackEnd::Whole };
         events.push(Event::Stack(stack));

@@ -119,7 +119,7 @@ pub fn events() -> Vec<Event> {
 fn stack() -> Vec<Event> {
     let named = |address, name: &str| {
         let names = vec![NamedFrame { kind: FrameKind::Native, name: name.into(), module: "train".into() }];
-        Event::Symbol(Symbol { process: APP, frame: Frame::User(address), names })
+        Event::Symbol(Symbol { process: APP, frame: Frame::User(address), since: 0, names })
     };
     let frames = vec![Frame::User(0x40_1010), Frame::User(0x40_1000)];
     let stack = Stack { id: StackId(1), process: APP, time: START, frames, end: StackEnd::Whole };

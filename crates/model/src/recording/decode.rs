@@ -366,7 +366,9 @@ fn symbol(c: &mut Cursor<'_>) -> Option<Symbol> {
         };
         Some(NamedFrame { kind, name: Arc::from(c.text()?), module: Arc::from(c.text()?) })
     })?;
-    Some(Symbol { process, frame, names })
+    // Older writers end here.
+    let since = if c.left() > 0 { c.u64()? } else { 0 };
+    Some(Symbol { process, frame, since, names })
 }
 
 fn origin(number: u8) -> Origin {

@@ -321,6 +321,9 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
                 put_text(out, &name.name);
                 put_text(out, &name.module);
             }
+            if symbol.since > 0 {
+                put(out, symbol.since);
+            }
             codec::SYMBOL
         }
         Event::End(end) => {

@@ -201,8 +201,8 @@ fn rare() -> impl Strategy<Value = Event> {
     let loss =
         (select(LossCause::ALL.to_vec()), any::<u64>()).prop_map(|(cause, count)| Event::Loss(Loss { cause, count }));
     let note = text().prop_map(|text| Event::Note(Note { text }));
-    let symbol = (process(), frame(), vec(named(), 0..4))
-        .prop_map(|(process, frame, names)| Event::Symbol(Symbol { process, frame, names }));
+    let symbol = (process(), frame(), time(), vec(named(), 0..4))
+        .prop_map(|(process, frame, since, names)| Event::Symbol(Symbol { process, frame, since, names }));
     let end = (time(), any::<Option<i32>>()).prop_map(|(time, status)| Event::End(End { time, status }));
     prop_oneof![
         prop_oneof![start, appears, thread, exit, mapping, stack, connects, name],

@@ -1,17 +1,21 @@
 //! Finds CPython in an executable or a shared library.
 //!
 //! Everything needed is in the dynamic symbols, which a stripped file has too: `_PyRuntime`, the interpreter's loop
-//! `_PyEval_EvalFrameDefault`, and from 3.11 on `Py_Version`. Full symbols, where they are there, add the parts of the loop
-//! that the compiler moved elsewhere.
+//! `_PyEval_EvalFrameDefault`, and from 3.11 on `Py_Version`. The parts of the loop that the compiler moved elsewhere are told by
+//! full symbols, where they are there, and by the loop's own jumps.
 
-use std::{fs::File, ops::Range};
+use std::{fmt, fs::File, ops::Range};
 
 use object::{
     Object, ObjectSection, ObjectSegment,
     read::{ReadCache, ReadRef},
 };
 
-use super::{Offsets, versions};
+use super::{
+    Offsets,
+    parts::{self, Code},
+    versions,
+};
 
 const LOOP: &[u8] = b"_PyEval_EvalFrameDefault";
 /// Names longer than this are not looked for.
@@ -38,6 +42,20 @@ pub struct Interpreter {
     pub offsets: Offsets,
 }
 
+/// A CPython whose frames cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    minor: u8,
+    free_threaded: bool,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let build = if self.free_threaded { "the free-threaded " } else { "" };
+        write!(f, "{build}CPython 3.{} is not supported: its functions show as the interpreter's own", self.minor)
+    }
+}
+
 impl Interpreter {
     /// Whether a file of this name may contain CPython.
     pub fn may_be_in(path: &str) -> bool {
@@ -45,8 +63,8 @@ impl Interpreter {
         name.starts_with("python") || name.starts_with("libpython")
     }
 
-    /// Looks for CPython in a file, named `path`; `None` if there is none, or one of a version that is not known.
-    pub fn find(file: &File, path: &str) -> Option<Self> {
+    /// Looks for CPython in a file, named `path`; `None` if there is none.
+    pub fn find(file: &File, path: &str) -> Option<Result<Self, Unsupported>> {
         let cache = ReadCache::new(file);
         let elf = object::File::parse(&cache).ok()?;
         let (mut runtime, mut version, mut count) = (None, None, None);
@@ -63,10 +81,14 @@ impl Interpreter {
             });
         }
         let (runtime, minor) = (runtime?, minor(&elf, &cache, version, path)?);
-        let offsets = match Offsets::of_version(minor) {
-            Some(offsets) => offsets,
-            None => Offsets::of_runtime(minor, read(&elf, &cache, runtime, DESCRIPTION)?)?,
+        let description = read(&elf, &cache, runtime, DESCRIPTION).unwrap_or_default();
+        let Some(offsets) = Offsets::of_version(minor).or_else(|| Offsets::of_runtime(minor, description)) else {
+            return Some(Err(Unsupported { minor, free_threaded: Offsets::is_free_threaded(description) }));
         };
+        if let Some(code) = code(&elf) {
+            let moved: Vec<_> = interpreter_loop.iter().flat_map(|part| code.parts(part)).collect();
+            interpreter_loop.extend(moved);
+        }
         for ranges in [&mut interpreter_loop, &mut program] {
             ranges.sort_by_key(|range| (range.start, range.end));
             ranges.dedup();
@@ -75,7 +97,7 @@ impl Interpreter {
             12 => count.or_else(|| versions_in_text(&elf)),
             _ => None,
         };
-        Some(Self { minor, runtime, interpreter_loop, program, versions, offsets })
+        Some(Ok(Self { minor, runtime, interpreter_loop, program, versions, offsets }))
     }
 }
 
@@ -142,6 +164,14 @@ fn minor_in(text: &[u8]) -> Option<u8> {
     digits.fold(None, |number, digit| Some(number.unwrap_or(0) * 10 + (digit - b'0')))
 }
 
+/// The file's code, and where the parts of it begin.
+fn code<'data>(elf: &impl Object<'data>) -> Option<Code<'data>> {
+    let section = |name| elf.section_by_name(name).filter(|section| section.size() <= MOST_BYTES);
+    let (text, header) = (section(".text")?, section(".eh_frame_hdr")?);
+    let starts = parts::starts(header.data().ok()?, header.address())?;
+    Some(Code { bytes: text.data().ok()?, address: text.address(), starts })
+}
+
 fn versions_in_text<'data>(elf: &impl Object<'data>) -> Option<u64> {
     let text = elf.section_by_name(".text").filter(|section| section.size() <= MOST_BYTES)?;
     versions::find(text.data().ok()?, text.address())
@@ -179,7 +209,8 @@ mod tests {
                 .iter()
                 .filter_map(|path| Interpreter::find(&File::open(path).ok()?, "/some/python"))
                 .next()
-                .unwrap_or_else(|| panic!("{}", python.display()));
+                .unwrap_or_else(|| panic!("{}", python.display()))
+                .unwrap_or_else(|why| panic!("{}: {why}", python.display()));
             assert_eq!(found.minor, minor, "{}", python.display());
             assert!(found.interpreter_loop.iter().any(|range| range.end - range.start > 10_000), "3.{minor}");
         }
@@ -192,10 +223,35 @@ mod tests {
             let library = python.parent().expect("it lies somewhere").join("../lib/libpython3.12.so.1.0");
             for path in [python, library] {
                 let Ok(file) = File::open(&path) else { continue };
-                let Some(told) = Interpreter::find(&file, "").and_then(|found| found.versions) else { continue };
+                let Some(told) = Interpreter::find(&file, "").and_then(|found| found.ok()?.versions) else { continue };
                 let cache = ReadCache::new(&file);
                 let elf = object::File::parse(&cache).expect("it is ELF");
                 assert_eq!(versions_in_text(&elf), Some(told), "3.{minor}: {}", path.display());
+            }
+        }
+    }
+
+    /// Check that the parts found by jumps are those that symbols name, where there are symbols.
+    #[test]
+    fn parts_of_the_loop() {
+        for (minor, python) in installed() {
+            let library = python.parent().expect("it lies somewhere").join(format!("../lib/libpython3.{minor}.so.1.0"));
+            for path in [python, library] {
+                let Ok(file) = File::open(&path) else { continue };
+                let cache = ReadCache::new(&file);
+                let elf = object::File::parse(&cache).expect("it is ELF");
+                let mut named = Vec::new();
+                each_symbol(&elf, ".symtab", ".strtab", |name, address, size| {
+                    if is_loop(name) {
+                        named.push(address..address + size);
+                    }
+                });
+                let code = code(&elf).expect("it has code");
+                for part in named.iter().flat_map(|part| code.parts(part)) {
+                    let inside = |range: &Range<u64>| range.contains(&part.start);
+                    assert!(named.iter().any(inside), "{}: {part:x?} is none of {named:x?}", path.display());
+                    eprintln!("3.{minor}: a part of {} bytes", part.end - part.start);
+                }
             }
         }
     }

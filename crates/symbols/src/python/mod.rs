@@ -11,9 +11,10 @@ mod detect;
 mod lines;
 mod merge;
 mod offsets;
+mod parts;
 mod versions;
 
-pub use detect::Interpreter;
+pub use detect::{Interpreter, Unsupported};
 pub use lines::line;
 pub use merge::{Kind, Merged, Native, Part, Python, merge};
 pub use offsets::{Frames, Offsets};

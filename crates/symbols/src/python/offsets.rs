@@ -166,6 +166,11 @@ impl Offsets {
         })
     }
 
+    /// Whether what `_PyRuntime` begins with tells of a build without the global lock.
+    pub(crate) fn is_free_threaded(bytes: &[u8]) -> bool {
+        bytes.starts_with(b"xdebugpy") && bytes.get(16..24).is_some_and(|word| word != [0; 8])
+    }
+
     /// Those that `_PyRuntime` begins with, from 3.13 on.
     pub fn of_runtime(minor: u8, bytes: &[u8]) -> Option<Self> {
         let word = |index: usize| Some(u64::from_le_bytes(bytes.get(8 * index..8 * index + 8)?.try_into().ok()?));
@@ -175,18 +180,20 @@ impl Offsets {
         let places = Places::of_version(minor)?;
         let large = |index| u32::try_from(word(index)?).ok();
         let small = |index| u16::try_from(word(index)?).ok();
-        // There each thread may run a copy of the code of its own: instructions do not lie in the code object.
-        if minor >= 14 && word(2)? != 0 {
+        // There objects and strings look otherwise, and from 3.14 on each thread may run a copy of the code of its own.
+        if Self::is_free_threaded(bytes) {
             return None;
         }
-        let code_first_line = small(places.code + 5)?;
+        let (code_first_line, size) = (small(places.code + 5)?, word(6)?);
         Some(Self {
             frames: Frames::Shims,
             runtime_interpreters: large(5)?,
             interpreter_next: large(8)?,
             interpreter_threads: large(9)?,
-            // The size tells whether the structure is the one that the place was taken from: 3.13.0.
-            interpreter_versions: (minor == 13 && word(6)? == 194_968).then_some(17_000),
+            interpreter_versions: VERSIONS
+                .iter()
+                .find(|known| (known.0, known.1) == (minor, size))
+                .map(|known| known.2),
             thread_prev: small(places.thread + 1)?,
             thread_next: small(places.thread + 2)?,
             thread_interpreter: small(places.thread + 3)?,
@@ -216,6 +223,10 @@ impl Offsets {
         })
     }
 }
+
+/// Where `PyInterpreterState` has `func_state.next_version`, which `_Py_DebugOffsets` does not tell: minor version, the structure's
+/// size, the place. The size tells whether the structure is one that a place was taken from: 3.13.0, 3.14.10.
+const VERSIONS: [(u8, u64, u32); 2] = [(13, 194_968, 17_000), (14, 225_864, 14_256)];
 
 /// Where `_Py_DebugOffsets` has the structures whose place moved between versions: indices of 8-byte words.
 struct Places {
@@ -338,10 +349,22 @@ pub(crate) mod tests {
                 let file = if library.is_file() { &library } else { &python };
                 crate::python::Interpreter::find(&fs::File::open(file).expect("it opens"), "")
                     .expect("it is Python")
+                    .expect("it is supported")
                     .offsets
             });
             assert_eq!(found, expected, "3.{minor}");
             eprintln!("3.{minor}: as in the headers of {}", python.display());
+        }
+    }
+
+    /// Check that a build without the global lock is known for what it is, and refused.
+    #[test]
+    fn a_free_threaded_runtime_is_refused() {
+        for (minor, version) in [(13, 0x030d_00f0_u64), (14, 0x030e_00f0)] {
+            let mut bytes = [b"xdebugpy".as_slice(), &version.to_le_bytes(), &[0; 1008]].concat();
+            assert!(Offsets::of_runtime(minor, &bytes).is_some() && !Offsets::is_free_threaded(&bytes));
+            bytes[16] = 1;
+            assert!(Offsets::of_runtime(minor, &bytes).is_none() && Offsets::is_free_threaded(&bytes));
         }
     }
 

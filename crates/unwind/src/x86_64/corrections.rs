@@ -27,7 +27,7 @@ const CALLS_TO_LANDING: u32 = 256;
 ///   ret                no rule
 ///   thread: ...        end
 /// ```
-pub(super) fn new_threads(rows: &mut [Row], code: Code) {
+pub(super) fn new_threads(rows: &mut [Row], code: Code<'_>) {
     for index in 1..rows.len() {
         let (hole, thread) = (rows[index - 1], rows[index]);
         if hole.cfa() == Cfa::NoRule
@@ -42,7 +42,7 @@ pub(super) fn new_threads(rows: &mut [Row], code: Code) {
 
 /// A signal handler's trampoline ends with the system call that never returns, and so do its rules. While the kernel is at it,
 /// the instruction about to run is the one behind.
-pub(super) fn signal_returns(rows: &mut [Row], code: Code) {
+pub(super) fn signal_returns(rows: &mut [Row], code: Code<'_>) {
     for index in 1..rows.len() {
         let (signal, hole) = (rows[index - 1], rows[index]);
         let longer = rows.get(index + 1).is_none_or(|next| next.pc > hole.pc + 1);
@@ -65,7 +65,7 @@ pub(super) fn signal_returns(rows: &mut [Row], code: Code) {
 ///   ...
 ///   mov %rcx,%rsp                  CFA = rcx + 8: the landing
 /// ```
-pub(super) fn landings(rows: &mut Vec<Row>, code: Code) {
+pub(super) fn landings(rows: &mut Vec<Row>, code: Code<'_>) {
     let landing = |row: &&Row| row.cfa() == Cfa::Register(RCX, 8) && code(row.pc, 3).is_some_and(|code| code == LAND);
     let landings: Vec<u32> = rows.iter().filter(landing).map(|row| row.pc).collect();
     for landing in landings {

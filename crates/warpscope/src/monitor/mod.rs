@@ -35,8 +35,8 @@ use symbols::Kept;
 use crate::{
     args,
     record::{
-        collect::Collector, found, hurry, images::Images, limits, python::Pythons, signals::Signals, sink::Sink as _,
-        unwinding::Unwinding,
+        collect::Collector, found, hurry, images::Images, limits, python::Pythons, reused::Reused, signals::Signals,
+        sink::Sink as _, unwinding::Unwinding,
     },
     trace::{
         libraries::Libraries,
@@ -188,6 +188,7 @@ impl Monitor {
             signals,
             sink: State::default(),
             images: Images::default(),
+            reused: Reused::default(),
             kept,
             unwinding,
             pythons,

@@ -10,7 +10,7 @@ use std::{
 
 use cuda::calls::KernelRef;
 use model::{
-    event::{Mapping, ProcessId, Stack, StackId},
+    event::{Mapping, ProcessId, Stack, StackId, Symbol},
     profile::{ProcessInfo, Profile},
 };
 use symbols::{DebugFiles, Kept, Wishes};
@@ -78,7 +78,8 @@ impl Namer {
         let mut profile = profile(process, known.pid, known.mappings.iter().filter(holds));
         for frame in &stack.frames {
             if let Some(names) = state.python_names(*frame) {
-                profile.symbols.insert((frame.named_in(process), *frame), names.into());
+                let (process, names) = (frame.named_in(process), names.to_vec());
+                profile.symbols.add(Symbol { process, frame: *frame, since: 0, names });
             }
         }
         profile.stacks.insert(stack.id, stack.clone());
@@ -124,7 +125,7 @@ fn work(job: Job) -> Option<Named> {
     }
     let wishes = Wishes { injector: INJECTOR, lines: true, debug_files: DebugFiles::default() };
     for symbol in symbols::resolve(&profile, &mut kept, &wishes).symbols {
-        profile.symbols.insert((symbol.process, symbol.frame), symbol.names.into());
+        profile.symbols.add(symbol);
     }
     Some(match what {
         What::Stack(id) => {

@@ -19,6 +19,7 @@ use super::{
     found,
     images::Images,
     python::Pythons,
+    reused::Reused,
     sessions::Sessions,
     signals::Signals,
     sink::Sink,
@@ -26,8 +27,8 @@ use super::{
 };
 use crate::trace::tracer::{Mapped, Tracer, switch};
 
-/// How long the loop sleeps at most when nothing wakes it.
-const IDLE: Duration = Duration::from_millis(10);
+/// How long the loop sleeps at most when nothing wakes it: whatever cannot wait does, and so does a ring that fills.
+const IDLE: Duration = Duration::from_millis(50);
 /// How often the recording is brought to the disk.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -42,6 +43,7 @@ pub struct Collector<S> {
     /// What outlives the processes, for their names.
     pub kept: Kept,
     pub unwinding: Unwinding,
+    pub reused: Reused,
     /// Absent if Python frames are not asked for.
     pub pythons: Option<Pythons>,
     /// Present in a trace.
@@ -73,9 +75,7 @@ impl<S: Sink> Collector<S> {
                         return Ok(Some(status));
                     }
                 }
-                Until::ProcessesEnd(pids) if pids.iter().all(|pid| self.images.current(*pid).is_none()) => {
-                    return Ok(None);
-                }
+                Until::ProcessesEnd(pids) if pids.iter().all(|pid| self.has_ended(*pid, busy)) => return Ok(None),
                 Until::ProcessesEnd(_) | Until::Stopped if self.signals.stop_wanted() => return Ok(None),
                 Until::ProcessesEnd(_) | Until::Stopped => {}
             }
@@ -93,11 +93,18 @@ impl<S: Sink> Collector<S> {
         }
     }
 
+    /// A process that was there before us has ended. It may have done so before its exit could be seen, so that it must be
+    /// looked for, when nothing else is to be done.
+    fn has_ended(&self, pid: u32, busy: bool) -> bool {
+        self.images.current(pid).is_none() || (!busy && !found::runs(pid))
+    }
+
     /// A process that was there before us, or before we knew of it: we do since then.
     pub fn adopt(&mut self, pid: u32, image: ProcessId, since: u64, comm: &str) {
         let time = bpf::now();
         self.images.found(pid, image, since);
         self.unwinding.born(image, None);
+        self.reused.born(image, None);
         if let Some(pythons) = &mut self.pythons {
             pythons.born(image, None);
         }
@@ -108,19 +115,25 @@ impl<S: Sink> Collector<S> {
     }
 
     fn mapped(&mut self, mapping: &Mapping, pid: u32) {
-        let file = self.kept.mapped(mapping, pid);
+        let (numbered, takes_over) = self.reused.mapped(mapping);
+        let file = self.kept.mapped(&numbered, pid);
         self.unwinding.mapped(mapping, file, &self.kept.files);
-        if let Some(pythons) = &mut self.pythons {
-            pythons.mapped(mapping, file, &self.kept.files);
+        if takes_over {
+            self.unwinding.wait_for(file);
         }
+        let pythons = self.pythons.as_mut();
+        let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
         let sink = &mut self.sink;
+        if let Some(why) = unsupported {
+            sink.push(&Event::Note(Note { text: format!("{}: {why}", mapping.path) }));
+        }
         if let Some(trace) = &mut self.trace {
             let Mapping { start, end, path, time, .. } = mapping;
             let mapped = Mapped { pid, start: *start, end: *end, path, time: *time };
             trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
             trace.mapped_by(mapping);
         }
-        sink.push(&Event::Mapping(mapping.clone()));
+        sink.push(&Event::Mapping(numbered));
     }
 
     /// Ends a trace: nothing is watched any more, and what has not returned is told.
@@ -133,8 +146,8 @@ impl<S: Sink> Collector<S> {
     /// After the end: takes what is still on its way, until nothing comes any more.
     pub fn drain(&mut self) {
         while self.gather() {}
-        let sink = &mut self.sink;
-        self.unwinding.finish_all(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
+        let (sink, reused) = (&mut self.sink, &self.reused);
+        self.unwinding.finish_all(&mut |walked| sink.push(&Event::Stack(self::walked(walked, reused))));
         if let Some(pythons) = &mut self.pythons {
             pythons.finish(sink);
         }
@@ -160,8 +173,9 @@ impl<S: Sink> Collector<S> {
 
     /// Takes what has come from everywhere; `true` if there may be more.
     ///
-    /// The order matters. Connections are accepted, then mappings read, then the probes' records: whatever led to a
-    /// connection or a mapping, the fork and the exec, is then in the records already.
+    /// The order matters. Connections are accepted, then the probes' records read: what led to a connection, the fork and
+    /// the exec, is then among them. Last come the mappings: whatever was mapped before one of the records is then known. A
+    /// mapping may be younger than all of them; [`Images`] keeps it until its process is known.
     pub fn gather(&mut self) -> bool {
         let waiting = match &mut self.sessions {
             Some(sessions) => {
@@ -170,17 +184,19 @@ impl<S: Sink> Collector<S> {
             }
             None => Vec::new(),
         };
-        self.take_mappings();
         let mut taken = Vec::new();
         let more = self.recorder.drain(|record| taken.push(record));
         let mut any = !taken.is_empty();
-        // Calls are judged by who makes them: whatever was mapped before them must be known.
+        self.take_mappings();
+        // Calls are judged by who makes them.
         let mut calls = Vec::new();
         if self.trace.is_some() {
-            self.take_mappings();
             calls.extend(taken.extract_if(.., |record| matches!(record, Record::Call(_))));
         }
         for record in taken {
+            for (pid, mapping) in self.images.up_to(record.time()) {
+                self.mapped(&mapping, pid);
+            }
             self.take(record);
         }
         let mut settled = Vec::new();
@@ -195,7 +211,13 @@ impl<S: Sink> Collector<S> {
             trace.forget_gone();
         }
         let (sink, unwinding, pythons) = (&mut self.sink, &mut self.unwinding, &mut self.pythons);
-        unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked))));
+        let (reused, mut told) = (&self.reused, Vec::new());
+        unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked, reused))), &mut |image| {
+            told.push(image);
+        });
+        for image in told {
+            self.reused.told(image, bpf::now());
+        }
         if let Some(pythons) = pythons {
             pythons.settle(sink);
         }
@@ -299,6 +321,7 @@ impl<S: Sink> Collector<S> {
                 self.images.born(pid, id, time, origin == Origin::Exec);
                 let forked_from = (origin == Origin::Fork).then_some(ProcessId(parent));
                 self.unwinding.born(id, forked_from);
+                self.reused.born(id, forked_from);
                 if let Some(parent) = forked_from {
                     self.kept.forked(id, pid, parent);
                 }
@@ -331,6 +354,7 @@ impl<S: Sink> Collector<S> {
             trace.died(image);
         }
         self.unwinding.died(image);
+        self.reused.died(image);
         self.kept.died(image);
         if let Some(pythons) = &mut self.pythons {
             pythons.died(image);
@@ -344,10 +368,26 @@ impl<S: Sink> Collector<S> {
 
     /// The stack that a launch or sample has, of its native and its Python part.
     pub fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
+        let native = self.native_stack(ProcessId(image), native, time);
         match &mut self.pythons {
             Some(pythons) => pythons.pair(ProcessId(image), native, python, time),
             None => StackId(native),
         }
+    }
+
+    /// The native part: another than it seems where its addresses have changed hands.
+    fn native_stack(&mut self, image: ProcessId, native: u64, time: u64) -> u64 {
+        if !self.reused.any() {
+            return native;
+        }
+        let Some(stack) = self.sink.stack(StackId(native)) else { return native };
+        let unwinding = &self.unwinding;
+        let Some(other) = self.reused.at(stack, time, |address| unwinding.alike(image, address)) else { return native };
+        let id = other.id;
+        if self.sink.stack(id).is_none() {
+            self.sink.push(&Event::Stack(other));
+        }
+        id.0
     }
 
     fn count_losses(&mut self) {
@@ -372,9 +412,14 @@ impl<S: Sink> Collector<S> {
     }
 }
 
-fn walked(walked: Walked) -> Stack {
+/// It was walked by what its process had at the time; its id stands for it alone.
+fn walked(walked: Walked, reused: &Reused) -> Stack {
     let raw = &walked.raw;
-    stack(raw.id, raw.image, raw.time, &raw.kernel, &walked.user, walked.ended as u8)
+    let stack = stack(raw.id, raw.image, raw.time, &raw.kernel, &walked.user, walked.ended as u8);
+    match reused.at(&stack, raw.time, |_| true) {
+        Some(other) => Stack { id: stack.id, ..other },
+        None => stack,
+    }
 }
 
 fn stack(id: u64, image: u32, time: u64, kernel: &[u64], user: &[u64], result: u8) -> Stack {

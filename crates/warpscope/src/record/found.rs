@@ -9,6 +9,16 @@ pub fn comm(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|comm| comm.trim_end().to_owned())
 }
 
+/// There is such a process, and one of its threads has not ended. Who has ended is listed until somebody has waited for it.
+pub fn runs(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|thread| fs::read(thread.path().join("stat")).ok()).any(|stat| {
+        // `4711 (name) S ...`: the name may contain anything.
+        let state = stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
+        state.is_some_and(|state| !b"ZX".contains(state))
+    })
+}
+
 /// Every process there is.
 pub fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -65,7 +75,8 @@ mod tests {
     #[test]
     fn ourselves() {
         let pid = std::process::id();
-        assert!(comm(pid).is_some());
+        assert!(comm(pid).is_some() && runs(pid));
+        assert!(!runs(u32::MAX));
         assert!(mappings(pid, ProcessId(1)).iter().any(|m| m.path.contains("libc")));
     }
 }

@@ -20,7 +20,10 @@ use model::event::{Mapping, ProcessId};
 #[derive(Debug, Default)]
 pub struct Images {
     by_pid: HashMap<u32, Lives>,
-    waiting: Vec<Mapped>,
+    /// Each with the round in which it came.
+    waiting: Vec<(u64, Mapped)>,
+    /// Counts calls of `settle`. The record of a process may come a round after its mappings.
+    round: u64,
     /// Processes that are gone; they are forgotten once mappings that were under way have had their turn.
     gone: Vec<(u32, u64)>,
 }
@@ -30,6 +33,8 @@ pub struct Images {
 struct Lives {
     images: Vec<(u64, ProcessId, bool)>,
     announced: Vec<u64>,
+    /// The round of the last announcement.
+    round: u64,
 }
 
 impl Lives {
@@ -54,8 +59,8 @@ impl Images {
 
     /// A process that was running before we knew of it; what was known of its pid was of others.
     pub fn found(&mut self, pid: u32, image: ProcessId, time: u64) {
-        self.waiting.retain(|mapped| mapped.pid != pid || mapped.time > time);
-        self.by_pid.insert(pid, Lives { images: vec![(time, image, false)], announced: Vec::new() });
+        self.waiting.retain(|(_, mapped)| mapped.pid != pid || mapped.time > time);
+        self.by_pid.insert(pid, Lives { images: vec![(time, image, false)], announced: Vec::new(), round: 0 });
     }
 
     /// A process ended.
@@ -74,39 +79,63 @@ impl Images {
             match event {
                 MapEvent::Exec { pid, time } => {
                     // Followed or not is known only after the probes' records: keep it, `settle` throws it out.
-                    self.by_pid.entry(pid).or_default().announced.push(time);
+                    let lives = self.by_pid.entry(pid).or_default();
+                    lives.announced.push(time);
+                    lives.round = self.round;
                 }
-                MapEvent::Mapped(mapped) => self.waiting.push(mapped),
+                MapEvent::Mapped(mapped) => self.waiting.push((self.round, mapped)),
             }
         }
     }
 
+    /// The mappings made up to some time whose image is known already, with their pid.
+    pub fn up_to(&mut self, time: u64) -> Vec<(u32, Mapping)> {
+        let mut known = Vec::new();
+        if self.waiting.is_empty() || time == 0 {
+            return known;
+        }
+        let by_pid = &self.by_pid;
+        self.waiting.retain(|(_, mapped)| {
+            let lives = by_pid.get(&mapped.pid).filter(|_| mapped.time <= time);
+            let process = lives.filter(|lives| !lives.images.is_empty()).and_then(|lives| lives.at(mapped.time));
+            known.extend(process.map(|process| (mapped.pid, mapping(mapped, process))));
+            process.is_none()
+        });
+        known
+    }
+
     /// Hands over the mappings whose image is known now, with their pid, and forgets processes that are not followed or gone.
     pub fn settle(&mut self, mut each: impl FnMut(u32, Mapping)) {
-        let by_pid = &self.by_pid;
-        self.waiting.retain(|mapped| {
-            let Some(lives) = by_pid.get(&mapped.pid).filter(|lives| !lives.images.is_empty()) else { return false };
-            let Some(process) = lives.at(mapped.time) else { return true };
-            let mapping = Mapping {
-                process,
-                time: mapped.time,
-                start: mapped.start,
-                end: mapped.start.saturating_add(mapped.length),
-                offset: mapped.offset,
-                path: mapped.path.clone(),
-                build_id: mapped.build_id.clone(),
+        let (by_pid, this) = (&self.by_pid, self.round);
+        self.waiting.retain(|(round, mapped)| {
+            let Some(lives) = by_pid.get(&mapped.pid).filter(|lives| !lives.images.is_empty()) else {
+                return *round == this;
             };
-            each(mapped.pid, mapping);
+            let Some(process) = lives.at(mapped.time) else { return true };
+            each(mapped.pid, mapping(mapped, process));
             false
         });
-        self.by_pid.retain(|_, lives| !lives.images.is_empty());
+        self.by_pid.retain(|_, lives| !lives.images.is_empty() || lives.round == this);
+        self.round += 1;
         for (pid, time) in self.gone.drain(..) {
             if self.by_pid.get(&pid).and_then(|l| l.images.last()).is_some_and(|(start, ..)| *start <= time) {
                 self.by_pid.remove(&pid);
                 // Of an exec that never came to its end.
-                self.waiting.retain(|mapped| mapped.pid != pid);
+                self.waiting.retain(|(_, mapped)| mapped.pid != pid);
             }
         }
+    }
+}
+
+fn mapping(mapped: &Mapped, process: ProcessId) -> Mapping {
+    Mapping {
+        process,
+        time: mapped.time,
+        start: mapped.start,
+        end: mapped.start.saturating_add(mapped.length),
+        offset: mapped.offset,
+        path: mapped.path.clone(),
+        build_id: mapped.build_id.clone(),
     }
 }
 
@@ -136,6 +165,19 @@ mod tests {
         images.born(7, ProcessId(2), 22, true);
         assert_eq!(settled(&mut images), [(2, "new".into())]);
         images.take(vec![mapped(7, 30, "later")]);
+        assert_eq!(settled(&mut images), [(2, "later".into())]);
+    }
+
+    /// Mappings are handed over in their time among records, and wait a round for a process that is not known yet.
+    #[test]
+    fn mappings_wait_a_round() {
+        let mut images = Images::default();
+        images.take(vec![MapEvent::Exec { pid: 7, time: 20 }, mapped(7, 21, "new"), mapped(7, 30, "later")]);
+        assert!(images.up_to(25).is_empty());
+        assert_eq!(settled(&mut images), []);
+        images.born(7, ProcessId(2), 22, true);
+        let paths = |known: Vec<(u32, Mapping)>| known.into_iter().map(|(_, mapping)| mapping.path).collect::<Vec<_>>();
+        assert_eq!(paths(images.up_to(25)), ["new"]);
         assert_eq!(settled(&mut images), [(2, "later".into())]);
     }
 

@@ -5,6 +5,7 @@ pub mod found;
 pub mod images;
 pub mod limits;
 pub mod python;
+pub mod reused;
 mod sessions;
 pub mod signals;
 pub mod sink;
@@ -34,6 +35,7 @@ use crate::{args, outputs::Outputs};
 use collect::{Collector, Until};
 use images::Images;
 use python::Pythons;
+use reused::Reused;
 use signals::Signals;
 use sink::{Recording, Sink as _};
 use stage::Stage;
@@ -93,6 +95,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         images: Images::default(),
         kept,
         unwinding,
+        reused: Reused::default(),
         pythons,
         trace: None,
         period: 1_000_000_000 / u64::from(options.frequency.max(1)),
@@ -114,12 +117,13 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
     let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
     let mut status = collector.run(Until::CommandEnds(&mut child), deadline).context("cannot wait for the command")?;
-    let ended = Instant::now();
+    let (ended, ended_at) = (Instant::now(), bpf::now());
     collector.drain();
     let Collector { sink, recorder, sessions, unwinding, signals, mut kept, .. } = collector;
+    let tables = unwinding.made();
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
-    let end = End { time: bpf::now(), status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
+    let end = End { time: ended_at, status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
     let (profile, failure) = sink.finish(end, &mut kept, &wishes(&options));
     drop(kept);
     let mut whole = failure.is_none();
@@ -128,6 +132,13 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
     whole &= outputs.write(&profile, View::default(), whole);
     if options.verbose {
+        eprintln!(
+            "warpscope: unwind tables of {} files have {} rows ({:.1} MiB) and took {:.3} s of CPU time",
+            tables.files,
+            tables.rows,
+            (tables.rows * size_of::<unwind::Row>() as u64) as f64 / f64::from(1 << 20),
+            tables.time.as_secs_f64()
+        );
         eprintln!("warpscope: outputs were ready {:.3} s after the command's end", ended.elapsed().as_secs_f64());
     }
     if !options.quiet {

@@ -11,10 +11,12 @@ use std::{
 };
 
 use bpf::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
-use model::event::{Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol};
+use model::event::{
+    ADDRESS, Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol,
+};
 use symbols::{
     FileId, Files,
-    python::{self, Frames, Interpreter, Kind, Native, Part, Python},
+    python::{self, Frames, Interpreter, Kind, Native, Part, Python, Unsupported},
 };
 use unwind::Elf;
 
@@ -113,24 +115,30 @@ impl Pythons {
         }
     }
 
-    /// A file was mapped as code.
-    pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) {
-        let Some(image) = self.images.get_mut(&mapping.process) else { return };
+    /// A file was mapped as code. What is wrong with it is told once.
+    pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) -> Option<Unsupported> {
+        let image = self.images.get_mut(&mapping.process)?;
         let range = mapping.start..mapping.end;
         let name = mapping.path.rsplit('/').next().unwrap_or_default();
         if SYSTEM.iter().any(|system| name.starts_with(system)) {
             image.system.push(range);
-            return;
+            return None;
         }
         if !Files::is_file(&mapping.path) && !image.generated.contains(&range) {
             image.generated.push(range);
-            return;
+            return None;
         }
-        let Some(id) = file.filter(|_| Interpreter::may_be_in(&mapping.path)) else { return };
-        let find = || files.open(id).and_then(|file| find(&file, &mapping.path)).map(Arc::new);
-        let found = self.files.entry(id).or_insert_with(find).clone();
-        let Some(found) = found else { return };
-        let Some(bias) = found.elf.bias(mapping.start, mapping.offset) else { return };
+        let id = file.filter(|_| Interpreter::may_be_in(&mapping.path))?;
+        let mut unsupported = None;
+        let found = self.files.entry(id).or_insert_with(|| match find(&files.open(id)?, &mapping.path)? {
+            Ok(found) => Some(Arc::new(found)),
+            Err(why) => {
+                unsupported = Some(why);
+                None
+            }
+        });
+        let Some(found) = found.clone() else { return unsupported };
+        let bias = found.elf.bias(mapping.start, mapping.offset)?;
         let interpreter = &found.interpreter;
         let moved = |r: &Range<u64>| r.start.wrapping_add(bias)..r.end.wrapping_add(bias);
         image.interpreter.push(range);
@@ -143,6 +151,7 @@ impl Pythons {
             let _ = self.maps.declare(mapping.process.0, &process);
         }
         image.process = Some(process);
+        None
     }
 
     /// The frames of a Python stack.
@@ -266,6 +275,7 @@ impl Pythons {
 impl Image {
     fn kind(&self, frame: Frame) -> Kind {
         let Frame::User(address) = frame else { return Kind::Other };
+        let address = address & ADDRESS;
         let inside = |ranges: &[Range<u64>]| ranges.iter().any(|range| range.contains(&address));
         match () {
             () if inside(&self.interpreter_loop) => Kind::Loop,
@@ -298,14 +308,15 @@ fn number(numbers: &mut Numbers, name: &NamedFrame, sink: &mut dyn Sink) -> Fram
     let frame = Frame::Python(number);
     if number == next {
         numbers.next = next.wrapping_add(1);
-        sink.push(&Event::Symbol(Symbol { process: ProcessId(0), frame, names: vec![name.clone()] }));
+        sink.push(&Event::Symbol(Symbol { process: ProcessId(0), frame, since: 0, names: vec![name.clone()] }));
     }
     frame
 }
 
 /// Looks for Python in a file that was mapped.
-fn find(file: &File, path: &str) -> Option<Found> {
-    Some(Found { interpreter: Interpreter::find(file, path)?, elf: Elf::from_file(file).ok()? })
+fn find(file: &File, path: &str) -> Option<Result<Found, Unsupported>> {
+    let elf = Elf::from_file(file).ok()?;
+    Some(Interpreter::find(file, path)?.map(|interpreter| Found { elf, interpreter }))
 }
 
 /// As the kernel wants it.

@@ -79,7 +79,7 @@ impl Recording {
         }
         profile.notes.extend(notes);
         for symbol in symbols {
-            profile.symbols.insert((symbol.process, symbol.frame), symbol.names.into());
+            profile.symbols.add(symbol);
         }
         symbols::name_kernels(&mut profile);
         (profile, self.failure)

@@ -9,17 +9,23 @@ use std::{
     path::PathBuf,
     sync::{Arc, mpsc},
     thread,
+    time::Duration,
 };
 
 use bpf::{Code, Place, RawStack, UnwindMaps};
 use model::event::{Mapping, ProcessId};
 use symbols::{FileId, Files};
-use unwind::{Elf, Ended, Found, Registers, Table};
+use unwind::{Elf, Ended, Found, Registers, Row, Table};
 
 /// The most frames kept of a stack, as in the kernel.
 const MOST_FRAMES: usize = 127;
+/// The most replaced modules of an image that are remembered.
+const MOST_REPLACED: usize = 16;
 /// The most raw stacks kept until their tables are there (some 33 KiB each).
 pub const MOST_RAW: usize = 4096;
+
+/// How long the end of a recording waits for one table. A file that takes longer lies on a disk that does not answer.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// A stack walked here.
 pub struct Walked {
@@ -38,17 +44,44 @@ pub struct Unwinding {
     images: HashMap<ProcessId, Image>,
     changed: HashSet<ProcessId>,
     jobs: mpsc::Sender<Job>,
-    done: mpsc::Receiver<(FileId, Option<Unwindable>)>,
+    done: mpsc::Receiver<Finished>,
     raw: Vec<RawStack>,
     raw_dropped: u64,
     most_raw: usize,
+    made: Made,
+}
+
+/// The tables made so far, and what they cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Made {
+    /// Files that have a table.
+    pub files: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// CPU time.
+    pub time: Duration,
+}
+
+/// A file, its tables if they could be made, and the CPU time that went into them.
+struct Finished {
+    id: FileId,
+    result: Option<Unwindable>,
+    time: Duration,
 }
 
 #[derive(Default)]
 struct Image {
     /// Sorted by start, disjoint.
     modules: Vec<Module>,
+    /// What other files have taken the place of, the last ones.
+    replaced: Vec<Replaced>,
     gone: bool,
+}
+
+#[derive(Clone)]
+struct Replaced {
+    module: Module,
+    until: u64,
 }
 
 #[derive(Clone)]
@@ -57,6 +90,12 @@ struct Module {
     end: u64,
     offset: u64,
     file: Option<FileId>,
+}
+
+impl Module {
+    fn holds(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
 }
 
 /// A file whose tables are being made, cannot be made, or are there.
@@ -83,8 +122,7 @@ impl Unwinding {
         let (finished, done) = mpsc::channel();
         thread::Builder::new().name("unwind-tables".into()).spawn(move || {
             for job in todo {
-                let result = compile(&job.file);
-                if finished.send((job.id, result)).is_err() {
+                if finished.send(job.run()).is_err() {
                     break;
                 }
             }
@@ -99,6 +137,7 @@ impl Unwinding {
             raw: Vec::new(),
             raw_dropped: 0,
             most_raw,
+            made: Made::default(),
         })
     }
 
@@ -112,18 +151,19 @@ impl Unwinding {
         for path in own.chain(sure).filter(|path| Files::is_file(path)).collect::<HashSet<_>>() {
             let Some(id) = files.expected(&path) else { continue };
             if let Some(file) = files.open(id) {
-                self.finish((id, compile(&file)));
+                self.finish(Job { id, file }.run());
             }
         }
     }
 
     /// A new image: a forked one has the mappings of its parent.
     pub fn born(&mut self, image: ProcessId, forked_from: Option<ProcessId>) {
-        let modules = forked_from.and_then(|p| self.images.get(&p)).map(|p| p.modules.clone()).unwrap_or_default();
+        let parent = forked_from.and_then(|p| self.images.get(&p));
+        let (modules, replaced) = parent.map(|p| (p.modules.clone(), p.replaced.clone())).unwrap_or_default();
         if !modules.is_empty() {
             self.changed.insert(image);
         }
-        self.images.insert(image, Image { modules, gone: false });
+        self.images.insert(image, Image { modules, replaced, gone: false });
     }
 
     /// An image is gone; its stacks may still be under way.
@@ -147,10 +187,42 @@ impl Unwinding {
             self.files.insert(id, if asked.is_ok() { Progress::Asked } else { Progress::Nothing });
         }
         // What was there before is there no more.
-        image.modules.retain(|m| m.end <= start || m.start >= end);
+        for module in image.modules.extract_if(.., |m| m.end > start && m.start < end) {
+            image.replaced.push(Replaced { module, until: mapping.time });
+        }
+        if image.replaced.len() > MOST_REPLACED {
+            image.replaced.remove(0);
+        }
         let place = image.modules.partition_point(|m| m.start < start);
         image.modules.insert(place, Module { start, end, offset, file });
         self.changed.insert(mapping.process);
+    }
+
+    /// Waits for the table of a file that has taken the place of another: stacks are judged by both.
+    pub fn wait_for(&mut self, file: Option<FileId>) {
+        while let Some(Progress::Asked) = file.and_then(|id| self.files.get(&id)) {
+            match self.done.recv_timeout(LONGEST) {
+                Ok(finished) => self.finish(finished),
+                Err(_) => break,
+            }
+        }
+    }
+
+    /// Whether an address has the same rules in the module that has it now and in the one that had it before.
+    pub fn alike(&self, image: ProcessId, address: u64) -> bool {
+        let Some(image) = self.images.get(&image) else { return false };
+        let now = image.modules.iter().find(|module| module.holds(address));
+        let before = image.replaced.iter().rev().map(|replaced| &replaced.module).find(|module| module.holds(address));
+        let row = |module: Option<&Module>| module.and_then(|module| self.row(module, address));
+        matches!((row(now), row(before)), (Some(now), Some(before)) if now.same_rules(&before))
+    }
+
+    fn row(&self, module: &Module, address: u64) -> Option<Row> {
+        let Progress::Ready(file, place) = self.files.get(&module.file?)? else { return None };
+        let rows = place.map_or(&*file.table.rows, |place| Row::of_bytes(self.maps.rows(place)));
+        let bias = file.elf.bias(module.start, module.offset)?;
+        let pc = u32::try_from(address.wrapping_sub(bias).checked_sub(file.table.base)?).ok()?;
+        Row::find(rows, pc)
     }
 
     /// A stack came as raw memory.
@@ -192,8 +264,13 @@ impl Unwinding {
         self.files.keys().copied().collect()
     }
 
+    /// The tables made so far.
+    pub fn made(&self) -> Made {
+        self.made
+    }
+
     /// Takes finished tables and tells the kernel what has changed. Hands over the raw stacks that can be walked now.
-    pub fn settle(&mut self, walked: &mut dyn FnMut(Walked)) {
+    pub fn settle(&mut self, walked: &mut dyn FnMut(Walked), told: &mut dyn FnMut(ProcessId)) {
         while let Ok(finished) = self.done.try_recv() {
             self.finish(finished);
         }
@@ -202,6 +279,7 @@ impl Unwinding {
                 let codes: Vec<Code> = known.modules.iter().map(|m| self.code(m)).collect();
                 // A full map is told by walks that end early.
                 let _ = self.maps.set(image.0, &codes);
+                told(image);
             }
         }
         let waiting = std::mem::take(&mut self.raw);
@@ -219,22 +297,29 @@ impl Unwinding {
     /// Waits for all tables that were asked for, and walks what is left.
     pub fn finish_all(&mut self, walked: &mut dyn FnMut(Walked)) {
         while !self.raw.is_empty() && self.files.values().any(|f| matches!(f, Progress::Asked)) {
-            match self.done.recv() {
+            match self.done.recv_timeout(LONGEST) {
                 Ok(finished) => self.finish(finished),
                 Err(_) => break,
             }
-            self.settle(walked);
+            self.settle(walked, &mut |_| ());
         }
         for raw in std::mem::take(&mut self.raw) {
             walked(self.walk(raw));
         }
     }
 
-    fn finish(&mut self, (id, result): (FileId, Option<Unwindable>)) {
+    fn finish(&mut self, Finished { id, result, time }: Finished) {
+        self.made.time += time;
         let progress = match result {
             None => Progress::Nothing,
-            Some(unwindable) => {
-                let place = self.maps.add_rows(unwind::Row::bytes(&unwindable.table.rows)).ok().flatten();
+            Some(mut unwindable) => {
+                self.made.files += 1;
+                self.made.rows += unwindable.table.rows.len() as u64;
+                let place = self.maps.add_rows(Row::bytes(&unwindable.table.rows)).ok().flatten();
+                if place.is_some() {
+                    // They are shared with the kernel: once is enough.
+                    unwindable.table.rows = Vec::new();
+                }
                 Progress::Ready(Arc::new(unwindable), place)
             }
         };
@@ -263,20 +348,15 @@ impl Unwinding {
     }
 
     fn walk(&self, raw: RawStack) -> Walked {
-        let modules = self.images.get(&ProcessId(raw.image)).map_or(&[][..], |i| &i.modules);
+        let image = self.images.get(&ProcessId(raw.image));
+        let (modules, replaced) = image.map_or((&[][..], &[][..]), |i| (&i.modules, &i.replaced));
         let find = |address: u64| {
+            // What it had at the time may be there no more.
+            let before = replaced.iter().find(|r| raw.time < r.until && r.module.holds(address)).map(|r| &r.module);
             let below = modules.partition_point(|m| m.start <= address);
-            let Some(module) = below.checked_sub(1).map(|i| &modules[i]).filter(|m| address < m.end) else {
-                return Found::NoMapping;
-            };
-            let Some(Progress::Ready(file, _)) = module.file.and_then(|id| self.files.get(&id)) else {
-                return Found::NoRule;
-            };
-            let row = file
-                .elf
-                .bias(module.start, module.offset)
-                .and_then(|bias| file.table.lookup(address.wrapping_sub(bias)));
-            row.map_or(Found::NoRule, Found::Row)
+            let module = before.or_else(|| below.checked_sub(1).map(|i| &modules[i]).filter(|m| m.holds(address)));
+            let Some(module) = module else { return Found::NoMapping };
+            self.row(module, address).map_or(Found::NoRule, Found::Row)
         };
         let registers = Registers { ip: raw.ip, general: raw.general };
         let base = registers.sp() & !4095;
@@ -287,6 +367,22 @@ impl Unwinding {
         let (user, ended) = unwind::walk(&registers, MOST_FRAMES, find, read);
         Walked { raw, user, ended }
     }
+}
+
+impl Job {
+    fn run(self) -> Finished {
+        let begin = cpu_time();
+        let result = compile(&self.file);
+        Finished { id: self.id, result, time: cpu_time().saturating_sub(begin) }
+    }
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place for the result; the clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn compile(file: &File) -> Option<Unwindable> {

@@ -100,6 +100,7 @@ pub fn gather(name: &str) -> Gather {
         Role::Free if own => Memory::Free,
         _ => Memory::None,
     };
+    gather.submits = matches!(call.role, Role::Launch | Role::GraphLaunch | Role::Copy | Role::Set);
     gather.space = call.space.map_or(0, |space| space as u8);
     gather.teaches = call.can_teach();
     gather.launches = call.launches().map(|launches| Launches {

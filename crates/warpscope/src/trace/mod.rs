@@ -31,6 +31,7 @@ use crate::{
         images::Images,
         limits,
         python::Pythons,
+        reused::Reused,
         signals::Signals,
         sink::{Recording, Sink as _},
         stage::Stage,
@@ -126,6 +127,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         images: Images::default(),
         kept,
         unwinding,
+        reused: Reused::default(),
         pythons,
         trace: Some(Tracer::new(libraries, options.all)),
         period: 0,
@@ -157,6 +159,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         None => Until::ProcessesEnd(&options.pid),
     };
     let mut status = collector.run(until, deadline).context("cannot wait for the command")?;
+    let ended_at = bpf::now();
     collector.end_trace();
     collector.drain();
     take_sums(&mut collector);
@@ -174,7 +177,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
             );
         }
     }
-    let end = End { time: bpf::now(), status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
+    let end = End { time: ended_at, status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
     let wishes = Wishes { injector: INJECTOR, ..Wishes::default() };
     let (profile, failure) = sink.finish(end, &mut kept, &wishes);
     let mut whole = failure.is_none();
