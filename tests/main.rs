@@ -14,6 +14,7 @@ mod full_disk;
 mod ground_truth;
 mod ledger;
 mod matrix;
+mod monitor;
 mod neighbours;
 mod python;
 mod robustness;

@@ -3,6 +3,7 @@
 pub mod calls;
 pub mod folded;
 pub mod jsonl;
+pub mod monitor;
 pub mod natives;
 pub mod oracle;
 pub mod programs;

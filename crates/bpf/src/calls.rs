@@ -47,6 +47,8 @@ pub struct Gather {
     pub stack: bool,
     /// What it launches.
     pub launches: Option<Launches>,
+    /// Its calls tell what kernels are called.
+    pub teaches: bool,
     /// It gives the GPU work: a launch, a copy, a memset.
     pub submits: bool,
 }
@@ -110,6 +112,7 @@ impl Gather {
             || self.class.is_some()
             || self.memory != Memory::None
             || self.launches.is_some()
+            || self.teaches
             || text != 0;
         let (dims, dims_word) = match self.launches.map_or(Dims::None, |launches| launches.dims) {
             Dims::None => (0, 0),
@@ -140,7 +143,7 @@ impl Gather {
             dims_word,
             self.submits.into(),
             gathers.into(),
-            0,
+            self.teaches.into(),
             0,
         ]
     }
@@ -357,6 +360,8 @@ pub struct Sum {
     pub class: u32,
     /// Calls within calls of the same role.
     pub nested: bool,
+    /// Calls that failed.
+    pub failed: bool,
     /// How many.
     pub count: u64,
     /// Of these, failed.
@@ -374,16 +379,17 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// From a key and the value that each CPU has under it.
-    pub(crate) fn parse(key: &[u8], values: &[Vec<u8>]) -> Option<Self> {
+    /// From a key and the values under it: one, or one for each CPU.
+    pub(crate) fn parse(key: &[u8], values: &[u8]) -> Option<Self> {
         const BUCKETS: usize = 128;
         const SIZES: usize = 64;
         let mut f = Fields::new(key);
-        let (image, function, class, nested) = (f.u32()?, f.u32()?, f.u32()?, f.u32()? != 0);
+        let (image, function, class, flags) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
+        let (nested, failed) = (flags & 1 != 0, flags & 2 != 0);
         let (count, errors, ns, max_ns, bytes) = (0, 0, 0, 0, 0);
         let (buckets, sizes) = (vec![0; BUCKETS], vec![0; SIZES]);
-        let mut sum = Self { image, function, class, nested, count, errors, ns, max_ns, bytes, buckets, sizes };
-        for value in values {
+        let mut sum = Self { image, function, class, nested, failed, count, errors, ns, max_ns, bytes, buckets, sizes };
+        for value in values.chunks_exact(40 + 8 * (BUCKETS + SIZES)) {
             let mut f = Fields::new(value);
             sum.count += f.u64()?;
             sum.errors += f.u64()?;
@@ -391,7 +397,7 @@ impl Sum {
             sum.max_ns = sum.max_ns.max(f.u64()?);
             sum.bytes += f.u64()?;
             for count in sum.buckets.iter_mut().chain(&mut sum.sizes) {
-                *count += u64::from(f.u32()?);
+                *count += f.u64()?;
             }
         }
         Some(sum)

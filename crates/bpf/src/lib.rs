@@ -7,11 +7,13 @@
 pub mod calls;
 mod error;
 pub mod features;
+mod map;
 mod mappings;
 mod perf;
 mod python;
 mod record;
 mod recorder;
+mod sums;
 pub mod tracefs;
 mod tracing;
 mod unwind_maps;
@@ -21,7 +23,8 @@ pub use mappings::{MapEvent, Mapped, Mappings};
 pub use python::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
 pub use record::{Losses, Origin, RawStack, Record, StackRecord};
 pub use recorder::{Marker, Options, Recorder};
-pub use tracing::{Probe, Tracing};
+pub use sums::SumRooms;
+pub use tracing::{Cgroup, Probe, Tracing, Watch};
 pub use unwind_maps::{Code, Place, UnwindMaps};
 
 /// Now, on the clock that every record carries.

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    collections::HashMap,
     mem::MaybeUninit,
     os::fd::{AsRawFd, IntoRawFd, RawFd},
     path::{Path, PathBuf},
@@ -39,6 +40,8 @@ pub struct Options {
     pub marker: Option<Marker>,
     /// Size of the ring buffer in bytes, a power of two.
     pub ring_bytes: u32,
+    /// Size of the ring buffer for stacks that come as raw memory, a power of two; 16 MiB without.
+    pub raw_ring_bytes: Option<u32>,
     /// What to trace.
     pub tracing: Option<Tracing>,
     /// Running processes to follow; they are the images 1, 2 and so on.
@@ -58,6 +61,8 @@ pub struct Marker {
 pub struct Recorder {
     // Order matters: links detach before the programs go, the ring is closed before its map.
     pub(crate) links: Vec<Link>,
+    pub(crate) watches: HashMap<u64, Vec<Link>>,
+    pub(crate) next_watch: u64,
     ring: RingBuffer<'static>,
     records: Rc<RefCell<Vec<Record>>>,
     pub(crate) skel: RecordSkel<'static>,
@@ -115,7 +120,10 @@ impl Recorder {
         let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = RecordSkelBuilder::default().open(storage).map_err(load_error)?;
         open.maps.events.set_max_entries(options.ring_bytes).map_err(load_error)?;
-        tracing::prepare(&mut open, options.tracing.as_ref(), multi);
+        if let Some(bytes) = options.raw_ring_bytes {
+            open.maps.raw_stacks.set_max_entries(bytes).map_err(load_error)?;
+        }
+        tracing::prepare(&mut open, options.tracing.as_ref(), multi).map_err(load_error)?;
         if let Some(data) = open.maps.data_data.as_deref_mut() {
             data.next_image += options.found.len() as u32;
         }
@@ -137,7 +145,8 @@ impl Recorder {
             }
             builder.build().map_err(load_error)?
         };
-        let mut recorder = Self { links: Vec::new(), ring, records, skel, multi };
+        let mut recorder =
+            Self { links: Vec::new(), watches: HashMap::new(), next_watch: 0, ring, records, skel, multi };
         for (pid, image) in options.found.iter().zip(1..) {
             recorder.follow_as(*pid, image, false)?;
         }

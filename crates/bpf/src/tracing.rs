@@ -7,13 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libbpf_rs::{Iter, KprobeMultiOpts, Link, MapCore, MapFlags, PerfEventOpts, UprobeMultiOpts, UprobeOpts};
+use libbpf_rs::{Iter, KprobeMultiOpts, Link, MapCore, MapFlags, MapType, PerfEventOpts, UprobeMultiOpts, UprobeOpts};
 
 use crate::{
     Error, Recorder, Result,
-    calls::{ErrorSum, Gather, KernelSum, MemorySum, Site, Sum},
+    calls::Gather,
     perf,
-    record::Fields,
     recorder::skeleton::{OpenRecordSkel, RecordSkel},
 };
 
@@ -28,6 +27,12 @@ pub struct Tracing {
     pub names: bool,
     /// Follow every process, from its first watched call on.
     pub all: bool,
+    /// Follow it only to its end or until it runs another program, and nothing that it forks.
+    pub callers_only: bool,
+    /// Follow only what is in this control group.
+    pub cgroup: Option<Cgroup>,
+    /// One set of sums for all CPUs, not one for each: smaller, and cheaper to read.
+    pub shared_sums: bool,
     /// System calls on device files.
     pub driver: bool,
     /// Followed threads leaving CPUs.
@@ -36,6 +41,19 @@ pub struct Tracing {
     pub kernel_functions: bool,
     /// Tracepoints by name.
     pub points: bool,
+}
+
+/// A file whose functions are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch(u64);
+
+/// A control group of the second hierarchy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cgroup {
+    /// The inode of its directory.
+    pub id: u64,
+    /// How many levels it lies below the root.
+    pub level: u32,
 }
 
 /// Where a function is to be probed: at this offset of its file, with this number.
@@ -48,7 +66,7 @@ pub struct Probe {
 }
 
 /// Switches on what `tracing` needs, before anything is loaded.
-pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, multi: bool) {
+pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, multi: bool) -> libbpf_rs::Result<()> {
     let off = Tracing::default();
     let on = tracing.is_some();
     let tracing = tracing.unwrap_or(&off);
@@ -59,6 +77,12 @@ pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, 
         data.call_names = tracing.names;
         data.follow_all = tracing.all;
         data.points_of_all = tracing.all;
+        data.callers_only = tracing.callers_only;
+        data.only_cgroup = tracing.cgroup.map_or(0, |cgroup| cgroup.id);
+        data.cgroup_level = tracing.cgroup.map_or(0, |cgroup| cgroup.level);
+    }
+    if tracing.shared_sums {
+        open.maps.sums.set_type(MapType::Hash)?;
     }
     let programs = &mut open.progs;
     for program in [&mut programs.enter_multi, &mut programs.leave_multi] {
@@ -76,6 +100,7 @@ pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, 
     programs.thread_switch.set_autoload(tracing.switches);
     programs.point.set_autoload(tracing.points);
     programs.unfinished.set_autoload(on);
+    Ok(())
 }
 
 /// Attaches what needs no name.
@@ -110,14 +135,22 @@ impl Recorder {
             .map_err(|source| Error::Map { what: "describe a function", source })
     }
 
-    /// Watches functions of a file, in every process that maps it. Returns how long it took.
-    pub fn watch(&mut self, file: &Path, probes: &[Probe]) -> Result<Duration> {
+    /// Watches functions of a file, in every process that maps it. Returns a number for it, and how long it took.
+    pub fn watch(&mut self, file: &Path, probes: &[Probe]) -> Result<(Watch, Duration)> {
         let begun = Instant::now();
         let what = "function probes";
         // Returns first: an entry whose return is not watched would stay open.
         let links = if self.multi { self.watch_many(file, probes) } else { self.watch_each(file, probes) };
-        self.links.extend(links.map_err(|source| Error::Attach { what, source })?);
-        Ok(begun.elapsed())
+        let links = links.map_err(|source| Error::Attach { what, source })?;
+        let watch = Watch(self.next_watch);
+        self.next_watch += 1;
+        self.watches.insert(watch.0, links);
+        Ok((watch, begun.elapsed()))
+    }
+
+    /// Watches a file no more.
+    pub fn unwatch(&mut self, watch: Watch) {
+        self.watches.remove(&watch.0);
     }
 
     fn watch_many(&self, file: &Path, probes: &[Probe]) -> libbpf_rs::Result<Vec<Link>> {
@@ -176,6 +209,7 @@ impl Recorder {
     pub fn end_trace(&mut self) -> Result<()> {
         let fail = |source| Error::Attach { what: "search for calls under way", source };
         self.links.clear();
+        self.watches.clear();
         let link = self.skel.progs.unfinished.attach_trace().map_err(fail)?;
         let mut nothing = Vec::new();
         Iter::new(&link)
@@ -184,113 +218,4 @@ impl Recorder {
             .map(drop)
             .map_err(|source| Error::Read { path: "the kernel's list of threads".into(), source })
     }
-
-    /// What was summed up in the kernel so far.
-    pub fn sums(&self) -> Vec<Sum> {
-        let map = &self.skel.maps.sums;
-        let value = |key: &[u8]| map.lookup_percpu(key, MapFlags::ANY).ok().flatten();
-        map.keys().filter_map(|key| Sum::parse(&key, &value(&key)?)).collect()
-    }
-
-    /// Failed calls by result.
-    pub fn error_sums(&self) -> Vec<ErrorSum> {
-        entries(&self.skel.maps.errors, |key, value| {
-            let (image, function, code) = (key.u32()?, key.u32()?, key.u64()? as u32);
-            Some(ErrorSum { image, function, code, count: value.u64()? })
-        })
-    }
-
-    /// Memory by process and space.
-    pub fn memory_sums(&self) -> Vec<MemorySum> {
-        entries(&self.skel.maps.memory_sums, |key, value| {
-            Some(MemorySum {
-                image: key.u32()?,
-                space: key.u32()?,
-                live_bytes: not_negative(value.u64()?),
-                live: not_negative(value.u64()?),
-                peak_bytes: not_negative(value.u64()?),
-                allocations: value.u64()?,
-                allocated_bytes: value.u64()?,
-                frees: value.u64()?,
-                failed: value.u64()?,
-            })
-        })
-    }
-
-    /// Live memory by the call stack that allocated it.
-    pub fn sites(&self) -> Vec<Site> {
-        entries(&self.skel.maps.sites, |key, value| {
-            let (stack, python, image, function) = (key.u64()?, key.u64()?, key.u32()?, key.u32()?);
-            let (bytes, count, since) = (not_negative(value.u64()?), not_negative(value.u64()?), value.u64()?);
-            Some(Site { image, function, stack, python, bytes, count, since })
-        })
-    }
-
-    /// Launches by kernel.
-    pub fn kernel_sums(&self) -> Vec<KernelSum> {
-        entries(&self.skel.maps.kernels, |key, value| {
-            let (address, image, handle) = (key.u64()?, key.u32()?, key.u32()? != 0);
-            let count = value.u64()?;
-            let grid = [value.u32()?, value.u32()?, value.u32()?];
-            let block = [value.u32()?, value.u32()?, value.u32()?];
-            Some(KernelSum { image, address, handle, count, grid, block })
-        })
-    }
-
-    /// Forgets the sums of process images that are gone.
-    pub fn forget_sums(&self, gone: &dyn Fn(u32) -> bool) {
-        let maps = &self.skel.maps;
-        // Where in each map's key the image stands.
-        for (map, at) in [
-            (&maps.sums as &dyn MapCore, 0),
-            (&maps.errors, 0),
-            (&maps.memory_sums, 0),
-            (&maps.allocations, 8),
-            (&maps.kernels, 8),
-            (&maps.sites, 16),
-        ] {
-            for key in map.keys() {
-                let image = key.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
-                if image.is_some_and(gone) {
-                    let _ = map.delete(&key);
-                }
-            }
-        }
-    }
-
-    /// Forgets the launches of one kernel.
-    pub fn forget_kernel(&self, kernel: &KernelSum) {
-        let mut key = kernel.address.to_ne_bytes().to_vec();
-        key.extend(kernel.image.to_ne_bytes());
-        key.extend(u32::from(kernel.handle).to_ne_bytes());
-        let _ = self.skel.maps.kernels.delete(&key);
-    }
-
-    /// How full the maps of sums are: name, entries, room.
-    pub fn sum_rooms(&self) -> Vec<(&'static str, u64, u64)> {
-        let maps = &self.skel.maps;
-        let room = |name, map: &dyn MapCore| (name, map.keys().count() as u64, u64::from(map.max_entries()));
-        vec![
-            room("calls", &maps.sums),
-            room("errors", &maps.errors),
-            room("memory", &maps.memory_sums),
-            room("allocations", &maps.allocations),
-            room("sites", &maps.sites),
-            room("kernels", &maps.kernels),
-        ]
-    }
-}
-
-/// All entries of a map, read as they are meant; those that go away meanwhile are left out.
-fn entries<T>(map: &impl MapCore, read: impl Fn(&mut Fields<'_>, &mut Fields<'_>) -> Option<T>) -> Vec<T> {
-    let entry = |key: Vec<u8>| {
-        let value = map.lookup(&key, MapFlags::ANY).ok().flatten()?;
-        read(&mut Fields::new(&key), &mut Fields::new(&value))
-    };
-    map.keys().filter_map(entry).collect()
-}
-
-/// A sum that two CPUs change at once may be seen below zero for a moment.
-fn not_negative(sum: u64) -> u64 {
-    if sum.cast_signed() < 0 { 0 } else { sum }
 }

@@ -62,14 +62,15 @@ pub struct UnwindMaps {
     /// Free ranges of `mappings`: first, length.
     free: BTreeMap<u32, u32>,
     resting: VecDeque<(Instant, u32, u32)>,
+    resting_rows: VecDeque<(Instant, Place)>,
     in_use: HashMap<u32, (u32, u32)>,
 }
 
 #[derive(Debug)]
 struct Shard {
     memory: Shared,
-    used: usize,
-    rows: usize,
+    /// Free ranges of rows: first, length.
+    free: BTreeMap<u32, u32>,
 }
 
 impl UnwindMaps {
@@ -81,6 +82,7 @@ impl UnwindMaps {
             shards: Vec::new(),
             free: BTreeMap::from([(0, MOST_MAPPINGS as u32)]),
             resting: VecDeque::new(),
+            resting_rows: VecDeque::new(),
             in_use: HashMap::new(),
         })
     }
@@ -91,20 +93,30 @@ impl UnwindMaps {
         if count == 0 {
             return Ok(None);
         }
-        let found = self.shards.iter().position(|s| s.rows - s.used >= count);
-        let index = match found {
-            Some(index) => index,
+        while self.resting_rows.front().is_some_and(|(since, _)| since.elapsed() >= REST)
+            && let Some((_, place)) = self.resting_rows.pop_front()
+        {
+            give_back(&mut self.shards[place.shard as usize].free, place.first, place.count);
+        }
+        let found = self.shards.iter_mut().enumerate().find_map(|(i, s)| Some((i, take(&mut s.free, count as u32)?)));
+        let (index, first) = match found {
+            Some(found) => found,
             None if self.shards.len() == MOST_SHARDS => return Ok(None),
             None => {
                 let room = if self.shards.is_empty() { FIRST_SHARD } else { SHARD };
-                self.add_shard(count.max(room))?
+                let index = self.add_shard(count.max(room))?;
+                let Some(first) = take(&mut self.shards[index].free, count as u32) else { return Ok(None) };
+                (index, first)
             }
         };
-        let shard = &mut self.shards[index];
-        let first = shard.used;
-        shard.memory.bytes(first * ROW, count * ROW).copy_from_slice(&rows[..count * ROW]);
-        shard.used += count;
-        Ok(Some(Place { shard: index as u32, first: first as u32, count: count as u32 }))
+        let memory = &mut self.shards[index].memory;
+        memory.bytes(first as usize * ROW, count * ROW).copy_from_slice(&rows[..count * ROW]);
+        Ok(Some(Place { shard: index as u32, first, count: count as u32 }))
+    }
+
+    /// A file's rows are needed no more: no image has it mapped.
+    pub fn remove_rows(&mut self, place: Place) {
+        self.resting_rows.push_back((Instant::now(), place));
     }
 
     /// A file's rows, as they lie in memory.
@@ -124,7 +136,7 @@ impl UnwindMaps {
         let index = self.shards.len();
         let fd = map.as_fd().as_raw_fd();
         self.outer.update(&(index as u32).to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
-        self.shards.push(Shard { memory, used: 0, rows });
+        self.shards.push(Shard { memory, free: BTreeMap::from([(0, rows as u32)]) });
         Ok(index)
     }
 
@@ -166,7 +178,7 @@ impl UnwindMaps {
         let _ = self.ranges.delete(&image.to_ne_bytes());
     }
 
-    /// Takes a range off the free ones, first fit.
+    /// Takes a range for the mappings of an image.
     fn take_range(&mut self, count: u32) -> Option<u32> {
         while let Some((since, first, count)) = self.resting.front().copied() {
             if since.elapsed() < REST {
@@ -175,13 +187,18 @@ impl UnwindMaps {
             self.resting.pop_front();
             give_back(&mut self.free, first, count);
         }
-        let (first, length) = self.free.iter().find(|(_, length)| **length >= count).map(|(f, l)| (*f, *l))?;
-        self.free.remove(&first);
-        if length > count {
-            self.free.insert(first + count, length - count);
-        }
-        Some(first)
+        take(&mut self.free, count)
     }
+}
+
+/// Takes a range off the free ones, first fit.
+fn take(free: &mut BTreeMap<u32, u32>, count: u32) -> Option<u32> {
+    let (first, length) = free.iter().find(|(_, length)| **length >= count).map(|(f, l)| (*f, *l))?;
+    free.remove(&first);
+    if length > count {
+        free.insert(first + count, length - count);
+    }
+    Some(first)
 }
 
 /// Adds a range to the free ones and joins it with its neighbours.
@@ -272,5 +289,8 @@ mod tests {
         give_back(&mut free, 20, 2);
         give_back(&mut free, 12, 0);
         assert_eq!(free, BTreeMap::from([(0, 12), (20, 2)]));
+        assert_eq!(take(&mut free, 10), Some(0));
+        assert_eq!(take(&mut free, 3), None);
+        assert_eq!(free, BTreeMap::from([(10, 2), (20, 2)]));
     }
 }

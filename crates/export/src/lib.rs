@@ -17,7 +17,7 @@ pub mod jsonl;
 pub mod losses;
 pub mod names;
 mod palette;
-mod short;
+pub mod short;
 pub mod summary;
 pub mod svg;
 pub mod trace;

@@ -3,6 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+pub use nvml::Device;
+
 /// Everything known at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -180,55 +182,6 @@ pub struct Calls {
     /// Calls by duration in nanoseconds: how many took at most so long, not cumulative, with bounds that grow; the last
     /// bound is `u64::MAX`.
     pub durations: Vec<(u64, u64)>,
-}
-
-/// A GPU, as NVML tells. What it does not tell is `None`.
-#[derive(Clone, Debug, Default)]
-pub struct Device {
-    /// Its index.
-    pub index: u32,
-    /// Its lasting name, `GPU-…`.
-    pub uuid: String,
-    /// Such as "NVIDIA H200".
-    pub name: String,
-    /// Share of time in which a kernel ran, 0 to 1.
-    pub utilisation: Option<f64>,
-    /// Share of time in which memory was read or written, 0 to 1.
-    pub memory_utilisation: Option<f64>,
-    /// Bytes of memory.
-    pub memory_total: Option<u64>,
-    /// Of these, in use.
-    pub memory_used: Option<u64>,
-    /// Watts.
-    pub power: Option<f64>,
-    /// The most it may take, in watts.
-    pub power_limit: Option<f64>,
-    /// Joules since the driver was loaded.
-    pub energy: Option<f64>,
-    /// Degrees Celsius.
-    pub temperature: Option<f64>,
-    /// Clock of the multiprocessors, in hertz.
-    pub sm_clock: Option<u64>,
-    /// Clock of the memory, in hertz.
-    pub memory_clock: Option<u64>,
-    /// Bytes per second received over PCIe.
-    pub pcie_received: Option<u64>,
-    /// Bytes per second sent over PCIe.
-    pub pcie_sent: Option<u64>,
-    /// Bytes received over all NVLinks, since the driver was loaded.
-    pub nvlink_received: Option<u64>,
-    /// Bytes sent over all NVLinks.
-    pub nvlink_sent: Option<u64>,
-    /// Memory errors that were corrected, since the driver was loaded.
-    pub ecc_corrected: Option<u64>,
-    /// Memory errors that were not.
-    pub ecc_uncorrected: Option<u64>,
-    /// Xid events since warpscope started, by number.
-    pub xids: Vec<(u64, u64)>,
-    /// Metrics of the GPU performance monitor, by name, where there is one: shares from 0 to 1.
-    pub gpm: Vec<(&'static str, f64)>,
-    /// Memory by process: pid and bytes.
-    pub processes: Vec<(u32, u64)>,
 }
 
 /// How warpscope itself fares.

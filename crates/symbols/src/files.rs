@@ -6,7 +6,7 @@
 //! mapped.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::{File, OpenOptions},
     os::{
         fd::AsRawFd,
@@ -38,7 +38,8 @@ pub struct Files {
     most: usize,
     held: usize,
     ids: HashMap<Identity, FileId>,
-    known: Vec<Known>,
+    known: HashMap<FileId, Known>,
+    next: u32,
     /// Mappings of files without a build id.
     nameless: HashMap<(ProcessId, u64, u64), FileId>,
     roots: Roots,
@@ -105,7 +106,8 @@ impl Files {
             most,
             held: 0,
             ids: HashMap::new(),
-            known: Vec::new(),
+            known: HashMap::new(),
+            next: 0,
             nameless: HashMap::new(),
             roots: Roots::default(),
         }
@@ -161,18 +163,33 @@ impl Files {
         if let Some(id) = self.ids.get(&identity) {
             return Some(*id);
         }
-        let id = FileId(u32::try_from(self.known.len()).ok()?);
+        let id = FileId(self.next);
+        self.next = self.next.checked_add(1)?;
         let hold = self.held < self.most;
         self.held += usize::from(hold);
         let stamp = Some(stamp(&info));
-        self.known.push(Known { identity: identity.clone(), file: hold.then_some(file), stamp, root, places });
+        self.known.insert(id, Known { identity: identity.clone(), file: hold.then_some(file), stamp, root, places });
         self.ids.insert(identity, id);
         Some(id)
     }
 
+    /// Forgets which files these images had mapped.
+    pub(crate) fn forget_images(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
+        self.nameless.retain(|(image, ..), _| !gone(*image));
+    }
+
+    /// Closes and forgets all files but these.
+    pub fn forget_all_but(&mut self, keep: &HashSet<FileId>) {
+        self.known.retain(|id, _| keep.contains(id));
+        self.ids.retain(|_, id| keep.contains(id));
+        self.nameless.retain(|_, id| keep.contains(id));
+        self.held = self.known.values().filter(|known| known.file.is_some()).count();
+        self.roots.forget_unused();
+    }
+
     /// Opens a file once more, to be read at will.
     pub fn open(&self, id: FileId) -> Option<File> {
-        let known = &self.known[id.0 as usize];
+        let known = self.known.get(&id)?;
         match &known.file {
             Some(file) => File::open(descriptor_path(file)).ok(),
             None => open(&known.identity.path, &known.places, &known.identity.build_id),
@@ -196,7 +213,7 @@ impl Files {
         }
         let identity = Identity { path: mapping.path.clone(), build_id: mapping.build_id.clone(), inode: None };
         let nameless = || self.nameless.get(&(mapping.process, mapping.start, mapping.time));
-        let known = self.ids.get(&identity).or_else(nameless).map(|id| &self.known[id.0 as usize]);
+        let known = self.ids.get(&identity).or_else(nameless).and_then(|id| self.known.get(id));
         if let Some(known) = known
             && let Some(file) = &known.file
         {

@@ -84,6 +84,13 @@ impl Jits {
         }
     }
 
+    /// Forgets these images.
+    pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
+        self.images.retain(|image, _| !gone(*image));
+        self.refused.retain(|image| !gone(*image));
+        self.directories.retain(|_, directory| Arc::strong_count(directory) > 1);
+    }
+
     fn find(&mut self, pid: u32) -> Option<Jit> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let numbers = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::split_whitespace);

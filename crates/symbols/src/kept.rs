@@ -32,6 +32,12 @@ impl Kept {
         self.files.mapped(mapping, pid)
     }
 
+    /// Forgets all that is kept for the names of these images.
+    pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
+        self.jits.forget(gone);
+        self.files.forget_images(gone);
+    }
+
     /// An image is gone.
     pub fn died(&mut self, image: ProcessId) {
         self.jits.died(image);

@@ -37,6 +37,11 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
+    /// Closes those that no file refers to.
+    pub(crate) fn forget_unused(&mut self) {
+        self.held.retain(|_, root| Arc::strong_count(root) > 1);
+    }
+
     /// The root of a process; `None` if it is our own, or cannot be told.
     pub(crate) fn of(&mut self, pid: u32) -> Option<Arc<Root>> {
         let identity = identity(&format!("/proc/{pid}"))?;

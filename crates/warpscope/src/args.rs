@@ -14,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
   warpscope demo                                  the whole tool on a simulated GPU: no CUDA, no GPU needed
   sudo warpscope record -- python3 train.py       a flame graph of CPUs and GPUs: warpscope.svg
   sudo warpscope trace --driver -- ./vectoradd    every CUDA call and every ioctl, and a summary
+  sudo warpscope monitor                          who leaks, who launches what: every GPU process, for weeks
   warpscope report warpscope.wscope               the summary again
   warpscope doctor                                what this machine allows, and what to do about the rest"
 )]
@@ -30,6 +31,10 @@ pub enum Command {
     Record(Record),
     /// Trace every CUDA call and every request to the driver, one by one or summed up.
     Trace(Trace),
+    /// Watch every GPU process on this machine: memory and leaks, launches, copies, errors; a table and /metrics.
+    Monitor(Monitor),
+    /// Look at GPU processes on a terminal, with keys: memory, launches, copies, kernels, who leaks.
+    Top(Top),
     /// Summarise a recording or a trace: times, top kernels and call paths, copies, and what was lost.
     Report(Report),
     /// Turn a recording into other formats.
@@ -215,6 +220,90 @@ pub struct Trace {
     /// The command and its arguments.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+const MONITOR_HELP: &str =
+    "Without --memleak, --cudatrace, --bandwidth and --errors all four are watched. Calls are summed up in the kernel,
+and read when somebody looks; nothing is loaded into any process, and none has to be restarted. /metrics is for
+Prometheus (OpenMetrics), /healthz for whoever restarts services.
+
+Examples:
+  sudo warpscope monitor                                         every GPU process, every 5 s, and metrics on port 9400
+  sudo warpscope monitor --memleak -p 1234                       who holds memory in one process, and from which line
+  sudo warpscope monitor --display-interval 0 --metrics-addr 0.0.0.0:9400
+  sudo warpscope monitor --config /etc/warpscope/monitor.toml    every long option is a key: max-series = 5000";
+
+/// `monitor`
+#[derive(Args, Debug)]
+#[command(after_help = MONITOR_HELP)]
+pub struct Monitor {
+    /// Watch memory: what is live, who allocated it, what grows.
+    #[arg(long)]
+    pub memleak: bool,
+    /// Watch launches, by kernel.
+    #[arg(long)]
+    pub cudatrace: bool,
+    /// Watch copies and memsets: bytes, directions, times.
+    #[arg(long, alias = "bandwidth-util")]
+    pub bandwidth: bool,
+    /// Watch failed calls, by function and error.
+    #[arg(long)]
+    pub errors: bool,
+    /// Where to serve metrics; empty for nowhere [default: 127.0.0.1:9400].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_addr: Option<String>,
+    /// Seconds between two tables on the console; 0 for none [default: 5].
+    #[arg(long, value_name = "SECS")]
+    pub display_interval: Option<f64>,
+    /// Watch this process only, and what it forks; may be repeated.
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// Watch processes of this control group only.
+    #[arg(long, value_name = "PATH", conflicts_with = "pid")]
+    pub cgroup: Option<String>,
+    /// Take options from a file (TOML) where they are not given here.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The most time series of processes; what is beyond is summed up [default: 20000].
+    #[arg(long, value_name = "N")]
+    pub max_series: Option<usize>,
+    /// Kernels per process with time series of their own [default: 30].
+    #[arg(long, value_name = "N")]
+    pub top_kernels: Option<usize>,
+    /// Do not take the call stacks of allocations.
+    #[arg(long)]
+    pub no_stacks: bool,
+    /// Do not ask NVML about GPUs.
+    #[arg(long)]
+    pub no_nvml: bool,
+    /// No table on the console, and nothing but warnings in the log.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Say what is watched.
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
+}
+
+/// `top`
+#[derive(Args, Debug)]
+#[command(after_help = "Keys are shown with ?, and q ends it.
+
+Examples:
+  sudo warpscope top
+  sudo warpscope top --interval 0.5 -p 1234")]
+pub struct Top {
+    /// Seconds between two looks.
+    #[arg(long, value_name = "SECS", default_value_t = 1.0)]
+    pub interval: f64,
+    /// Watch this process only, and what it forks; may be repeated.
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// Watch processes of this control group only.
+    #[arg(long, value_name = "PATH", conflicts_with = "pid")]
+    pub cgroup: Option<String>,
+    /// Do not ask NVML about GPUs.
+    #[arg(long)]
+    pub no_nvml: bool,
 }
 
 /// `report`

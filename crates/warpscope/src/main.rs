@@ -5,6 +5,7 @@ mod demo;
 mod doctor;
 mod export_command;
 mod load;
+mod monitor;
 mod outputs;
 mod record;
 mod report;
@@ -33,6 +34,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Record(options) => record::run(options),
         Command::Trace(options) => trace::run(options),
+        Command::Monitor(options) => monitor::run(options),
+        Command::Top(options) => monitor::top::run(options),
         Command::Report(options) => report::run(&options),
         Command::Export(options) => export_command::run(&options),
         Command::Doctor => doctor::run(),

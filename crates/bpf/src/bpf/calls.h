@@ -22,6 +22,9 @@ const volatile bool call_stacks = false;
 const volatile bool call_names = false;
 /* Set before loading: a process that is not followed is, from its first call on. */
 const volatile bool follow_all = false;
+/* Set before loading: but only if it is in this control group, which is so many levels below the root; 0 for any. */
+const volatile u64 only_cgroup = 0;
+const volatile u32 cgroup_level = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -120,6 +123,11 @@ static __always_inline void take_call_stack(struct pt_regs *ctx, u64 pid_tgid, s
 			  &call->python);
 }
 
+static __always_inline bool in_wanted_cgroup(void)
+{
+	return !only_cgroup || bpf_get_current_ancestor_cgroup_id(cgroup_level) == only_cgroup;
+}
+
 /* What the current thread is in the middle of; null if its process is not followed. */
 static __always_inline struct thread_calls *caller(u64 pid_tgid)
 {
@@ -131,7 +139,7 @@ static __always_inline struct thread_calls *caller(u64 pid_tgid)
 	if (calls && calls->image)
 		return calls;
 	image = image_of(pid);
-	if (!image && follow_all) {
+	if (!image && follow_all && in_wanted_cgroup()) {
 		new_image(task, 0, ORIGIN_FOUND);
 		image = image_of(pid);
 	}
@@ -275,8 +283,8 @@ static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
 		account_memory(function, call, bytes);
 	if (function->launches)
 		count_kernel(function, call);
-	if (call_names && function->text && !is_error(function, call->result))
-		send_with_text(function, call);
+	if (call_names && function->teaches && !is_error(function, call->result))
+		send_call(function, call);
 	return 0;
 }
 

@@ -30,6 +30,10 @@ struct {
 	__type(value, struct image);
 } images SEC(".maps");
 
+/* Set before loading: a process is followed from its first watched call on, to its end or until it runs another program;
+ * what it forks is not. */
+const volatile bool callers_only = false;
+
 /* Image 0 means none. */
 u32 next_image = 1;
 

@@ -55,13 +55,26 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 	send(&record, sizeof(record), 0, LOSS_PROCESS);
 }
 
+static __always_inline void end_image(u32 tgid, u32 image)
+{
+	struct exit_record record = {
+		.type = RECORD_EXIT,
+		.image = image,
+		.time = bpf_ktime_get_ns(),
+		.pid = tgid,
+	};
+
+	bpf_map_delete_elem(&images, &tgid);
+	send(&record, sizeof(record), 0, LOSS_PROCESS);
+}
+
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child)
 {
 	u32 from = BPF_CORE_READ(parent, tgid), tgid = BPF_CORE_READ(child, tgid);
 	struct image *image = bpf_map_lookup_elem(&images, &from);
 
-	if (!image)
+	if (!image || callers_only)
 		return 0;
 	if (from != tgid)
 		new_image(child, image->id, ORIGIN_FORK);
@@ -82,7 +95,9 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 		send_unfinished(calls);
 		calls->image = 0;
 	}
-	if (image)
+	if (image && callers_only)
+		end_image(tgid, image->id);
+	else if (image)
 		new_image(task, image->id, ORIGIN_EXEC);
 	return 0;
 }
@@ -92,7 +107,7 @@ int BPF_PROG(thread_rename, struct task_struct *task, const char *comm)
 {
 	struct image *image = image_of(BPF_CORE_READ(task, tgid));
 
-	if (image)
+	if (image && !callers_only)
 		send_thread(image->id, BPF_CORE_READ(task, pid), comm);
 	return 0;
 }
@@ -100,20 +115,16 @@ int BPF_PROG(thread_rename, struct task_struct *task, const char *comm)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(process_exit, struct task_struct *task)
 {
-	struct exit_record record = { .type = RECORD_EXIT, .pid = BPF_CORE_READ(task, tgid) };
-	struct image *image = bpf_map_lookup_elem(&images, &record.pid);
+	u32 tgid = BPF_CORE_READ(task, tgid);
+	struct image *image = bpf_map_lookup_elem(&images, &tgid);
 	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
 
 	if (calls)
 		send_unfinished(calls);
 
 	/* The last thread takes the process with it. */
-	if (!image || BPF_CORE_READ(task, signal, live.counter))
-		return 0;
-	record.image = image->id;
-	record.time = bpf_ktime_get_ns();
-	bpf_map_delete_elem(&images, &record.pid);
-	send(&record, sizeof(record), 0, LOSS_PROCESS);
+	if (image && !BPF_CORE_READ(task, signal, live.counter))
+		end_image(tgid, image->id);
 	return 0;
 }
 

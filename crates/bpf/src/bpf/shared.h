@@ -285,7 +285,8 @@ struct function {
 	__u8 dims_word;
 	__u8 submits; /* it gives the GPU work: a launch, a copy, a memset */
 	__u8 gathers; /* sums need its arguments */
-	__u8 pad[2];
+	__u8 teaches; /* what kernels are called */
+	__u8 pad;
 };
 
 /* Where a launch has its dimensions. */
@@ -344,8 +345,9 @@ struct sum_key {
 	__u32 image;
 	__u32 function;
 	__u32 class;
-	__u32 nested;
+	__u32 nested; /* CALL_NESTED, SUM_FAILED */
 };
+#define SUM_FAILED 2
 
 /* Four buckets to the octave of 16 ns steps: 0, 1, 2, 3, then 4-5-6-7, 8-10-12-14 ...; the last is for all beyond. */
 #define SUM_BUCKETS 128
@@ -357,8 +359,8 @@ struct sum {
 	__u64 ns;
 	__u64 max;
 	__u64 bytes;
-	__u32 buckets[SUM_BUCKETS];
-	__u32 sizes[SUM_SIZES]; /* calls by the number of bits in their bytes */
+	__u64 buckets[SUM_BUCKETS];
+	__u64 sizes[SUM_SIZES]; /* calls by the number of bits in their bytes */
 };
 
 struct error_key {
@@ -409,7 +411,7 @@ struct memory_sum {
 	__u64 failed;
 };
 
-/* Launches of a kernel. Address 0: of those for which there was no room. */
+/* Launches of a kernel. */
 struct kernel_key {
 	__u64 address;
 	__u32 image;
@@ -514,7 +516,7 @@ _Static_assert(sizeof(struct python_stack_record) == PYTHON_STACK_HEADER + 24 * 
 _Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_LINES, "python_code_record");
 _Static_assert(sizeof(struct function) == 24, "function");
 _Static_assert(sizeof(struct call_record) == CALL_HEADER + 8 * CALL_WORDS + CALL_PAYLOAD, "call_record");
-_Static_assert(sizeof(struct sum) == 40 + 4 * (SUM_BUCKETS + SUM_SIZES), "sum");
+_Static_assert(sizeof(struct sum) == 40 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
 _Static_assert(sizeof(struct allocation) == 40, "allocation");
 _Static_assert(sizeof(struct kernel_sum) == 32, "kernel_sum");
 _Static_assert(sizeof(struct syscall_record) == 144, "syscall_record");

@@ -23,7 +23,7 @@ struct {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 16 * 1024 * 1024);
+	__uint(max_entries, 16 * 1024 * 1024); /* resized before loading */
 } raw_stacks SEC(".maps");
 
 static __always_inline u32 take_kernel_part(void *ctx, u64 *frames, u64 *hash)

@@ -8,6 +8,7 @@
 /* cudaErrorNotReady and CUDA_ERROR_NOT_READY: an answer, not an error. */
 #define STATUS_NOT_READY 600
 
+/* Each CPU has its own, or all share them: set before loading. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(max_entries, 16384);
@@ -59,10 +60,20 @@ struct {
 	__type(value, struct kernel_sum);
 } kernels SEC(".maps");
 
+/* Launches of kernels for which there is no room, by process. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, u64);
+} kernels_beyond SEC(".maps");
+
 const struct sum empty_sum = {};
 const struct site empty_site = {};
 const struct memory_sum empty_memory = {};
 const struct kernel_sum empty_kernel = {};
+const u64 no_launches = 0;
 
 /* The value under a key, made if there is none; null if there is no room. */
 #define find_or_make(map, key, empty)                                         \
@@ -119,7 +130,7 @@ static __always_inline void count_error(const struct call_record *call)
 		count_loss(LOSS_CALL_SUMS);
 }
 
-/* Other threads of this CPU may be at the same sum, hence atomic; other CPUs have their own, hence cheap. */
+/* Other threads of this CPU may be at the same sum, hence atomic; where other CPUs have their own, it is cheap. */
 static __always_inline void add_to_sums(const struct function *function, const struct call_record *call, u64 bytes,
 					u32 class)
 {
@@ -127,7 +138,7 @@ static __always_inline void add_to_sums(const struct function *function, const s
 		.image = call->image,
 		.function = call->function,
 		.class = class,
-		.nested = call->flags & CALL_NESTED,
+		.nested = (call->flags & CALL_NESTED) | (is_error(function, call->result) ? SUM_FAILED : 0),
 	};
 	struct sum *sum = find_or_make(&sums, &key, &empty_sum);
 	u64 ns = call->end - call->start;
@@ -245,13 +256,13 @@ static __always_inline void count_kernel(const struct function *function, const 
 	key.address = call->word[word];
 	sum = find_or_make(&kernels, &key, &empty_kernel);
 	if (!sum) {
-		key.address = 0;
-		key.handle = 0;
-		sum = find_or_make(&kernels, &key, &empty_kernel);
-		if (!sum) {
+		u64 *beyond = find_or_make(&kernels_beyond, &key.image, &no_launches);
+
+		if (beyond)
+			__sync_fetch_and_add(beyond, 1);
+		else
 			count_loss(LOSS_CALL_SUMS);
-			return;
-		}
+		return;
 	}
 	__sync_fetch_and_add(&sum->count, 1);
 	if (function->dims == DIMS_PACKED && dims + 4 <= CALL_WORDS) {

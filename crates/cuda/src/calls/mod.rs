@@ -275,6 +275,13 @@ impl Call {
         }
     }
 
+    /// Its calls can teach names: it gives out a kernel, or is told a kernel's name.
+    pub fn can_teach(&self) -> bool {
+        let any = |wanted: fn(&Kind) -> bool| self.args.iter().any(|(_, kind)| wanted(kind));
+        any(|kind| matches!(kind, Kind::Out(Kind::Kernel)))
+            || any(|kind| matches!(kind, Kind::Text)) && any(|kind| matches!(kind, Kind::Kernel | Kind::HostStub))
+    }
+
     /// How a launch says which kernel it launches; `None` for other calls.
     pub fn launches(&self) -> Option<Launches> {
         if self.role != Role::Launch {

@@ -45,6 +45,19 @@ impl KernelNames {
         }
     }
 
+    /// Forgets what these processes called their kernels.
+    pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
+        self.names.retain(|(process, _), _| !gone(*process));
+        // A name is in the list of texts twice, as itself and as its own text, unless it was made readable.
+        let own = if self.readable.is_some() { 1 } else { 2 };
+        self.texts.retain(|name, _| Arc::strong_count(name) > own);
+    }
+
+    /// How many kernels have names.
+    pub fn count(&self) -> usize {
+        self.names.len()
+    }
+
     /// Names the kernel that a host function stands for.
     pub fn name_stub(&mut self, process: ProcessId, address: u64, name: &str) {
         self.learn(process, Lesson::Name { kernel: KernelRef::HostStub(address), name: name.to_owned() });

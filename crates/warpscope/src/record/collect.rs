@@ -33,12 +33,12 @@ const IDLE: Duration = Duration::from_millis(10);
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// Everything that a recording listens to.
-pub struct Collector {
+pub struct Collector<S> {
     pub recorder: Recorder,
     pub mappings: Option<Mappings>,
     pub sessions: Option<Sessions>,
     pub signals: Signals,
-    pub sink: Sink,
+    pub sink: S,
     pub images: Images,
     /// What outlives the processes, for their names.
     pub kept: Kept,
@@ -62,7 +62,7 @@ pub enum Until<'a> {
     Stopped,
 }
 
-impl Collector {
+impl<S: Sink> Collector<S> {
     /// Collects until something ends it, or until `deadline`. The status is that of a command that has ended.
     pub fn run(&mut self, mut until: Until<'_>, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
         let mut flushed = Instant::now();
@@ -87,7 +87,8 @@ impl Collector {
                 flushed = Instant::now();
             }
             if !busy {
-                self.sleep(deadline);
+                let left = deadline.map_or(IDLE, |d| d.saturating_duration_since(Instant::now()).min(IDLE));
+                self.sleep(left, None);
             }
         }
     }
@@ -98,16 +99,16 @@ impl Collector {
         self.images.current(pid).is_none() || (!busy && !found::runs(pid))
     }
 
-    /// A process that was there before us.
-    pub fn adopt(&mut self, pid: u32, image: ProcessId) {
+    /// A process that was there before us, or before we knew of it: we do since then.
+    pub fn adopt(&mut self, pid: u32, image: ProcessId, since: u64, comm: &str) {
         let time = bpf::now();
-        self.images.born(pid, image, 0, false);
+        self.images.found(pid, image, since);
         self.unwinding.born(image, None);
         self.reused.born(image, None);
         if let Some(pythons) = &mut self.pythons {
             pythons.born(image, None);
         }
-        found::describe(pid, image, time, |event| self.sink.push(&event));
+        found::describe(pid, image, time, comm, |event| self.sink.push(&event));
         for mapping in found::mappings(pid, image) {
             self.mapped(&mapping, pid);
         }
@@ -156,12 +157,12 @@ impl Collector {
         self.count_losses();
     }
 
-    fn sleep(&self, deadline: Option<Instant>) {
-        let left = deadline.map_or(IDLE, |d| d.saturating_duration_since(Instant::now()).min(IDLE));
+    /// Waits until something comes, here or at another descriptor, but not longer than this.
+    pub fn sleep(&self, longest: Duration, also: Option<RawFd>) {
         let mut wait_on: Vec<libc::pollfd> =
-            self.descriptors().map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+            self.descriptors().chain(also).map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
         // SAFETY: the list is valid for its length. An interrupted wait is as good as one that ran out.
-        unsafe { libc::poll(wait_on.as_mut_ptr(), wait_on.len() as libc::nfds_t, left.as_millis() as libc::c_int) };
+        unsafe { libc::poll(wait_on.as_mut_ptr(), wait_on.len() as libc::nfds_t, longest.as_millis() as libc::c_int) };
     }
 
     fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
@@ -175,7 +176,7 @@ impl Collector {
     /// The order matters. Connections are accepted, then the probes' records read: what led to a connection, the fork and
     /// the exec, is then among them. Last come the mappings: whatever was mapped before one of the records is then known. A
     /// mapping may be younger than all of them; [`Images`] keeps it until its process is known.
-    fn gather(&mut self) -> bool {
+    pub fn gather(&mut self) -> bool {
         let waiting = match &mut self.sessions {
             Some(sessions) => {
                 sessions.accept();
@@ -289,8 +290,8 @@ impl Collector {
                 let Some(trace) = &self.trace else { return };
                 trace.point(&point)
             }
-            Record::Process { image, origin: Origin::Found, pid, .. } => {
-                self.adopt(pid, ProcessId(image));
+            Record::Process { image, origin: Origin::Found, pid, time, comm, .. } => {
+                self.adopt(pid, ProcessId(image), time, &comm);
                 return;
             }
             Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, .. } => {
@@ -366,7 +367,7 @@ impl Collector {
     }
 
     /// The stack that a launch or sample has, of its native and its Python part.
-    fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
+    pub fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
         let native = self.native_stack(ProcessId(image), native, time);
         match &mut self.pythons {
             Some(pythons) => pythons.pair(ProcessId(image), native, python, time),

@@ -25,9 +25,9 @@ pub fn all() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The process and its threads.
-pub fn describe(pid: u32, image: ProcessId, time: u64, mut push: impl FnMut(Event)) {
-    let comm = comm(pid).unwrap_or_default();
+/// The process and its threads. If it has gone since, it was called `last`.
+pub fn describe(pid: u32, image: ProcessId, time: u64, last: &str, mut push: impl FnMut(Event)) {
+    let comm = comm(pid).unwrap_or_else(|| last.to_owned());
     push(Event::Process(Process { id: image, parent: ProcessId(0), origin: Origin::Found, pid, time, comm }));
     for entry in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
         let Some(tid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };

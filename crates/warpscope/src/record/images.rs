@@ -65,6 +65,14 @@ impl Images {
         lives.images.push((time, image, exec));
     }
 
+    /// A process that was running before we knew of it; what was known of its pid was of others.
+    pub fn found(&mut self, pid: u32, image: ProcessId, time: u64) {
+        self.waiting.retain(|mapped| mapped.pid != pid || mapped.time > time);
+        let own = self.strangers.extract_if(.., |(_, mapped)| mapped.pid == pid);
+        self.waiting.extend(own.map(|(_, mapped)| mapped).filter(|mapped| mapped.time > time));
+        self.by_pid.insert(pid, Lives { images: vec![(time, image, false)], announced: Vec::new(), round: 0 });
+    }
+
     /// A process ended.
     pub fn died(&mut self, pid: u32, time: u64) {
         self.gone.push((pid, time, self.round));

@@ -37,10 +37,10 @@ use images::Images;
 use python::Pythons;
 use reused::Reused;
 use signals::Signals;
-use sink::Sink;
+use sink::{Recording, Sink as _};
 use stage::Stage;
 use target::Injection;
-use unwinding::Unwinding;
+use unwinding::{MOST_RAW, Unwinding};
 use user::User;
 
 /// Room for about half a million launches between two looks.
@@ -72,12 +72,12 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let sample_hz = (mode != Mode::GpuOnly).then_some(options.frequency);
     let recorder = Recorder::start(&Options { sample_hz, marker, ring_bytes: RING_BYTES, ..Options::default() })?;
     let mut unwinding =
-        Unwinding::start(recorder.unwind_maps()?).context("cannot start the thread for unwind tables")?;
+        Unwinding::start(recorder.unwind_maps()?, MOST_RAW).context("cannot start the thread for unwind tables")?;
     let mut kept = Kept::new(limits::raise());
     unwinding.prepare(&mut kept.files, &sure_to_be_mapped(&options.command[0], &injection));
     let pythons = if options.no_python { None } else { Some(Pythons::new(recorder.python_maps()?)) };
     let (file, path) = outputs.recording()?;
-    let mut sink = Sink::new(file, path).context("cannot begin the recording")?;
+    let mut sink = Recording::new(file, path).context("cannot begin the recording")?;
     sink.push(&Event::Start(start(&options, mode)));
     let mappings = match Mappings::watch() {
         Ok(mappings) => Some(mappings),

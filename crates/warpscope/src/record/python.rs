@@ -32,9 +32,8 @@ pub struct Pythons {
     maps: PythonMaps,
     files: HashMap<FileId, Option<Arc<Found>>>,
     images: HashMap<ProcessId, Image>,
-    /// Numbers of frames, by name and file.
-    numbers: HashMap<(String, Arc<str>), u32>,
-    paired: HashSet<StackId>,
+    numbers: Numbers,
+    paired: HashMap<StackId, ProcessId>,
     waiting: Vec<Pair>,
     uneven: u64,
 }
@@ -42,6 +41,13 @@ pub struct Pythons {
 struct Found {
     elf: Elf,
     interpreter: Interpreter,
+}
+
+/// Numbers of frames, by name and file.
+#[derive(Default)]
+struct Numbers {
+    known: HashMap<(String, Arc<str>), u32>,
+    next: u32,
 }
 
 /// One process image.
@@ -75,8 +81,8 @@ impl Pythons {
             maps,
             files: HashMap::new(),
             images: HashMap::new(),
-            numbers: HashMap::new(),
-            paired: HashSet::new(),
+            numbers: Numbers::default(),
+            paired: HashMap::new(),
             waiting: Vec::new(),
             uneven: 0,
         }
@@ -171,14 +177,14 @@ impl Pythons {
             return StackId(native);
         }
         let id = StackId(native.rotate_left(23).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ python);
-        if self.paired.insert(id) {
+        if self.paired.insert(id, image).is_none() {
             self.waiting.push(Pair { id, image, native: StackId(native), python, time });
         }
         id
     }
 
     /// Tells the sink of every pair whose parts are there.
-    pub fn settle(&mut self, sink: &mut Sink) {
+    pub fn settle(&mut self, sink: &mut dyn Sink) {
         for pair in std::mem::take(&mut self.waiting) {
             let there = self.images.get(&pair.image).is_some_and(|image| image.stacks.contains_key(&pair.python));
             if there && sink.stack(pair.native).is_some() {
@@ -192,10 +198,36 @@ impl Pythons {
     }
 
     /// Tells the sink of all that is left, with the parts that came.
-    pub fn finish(&mut self, sink: &mut Sink) {
+    pub fn finish(&mut self, sink: &mut dyn Sink) {
         for pair in std::mem::take(&mut self.waiting) {
             self.tell(&pair, sink);
         }
+    }
+
+    /// Forgets images that are gone, with all that waits for parts of theirs; and frames by number, once there are many:
+    /// who knows them by their old numbers goes on to.
+    pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
+        const MANY: usize = 1 << 16;
+        self.images.retain(|image, _| !gone(*image));
+        self.waiting.retain(|pair| !gone(pair.image));
+        self.paired.retain(|_, image| !gone(*image));
+        if self.numbers.known.len() > MANY {
+            self.numbers.known.clear();
+        }
+    }
+
+    /// Forgets stacks of an image but those that `keep` names by both their parts and as a whole; returns the Python
+    /// parts that are gone.
+    pub fn forget_stacks(&mut self, image: ProcessId, keep: &HashSet<u64>, whole: &HashSet<StackId>) -> Vec<u64> {
+        self.paired.retain(|id, of| *of != image || whole.contains(id));
+        self.waiting.retain(|pair| pair.image != image || whole.contains(&pair.id));
+        let Some(known) = self.images.get_mut(&image) else { return Vec::new() };
+        known.stacks.extract_if(|id, _| !keep.contains(id)).map(|(id, _)| id).collect()
+    }
+
+    /// Forgets interpreters in files that are known no more.
+    pub fn forget_files(&mut self, known: &HashSet<FileId>) {
+        self.files.retain(|id, _| known.contains(id));
     }
 
     /// Stacks whose parts do not answer to each other.
@@ -203,7 +235,7 @@ impl Pythons {
         self.uneven
     }
 
-    fn tell(&mut self, pair: &Pair, sink: &mut Sink) {
+    fn tell(&mut self, pair: &Pair, sink: &mut dyn Sink) {
         let nothing = Image::default();
         let image = self.images.get(&pair.image).unwrap_or(&nothing);
         let native = sink.stack(pair.native).cloned();
@@ -270,11 +302,12 @@ impl Image {
 }
 
 /// The frame's number in the recording; a new one is named first.
-fn number(numbers: &mut HashMap<(String, Arc<str>), u32>, name: &NamedFrame, sink: &mut Sink) -> Frame {
-    let next = numbers.len() as u32;
-    let number = *numbers.entry((name.name.to_string(), name.module.clone())).or_insert(next);
+fn number(numbers: &mut Numbers, name: &NamedFrame, sink: &mut dyn Sink) -> Frame {
+    let next = numbers.next;
+    let number = *numbers.known.entry((name.name.to_string(), name.module.clone())).or_insert(next);
     let frame = Frame::Python(number);
     if number == next {
+        numbers.next = next.wrapping_add(1);
         sink.push(&Event::Symbol(Symbol { process: ProcessId(0), frame, since: 0, names: vec![name.clone()] }));
     }
     frame

@@ -16,8 +16,23 @@ use model::{
 };
 use symbols::{Kept, Wishes};
 
+/// Takes every event that is collected.
+pub trait Sink {
+    /// Takes one event.
+    fn push(&mut self, event: &Event);
+
+    /// The stack with this id, if it has come and is kept.
+    fn stack(&self, id: StackId) -> Option<&Stack>;
+
+    /// Brings what was taken so far to where a crash cannot lose it.
+    fn flush(&mut self) {}
+
+    /// Shows what was taken so far to whoever watches.
+    fn show(&mut self) {}
+}
+
 /// Takes every event of a recording.
-pub struct Sink {
+pub struct Recording {
     fold: Fold,
     writer: Option<Writer<File>>,
     path: PathBuf,
@@ -25,7 +40,7 @@ pub struct Sink {
     live: Option<(Lines, BufWriter<Stderr>)>,
 }
 
-impl Sink {
+impl Recording {
     /// Records to `file`, named `path` in messages.
     pub fn new(file: File, path: PathBuf) -> Result<Self, WriteError> {
         let writer = Writer::new(file)?;
@@ -35,42 +50,6 @@ impl Sink {
     /// From now on, prints what is taken.
     pub fn print(&mut self, lines: Lines) {
         self.live = Some((lines, BufWriter::new(io::stderr())));
-    }
-
-    /// Brings what was printed to the terminal. Where nobody reads it any more, nothing is printed any more.
-    pub fn show(&mut self) {
-        if self.live.as_mut().is_some_and(|(_, out)| out.flush().is_err()) {
-            self.live = None;
-        }
-    }
-
-    /// The stack with this id, if it has come.
-    pub fn stack(&self, id: StackId) -> Option<&Stack> {
-        self.fold.known_stack(id)
-    }
-
-    /// Takes one event.
-    pub fn push(&mut self, event: &Event) {
-        self.fold.push(event);
-        if let Some((lines, out)) = &mut self.live
-            && lines.push(event, out).is_err()
-        {
-            self.live = None;
-        }
-        if let Some(writer) = &mut self.writer
-            && let Err(error) = writer.push(event)
-        {
-            self.fail(&error);
-        }
-    }
-
-    /// Brings what was taken so far to the disk, so that a crash cannot lose it.
-    pub fn flush(&mut self) {
-        if let Some(writer) = &mut self.writer
-            && let Err(error) = writer.flush()
-        {
-            self.fail(&error);
-        }
     }
 
     /// The recording ends here, but the profile and what is made of it go on.
@@ -104,5 +83,43 @@ impl Sink {
         }
         symbols::name_kernels(&mut profile);
         (profile, self.failure)
+    }
+}
+
+impl Sink for Recording {
+    /// Takes one event.
+    fn push(&mut self, event: &Event) {
+        self.fold.push(event);
+        if let Some((lines, out)) = &mut self.live
+            && lines.push(event, out).is_err()
+        {
+            self.live = None;
+        }
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.push(event)
+        {
+            self.fail(&error);
+        }
+    }
+
+    /// The stack with this id, if it has come.
+    fn stack(&self, id: StackId) -> Option<&Stack> {
+        self.fold.known_stack(id)
+    }
+
+    /// Brings what was taken so far to the disk, so that a crash cannot lose it.
+    fn flush(&mut self) {
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.flush()
+        {
+            self.fail(&error);
+        }
+    }
+
+    /// Brings what was printed to the terminal. Where nobody reads it any more, nothing is printed any more.
+    fn show(&mut self) {
+        if self.live.as_mut().is_some_and(|(_, out)| out.flush().is_err()) {
+            self.live = None;
+        }
     }
 }

@@ -22,7 +22,7 @@ const MOST_FRAMES: usize = 127;
 /// The most replaced modules of an image that are remembered.
 const MOST_REPLACED: usize = 16;
 /// The most raw stacks kept until their tables are there (some 33 KiB each).
-const MOST_RAW: usize = 4096;
+pub const MOST_RAW: usize = 4096;
 
 /// How long the end of a recording waits for one table. A file that takes longer lies on a disk that does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -47,6 +47,7 @@ pub struct Unwinding {
     done: mpsc::Receiver<Finished>,
     raw: Vec<RawStack>,
     raw_dropped: u64,
+    most_raw: usize,
     made: Made,
 }
 
@@ -115,8 +116,8 @@ struct Job {
 }
 
 impl Unwinding {
-    /// Starts the thread that compiles tables.
-    pub fn start(maps: UnwindMaps) -> std::io::Result<Self> {
+    /// Starts the thread that compiles tables. At most `most_raw` raw stacks are kept until theirs are there.
+    pub fn start(maps: UnwindMaps, most_raw: usize) -> std::io::Result<Self> {
         let (jobs, todo) = mpsc::channel::<Job>();
         let (finished, done) = mpsc::channel();
         thread::Builder::new().name("unwind-tables".into()).spawn(move || {
@@ -135,6 +136,7 @@ impl Unwinding {
             done,
             raw: Vec::new(),
             raw_dropped: 0,
+            most_raw,
             made: Made::default(),
         })
     }
@@ -225,7 +227,7 @@ impl Unwinding {
 
     /// A stack came as raw memory.
     pub fn raw(&mut self, raw: RawStack) {
-        if self.raw.len() < MOST_RAW {
+        if self.raw.len() < self.most_raw {
             self.raw.push(raw);
         } else {
             self.raw_dropped += 1;
@@ -235,6 +237,31 @@ impl Unwinding {
     /// Raw stacks that could not be kept.
     pub fn raw_dropped(&self) -> u64 {
         self.raw_dropped
+    }
+
+    /// The mappings of an image are told anew: what threads remember of its stacks no longer counts.
+    pub fn renew(&mut self, image: ProcessId) {
+        if self.images.get(&image).is_some_and(|known| !known.gone) {
+            self.changed.insert(image);
+        }
+    }
+
+    /// Forgets the tables of files that no image has mapped, once there are many; returns which are still known.
+    pub fn forget_unused(&mut self) -> HashSet<FileId> {
+        const MANY: usize = 512;
+        if self.files.len() > MANY {
+            let images = self.images.values();
+            let used: HashSet<FileId> = images.flat_map(|image| image.modules.iter().filter_map(|m| m.file)).collect();
+            let maps = &mut self.maps;
+            self.files.retain(|id, progress| {
+                let keep = used.contains(id) || matches!(progress, Progress::Asked);
+                if let (false, Progress::Ready(_, Some(place))) = (keep, progress) {
+                    maps.remove_rows(*place);
+                }
+                keep
+            });
+        }
+        self.files.keys().copied().collect()
     }
 
     /// The tables made so far.

@@ -15,16 +15,34 @@ use model::event::{Function, FunctionId, Layer};
 pub struct Functions {
     next: u32,
     requests: HashMap<(String, u32, u64), FunctionId>,
+    /// Numbers by name, where a name has one number.
+    names: Option<HashMap<String, FunctionId>>,
 }
 
 impl Functions {
+    /// A function that several files have is one.
+    pub fn by_name() -> Self {
+        Self { names: Some(HashMap::new()), ..Self::default() }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.next
+    }
+
     /// One more; `None` if there are as many as the kernel's programs can tell apart.
     pub fn add(&mut self, layer: Layer, library: &str, name: &str, shown: bool) -> Option<Function> {
+        if let Some(id) = self.names.as_ref().and_then(|names| names.get(name)) {
+            return Some(Function { id: *id, layer, library: library.into(), name: name.into(), shown });
+        }
         let id = FunctionId(self.next);
         if layer != Layer::Driver && self.next as usize >= bpf::calls::MAX_FUNCTIONS {
             return None;
         }
         self.next += 1;
+        if let Some(names) = &mut self.names {
+            names.insert(name.into(), id);
+        }
         Some(Function { id, layer, library: library.into(), name: name.into(), shown })
     }
 
@@ -84,6 +102,7 @@ pub fn gather(name: &str) -> Gather {
     };
     gather.submits = matches!(call.role, Role::Launch | Role::GraphLaunch | Role::Copy | Role::Set);
     gather.space = call.space.map_or(0, |space| space as u8);
+    gather.teaches = call.can_teach();
     gather.launches = call.launches().map(|launches| Launches {
         word: launches.word,
         handle: launches.handle,

@@ -1,7 +1,7 @@
 //! Which files are watched: found before the command starts, or when a process maps them; each file once.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::bail;
-use bpf::{Probe, Recorder, calls::Gather};
+use bpf::{Probe, Recorder, Watch, calls::Gather};
 use model::event::{Event, Layer, Note};
 use probes::{Cost, Function, Selection};
 
@@ -47,15 +47,24 @@ pub struct Single {
     pub symbol: String,
 }
 
+/// What to gather at the calls of a function, given what is known of it; `None` to leave it alone.
+pub type Choice = Box<dyn Fn(&str, Gather) -> Option<Gather>>;
+
+/// A file, whatever its names: device and inode.
+pub type Identity = (u64, u64);
+
+/// Changes whenever a file is written to.
+type Stamp = (u64, i64, i64);
+
 /// What to watch, and what is watched.
-#[derive(Debug)]
 pub struct Libraries {
     selection: Selection,
     /// `--lib`: besides the usual ones.
     named: Vec<PathBuf>,
     single: Vec<Single>,
-    stacks: bool,
-    watched: HashSet<(u64, u64)>,
+    choice: Choice,
+    /// Files that were looked at; those without functions to watch have none.
+    watched: HashMap<Identity, (Stamp, Option<Watch>)>,
     /// Every name in the libraries seen, to tell of near misses.
     names: HashSet<String>,
     /// Functions that are watched, by the cost of their probes.
@@ -65,14 +74,14 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// Nothing is watched yet. With `stacks`, the stack is taken at every call.
-    pub fn new(selection: Selection, named: Vec<PathBuf>, single: Vec<Single>, stacks: bool) -> Self {
+    /// Nothing is watched yet.
+    pub fn new(selection: Selection, named: Vec<PathBuf>, single: Vec<Single>, choice: Choice) -> Self {
         Self {
             selection,
             named,
             single,
-            stacks,
-            watched: HashSet::new(),
+            choice,
+            watched: HashMap::new(),
             names: HashSet::new(),
             costs: probes::Summary::default(),
             spent: Duration::ZERO,
@@ -102,26 +111,37 @@ impl Libraries {
         functions: &mut Functions,
         push: &mut dyn FnMut(Event),
     ) -> anyhow::Result<bool> {
-        let found = self.find(place, path)?;
-        if found.is_empty() || !self.watched.insert(identity(place)?) {
-            return Ok(false);
+        let (identity, stamp) = identity(place)?;
+        match self.watched.get(&identity) {
+            Some((known, _)) if *known == stamp => return Ok(false),
+            // Written over in its place: its functions lie elsewhere now.
+            Some((_, Some(watch))) => recorder.unwatch(*watch),
+            Some((_, None)) | None => {}
         }
+        self.watched.insert(identity, (stamp, None));
+        let found = self.find(place, path)?;
         let mut probes = Vec::new();
         let mut chosen = Vec::new();
         for Found { function, name, shown, any } in found {
+            let gather = if any { gather_any(&name) } else { gather(&name) };
+            let Some(gather) = (self.choice)(&name, gather) else { continue };
             let Some(described) = functions.add(Layer::Library, path, &name, shown) else {
                 push(Event::Note(Note {
                     text: format!("not all functions of {path} are watched: there are too many"),
                 }));
                 break;
             };
-            let gather = if any { gather_any(&name) } else { gather(&name) };
-            recorder.describe(described.id.0, Gather { stack: self.stacks, ..gather })?;
+            recorder.describe(described.id.0, gather)?;
             probes.push(Probe { offset: function.site.offset, function: described.id.0 });
             push(Event::Function(described));
             chosen.push(function);
         }
-        self.spent += recorder.watch(place, &probes)?;
+        if probes.is_empty() {
+            return Ok(false);
+        }
+        let (watch, spent) = recorder.watch(place, &probes)?;
+        self.watched.insert(identity, (stamp, Some(watch)));
+        self.spent += spent;
         let costs = probes::summary(&chosen);
         self.costs.nop5 += costs.nop5;
         self.costs.emulated += costs.emulated;
@@ -195,7 +215,23 @@ impl Libraries {
 
     /// Any library was seen.
     pub fn any(&self) -> bool {
-        !self.names.is_empty() || !self.watched.is_empty()
+        !self.names.is_empty() || self.count() > 0
+    }
+
+    /// How many files are watched.
+    pub fn count(&self) -> usize {
+        self.watched.values().filter(|(_, watch)| watch.is_some()).count()
+    }
+
+    /// Watches files no more that nobody has mapped.
+    pub fn forget_all_but(&mut self, mapped: &HashSet<Identity>, recorder: &mut Recorder) {
+        self.watched.retain(|identity, (_, watch)| {
+            let keep = mapped.contains(identity);
+            if let (false, Some(watch)) = (keep, watch) {
+                recorder.unwatch(*watch);
+            }
+            keep
+        });
     }
 }
 
@@ -234,9 +270,10 @@ fn is(named: &Path, path: &str) -> bool {
     }
 }
 
-fn identity(place: &Path) -> anyhow::Result<(u64, u64)> {
+/// Which file this is, and its last change.
+pub fn identity(place: &Path) -> std::io::Result<(Identity, Stamp)> {
     let info = fs::metadata(place)?;
-    Ok((info.dev(), info.ino()))
+    Ok(((info.dev(), info.ino()), (info.size(), info.mtime(), info.mtime_nsec())))
 }
 
 #[cfg(test)]
@@ -246,8 +283,12 @@ mod tests {
     /// CUDA's own libraries in every spelling, what the user names, and nothing else.
     #[test]
     fn wanted() {
-        let libraries =
-            Libraries::new(Selection::default(), vec!["libnccl".into(), "/opt/my.so".into()], Vec::new(), false);
+        let libraries = Libraries::new(
+            Selection::default(),
+            vec!["libnccl".into(), "/opt/my.so".into()],
+            Vec::new(),
+            Box::new(|_, gather| Some(gather)),
+        );
         for path in ["/usr/lib/libcuda.so.1", "/x/libcudart-9335f6a2.so.12", "/y/libnccl.so.2", "/opt/my.so"] {
             assert!(libraries.wants(path), "{path}");
         }

@@ -17,7 +17,8 @@ pub fn run(patterns: &str, named: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let selection = Selection::parse(&wanted, &[])?;
     let mut out = io::stdout().lock();
     let mut files: Vec<PathBuf> = named.iter().filter(|l| l.is_file()).cloned().collect();
-    let libraries = Libraries::new(Selection::default(), named.to_vec(), Vec::new(), false);
+    let libraries =
+        Libraries::new(Selection::default(), named.to_vec(), Vec::new(), Box::new(|_, gather| Some(gather)));
     files.extend(search::files(&search::directories(None, None), |name| libraries.wants(name)));
     // A library and the links to it are one.
     let mut seen = std::collections::HashSet::new();

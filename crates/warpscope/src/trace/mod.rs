@@ -1,7 +1,7 @@
 //! `trace`: every CUDA call and every request to the driver, one by one or summed up.
 
-mod functions;
-mod libraries;
+pub mod functions;
+pub mod libraries;
 mod list;
 mod points;
 mod search;
@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{Mappings, Options, Recorder, Tracing, tracefs};
+use bpf::{Mappings, Options, Recorder, Tracing, calls::Gather, tracefs};
 use export::{View, trace::Lines};
 use model::event::{End, ErrorSum, Event, FunctionId, LiveSum, Mode, Note, ProcessId, Start, Sum};
 use probes::Selection;
@@ -33,10 +33,10 @@ use crate::{
         python::Pythons,
         reused::Reused,
         signals::Signals,
-        sink::Sink,
+        sink::{Recording, Sink as _},
         stage::Stage,
         sure_to_be_mapped, target,
-        unwinding::Unwinding,
+        unwinding::{MOST_RAW, Unwinding},
         user::User,
     },
 };
@@ -79,22 +79,23 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let tracing = Tracing {
         sums_only: options.summary_only,
         stacks: options.stacks,
-        names: false,
         all: options.all,
         driver: options.driver,
         switches: options.sched,
         kernel_functions: !kernel_functions.is_empty(),
         points: options.driver || !options.tracepoint.is_empty(),
+        ..Tracing::default()
     };
     let recorder = Recorder::start(&Options {
         sample_hz: None,
         marker,
         ring_bytes: RING_BYTES,
+        raw_ring_bytes: None,
         tracing: Some(tracing),
         found: options.pid.clone(),
     })?;
     let mut unwinding =
-        Unwinding::start(recorder.unwind_maps()?).context("cannot start the thread for unwind tables")?;
+        Unwinding::start(recorder.unwind_maps()?, MOST_RAW).context("cannot start the thread for unwind tables")?;
     let mut kept = Kept::new(limits::raise());
     if options.stacks
         && let Some(program) = options.command.first()
@@ -103,7 +104,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     }
     let pythons = if options.no_python { None } else { Some(Pythons::new(recorder.python_maps()?)) };
     let (file, path) = outputs.recording()?;
-    let mut sink = Sink::new(file, path).context("cannot begin the recording")?;
+    let mut sink = Recording::new(file, path).context("cannot begin the recording")?;
     let start = start(&options);
     if let Some(filter) = live {
         let colour = std::io::stderr().is_terminal();
@@ -111,7 +112,9 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     }
     sink.push(&Event::Start(start));
 
-    let mut libraries = Libraries::new(selection, options.lib.clone(), single, options.stacks);
+    let stack = options.stacks;
+    let choice = Box::new(move |_: &str, gather| Some(Gather { stack, ..gather }));
+    let mut libraries = Libraries::new(selection, options.lib.clone(), single, choice);
     if !recorder.can_watch_many() {
         libraries.shorten()?;
     }
@@ -200,7 +203,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
 
 /// Watches what can be watched before anything runs.
 fn watch(
-    collector: &mut Collector,
+    collector: &mut Collector<Recording>,
     options: &args::Trace,
     injection: &target::Injection,
     kernel_functions: Vec<String>,
@@ -240,13 +243,13 @@ fn watch(
         }
     }
     for (pid, image) in options.pid.iter().zip(1..) {
-        collector.adopt(*pid, ProcessId(image));
+        collector.adopt(*pid, ProcessId(image), 0, "");
     }
     check(collector, options)
 }
 
 /// What would be an empty trace is refused, if that is certain.
-fn check(collector: &Collector, options: &args::Trace) -> anyhow::Result<()> {
+fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Result<()> {
     let Some(trace) = &collector.trace else { return Ok(()) };
     let libraries = &trace.libraries;
     let others = options.driver || options.sched || !options.tracepoint.is_empty() || !options.kprobe.is_empty();
@@ -270,7 +273,7 @@ fn check(collector: &Collector, options: &args::Trace) -> anyhow::Result<()> {
 }
 
 /// What could only be told at the end.
-fn note_what_was_missed(libraries: &Libraries, sink: &mut Sink) {
+fn note_what_was_missed(libraries: &Libraries, sink: &mut Recording) {
     let mut note = |text| sink.push(&Event::Note(Note { text }));
     if !libraries.any() {
         note("no CUDA library was loaded: neither libcuda nor libcudart".into());
@@ -282,7 +285,7 @@ fn note_what_was_missed(libraries: &Libraries, sink: &mut Sink) {
 }
 
 /// What was summed up in the kernel becomes events.
-fn take_sums(collector: &mut Collector) {
+fn take_sums(collector: &mut Collector<Recording>) {
     for sum in collector.recorder.sums() {
         collector.sink.push(&Event::Sum(Sum {
             function: FunctionId(sum.function),

@@ -18,11 +18,10 @@ use super::{
 use crate::record::INJECTOR;
 
 /// A trace under way.
-#[derive(Debug)]
 pub struct Tracer {
     /// What is watched.
     pub libraries: Libraries,
-    functions: Functions,
+    pub functions: Functions,
     points: HashMap<u32, Format>,
     /// Where our own code lies, by process image: it calls CUDA too.
     own_code: HashMap<ProcessId, Vec<Range<u64>>>,
@@ -34,14 +33,16 @@ pub struct Tracer {
 impl Tracer {
     /// Nothing is watched yet.
     pub fn new(libraries: Libraries, all: bool) -> Self {
-        Self {
-            libraries,
-            functions: Functions::default(),
-            points: HashMap::new(),
-            own_code: HashMap::new(),
-            gone: Vec::new(),
-            all,
-        }
+        Self::with(libraries, Functions::default(), all)
+    }
+
+    /// Functions of one name have one number, whatever file they are in.
+    pub fn by_name(libraries: Libraries, all: bool) -> Self {
+        Self::with(libraries, Functions::by_name(), all)
+    }
+
+    fn with(libraries: Libraries, functions: Functions, all: bool) -> Self {
+        Self { libraries, functions, points: HashMap::new(), own_code: HashMap::new(), gone: Vec::new(), all }
     }
 
     /// Watches a file that is there before anything runs.
@@ -72,7 +73,7 @@ impl Tracer {
             Ok(true) => {
                 let late = bpf::now().saturating_sub(mapped.time);
                 format!(
-                    "{} was found when it was mapped, and watched {:.1} ms later: calls before that are not in the trace",
+                    "{} was found when it was mapped, and watched {:.1} ms later: calls before that are missing",
                     mapped.path,
                     late as f64 / 1e6
                 )

@@ -1,0 +1,59 @@
+//! Reading whole maps: many entries with one system call.
+
+use std::{io, os::fd::AsRawFd};
+
+use libbpf_rs::{MapCore, MapType, libbpf_sys};
+
+/// Entries asked for at a time; more if one of the map's own lists is longer.
+const BATCH: u32 = 512;
+
+/// Hands over every entry, key and value. A map with a value for each CPU has them one after another, each padded to 8
+/// bytes. Entries that come or go meanwhile may be left out; those that stay are told once.
+pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+    let key_size = map.key_size() as usize;
+    let value_size = match map.map_type() {
+        MapType::PercpuHash | MapType::LruPercpuHash => {
+            let cpus = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
+            map.value_size().next_multiple_of(8) as usize * cpus
+        }
+        _ => map.value_size() as usize,
+    };
+    let mut room = BATCH;
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    // The place in the map: for a hash map the number of a list.
+    let (mut from, mut to) = ([0_u8; 8], [0_u8; 8]);
+    let mut first = true;
+    loop {
+        keys.resize(room as usize * key_size, 0);
+        values.resize(room as usize * value_size, 0);
+        let mut count = room;
+        let begin = if first { std::ptr::null_mut() } else { from.as_mut_ptr().cast() };
+        // SAFETY: the buffers have room for `count` entries, and the places for the kernel's own 4 bytes.
+        let result = unsafe {
+            libbpf_sys::bpf_map_lookup_batch(
+                map.as_fd().as_raw_fd(),
+                begin,
+                to.as_mut_ptr().cast(),
+                keys.as_mut_ptr().cast(),
+                values.as_mut_ptr().cast(),
+                &raw mut count,
+                std::ptr::null(),
+            )
+        };
+        match -result {
+            0 | libc::ENOENT => {
+                for i in 0..count as usize {
+                    entry(&keys[i * key_size..][..key_size], &values[i * value_size..][..value_size]);
+                }
+                if result != 0 {
+                    return Ok(());
+                }
+                from = to;
+                first = false;
+            }
+            libc::ENOSPC => room = room.saturating_mul(2),
+            libc::EINTR | libc::EAGAIN => {}
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}

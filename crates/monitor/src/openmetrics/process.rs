@@ -1,0 +1,220 @@
+//! Families of processes: memory, launches, copies, errors, calls.
+
+use super::{
+    Format,
+    selection::{OTHER, SPACES, Selected},
+    text::{Buckets, Definition, Family, Kind, Labels, Number},
+};
+use crate::{
+    site::{site, stack_id},
+    snapshot::{Copies, Memory, Process},
+};
+
+/// Bounds of durations in nanoseconds: powers of two, as the kernel's side counts, from 1 µs to 4 s.
+pub const DURATION_BOUNDS: [u64; 12] = powers(10, 2);
+/// Bounds of sizes in bytes: 256 B to 4 GiB.
+pub const SIZE_BOUNDS: [u64; 7] = powers(8, 4);
+
+const fn powers<const N: usize>(first: u32, step: u32) -> [u64; N] {
+    let mut bounds = [0; N];
+    let mut place = 0;
+    while place < N {
+        bounds[place] = 1 << (first + step * place as u32);
+        place += 1;
+    }
+    bounds
+}
+
+macro_rules! define {
+    ($($constant:ident = $kind:ident $name:literal, $unit:literal, $help:literal;)*) => {
+        $(static $constant: Definition = Definition { name: $name, kind: Kind::$kind, unit: $unit, help: $help };)*
+        /// All families of this file.
+        pub static ALL: &[&Definition] = &[$(&$constant),*];
+    };
+}
+pub(super) use define;
+
+define! {
+    WATCHED = Gauge "warpscope_process_watched_seconds", "seconds", "For how long the process has been watched.";
+    LIVE_BYTES = Gauge "warpscope_memory_live_bytes", "bytes", "Memory allocated through CUDA and not yet freed.";
+    LIVE = Gauge "warpscope_memory_live_allocations", "", "Allocations not yet freed.";
+    PEAK = Gauge "warpscope_memory_peak_bytes", "bytes", "The most memory the process had at a time.";
+    ALLOCATIONS = Counter "warpscope_memory_allocations", "", "Allocations that succeeded.";
+    ALLOCATED = Counter "warpscope_memory_allocated_bytes", "bytes", "Bytes of allocations that succeeded.";
+    FREES = Counter "warpscope_memory_frees", "", "Frees that succeeded.";
+    FAILED = Counter "warpscope_memory_failed_allocations", "", "Allocations that failed.";
+    SUSPECT_BYTES = Gauge "warpscope_memory_suspect_bytes", "bytes",
+        "Live memory by the line of the program that allocated it, the most suspect lines only.";
+    SUSPECT_COUNT = Gauge "warpscope_memory_suspect_allocations", "", "Live allocations of a suspect line.";
+    SUSPECT_AGE = Gauge "warpscope_memory_suspect_age_seconds", "seconds", "The age of a suspect line's oldest live allocation.";
+    LAUNCHES = Counter "warpscope_launches", "", "Kernel launches, graphs apart.";
+    KERNEL_LAUNCHES = Counter "warpscope_kernel_launches", "", "Kernel launches by kernel.";
+    GRAPH_LAUNCHES = Counter "warpscope_graph_launches", "", "Launches of whole graphs.";
+    COPIES = Counter "warpscope_copies", "", "Copies.";
+    COPIED = Counter "warpscope_copied_bytes", "bytes", "Bytes copied.";
+    COPY_SIZE = Histogram "warpscope_copy_size_bytes", "bytes", "Copies by size.";
+    COPY_DURATION = Histogram "warpscope_copy_duration_seconds", "seconds",
+        "Synchronous copies by duration. Asynchronous ones return early and are not timed.";
+    SETS = Counter "warpscope_memsets", "", "Memsets.";
+    SET = Counter "warpscope_memset_bytes", "bytes", "Bytes set.";
+    ERRORS = Counter "warpscope_errors", "", "CUDA calls that failed, by function and result.";
+    CALLS = Histogram "warpscope_call_duration_seconds", "seconds", "CUDA calls by function and duration.";
+}
+
+/// The labels that all series of a process have.
+pub fn labels(process: &Process) -> Labels {
+    if process.id == 0 && process.pid == 0 {
+        return Labels::default().with("pid", OTHER);
+    }
+    Labels::default()
+        .with("pid", &process.pid.to_string())
+        .with("comm", &process.comm)
+        .with("user", &process.user)
+        .with("container", &process.container)
+}
+
+/// Writes all families of the selected processes.
+pub fn write(selected: &Selected, format: Format, text: &mut String) {
+    let labelled: Vec<(Labels, &Process)> =
+        selected.processes.iter().map(|process| (labels(process), process)).collect();
+    let each = |definition: &'static Definition, tell: &dyn Fn(&mut Family, &Labels, &Process)| {
+        let mut family = Family::new(definition);
+        for (labels, process) in &labelled {
+            tell(&mut family, labels, process);
+        }
+        family.write(format, &mut *text);
+    };
+    write_with(each);
+
+    let histogram = |definition, bounds: &[u64], unit: f64, tell: &dyn Fn(&mut Family, &Labels, &Process)| {
+        let mut family = Family::with_bounds(definition, bounds.iter().map(|bound| *bound as f64 / unit));
+        for (labels, process) in &labelled {
+            tell(&mut family, labels, process);
+        }
+        family.write(format, text);
+    };
+    write_histograms(histogram);
+}
+
+type Tell<'a> = &'a dyn Fn(&mut Family, &Labels, &Process);
+
+fn write_with(mut each: impl FnMut(&'static Definition, Tell<'_>)) {
+    each(&WATCHED, &|family, labels, process| {
+        // The sum of those in "other" would say nothing.
+        if process.id != 0 {
+            family.push(labels.clone(), process.watched.as_secs_f64());
+        }
+    });
+    memory(&mut each);
+    suspects(&mut each);
+    launches(&mut each);
+    each(&COPIES, &|family, labels, process| {
+        for copies in &process.copies {
+            family.push(direction(labels, copies), copies.moved.count);
+        }
+    });
+    each(&COPIED, &|family, labels, process| {
+        for copies in &process.copies {
+            family.push(direction(labels, copies), copies.moved.bytes);
+        }
+    });
+    each(&SETS, &|family, labels, process| family.push(labels.clone(), process.sets.count));
+    each(&SET, &|family, labels, process| family.push(labels.clone(), process.sets.bytes));
+    each(&ERRORS, &|family, labels, process| {
+        for errors in &process.errors {
+            family.push(labels.with("function", &errors.function).with("code", &errors.code), errors.count);
+        }
+    });
+}
+
+fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
+    type Part = (&'static Definition, fn(&Memory) -> u64);
+    let parts: [Part; 7] = [
+        (&LIVE_BYTES, |memory| memory.live_bytes),
+        (&LIVE, |memory| memory.live),
+        (&PEAK, |memory| memory.peak_bytes),
+        (&ALLOCATIONS, |memory| memory.allocations),
+        (&ALLOCATED, |memory| memory.allocated_bytes),
+        (&FREES, |memory| memory.frees),
+        (&FAILED, |memory| memory.failed),
+    ];
+    for (definition, part) in parts {
+        each(definition, &|family, labels, process| {
+            for space in SPACES {
+                if let Some(memory) = process.memory.iter().find(|memory| memory.space == space) {
+                    family.push(labels.with("space", space.name()), part(memory));
+                }
+            }
+        });
+    }
+}
+
+fn suspects(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
+    let mut part = |definition, number: fn(&crate::snapshot::Suspect) -> Number| {
+        each(definition, &|family, labels, process| {
+            for suspect in &process.suspects {
+                let site = site(&suspect.stack).unwrap_or_default();
+                let id =
+                    if suspect.stack.is_empty() { String::new() } else { format!("{:016x}", stack_id(&suspect.stack)) };
+                let labels = labels
+                    .with("function", &suspect.function)
+                    .with("site", &site)
+                    .with("stack_id", &id)
+                    .with("remark", suspect.remark);
+                family.push(labels, number(suspect));
+            }
+        });
+    };
+    part(&SUSPECT_BYTES, |suspect| suspect.bytes.into());
+    part(&SUSPECT_COUNT, |suspect| suspect.count.into());
+    part(&SUSPECT_AGE, |suspect| suspect.oldest.as_secs_f64().into());
+}
+
+fn launches(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
+    each(&LAUNCHES, &|family, labels, process| {
+        let named: u64 = process.kernels.iter().map(|kernel| kernel.launches).sum();
+        family.push(labels.clone(), named.saturating_add(process.other_launches));
+    });
+    each(&KERNEL_LAUNCHES, &|family, labels, process| {
+        for kernel in &process.kernels {
+            family.push(labels.with("kernel", &kernel.name), kernel.launches);
+        }
+        if process.other_launches > 0 {
+            family.push(labels.with("kernel", OTHER), process.other_launches);
+        }
+    });
+    each(&GRAPH_LAUNCHES, &|family, labels, process| family.push(labels.clone(), process.graph_launches));
+}
+
+fn write_histograms(mut each: impl FnMut(&'static Definition, &[u64], f64, Tell<'_>)) {
+    each(&COPY_SIZE, &SIZE_BOUNDS, 1.0, &|family, labels, process| {
+        for copies in process.copies.iter().filter(|copies| !copies.sizes.is_empty()) {
+            let buckets = Buckets::sort(&copies.sizes, &SIZE_BOUNDS, copies.moved.bytes.into());
+            family.push_buckets(direction(labels, copies), buckets);
+        }
+    });
+    each(&COPY_DURATION, &DURATION_BOUNDS, 1e9, &|family, labels, process| {
+        let timed = |copies: &&Copies| !copies.asynchronous && !copies.durations.is_empty();
+        for copies in process.copies.iter().filter(timed) {
+            let seconds = Number::Real(copies.moved.ns as f64 / 1e9);
+            let buckets = Buckets::sort(&copies.durations, &DURATION_BOUNDS, seconds);
+            family.push_buckets(labels.with("direction", copies.direction), buckets);
+        }
+    });
+    each(&CALLS, &DURATION_BOUNDS, 1e9, &|family, labels, process| {
+        for calls in process.calls.iter().filter(|calls| !calls.durations.is_empty()) {
+            let seconds = Number::Real(calls.ns as f64 / 1e9);
+            let buckets = Buckets::sort(&calls.durations, &DURATION_BOUNDS, seconds);
+            family.push_buckets(labels.with("function", &calls.function), buckets);
+        }
+    });
+}
+
+fn direction(labels: &Labels, copies: &Copies) -> Labels {
+    let mode = match (copies.direction, copies.asynchronous) {
+        (OTHER, _) => OTHER,
+        (_, true) => "asynchronous",
+        (_, false) => "synchronous",
+    };
+    labels.with("direction", copies.direction).with("mode", mode)
+}

@@ -1,0 +1,453 @@
+//! Which processes, kernels, functions and errors get time series of their own, so that their number stays bounded.
+//!
+//! A counter that falls looks like a restart to Prometheus, and makes nonsense of rates. So "other" must only grow, and the
+//! choice is for life: whoever comes first, the greatest of those that come together, gets a series and keeps it
+//! until its process ends. What finds no room goes to "other" and stays there. What processes without series of their
+//! own had counted stays in "other" after they have ended.
+//!
+//! ```text
+//!   max-series   0 ────────────────────────────── 3/4 ──────────── 1
+//!                  kernels, copies, errors, calls  │ only what says
+//!                  and the rest                    │ how a process fares
+//! ```
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    hash::Hash,
+    sync::Arc,
+};
+
+use crate::snapshot::{Calls, Copies, Errors, Kernel, Memory, Moved, Process, Space};
+
+use super::process::{DURATION_BOUNDS, SIZE_BOUNDS};
+
+/// What stands for whatever has no series of its own.
+pub const OTHER: &str = "other";
+
+/// Series of a process that say how it fares: memory in three spaces, launches, memsets, time.
+const CORE: usize = 27;
+/// Series of one function's durations.
+const CALLS: usize = DURATION_BOUNDS.len() + 3;
+/// Series of one direction of copies: two counters and two histograms.
+const COPIES: usize = 2 + SIZE_BOUNDS.len() + 3 + DURATION_BOUNDS.len() + 3;
+/// Functions with durations, per process.
+const MOST_FUNCTIONS: usize = 12;
+/// Directions of copies, synchronous and asynchronous ones apart, per process.
+const MOST_COPIES: usize = 12;
+/// Errors by function and code, per process.
+const MOST_ERRORS: usize = 32;
+/// Leak suspects per process.
+const MOST_SUSPECTS: usize = 5;
+/// Ended processes that wait to be told. Beyond them, the oldest are told in "other".
+const MOST_ENDED: usize = 1024;
+
+/// How many series there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Of all processes together.
+    pub max_series: usize,
+    /// Kernels per process.
+    pub top_kernels: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_series: 20_000, top_kernels: 30 }
+    }
+}
+
+/// Remembers who has series.
+pub struct Selection {
+    limits: Limits,
+    used: usize,
+    with_series: HashMap<u32, Own>,
+    /// Living processes without series of their own, as they were last seen.
+    without: HashMap<u32, Process>,
+    /// What is left of ended ones.
+    gone: Process,
+    gone_processes: u64,
+    ended: VecDeque<Process>,
+}
+
+/// What of a process has series.
+#[derive(Default)]
+struct Own {
+    used: usize,
+    kernels: HashSet<Arc<str>>,
+    other_launches: u64,
+    copies: HashSet<(&'static str, bool)>,
+    errors: HashSet<(Arc<str>, Arc<str>)>,
+    calls: HashSet<Arc<str>>,
+}
+
+/// What is to be told.
+pub struct Selected {
+    /// Processes with all that they may tell. What has no series of its own is in their "other" rows, and in the last
+    /// process, whose `id` and `pid` are 0.
+    pub processes: Vec<Process>,
+    /// How many series there would be beyond these.
+    pub summed: u64,
+}
+
+impl Selection {
+    /// Nobody has series yet.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            used: 0,
+            with_series: HashMap::new(),
+            without: HashMap::new(),
+            gone: Process { comm: OTHER.to_owned(), ..Process::default() },
+            gone_processes: 0,
+            ended: VecDeque::new(),
+        }
+    }
+
+    /// Keeps the last numbers of processes that have ended, until they were selected once.
+    pub fn keep_ended(&mut self, processes: &[Process]) {
+        for process in processes.iter().filter(|process| process.ended) {
+            if !self.ended.iter().any(|known| known.id == process.id) {
+                self.ended.push_back(process.clone());
+            }
+        }
+        while self.ended.len() > MOST_ENDED
+            && let Some(process) = self.ended.pop_front()
+        {
+            self.pass_over(&process);
+        }
+    }
+
+    /// An ended process whose last numbers cannot be told. Where it had series, "other" would count again what was in
+    /// them, so what it did since the last scrape is left out; where it had none, all goes to "other".
+    fn pass_over(&mut self, process: &Process) {
+        if self.with_series.contains_key(&process.id) || self.without.contains_key(&process.id) {
+            self.forget(process.id);
+        } else {
+            self.bury(process);
+        }
+    }
+
+    /// Selects from the processes of a snapshot, and from those that have ended since the last time.
+    pub fn select(&mut self, processes: &[Process]) -> Selected {
+        self.keep_ended(processes);
+        let ended = std::mem::take(&mut self.ended);
+        let living = || processes.iter().filter(|process| !process.ended);
+        self.forget_all_but(&living().chain(&ended).map(|process| process.id).collect());
+
+        let mut taken: HashSet<u32> = living().map(|process| process.pid).collect();
+        let mut selected = Selected { processes: Vec::with_capacity(processes.len() + 1), summed: 0 };
+        for process in living() {
+            self.select_one(process, &mut selected);
+        }
+        // The newest first: a pid that came round must not be told twice.
+        for process in ended.iter().rev() {
+            if taken.insert(process.pid) {
+                self.select_one(process, &mut selected);
+            } else {
+                self.pass_over(process);
+            }
+        }
+        let mut other = self.gone.clone();
+        for process in self.without.values() {
+            absorb(&mut other, process);
+        }
+        let others = self.gone_processes + self.without.len() as u64;
+        if others > 0 {
+            selected.summed += others;
+            selected.processes.push(other);
+        }
+        selected
+    }
+
+    fn forget_all_but(&mut self, known: &HashSet<u32>) {
+        let gone: Vec<u32> =
+            self.with_series.keys().chain(self.without.keys()).copied().filter(|id| !known.contains(id)).collect();
+        for id in gone {
+            self.forget(id);
+        }
+    }
+
+    fn forget(&mut self, id: u32) {
+        if let Some(own) = self.with_series.remove(&id) {
+            self.used -= own.used;
+        }
+        if let Some(process) = self.without.remove(&id) {
+            self.bury(&process);
+        }
+    }
+
+    /// Adds what an ended process had counted to what is left of them all. It has no memory any more.
+    fn bury(&mut self, process: &Process) {
+        let mut last = Process::default();
+        absorb(&mut last, process);
+        for memory in &mut last.memory {
+            (memory.live, memory.live_bytes, memory.peak_bytes) = (0, 0, 0);
+        }
+        absorb(&mut self.gone, &last);
+        self.gone_processes += 1;
+    }
+
+    fn select_one(&mut self, process: &Process, selected: &mut Selected) {
+        if !self.with_series.contains_key(&process.id) {
+            if self.without.contains_key(&process.id) || self.used + CORE > self.limits.max_series {
+                let mut sums = Process::default();
+                absorb(&mut sums, process);
+                self.without.insert(process.id, sums);
+                return;
+            }
+            self.used += CORE;
+            self.with_series.insert(process.id, Own { used: CORE, ..Own::default() });
+        }
+        let Some(own) = self.with_series.get_mut(&process.id) else { return };
+        let before = own.used;
+        let mut room = Room { left: (self.limits.max_series / 4 * 3).saturating_sub(self.used), used: 0, summed: 0 };
+        let shown = own.select(process, self.limits.top_kernels, &mut room);
+        own.used = before + room.used;
+        self.used += room.used;
+        selected.summed += room.summed;
+        selected.processes.push(shown);
+    }
+}
+
+/// Series that may still be given out.
+struct Room {
+    left: usize,
+    used: usize,
+    summed: u64,
+}
+
+impl Room {
+    /// Parts `items` into those with series of their own and the rest.
+    fn part<T, K: Eq + Hash>(
+        &mut self,
+        items: Vec<T>,
+        key: impl Fn(&T) -> K,
+        own: &mut HashSet<K>,
+        most: usize,
+        series: usize,
+    ) -> (Vec<T>, Vec<T>) {
+        let (mine, rest): (Vec<T>, Vec<T>) = items.into_iter().partition(|item| {
+            let key = key(item);
+            if own.contains(&key) {
+                return true;
+            }
+            let fits = own.len() < most && series <= self.left;
+            if fits {
+                own.insert(key);
+                self.left -= series;
+                self.used += series;
+            }
+            fits
+        });
+        self.summed += (rest.len() * series) as u64;
+        (mine, rest)
+    }
+}
+
+impl Own {
+    fn select(&mut self, process: &Process, top_kernels: usize, room: &mut Room) -> Process {
+        let mut shown = Process { suspects: Vec::new(), ..process.clone() };
+        shown.suspects = process.suspects.iter().take(MOST_SUSPECTS).cloned().collect();
+
+        shown.errors.sort_by_key(|errors| std::cmp::Reverse(errors.count));
+        let key = |errors: &Errors| (errors.function.clone(), errors.code.clone());
+        let (mine, rest) = room.part(shown.errors, key, &mut self.errors, MOST_ERRORS, 1);
+        shown.errors = mine;
+        shown.errors.extend(sum_errors(&rest));
+
+        let key = |copies: &Copies| (copies.direction, copies.asynchronous);
+        let (mine, rest) = room.part(shown.copies, key, &mut self.copies, MOST_COPIES, COPIES);
+        shown.copies = mine;
+        shown.copies.extend(sum_copies(&rest));
+
+        shown.kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.launches));
+        let key = |kernel: &Kernel| kernel.name.clone();
+        let (mine, rest) = room.part(shown.kernels, key, &mut self.kernels, top_kernels, 1);
+        shown.kernels = mine;
+        let launches = rest.iter().map(|kernel| kernel.launches).sum::<u64>().saturating_add(process.other_launches);
+        self.other_launches = self.other_launches.max(launches);
+        shown.other_launches = self.other_launches;
+
+        shown.calls.sort_by_key(|calls| std::cmp::Reverse(calls.ns));
+        let key = |calls: &Calls| calls.function.clone();
+        let (mine, rest) = room.part(shown.calls, key, &mut self.calls, MOST_FUNCTIONS, CALLS);
+        shown.calls = mine;
+        shown.calls.extend(sum_calls(&rest));
+        shown
+    }
+}
+
+/// Adds what `from` has counted to `into`, without kernels, functions and errors by name.
+fn absorb(into: &mut Process, from: &Process) {
+    for memory in &from.memory {
+        add_memory(&mut into.memory, memory);
+    }
+    let launches: u64 = from.kernels.iter().map(|kernel| kernel.launches).sum();
+    add(&mut into.other_launches, launches + from.other_launches);
+    add(&mut into.graph_launches, from.graph_launches);
+    add_moved(&mut into.sets, from.sets);
+    into.copies.extend(from.copies.iter().cloned());
+    into.copies = sum_copies(&into.copies).into_iter().collect();
+    into.errors.extend(from.errors.iter().cloned());
+    into.errors = sum_errors(&into.errors).into_iter().collect();
+    into.calls.extend(from.calls.iter().cloned());
+    into.calls = sum_calls(&into.calls).into_iter().collect();
+}
+
+fn add_memory(all: &mut Vec<Memory>, more: &Memory) {
+    match all.iter_mut().find(|memory| memory.space == more.space) {
+        None => all.push(*more),
+        Some(memory) => {
+            add(&mut memory.live, more.live);
+            add(&mut memory.live_bytes, more.live_bytes);
+            add(&mut memory.peak_bytes, more.peak_bytes);
+            add(&mut memory.allocations, more.allocations);
+            add(&mut memory.allocated_bytes, more.allocated_bytes);
+            add(&mut memory.frees, more.frees);
+            add(&mut memory.failed, more.failed);
+        }
+    }
+}
+
+fn add_moved(into: &mut Moved, more: Moved) {
+    add(&mut into.count, more.count);
+    add(&mut into.bytes, more.bytes);
+    add(&mut into.ns, more.ns);
+}
+
+fn sum_errors(all: &[Errors]) -> Option<Errors> {
+    let count = all.iter().map(|errors| errors.count).sum();
+    (!all.is_empty()).then(|| Errors { function: OTHER.into(), code: OTHER.into(), count })
+}
+
+/// All directions as one. Of copies that return early, the time is not the copy's: they are not timed here either.
+fn sum_copies(all: &[Copies]) -> Option<Copies> {
+    let mut sum = Copies { direction: OTHER, asynchronous: true, ..Copies::default() };
+    for copies in all {
+        add_moved(&mut sum.moved, copies.moved);
+        add_counts(&mut sum.sizes, &copies.sizes);
+    }
+    (!all.is_empty()).then_some(sum)
+}
+
+fn sum_calls(all: &[Calls]) -> Option<Calls> {
+    let mut sum = Calls { function: OTHER.into(), ..Calls::default() };
+    for calls in all {
+        add(&mut sum.count, calls.count);
+        add(&mut sum.ns, calls.ns);
+        add_counts(&mut sum.durations, &calls.durations);
+    }
+    (!all.is_empty()).then_some(sum)
+}
+
+/// Adds counts by bound; both lists have bounds that grow.
+fn add_counts(into: &mut Vec<(u64, u64)>, more: &[(u64, u64)]) {
+    for &(bound, count) in more {
+        match into.binary_search_by_key(&bound, |&(known, _)| known) {
+            Ok(place) => add(&mut into[place].1, count),
+            Err(place) => into.insert(place, (bound, count)),
+        }
+    }
+}
+
+/// Sizes come from strangers, and may be anything.
+fn add(into: &mut u64, more: u64) {
+    *into = into.saturating_add(more);
+}
+
+/// The spaces that memory is told for, so that a counter is there before it moves.
+pub const SPACES: [Space; 3] = [Space::Device, Space::Managed, Space::Host];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(id: u32, kernels: &[(&str, u64)]) -> Process {
+        let kernel = |&(name, launches): &(&str, u64)| Kernel { name: name.into(), launches, ..Kernel::default() };
+        Process { id, pid: id, kernels: kernels.iter().map(kernel).collect(), ..Process::default() }
+    }
+
+    fn launches(process: &Process) -> u64 {
+        process.kernels.iter().map(|kernel| kernel.launches).sum::<u64>() + process.other_launches
+    }
+
+    /// Check that a kernel which overtakes others does not make "other" fall: who has a series keeps it.
+    #[test]
+    fn other_only_grows() {
+        let mut selection = Selection::new(Limits { max_series: 1000, top_kernels: 2 });
+        let mut other = 0;
+        for round in 1..50_u64 {
+            let selected =
+                selection.select(&[process(1, &[("a", 100 * round), ("b", 50 * round), ("c", round * round * round)])]);
+            let shown = &selected.processes[0];
+            assert_eq!(shown.kernels.iter().map(|kernel| &*kernel.name).collect::<HashSet<_>>(), ["a", "b"].into());
+            assert!(shown.other_launches > other);
+            assert_eq!(launches(shown), 150 * round + round * round * round);
+            assert_eq!(selected.summed, 1);
+            other = shown.other_launches;
+        }
+    }
+
+    /// Check that the number of series is bounded, that nothing counted is lost, and that room comes back.
+    #[test]
+    fn bounded() {
+        let mut selection = Selection::new(Limits { max_series: 200, top_kernels: 30 });
+        let names: Vec<String> = (0..100).map(|name| format!("k{name}")).collect();
+        let kernels: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 7)).collect();
+        let many: Vec<Process> = (1..=50).map(|id| process(id, &kernels)).collect();
+        let selected = selection.select(&many);
+        assert_eq!(selected.processes.iter().map(launches).sum::<u64>(), 50 * 700);
+        let series: usize = selected.processes.iter().map(|process| CORE + process.kernels.len()).sum();
+        assert!(series <= 200 + CORE, "{series}");
+        assert!(selection.used <= 200);
+        assert!(selected.summed > 0);
+
+        // All end without a word. What was in "other" stays there, what had a series is gone with it.
+        let selected = selection.select(&[process(99, &[("k", 1)])]);
+        assert_eq!(selected.processes.len(), 2);
+        assert_eq!(selection.used, CORE + 1);
+        let again = selection.select(&[process(99, &[("k", 1)])]);
+        assert_eq!(launches(&again.processes[1]), launches(&selected.processes[1]));
+    }
+
+    /// Check that an ended process is told once, even if its last snapshot went elsewhere, and never as its pid's heir.
+    #[test]
+    fn ended() {
+        let mut selection = Selection::new(Limits::default());
+        let last = Process { ended: true, ..process(1, &[("k", 5)]) };
+        selection.keep_ended(std::slice::from_ref(&last));
+        let told = selection.select(&[process(2, &[])]);
+        assert_eq!(told.processes.iter().map(|process| process.id).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(selection.select(&[process(2, &[])]).processes.len(), 1);
+
+        selection.keep_ended(&[Process { id: 3, pid: 2, ..last.clone() }]);
+        let told = selection.select(&[process(2, &[])]);
+        assert_eq!(
+            told.processes.iter().map(|process| (process.id, launches(process))).collect::<Vec<_>>(),
+            [(2, 0), (0, 5)]
+        );
+    }
+
+    /// Check that a pid which comes round does not make "other" count again what had series of its own.
+    #[test]
+    fn pid_comes_round() {
+        let mut selection = Selection::new(Limits::default());
+        selection.select(&[process(1, &[("k", 1_000_000)])]);
+        let ended = Process { ended: true, ..process(1, &[("k", 1_000_001)]) };
+        let heir = Process { id: 2, ..process(1, &[("k", 3)]) };
+        let told = selection.select(&[ended, heir]);
+        assert_eq!(told.processes.iter().map(launches).collect::<Vec<_>>(), [3]);
+    }
+
+    /// Check that ten thousand short processes between two scrapes stay bounded and are all counted.
+    #[test]
+    fn short_processes() {
+        let mut selection = Selection::new(Limits::default());
+        for id in 1..=10_000 {
+            selection.keep_ended(&[Process { ended: true, ..process(id, &[("k", 3)]) }]);
+        }
+        let selected = selection.select(&[]);
+        assert!(selected.processes.len() <= MOST_ENDED + 1);
+        assert_eq!(selected.processes.iter().map(launches).sum::<u64>(), 30_000);
+    }
+}

@@ -1,0 +1,342 @@
+//! The state of the view, and what keys do to it.
+
+use std::collections::HashMap;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::history::History;
+use crate::{
+    rates::{Pace, errors, live_bytes},
+    snapshot::Snapshot,
+};
+
+/// The longest filter.
+const LONGEST_FILTER: usize = 64;
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// The view stays.
+    Continue,
+    /// The user has had enough.
+    Quit,
+}
+
+/// What processes are sorted by, the greatest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// Live memory.
+    Memory,
+    /// Launches per second.
+    Launches,
+    /// Bytes per second, both ways.
+    Bandwidth,
+    /// Failed calls.
+    Errors,
+    /// The pid, the smallest first.
+    Pid,
+}
+
+impl Sort {
+    fn next(self) -> Self {
+        match self {
+            Self::Memory => Self::Launches,
+            Self::Launches => Self::Bandwidth,
+            Self::Bandwidth => Self::Errors,
+            Self::Errors => Self::Pid,
+            Self::Pid => Self::Memory,
+        }
+    }
+
+    /// As the view's last line says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "live memory",
+            Self::Launches => "launches",
+            Self::Bandwidth => "bandwidth",
+            Self::Errors => "errors",
+            Self::Pid => "pid",
+        }
+    }
+}
+
+/// The view.
+pub struct App {
+    pub(super) now: Snapshot,
+    pub(super) before: Option<Snapshot>,
+    pub(super) histories: HashMap<u32, History>,
+    pub(super) sort: Sort,
+    pub(super) reverse: bool,
+    pub(super) filter: String,
+    pub(super) filtering: bool,
+    pub(super) detail: bool,
+    pub(super) scroll: u16,
+    pub(super) help: bool,
+    pub(super) paused: bool,
+    /// Whose details are shown: a process, not a line, for lines change places.
+    selected: Option<u32>,
+}
+
+impl Default for App {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl App {
+    /// An empty view.
+    pub fn new() -> Self {
+        Self {
+            now: Snapshot::default(),
+            before: None,
+            histories: HashMap::new(),
+            sort: Sort::Memory,
+            reverse: false,
+            filter: String::new(),
+            filtering: false,
+            detail: false,
+            scroll: 0,
+            help: false,
+            paused: false,
+            selected: None,
+        }
+    }
+
+    /// Takes a new snapshot; while the view is paused, it stays as it is.
+    pub fn update(&mut self, snapshot: Snapshot) {
+        if self.paused {
+            return;
+        }
+        let first = self.now.time_ns == 0;
+        let before = std::mem::replace(&mut self.now, snapshot);
+        self.before = (!first).then_some(before);
+        for pace in Pace::of(&self.now, self.before.as_ref()) {
+            self.histories.entry(pace.process.id).or_default().push(&pace);
+        }
+        let living: std::collections::HashSet<u32> = self.now.processes.iter().map(|process| process.id).collect();
+        self.histories.retain(|id, _| living.contains(id));
+    }
+
+    /// Processes in the order in which they are shown.
+    pub(super) fn rows(&self) -> Vec<Pace<'_>> {
+        let wanted = self.filter.to_lowercase();
+        let mut rows = Pace::of(&self.now, self.before.as_ref());
+        rows.retain(|pace| {
+            let process = pace.process;
+            let contains = |text: &str| text.to_lowercase().contains(&wanted);
+            wanted.is_empty()
+                || contains(&process.comm)
+                || contains(&process.user)
+                || contains(&process.container)
+                || process.pid.to_string().contains(&wanted)
+                || process.kernels.iter().any(|kernel| contains(&kernel.name))
+        });
+        rows.sort_by(|a, b| {
+            let greatest_first = match self.sort {
+                Sort::Memory => live_bytes(b.process).cmp(&live_bytes(a.process)),
+                Sort::Launches => b.launches().total_cmp(&a.launches()),
+                Sort::Bandwidth => (b.to_device() + b.to_host()).total_cmp(&(a.to_device() + a.to_host())),
+                Sort::Errors => errors(b.process).cmp(&errors(a.process)),
+                Sort::Pid => a.process.pid.cmp(&b.process.pid),
+            };
+            let order = if self.reverse { greatest_first.reverse() } else { greatest_first };
+            order.then(a.process.id.cmp(&b.process.id))
+        });
+        rows
+    }
+
+    /// The place of the selected process in `rows`: the first where it is gone.
+    pub(super) fn place(&self, rows: &[Pace<'_>]) -> Option<usize> {
+        let place = rows.iter().position(|pace| Some(pace.process.id) == self.selected);
+        place.or((!rows.is_empty()).then_some(0))
+    }
+
+    /// Does what a key asks for.
+    pub fn key(&mut self, key: KeyEvent) -> Flow {
+        if key.kind == KeyEventKind::Release {
+            return Flow::Continue;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return if key.code == KeyCode::Char('c') { Flow::Quit } else { Flow::Continue };
+        }
+        if self.filtering {
+            self.filter_key(key.code);
+            return Flow::Continue;
+        }
+        if self.help {
+            // Any key closes it.
+            self.help = false;
+            return Flow::Continue;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Flow::Quit,
+            KeyCode::Down | KeyCode::Char('j') => self.select(1),
+            KeyCode::Up | KeyCode::Char('k') => self.select(-1),
+            KeyCode::Home | KeyCode::Char('g') => self.select(isize::MIN),
+            KeyCode::End | KeyCode::Char('G') => self.select(isize::MAX),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.scroll = self.scroll.saturating_add(10),
+            KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(10),
+            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('r') => self.reverse = !self.reverse,
+            KeyCode::Char('p') => self.paused = !self.paused,
+            KeyCode::Char('?' | 'h') => self.help = true,
+            KeyCode::Char('/') => self.filtering = true,
+            KeyCode::Enter | KeyCode::Tab => (self.detail, self.scroll) = (!self.detail, 0),
+            KeyCode::Esc if self.detail => self.detail = false,
+            KeyCode::Esc => self.filter.clear(),
+            _ => {}
+        }
+        Flow::Continue
+    }
+
+    fn filter_key(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Enter => self.filtering = false,
+            KeyCode::Esc => {
+                self.filtering = false;
+                self.filter.clear();
+            }
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
+            KeyCode::Char(c) if !c.is_control() && self.filter.chars().count() < LONGEST_FILTER => self.filter.push(c),
+            _ => {}
+        }
+    }
+
+    fn select(&mut self, by: isize) {
+        let rows = self.rows();
+        let Some(place) = self.place(&rows) else { return };
+        let place = place.saturating_add_signed(by).min(rows.len() - 1);
+        let selected = rows[place].process.id;
+        (self.selected, self.scroll) = (Some(selected), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{Memory, Process, Space};
+
+    fn process(id: u32, comm: &str, live_bytes: u64, launches: u64) -> Process {
+        let memory = Memory {
+            space: Space::Device,
+            live_bytes,
+            live: 1,
+            peak_bytes: live_bytes,
+            allocations: 1,
+            allocated_bytes: live_bytes,
+            frees: 0,
+            failed: 0,
+        };
+        Process {
+            id,
+            pid: 100 - id,
+            comm: comm.to_owned(),
+            memory: vec![memory],
+            other_launches: launches,
+            ..Process::default()
+        }
+    }
+
+    fn snapshot(second: u64) -> Snapshot {
+        let processes = vec![
+            process(1, "train", 10, 100 * second),
+            process(2, "serve", 30, 5),
+            process(3, "Bench", 20, 50 * second),
+        ];
+        Snapshot { time_ns: second * 1_000_000_000, processes, ..Snapshot::default() }
+    }
+
+    fn press(app: &mut App, keys: &str) -> Flow {
+        let keys = keys.chars().map(|c| match c {
+            '\n' => KeyCode::Enter,
+            '\u{1b}' => KeyCode::Esc,
+            '\u{8}' => KeyCode::Backspace,
+            c => KeyCode::Char(c),
+        });
+        keys.map(|code| app.key(KeyEvent::new(code, KeyModifiers::NONE))).last().unwrap_or(Flow::Continue)
+    }
+
+    fn order(app: &App) -> Vec<u32> {
+        app.rows().iter().map(|pace| pace.process.id).collect()
+    }
+
+    /// Check every order, and that it can be turned round.
+    #[test]
+    fn sorting() {
+        let mut app = App::new();
+        app.update(snapshot(1));
+        app.update(snapshot(2));
+        assert_eq!(order(&app), [2, 3, 1]);
+        press(&mut app, "s");
+        assert_eq!(order(&app), [1, 3, 2]);
+        press(&mut app, "r");
+        assert_eq!(order(&app), [2, 3, 1]);
+        press(&mut app, "rsss");
+        assert_eq!((app.sort, order(&app)), (Sort::Pid, vec![3, 2, 1]));
+        press(&mut app, "s");
+        assert_eq!(app.sort, Sort::Memory);
+    }
+
+    /// Check that the selection stays with its process, whatever moves.
+    #[test]
+    fn selection() {
+        let mut app = App::new();
+        press(&mut app, "jk");
+        app.update(snapshot(1));
+        press(&mut app, "j");
+        assert_eq!(app.place(&app.rows()), Some(1));
+        press(&mut app, "ss");
+        assert_eq!(app.rows()[app.place(&app.rows()).expect("one")].process.id, 3);
+        press(&mut app, "Gj");
+        assert_eq!(app.place(&app.rows()), Some(2));
+        press(&mut app, "kg");
+        assert_eq!(app.place(&app.rows()), Some(0));
+        app.update(Snapshot { time_ns: 9, ..Snapshot::default() });
+        assert_eq!(app.place(&app.rows()), None);
+        assert!(app.histories.is_empty());
+    }
+
+    /// Check that a filter is typed, kept and taken back, and that its letters are no commands.
+    #[test]
+    fn filtering() {
+        let mut app = App::new();
+        app.update(snapshot(1));
+        assert_eq!(press(&mut app, "/bENqq\u{8}\u{8}"), Flow::Continue);
+        assert_eq!(order(&app), [3]);
+        press(&mut app, "\n");
+        assert_eq!(press(&mut app, "x"), Flow::Continue);
+        assert_eq!(order(&app), [3]);
+        press(&mut app, "\u{1b}");
+        assert_eq!(order(&app).len(), 3);
+        press(&mut app, "/99\n");
+        assert_eq!(order(&app), [1]);
+    }
+
+    /// Check that a paused view stands still, and that only q and Ctrl-C end it.
+    #[test]
+    fn pause_and_quit() {
+        let mut app = App::new();
+        app.update(snapshot(1));
+        press(&mut app, "p");
+        app.update(snapshot(2));
+        assert_eq!(app.now.time_ns, 1_000_000_000);
+        press(&mut app, "p");
+        app.update(snapshot(3));
+        assert_eq!(app.rows().iter().map(|pace| pace.launches() as u64).max(), Some(100));
+        assert_eq!(press(&mut app, "?q"), Flow::Continue);
+        assert_eq!(press(&mut app, "\n\u{1b}\u{1b}q"), Flow::Quit);
+        assert_eq!(app.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Flow::Quit);
+    }
+
+    /// Check that history is bounded.
+    #[test]
+    fn bounded_history() {
+        let mut app = App::new();
+        for second in 1..1000 {
+            app.update(snapshot(second));
+        }
+        assert!(app.histories.values().all(|history| history.live.len() == 120 && history.copied.len() == 120));
+    }
+}

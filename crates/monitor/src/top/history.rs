@@ -1,0 +1,58 @@
+//! What a process did over the last minutes, for sparklines.
+
+use std::collections::VecDeque;
+
+use crate::rates::{Pace, live_bytes};
+
+/// Snapshots that are remembered.
+const LENGTH: usize = 120;
+
+/// Numbers of one process, the newest last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    pub(super) launches: VecDeque<u64>,
+    pub(super) live: VecDeque<u64>,
+    pub(super) copied: VecDeque<u64>,
+}
+
+impl History {
+    pub(super) fn push(&mut self, pace: &Pace<'_>) {
+        let add = |ring: &mut VecDeque<u64>, value: u64| {
+            if ring.len() == LENGTH {
+                ring.pop_front();
+            }
+            ring.push_back(value);
+        };
+        add(&mut self.launches, pace.launches() as u64);
+        add(&mut self.live, live_bytes(pace.process));
+        add(&mut self.copied, (pace.to_device() + pace.to_host()) as u64);
+    }
+}
+
+/// The last `width` values as bars of text; anything more than nothing shows.
+pub(super) fn sparkline(values: &VecDeque<u64>, width: usize) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let shown = values.iter().skip(values.len().saturating_sub(width));
+    let most = shown.clone().copied().max().unwrap_or(0).max(1);
+    let bar = |value: &u64| match value {
+        0 => ' ',
+        _ => BARS[((u128::from(*value) * 8).div_ceil(u128::from(most)) as usize).clamp(1, 8) - 1],
+    };
+    let text: String = shown.map(bar).collect();
+    format!("{text:>width$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that bars are relative to the greatest that is shown.
+    #[test]
+    fn bars() {
+        assert_eq!(sparkline(&[0, 1, 50, 100].into(), 6), "   ▁▄█");
+        assert_eq!(sparkline(&[9000, 0, 1, 2].into(), 2), "▄█");
+        assert_eq!(sparkline(&[u64::MAX, u64::MAX - 1].into(), 2), "██");
+        assert_eq!(sparkline(&VecDeque::new(), 3), "   ");
+        assert_eq!(sparkline(&[1].into(), 0), "");
+    }
+}

@@ -1,0 +1,47 @@
+//! The view on a real terminal.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use ratatui::crossterm::event::{self, Event};
+
+use super::{App, Flow};
+use crate::snapshot::Snapshot;
+
+/// Shows what `gather` tells, each `interval`, until the user quits. The terminal is as before afterwards, also after a
+/// panic or an error.
+pub fn run(gather: &mut dyn FnMut() -> Result<Snapshot, String>, interval: Duration) -> Result<(), String> {
+    let mut app = App::new();
+    app.update(gather()?);
+    let mut terminal =
+        ratatui::try_init().map_err(|error| format!("this is no terminal that can be drawn on: {error}"))?;
+    let outcome = show(&mut app, &mut terminal, gather, interval);
+    ratatui::restore();
+    outcome
+}
+
+fn show(
+    app: &mut App,
+    terminal: &mut ratatui::DefaultTerminal,
+    gather: &mut dyn FnMut() -> Result<Snapshot, String>,
+    interval: Duration,
+) -> Result<(), String> {
+    let failed = |error: io::Error| format!("cannot draw on the terminal: {error}");
+    let mut next = Instant::now() + interval;
+    loop {
+        terminal.draw(|frame| app.draw(frame)).map_err(failed)?;
+        // A resized terminal is drawn anew as well.
+        if event::poll(next.saturating_duration_since(Instant::now())).map_err(failed)?
+            && let Event::Key(key) = event::read().map_err(failed)?
+            && app.key(key) == Flow::Quit
+        {
+            return Ok(());
+        }
+        if Instant::now() >= next {
+            app.update(gather()?);
+            next = Instant::now() + interval;
+        }
+    }
+}

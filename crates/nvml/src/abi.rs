@@ -1,0 +1,240 @@
+//! NVML's functions, structures and numbers, as `nvml.h` has them. Layouts are those of 64-bit Linux; they have been the
+//! same from release 11 on, and are checked below.
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use crate::library::Library;
+
+/// `nvmlReturn_t`.
+pub(crate) type Return = c_int;
+/// `nvmlDevice_t`, an opaque handle.
+pub(crate) type Handle = *mut c_void;
+/// `nvmlEventSet_t`.
+pub(crate) type EventSet = *mut c_void;
+/// `nvmlGpmSample_t`.
+pub(crate) type GpmSample = *mut c_void;
+
+pub(crate) const SUCCESS: Return = 0;
+pub(crate) const NOT_SUPPORTED: Return = 3;
+pub(crate) const INSUFFICIENT_SIZE: Return = 7;
+pub(crate) const GPU_IS_LOST: Return = 15;
+
+pub(crate) const TEMPERATURE_GPU: c_uint = 0;
+pub(crate) const CLOCK_SM: c_uint = 1;
+pub(crate) const CLOCK_MEMORY: c_uint = 2;
+pub(crate) const PCIE_SENT: c_uint = 0;
+pub(crate) const PCIE_RECEIVED: c_uint = 1;
+pub(crate) const ECC_CORRECTED: c_uint = 0;
+pub(crate) const ECC_UNCORRECTED: c_uint = 1;
+/// Since the driver was loaded, rather than since the GPU was made.
+pub(crate) const ECC_VOLATILE: c_uint = 0;
+pub(crate) const EVENT_XID: c_ulonglong = 8;
+/// KiB since the driver was loaded.
+pub(crate) const FIELD_NVLINK_SENT: u32 = 138;
+pub(crate) const FIELD_NVLINK_RECEIVED: u32 = 139;
+/// All links together.
+pub(crate) const ALL_LINKS: u32 = u32::MAX;
+/// Where the driver cannot tell.
+pub(crate) const NOT_AVAILABLE: u64 = u64::MAX;
+
+/// `nvmlMemory_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Memory {
+    pub(crate) total: c_ulonglong,
+    pub(crate) free: c_ulonglong,
+    pub(crate) used: c_ulonglong,
+}
+
+/// `nvmlUtilization_t`, in percent.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Utilisation {
+    pub(crate) gpu: c_uint,
+    pub(crate) memory: c_uint,
+}
+
+/// `nvmlProcessInfo_v2_t`, which `_v3` functions use as well.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ProcessInfo {
+    pub(crate) pid: c_uint,
+    pub(crate) used: c_ulonglong,
+    pub(crate) gpu_instance: c_uint,
+    pub(crate) compute_instance: c_uint,
+}
+
+/// `nvmlFieldValue_t`. The value is a union of numbers of at most 8 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct FieldValue {
+    pub(crate) field: u32,
+    pub(crate) scope: u32,
+    pub(crate) timestamp: i64,
+    pub(crate) latency: i64,
+    pub(crate) kind: c_uint,
+    pub(crate) result: Return,
+    pub(crate) value: u64,
+}
+
+impl FieldValue {
+    /// The value as a count, whichever type it came in (`nvmlValueType_t`).
+    pub(crate) fn count(&self) -> Option<u64> {
+        match self.kind {
+            _ if self.result != SUCCESS => None,
+            0 => Some(f64::from_bits(self.value)).filter(|value| *value >= 0.0).map(|value| value as u64),
+            // unsigned int
+            1 => Some(self.value & 0xffff_ffff),
+            // unsigned long, unsigned long long
+            2 | 3 => Some(self.value),
+            // signed long long
+            4 => u64::try_from(self.value as i64).ok(),
+            // int
+            5 => u64::try_from(self.value as u32 as i32).ok(),
+            // unsigned short
+            6 => Some(self.value & 0xffff),
+            _ => None,
+        }
+    }
+}
+
+/// `nvmlEventData_t`. Older libraries fill in the first three fields only.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct EventData {
+    pub(crate) device: Handle,
+    pub(crate) kind: c_ulonglong,
+    pub(crate) data: c_ulonglong,
+    pub(crate) gpu_instance: c_uint,
+    pub(crate) compute_instance: c_uint,
+}
+
+/// `nvmlGpmMetric_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct GpmMetric {
+    pub(crate) metric: c_uint,
+    pub(crate) result: Return,
+    pub(crate) value: f64,
+    pub(crate) names: [*const c_char; 3],
+}
+
+/// The room for metrics. `NVML_GPM_METRIC_MAX` was 98 at first and grows; only as many as are asked for are touched.
+pub(crate) const GPM_ROOM: usize = 333;
+
+/// `nvmlGpmMetricsGet_t`.
+#[repr(C)]
+pub(crate) struct GpmMetrics {
+    pub(crate) version: c_uint,
+    pub(crate) count: c_uint,
+    pub(crate) first: GpmSample,
+    pub(crate) second: GpmSample,
+    pub(crate) metrics: [GpmMetric; GPM_ROOM],
+}
+
+/// `nvmlGpmSupport_t`.
+#[repr(C)]
+pub(crate) struct GpmSupport {
+    pub(crate) version: c_uint,
+    pub(crate) supported: c_uint,
+}
+
+/// The version of both structures above.
+pub(crate) const GPM_VERSION: c_uint = 1;
+
+const _: () = {
+    assert!(size_of::<Memory>() == 24);
+    assert!(size_of::<ProcessInfo>() == 24);
+    assert!(size_of::<FieldValue>() == 40);
+    assert!(size_of::<EventData>() == 32);
+    assert!(size_of::<GpmMetric>() == 40);
+    assert!(std::mem::offset_of!(GpmMetrics, metrics) == 24);
+};
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $field:ident = $symbol:literal ($($argument:ty),*);)*) => {
+        /// The functions that the library has. What it lacks is `None`.
+        pub(crate) struct Functions {
+            $($(#[$doc])* pub(crate) $field: Option<unsafe extern "C" fn($($argument),*) -> Return>,)*
+        }
+
+        impl Functions {
+            /// Looks all of them up.
+            pub(crate) fn find(library: &Library) -> Self {
+                Self {
+                    $($field: library.symbol($symbol).map(|address| {
+                        // SAFETY: the function of this name has this type, as nvml.h says.
+                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> Return>(address) }
+                    }),)*
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    init = c"nvmlInit_v2"();
+    shutdown = c"nvmlShutdown"();
+    count = c"nvmlDeviceGetCount_v2"(*mut c_uint);
+    handle = c"nvmlDeviceGetHandleByIndex_v2"(c_uint, *mut Handle);
+    uuid = c"nvmlDeviceGetUUID"(Handle, *mut c_char, c_uint);
+    name = c"nvmlDeviceGetName"(Handle, *mut c_char, c_uint);
+    utilisation = c"nvmlDeviceGetUtilizationRates"(Handle, *mut Utilisation);
+    memory = c"nvmlDeviceGetMemoryInfo"(Handle, *mut Memory);
+    /// Milliwatts.
+    power = c"nvmlDeviceGetPowerUsage"(Handle, *mut c_uint);
+    power_limit = c"nvmlDeviceGetEnforcedPowerLimit"(Handle, *mut c_uint);
+    /// Millijoules.
+    energy = c"nvmlDeviceGetTotalEnergyConsumption"(Handle, *mut c_ulonglong);
+    temperature = c"nvmlDeviceGetTemperature"(Handle, c_uint, *mut c_uint);
+    /// MHz.
+    clock = c"nvmlDeviceGetClockInfo"(Handle, c_uint, *mut c_uint);
+    /// KB/s, over 20 ms, for which the call waits.
+    pcie = c"nvmlDeviceGetPcieThroughput"(Handle, c_uint, *mut c_uint);
+    fields = c"nvmlDeviceGetFieldValues"(Handle, c_int, *mut FieldValue);
+    ecc = c"nvmlDeviceGetTotalEccErrors"(Handle, c_uint, c_uint, *mut c_ulonglong);
+    processes = c"nvmlDeviceGetComputeRunningProcesses_v3"(Handle, *mut c_uint, *mut ProcessInfo);
+    processes_v2 = c"nvmlDeviceGetComputeRunningProcesses_v2"(Handle, *mut c_uint, *mut ProcessInfo);
+    event_set = c"nvmlEventSetCreate"(*mut EventSet);
+    event_register = c"nvmlDeviceRegisterEvents"(Handle, c_ulonglong, EventSet);
+    event_wait = c"nvmlEventSetWait_v2"(EventSet, *mut EventData, c_uint);
+    event_free = c"nvmlEventSetFree"(EventSet);
+    gpm_support = c"nvmlGpmQueryDeviceSupport"(Handle, *mut GpmSupport);
+    gpm_alloc = c"nvmlGpmSampleAlloc"(*mut GpmSample);
+    gpm_free = c"nvmlGpmSampleFree"(GpmSample);
+    gpm_sample = c"nvmlGpmSampleGet"(Handle, GpmSample);
+    gpm_metrics = c"nvmlGpmMetricsGet"(*mut GpmMetrics);
+}
+
+/// What an error number means, for those that a user meets.
+pub(crate) fn meaning(result: Return) -> String {
+    match result {
+        NOT_SUPPORTED => "not supported".to_owned(),
+        4 => "no permission".to_owned(),
+        9 => "the NVIDIA driver is not loaded".to_owned(),
+        12 => "a library of the driver was not found".to_owned(),
+        GPU_IS_LOST => "the GPU is lost: it fell off the bus or was removed".to_owned(),
+        18 => "the driver and its library have different versions; a reboot helps after an update".to_owned(),
+        other => format!("NVML error {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a field's value is read by its type, and not at all if it failed.
+    #[test]
+    fn field_values() {
+        let field = |kind, value| FieldValue { kind, value, ..FieldValue::default() };
+        assert_eq!(field(0, 2.5_f64.to_bits()).count(), Some(2));
+        assert_eq!(field(0, f64::NAN.to_bits()).count(), None);
+        assert_eq!(field(1, 0xdead_beef_0000_0007).count(), Some(7));
+        assert_eq!(field(3, u64::MAX).count(), Some(u64::MAX));
+        assert_eq!(field(4, (-1_i64) as u64).count(), None);
+        assert_eq!(field(5, 0xffff_ffff).count(), None);
+        assert_eq!(field(6, 0x1_0002).count(), Some(2));
+        assert_eq!(field(99, 1).count(), None);
+        assert_eq!(FieldValue { result: NOT_SUPPORTED, ..field(3, 1) }.count(), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! The GPU performance monitor, from Hopper on: how busy the parts of a GPU were between two samples.
+
+use std::{ffi::c_uint, ptr::null};
+
+use crate::abi::{Functions, GPM_ROOM, GPM_VERSION, GpmMetric, GpmMetrics, GpmSample, GpmSupport, Handle, SUCCESS};
+
+/// Metrics that are percentages, and what they are called here.
+const SHARES: [(c_uint, &str); 9] = [
+    (1, "graphics"),
+    (2, "sm"),
+    (3, "sm_occupancy"),
+    (4, "integer"),
+    (5, "tensor"),
+    (10, "dram_bandwidth"),
+    (11, "fp64"),
+    (12, "fp32"),
+    (13, "fp16"),
+];
+/// Sent and received over PCIe, in MiB per second.
+const PCIE: [c_uint; 2] = [20, 21];
+
+/// What the monitor tells.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// Shares from 0 to 1, by name.
+    pub(crate) shares: Vec<(&'static str, f64)>,
+    /// Bytes per second.
+    pub(crate) pcie_sent: Option<u64>,
+    /// Bytes per second.
+    pub(crate) pcie_received: Option<u64>,
+}
+
+/// Two samples of one GPU, the older one first.
+pub(crate) struct Gpm {
+    samples: [GpmSample; 2],
+    filled: bool,
+}
+
+// SAFETY: samples are plain memory of NVML's, used by one thread at a time.
+unsafe impl Send for Gpm {}
+
+impl Gpm {
+    /// For a GPU that has such a monitor.
+    pub(crate) fn new(functions: &Functions, device: Handle) -> Option<Self> {
+        let (support, alloc) = (functions.gpm_support?, functions.gpm_alloc?);
+        functions.gpm_free.and(functions.gpm_sample).and(functions.gpm_metrics)?;
+        let mut answer = GpmSupport { version: GPM_VERSION, supported: 0 };
+        // SAFETY: the handle is NVML's, and the structure says its version.
+        if unsafe { support(device, &mut answer) } != SUCCESS || answer.supported == 0 {
+            return None;
+        }
+        let mut samples = [std::ptr::null_mut(); 2];
+        for place in 0..samples.len() {
+            // SAFETY: NVML writes a pointer.
+            if unsafe { alloc(&mut samples[place]) } != SUCCESS {
+                Self { samples, filled: false }.free(functions);
+                return None;
+            }
+        }
+        Some(Self { samples, filled: false })
+    }
+
+    /// What happened since the last call; nothing on the first, and on a GPU that is divided (MIG), where samples of the
+    /// whole are refused.
+    pub(crate) fn read(&mut self, functions: &Functions, device: Handle) -> Option<Told> {
+        let (sample, metrics) = (functions.gpm_sample?, functions.gpm_metrics?);
+        self.samples.swap(0, 1);
+        // SAFETY: the handle and the sample are NVML's.
+        let taken = unsafe { sample(device, self.samples[1]) } == SUCCESS;
+        let both = std::mem::replace(&mut self.filled, taken) && taken;
+        if !both {
+            return None;
+        }
+        let empty = GpmMetric { metric: 0, result: SUCCESS, value: 0.0, names: [null(); 3] };
+        let mut get = Box::new(GpmMetrics {
+            version: GPM_VERSION,
+            count: (SHARES.len() + PCIE.len()) as c_uint,
+            first: self.samples[0],
+            second: self.samples[1],
+            metrics: [empty; GPM_ROOM],
+        });
+        let wanted = SHARES.iter().map(|(metric, _)| *metric).chain(PCIE);
+        for (slot, metric) in get.metrics.iter_mut().zip(wanted) {
+            slot.metric = metric;
+        }
+        // SAFETY: the structure says its version and how many metrics it asks for, and has room for more.
+        if unsafe { metrics(&mut *get) } != SUCCESS {
+            return None;
+        }
+        let value = |place: usize| {
+            let metric = &get.metrics[place];
+            (metric.result == SUCCESS && metric.value.is_finite() && metric.value >= 0.0).then_some(metric.value)
+        };
+        let mebibytes = |place| value(place).map(|rate| (rate * 1_048_576.0) as u64);
+        Some(Told {
+            shares: SHARES
+                .iter()
+                .enumerate()
+                .filter_map(|(place, (_, name))| Some((*name, (value(place)? / 100.0).min(1.0))))
+                .collect(),
+            pcie_sent: mebibytes(SHARES.len()),
+            pcie_received: mebibytes(SHARES.len() + 1),
+        })
+    }
+
+    /// Gives the samples back.
+    pub(crate) fn free(self, functions: &Functions) {
+        if let Some(free) = functions.gpm_free {
+            for sample in self.samples.into_iter().filter(|sample| !sample.is_null()) {
+                // SAFETY: each was allocated by NVML, and is not used again.
+                unsafe { free(sample) };
+            }
+        }
+    }
+}

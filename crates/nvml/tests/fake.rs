@@ -1,0 +1,162 @@
+//! NVML against a fake library of known values, built here from C.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use nvml::{Device, Nvml, Sampler};
+
+/// Each test has a library of its own, for its state is static.
+fn build(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
+    let library = folder.join(format!("lib{name}.so"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake.c");
+    let status =
+        Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(source).args(options).status();
+    assert!(status.expect("a C compiler").success());
+    library
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+/// Check every value of two GPUs: one that tells all, one that tells little, and between them one that cannot be had.
+#[test]
+fn values() {
+    let folder = folder();
+    let mut nvml = Nvml::open_at(&build(folder.path(), "values", &[])).expect("open");
+    let first = nvml.devices();
+    assert_eq!(first.iter().map(|device| device.index).collect::<Vec<_>>(), [0, 2]);
+    assert!(first[0].gpm.is_empty(), "one sample says nothing");
+    let devices = nvml.devices();
+    let gpu = &devices[0];
+    let expected = Device {
+        index: 0,
+        uuid: "GPU-0".to_owned(),
+        name: "NVIDIA H200".to_owned(),
+        utilisation: Some(0.93),
+        memory_utilisation: Some(0.41),
+        memory_total: Some(150_754_820_096),
+        memory_used: Some(12 << 30),
+        power: Some(412.5),
+        power_limit: Some(700.0),
+        energy: Some(1_500_000.5),
+        temperature: Some(61.0),
+        sm_clock: Some(1_980_000_000),
+        memory_clock: Some(3_201_000_000),
+        pcie_received: Some(3 << 20),
+        pcie_sent: Some(2 << 20),
+        nvlink_received: Some(2000 << 10),
+        nvlink_sent: Some(1000 << 10),
+        ecc_corrected: Some(10),
+        ecc_uncorrected: Some(11),
+        xids: vec![(31, 2), (79, 1)],
+        gpm: vec![
+            ("graphics", 0.05),
+            ("sm", 0.1),
+            ("sm_occupancy", 0.15),
+            ("integer", 0.2),
+            ("tensor", 0.25),
+            ("dram_bandwidth", 0.5),
+            ("fp16", 0.65),
+        ],
+        processes: (0..100).filter(|i| *i != 1).map(|i| (1000 + i, 4096 * (u64::from(i) + 1))).collect(),
+        lost: false,
+    };
+    assert_eq!(*gpu, expected);
+
+    let other = &devices[1];
+    assert_eq!((other.uuid.as_str(), other.name.chars().count()), ("GPU-2", 95));
+    assert_eq!((other.ecc_corrected, other.nvlink_sent), (None, None));
+    assert!(other.gpm.is_empty() && other.xids.is_empty());
+    assert_eq!((other.pcie_sent, other.pcie_received), (Some(20_000), Some(1_700_000)));
+    assert_eq!(other.processes, [(7, 4096 + 3 * 4096)], "parts of a divided GPU are one process");
+}
+
+/// Check that functions which an old driver lacks cost their values only.
+#[test]
+fn old_driver() {
+    let folder = folder();
+    let mut nvml = Nvml::open_at(&build(folder.path(), "old", &["-DOLD"])).expect("open");
+    let devices = nvml.devices();
+    let gpu = &devices[0];
+    assert_eq!((gpu.power, gpu.power_limit, gpu.energy), (Some(412.5), None, None));
+    assert_eq!((gpu.nvlink_sent, gpu.pcie_received), (None, Some(1_700_000)));
+    assert!(gpu.xids.is_empty() && gpu.gpm.is_empty());
+    assert_eq!(gpu.processes.len(), 99);
+}
+
+/// Check the sentences where NVML does not start.
+#[test]
+fn no_nvml() {
+    let missing = Nvml::open_at(Path::new("/nonexistent/libnvidia-ml.so.1")).err().expect("missing");
+    assert_eq!(missing, "cannot load /nonexistent/libnvidia-ml.so.1: there is none; it comes with NVIDIA's driver");
+    let not_nvml = Nvml::open_at(Path::new("libc.so.6")).err().expect("not NVML");
+    assert_eq!(not_nvml, "libc.so.6 is too old, or not NVML");
+    let folder = folder();
+    for (number, sentence) in [
+        (9, "NVML does not start: the NVIDIA driver is not loaded"),
+        (18, "NVML does not start: the driver and its library have different versions; a reboot helps after an update"),
+        (999, "NVML does not start: NVML error 999"),
+    ] {
+        let library = build(folder.path(), &format!("init{number}"), &[&format!("-DINIT={number}")]);
+        assert_eq!(Nvml::open_at(&library).err().as_deref(), Some(sentence));
+    }
+}
+
+/// Check that a GPU which is lost in the middle says so and nothing else, and that the other one goes on.
+#[test]
+fn lost_gpu() {
+    let folder = folder();
+    let mut nvml = Nvml::open_at(&build(folder.path(), "lost", &["-DLOSE=2"])).expect("open");
+    assert!(!nvml.devices()[0].lost);
+    assert!(!nvml.devices()[0].lost);
+    let devices = nvml.devices();
+    assert!(devices[0].lost && devices[0].memory_used.is_none() && devices[0].utilisation.is_none());
+    assert_eq!(devices[0].uuid, "GPU-0");
+    assert!(!devices[1].lost && devices[1].memory_used.is_some());
+}
+
+/// Check that whatever was taken is given back.
+#[test]
+fn gives_back() {
+    let folder = folder();
+    let library = build(folder.path(), "back", &[]);
+    let mut nvml = Nvml::open_at(&library).expect("open");
+    nvml.devices();
+    let path = std::ffi::CString::new(library.as_os_str().as_encoded_bytes()).expect("a path");
+    // SAFETY: the library is loaded already, and has this function.
+    let left = unsafe {
+        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+        assert!(!handle.is_null());
+        let address = libc::dlsym(handle, c"fakeLeft".as_ptr());
+        std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i32>(address)
+    };
+    assert_eq!(left(), 200, "two samples");
+    drop(nvml);
+    assert_eq!(left(), 1, "no samples, shut down once");
+}
+
+/// Check that the thread samples, and ends at once when it is told to.
+#[test]
+fn sampler() {
+    let folder = folder();
+    let nvml = Nvml::open_at(&build(folder.path(), "sampler", &[])).expect("open");
+    let sampler = Sampler::start(nvml, Duration::from_millis(1)).expect("a thread");
+    assert_eq!(sampler.devices().len(), 2);
+    let begin = Instant::now();
+    // The performance monitor needs a second sample.
+    while sampler.devices()[0].gpm.is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        std::thread::yield_now();
+    }
+    drop(sampler);
+
+    let nvml = Nvml::open_at(&build(folder.path(), "slow", &[])).expect("open");
+    let sampler = Sampler::start(nvml, Duration::from_secs(3600)).expect("a thread");
+    let begin = Instant::now();
+    drop(sampler);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}

@@ -1,0 +1,83 @@
+//! Which functions are watched, and what is gathered at their calls, by what the user asked for.
+
+use bpf::calls::{Gather, Memory};
+use cuda::calls::{Role, Space};
+use monitor::{config::Options, snapshot};
+
+use crate::trace::libraries::Choice;
+
+/// What to do at the calls of a function.
+pub fn choice(options: &Options) -> Choice {
+    let Options { memleak, cudatrace, bandwidth, errors, stacks, .. } = *options;
+    Box::new(move |name, gather| {
+        let role = cuda::call(name).map_or(Role::Other, |call| call.role);
+        let memory = memleak && matches!(role, Role::Alloc | Role::Free);
+        let moves = bandwidth && matches!(role, Role::Copy | Role::Set);
+        let launches = cudatrace && (matches!(role, Role::Launch | Role::GraphLaunch) || gather.teaches);
+        if !(memory || moves || launches || errors) {
+            return None;
+        }
+        let space = cuda::call(name).and_then(|call| call.space).and_then(space);
+        Some(Gather {
+            memory: if memory && space.is_some() { gather.memory } else { Memory::None },
+            space: space.map_or(0, |space| space as u8),
+            stack: stacks && memory && gather.memory == Memory::Alloc,
+            launches: gather.launches.filter(|_| launches),
+            teaches: gather.teaches && launches,
+            ..gather
+        })
+    })
+}
+
+/// Where memory counts; what is no memory of its own does not.
+fn space(space: Space) -> Option<snapshot::Space> {
+    match space {
+        Space::Device | Space::Array | Space::Physical => Some(snapshot::Space::Device),
+        Space::Managed => Some(snapshot::Space::Managed),
+        Space::Host | Space::Registered => Some(snapshot::Space::Host),
+        Space::Mapped | Space::Reserved | Space::Imported => None,
+    }
+}
+
+/// The space with this number.
+pub fn numbered(number: u32) -> snapshot::Space {
+    match number {
+        1 => snapshot::Space::Managed,
+        2 => snapshot::Space::Host,
+        _ => snapshot::Space::Device,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::functions::gather;
+    use monitor::config::Settings;
+
+    /// Check that each wish watches what it needs and no more, and that all of them watch everything.
+    #[test]
+    fn wishes() {
+        let chosen = |settings: Settings, name: &str| choice(&settings.options().expect("good"))(name, gather(name));
+        let memory = || Settings { memleak: Some(true), ..Settings::default() };
+        let malloc = chosen(memory(), "cudaMallocManaged").expect("watched");
+        assert!(malloc.stack && malloc.memory == Memory::Alloc);
+        assert_eq!(numbered(malloc.space.into()), snapshot::Space::Managed);
+        assert!(chosen(memory(), "cuMemFree_v2").is_some_and(|free| !free.stack && free.memory == Memory::Free));
+        assert!(chosen(memory(), "cudaLaunchKernel").is_none());
+        let launches = || Settings { cudatrace: Some(true), ..Settings::default() };
+        assert!(chosen(launches(), "cuModuleGetFunction").is_some_and(|teacher| teacher.teaches));
+        assert!(chosen(launches(), "cudaMalloc").is_none());
+        let errors = || Settings { errors: Some(true), ..Settings::default() };
+        assert!(chosen(errors(), "cudaMalloc").is_some_and(|malloc| malloc.memory == Memory::None && !malloc.stack));
+        assert!(chosen(Settings::default(), "cudaDeviceSynchronize").is_some());
+        assert!(chosen(Settings::default(), "cuMemAddressReserve").is_some_and(|g| g.memory == Memory::None));
+    }
+
+    /// Check that the numbers that go to the kernel come back as the same spaces.
+    #[test]
+    fn spaces() {
+        for space in [snapshot::Space::Device, snapshot::Space::Managed, snapshot::Space::Host] {
+            assert_eq!(numbered(space as u32), space);
+        }
+    }
+}

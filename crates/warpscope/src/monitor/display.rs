@@ -1,0 +1,61 @@
+//! The console, on a thread of its own: a terminal that is stopped, or a pipe that nobody reads, holds up nobody else.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    mem::MaybeUninit,
+    sync::{Arc, mpsc},
+    thread,
+};
+
+use monitor::{
+    console::{self, Look},
+    snapshot::Snapshot,
+};
+
+/// Shows snapshots.
+pub struct Display(mpsc::SyncSender<Arc<Snapshot>>);
+
+impl Display {
+    /// Starts the thread.
+    pub fn start() -> io::Result<Self> {
+        let (show, shown) = mpsc::sync_channel::<Arc<Snapshot>>(1);
+        thread::Builder::new().name("display".into()).spawn(move || {
+            let mut before: Option<Arc<Snapshot>> = None;
+            for snapshot in shown {
+                // Nobody reads any more: the metrics go on.
+                if print(&snapshot, before.as_deref()).is_err() {
+                    break;
+                }
+                before = Some(snapshot);
+            }
+        })?;
+        Ok(Self(show))
+    }
+
+    /// Shows a snapshot, unless the last is still being shown.
+    pub fn show(&self, snapshot: Arc<Snapshot>) {
+        let _ = self.0.try_send(snapshot);
+    }
+}
+
+fn print(snapshot: &Snapshot, before: Option<&Snapshot>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let terminal = out.is_terminal();
+    let (width, height) = if terminal { size() } else { (100, None) };
+    let block = console::block(snapshot, before, Look { width, height, colour: terminal });
+    let text = if terminal { console::in_place(&block) } else { block };
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Columns and rows of the terminal.
+fn size() -> (usize, Option<usize>) {
+    let mut size = MaybeUninit::<libc::winsize>::zeroed();
+    // SAFETY: a place for the answer, which all zeroes are too.
+    let size = unsafe {
+        libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr());
+        size.assume_init()
+    };
+    let or = |number: u16, otherwise| if number == 0 { otherwise } else { number.into() };
+    (or(size.ws_col, 100), Some(or(size.ws_row, 40)))
+}

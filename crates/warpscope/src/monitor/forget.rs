@@ -1,0 +1,178 @@
+//! Keeping small: what has ended is forgotten, in batches, and what could grow for weeks has a bound.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use bpf::calls::Site;
+use model::event::{ProcessId, StackId};
+
+use super::{Monitor, health, kernels};
+use crate::{
+    record::found,
+    trace::libraries::{Libraries, identity},
+};
+
+/// How often processes that have ended are forgotten.
+const OFTEN: Duration = Duration::from_secs(1);
+/// How often all else is looked at.
+const SELDOM: Duration = Duration::from_secs(10);
+/// Processes that have ended and that no snapshot has told yet: beyond this, one is made.
+const MOST_ENDED: usize = 256;
+/// The most stacks that are kept.
+const MOST_STACKS: usize = 32_768;
+/// The most library files that are watched before it is looked for those that nobody uses.
+const MOST_LIBRARIES: usize = 64;
+
+/// When what was last done.
+pub struct Times {
+    often: Instant,
+    seldom: Instant,
+    /// Launches at the last look, by process and kernel.
+    kernels: HashMap<(u32, u64), u64>,
+    /// Call stacks under which nothing was live at the last look.
+    empty_sites: HashSet<(u32, u64, u64)>,
+}
+
+impl Times {
+    pub fn new() -> Self {
+        let now = Instant::now();
+        Self { often: now, seldom: now, kernels: HashMap::new(), empty_sites: HashSet::new() }
+    }
+
+    /// When there is something to do.
+    pub fn next(&self) -> Instant {
+        self.often + OFTEN
+    }
+}
+
+impl Monitor {
+    /// Forgets what is due to be.
+    pub fn forget(&mut self) {
+        let ended = self.collector.sink.processes.values().filter(|known| known.ended && !known.told).count();
+        if self.times.often.elapsed() < OFTEN && ended <= MOST_ENDED {
+            return;
+        }
+        self.times.often = Instant::now();
+        let seldom = self.times.seldom.elapsed() >= SELDOM;
+        // If nobody else looks, somebody must: those who scrape later want the last numbers.
+        if ended > MOST_ENDED || (seldom && ended > 0) {
+            let snapshot = self.snapshot();
+            if let Some(scrapes) = &self.scrapes {
+                scrapes.observe(&snapshot);
+            }
+        }
+        self.forget_ended();
+        if seldom {
+            self.times.seldom = Instant::now();
+            self.find_ended();
+            self.forget_kernels();
+            self.forget_stacks();
+            self.forget_files();
+            health::give_memory_back();
+        }
+    }
+
+    fn forget_ended(&mut self) {
+        let collector = &mut self.collector;
+        let told = collector.sink.processes.iter().filter(|(_, known)| known.told).map(|(id, _)| *id);
+        let gone: HashSet<ProcessId> = told.collect();
+        if gone.is_empty() {
+            return;
+        }
+        let is_gone = |id: ProcessId| gone.contains(&id);
+        collector.recorder.forget_sums(&|image| is_gone(ProcessId(image)));
+        collector.sink.forget(&is_gone);
+        collector.kept.forget(&is_gone);
+        if let Some(pythons) = &mut collector.pythons {
+            pythons.forget(&is_gone);
+        }
+    }
+
+    /// Processes whose end was lost on its way.
+    fn find_ended(&mut self) {
+        for known in self.collector.sink.processes.values_mut().filter(|known| !known.ended) {
+            known.ended = !Path::new(&format!("/proc/{}", known.pid)).exists();
+        }
+    }
+
+    fn forget_kernels(&mut self) {
+        let collector = &mut self.collector;
+        let room = collector.recorder.sum_rooms().kernels;
+        let evicted = kernels::evict(&collector.recorder, &self.times.kernels, room, &mut collector.sink);
+        if evicted > 0 {
+            self.evicted += evicted;
+            collector.sink.notes.add(format!(
+                "more than {} kernels are launched: the least launched are counted as other",
+                room / 4 * 3
+            ));
+        }
+        let sums = collector.recorder.kernel_sums();
+        self.times.kernels = sums.iter().map(|sum| ((sum.image, sum.address), sum.count)).collect();
+    }
+
+    /// Stacks under which nothing is live any more. Those that are met again come again.
+    fn forget_stacks(&mut self) {
+        let collector = &mut self.collector;
+        let sites = collector.recorder.sites();
+        let room = collector.recorder.sum_rooms().sites as usize;
+        let key = |site: &Site| (site.image, site.stack, site.python);
+        let empty: HashSet<_> = sites.iter().filter(|site| site.count == 0).map(key).collect();
+        if sites.len() > room / 2 {
+            // Twice empty: nobody is about to allocate there just now.
+            let twice = |site: &&Site| empty.contains(&key(site)) && self.times.empty_sites.contains(&key(site));
+            for site in sites.iter().filter(twice) {
+                collector.recorder.forget_site(site);
+            }
+        }
+        if collector.sink.stacks() > MOST_STACKS {
+            let live: Vec<&Site> = sites.iter().filter(|site| site.count > 0).collect();
+            let mut keep: HashSet<StackId> = live.iter().map(|site| StackId(site.stack)).collect();
+            for site in &live {
+                keep.insert(collector.whole_stack(site.image, site.stack, site.python, site.since));
+            }
+            let python: HashSet<u64> = live.iter().map(|site| site.python).collect();
+            let gone = collector.sink.forget_stacks(&keep);
+            let owners: HashSet<ProcessId> = gone.iter().map(|(process, _)| *process).collect();
+            let native: Vec<u64> = gone.iter().map(|(_, stack)| stack.0).collect();
+            let mut python_gone = Vec::new();
+            for owner in owners {
+                collector.unwinding.renew(owner);
+                if let Some(pythons) = &mut collector.pythons {
+                    python_gone.extend(pythons.forget_stacks(owner, &python, &keep));
+                }
+            }
+            collector.recorder.forget_stacks(&native, &python_gone);
+        }
+        self.times.empty_sites = empty;
+    }
+
+    fn forget_files(&mut self) {
+        let collector = &mut self.collector;
+        let known = collector.unwinding.forget_unused();
+        collector.kept.files.forget_all_but(&known);
+        if let Some(pythons) = &mut collector.pythons {
+            pythons.forget_files(&known);
+        }
+        if let Some(trace) = &mut collector.trace
+            && trace.libraries.count() > MOST_LIBRARIES
+        {
+            let mapped = mapped(&trace.libraries);
+            trace.libraries.forget_all_but(&mapped, &mut collector.recorder);
+        }
+    }
+}
+
+/// The libraries that any process has mapped now.
+fn mapped(libraries: &Libraries) -> HashSet<(u64, u64)> {
+    let mut found = HashSet::new();
+    for pid in found::all() {
+        for mapping in found::mappings(pid, ProcessId(0)).iter().filter(|mapping| libraries.wants(&mapping.path)) {
+            let place = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+            found.extend(identity(Path::new(&place)).map(|(identity, _)| identity));
+        }
+    }
+    found
+}

@@ -1,0 +1,146 @@
+//! Makes a snapshot of what the kernel has summed up.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, SystemTime},
+};
+
+use bpf::calls::MemorySum;
+use model::event::ProcessId;
+use monitor::snapshot::{Device, Health, Memory, Process, Snapshot, Space};
+
+use super::{
+    Monitor, calls, choice, health, kernels,
+    suspects::{self, Held, Key},
+};
+
+/// Entries of the kernel's maps by process.
+struct ByProcess<T>(HashMap<u32, Vec<T>>);
+
+impl<T> ByProcess<T> {
+    fn of(all: impl Iterator<Item = T>, image: impl Fn(&T) -> u32) -> Self {
+        let mut sorted = HashMap::<u32, Vec<T>>::new();
+        for one in all {
+            sorted.entry(image(&one)).or_default().push(one);
+        }
+        Self(sorted)
+    }
+
+    fn get(&self, image: u32) -> &[T] {
+        self.0.get(&image).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Monitor {
+    /// The state of all processes now. Those that have ended are in it for the last time.
+    pub fn snapshot(&mut self) -> Snapshot {
+        let recorder = &self.collector.recorder;
+        let (sums, errors) = (recorder.sums(), recorder.error_sums());
+        let (memory, sites, kernel_sums) = (recorder.memory_sums(), recorder.sites(), recorder.kernel_sums());
+        let rooms = recorder.sum_rooms();
+        let live: u64 = memory.iter().map(|sum| sum.live).sum();
+        let maps = vec![
+            ("calls", sums.len() as u64, rooms.calls),
+            ("errors", errors.len() as u64, rooms.errors),
+            ("memory", memory.len() as u64, rooms.memory),
+            ("allocations", live, rooms.allocations),
+            ("sites", sites.len() as u64, rooms.sites),
+            ("kernels", kernel_sums.len() as u64, rooms.kernels),
+        ];
+        let held = suspects::held(&sites, &mut self.collector);
+        let sums = ByProcess::of(sums.iter(), |sum| sum.image);
+        let errors = ByProcess::of(errors.iter(), |sum| sum.image);
+        let memory = ByProcess::of(memory.iter(), |sum| sum.image);
+        let kernel_sums = ByProcess::of(kernel_sums.iter(), |sum| sum.image);
+
+        let now = bpf::now();
+        let mut ids: Vec<ProcessId> =
+            self.collector.sink.processes.iter().filter(|(_, known)| !known.told).map(|(id, _)| *id).collect();
+        ids.sort();
+        let mut processes = Vec::new();
+        for id in ids {
+            let state = &mut self.collector.sink;
+            let Some(known) = state.processes.get_mut(&id) else { continue };
+            known.told = known.ended;
+            let mut process = Process {
+                id: id.0,
+                pid: known.pid,
+                comm: known.comm.clone(),
+                user: known.user.clone(),
+                container: known.container.clone(),
+                watched: Duration::from_nanos(now.saturating_sub(known.since)),
+                ended: known.ended,
+                ..Process::default()
+            };
+            calls::add(&mut process, sums.get(id.0), state);
+            if self.options.errors {
+                calls::add_errors(&mut process, errors.get(id.0), state);
+            }
+            if self.options.cudatrace {
+                kernels::add(&mut process, id, kernel_sums.get(id.0), state, &self.namer);
+            }
+            if self.options.memleak {
+                process.memory = spaces(memory.get(id.0));
+                suspects::add(&mut process, id, &held, &self.growth, state, &self.namer);
+            }
+            // What a followed process forked may never call CUDA.
+            if !process.calls.is_empty() {
+                processes.push(process);
+            }
+        }
+        processes.sort_by_key(|process| (process.pid, process.id));
+        self.mark_growth(&held, now);
+        Snapshot { time_ns: now, unix_ns: unix_now(), processes, devices: self.devices(), health: self.health(maps) }
+    }
+
+    /// Growth is told over an interval of the display, however often somebody scrapes.
+    fn mark_growth(&mut self, held: &BTreeMap<Key, Held>, now: u64) {
+        let interval = self.options.display_interval.unwrap_or(Duration::from_secs(10));
+        if now.saturating_sub(self.growth_marked) >= interval.as_nanos() as u64 {
+            self.growth.mark(held);
+            self.growth_marked = now;
+        }
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.nvml.as_ref().map(nvml::Sampler::devices).unwrap_or_default()
+    }
+
+    fn health(&self, maps: Vec<(&'static str, u64, u64)>) -> Health {
+        let collector = &self.collector;
+        let losses = collector.recorder.losses();
+        let mappings = collector.mappings.as_ref().map_or(0, bpf::Mappings::lost);
+        let trace = collector.trace.as_ref();
+        Health {
+            libraries: trace.map_or(0, |trace| trace.libraries.count() as u64),
+            functions: trace.map_or(0, |trace| trace.functions.count().into()),
+            lost: health::lost(&losses, mappings, collector.unwinding.raw_dropped(), collector.sink.names_refused),
+            maps,
+            series_dropped: self.evicted,
+            cpu_seconds: health::cpu_seconds(),
+            resident_bytes: health::resident_bytes(),
+            notes: collector.sink.notes.all(),
+        }
+    }
+}
+
+/// Memory by space, in their order.
+fn spaces(sums: &[&MemorySum]) -> Vec<Memory> {
+    let memory = |sum: &&MemorySum| Memory {
+        space: choice::numbered(sum.space),
+        live_bytes: sum.live_bytes,
+        live: sum.live,
+        peak_bytes: sum.peak_bytes,
+        allocations: sum.allocations,
+        allocated_bytes: sum.allocated_bytes,
+        frees: sum.frees,
+        failed: sum.failed,
+    };
+    let mut all: Vec<Memory> = sums.iter().map(memory).collect();
+    all.sort_by_key(|memory: &Memory| -> Space { memory.space });
+    all
+}
+
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}

@@ -1,0 +1,71 @@
+//! Launches by kernel, with the kernels' names.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bpf::{Recorder, calls::KernelSum};
+use cuda::calls::KernelRef;
+use model::event::ProcessId;
+use monitor::snapshot::{Kernel, Process};
+
+use super::{namer::Namer, state::State};
+
+/// The most kernels of one process in a snapshot.
+const MOST: usize = 1024;
+
+/// Brings launches into the snapshot of a process. Kernels of one name are one.
+pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mut State, namer: &Namer) {
+    let mut by_name = HashMap::<Arc<str>, Kernel>::new();
+    for sum in sums {
+        // Those for which there was no room.
+        if sum.address == 0 {
+            process.other_launches += sum.count;
+            continue;
+        }
+        let reference = if sum.handle { KernelRef::Handle(sum.address) } else { KernelRef::HostStub(sum.address) };
+        let name = state.kernel_name(id, reference);
+        if !sum.handle && name.starts_with("0x") {
+            ask(id, sum.address, state, namer);
+        }
+        let kernel = by_name.entry(name.clone()).or_insert_with(|| Kernel { name, ..Kernel::default() });
+        kernel.launches += sum.count;
+        (kernel.grid, kernel.block) = (sum.grid, sum.block);
+    }
+    process.other_launches += state.processes.get(&id).map_or(0, |known| known.evicted_launches);
+    process.kernels = by_name.into_values().collect();
+    process.kernels.sort_by(|a, b| b.launches.cmp(&a.launches).then_with(|| a.name.cmp(&b.name)));
+    if process.kernels.len() > MOST {
+        process.other_launches += process.kernels.drain(MOST..).map(|kernel| kernel.launches).sum::<u64>();
+    }
+}
+
+fn ask(id: ProcessId, address: u64, state: &mut State, namer: &Namer) {
+    let asked = state.processes.get(&id).is_none_or(|known| known.asked_stubs.contains(&address));
+    if !asked
+        && namer.ask_stub(id, address, state)
+        && let Some(known) = state.processes.get_mut(&id)
+    {
+        known.asked_stubs.insert(address);
+    }
+}
+
+/// Where the kernel's map is nearly full, the smallest go into the "other" of their process; returns how many. Those that
+/// were launched since `before` are spared, so that no launch falls between.
+pub fn evict(recorder: &Recorder, before: &HashMap<(u32, u64), u64>, room: u64, state: &mut State) -> u64 {
+    let mut sums = recorder.kernel_sums();
+    if sums.len() as u64 * 4 <= room * 3 {
+        return 0;
+    }
+    let keep = room as usize / 2;
+    sums.retain(|sum| {
+        sum.address != 0 && before.get(&(sum.image, sum.address)).is_some_and(|count| *count == sum.count)
+    });
+    sums.sort_by_key(|sum| sum.count);
+    sums.truncate((room as usize * 3 / 4).saturating_sub(keep));
+    for sum in &sums {
+        let count = recorder.forget_kernel(sum);
+        if let Some(process) = state.processes.get_mut(&ProcessId(sum.image)) {
+            process.evicted_launches += count;
+        }
+    }
+    sums.len() as u64
+}

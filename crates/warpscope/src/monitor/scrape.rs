@@ -1,0 +1,132 @@
+//! Between the server's thread and ours: a scrape asks for a snapshot, and gets one that was made after it asked.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use monitor::{
+    http::Source,
+    openmetrics::{Exposition, Format, Limits},
+    snapshot::Snapshot,
+};
+
+/// How long a scrape waits for its snapshot.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Silence of the main loop that is taken for illness.
+const SILENCE_NS: u64 = 10_000_000_000;
+
+/// A snapshot, and how long it took to make.
+pub type Made = (Arc<Snapshot>, Duration);
+
+/// Where scrapes wait.
+pub struct Scrapes {
+    waiting: Mutex<Vec<mpsc::SyncSender<Made>>>,
+    exposition: Mutex<Exposition>,
+    last: Mutex<Option<Made>>,
+    bell: OwnedFd,
+    heard: AtomicU64,
+    closed: AtomicBool,
+}
+
+impl Scrapes {
+    /// Nobody waits yet.
+    pub fn new(limits: Limits) -> io::Result<Self> {
+        // SAFETY: a new descriptor, checked and owned by nobody else.
+        let bell = unsafe {
+            let bell = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            if bell < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(bell)
+        };
+        Ok(Self {
+            waiting: Mutex::default(),
+            exposition: Mutex::new(Exposition::new(limits)),
+            last: Mutex::default(),
+            bell,
+            heard: AtomicU64::new(bpf::now()),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Becomes readable when somebody waits.
+    pub fn descriptor(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+
+    /// The main loop is alive. Those who wait now are to be answered.
+    pub fn waiting(&self) -> Vec<mpsc::SyncSender<Made>> {
+        self.heard.store(bpf::now(), Ordering::Relaxed);
+        let mut count = 0_u64;
+        // SAFETY: reads the 8 bytes of an eventfd; there may be none.
+        unsafe { libc::read(self.bell.as_raw_fd(), (&raw mut count).cast(), 8) };
+        std::mem::take(&mut *lock(&self.waiting))
+    }
+
+    /// A snapshot was made that no scrape asked for: those who ended in it are told in the next.
+    pub fn observe(&self, snapshot: &Snapshot) {
+        lock(&self.exposition).observe(snapshot);
+    }
+
+    /// Nobody asks any more, and nobody answers; `true` if that is new.
+    pub fn close(&self) -> bool {
+        let new = !self.closed.swap(true, Ordering::SeqCst);
+        lock(&self.waiting).clear();
+        self.ring();
+        new
+    }
+
+    /// Nobody asks any more.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// A snapshot that is made now; `None` if nobody makes one.
+    pub fn ask(&self) -> Option<Made> {
+        if self.is_closed() {
+            return None;
+        }
+        let (answer, made) = mpsc::sync_channel(1);
+        lock(&self.waiting).push(answer);
+        self.ring();
+        let made = made.recv_timeout(PATIENCE).ok()?;
+        *lock(&self.last) = Some(made.clone());
+        Some(made)
+    }
+}
+
+impl Scrapes {
+    fn ring(&self) {
+        let one = 1_u64;
+        // SAFETY: writes the 8 bytes that an eventfd wants.
+        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+}
+
+impl Source for Scrapes {
+    fn metrics(&self, format: Format) -> String {
+        let made = self.ask().or_else(|| lock(&self.last).clone());
+        let (snapshot, took) = made.unwrap_or_default();
+        lock(&self.exposition).render(&snapshot, format, took)
+    }
+
+    fn health(&self) -> Result<(), String> {
+        let silence = bpf::now().saturating_sub(self.heard.load(Ordering::Relaxed));
+        if silence > SILENCE_NS {
+            return Err(format!("the monitor has not looked at the kernel's maps for {} s", silence / 1_000_000_000));
+        }
+        Ok(())
+    }
+}
+
+/// What a thread left when it panicked is still whole: it is replaced, never changed in part.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

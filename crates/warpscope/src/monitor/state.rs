@@ -1,0 +1,261 @@
+//! What is known of the processes that are watched, as the collector tells it: as much as the next snapshots need, and
+//! forgotten when a process has ended.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use cuda::calls::{Call as Known, KernelRef};
+use model::{
+    calls::{KernelNames, captured, is_error},
+    event::{Event, Frame, Mapping, NamedFrame, Origin, ProcessId, Stack, StackId},
+};
+
+use super::who;
+use crate::record::sink::Sink;
+
+/// The most executable mappings kept of one process.
+const MOST_MAPPINGS: usize = 8192;
+/// The most kernels whose names are kept.
+const MOST_NAMES: usize = 1 << 18;
+/// The most readable names kept at a time.
+const MOST_READABLE: usize = 4096;
+/// The most notes kept, and told once each.
+const MOST_NOTES: usize = 32;
+
+/// All that is known.
+#[derive(Default)]
+pub struct State {
+    pub processes: HashMap<ProcessId, Process>,
+    /// What is watched, by number.
+    pub functions: HashMap<u32, Function>,
+    pub names: KernelNames,
+    /// Kernels whose names found no room.
+    pub names_refused: u64,
+    pub notes: Notes,
+    stacks: HashMap<StackId, Kept>,
+    python: HashMap<Frame, Vec<NamedFrame>>,
+    readable: HashMap<Arc<str>, Arc<str>>,
+}
+
+/// A process image that calls CUDA.
+#[derive(Default)]
+pub struct Process {
+    pub pid: u32,
+    pub comm: String,
+    pub user: String,
+    pub container: String,
+    /// Since when it is watched.
+    pub since: u64,
+    /// It has ended.
+    pub ended: bool,
+    /// A snapshot has told that it has ended.
+    pub told: bool,
+    pub mappings: Vec<Mapping>,
+    /// Stacks as a person reads them.
+    pub stack_names: HashMap<StackId, Arc<[String]>>,
+    /// What the namer was asked for.
+    pub asked_stacks: HashSet<StackId>,
+    pub asked_stubs: HashSet<u64>,
+    /// Launches of kernels that were thrown out of the kernel's map.
+    pub evicted_launches: u64,
+    /// The first stack with such frames: stacks taken as raw memory have ids of their own.
+    same_frames: HashMap<u64, StackId>,
+}
+
+/// A function that is watched.
+pub struct Function {
+    pub name: Arc<str>,
+    pub known: Option<&'static Known>,
+    pub shown: bool,
+    event: model::event::Function,
+}
+
+struct Kept {
+    stack: Stack,
+    same_as: StackId,
+}
+
+impl State {
+    /// The first stack with the same frames as this one.
+    pub fn canonical(&self, id: StackId) -> StackId {
+        self.stacks.get(&id).map_or(id, |kept| kept.same_as)
+    }
+
+    /// How many stacks are kept.
+    pub fn stacks(&self) -> usize {
+        self.stacks.len()
+    }
+
+    /// The names of a Python frame.
+    pub fn python_names(&self, frame: Frame) -> Option<&[NamedFrame]> {
+        self.python.get(&frame).map(Vec::as_slice)
+    }
+
+    /// A kernel's name as a person reads it; its address where nobody told.
+    pub fn kernel_name(&mut self, process: ProcessId, kernel: KernelRef) -> Arc<str> {
+        let Some(name) = self.names.get(process, kernel) else {
+            let (KernelRef::Handle(address) | KernelRef::HostStub(address)) = kernel;
+            return format!("{address:#x}").into();
+        };
+        if let Some(text) = self.readable.get(name) {
+            return text.clone();
+        }
+        if self.readable.len() >= MOST_READABLE {
+            self.readable.clear();
+        }
+        let text: Arc<str> = symbols::demangle(name).into();
+        self.readable.insert(name.clone(), text.clone());
+        text
+    }
+
+    /// Forgets processes for good.
+    pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
+        self.processes.retain(|id, _| !gone(*id));
+        self.stacks.retain(|_, kept| !gone(kept.stack.process));
+        self.readable.clear();
+        self.names.forget(gone);
+        self.forget_python();
+    }
+
+    /// Forgets the stacks of living processes but those that `keep` names; returns whose, and which.
+    pub fn forget_stacks(&mut self, keep: &HashSet<StackId>) -> Vec<(ProcessId, StackId)> {
+        let same: HashSet<StackId> = keep.iter().map(|id| self.canonical(*id)).collect();
+        let stays = |id: &StackId| keep.contains(id) || same.contains(id);
+        let gone: Vec<_> =
+            self.stacks.extract_if(|id, _| !stays(id)).map(|(id, kept)| (kept.stack.process, id)).collect();
+        for process in self.processes.values_mut() {
+            process.same_frames.retain(|_, id| stays(id));
+            process.stack_names.retain(|id, _| stays(id));
+            process.asked_stacks.retain(stays);
+        }
+        self.forget_python();
+        gone
+    }
+
+    fn forget_python(&mut self) {
+        let used: HashSet<Frame> = self.stacks.values().flat_map(|kept| kept.stack.frames.iter().copied()).collect();
+        self.python.retain(|frame, _| used.contains(frame));
+    }
+
+    fn take_stack(&mut self, stack: &Stack) {
+        let Some(process) = self.processes.get_mut(&stack.process) else { return };
+        let mut hasher = DefaultHasher::new();
+        stack.frames.hash(&mut hasher);
+        let same_as = *process.same_frames.entry(hasher.finish()).or_insert(stack.id);
+        self.stacks.insert(stack.id, Kept { stack: stack.clone(), same_as });
+    }
+
+    fn take_process(&mut self, process: &model::event::Process) {
+        let who = who::is(process.pid);
+        let parent = (process.origin == Origin::Fork).then_some(process.parent);
+        let mappings = parent.and_then(|parent| self.processes.get(&parent)).map(|parent| {
+            parent.mappings.iter().map(|mapping| Mapping { process: process.id, ..mapping.clone() }).collect()
+        });
+        let new = Process {
+            pid: process.pid,
+            comm: process.comm.clone(),
+            user: who.user,
+            container: who.container,
+            since: process.time,
+            mappings: mappings.unwrap_or_default(),
+            ..Process::default()
+        };
+        // Whoever had this pid before has ended, though nobody said so.
+        for other in self.processes.values_mut().filter(|other| other.pid == process.pid) {
+            other.ended = true;
+        }
+        self.processes.insert(process.id, new);
+    }
+
+    fn take_mapping(&mut self, mapping: &Mapping) {
+        let Some(process) = self.processes.get_mut(&mapping.process) else { return };
+        // What was there before is there no more.
+        process.mappings.retain(|old| old.end <= mapping.start || old.start >= mapping.end);
+        if process.mappings.len() < MOST_MAPPINGS {
+            process.mappings.push(mapping.clone());
+        }
+    }
+
+    fn learn(&mut self, call: &model::event::Call) {
+        let Some(function) = self.functions.get(&call.function.0) else { return };
+        if call.end == 0 || is_error(&function.event, call.result) || !self.processes.contains_key(&call.process) {
+            return;
+        }
+        if let Some(lesson) = function.known.and_then(|known| known.teaches(&captured(call))) {
+            if self.names.count() < MOST_NAMES {
+                self.names.learn(call.process, lesson);
+            } else {
+                self.names_refused += 1;
+            }
+        }
+    }
+}
+
+impl Sink for State {
+    fn push(&mut self, event: &Event) {
+        match event {
+            Event::Process(process) => self.take_process(process),
+            Event::Exit(exit) => {
+                if let Some(process) = self.processes.get_mut(&exit.process) {
+                    process.ended = true;
+                }
+            }
+            Event::Mapping(mapping) => self.take_mapping(mapping),
+            Event::Stack(stack) => self.take_stack(stack),
+            Event::Symbol(symbol) => {
+                self.python.insert(symbol.frame, symbol.names.clone());
+            }
+            Event::Function(function) => {
+                let (name, known) = (function.name.as_str().into(), cuda::call(&function.name));
+                let event = function.clone();
+                self.functions.insert(function.id.0, Function { name, known, shown: function.shown, event });
+            }
+            Event::Call(call) => self.learn(call),
+            Event::Note(note) => self.notes.add(note.text.clone()),
+            _ => {}
+        }
+    }
+
+    fn stack(&self, id: StackId) -> Option<&Stack> {
+        self.stacks.get(&id).map(|kept| &kept.stack)
+    }
+}
+
+/// What the user should read: the last few, each said once.
+#[derive(Default)]
+pub struct Notes {
+    last: VecDeque<String>,
+    log: bool,
+}
+
+impl Notes {
+    /// From now on they go to the log too.
+    pub fn to_log(&mut self) {
+        self.log = true;
+        for note in &self.last {
+            eprintln!("warpscope: {note}");
+        }
+    }
+
+    /// One more, unless it was said before.
+    pub fn add(&mut self, note: String) {
+        if self.last.contains(&note) {
+            return;
+        }
+        if self.log {
+            eprintln!("warpscope: {note}");
+        }
+        if self.last.len() == MOST_NOTES {
+            self.last.pop_front();
+        }
+        self.last.push_back(note);
+    }
+
+    /// The last few, newest last.
+    pub fn all(&self) -> Vec<String> {
+        self.last.iter().cloned().collect()
+    }
+}

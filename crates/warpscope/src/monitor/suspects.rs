@@ -1,0 +1,125 @@
+//! Who holds memory: allocations that are still live, by the call stack that made them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use bpf::calls::Site;
+use model::event::{ProcessId, StackId};
+use monitor::snapshot::{Process, Suspect};
+
+use super::{namer::Namer, state::State};
+use crate::record::{collect::Collector, sink::Sink as _};
+
+/// The most suspects of one process.
+const MOST: usize = 32;
+
+/// What PyTorch asks of CUDA it keeps and hands out again.
+const PYTORCH: &str = "held by PyTorch's caching allocator for reuse: see torch.cuda.memory_stats";
+
+/// A call stack that allocates: process, function, and the first stack with its frames.
+pub type Key = (u32, u32, StackId);
+
+/// Bytes at an earlier moment, to tell what grows.
+#[derive(Default)]
+pub struct Growth {
+    before: HashMap<Key, u64>,
+}
+
+/// Live allocations of one process that have one call stack, however often it was taken.
+#[derive(Default)]
+pub struct Held {
+    bytes: u64,
+    count: u64,
+    since: u64,
+}
+
+impl Growth {
+    /// Growth counts from this moment on.
+    pub fn mark(&mut self, held: &BTreeMap<Key, Held>) {
+        self.before = held.iter().map(|(key, held)| (*key, held.bytes)).collect();
+    }
+
+    fn of(&self, key: &Key, bytes: u64) -> i64 {
+        bytes.cast_signed() - self.before.get(key).copied().unwrap_or(0).cast_signed()
+    }
+}
+
+/// Sums up sites that are one call stack.
+pub fn held(sites: &[Site], collector: &mut Collector<State>) -> BTreeMap<Key, Held> {
+    let mut all = BTreeMap::<Key, Held>::new();
+    for site in sites.iter().filter(|site| site.count > 0) {
+        let whole = collector.whole_stack(site.image, site.stack, site.python, site.since);
+        let stack = collector.sink.canonical(whole);
+        let held = all.entry((site.image, site.function, stack)).or_insert(Held { since: u64::MAX, ..Held::default() });
+        held.bytes += site.bytes;
+        held.count += site.count;
+        held.since = held.since.min(site.since);
+    }
+    all
+}
+
+/// Brings the suspects of one process into its part of the snapshot, those with most bytes first, and what grows before
+/// what does not.
+pub fn add(
+    process: &mut Process,
+    id: ProcessId,
+    all: &BTreeMap<Key, Held>,
+    growth: &Growth,
+    state: &mut State,
+    namer: &Namer,
+) {
+    let mut own: Vec<_> = all.range((id.0, 0, StackId(0))..=(id.0, u32::MAX, StackId(u64::MAX))).collect();
+    own.sort_by_key(|(key, held)| {
+        let grown = growth.of(key, held.bytes).max(0).unsigned_abs();
+        std::cmp::Reverse((held.bytes.saturating_add(grown), **key))
+    });
+    let now = bpf::now();
+    for (key, held) in own.into_iter().take(MOST) {
+        let (_, function, stack) = *key;
+        ask(id, stack, state, namer);
+        let names = state.processes.get(&id).and_then(|known| known.stack_names.get(&stack)).cloned();
+        let stack: Arc<[String]> = names.unwrap_or_default();
+        process.suspects.push(Suspect {
+            bytes: held.bytes,
+            count: held.count,
+            growth: growth.of(key, held.bytes),
+            oldest: Duration::from_nanos(now.saturating_sub(held.since)),
+            function: state.functions.get(&function).map_or_else(|| "".into(), |function| function.name.clone()),
+            remark: remark(&stack),
+            stack,
+        });
+    }
+}
+
+fn ask(id: ProcessId, stack: StackId, state: &mut State, namer: &Namer) {
+    let asked = state.processes.get(&id).is_none_or(|known| known.asked_stacks.contains(&stack));
+    if !asked
+        && let Some(frames) = state.stack(stack).cloned()
+        && namer.ask_stack(id, &frames, state)
+        && let Some(known) = state.processes.get_mut(&id)
+    {
+        known.asked_stacks.insert(stack);
+    }
+}
+
+fn remark(stack: &[String]) -> &'static str {
+    let pytorch = |frame: &String| frame.contains("CUDACachingAllocator") || frame.contains("c10_cuda");
+    if stack.iter().any(pytorch) { PYTORCH } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that what PyTorch keeps for itself is told from what a program keeps.
+    #[test]
+    fn remarks() {
+        let stack = |frames: &[&str]| frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>();
+        assert_eq!(remark(&stack(&["main", "c10::cuda::CUDACachingAllocator::Native::malloc(void**)"])), PYTORCH);
+        assert_eq!(remark(&stack(&["main", "[libc10_cuda.so]"])), PYTORCH);
+        assert_eq!(remark(&stack(&["main", "load(Model*)"])), "");
+    }
+}

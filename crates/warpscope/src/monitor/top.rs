@@ -1,0 +1,53 @@
+//! `top`: the monitor's numbers on a terminal, with keys. The view has a thread of its own and asks for snapshots as a
+//! scrape does.
+
+use std::{io::IsTerminal, process::ExitCode, sync::Arc, thread, time::Duration};
+
+use anyhow::{Context, bail};
+use monitor::{config::Settings, snapshot::Snapshot, top};
+
+use super::{Monitor, check, health, scrape::Scrapes};
+use crate::{args, record::signals::Signals};
+
+/// Runs the command.
+pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
+    if !(0.05..=3600.0).contains(&options.interval) {
+        bail!("--interval wants seconds, from 0.05 to 3600");
+    }
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        bail!("top wants a terminal; warpscope monitor prints the same in plain blocks");
+    }
+    let interval = Duration::from_secs_f64(options.interval);
+    let settings = Settings {
+        metrics_addr: Some(String::new()),
+        display_interval: Some(0.0),
+        pid: Some(options.pid).filter(|pids| !pids.is_empty()),
+        cgroup: options.cgroup,
+        nvml: options.no_nvml.then_some(false),
+        ..Settings::default()
+    };
+    let options = settings.options().map_err(anyhow::Error::msg)?;
+    check(&options)?;
+    health::keep_heaps_few();
+    let signals = Signals::take().context("cannot take signals")?;
+    let scrapes = Arc::new(Scrapes::new(options.limits).context("cannot make snapshots")?);
+    let mut monitor = Monitor::start(options, signals, Some(scrapes.clone()))?;
+    let theirs = scrapes.clone();
+    let view = thread::Builder::new().name("top".into()).spawn(move || {
+        let mut gather = || {
+            let made = theirs.ask().ok_or("the monitor has ended")?;
+            Ok(Snapshot::clone(&made.0))
+        };
+        let ended = top::run(&mut gather, interval);
+        theirs.close();
+        ended
+    });
+    let view = view.context("cannot start the thread for the terminal")?;
+    monitor.watch(None);
+    // The view ends with its next question, and puts the terminal back as it was.
+    let by_us = scrapes.close();
+    match view.join() {
+        Ok(Err(error)) if !by_us => bail!(error),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}

@@ -1,0 +1,65 @@
+//! Whose a process is: its user and its container.
+
+use std::fs;
+
+/// A process's user, by name or number, and its container's short id; empty if there is none, or nobody can tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Who {
+    pub user: String,
+    pub container: String,
+}
+
+/// Asks about a process.
+pub fn is(pid: u32) -> Who {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next());
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let user = uid.map(|uid| user_name(&passwd, uid).unwrap_or(uid).to_owned()).unwrap_or_default();
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    Who { user, container: container(&groups).unwrap_or_default() }
+}
+
+/// `name:password:uid:...`
+fn user_name<'a>(passwd: &'a str, uid: &str) -> Option<&'a str> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then_some(name)
+    })
+}
+
+/// Docker, containerd, CRI-O and Podman all put 64 hexadecimal digits into the name of the control group.
+fn container(groups: &str) -> Option<String> {
+    let is_id = |text: &&str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    groups.split(['/', '-', '.', ':', '\n']).find(is_id).map(|id| id[..12].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the ids of every runtime are found, and nothing else is taken for one.
+    #[test]
+    fn containers() {
+        let id = "0123456789abcdef".repeat(4);
+        for group in [
+            format!("0::/docker/{id}\n"),
+            format!("0::/system.slice/docker-{id}.scope\n"),
+            format!("1:name=systemd:/\n0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope\n"),
+            format!("0::/machine.slice/libpod-{id}.scope/container\n"),
+        ] {
+            assert_eq!(container(&group).as_deref(), Some("0123456789ab"), "{group}");
+        }
+        assert_eq!(container("0::/user.slice/user-1000.slice/session-2.scope\n"), None);
+    }
+
+    /// Check that users have their names, and strangers none.
+    #[test]
+    fn users() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nbroken\nana:x:1000:1000::/home/ana:/bin/sh\n";
+        assert_eq!(user_name(passwd, "1000"), Some("ana"));
+        assert_eq!(user_name(passwd, "7"), None);
+        assert!(!is(std::process::id()).user.is_empty());
+        assert_eq!(is(0), Who::default());
+    }
+}

@@ -1,0 +1,142 @@
+//! A workload of known totals, compared number by number.
+
+use crate::support::{
+    Scene,
+    monitor::{Metrics, Monitor, Watched, get},
+    wait_until,
+};
+
+/// What `work` of `programs/watched.c` amounts to: name, labels, number.
+pub const WORK: &[(&str, &[(&str, &str)], u64)] = &[
+    ("warpscope_memory_allocations_total", &[("space", "device")], 6),
+    ("warpscope_memory_allocated_bytes_total", &[("space", "device")], 15_064),
+    ("warpscope_memory_frees_total", &[("space", "device")], 4),
+    ("warpscope_memory_failed_allocations_total", &[("space", "device")], 2),
+    ("warpscope_memory_live_bytes", &[("space", "device")], 2_064),
+    ("warpscope_memory_live_allocations", &[("space", "device")], 2),
+    ("warpscope_memory_peak_bytes", &[("space", "device")], 15_000),
+    ("warpscope_memory_allocations_total", &[("space", "managed")], 1),
+    ("warpscope_memory_live_bytes", &[("space", "managed")], 12_288),
+    ("warpscope_memory_allocations_total", &[("space", "host")], 1),
+    ("warpscope_memory_frees_total", &[("space", "host")], 1),
+    ("warpscope_memory_live_bytes", &[("space", "host")], 0),
+    ("warpscope_memory_peak_bytes", &[("space", "host")], 8_192),
+    ("warpscope_launches_total", &[], 12),
+    ("warpscope_kernel_launches_total", &[("kernel", "first(float*, int)")], 7),
+    ("warpscope_kernel_launches_total", &[("kernel", "second")], 3),
+    ("warpscope_kernel_launches_total", &[("kernel", "by_driver")], 2),
+    ("warpscope_copies_total", &[("direction", "HtoD"), ("mode", "synchronous")], 3),
+    ("warpscope_copied_bytes_total", &[("direction", "HtoD"), ("mode", "synchronous")], 4_196),
+    ("warpscope_copied_bytes_total", &[("direction", "HtoD"), ("mode", "asynchronous")], 1_024),
+    ("warpscope_copied_bytes_total", &[("direction", "DtoH")], 2_048),
+    ("warpscope_copied_bytes_total", &[("direction", "DtoD"), ("mode", "asynchronous")], 512),
+    ("warpscope_copy_duration_seconds_count", &[("direction", "HtoD")], 3),
+    ("warpscope_memsets_total", &[], 2),
+    ("warpscope_memset_bytes_total", &[], 528),
+    ("warpscope_errors_total", &[("function", "cudaMalloc"), ("code", "cudaErrorMemoryAllocation")], 2),
+    ("warpscope_errors_total", &[("function", "cuMemAlloc_v2"), ("code", "CUDA_ERROR_OUT_OF_MEMORY")], 2),
+    ("warpscope_errors_total", &[("function", "cudaMemcpy"), ("code", "cudaErrorInvalidValue")], 1),
+    ("warpscope_errors_total", &[], 5),
+    ("warpscope_call_duration_seconds_count", &[("function", "cudaMalloc")], 7),
+    ("warpscope_call_duration_seconds_count", &[("function", "cudaLaunchKernel")], 10),
+];
+
+/// Compares every number of `work`, done so many times.
+#[track_caller]
+pub fn assert_work(metrics: &Metrics, pid: u32) {
+    let pid = pid.to_string();
+    for (name, labels, wanted) in WORK {
+        let labels: Vec<_> = labels.iter().copied().chain([("pid", pid.as_str())]).collect();
+        assert_eq!(metrics.sum(name, &labels), *wanted, "{name} {labels:?}");
+    }
+}
+
+/// Every number is right to the unit: runtime calls and the driver calls within them once, failed ones apart, a free on
+/// another thread found. Another process that does the same is another process.
+#[test]
+fn to_the_unit() {
+    let scene = Scene::new();
+    let (monitor, pilot) = Monitor::with_pilot(&scene, "");
+    let (mut one, mut two) = (Watched::start(&scene), Watched::start(&scene));
+    one.does("work");
+    let metrics = monitor.scrape();
+    assert_work(&metrics, one.pid());
+    assert_eq!(metrics.sum("warpscope_launches_total", &[("pid", &two.pid().to_string())]), 0);
+    two.does("work");
+    let metrics = monitor.scrape();
+    assert_work(&metrics, one.pid());
+    assert_work(&metrics, two.pid());
+    assert_eq!(metrics.sum("warpscope_lost_calls_total", &[]), 0);
+    for watched in [one, two, pilot] {
+        watched.end();
+    }
+    monitor.stop();
+}
+
+/// Who leaks is told with function, file and line, however many of its stacks were taken before it was known; what is
+/// freed is gone.
+#[test]
+fn leaks_have_their_line() {
+    let scene = Scene::new();
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "--memleak");
+    let mut leaker = Watched::start(&scene);
+    let pid = leaker.pid().to_string();
+    leaker.does("leak 10");
+    let labels = [("pid", pid.as_str()), ("site", "forget_to_free (watched.c:30)"), ("function", "cudaMalloc")];
+    let mut metrics = monitor.scrape();
+    wait_until("the leak has a name", || {
+        metrics = monitor.scrape();
+        metrics.any(&labels)
+    });
+    assert_eq!(metrics.one("warpscope_memory_suspect_bytes", &labels), f64::from(10 << 20));
+    assert_eq!(metrics.one("warpscope_memory_suspect_allocations", &labels), 10.0);
+    leaker.does("leak 5");
+    let metrics = monitor.scrape();
+    assert_eq!(metrics.one("warpscope_memory_suspect_bytes", &labels), f64::from(15 << 20));
+    assert_eq!(metrics.sum("warpscope_memory_live_bytes", &[("pid", &pid)]), 15 << 20);
+    leaker.does("free");
+    let metrics = monitor.scrape();
+    assert!(!metrics.any(&labels), "what is freed is no suspect");
+    assert_eq!(metrics.sum("warpscope_memory_live_bytes", &[("pid", &pid)]), 0);
+    assert_eq!(metrics.sum("warpscope_memory_frees_total", &[("pid", &pid)]), 15);
+    // Only memory was asked for.
+    assert_eq!(metrics.sum("warpscope_launches_total", &[]), 0);
+    monitor.stop();
+}
+
+/// The other pages, and formats by what a scraper accepts.
+#[test]
+fn pages() {
+    let scene = Scene::new();
+    let monitor = Monitor::start(&scene, "");
+    let (head, body) = get(&monitor.address, "/healthz", "");
+    assert!(head.starts_with("HTTP/1.1 200") && body == "ok\n", "{head}\n{body}");
+    assert!(get(&monitor.address, "/", "").1.contains("href=\"/metrics\""));
+    assert!(get(&monitor.address, "/other", "").0.starts_with("HTTP/1.1 404"));
+    let (head, body) = get(&monitor.address, "/metrics", "application/openmetrics-text; version=1.0.0");
+    assert!(head.contains("application/openmetrics-text") && body.ends_with("# EOF\n"), "{head}");
+    assert!(get(&monitor.address, "/metrics", "text/plain").0.contains("text/plain"));
+    let ended = monitor.stop();
+    assert_eq!(ended.out(), "", "a quiet console");
+}
+
+/// The console shows the same numbers, as plain blocks in a pipe.
+#[test]
+fn console() {
+    let scene = Scene::new();
+    let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
+    let watching = scene
+        .warpscope(&["monitor", "--metrics-addr", "", "--display-interval", "0.2", "-p"])
+        .arg(pilot.pid().to_string())
+        .stdout(std::fs::File::create(scene.path("console")).expect("a file"))
+        .spawn();
+    let mut watching = watching.expect("it starts");
+    wait_until("the console shows what was done", || {
+        pilot.does("work");
+        let text = scene.read("console");
+        text.contains("by_driver") && text.contains("watched (root)") && text.contains("cudaErrorInvalidValue")
+    });
+    pilot.end();
+    assert!(watching.wait().expect("our child").success(), "it ends with the process that it watches");
+    monitor.stop();
+}

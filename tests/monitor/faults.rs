@@ -1,0 +1,86 @@
+//! What goes wrong: full maps, scrapers that hang, a port that is taken, no permission, options that make no sense.
+
+use std::{
+    io::Write,
+    net::{TcpListener, TcpStream},
+    os::unix::process::CommandExt,
+    time::Duration,
+};
+
+use crate::support::{
+    Ended, Scene,
+    monitor::{Monitor, Watched, timed_get},
+    wait_until,
+};
+
+/// More kernels than the kernel's map has room for: every launch is counted, by name or as other, and the log says so.
+#[test]
+fn full_map_of_kernels() {
+    let scene = Scene::new();
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
+    let mut many = Watched::start(&scene);
+    let pid = many.pid().to_string();
+    many.does("kernels 20000");
+    let launches = |monitor: &Monitor| monitor.scrape().sum("warpscope_launches_total", &[("pid", &pid)]);
+    assert_eq!(launches(&monitor), 20_000);
+    wait_until("room was made", || {
+        let metrics = monitor.scrape();
+        metrics.sum("warpscope_map_entries", &[("map", "kernels")]) * 4
+            <= metrics.sum("warpscope_map_max_entries", &[("map", "kernels")]) * 3
+    });
+    assert_eq!(launches(&monitor), 20_000, "what was thrown out is other");
+    many.does("launch 7");
+    assert_eq!(launches(&monitor), 20_007);
+    many.end();
+    let log = monitor.stop();
+    assert!(log.err().contains("the least launched are counted as other"), "{}", log.err());
+}
+
+/// Scrapers that say nothing, or never read, hold up nobody.
+#[test]
+fn hanging_scrapers() {
+    let scene = Scene::new();
+    let monitor = Monitor::start(&scene, "");
+    let mut silent: Vec<TcpStream> =
+        (0..100).map(|_| TcpStream::connect(&monitor.address).expect("it listens")).collect();
+    for stream in silent.iter_mut().take(20) {
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHo");
+    }
+    for stream in silent.iter_mut().skip(20).take(20) {
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    let (took, body) = timed_get(&monitor.address, "/metrics");
+    assert!(body.contains("warpscope_processes") && took < Duration::from_secs(1), "{took:?}");
+    monitor.stop();
+}
+
+/// Each mistake is one sentence.
+#[test]
+fn mistakes() {
+    let scene = Scene::new();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let ends = |arguments: &[&str]| Ended::of(&mut scene.warpscope(&[&["monitor"], arguments].concat())).exits(1);
+    ends(&["--metrics-addr", &address]).says(&["cannot listen on", "--metrics-addr"]);
+    ends(&["--metrics-addr", "nonsense"]).says(&["nonsense", "127.0.0.1:9400"]);
+    ends(&["-p", "4194303"]).says(&["there is no process 4194303"]);
+    ends(&["--display-interval=-1"]).says(&["display-interval"]);
+    ends(&["--config", "missing.toml"]).says(&["cannot read missing.toml"]);
+    std::fs::write(scene.path("bad.toml"), "max-serie = 1\n").expect("a file");
+    ends(&["--config", "bad.toml"]).says(&["max-serie", "did you mean max-series?"]);
+    ends(&["--metrics-addr", "127.0.0.1:0", "--cgroup", "no-such-group"]).says(&["no-such-group"]);
+    Ended::of(scene.warpscope(&["monitor"]).uid(65534).gid(65534)).exits(1).says(&["root"]);
+}
+
+/// A console that nobody reads any more does not end the metrics.
+#[test]
+fn closed_console() {
+    let scene = Scene::new();
+    let monitor = Monitor::start(&scene, "--display-interval 0.01");
+    // Its output is a pipe of 64 KiB that this test does not read: it fills up.
+    for _ in 0..20 {
+        let (took, body) = timed_get(&monitor.address, "/metrics");
+        assert!(body.contains("warpscope_processes") && took < Duration::from_secs(1), "{took:?}");
+    }
+    monitor.stop();
+}

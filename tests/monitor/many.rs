@@ -1,0 +1,146 @@
+//! Many processes: at a steady rate, and one after another.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    time::{Duration, Instant},
+};
+
+use crate::support::{
+    Ended, Scene,
+    monitor::{Metrics, Monitor, Watched, timed_get},
+    wait_until,
+};
+
+const PROCESSES: u64 = 64;
+
+/// A number from the environment, for longer runs than CI has time for.
+fn or(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Bytes resident and seconds of CPU.
+fn cost(pid: u32) -> (u64, f64) {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>().expect("a number") + fields[12].parse::<f64>().expect("a number");
+    (pages * 4096, ticks / 100.0)
+}
+
+/// 64 processes make 100,000 calls a second together. Totals are exact, and memory stays below 60 MB. For a whole minute
+/// (WARPSCOPE_STEADY_SECONDS=60), with no other test beside it, CPU stays below 5 % of a core and scrapes below 50 ms.
+#[test]
+fn steady_calls() {
+    let scene = Scene::new();
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
+    let seconds = or("WARPSCOPE_STEADY_SECONDS", 5);
+    // In a hundred bursts a second, each of whole tens.
+    let rate = 2_000;
+    let mut all: Vec<Watched> = (0..PROCESSES)
+        .map(|_| {
+            let mut command = scene.bare_cuda("steady");
+            Watched::of(command.args([seconds.to_string(), rate.to_string(), scene.text("go")]))
+        })
+        .collect();
+    let (resident, used) = cost(monitor.pid());
+    let begun = Instant::now();
+    fs::write(scene.path("go"), "").expect("a file");
+    let mut slowest = Duration::ZERO;
+    let mut peak = resident;
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        let (took, _) = timed_get(&monitor.address, "/metrics");
+        slowest = slowest.max(took);
+        peak = peak.max(cost(monitor.pid()).0);
+        // A scraper that is in a hurry; usual are 5 to 60 seconds.
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    for process in &mut all {
+        process.says("done");
+    }
+    let wall = begun.elapsed().as_secs_f64();
+    let (after, used_after) = cost(monitor.pid());
+    let share = (used_after - used) / wall;
+    eprintln!(
+        "{PROCESSES} processes, {} calls/s for {wall:.1} s: {:.2} % of a core, RSS {:.1} MB before, {:.1} at most, {:.1} after, slowest scrape {:.1} ms",
+        PROCESSES * rate,
+        share * 100.0,
+        resident as f64 / 1e6,
+        peak as f64 / 1e6,
+        after as f64 / 1e6,
+        slowest.as_secs_f64() * 1e3
+    );
+    let metrics = monitor.scrape();
+    let tenth = seconds * rate / 10;
+    for process in &all {
+        let pid = process.pid().to_string();
+        let of = |name: &str, labels: &[(&str, &str)]| metrics.sum(name, &[&[("pid", pid.as_str())], labels].concat());
+        assert_eq!(of("warpscope_memory_allocations_total", &[]), tenth + 1);
+        assert_eq!(of("warpscope_memory_frees_total", &[]), tenth);
+        assert_eq!(of("warpscope_kernel_launches_total", &[("kernel", "steady")]), tenth);
+        assert_eq!(of("warpscope_copied_bytes_total", &[("direction", "HtoD")]), 8 * tenth);
+        assert_eq!(of("warpscope_call_duration_seconds_count", &[]), 10 * tenth + 6);
+    }
+    assert_eq!(metrics.sum("warpscope_lost_calls_total", &[]), 0);
+    assert!(peak < 60_000_000, "{peak} bytes resident");
+    if seconds >= 60 {
+        assert!(slowest < Duration::from_millis(50), "a scrape took {slowest:?}");
+        assert!(share < 0.05, "{:.2} % of a core", share * 100.0);
+        assert!(after < resident + 24_000_000, "{resident} bytes grew to {after}");
+    }
+    drop(all);
+    monitor.stop();
+}
+
+/// Processes that live for milliseconds, one after another: every launch of each is told, what they leave is cleaned up.
+#[test]
+fn short_processes() {
+    let scene = Scene::new();
+    let (monitor, pilot) = Monitor::with_pilot(&scene, "");
+    let count = or("WARPSCOPE_SHORT_PROCESSES", 300);
+    let pilot_pid = pilot.pid().to_string();
+    let mut launches = BTreeMap::<String, u64>::new();
+    let mut told = 0;
+    let mut take = |metrics: &Metrics, launches: &mut BTreeMap<String, u64>| {
+        for (pid, count) in metrics.values("warpscope_launches_total", "pid", &[("comm", "calls")]) {
+            // A pid that has come round begins anew.
+            let before = launches.insert(pid, count).unwrap_or(0);
+            told += if count >= before { count - before } else { count };
+        }
+    };
+    let mut first_resident = 0;
+    for number in 0..count {
+        Ended::of(&mut scene.bare_cuda("calls")).exits(0);
+        if number % 25 == 0 {
+            take(&monitor.scrape(), &mut launches);
+        }
+        if number == count / 5 {
+            first_resident = cost(monitor.pid()).0;
+        }
+    }
+    let metrics = monitor.scrape();
+    take(&metrics, &mut launches);
+    assert_eq!(metrics.sum("warpscope_lost_calls_total", &[]), 0);
+    assert_eq!(told, 5 * count, "launches of all processes");
+    wait_until("the kernel's maps hold the pilot alone", || {
+        let metrics = monitor.scrape();
+        metrics.one("warpscope_processes", &[]) >= 1.0
+            && metrics.values("warpscope_launches_total", "comm", &[]).iter().all(|(comm, _)| comm != "calls")
+            && metrics.sum("warpscope_map_entries", &[("map", "memory")])
+                <= metrics.one("warpscope_processes", &[]) as u64 * 3
+    });
+    assert!(monitor.scrape().any(&[("pid", &pilot_pid)]));
+    let (last, _) = cost(monitor.pid());
+    eprintln!(
+        "{count} short processes: RSS {:.1} MB after a fifth, {:.1} MB at the end",
+        first_resident as f64 / 1e6,
+        last as f64 / 1e6
+    );
+    assert!(last < 60_000_000, "{first_resident} bytes grew to {last}");
+    if count >= 10_000 {
+        assert!(last < first_resident + 4_000_000, "{first_resident} bytes grew to {last}");
+    }
+    pilot.end();
+    monitor.stop();
+}

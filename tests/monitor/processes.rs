@@ -1,0 +1,145 @@
+//! What processes do: end, die, fork, run another program, replace their libraries.
+
+use std::fs;
+
+use crate::support::{
+    Scene,
+    monitor::{Monitor, Watched},
+    programs, wait_until,
+};
+
+/// A process that is killed in the middle of a call is told once more, with what it had done, and then no more.
+#[test]
+fn killed_in_a_call() {
+    let scene = Scene::new();
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
+    let mut victim = Watched::start_with(&scene, "slow=cudaDeviceSynchronize:600s");
+    let pid = victim.pid().to_string();
+    victim.does("leak 2");
+    victim.does("launch 3");
+    victim.begins("wait");
+    victim.says("calling");
+    wait_until("it sleeps in the call", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+        stat.contains(") S ")
+    });
+    victim.kill();
+    let mut last = monitor.scrape();
+    assert_eq!(last.sum("warpscope_launches_total", &[("pid", &pid)]), 3, "its last numbers");
+    wait_until("it is gone", || {
+        last = monitor.scrape();
+        !last.any(&[("pid", &pid)])
+    });
+    assert_eq!(last.sum("warpscope_lost_calls_total", &[]), 0);
+    monitor.stop();
+}
+
+/// A program that runs another in its place begins anew, under the same pid; what it forks is a process of its own.
+#[test]
+fn fork_and_exec() {
+    let scene = Scene::new();
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
+    let mut parent = Watched::start(&scene);
+    let pid = parent.pid().to_string();
+    let launches = |monitor: &Monitor| monitor.scrape().sum("warpscope_launches_total", &[("pid", &pid)]);
+    parent.does("launch 5");
+    parent.does("fork");
+    assert_eq!(launches(&monitor), 5);
+    parent.begins("exec");
+    parent.says("ready");
+    parent.does("launch 2");
+    // The last of the program before, or already the new one alone.
+    wait_until("the new program counts from 0", || launches(&monitor) == 2);
+    parent.does("launch 1");
+    assert_eq!(launches(&monitor), 3);
+    parent.end();
+    monitor.stop();
+}
+
+/// A library that is replaced on disk while it is loaded: those who have the old one are watched on, and those who load
+/// the new one too.
+#[test]
+fn replaced_library() {
+    let scene = Scene::new();
+    let monitor = Monitor::start(&scene, "");
+    let copy = |name: &str| {
+        let real = fs::canonicalize(programs::libraries().join(name)).expect("a library");
+        fs::copy(real, scene.path("lib/new")).expect("a copy");
+        fs::rename(scene.path("lib/new"), scene.path("lib").join(name)).expect("a new file");
+    };
+    fs::create_dir(scene.path("lib")).expect("a directory");
+    let start = || {
+        let mut command = scene.bare_cuda("watched");
+        let mut watched = Watched::of(command.env("LD_LIBRARY_PATH", scene.path("lib")));
+        let pid = watched.pid().to_string();
+        wait_until("its library is watched", || {
+            watched.does("launch 1");
+            monitor.scrape().any(&[("pid", &pid)])
+        });
+        watched
+    };
+    for name in ["libcuda.so.1", "libcudart.so.13"] {
+        copy(name);
+    }
+    let mut old = start();
+    for name in ["libcuda.so.1", "libcudart.so.13"] {
+        copy(name);
+    }
+    let mut new = start();
+    let libraries = monitor.scrape().sum("warpscope_watched_libraries", &[]);
+    assert!(libraries >= 4, "{libraries} libraries are watched");
+    for watched in [&mut old, &mut new] {
+        let pid = watched.pid().to_string();
+        let launches = || monitor.scrape().sum("warpscope_launches_total", &[("pid", &pid)]);
+        let before = launches();
+        watched.does("launch 10");
+        assert_eq!(launches(), before + 10);
+    }
+    monitor.stop();
+}
+
+/// Only one process is asked for: it is watched from the middle of its life, and nobody else is.
+#[test]
+fn one_process() {
+    let scene = Scene::new();
+    let mut wanted = Watched::start(&scene);
+    let mut other = Watched::start(&scene);
+    let monitor = Monitor::start(&scene, &format!("-p {}", wanted.pid()));
+    wanted.does("work");
+    other.does("work");
+    let metrics = monitor.scrape();
+    // It had registered its kernels before: their host functions have no symbols that tell.
+    let pid = wanted.pid().to_string();
+    assert_eq!(metrics.sum("warpscope_launches_total", &[("pid", &pid)]), 12);
+    assert_eq!(metrics.sum("warpscope_memory_live_bytes", &[("pid", &pid), ("space", "device")]), 2_064);
+    assert!(!metrics.any(&[("pid", &other.pid().to_string())]));
+    wanted.end();
+    other.end();
+}
+
+/// Processes of one control group are watched, and no others.
+#[test]
+fn one_control_group() {
+    let mounts = fs::read_to_string("/proc/mounts").expect("mounts");
+    let root = mounts.lines().find(|line| line.starts_with("cgroup2 ")).and_then(|line| line.split(' ').nth(1));
+    let Some(root) = root else { return eprintln!("no second hierarchy of control groups here") };
+    let group = std::path::Path::new(root).join(format!("warpscope-test-{}", std::process::id()));
+    if fs::create_dir(&group).is_err() {
+        return eprintln!("control groups cannot be made here");
+    }
+    let scene = Scene::new();
+    let monitor = Monitor::start(&scene, &format!("--cgroup {}", group.display()));
+    let (mut inside, mut outside) = (Watched::start(&scene), Watched::start(&scene));
+    fs::write(group.join("cgroup.procs"), inside.pid().to_string()).expect("it moves");
+    let (pid, other) = (inside.pid().to_string(), outside.pid().to_string());
+    wait_until("it is seen", || {
+        inside.does("launch 1");
+        outside.does("launch 1");
+        monitor.scrape().any(&[("pid", &pid)])
+    });
+    assert!(!monitor.scrape().any(&[("pid", &other)]));
+    inside.end();
+    outside.end();
+    monitor.stop();
+    fs::remove_dir(&group).expect("it is empty");
+}
