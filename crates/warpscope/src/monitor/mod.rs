@@ -57,7 +57,7 @@ const RAW_RING_BYTES: u32 = 1 << 20;
 const MOST_RAW: usize = 128;
 /// How long the loop sleeps at most, and at least.
 const IDLE: Duration = Duration::from_millis(100);
-const BREATH: Duration = Duration::from_millis(10);
+const BREATH: Duration = Duration::from_millis(2);
 
 /// Everything that is watched and told.
 pub struct Monitor {
