@@ -100,7 +100,7 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     if let (Some(server), false) = (&server, quiet) {
         eprintln!("warpscope: metrics on http://{}/metrics", server.address());
     }
-    monitor.collector.sink.notes.to_log();
+    monitor.collector.sink.notes.write_to_log();
     if verbose && let Some(trace) = &monitor.collector.trace {
         let libraries = &trace.libraries;
         eprintln!("warpscope: watching {}, attached in {:.1} ms", libraries.costs, libraries.spent.as_secs_f64() * 1e3);
@@ -279,10 +279,18 @@ impl Monitor {
                 let next = if self.options.display_interval.is_some() { next_display } else { self.times.next() };
                 let left = next.min(self.times.next()).saturating_duration_since(Instant::now());
                 // Whatever comes in a burst is taken together.
-                std::thread::sleep(BREATH);
+                self.breathe();
                 self.collector.sleep(left.min(IDLE), self.scrapes.as_ref().map(|scrapes| scrapes.descriptor()));
             }
         }
+    }
+
+    /// Rests for a moment, whatever comes: on a busy machine files are mapped all the time. Only a scrape does not wait.
+    fn breathe(&self) {
+        let bell = self.scrapes.as_ref().map_or(-1, |scrapes| scrapes.descriptor());
+        let mut wait_on = libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor of our own, or none.
+        unsafe { libc::poll(&raw mut wait_on, 1, BREATH.as_millis() as libc::c_int) };
     }
 
     /// Takes names that were found; `true` if nothing is left to be watched.

@@ -233,7 +233,7 @@ pub struct Notes {
 
 impl Notes {
     /// From now on they go to the log too.
-    pub fn to_log(&mut self) {
+    pub fn write_to_log(&mut self) {
         self.log = true;
         for note in &self.last {
             eprintln!("warpscope: {note}");
