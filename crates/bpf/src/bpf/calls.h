@@ -236,6 +236,8 @@ static __always_inline void send_call(const struct function *function, struct ca
 		return;
 	if (call->flags & CALL_HAS_PAYLOAD)
 		size = CALL_HEADER + 8 * CALL_WORDS + (call->payload & (2 * CALL_PAYLOAD - 1));
+	/* The comparison has to be of the register that is sent: verifiers before 6.13 do not see it in another one. */
+	barrier_var(size);
 	if (size <= sizeof(*call))
 		send(call, size, wake_seldom(), LOSS_CALL);
 }

@@ -25,7 +25,8 @@ struct {
 
 static __always_inline void take_registers(struct bpf_perf_event_data *ctx, struct registers *registers)
 {
-	struct pt_regs user;
+	/* Read field by field: a copy would be a third of the BPF stack. */
+	struct pt_regs *user;
 
 	if (ctx->regs.cs & 3) {
 		registers->ip = ctx->regs.ip;
@@ -35,9 +36,9 @@ static __always_inline void take_registers(struct bpf_perf_event_data *ctx, stru
 		return;
 	}
 	/* In the kernel the user's registers are those saved on the way in. */
-	bpf_probe_read_kernel(&user, sizeof(user), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()));
-	registers->ip = user.ip;
-#define TAKE(number, name) registers->general[number] = user.name;
+	user = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	registers->ip = user->ip;
+#define TAKE(number, name) registers->general[number] = user->name;
 	REGISTERS(TAKE)
 #undef TAKE
 }
