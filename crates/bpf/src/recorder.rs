@@ -16,7 +16,7 @@ use libbpf_rs::{
 };
 
 use crate::{
-    Error, Losses, PythonMaps, Record, Result, UnwindMaps, perf,
+    Error, Losses, PythonMaps, Record, Result, UnwindMaps, features, perf,
     tracing::{self, Tracing},
 };
 
@@ -89,24 +89,26 @@ fn keep_warning(_level: PrintLevel, text: String) {
 /// The verifier explains itself at length; its verdict comes last.
 fn last_lines(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(8)..].join("\n")
+    lines[lines.len().saturating_sub(16)..].join("\n")
 }
 
 fn load_error(error: libbpf_rs::Error) -> Error {
-    let says = LIBBPF_SAYS.lock().map(|s| last_lines(&s)).unwrap_or_default();
+    let says = LIBBPF_SAYS.lock().map(|s| s.clone()).unwrap_or_default();
+    // The verifier, too, calls what it does not like not permitted (EACCES); then it gives its reasons.
+    let refused = says.contains("BEGIN PROG LOAD LOG");
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         Error::NoBtf
-    } else if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+    } else if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !refused {
         Error::NotPermitted
     } else {
-        Error::Load(error, says)
+        Error::Load(error, last_lines(&says))
     }
 }
 
 impl Recorder {
     /// Loads and attaches. Nothing is followed yet.
     pub fn start(options: &Options) -> Result<Self> {
-        let multi = options.marker.is_some() || options.tracing.is_some();
+        let multi = (options.marker.is_some() || options.tracing.is_some()) && features::uprobe_multi();
         match Self::start_with(options, multi) {
             // What this kernel does not know, it refuses: then the plain probe must do.
             Err(Error::Load(..) | Error::Attach { what: MARKER, .. }) if multi => Self::start_with(options, false),

@@ -7,7 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libbpf_rs::{Iter, KprobeMultiOpts, Link, MapCore, MapFlags, MapType, PerfEventOpts, UprobeMultiOpts, UprobeOpts};
+use libbpf_rs::{
+    Iter, KprobeMultiOpts, KprobeOpts, Link, MapCore, MapFlags, MapType, PerfEventOpts, UprobeMultiOpts, UprobeOpts,
+};
 
 use crate::{
     Error, Recorder, Result,
@@ -91,7 +93,12 @@ pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, 
     for program in [&mut programs.enter_single, &mut programs.leave_single] {
         program.set_autoload(on && !multi);
     }
-    for program in [&mut programs.enter_kernel, &mut programs.leave_kernel] {
+    for program in [
+        &mut programs.enter_kernel,
+        &mut programs.leave_kernel,
+        &mut programs.enter_kernel_single,
+        &mut programs.leave_kernel_single,
+    ] {
         program.set_autoload(tracing.kernel_functions);
     }
     for program in [&mut programs.syscall_enter, &mut programs.syscall_exit] {
@@ -178,19 +185,42 @@ impl Recorder {
         Ok(links)
     }
 
-    /// Watches functions of the kernel by name.
+    /// Watches functions of the kernel by name: all at once, or one by one where the kernel cannot do that.
     pub fn watch_kernel(&mut self, functions: &[(String, u32)]) -> Result<()> {
+        /// Each of these takes its time to attach and to detach.
+        const MOST_SINGLE: usize = 100;
+        let links = match self.watch_kernel_many(functions) {
+            Err(_) if functions.len() <= MOST_SINGLE => self.watch_kernel_each(functions),
+            other => other,
+        };
+        self.links.extend(links.map_err(|source| Error::Attach { what: "kernel function probes", source })?);
+        Ok(())
+    }
+
+    fn watch_kernel_many(&self, functions: &[(String, u32)]) -> libbpf_rs::Result<Vec<Link>> {
         let opts = |retprobe| KprobeMultiOpts {
             symbols: functions.iter().map(|(name, _)| name.clone()).collect(),
             cookies: functions.iter().map(|(_, number)| (*number).into()).collect(),
             retprobe,
             ..Default::default()
         };
-        for (program, retprobe) in [(&self.skel.progs.leave_kernel, true), (&self.skel.progs.enter_kernel, false)] {
-            let link = program.attach_kprobe_multi_with_opts(opts(retprobe));
-            self.links.push(link.map_err(|source| Error::Attach { what: "kernel function probes", source })?);
+        let progs = &self.skel.progs;
+        Ok(vec![
+            progs.leave_kernel.attach_kprobe_multi_with_opts(opts(true))?,
+            progs.enter_kernel.attach_kprobe_multi_with_opts(opts(false))?,
+        ])
+    }
+
+    fn watch_kernel_each(&self, functions: &[(String, u32)]) -> libbpf_rs::Result<Vec<Link>> {
+        let progs = &self.skel.progs;
+        let mut links = Vec::new();
+        for (program, retprobe) in [(&progs.leave_kernel_single, true), (&progs.enter_kernel_single, false)] {
+            for (name, number) in functions {
+                let opts = KprobeOpts { cookie: (*number).into(), ..Default::default() };
+                links.push(program.attach_kprobe_with_opts(retprobe, name, opts)?);
+            }
         }
-        Ok(())
+        Ok(links)
     }
 
     /// Watches a tracepoint, by the number it has in tracefs.
@@ -208,8 +238,12 @@ impl Recorder {
     /// Watches nothing any more. What has not returned is sent, and is to be drained.
     pub fn end_trace(&mut self) -> Result<()> {
         let fail = |source| Error::Attach { what: "search for calls under way", source };
-        self.links.clear();
+        // In reverse: where entries were watched on without returns, every call would be one that did not return.
+        for links in self.watches.values_mut() {
+            while links.pop().is_some() {}
+        }
         self.watches.clear();
+        while self.links.pop().is_some() {}
         let link = self.skel.progs.unfinished.attach_trace().map_err(fail)?;
         let mut nothing = Vec::new();
         Iter::new(&link)

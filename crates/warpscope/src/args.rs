@@ -175,6 +175,9 @@ pub struct Trace {
     /// Functions of the kernel to trace, where it permits.
     #[arg(long, value_name = "PATTERNS")]
     pub kprobe: Vec<String>,
+    /// Functions of the kernel to trace by fentry: not there yet.
+    #[arg(long, value_name = "PATTERNS", hide = true)]
+    pub fentry: Vec<String>,
     /// A tracepoint to trace; may be repeated.
     #[arg(long, value_name = "CATEGORY:NAME")]
     pub tracepoint: Vec<String>,

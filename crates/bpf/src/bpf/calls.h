@@ -244,6 +244,8 @@ static __always_inline void send_call(const struct function *function, struct ca
 		return;
 	if (call->flags & CALL_HAS_PAYLOAD)
 		size = CALL_HEADER + 8 * CALL_WORDS + (call->payload & (2 * CALL_PAYLOAD - 1));
+	/* The comparison has to be of the register that is sent: older verifiers do not see it in another one. */
+	barrier_var(size);
 	if (size <= sizeof(*call))
 		send(call, size, wake_seldom(), LOSS_CALL);
 }
@@ -320,6 +322,19 @@ int enter_kernel(struct pt_regs *ctx)
 
 SEC("kretprobe.multi")
 int leave_kernel(struct pt_regs *ctx)
+{
+	return leave_call(ctx, bpf_get_attach_cookie(ctx));
+}
+
+/* For kernels without fprobe, such as Debian's 6.1. */
+SEC("kprobe")
+int enter_kernel_single(struct pt_regs *ctx)
+{
+	return enter_call(ctx, bpf_get_attach_cookie(ctx));
+}
+
+SEC("kretprobe")
+int leave_kernel_single(struct pt_regs *ctx)
 {
 	return leave_call(ctx, bpf_get_attach_cookie(ctx));
 }

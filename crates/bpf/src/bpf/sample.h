@@ -23,9 +23,11 @@ struct {
 	each(0, ax) each(1, dx) each(2, cx) each(3, bx) each(4, si) each(5, di) each(6, bp) each(7, sp)                  \
 	each(8, r8) each(9, r9) each(10, r10) each(11, r11) each(12, r12) each(13, r13) each(14, r14) each(15, r15)
 
-static __always_inline void take_registers(struct bpf_perf_event_data *ctx, struct registers *registers)
+/* Volatile keeps the two branches from being merged into loads by a computed address, which the context does not allow. */
+static __always_inline void take_registers(const volatile struct bpf_perf_event_data *ctx, struct registers *registers)
 {
-	struct pt_regs user;
+	/* Read field by field: a copy would be a third of the BPF stack. */
+	struct pt_regs *user;
 
 	if (ctx->regs.cs & 3) {
 		registers->ip = ctx->regs.ip;
@@ -35,9 +37,9 @@ static __always_inline void take_registers(struct bpf_perf_event_data *ctx, stru
 		return;
 	}
 	/* In the kernel the user's registers are those saved on the way in. */
-	bpf_probe_read_kernel(&user, sizeof(user), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()));
-	registers->ip = user.ip;
-#define TAKE(number, name) registers->general[number] = user.name;
+	user = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	registers->ip = user->ip;
+#define TAKE(number, name) registers->general[number] = user->name;
 	REGISTERS(TAKE)
 #undef TAKE
 }

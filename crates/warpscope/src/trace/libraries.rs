@@ -71,6 +71,8 @@ pub struct Libraries {
     pub costs: probes::Summary,
     /// How long it took to attach to them.
     pub spent: Duration,
+    /// Only the most important functions are meant.
+    pub shortened: bool,
 }
 
 impl Libraries {
@@ -85,6 +87,7 @@ impl Libraries {
             names: HashSet::new(),
             costs: probes::Summary::default(),
             spent: Duration::ZERO,
+            shortened: false,
         }
     }
 
@@ -146,12 +149,6 @@ impl Libraries {
         self.costs.nop5 += costs.nop5;
         self.costs.emulated += costs.emulated;
         self.costs.stepped += costs.stepped;
-        if !recorder.can_watch_many() {
-            push(Event::Note(Note {
-                text: "this kernel has no multi-uprobes (Linux 6.6 and later have them): only the most important functions are watched"
-                    .into(),
-            }));
-        }
         Ok(true)
     }
 
@@ -198,16 +195,21 @@ impl Libraries {
         Ok(found)
     }
 
-    /// Keeps only the most important functions, for kernels where each probe is dear.
+    /// Keeps only the most important functions, for kernels where each probe is dear; unless the user chose some.
     pub fn shorten(&mut self) -> anyhow::Result<()> {
         if self.selection == Selection::default() {
             self.selection = Selection::parse(&SHORT_LIST.map(str::to_owned), &[])?;
+            self.shortened = true;
         }
         Ok(())
     }
 
     /// Patterns that match nothing in any library seen so far, with names that are near to them.
     pub fn idle_patterns(&self) -> Vec<(String, Vec<String>)> {
+        // Those of the short list are not the user's.
+        if self.shortened {
+            return Vec::new();
+        }
         let names = || self.names.iter().map(String::as_str);
         let idle = self.selection.unmatched(names().collect::<Vec<_>>());
         idle.into_iter().map(|pattern| (pattern.to_owned(), probes::near(names(), pattern))).collect()

@@ -55,6 +55,11 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     if let Some(patterns) = &options.list {
         return list::run(patterns, &options.lib);
     }
+    if !options.fentry.is_empty() {
+        bail!(
+            "--fentry is not there yet: --kprobe traces functions of the kernel where it has kprobes, and --driver its ioctls everywhere"
+        );
+    }
     if options.pid.is_empty() && !options.all && options.command.is_empty() {
         bail!("say what to trace: -p PID, -a for every process, or -- COMMAND");
     }
@@ -278,6 +283,9 @@ fn note_what_was_missed(libraries: &Libraries, sink: &mut Recording) {
     if !libraries.any() {
         note("no CUDA library was loaded: neither libcuda nor libcudart".into());
     } else {
+        if libraries.shortened {
+            note("this kernel has no multi-uprobes (Linux 6.6 and later have them): only the most important functions are watched; --match names others".into());
+        }
         for (pattern, near) in libraries.idle_patterns() {
             note(format!("--match {pattern} matched no function{}", did_you_mean(&near)));
         }

@@ -134,7 +134,7 @@ impl Tracer {
             push(Event::Function(function));
         }
         recorder.watch_kernel(&numbers).context(
-            "this kernel does not let us probe its functions (kprobe.multi); ioctls are seen by --driver all the same",
+            "this kernel does not let us probe its functions (kprobes); ioctls are seen by --driver all the same",
         )
     }
 
