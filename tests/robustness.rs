@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::support::{
     Ended, Running, Scene,
+    jsonl::Events,
     natives::native,
     program,
     scene::{lost, number},
@@ -43,6 +44,32 @@ fn watched(command: &mut Command) -> (Ended, Footprint) {
 /// Samples under stacks that reach the outermost frame, and all.
 fn whole(report: &Value) -> (u64, u64) {
     (report["cpu_stack_ends"]["whole"].as_u64().unwrap_or(0), number(report, "cpu_samples"))
+}
+
+/// A reader that does not run when its command starts: stacks may be cut until it has learnt what is mapped, and none is
+/// after that.
+#[test]
+fn the_reader_comes_late() {
+    let scene = Scene::new();
+    let run = Running::start(&mut scene.warpscope(&["demo", "-o", "x.jsonl"]));
+    let children = format!("/proc/{0}/task/{0}/children", run.pid());
+    while fs::read_to_string(&children).unwrap_or_default().is_empty() {
+        std::hint::spin_loop();
+    }
+    run.signal(libc::SIGSTOP);
+    // That is the delay: long enough for more launches than stacks can be sent raw.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    run.signal(libc::SIGCONT);
+    run.wait().exits(0);
+    let events = Events::read(&scene.read("x.jsonl"));
+    let times: Vec<u64> = events.of("launch").map(|launch| number(launch, "ts_ns")).collect();
+    let (first, last) = (times.iter().min().expect("launches"), times.iter().max().expect("launches"));
+    let later = events.of("launch").filter(|launch| number(launch, "ts_ns") > first + (last - first) / 2);
+    let cut = later.filter(|launch| {
+        let frames = &events.stacks[&number(launch, "stack")];
+        !frames.iter().any(|frame| frame.starts_with("llm::"))
+    });
+    assert_eq!(cut.count(), 0);
 }
 
 /// 10,000 short processes in a row: all are seen, nothing is lost, stacks are whole to the last, and warpscope needs hardly more

@@ -15,7 +15,7 @@ type Key = (u64, u64);
 /// All events of a recording.
 pub struct Events {
     pub all: Vec<Value>,
-    stacks: HashMap<u64, Vec<String>>,
+    pub stacks: HashMap<u64, Vec<String>>,
     launches: HashMap<Key, Value>,
 }
 

@@ -64,6 +64,8 @@ pub struct UnwindMaps {
     resting: VecDeque<(Instant, u32, u32)>,
     resting_rows: VecDeque<(Instant, Place)>,
     in_use: HashMap<u32, (u32, u32)>,
+    /// Counts what the walker was told. A range may begin where another did, and what the walker remembers must not outlive it.
+    generation: u32,
 }
 
 #[derive(Debug)]
@@ -84,6 +86,7 @@ impl UnwindMaps {
             resting: VecDeque::new(),
             resting_rows: VecDeque::new(),
             in_use: HashMap::new(),
+            generation: 0,
         })
     }
 
@@ -159,9 +162,11 @@ impl UnwindMaps {
             bytes[28..32].copy_from_slice(&place.first.to_ne_bytes());
             bytes[32..36].copy_from_slice(&place.count.to_ne_bytes());
         }
-        let mut range = [0; 8];
+        self.generation += 1;
+        let mut range = [0; 12];
         range[..4].copy_from_slice(&first.to_ne_bytes());
-        range[4..].copy_from_slice(&(codes.len() as u32).to_ne_bytes());
+        range[4..8].copy_from_slice(&(codes.len() as u32).to_ne_bytes());
+        range[8..].copy_from_slice(&self.generation.to_ne_bytes());
         self.ranges.update(&image.to_ne_bytes(), &range, MapFlags::ANY)?;
         if let Some((first, count)) = self.in_use.insert(image, (first, codes.len() as u32)) {
             self.resting.push_back((Instant::now(), first, count));

@@ -118,10 +118,11 @@ struct mapping {
 #define SHARD_PENDING 0xffffffff
 #define SHARD_NONE 0xfffffffe
 
-/* A part of the array `mappings`. */
+/* A part of the array `mappings`. The generation is another whenever anything in it is; 0 is that of nothing. */
 struct range {
 	__u32 first;
 	__u32 count;
+	__u32 generation;
 };
 
 /* How a version of Python keeps its frames. */

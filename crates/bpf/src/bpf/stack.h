@@ -102,7 +102,7 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	u8 one = 1;
 
 	scratch->range = range ? *range : none;
-	scratch->owner = (u64)image_id << 32 | scratch->range.first;
+	scratch->owner = (u64)image_id << 32 | scratch->range.generation;
 	if (memory) {
 		u32 index = recall_stack(memory, regs, scratch->owner, &id);
 
@@ -123,10 +123,11 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	if (!kernel || !image->memory || (u64)BPF_CORE_READ(bpf_get_current_task_btf(), mm) == image->memory)
 		bpf_loop(MAX_USER_FRAMES, walk_one, &walker, 0);
 	if (scratch->unready && image->raw_left) {
-		image->raw_left--;
 		id = send_raw(scratch, regs, image_id, pid_tgid, time);
-		if (id)
+		if (id) {
+			image->raw_left--;
 			return id;
+		}
 	}
 
 	id = mix(scratch->hash, scratch->kernel_frames) | 1;
@@ -149,7 +150,8 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	}
 	bpf_map_update_elem(&stacks_sent, &id, &one, BPF_ANY);
 sent:
-	if (memory && !scratch->state.by_register)
+	/* A stack that found no room to be sent raw is tried again. */
+	if (memory && !scratch->state.by_register && !(scratch->unready && image->raw_left))
 		end_memo(walker.memo, scratch->sp, scratch->span, id);
 	return id;
 }

@@ -60,7 +60,7 @@ static __always_inline void inherit_mappings(u32 parent, u32 child)
 struct scratch {
 	struct walk_state state;
 	struct range range;
-	u64 owner; /* of cached rows: image and generation */
+	u64 owner; /* of cached rows and memos: image and generation */
 	u64 hash; /* of the frames so far */
 	u64 sp; /* where the walk began */
 	u32 span; /* words from there to the last one read */
@@ -82,8 +82,7 @@ struct walker {
 
 /*
  * Rows by address, so that a frame seen before costs one look instead of two searches. Entries are overwritten freely and
- * without locks; one that was torn by two writers fails its check and counts as absent. The generation is where the
- * image's range begins: it moves whenever its mappings change.
+ * without locks; one that was torn by two writers fails its check and counts as absent.
  */
 struct cached_row {
 	u64 address;
