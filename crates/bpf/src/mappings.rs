@@ -14,7 +14,7 @@ use std::{
 use crate::{Error, Result, perf};
 
 /// Data pages of one CPU's ring: a power of two.
-const PAGES: usize = 64;
+const PAGES: usize = 256;
 const PAGE: usize = 4096;
 
 const RECORD_LOST: u32 = 2;

@@ -162,7 +162,7 @@ impl UnwindMaps {
             bytes[28..32].copy_from_slice(&place.first.to_ne_bytes());
             bytes[32..36].copy_from_slice(&place.count.to_ne_bytes());
         }
-        self.generation += 1;
+        self.generation = self.generation.wrapping_add(1).max(1);
         let mut range = [0; 12];
         range[..4].copy_from_slice(&first.to_ne_bytes());
         range[4..8].copy_from_slice(&(codes.len() as u32).to_ne_bytes());
