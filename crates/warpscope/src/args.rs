@@ -136,8 +136,9 @@ const TRACE_HELP: &str = "The file's ending picks the format; -o may be repeated
   .jsonl    every call, request and kernel as a line of JSON
   .json     Chrome trace (chrome://tracing, Perfetto)
 
-libcuda and libcudart are found by themselves, in the program, in wheels and in containers. Patterns are shell-like
-(* ? [A-Z]) and may be a list: 'cuMem*,cuLaunch*'. Where a function is probed is chosen by what costs least.
+libcuda and libcudart are found by themselves, in the program, in wheels and in containers.
+Patterns are shell-like (* ? [A-Z]) and may be a list: 'cuMem*,cuLaunch*'. Where a function is
+probed is chosen by what costs least.
 
 Examples:
   sudo warpscope trace -- ./vectoradd
@@ -226,15 +227,15 @@ pub struct Trace {
 }
 
 const MONITOR_HELP: &str =
-    "Without --memleak, --cudatrace, --bandwidth and --errors all four are watched. Calls are summed up in the kernel,
-and read when somebody looks; nothing is loaded into any process, and none has to be restarted. /metrics is for
-Prometheus (OpenMetrics), /healthz for whoever restarts services.
+    "Without --memleak, --cudatrace, --bandwidth and --errors all four are watched. Calls are summed
+up in the kernel, and read when somebody looks; nothing is loaded into any process, and none has
+to be restarted. /metrics is for Prometheus (OpenMetrics), /healthz for whoever restarts services.
 
 Examples:
-  sudo warpscope monitor                                         every GPU process, every 5 s, and metrics on port 9400
-  sudo warpscope monitor --memleak -p 1234                       who holds memory in one process, and from which line
+  sudo warpscope monitor                            every GPU process, and metrics on port 9400
+  sudo warpscope monitor --memleak -p 1234          who holds memory, and from which line
   sudo warpscope monitor --display-interval 0 --metrics-addr 0.0.0.0:9400
-  sudo warpscope monitor --config /etc/warpscope/monitor.toml    every long option is a key: max-series = 5000";
+  sudo warpscope monitor --config monitor.toml      every long option is a key: max-series = 5000";
 
 /// `monitor`
 #[derive(Args, Debug)]
