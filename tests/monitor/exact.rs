@@ -6,8 +6,11 @@ use crate::support::{
     wait_until,
 };
 
+/// A metric, its labels, and its value.
+pub type Expected = (&'static str, &'static [(&'static str, &'static str)], u64);
+
 /// What `work` of `programs/watched.c` amounts to: name, labels, number.
-pub const WORK: &[(&str, &[(&str, &str)], u64)] = &[
+pub const WORK: &[Expected] = &[
     ("warpscope_memory_allocations_total", &[("space", "device")], 6),
     ("warpscope_memory_allocated_bytes_total", &[("space", "device")], 15_064),
     ("warpscope_memory_frees_total", &[("space", "device")], 4),

@@ -28,7 +28,7 @@ fn record(options: &Options, command: &mut Command) -> (Vec<Record>, Vec<MapEven
 /// A shell, the programs it runs, and their end: each fork and exec is a new image, in order.
 #[test]
 fn follows_forks_and_execs() {
-    let options = Options { sample_hz: None, marker: None, ring_bytes: 1 << 20, tracing: None, found: Vec::new() };
+    let options = Options { ring_bytes: 1 << 20, ..Options::default() };
     let (records, mappings) = record(&options, Command::new("sh").args(["-c", "ls / >/dev/null; true"]));
     let images: Vec<_> = records
         .iter()
@@ -59,7 +59,7 @@ fn follows_forks_and_execs() {
 /// A busy process is sampled, and each distinct stack comes once.
 #[test]
 fn samples_a_busy_process() {
-    let options = Options { sample_hz: Some(997), marker: None, ring_bytes: 1 << 25, tracing: None, found: Vec::new() };
+    let options = Options { sample_hz: Some(997), ring_bytes: 1 << 25, ..Options::default() };
     let (records, _) =
         record(&options, Command::new("sh").args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]));
     let mut stacks = std::collections::HashSet::new();
