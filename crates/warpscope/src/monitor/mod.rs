@@ -218,7 +218,7 @@ impl Monitor {
         }
         match nvml::Nvml::open().and_then(|nvml| nvml::Sampler::start(nvml, Duration::from_secs(1))) {
             Ok(sampler) => self.nvml = Some(sampler),
-            Err(error) => self.collector.sink.notes.add(error),
+            Err(error) => self.collector.sink.notes.add(format!("GPUs themselves are not watched: {error}")),
         }
     }
 
