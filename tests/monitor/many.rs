@@ -144,9 +144,9 @@ fn short_processes() {
         last as f64 / 1e6
     );
     assert!(last < 60_000_000, "{first_resident} bytes grew to {last}");
-    if count >= 10_000 {
-        assert!(last < first_resident + 4_000_000, "{first_resident} bytes grew to {last}");
-    }
+    // A few hundred still fill caches that thousands have filled long before.
+    let growth = if count >= 10_000 { 4_000_000 } else { 6_000_000 };
+    assert!(last < first_resident + growth, "{first_resident} bytes grew to {last}");
     pilot.end();
     monitor.stop();
 }
