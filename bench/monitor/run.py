@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What one call costs while `warpscope monitor` watches: the same loop, watched and unwatched.
+"""What one call costs while `warpscope monitor` watches: the same loop unwatched, with probes that do nothing, and watched.
 
     bench/monitor/run.py --gpu --warpscope target/release/warpscope       the real libcuda; needs cc, root
     bench/monitor/run.py --sim --warpscope target/release/warpscope       the simulated GPU's libcuda
 
-Both take turns, so that a machine that grows slow is slow for both. Medians are printed, what the monitor adds to a call,
+All take turns, so that a machine that grows slow is slow for all. Medians are printed, what the monitor adds to a call,
 and the ratio. A round in which the monitor did not count every call is an error, not a fast round.
 """
 
@@ -18,7 +18,7 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
-LOOP = Path(__file__).resolve().parent.parent / "trace" / "loop.c"
+TRACE = Path(__file__).resolve().parent.parent / "trace"
 FUNCTION = "cuDriverGetVersion"
 
 
@@ -39,6 +39,19 @@ def ns_per_call(output):
     if not found:
         raise BenchError(f"the program printed no ns_per_call:\n{output}")
     return float(found.group(1))
+
+
+def find_probe(warpscope, environment):
+    """libcuda as the program finds it, the function, and where warpscope probes that."""
+    text = "import ctypes; ctypes.CDLL('libcuda.so.1'); print(open('/proc/self/maps').read())"
+    library = re.search(r"(/\S*/libcuda\.so\S*)", call([sys.executable, "-c", text], environment))
+    if not library:
+        raise BenchError("libcuda.so.1 cannot be found")
+    listed = call([warpscope, "trace", "--list", FUNCTION, "--lib", library.group(1)])
+    plus = re.search(rf"^\s*{FUNCTION}\s+\+(\d+)", listed, re.MULTILINE)
+    if not plus:
+        raise BenchError(f"`warpscope trace --list` does not show {FUNCTION}:\n{listed}")
+    return library.group(1), FUNCTION, plus.group(1)
 
 
 class Monitor:
@@ -87,30 +100,36 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    times = {"unwatched": [], "watched": []}
+    times = {"unwatched": [], "empty probes": [], "watched": []}
     with tempfile.TemporaryDirectory() as directory:
         program = Path(directory) / "loop"
-        call([os.environ.get("CC", "cc"), "-O2", "-o", program, LOOP, "-ldl", "-lpthread"])
+        empty = Path(directory) / "empty"
+        compiler = os.environ.get("CC", "cc")
+        call([compiler, "-O2", "-o", program, TRACE / "loop.c", "-ldl", "-lpthread"])
+        call([compiler, "-O2", "-o", empty, TRACE / "empty.c", "-ldl"])
         environment = dict(os.environ)
         if arguments.sim:
             libraries = Path(directory) / "sim"
             call([arguments.warpscope, "sim", "--libs", libraries])
             environment["LD_LIBRARY_PATH"] = str(libraries)
         made = arguments.calls * arguments.threads
+        loop = [program, arguments.calls, arguments.threads]
+        probe = find_probe(arguments.warpscope, environment)
         for _ in range(arguments.rounds):
             # So many more calls that it takes about as long.
             times["unwatched"].append(ns_per_call(call([program, arguments.calls * 100, arguments.threads], environment)))
+            times["empty probes"].append(ns_per_call(call([empty, *probe, *loop], environment)))
             with Monitor(arguments.warpscope, environment) as monitor:
-                times["watched"].append(ns_per_call(call([program, arguments.calls, arguments.threads], environment)))
+                times["watched"].append(ns_per_call(call(loop, environment)))
                 counted = monitor.counted()
             if counted < made:
                 raise BenchError(f"{made} calls were made, {counted} were counted")
     base = statistics.median(times["unwatched"])
     print(f"{FUNCTION}, {arguments.threads} thread(s), medians of {arguments.rounds} rounds")
-    print(f"{'mode':<12}{'ns a call':>12}{'added':>12}{'ratio':>10}   min to max")
+    print(f"{'mode':<14}{'ns a call':>12}{'added':>12}{'ratio':>10}   min to max")
     for mode, runs in times.items():
         median = statistics.median(runs)
-        print(f"{mode:<12}{median:>12.1f}{median - base:>12.1f}{median / base:>10.1f}   {min(runs):.1f} to {max(runs):.1f}")
+        print(f"{mode:<14}{median:>12.1f}{median - base:>12.1f}{median / base:>10.1f}   {min(runs):.1f} to {max(runs):.1f}")
 
 
 if __name__ == "__main__":

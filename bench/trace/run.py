@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What tracing one call costs: untraced, under `warpscope trace`, with --summary-only, and under bpftrace doing the same.
+"""What tracing one call costs: untraced, with probes that do nothing, under `warpscope trace`, with --summary-only, and under
+bpftrace doing the same.
 
     bench/trace/run.py --gpu --warpscope target/release/warpscope       the real libcuda; needs cc, root
     bench/trace/run.py --sim --warpscope target/release/warpscope       the simulated GPU's libcuda
@@ -56,7 +57,10 @@ class Bench:
             self.environment["LD_LIBRARY_PATH"] = str(libraries)
         self.library = self.find_library()
         self.loop = [self.program, arguments.calls, arguments.threads]
-        self.modes = {"untraced": self.untraced, "trace": self.trace, "trace --summary-only": self.summary}
+        self.empty = directory / "empty"
+        call([os.environ.get("CC", "cc"), "-O2", "-o", self.empty, HERE / "empty.c", "-ldl"])
+        self.modes = {"untraced": self.untraced, "empty probes": self.empty_probes}
+        self.modes.update({"trace": self.trace, "trace --summary-only": self.summary})
         if shutil.which("bpftrace"):
             self.modes["bpftrace, a line a call"] = self.bpftrace_lines
             self.modes["bpftrace, sums"] = self.bpftrace_sums
@@ -73,6 +77,14 @@ class Bench:
     def untraced(self):
         # So many more calls that it takes about as long.
         return ns_per_call(call([self.program, self.arguments.calls * 100, self.arguments.threads], self.environment))
+
+    def empty_probes(self):
+        """What the kernel itself takes to stop at the same place and at the return: no tracer can be cheaper."""
+        listed = call([self.arguments.warpscope, "trace", "--list", FUNCTION, "--lib", self.library])
+        plus = re.search(rf"^\s*{FUNCTION}\s+\+(\d+)", listed, re.MULTILINE)
+        if not plus:
+            raise BenchError(f"`warpscope trace --list` does not show {FUNCTION}:\n{listed}")
+        return ns_per_call(call([self.empty, self.library, FUNCTION, plus.group(1), *self.loop], self.environment))
 
     def warpscope(self, *options):
         recording = self.directory / "trace.wscope"
