@@ -67,6 +67,16 @@ class Metrics:
         return int(sum(value for _, value in self.all(metric, **wanted)))
 
 
+def named_scrape(monitor):
+    """A scrape in which each suspect has its line, and how long that took: names are looked up once they are asked for."""
+    begun = time.monotonic()
+    while True:
+        metrics, took = monitor.scrape()
+        waited = time.monotonic() - begun
+        if waited > 60 or all("site" in labels for labels, _ in metrics.all("warpscope_memory_suspect_bytes")):
+            return metrics, took, waited
+
+
 def smi():
     """Bytes by process, as nvidia-smi has them; it does not know processes of another namespace."""
     done = subprocess.run(["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
@@ -89,10 +99,7 @@ def main():
         running[name] = subprocess.Popen([sys.executable, HOLD, what], env={**os.environ, **more}, text=True,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     accounts = {name: json.loads(program.stdout.readline()) for name, program in running.items()}
-    # Names are looked up after a stack is first asked for.
-    monitor.scrape()
-    time.sleep(5)
-    metrics, took = monitor.scrape()
+    metrics, took, named = named_scrape(monitor)
     (out / "metrics.txt").write_text(metrics.text)
     by_smi, smi_text = smi()
     (out / "nvidia-smi.txt").write_text(smi_text)
@@ -117,7 +124,9 @@ def main():
             print(f"    suspect: {int(value)} bytes, { {k: v for k, v in labels.items() if k not in ('pid', 'comm', 'user', 'container')} }")
         if name.startswith("leak") and not (suspects and "forget_to_free" in str(suspects[0][0])):
             wrong.append(f"{name}: the first suspect is {suspects[:1]}")
-    print(f"scrape {took * 1e3:.1f} ms, {metrics.total('warpscope_resident_memory_bytes') >> 20} MiB resident")
+    if not all("site" in labels for labels, _ in metrics.all("warpscope_memory_suspect_bytes")):
+        wrong.append("after a minute there are suspects without a line")
+    print(f"all suspects had their line {named:.1f} s after the first scrape; scrape {took * 1e3:.1f} ms, {metrics.total('warpscope_resident_memory_bytes') >> 20} MiB resident")
     for program in running.values():
         program.communicate("\n")
     monitor.end()
