@@ -9,49 +9,15 @@ and the ratio. A round in which the monitor did not count every call is an error
 """
 
 import argparse
-import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 import urllib.request
 from pathlib import Path
 
-TRACE = Path(__file__).resolve().parent.parent / "trace"
-FUNCTION = "cuDriverGetVersion"
-
-
-class BenchError(Exception):
-    """Something the user can act on."""
-
-
-def call(command, env=None):
-    command = [str(part) for part in command]
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
-    if done.returncode != 0:
-        raise BenchError(f"exit status {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}".rstrip())
-    return done.stdout
-
-
-def ns_per_call(output):
-    found = re.search(r"^ns_per_call ([0-9.]+)$", output, re.MULTILINE)
-    if not found:
-        raise BenchError(f"the program printed no ns_per_call:\n{output}")
-    return float(found.group(1))
-
-
-def find_probe(warpscope, environment):
-    """libcuda as the program finds it, the function, and where warpscope probes that."""
-    text = "import ctypes; ctypes.CDLL('libcuda.so.1'); print(open('/proc/self/maps').read())"
-    library = re.search(r"(/\S*/libcuda\.so\S*)", call([sys.executable, "-c", text], environment))
-    if not library:
-        raise BenchError("libcuda.so.1 cannot be found")
-    listed = call([warpscope, "trace", "--list", FUNCTION, "--lib", library.group(1)])
-    plus = re.search(rf"^\s*{FUNCTION}\s+\+(\d+)", listed, re.MULTILINE)
-    if not plus:
-        raise BenchError(f"`warpscope trace --list` does not show {FUNCTION}:\n{listed}")
-    return library.group(1), FUNCTION, plus.group(1)
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from probed_call import FUNCTION, BenchError, Loop, add_arguments, print_table
 
 
 class Monitor:
@@ -92,44 +58,20 @@ class Monitor:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--gpu", action="store_true", help="the real libcuda")
-    which.add_argument("--sim", action="store_true", help="the simulated GPU's libcuda")
-    parser.add_argument("--warpscope", required=True, type=lambda p: str(Path(p).resolve()))
-    parser.add_argument("--calls", type=int, default=500_000, help="calls a thread")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
+    add_arguments(parser, 500_000)
     arguments = parser.parse_args()
-    times = {"unwatched": [], "empty probes": [], "watched": []}
-    with tempfile.TemporaryDirectory() as directory:
-        program = Path(directory) / "loop"
-        empty = Path(directory) / "empty"
-        compiler = os.environ.get("CC", "cc")
-        call([compiler, "-O2", "-o", program, TRACE / "loop.c", "-ldl", "-lpthread"])
-        call([compiler, "-O2", "-o", empty, TRACE / "empty.c", "-ldl"])
-        environment = dict(os.environ)
-        if arguments.sim:
-            libraries = Path(directory) / "sim"
-            call([arguments.warpscope, "sim", "--libs", libraries])
-            environment["LD_LIBRARY_PATH"] = str(libraries)
-        made = arguments.calls * arguments.threads
-        loop = [program, arguments.calls, arguments.threads]
-        probe = find_probe(arguments.warpscope, environment)
-        for _ in range(arguments.rounds):
-            # So many more calls that it takes about as long.
-            times["unwatched"].append(ns_per_call(call([program, arguments.calls * 100, arguments.threads], environment)))
-            times["empty probes"].append(ns_per_call(call([empty, *probe, *loop], environment)))
-            with Monitor(arguments.warpscope, environment) as monitor:
-                times["watched"].append(ns_per_call(call(loop, environment)))
-                counted = monitor.counted()
-            if counted < made:
-                raise BenchError(f"{made} calls were made, {counted} were counted")
-    base = statistics.median(times["unwatched"])
-    print(f"{FUNCTION}, {arguments.threads} thread(s), medians of {arguments.rounds} rounds")
-    print(f"{'mode':<14}{'ns a call':>12}{'added':>12}{'ratio':>10}   min to max")
-    for mode, runs in times.items():
-        median = statistics.median(runs)
-        print(f"{mode:<14}{median:>12.1f}{median - base:>12.1f}{median / base:>10.1f}   {min(runs):.1f} to {max(runs):.1f}")
+    with tempfile.TemporaryDirectory() as name:
+        loop = Loop(arguments, Path(name))
+
+        def watched():
+            with Monitor(arguments.warpscope, loop.environment) as monitor:
+                time, counted = loop.watched(), monitor.counted()
+            if counted < loop.made:
+                raise BenchError(f"{loop.made} calls were made, {counted} were counted")
+            return time
+
+        modes = {"unwatched": loop.alone, "empty probes": loop.with_empty_probes, "watched": watched}
+        print_table(loop, modes, "watched")
 
 
 if __name__ == "__main__":
