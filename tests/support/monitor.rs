@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    process::{Child, ChildStdin, ChildStdout, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -19,12 +19,19 @@ pub struct Monitor {
 impl Monitor {
     /// Starts one, and waits until it serves.
     pub fn start(scene: &Scene, options: &str) -> Self {
+        Self::start_with(scene, options, |_| {})
+    }
+
+    /// The same, with something done to the command first.
+    pub fn start_with(scene: &Scene, options: &str, prepare: impl FnOnce(&mut Command)) -> Self {
         let mut arguments = vec!["monitor", "--metrics-addr", "127.0.0.1:0"];
         if !options.contains("--display-interval") {
             arguments.extend(["--display-interval", "0"]);
         }
         arguments.extend(options.split_whitespace());
-        let mut running = Running::start(&mut scene.warpscope(&arguments));
+        let mut command = scene.warpscope(&arguments);
+        prepare(&mut command);
+        let mut running = Running::start(&mut command);
         let line = running.stderr_until("metrics on http://");
         let address = line.rsplit("http://").next().and_then(|rest| rest.split('/').next()).expect("an address");
         Self { running, address: address.to_owned() }
@@ -165,7 +172,7 @@ impl Watched {
     }
 
     /// Any command that speaks as `watched` does.
-    pub fn of(command: &mut std::process::Command) -> Self {
+    pub fn of(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("it starts");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         let input = child.stdin.take();

@@ -239,13 +239,7 @@ fn watch(
         }
     }
     if options.all {
-        for pid in found::all() {
-            for mapping in found::mappings(pid, ProcessId(0)) {
-                let mapped =
-                    tracer::Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
-                trace.mapped(&mapped, recorder, &mut push);
-            }
-        }
+        trace.watch_machine(recorder, &mut push);
     }
     for (pid, image) in options.pid.iter().zip(1..) {
         collector.adopt(*pid, ProcessId(image), 0, "");

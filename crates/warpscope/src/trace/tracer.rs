@@ -14,8 +14,9 @@ use super::{
     functions::{Functions, gather_any},
     libraries::Libraries,
     points::Format,
+    search,
 };
-use crate::record::INJECTOR;
+use crate::record::{INJECTOR, found};
 
 /// A trace under way.
 pub struct Tracer {
@@ -58,6 +59,21 @@ impl Tracer {
             .watch(file, &path, recorder, &mut self.functions, push)
             .map(drop)
             .with_context(|| format!("cannot watch {path}"))
+    }
+
+    /// Watches what is installed where loaders look, so that no first call is missed, and what running processes have mapped.
+    pub fn watch_machine(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        for file in search::files(&search::directories(None, None), |name| self.libraries.wants(name)) {
+            if let Err(error) = self.watch(&file, recorder, push) {
+                push(Event::Note(Note { text: format!("{error:#}") }));
+            }
+        }
+        for pid in found::all() {
+            for mapping in found::mappings(pid, ProcessId(0)) {
+                let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
+                self.mapped(&mapped, recorder, push);
+            }
+        }
     }
 
     /// A process has mapped a file: if it is to be watched and is not yet, it is from now on.
