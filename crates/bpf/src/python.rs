@@ -2,7 +2,7 @@
 //!
 //! The Rust side of the Python part of `bpf/shared.h`.
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{Map, MapCore, MapFlags, MapHandle};
 
 use crate::record::Fields;
 
@@ -80,8 +80,8 @@ pub struct PythonMaps {
 }
 
 impl PythonMaps {
-    pub(crate) fn new(processes: &impl MapCore) -> Result<Self, libbpf_rs::Error> {
-        Ok(Self { processes: MapHandle::from_map_id(processes.info()?.info.id)? })
+    pub(crate) fn new(processes: &Map<'_>) -> Result<Self, libbpf_rs::Error> {
+        Ok(Self { processes: processes.try_into()? })
     }
 
     /// From now on this image's Python frames are read; those of its children too.

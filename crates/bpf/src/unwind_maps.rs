@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libbpf_rs::{ErrorExt, MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
+use libbpf_rs::{ErrorExt, Map, MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
 
 /// Rows in a shard that several files share: 2 MiB at first, then 8 MiB.
 const FIRST_SHARD: usize = 1 << 18;
@@ -76,10 +76,10 @@ struct Shard {
 }
 
 impl UnwindMaps {
-    pub(crate) fn new(outer: &impl MapCore, mappings: &impl MapCore, ranges: &impl MapCore) -> Result<Self> {
+    pub(crate) fn new(outer: &Map<'_>, mappings: &Map<'_>, ranges: &Map<'_>) -> Result<Self> {
         Ok(Self {
-            outer: handle(outer)?,
-            ranges: handle(ranges)?,
+            outer: outer.try_into()?,
+            ranges: ranges.try_into()?,
             mappings: Shared::map(mappings, MOST_MAPPINGS * MAPPING)?,
             shards: Vec::new(),
             free: BTreeMap::from([(0, MOST_MAPPINGS as u32)]),
@@ -222,10 +222,6 @@ fn give_back(free: &mut BTreeMap<u32, u32>, mut first: u32, mut count: u32) {
         count += length;
     }
     free.insert(first, count);
-}
-
-fn handle(map: &impl MapCore) -> Result<MapHandle> {
-    MapHandle::from_map_id(map.info()?.info.id)
 }
 
 /// A map's memory, shared with the kernel.
