@@ -29,13 +29,15 @@ fn cost(pid: u32) -> (u64, f64) {
     (pages * 4096, ticks / 100.0)
 }
 
-/// 64 processes make 100,000 calls a second together. Totals are exact, and memory stays below 60 MB. For a whole minute
-/// (WARPSCOPE_STEADY_SECONDS=60), with no other test beside it, CPU stays below 5 % of a core and scrapes below 50 ms.
+/// 64 processes make 128,000 calls a second together, scraped twice a second. Totals are exact, memory stays below 60 MB and
+/// flat, and CPU time below 5 % of a core; where other tests run beside it and the start weighs more, 10 %. For a whole
+/// minute (WARPSCOPE_STEADY_SECONDS=60), with no other test beside it, every scrape takes less than 50 ms.
 #[test]
 fn steady_calls() {
     let scene = Scene::new();
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
     let seconds = or("WARPSCOPE_STEADY_SECONDS", 5);
+    let alone = seconds >= 60;
     // In a hundred bursts a second, each of whole tens.
     let rate = 2_000;
     let mut all: Vec<Watched> = (0..PROCESSES)
@@ -47,14 +49,15 @@ fn steady_calls() {
     let (resident, used) = cost(monitor.pid());
     let begun = Instant::now();
     fs::write(scene.path("go"), "").expect("a file");
-    let mut slowest = Duration::ZERO;
-    let mut peak = resident;
+    let (mut took, mut early, mut peak) = (Vec::new(), resident, resident);
     while begun.elapsed() < Duration::from_secs(seconds) {
-        let (took, _) = timed_get(&monitor.address, "/metrics");
-        slowest = slowest.max(took);
+        took.push(timed_get(&monitor.address, "/metrics").0);
         peak = peak.max(cost(monitor.pid()).0);
+        if begun.elapsed() < Duration::from_secs(seconds) / 2 {
+            early = peak;
+        }
         // A scraper that is in a hurry; usual are 5 to 60 seconds.
-        std::thread::sleep(Duration::from_secs(2));
+        std::thread::sleep(Duration::from_millis(500));
     }
     for process in &mut all {
         process.says("done");
@@ -62,13 +65,17 @@ fn steady_calls() {
     let wall = begun.elapsed().as_secs_f64();
     let (after, used_after) = cost(monitor.pid());
     let share = (used_after - used) / wall;
+    took.sort();
+    let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);
     eprintln!(
-        "{PROCESSES} processes, {} calls/s for {wall:.1} s: {:.2} % of a core, RSS {:.1} MB before, {:.1} at most, {:.1} after, slowest scrape {:.1} ms",
+        "{PROCESSES} processes, {} calls/s for {wall:.1} s: {:.2} % of a core, RSS {:.1} MB before, {:.1} in the first half, {:.1} at most, {:.1} after, scrapes {:.1} ms, {:.1} at most",
         PROCESSES * rate,
         share * 100.0,
         resident as f64 / 1e6,
+        early as f64 / 1e6,
         peak as f64 / 1e6,
         after as f64 / 1e6,
+        median.as_secs_f64() * 1e3,
         slowest.as_secs_f64() * 1e3
     );
     let metrics = monitor.scrape();
@@ -84,11 +91,10 @@ fn steady_calls() {
     }
     assert_eq!(metrics.sum("warpscope_lost_calls_total", &[]), 0);
     assert!(peak < 60_000_000, "{peak} bytes resident");
-    if seconds >= 60 {
-        assert!(slowest < Duration::from_millis(50), "a scrape took {slowest:?}");
-        assert!(share < 0.05, "{:.2} % of a core", share * 100.0);
-        assert!(after < resident + 24_000_000, "{resident} bytes grew to {after}");
-    }
+    assert!(peak < early + 4_000_000, "{early} bytes grew to {peak}");
+    assert!(share < if alone { 0.05 } else { 0.10 }, "{:.2} % of a core", share * 100.0);
+    let scrape = if alone { slowest } else { median };
+    assert!(scrape < Duration::from_millis(50), "a scrape took {scrape:?}");
     drop(all);
     monitor.stop();
 }

@@ -25,12 +25,14 @@ use crate::snapshot::Snapshot;
 /// counters never fall.
 pub struct Exposition {
     selection: Selection,
+    /// The length of the last text: the next will be about as long.
+    length: usize,
 }
 
 impl Exposition {
     /// With this many series at the most.
     pub fn new(limits: Limits) -> Self {
-        Self { selection: Selection::new(limits) }
+        Self { selection: Selection::new(limits), length: 0 }
     }
 
     /// Takes note of processes that end in a snapshot which is not scraped, as the console's: their last numbers are in
@@ -43,13 +45,14 @@ impl Exposition {
     /// once.
     pub fn render(&mut self, snapshot: &Snapshot, format: Format, took: Duration) -> String {
         let selected = self.selection.select(&snapshot.processes);
-        let mut text = String::with_capacity(1 << 16);
+        let mut text = String::with_capacity(self.length + self.length / 8 + (1 << 12));
         health::write(snapshot, selected.summed, took, format, &mut text);
         process::write(&selected, format, &mut text);
         device::write(snapshot, format, &mut text);
         if format == Format::OpenMetrics {
             text.push_str("# EOF\n");
         }
+        self.length = text.len();
         text
     }
 }

@@ -182,6 +182,9 @@ pub struct Calls {
     /// Calls by duration in nanoseconds: how many took at most so long, not cumulative, with bounds that grow; the last
     /// bound is `u64::MAX`.
     pub durations: Vec<(u64, u64)>,
+    /// It is what a program uses a GPU for: gives it work, takes or frees memory, waits; and the program calls it itself,
+    /// not only through another such function.
+    pub working: bool,
 }
 
 /// How warpscope itself fares.

@@ -30,8 +30,10 @@ const CORE: usize = 27;
 const CALLS: usize = DURATION_BOUNDS.len() + 3;
 /// Series of one direction of copies: two counters and two histograms.
 const COPIES: usize = 2 + SIZE_BOUNDS.len() + 3 + DURATION_BOUNDS.len() + 3;
-/// Functions with durations, per process.
-const MOST_FUNCTIONS: usize = 12;
+/// Functions with durations, per process: those that do what a program is for, and all others. Programs call many of the
+/// others when they start, so that none would be left for what comes later.
+const MOST_WORKING: usize = 16;
+const MOST_FUNCTIONS: usize = 6;
 /// Directions of copies, synchronous and asynchronous ones apart, per process.
 const MOST_COPIES: usize = 12;
 /// Errors by function and code, per process.
@@ -73,11 +75,30 @@ pub struct Selection {
 #[derive(Default)]
 struct Own {
     used: usize,
-    kernels: HashSet<Arc<str>>,
+    kernels: Chosen<Arc<str>>,
     other_launches: u64,
-    copies: HashSet<(&'static str, bool)>,
-    errors: HashSet<(Arc<str>, Arc<str>)>,
-    calls: HashSet<Arc<str>>,
+    copies: Chosen<(&'static str, bool)>,
+    errors: Chosen<(Arc<str>, Arc<str>)>,
+    working: Chosen<Arc<str>>,
+    calls: Chosen<Arc<str>>,
+}
+
+/// What has series, and what is in "other" for good.
+struct Chosen<K> {
+    own: HashSet<K>,
+    other: HashSet<K>,
+}
+
+impl<K> Default for Chosen<K> {
+    fn default() -> Self {
+        Self { own: HashSet::new(), other: HashSet::new() }
+    }
+}
+
+impl<K: Eq + Hash> Chosen<K> {
+    fn knows(&self, key: &K) -> bool {
+        self.own.contains(key) || self.other.contains(key)
+    }
 }
 
 /// What is to be told.
@@ -222,20 +243,22 @@ impl Room {
         &mut self,
         items: Vec<T>,
         key: impl Fn(&T) -> K,
-        own: &mut HashSet<K>,
+        chosen: &mut Chosen<K>,
         most: usize,
         series: usize,
     ) -> (Vec<T>, Vec<T>) {
         let (mine, rest): (Vec<T>, Vec<T>) = items.into_iter().partition(|item| {
             let key = key(item);
-            if own.contains(&key) {
-                return true;
+            if chosen.knows(&key) {
+                return chosen.own.contains(&key);
             }
-            let fits = own.len() < most && series <= self.left;
+            let fits = chosen.own.len() < most && series <= self.left;
             if fits {
-                own.insert(key);
+                chosen.own.insert(key);
                 self.left -= series;
                 self.used += series;
+            } else {
+                chosen.other.insert(key);
             }
             fits
         });
@@ -270,7 +293,13 @@ impl Own {
 
         shown.calls.sort_by_key(|calls| std::cmp::Reverse(calls.ns));
         let key = |calls: &Calls| calls.function.clone();
-        let (mine, rest) = room.part(shown.calls, key, &mut self.calls, MOST_FUNCTIONS, CALLS);
+        // A function that has a place keeps it, though it may turn out to be called for itself later.
+        let is_working = |calls: &mut Calls| calls.working && !self.calls.knows(&calls.function);
+        let working = shown.calls.extract_if(.., is_working).collect();
+        let (mut mine, mut rest) = room.part(working, key, &mut self.working, MOST_WORKING, CALLS);
+        let (others, more) = room.part(shown.calls, key, &mut self.calls, MOST_FUNCTIONS, CALLS);
+        mine.extend(others);
+        rest.extend(more);
         shown.calls = mine;
         shown.calls.extend(sum_calls(&rest));
         shown
@@ -408,6 +437,34 @@ mod tests {
         assert_eq!(selection.used, CORE + 1);
         let again = selection.select(&[process(99, &[("k", 1)])]);
         assert_eq!(launches(&again.processes[1]), launches(&selected.processes[1]));
+    }
+
+    /// Check that what a program calls at its start leaves room for what it is for, and that what went to "other" stays.
+    #[test]
+    fn functions() {
+        let call = |function: &str, working, count| Calls {
+            function: function.into(),
+            count,
+            ns: count,
+            durations: vec![(u64::MAX, count)],
+            working,
+        };
+        let mut start: Vec<Calls> = (0..50).map(|n| call(&format!("cuStart{n}"), false, 100)).collect();
+        let mut selection = Selection::new(Limits::default());
+        let with = |calls: &[Calls]| [Process { id: 1, pid: 1, calls: calls.to_vec(), ..Process::default() }];
+        let shown = |selected: Selected| -> Vec<(String, u64)> {
+            let calls = selected.processes.into_iter().flat_map(|process| process.calls);
+            calls.map(|calls| (calls.function.to_string(), calls.count)).collect()
+        };
+        let first = shown(selection.select(&with(&start)));
+        assert_eq!(first.len(), MOST_FUNCTIONS + 1);
+        assert_eq!(first.last(), Some(&(OTHER.to_owned(), 4400)));
+        start.push(call("cudaLaunchKernel", true, 1));
+        // One of "other" turns out to be called for itself.
+        start[49].working = true;
+        let second = shown(selection.select(&with(&start)));
+        assert!(second.contains(&("cudaLaunchKernel".to_owned(), 1)), "{second:?}");
+        assert_eq!(second.last(), first.last());
     }
 
     /// Check that an ended process is told once, even if its last snapshot went elsewhere, and never as its pid's heir.

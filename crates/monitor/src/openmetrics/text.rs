@@ -273,7 +273,9 @@ impl Family {
         let bounds = self.bounds.iter().map(String::as_str).chain(["+Inf"]);
         for (bound, count) in bounds.zip(&buckets.counts) {
             so_far = so_far.saturating_add(*count);
-            line(text, name, "_bucket", &labels.with("le", bound), Number::Whole(so_far));
+            // Most lines of a scrape are these: no label is made for each.
+            let comma = if labels.0.is_empty() { "" } else { "," };
+            let _ = writeln!(text, "{name}_bucket{{{}{comma}le=\"{bound}\"}} {so_far}", labels.0);
         }
         line(text, name, "_sum", labels, buckets.sum);
         line(text, name, "_count", labels, Number::Whole(so_far));

@@ -115,6 +115,7 @@ fn training(step: u64) -> Process {
             count: 105_077 * step,
             ns: 400_000_000 * step,
             durations: vec![(1 << 12, 105_000 * step), (1 << 20, 77 * step), (u64::MAX, 0)],
+            working: true,
         }],
     }
 }

@@ -20,6 +20,7 @@ pub fn add(process: &mut Process, sums: &[&Sum], state: &State) {
             all.function = function.name.clone();
             all.count += sum.count;
             all.ns += sum.ns;
+            all.working |= !sum.nested && works(function);
             merge(buckets, &sum.buckets);
         }
         // What failed did nothing, and what is within a call of the same kind was done by that.
@@ -65,6 +66,14 @@ pub fn add_errors(process: &mut Process, sums: &[&ErrorSum], state: &State) {
         process.errors.push(Errors { function: function.name.clone(), code: (*code).into(), count: sum.count });
     }
     process.errors.sort_by(|a, b| (&a.function, &a.code).cmp(&(&b.function, &b.code)));
+}
+
+/// Gives the GPU work, takes or frees memory, or waits.
+fn works(function: &Function) -> bool {
+    use Role::{Alloc, Copy, Free, GraphLaunch, HostFunction, Launch, Set, Synchronize};
+    function.known.is_some_and(|known| {
+        matches!(known.role, Alloc | Free | Copy | Set | Launch | GraphLaunch | HostFunction | Synchronize)
+    })
 }
 
 fn direction(function: &Function, class: u32) -> Direction {

@@ -234,10 +234,12 @@ impl Monitor {
     fn watch(&mut self, display: Option<&Display>) {
         let mut next_display = Instant::now();
         loop {
+            // Before gathering: what a program did before somebody asked is to be in the answer, so that whoever asks while
+            // we gather waits for the next turn.
+            let waiting = self.scrapes.as_ref().map(|scrapes| scrapes.waiting()).unwrap_or_default();
             let busy = self.collector.gather();
             let all_ended = self.take_what_came();
             let display_due = self.options.display_interval.is_some() && Instant::now() >= next_display;
-            let waiting = self.scrapes.as_ref().map(|scrapes| scrapes.waiting()).unwrap_or_default();
             if display_due || all_ended || !waiting.is_empty() {
                 let begun = Instant::now();
                 let snapshot = Arc::new(self.snapshot());

@@ -1,27 +1,34 @@
 //! Names for stacks and kernels, found on a thread of their own: a large library takes its time, and nobody should wait.
 //!
 //! A job is a small profile of one process, with the stacks or host functions in question and what was mapped there. The
-//! files are opened for it and closed after it, so that nothing is kept; what is asked for together shares that.
+//! files are opened for it and closed after it; only names are kept, so that the next process that runs the same code costs
+//! nothing.
 
 use std::{
+    collections::HashMap,
     sync::{Arc, mpsc},
     thread,
 };
 
 use cuda::calls::KernelRef;
 use model::{
-    event::{Mapping, ProcessId, Stack, StackId, Symbol},
+    event::{Frame, Mapping, NamedFrame, ProcessId, Stack, StackId, Symbol},
     profile::{ProcessInfo, Profile},
 };
 use symbols::{DebugFiles, Kept, Wishes};
 
 use super::{health, state::State};
-use crate::record::INJECTOR;
+use crate::{
+    record::INJECTOR,
+    trace::libraries::{self, Identity, Stamp},
+};
 
 /// Jobs that may wait; others are asked for again later.
 const ROOM: usize = 256;
 /// Files that one job may hold open.
 const MOST_FILES: usize = 256;
+/// Places whose names are kept.
+const MOST_PLACES: usize = 4096;
 
 /// The thread's both ends.
 pub struct Namer {
@@ -56,13 +63,13 @@ impl Namer {
         let (finished, done) = mpsc::channel();
         thread::Builder::new().name("names".into()).spawn(move || {
             health::take_time();
+            let mut known = Known::default();
             for job in todo {
-                for named in work(job) {
+                for named in work(job, &mut known) {
                     if finished.send(named).is_err() {
                         return;
                     }
                 }
-                health::give_memory_back();
             }
         })?;
         Ok(Self { jobs, done })
@@ -74,7 +81,7 @@ impl Namer {
         let frames = || stacks.iter().flat_map(|stack| &stack.frames);
         let holds = |mapping: &&Mapping| {
             frames().any(|frame| match frame {
-                model::event::Frame::User(address) => (mapping.start..mapping.end).contains(address),
+                Frame::User(address) => (mapping.start..mapping.end).contains(address),
                 _ => false,
             })
         };
@@ -116,15 +123,65 @@ fn profile<'a>(process: ProcessId, pid: u32, mappings: impl Iterator<Item = &'a 
     profile
 }
 
-fn work(job: Job) -> Vec<Named> {
+/// A place in a file as it was when it was asked for.
+type Place = (Identity, Stamp, u64);
+
+/// The names of places that were asked for, by whichever process.
+#[derive(Default)]
+struct Known(HashMap<Place, Vec<NamedFrame>>);
+
+impl Known {
+    fn learn(&mut self, place: Place, names: Vec<NamedFrame>) {
+        if self.0.len() >= MOST_PLACES {
+            self.0.clear();
+        }
+        self.0.insert(place, names);
+    }
+}
+
+/// Where in its file each address of a job lies. What lies in no file may mean something else in the next process.
+fn places(what: &What, profile: &Profile, kept: &mut Kept, pid: u32) -> HashMap<Frame, Place> {
+    let frames: Vec<Frame> = match what {
+        What::Stacks(_) => profile.stacks.values().flat_map(|stack| stack.frames.iter().copied()).collect(),
+        What::Stubs(stubs) => stubs.iter().map(|stub| Frame::User(*stub)).collect(),
+    };
+    let mut places = HashMap::new();
+    for mapping in &profile.mappings {
+        let file = kept.mapped(mapping, pid).and_then(|id| kept.files.open(id));
+        let Some(info) = file.and_then(|file| file.metadata().ok()) else { continue };
+        let (identity, stamp) = libraries::known_by(&info);
+        for frame in &frames {
+            if let Frame::User(address) = frame
+                && (mapping.start..mapping.end).contains(address)
+            {
+                places.insert(*frame, (identity, stamp, address - mapping.start + mapping.offset));
+            }
+        }
+    }
+    places
+}
+
+fn work(job: Job, known: &mut Known) -> Vec<Named> {
     let Job { process, pid, what, mut profile } = job;
     let mut kept = Kept::new(MOST_FILES);
-    for mapping in &profile.mappings {
-        kept.mapped(mapping, pid);
+    let places = places(&what, &profile, &mut kept, pid);
+    for (frame, place) in &places {
+        if let Some(names) = known.0.get(place) {
+            profile.symbols.add(Symbol { process, frame: *frame, since: 0, names: names.clone() });
+        }
     }
     let wishes = Wishes { injector: INJECTOR, lines: true, debug_files: DebugFiles::default() };
-    for symbol in symbols::resolve(&profile, &mut kept, &wishes).symbols {
+    let found = symbols::resolve(&profile, &mut kept, &wishes).symbols;
+    let any = !found.is_empty();
+    for symbol in found {
+        if let Some(place) = places.get(&symbol.frame).filter(|_| symbol.process == process) {
+            known.learn(*place, symbol.names.clone());
+        }
         profile.symbols.add(symbol);
+    }
+    if any {
+        drop(kept);
+        health::give_memory_back();
     }
     match what {
         What::Stacks(stacks) => {

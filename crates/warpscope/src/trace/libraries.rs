@@ -54,7 +54,7 @@ pub type Choice = Box<dyn Fn(&str, Gather) -> Option<Gather>>;
 pub type Identity = (u64, u64);
 
 /// Changes whenever a file is written to.
-type Stamp = (u64, i64, i64);
+pub type Stamp = (u64, i64, i64);
 
 /// What to watch, and what is watched.
 pub struct Libraries {
@@ -274,8 +274,12 @@ fn is(named: &Path, path: &str) -> bool {
 
 /// Which file this is, and its last change.
 pub fn identity(place: &Path) -> std::io::Result<(Identity, Stamp)> {
-    let info = fs::metadata(place)?;
-    Ok(((info.dev(), info.ino()), (info.size(), info.mtime(), info.mtime_nsec())))
+    fs::metadata(place).map(|info| known_by(&info))
+}
+
+/// What a file is known by: device and inode, and its last change.
+pub fn known_by(info: &fs::Metadata) -> (Identity, Stamp) {
+    ((info.dev(), info.ino()), (info.size(), info.mtime(), info.mtime_nsec()))
 }
 
 #[cfg(test)]
