@@ -33,7 +33,14 @@ impl Functions {
     /// One more; `None` if there are as many as the kernel's programs can tell apart.
     pub fn add(&mut self, layer: Layer, library: &str, name: &str, shown: bool) -> Option<Function> {
         if let Some(id) = self.names.as_ref().and_then(|names| names.get(name)) {
-            return Some(Function { id: *id, layer, library: library.into(), name: name.into(), shown });
+            return Some(Function {
+                id: *id,
+                layer,
+                library: library.into(),
+                name: name.into(),
+                shown,
+                ..Function::default()
+            });
         }
         let id = FunctionId(self.next);
         if layer != Layer::Driver && self.next as usize >= bpf::calls::MAX_FUNCTIONS {
@@ -43,7 +50,7 @@ impl Functions {
         if let Some(names) = &mut self.names {
             names.insert(name.into(), id);
         }
-        Some(Function { id, layer, library: library.into(), name: name.into(), shown })
+        Some(Function { id, layer, library: library.into(), name: name.into(), shown, ..Function::default() })
     }
 
     /// The number of what a system call asks of a device, and its description if it is new.
