@@ -120,7 +120,7 @@ pub enum Outcome {
 
 fn library(names: &KernelNames, function: &Function, call: &Call) -> Arguments {
     let Some(known) = cuda::call(&function.name) else { return words(call) };
-    let kernel = facts(function, call).and_then(|(_, _, facts)| facts.kernel);
+    let kernel = facts(function, call).and_then(|facts| facts.kernel);
     let readable = |value: Value| {
         let here = match (&value, kernel) {
             (Value::Pointer(at), Some(KernelRef::HostStub(stub))) => *at == stub,
