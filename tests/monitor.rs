@@ -1,7 +1,10 @@
 //! `warpscope monitor`: numbers to the unit, on the simulated GPU.
 
+mod containers;
+mod deploy;
 mod exact;
 mod faults;
 mod many;
 mod processes;
 mod prometheus;
+mod top;

@@ -1,6 +1,7 @@
 //! What goes wrong: full maps, scrapers that hang, a port that is taken, no permission, options that make no sense.
 
 use std::{
+    fs,
     io::Write,
     net::{TcpListener, TcpStream},
     os::unix::process::CommandExt,
@@ -9,7 +10,7 @@ use std::{
 
 use crate::support::{
     Ended, Scene,
-    monitor::{Monitor, Watched, timed_get},
+    monitor::{Metrics, Monitor, Watched, timed_get},
     wait_until,
 };
 
@@ -34,6 +35,49 @@ fn full_map_of_kernels() {
     many.end();
     let log = monitor.stop();
     assert!(log.err().contains("the least launched are counted as other"), "{}", log.err());
+}
+
+/// More live allocations than the kernel's map has room for: all are counted as made, those that cannot be followed are
+/// told as lost, and the log says so. Memory that is freed makes room again.
+#[test]
+fn full_map_of_allocations() {
+    let scene = Scene::new();
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "--memleak --no-stacks");
+    let mut hoarder = Watched::start(&scene);
+    let pid = hoarder.pid().to_string();
+    hoarder.does("hoard 300000");
+    let metrics = monitor.scrape();
+    let of = |metrics: &Metrics, name: &str| metrics.sum(name, &[("pid", &pid), ("space", "device")]);
+    let room = metrics.sum("warpscope_map_max_entries", &[("map", "allocations")]);
+    let live = of(&metrics, "warpscope_memory_live_allocations");
+    let lost = metrics.sum("warpscope_lost_calls_total", &[("map", "sums")]);
+    assert_eq!(of(&metrics, "warpscope_memory_allocations_total"), 300_000);
+    assert_eq!(live + lost, 300_000, "each is followed or lost");
+    assert!(live <= room && live >= room / 10 * 9, "{live} of {room}");
+    hoarder.end();
+    let mut next = Watched::start(&scene);
+    let pid = next.pid().to_string();
+    wait_until("there is room again", || {
+        monitor.scrape().sum("warpscope_map_entries", &[("map", "allocations")]) < room / 10
+    });
+    next.does("leak 10");
+    assert_eq!(monitor.scrape().sum("warpscope_memory_live_allocations", &[("pid", &pid)]), 10);
+    next.end();
+    let log = monitor.stop();
+    assert!(log.err().contains("found no room in a map of the kernel"), "{}", log.err());
+}
+
+/// A machine without NVML: the log says what is missing and why, and all else is told.
+#[test]
+fn no_nvml() {
+    let scene = Scene::new();
+    fs::write(scene.path("libnvidia-ml.so.1"), "not a library").expect("a file");
+    let mut command = scene.warpscope(&["monitor", "--metrics-addr", "127.0.0.1:0", "--display-interval", "0"]);
+    let monitor = Monitor::of(command.env("LD_LIBRARY_PATH", scene.path("")));
+    let metrics = monitor.scrape();
+    assert!(metrics.one("warpscope_resident_memory_bytes", &[]) > 0.0 && !metrics.any(&[("device", "0")]));
+    let log = monitor.stop();
+    assert!(log.err().contains("GPUs themselves are not watched: cannot load libnvidia-ml.so.1"), "{}", log.err());
 }
 
 /// Scrapers that say nothing, or never read, hold up nobody.
@@ -66,7 +110,7 @@ fn mistakes() {
     ends(&["-p", "4194303"]).says(&["there is no process 4194303"]);
     ends(&["--display-interval=-1"]).says(&["display-interval"]);
     ends(&["--config", "missing.toml"]).says(&["cannot read missing.toml"]);
-    std::fs::write(scene.path("bad.toml"), "max-serie = 1\n").expect("a file");
+    fs::write(scene.path("bad.toml"), "max-serie = 1\n").expect("a file");
     ends(&["--config", "bad.toml"]).says(&["max-serie", "did you mean max-series?"]);
     ends(&["--metrics-addr", "127.0.0.1:0", "--cgroup", "no-such-group"]).says(&["no-such-group"]);
     Ended::of(scene.warpscope(&["monitor"]).uid(65534).gid(65534)).exits(1).says(&["root"]);

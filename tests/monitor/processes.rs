@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use super::exact::WORK;
 use crate::support::{
-    Scene,
+    Group, Scene,
     monitor::{Monitor, Watched},
     programs, wait_until,
 };
@@ -56,6 +57,41 @@ fn fork_and_exec() {
     monitor.stop();
 }
 
+/// A pid that comes round is another process: nothing of those who had it before is told as its own, whether a scrape had
+/// come in between or not.
+#[test]
+fn pid_comes_round() {
+    let scene = Scene::new();
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
+    // Far from those that the kernel gives out now.
+    let most: u32 = fs::read_to_string("/proc/sys/kernel/pid_max").expect("a limit").trim().parse().expect("a number");
+    let pid = (most - 1 - std::process::id() % 1000).to_string();
+    let life = || {
+        let mut command = scene.bare_cuda("as_pid");
+        Watched::of(command.args([&pid, &programs::program("watched")]))
+    };
+    let told = |name: &str| monitor.scrape().sum(name, &[("pid", &pid)]);
+    let mut first = life();
+    first.does("launch 5");
+    first.does("leak 2");
+    assert_eq!((told("warpscope_launches_total"), told("warpscope_memory_live_allocations")), (5, 2));
+    first.end();
+    let mut second = life();
+    second.does("launch 100");
+    second.does("leak 3");
+    second.end();
+    let mut third = life();
+    third.does("launch 7");
+    third.does("leak 1");
+    for _ in 0..3 {
+        assert_eq!((told("warpscope_launches_total"), told("warpscope_memory_live_allocations")), (7, 1));
+    }
+    third.does("free");
+    assert_eq!((told("warpscope_memory_frees_total"), told("warpscope_memory_live_bytes")), (1, 0));
+    third.end();
+    monitor.stop();
+}
+
 /// A library that is replaced on disk while it is loaded: those who have the old one are watched on, and those who load
 /// the new one too.
 #[test]
@@ -102,9 +138,8 @@ fn replaced_library() {
 #[test]
 fn installed_library() {
     let scene = Scene::new();
-    let monitor = Monitor::start_with(&scene, "", |command| {
-        command.env("LD_LIBRARY_PATH", programs::libraries());
-    });
+    let arguments = "monitor --metrics-addr 127.0.0.1:0 --display-interval 0".split(' ').collect::<Vec<_>>();
+    let monitor = Monitor::of(scene.warpscope(&arguments).env("LD_LIBRARY_PATH", programs::libraries()));
     let mut first = Watched::start(&scene);
     let pid = first.pid().to_string();
     first.does("leak 2");
@@ -122,7 +157,7 @@ fn one_process() {
     let scene = Scene::new();
     let mut wanted = Watched::start(&scene);
     let mut other = Watched::start(&scene);
-    let monitor = Monitor::start(&scene, &format!("-p {}", wanted.pid()));
+    let monitor = Monitor::of_machine(&scene, &format!("-p {}", wanted.pid()));
     wanted.does("work");
     other.does("work");
     let metrics = monitor.scrape();
@@ -138,17 +173,11 @@ fn one_process() {
 /// Processes of one control group are watched, and no others.
 #[test]
 fn one_control_group() {
-    let mounts = fs::read_to_string("/proc/mounts").expect("mounts");
-    let root = mounts.lines().find(|line| line.starts_with("cgroup2 ")).and_then(|line| line.split(' ').nth(1));
-    let Some(root) = root else { return eprintln!("no second hierarchy of control groups here") };
-    let group = std::path::Path::new(root).join(format!("warpscope-test-{}", std::process::id()));
-    if fs::create_dir(&group).is_err() {
-        return eprintln!("control groups cannot be made here");
-    }
+    let Some(group) = Group::new() else { return eprintln!("control groups cannot be made here") };
     let scene = Scene::new();
-    let monitor = Monitor::start(&scene, &format!("--cgroup {}", group.display()));
+    let monitor = Monitor::of_machine(&scene, &format!("--cgroup {}", group.path().display()));
     let (mut inside, mut outside) = (Watched::start(&scene), Watched::start(&scene));
-    fs::write(group.join("cgroup.procs"), inside.pid().to_string()).expect("it moves");
+    fs::write(group.path().join("cgroup.procs"), inside.pid().to_string()).expect("it moves");
     let (pid, other) = (inside.pid().to_string(), outside.pid().to_string());
     wait_until("it is seen", || {
         inside.does("launch 1");
@@ -159,5 +188,23 @@ fn one_control_group() {
     inside.end();
     outside.end();
     monitor.stop();
-    fs::remove_dir(&group).expect("it is empty");
+}
+
+/// Everything on the machine is watched. Neighbours may fill maps, but what is counted without one is exact.
+#[test]
+fn whole_machine() {
+    let scene = Scene::new();
+    let monitor = Monitor::of_machine(&scene, "");
+    let _pilot = monitor.pilot(&scene);
+    let mut worker = Watched::start(&scene);
+    let pid = worker.pid().to_string();
+    worker.does("work");
+    let metrics = monitor.scrape();
+    let sure = ["warpscope_launches_total", "warpscope_memory_allocations_total", "warpscope_copied_bytes_total"];
+    for (name, labels, wanted) in WORK.iter().filter(|(name, ..)| sure.contains(name)) {
+        let labels = [&[("pid", pid.as_str())], *labels].concat();
+        assert_eq!(metrics.sum(name, &labels), *wanted, "{name} {labels:?}");
+    }
+    worker.end();
+    monitor.stop();
 }

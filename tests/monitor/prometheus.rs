@@ -1,27 +1,90 @@
 //! Against a real Prometheus, which scrapes, checks and answers queries.
 
 use std::{
-    net::TcpListener,
+    fs,
+    net::{TcpListener, TcpStream},
     process::{Command, Stdio},
 };
 
 use serde_json::Value;
 
-use super::exact::WORK;
+use super::{deploy::deployed, exact::WORK};
 use crate::support::{
     Running, Scene,
     monitor::{Monitor, Watched, get},
-    wait_until,
+    programs, wait_until,
 };
 
-fn query(address: &str, expression: &str) -> Option<u64> {
-    let hex = |byte: u8| format!("%{byte:02x}");
-    let encoded: String = expression.bytes().map(hex).collect();
-    let (_, body) = get(address, &format!("/api/v1/query?query={encoded}"), "");
-    // An answer may come in chunks, each with its length.
-    let json = &body[body.find('{')?..=body.rfind('}')?];
-    let answer: Value = serde_json::from_str(json).ok()?;
-    answer["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+/// A Prometheus that scrapes a monitor, and evaluates the deployed rules, five times a second.
+struct Prometheus {
+    running: Running,
+    address: String,
+}
+
+impl Prometheus {
+    fn start(scene: &Scene, monitor: &Monitor) -> Self {
+        // A port that is free now; the server takes it at once.
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+        let config = format!(
+            "global: {{scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}}\n\
+             rule_files: ['{}']\n\
+             scrape_configs: [{{job_name: warpscope, static_configs: [{{targets: ['{}']}}]}}]\n",
+            deployed("prometheus/alerts.yml").display(),
+            monitor.address
+        );
+        fs::write(scene.path("prometheus.yml"), config).expect("a file");
+        let mut command = scene.bare("prometheus");
+        command
+            .args(["--config.file", &scene.text("prometheus.yml"), "--storage.tsdb.path", &scene.text("data")])
+            .args(["--web.listen-address", &free.to_string(), "--log.level", "warn"])
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(scene.path("prometheus.log")).expect("a file"));
+        let prometheus = Self { running: Running::start(&mut command), address: free.to_string() };
+        wait_until("Prometheus listens", || TcpStream::connect(&prometheus.address).is_ok());
+        wait_until("Prometheus is ready", || prometheus.ask("/api/v1/query?query=up").is_some());
+        wait_until("Prometheus has scraped", || prometheus.query("sum(up)") == Some(1));
+        prometheus
+    }
+
+    /// Asks its API; `None` while it is not ready.
+    fn ask(&self, path: &str) -> Option<Value> {
+        let (head, body) = get(&self.address, path, "");
+        let body = if head.contains("Transfer-Encoding: chunked") { whole(&body)? } else { body };
+        serde_json::from_str(&body).ok()
+    }
+
+    /// What a query gives.
+    fn series(&self, expression: &str) -> Vec<Value> {
+        let hex = |byte: u8| format!("%{byte:02x}");
+        let encoded: String = expression.bytes().map(hex).collect();
+        let answer = self.ask(&format!("/api/v1/query?query={encoded}")).expect("an answer");
+        assert_eq!(answer["status"], "success", "{expression}: {answer}");
+        answer["data"]["result"].as_array().expect("a list").clone()
+    }
+
+    /// The first number that a query gives.
+    fn query(&self, expression: &str) -> Option<u64> {
+        self.series(expression).first()?["value"][1].as_str()?.parse().ok()
+    }
+
+    fn stop(self) {
+        self.running.signal(libc::SIGTERM);
+        self.running.wait();
+    }
+}
+
+/// The chunks of a body, each after a line with its length, as one.
+fn whole(mut chunks: &str) -> Option<String> {
+    let mut body = String::new();
+    loop {
+        let (length, rest) = chunks.split_once("\r\n")?;
+        let (chunk, rest) = rest.split_at_checked(usize::from_str_radix(length, 16).ok()?)?;
+        if chunk.is_empty() {
+            return Some(body);
+        }
+        body.push_str(chunk);
+        chunks = rest.strip_prefix("\r\n")?;
+    }
 }
 
 /// Prometheus finds the text good, scrapes it, and its queries give the workload's numbers to the unit.
@@ -34,44 +97,80 @@ fn scraped_and_queried() {
     let pid = worker.pid().to_string();
 
     let (_, body) = get(&monitor.address, "/metrics", "");
-    std::fs::write(scene.path("metrics"), &body).expect("a file");
+    fs::write(scene.path("metrics"), &body).expect("a file");
     let checked = Command::new("promtool")
         .args(["check", "metrics"])
-        .stdin(std::fs::File::open(scene.path("metrics")).expect("a file"))
+        .stdin(fs::File::open(scene.path("metrics")).expect("a file"))
         .output()
         .expect("promtool is installed (package prometheus)");
     let said = String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success() && said.is_empty(), "promtool: {said}");
 
-    // A port that is free now; the server takes it at once.
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let config = format!(
-        "global:\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\nscrape_configs:\n- job_name: gpu\n  static_configs:\n  - targets: ['{}']\n",
-        monitor.address
-    );
-    std::fs::write(scene.path("prometheus.yml"), config).expect("a file");
-    let mut command = scene.bare("prometheus");
-    command
-        .args(["--config.file", &scene.text("prometheus.yml"), "--storage.tsdb.path", &scene.text("data")])
-        .args(["--web.listen-address", &free.to_string(), "--log.level", "warn"])
-        .stdout(Stdio::null())
-        .stderr(std::fs::File::create(scene.path("prometheus.log")).expect("a file"));
-    let prometheus = Running::start(&mut command);
-    let address = free.to_string();
-    wait_until("Prometheus listens", || std::net::TcpStream::connect(&address).is_ok());
-    wait_until("Prometheus has scraped", || query(&address, "sum(up{job=\"gpu\"})") == Some(1));
+    let prometheus = Prometheus::start(&scene, &monitor);
     wait_until("the worker is in it", || {
-        query(&address, &format!("sum(warpscope_launches_total{{pid=\"{pid}\"}})")) == Some(12)
+        prometheus.query(&format!("sum(warpscope_launches_total{{pid=\"{pid}\"}})")) == Some(12)
     });
     for (name, labels, wanted) in WORK {
         let labels: String = labels.iter().map(|(label, value)| format!(",{label}=\"{value}\"")).collect();
         let expression = format!("sum({name}{{pid=\"{pid}\"{labels}}})");
-        assert_eq!(query(&address, &expression), Some(*wanted), "{expression}");
+        assert_eq!(prometheus.query(&expression), Some(*wanted), "{expression}");
     }
     worker.does("leak 3");
     let leak = format!("sum(warpscope_memory_suspect_bytes{{pid=\"{pid}\",site=\"forget_to_free (watched.c:30)\"}})");
-    wait_until("the leak is there", || query(&address, &leak) == Some(3 << 20));
-    prometheus.signal(libc::SIGTERM);
-    prometheus.wait();
+    wait_until("the leak is there", || prometheus.query(&leak) == Some(3 << 20));
+    prometheus.stop();
+    monitor.stop();
+}
+
+/// Every panel of the dashboard has something to show, and every alert is evaluated, on what the monitor tells of the
+/// simulated GPU's programs and of a stand-in for NVML.
+#[test]
+fn dashboard_and_alerts() {
+    let scene = Scene::new();
+    let fake = programs::sources().join("../crates/nvml/tests/fake.c");
+    let library = scene.path("libnvidia-ml.so.1");
+    programs::run(Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).args([&library, &fake]));
+    let mut command = scene.warpscope(&["monitor", "--metrics-addr", "127.0.0.1:0", "--display-interval", "0"]);
+    command.args(scene.group().map(|group| format!("--cgroup={}", group.path().display())));
+    let monitor = Monitor::of(command.env("LD_LIBRARY_PATH", scene.path("")));
+    let mut worker = monitor.pilot(&scene);
+    let prometheus = Prometheus::start(&scene, &monitor);
+
+    // What is only there when something has gone wrong, or for programs that replay graphs.
+    let seldom = |expression: &str| expression.ends_with("> 0") || expression.ends_with(" == 1");
+    let text = fs::read_to_string(deployed("grafana/warpscope.json")).expect("the dashboard is there");
+    let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels").iter();
+    let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
+    let expressions: Vec<String> = targets
+        .map(|target| target["expr"].as_str().expect("a query"))
+        .map(|text| {
+            text.replace("$instance", ".*")
+                .replace("$pid", ".*")
+                .replace("$__rate_interval", "5s")
+                .replace("$__range", "1m")
+        })
+        .collect();
+    assert!(expressions.len() > 30);
+    for expression in &expressions {
+        wait_until(&format!("there is something for {expression}"), || {
+            worker.does("work");
+            worker.does("leak 1");
+            !prometheus.series(expression).is_empty() || seldom(expression)
+        });
+    }
+
+    let rules = || {
+        let answer = prometheus.ask("/api/v1/rules").expect("an answer");
+        let groups = answer["data"]["groups"].as_array().expect("groups").clone();
+        groups.iter().flat_map(|group| group["rules"].as_array().expect("rules").clone()).collect::<Vec<Value>>()
+    };
+    wait_until("every rule was evaluated", || rules().iter().all(|rule| rule["health"] == "ok"));
+    // The workload runs out of memory, the stand-in has Xids.
+    for firing in ["GpuAllocationsFail", "GpuXid"] {
+        wait_until(firing, || rules().iter().any(|rule| rule["name"] == firing && rule["state"] == "firing"));
+    }
+    prometheus.stop();
+    worker.end();
     monitor.stop();
 }

@@ -3,6 +3,7 @@
  *   work          a fixed workload, of which the comment at `work` has the totals
  *   leak N        N allocations of 1 MiB that are never freed, in `forget_to_free`, line LEAK_LINE
  *   free          frees what `leak` has left
+ *   hoard N       N allocations of 16 bytes that nobody remembers
  *   launch N      N launches of the runtime's kernel `_Z5firstPfi`
  *   kernels N     N distinct kernels, k0 to kN, each launched once by its handle
  *   wait          prints `calling`, then waits for the GPU: for ever, if the script makes cudaDeviceSynchronize slow
@@ -40,6 +41,12 @@ __attribute__((noinline)) static void forget_to_free(void) {
 __attribute__((noinline)) static void load_model(int count) {
     for (int i = 0; i < count; i++) forget_to_free();
     if (leaks < 0) abort();
+}
+
+static void hoard(int count) {
+    void *memory;
+
+    for (int i = 0; i < count; i++) EXPECT(0, cudaMalloc(&memory, 16));
 }
 
 static void *free_it(void *memory) {
@@ -120,6 +127,7 @@ int main(int argc, char **argv) {
         if (!strncmp(line, "work", 4)) work();
         else if (!strncmp(line, "leak", 4)) load_model(number);
         else if (!strncmp(line, "free", 4)) while (leaks) EXPECT(0, cudaFree(leaked[--leaks]));
+        else if (!strncmp(line, "hoard", 5)) hoard(number);
         else if (!strncmp(line, "launch", 6)) launch(&first_stub, number);
         else if (!strncmp(line, "kernels", 7)) kernels(number);
         else if (!strncmp(line, "wait", 4)) {

@@ -2,6 +2,7 @@
 
 pub mod calls;
 pub mod folded;
+pub mod group;
 pub mod jsonl;
 pub mod monitor;
 pub mod natives;
@@ -11,11 +12,14 @@ pub mod pythons;
 pub mod recording;
 pub mod running;
 pub mod scene;
+pub mod terminal;
 pub mod truth;
 
+pub use group::Group;
 pub use programs::program;
 pub use running::{Ended, Running};
 pub use scene::Scene;
+pub use terminal::Terminal;
 
 /// Waits for something that another process does. Fails if it is not done in a minute.
 #[track_caller]

@@ -17,21 +17,26 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Starts one, and waits until it serves.
+    /// Starts one, and waits until it serves. It watches the scene's control group, where there can be one: other tests
+    /// that run at the same time use CUDA too.
     pub fn start(scene: &Scene, options: &str) -> Self {
-        Self::start_with(scene, options, |_| {})
+        let group = scene.group().map(|group| format!(" --cgroup {}", group.path().display()));
+        Self::of_machine(scene, &(options.to_owned() + &group.unwrap_or_default()))
     }
 
-    /// The same, with something done to the command first.
-    pub fn start_with(scene: &Scene, options: &str, prepare: impl FnOnce(&mut Command)) -> Self {
+    /// Starts one that watches the whole machine, or what the options say.
+    pub fn of_machine(scene: &Scene, options: &str) -> Self {
         let mut arguments = vec!["monitor", "--metrics-addr", "127.0.0.1:0"];
         if !options.contains("--display-interval") {
             arguments.extend(["--display-interval", "0"]);
         }
         arguments.extend(options.split_whitespace());
-        let mut command = scene.warpscope(&arguments);
-        prepare(&mut command);
-        let mut running = Running::start(&mut command);
+        Self::of(&mut scene.warpscope(&arguments))
+    }
+
+    /// Any command that runs one.
+    pub fn of(command: &mut Command) -> Self {
+        let mut running = Running::start(command);
         let line = running.stderr_until("metrics on http://");
         let address = line.rsplit("http://").next().and_then(|rest| rest.split('/').next()).expect("an address");
         Self { running, address: address.to_owned() }
@@ -40,15 +45,21 @@ impl Monitor {
     /// One that watches the simulator's libraries already: a program has loaded them, and stays for as long.
     pub fn with_pilot(scene: &Scene, options: &str) -> (Self, Watched) {
         let monitor = Self::start(scene, options);
+        let pilot = monitor.pilot(scene);
+        (monitor, pilot)
+    }
+
+    /// A program that has loaded the simulator's libraries, so that they are watched.
+    pub fn pilot(&self, scene: &Scene) -> Watched {
         let mut pilot = Watched::start(scene);
         let pid = pilot.pid().to_string();
         wait_until("the monitor has seen the pilot", || {
             pilot.does("launch 1");
             pilot.does("leak 1");
             pilot.does("free");
-            monitor.scrape().any(&[("pid", &pid)])
+            self.scrape().any(&[("pid", &pid)])
         });
-        (monitor, pilot)
+        pilot
     }
 
     /// Its pid.

@@ -6,26 +6,28 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::OnceLock,
 };
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    Ended,
+    Ended, Group,
     programs::{self, WARPSCOPE},
 };
 
 /// A directory that anybody may use, with one for temporary files in it. At its end nothing may be left in the latter.
 pub struct Scene {
     directory: TempDir,
+    group: OnceLock<Option<Group>>,
 }
 
 impl Scene {
     /// A new one.
     pub fn new() -> Self {
         let directory = TempDir::with_prefix("e2e-").expect("a temporary directory");
-        let scene = Self { directory };
+        let scene = Self { directory, group: OnceLock::new() };
         fs::create_dir(scene.temporary()).expect("an empty directory");
         for path in [scene.directory.path(), &scene.temporary()] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("the directory is ours");
@@ -75,10 +77,23 @@ impl Scene {
         command
     }
 
+    /// The scene's control group. CUDA programs that are started from now on are in it.
+    pub fn group(&self) -> Option<&Group> {
+        self.group.get_or_init(Group::new).as_ref()
+    }
+
     /// A program of ours without warpscope, on the simulated GPU.
     pub fn bare_cuda(&self, program: &str) -> Command {
         let mut command = self.bare(programs::program(program));
         command.env("LD_LIBRARY_PATH", programs::libraries());
+        self.grouped(command)
+    }
+
+    /// A command that starts in the scene's control group, if that was asked for before.
+    pub fn grouped(&self, mut command: Command) -> Command {
+        if let Some(Some(group)) = self.group.get() {
+            group.join(&mut command);
+        }
         command
     }
 

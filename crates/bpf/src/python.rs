@@ -2,7 +2,7 @@
 //!
 //! The Rust side of the Python part of `bpf/shared.h`.
 
-use libbpf_rs::{Map, MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut};
 
 use crate::record::Fields;
 
@@ -80,7 +80,7 @@ pub struct PythonMaps {
 }
 
 impl PythonMaps {
-    pub(crate) fn new(processes: &Map<'_>) -> Result<Self, libbpf_rs::Error> {
+    pub(crate) fn new(processes: &MapMut<'_>) -> Result<Self, libbpf_rs::Error> {
         Ok(Self { processes: processes.try_into()? })
     }
 

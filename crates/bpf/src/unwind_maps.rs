@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libbpf_rs::{ErrorExt, Map, MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
+use libbpf_rs::{ErrorExt, MapCore, MapFlags, MapHandle, MapMut, MapType, libbpf_sys};
 
 /// Rows in a shard that several files share: 2 MiB at first, then 8 MiB.
 const FIRST_SHARD: usize = 1 << 18;
@@ -76,7 +76,8 @@ struct Shard {
 }
 
 impl UnwindMaps {
-    pub(crate) fn new(outer: &Map<'_>, mappings: &Map<'_>, ranges: &Map<'_>) -> Result<Self> {
+    /// Handles are descriptors of our own: to open a map by its number takes CAP_SYS_ADMIN.
+    pub(crate) fn new(outer: &MapMut<'_>, mappings: &MapMut<'_>, ranges: &MapMut<'_>) -> Result<Self> {
         Ok(Self {
             outer: outer.try_into()?,
             ranges: ranges.try_into()?,

@@ -47,7 +47,7 @@ impl App {
             let last = |ring: &VecDeque<u64>| ring.back().copied().unwrap_or(0);
             let graphs = [
                 (&history.live, format!("live memory {}", bytes(last(&history.live))), Color::Green),
-                (&history.launches, format!("launches {}/s", rate(last(&history.launches) as f64)), Color::Blue),
+                (&history.launches, format!("launches/s {}", rate(last(&history.launches) as f64)), Color::Blue),
                 (&history.copied, format!("copies {}", byte_rate(last(&history.copied) as f64)), Color::Cyan),
             ];
             for (place, (ring, title, colour)) in places.into_iter().zip(graphs) {
@@ -63,7 +63,7 @@ impl App {
 fn draw_graph(frame: &mut Frame<'_>, area: Rect, ring: &VecDeque<u64>, title: &str, colour: Color) {
     let shown: Vec<u64> = ring.iter().copied().skip(ring.len().saturating_sub(usize::from(area.width))).collect();
     // A line of text, and two of bars.
-    let block = Block::default().title(Span::styled(title.to_owned(), DIM)).borders(Borders::TOP);
+    let block = Block::default().title(Span::styled(title.to_owned(), DIM));
     let graph = Sparkline::default().block(block).data(shown).style(Style::new().fg(colour));
     frame.render_widget(graph, area);
 }

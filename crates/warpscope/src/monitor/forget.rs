@@ -34,12 +34,14 @@ pub struct Times {
     kernels: HashMap<(u32, u64), u64>,
     /// Call stacks under which nothing was live at the last look.
     empty_sites: HashSet<(u32, u64, u64)>,
+    /// What was lost up to the last look.
+    lost: Vec<(&'static str, u64)>,
 }
 
 impl Times {
     pub fn new() -> Self {
         let now = Instant::now();
-        Self { often: now, seldom: now, kernels: HashMap::new(), empty_sites: HashSet::new() }
+        Self { often: now, seldom: now, kernels: HashMap::new(), empty_sites: HashSet::new(), lost: Vec::new() }
     }
 
     /// When there is something to do.
@@ -56,6 +58,7 @@ impl Monitor {
             return;
         }
         self.times.often = Instant::now();
+        self.tell_losses();
         let seldom = self.times.seldom.elapsed() >= SELDOM;
         // If nobody else looks, somebody must: those who scrape later want the last numbers.
         if ended > MOST_ENDED || (seldom && ended > 0) {
@@ -73,6 +76,15 @@ impl Monitor {
             self.forget_files();
             health::give_memory_back();
         }
+    }
+
+    /// The log says what is missing in the numbers from now on.
+    fn tell_losses(&mut self) {
+        let lost = self.lost();
+        for (what, _) in lost.iter().filter(|now| now.1 > 0 && !self.times.lost.contains(now)) {
+            self.collector.sink.notes.add(health::meaning(what).to_owned());
+        }
+        self.times.lost = lost;
     }
 
     fn forget_ended(&mut self) {

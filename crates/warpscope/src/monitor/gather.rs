@@ -108,19 +108,25 @@ impl Monitor {
 
     fn health(&self, maps: Vec<(&'static str, u64, u64)>) -> Health {
         let collector = &self.collector;
-        let losses = collector.recorder.losses();
-        let mappings = collector.mappings.as_ref().map_or(0, bpf::Mappings::lost);
         let trace = collector.trace.as_ref();
         Health {
             libraries: trace.map_or(0, |trace| trace.libraries.count() as u64),
             functions: trace.map_or(0, |trace| trace.functions.count().into()),
-            lost: health::lost(&losses, mappings, collector.unwinding.raw_dropped(), collector.sink.names_refused),
+            lost: self.lost(),
             maps,
             series_dropped: self.evicted,
             cpu_seconds: health::cpu_seconds(),
             resident_bytes: health::resident_bytes(),
             notes: collector.sink.notes.all(),
         }
+    }
+
+    /// What was lost, by what it was.
+    pub fn lost(&self) -> Vec<(&'static str, u64)> {
+        let collector = &self.collector;
+        let mappings = collector.mappings.as_ref().map_or(0, bpf::Mappings::lost);
+        let (stacks, names) = (collector.unwinding.raw_dropped(), collector.sink.names_refused);
+        health::lost(&collector.recorder.losses(), mappings, stacks, names)
     }
 }
 

@@ -52,3 +52,17 @@ pub fn lost(losses: &Losses, mappings: u64, stacks: u64, names: u64) -> Vec<(&'s
         ("mappings", mappings),
     ]
 }
+
+/// What it means for the reader that something of this kind was lost.
+pub fn meaning(what: &str) -> &'static str {
+    match what {
+        "sums" => {
+            "calls found no room in a map of the kernel and are not counted: warpscope_map_entries says which is full"
+        }
+        "deep_calls" => "calls within calls within calls, deeper than can be followed, are not counted",
+        "names" => "names of kernels were lost: such kernels are told by their address",
+        "stacks" => "call stacks were lost: memory that was allocated there has no line",
+        "processes" => "processes found no room in a map of the kernel: their calls are not counted",
+        _ => "records of mapped files were lost: a library that was loaded just then may not be watched",
+    }
+}

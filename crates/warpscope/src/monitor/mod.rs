@@ -168,8 +168,10 @@ impl Monitor {
             found: options.pids.clone(),
             ..bpf::Options::default()
         })?;
-        let mut unwinding =
+        let unwinding =
             Unwinding::start(recorder.unwind_maps()?, MOST_RAW).context("cannot start the thread for unwind tables")?;
+        // Scrapes come first. A stack through a library that has just taken another's place may end there.
+        let mut unwinding = unwinding.without_waiting();
         let mut kept = Kept::new(limits::raise());
         unwinding.prepare(&mut kept.files, &[]);
         let mut libraries =
@@ -215,7 +217,7 @@ impl Monitor {
         }
         match nvml::Nvml::open().and_then(|nvml| nvml::Sampler::start(nvml, Duration::from_secs(1))) {
             Ok(sampler) => self.nvml = Some(sampler),
-            Err(error) => self.collector.sink.notes.add(error),
+            Err(error) => self.collector.sink.notes.add(format!("GPUs themselves are not watched: {error}")),
         }
     }
 

@@ -47,6 +47,8 @@ pub struct Process {
     pub comm: String,
     pub user: String,
     pub container: String,
+    /// PyTorch is told to keep no memory for reuse.
+    pub uncached: bool,
     /// Since when it is watched.
     pub since: u64,
     /// It has ended.
@@ -159,6 +161,7 @@ impl State {
             comm: process.comm.clone(),
             user: who.user,
             container: who.container,
+            uncached: who.uncached,
             since: process.time,
             mappings: mappings.unwrap_or_default(),
             ..Process::default()

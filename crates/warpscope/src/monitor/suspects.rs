@@ -81,15 +81,16 @@ pub fn add(
     let now = bpf::now();
     for (key, held) in own {
         let (_, function, stack) = *key;
-        let names = state.processes.get(&id).and_then(|known| known.stack_names.get(&stack)).cloned();
-        let stack: Arc<[String]> = names.unwrap_or_default();
+        let known = state.processes.get(&id);
+        let stack: Arc<[String]> = known.and_then(|known| known.stack_names.get(&stack)).cloned().unwrap_or_default();
+        let cached = known.is_some_and(|known| !known.uncached);
         process.suspects.push(Suspect {
             bytes: held.bytes,
             count: held.count,
             growth: growth.of(key, held.bytes),
             oldest: Duration::from_nanos(now.saturating_sub(held.since)),
             function: state.functions.get(&function).map_or_else(|| "".into(), |function| function.name.clone()),
-            remark: remark(&stack),
+            remark: remark(&stack, cached),
             stack,
         });
     }
@@ -110,9 +111,10 @@ fn ask(id: ProcessId, stacks: impl Iterator<Item = StackId>, state: &mut State, 
     }
 }
 
-fn remark(stack: &[String]) -> &'static str {
+/// `cached` says that PyTorch, if it is PyTorch, keeps memory for reuse.
+fn remark(stack: &[String], cached: bool) -> &'static str {
     let pytorch = |frame: &String| frame.contains("CUDACachingAllocator") || frame.contains("c10_cuda");
-    if stack.iter().any(pytorch) { PYTORCH } else { "" }
+    if cached && stack.iter().any(pytorch) { PYTORCH } else { "" }
 }
 
 #[cfg(test)]
@@ -123,8 +125,10 @@ mod tests {
     #[test]
     fn remarks() {
         let stack = |frames: &[&str]| frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>();
-        assert_eq!(remark(&stack(&["main", "c10::cuda::CUDACachingAllocator::Native::malloc(void**)"])), PYTORCH);
-        assert_eq!(remark(&stack(&["main", "[libc10_cuda.so]"])), PYTORCH);
-        assert_eq!(remark(&stack(&["main", "load(Model*)"])), "");
+        let allocator = stack(&["main", "c10::cuda::CUDACachingAllocator::Native::malloc(void**)"]);
+        assert_eq!(remark(&allocator, true), PYTORCH);
+        assert_eq!(remark(&allocator, false), "", "its allocator is asked, but keeps nothing");
+        assert_eq!(remark(&stack(&["main", "[libc10_cuda.so]"]), true), PYTORCH);
+        assert_eq!(remark(&stack(&["main", "load(Model*)"]), true), "");
     }
 }

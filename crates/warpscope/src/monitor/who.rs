@@ -1,4 +1,4 @@
-//! Whose a process is: its user and its container.
+//! Whose a process is: its user and its container; and what its environment says of its memory.
 
 use std::fs;
 
@@ -7,6 +7,8 @@ use std::fs;
 pub struct Who {
     pub user: String,
     pub container: String,
+    /// PyTorch is told to keep no memory for reuse.
+    pub uncached: bool,
 }
 
 /// Asks about a process.
@@ -16,7 +18,13 @@ pub fn is(pid: u32) -> Who {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let user = uid.map(|uid| user_name(&passwd, uid).unwrap_or(uid).to_owned()).unwrap_or_default();
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    Who { user, container: container(&groups).unwrap_or_default() }
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    Who { user, container: container(&groups).unwrap_or_default(), uncached: uncached(&environment) }
+}
+
+/// PyTorch looks whether the variable is there, and not what it is.
+fn uncached(environment: &[u8]) -> bool {
+    environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(b"PYTORCH_NO_CUDA_MEMORY_CACHING="))
 }
 
 /// `name:password:uid:...`
@@ -51,6 +59,13 @@ mod tests {
             assert_eq!(container(&group).as_deref(), Some("0123456789ab"), "{group}");
         }
         assert_eq!(container("0::/user.slice/user-1000.slice/session-2.scope\n"), None);
+    }
+
+    /// Check that the variable is told from others.
+    #[test]
+    fn environments() {
+        assert!(uncached(b"HOME=/root\0PYTORCH_NO_CUDA_MEMORY_CACHING=1\0"));
+        assert!(!uncached(b"A=PYTORCH_NO_CUDA_MEMORY_CACHING=1\0PYTORCH_NO_CUDA_MEMORY_CACHING_X=1\0"));
     }
 
     /// Check that users have their names, and strangers none.

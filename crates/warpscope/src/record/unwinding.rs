@@ -24,7 +24,7 @@ const MOST_REPLACED: usize = 16;
 /// The most raw stacks kept until their tables are there (some 33 KiB each).
 pub const MOST_RAW: usize = 4096;
 
-/// How long the end of a recording waits for one table. A file that takes longer lies on a disk that does not answer.
+/// How long a recording waits for one table where it must. A file that takes longer lies on a disk that does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// A stack walked here.
@@ -48,6 +48,7 @@ pub struct Unwinding {
     raw: Vec<RawStack>,
     raw_dropped: u64,
     most_raw: usize,
+    patience: Duration,
     made: Made,
 }
 
@@ -137,8 +138,14 @@ impl Unwinding {
             raw: Vec::new(),
             raw_dropped: 0,
             most_raw,
+            patience: LONGEST,
             made: Made::default(),
         })
+    }
+
+    /// For whoever must not be held up: no table is waited for.
+    pub fn without_waiting(self) -> Self {
+        Self { patience: Duration::ZERO, ..self }
     }
 
     /// Makes the tables of files that the command is sure to map, before it starts: those that we have mapped ourselves, as
@@ -198,10 +205,11 @@ impl Unwinding {
         self.changed.insert(mapping.process);
     }
 
-    /// Waits for the table of a file that has taken the place of another: stacks are judged by both.
+    /// Waits for the table of a file that has taken the place of another: stacks are judged by both. Where it is not waited
+    /// for, those that pass through the file end there until it has come.
     pub fn wait_for(&mut self, file: Option<FileId>) {
         while let Some(Progress::Asked) = file.and_then(|id| self.files.get(&id)) {
-            match self.done.recv_timeout(LONGEST) {
+            match self.done.recv_timeout(self.patience) {
                 Ok(finished) => self.finish(finished),
                 Err(_) => break,
             }

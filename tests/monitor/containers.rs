@@ -1,0 +1,91 @@
+//! Processes that see other files than we do.
+
+use std::{fs, process::Command};
+
+use super::exact::assert_work;
+use crate::support::{
+    Scene,
+    monitor::{Monitor, Watched},
+    programs, wait_until,
+};
+
+/// A root of its own in memory, with copies of the program and all its libraries.
+const CONTAINER: &str = r#"
+    set -e
+    mount -t tmpfs none "$1"
+    mkdir "$1/lib" "$1/lib64"
+    cp "$2" "$1/program"
+    ldd "$2" | grep -o '/[^ ]*' | while read -r library; do cp -L "$library" "$1/lib/"; done
+    cp -L /lib64/ld-linux-x86-64.so.2 "$1/lib64/"
+    LD_LIBRARY_PATH=/lib exec chroot "$1" /program
+"#;
+
+/// The same files under another path.
+const ALIAS: &str = r#"
+    set -e
+    mount --bind "$1" "$2"
+    LD_LIBRARY_PATH="$2" exec "$3"
+"#;
+
+fn unshared(scene: &Scene, script: &str, arguments: &[&str]) -> Command {
+    let mut command = scene.bare("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"])
+        .args(arguments)
+        .arg(programs::program("watched"))
+        .env("LD_LIBRARY_PATH", programs::libraries());
+    scene.grouped(command)
+}
+
+/// A process in a mount namespace and a root of its own is watched to the unit, and its lines have names, though its files
+/// cannot be reached by their paths. Another process there has the same files: they are watched once.
+#[test]
+fn another_root() {
+    let scene = Scene::new();
+    let monitor = Monitor::start(&scene, "");
+    fs::create_dir(scene.path("root")).expect("a directory");
+    let mut first = Watched::of(&mut unshared(&scene, CONTAINER, &[&scene.text("root")]));
+    let pid = first.pid().to_string();
+    wait_until("its libraries are watched", || {
+        first.does("launch 1");
+        monitor.scrape().any(&[("pid", &pid)])
+    });
+    assert!(!scene.path("root/lib").exists(), "its files are its own");
+    let libraries = || monitor.scrape().sum("warpscope_watched_libraries", &[]);
+    let before = libraries();
+
+    let mut command = scene.bare("nsenter");
+    command.args(["--target", &pid, "--mount", "--root", "--wd=/", "/program"]).env("LD_LIBRARY_PATH", "/lib");
+    let mut second = Watched::of(&mut scene.grouped(command));
+    let pid = second.pid().to_string();
+    second.does("work");
+    assert_work(&monitor.scrape(), second.pid());
+    second.does("leak 3");
+    let line = [("pid", pid.as_str()), ("site", "forget_to_free (watched.c:30)")];
+    wait_until("the leak has a name", || monitor.scrape().any(&line));
+    assert_eq!(monitor.scrape().one("warpscope_memory_suspect_bytes", &line), f64::from(3 << 20));
+    assert_eq!(libraries(), before, "the same files are watched once");
+    second.end();
+    first.end();
+    monitor.stop();
+}
+
+/// One file under two paths is one file: no call is counted twice.
+#[test]
+fn another_path() {
+    let scene = Scene::new();
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
+    let libraries = || monitor.scrape().sum("warpscope_watched_libraries", &[]);
+    let before = libraries();
+    fs::create_dir(scene.path("alias")).expect("a directory");
+    let real = programs::libraries();
+    let arguments = [real.to_str().expect("a path"), &scene.text("alias")];
+    let mut worker = Watched::of(&mut unshared(&scene, ALIAS, &arguments));
+    worker.does("work");
+    let maps = fs::read_to_string(format!("/proc/{}/maps", worker.pid())).expect("it runs");
+    assert!(maps.contains("/alias/libcuda"), "{maps}");
+    assert_work(&monitor.scrape(), worker.pid());
+    assert_eq!(libraries(), before);
+    worker.end();
+    monitor.stop();
+}

@@ -1,0 +1,75 @@
+//! `warpscope top` on a terminal.
+
+use crate::support::{Running, Scene, Terminal, monitor::Watched};
+
+/// What keys send.
+const ENTER: &[u8] = b"\r";
+const ESCAPE: &[u8] = b"\x1b";
+
+fn start(scene: &Scene) -> (Terminal, Running) {
+    let mut arguments = vec!["top".to_owned(), "--interval".to_owned(), "0.1".to_owned(), "--no-nvml".to_owned()];
+    arguments.extend(scene.group().map(|group| format!("--cgroup={}", group.path().display())));
+    let (mut terminal, run) = Terminal::start(&mut scene.warpscope(&arguments));
+    terminal.resize(130, 70);
+    terminal.shows(|screen| screen.contains("GPU processes") && screen.contains("sorted by live memory"));
+    (terminal, run)
+}
+
+#[track_caller]
+fn left_as_it_was(mut terminal: Terminal, run: Running) {
+    while terminal.more() {}
+    run.wait().exits(0);
+    assert!(terminal.is_as_before(), "{}", terminal.text);
+}
+
+/// A process comes, its kernels, its memory by line and its errors are shown; keys sort, filter, explain and quit; another
+/// size is another picture; and the terminal is as it was.
+#[test]
+fn keys() {
+    let scene = Scene::new();
+    let (mut terminal, run) = start(&scene);
+    let mut leaker = Watched::start(&scene);
+    let pid = leaker.pid().to_string();
+    terminal.shows(|screen| {
+        leaker.does("leak 1");
+        screen.lines().any(|line| line.contains(&pid) && line.contains("watched"))
+    });
+    leaker.does("free");
+    leaker.does("kernels 3");
+    leaker.does("leak 5");
+    leaker.does("work");
+    terminal.send(ENTER);
+    let all = ["k0", "k2", "5.00 MiB", "watched.c:30", "load_model", "cudaErrorMemoryAllocation"];
+    terminal.shows(|screen| all.iter().all(|text| screen.contains(text)));
+    terminal.send(ENTER);
+    terminal.shows(|screen| !screen.contains("watched.c:30"));
+
+    terminal.send(b"s");
+    terminal.shows(|screen| screen.contains("sorted by launches"));
+    terminal.send(b"/nobody-has-this-name");
+    terminal.send(ENTER);
+    terminal.shows(|screen| screen.contains("nobody-has-this-name") && !screen.contains(&pid));
+    terminal.send(ESCAPE);
+    terminal.shows(|screen| screen.contains(&pid));
+    terminal.send(b"?");
+    terminal.shows(|screen| screen.contains("this help"));
+    terminal.send(b" ");
+    terminal.shows(|screen| !screen.contains("this help"));
+    terminal.resize(80, 24);
+    terminal
+        .shows(|screen| screen.contains(&pid) && screen.lines().last().is_some_and(|line| line.contains("sorted by")));
+
+    terminal.send(b"q");
+    left_as_it_was(terminal, run);
+    leaker.end();
+}
+
+/// A signal ends it as well, and leaves the terminal as it was.
+#[test]
+fn signal() {
+    let scene = Scene::new();
+    let (terminal, run) = start(&scene);
+    assert!(terminal.is_taken());
+    run.signal(libc::SIGTERM);
+    left_as_it_was(terminal, run);
+}
