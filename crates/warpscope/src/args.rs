@@ -138,7 +138,8 @@ const TRACE_HELP: &str = "The file's ending picks the format; -o may be repeated
 
 libcuda and libcudart are found by themselves, in the program, in wheels and in containers.
 Patterns are shell-like (* ? [A-Z]) and may be a list: 'cuMem*,cuLaunch*'. Where a function is
-probed is chosen by what costs least.
+probed is chosen by what costs least. Where a function's arguments are not known, six words are
+shown: the registers that arguments come in, whether it takes so many or not.
 
 Examples:
   sudo warpscope trace -- ./vectoradd

@@ -56,7 +56,8 @@ impl Functions {
     /// The number of what a system call asks of a device, and its description if it is new.
     pub fn request(&mut self, call: &SyscallRecord) -> (FunctionId, Option<Function>) {
         let request = if call.number == IOCTL { call.words[0] } else { 0 };
-        let key = (call.device.clone(), call.number, request);
+        let number = if opens(call.number) { OPEN } else { call.number };
+        let key = (call.device.clone(), number, request);
         if let Some(id) = self.requests.get(&key) {
             return (*id, None);
         }
@@ -67,23 +68,31 @@ impl Functions {
     }
 }
 
+const OPEN: u32 = 2;
 const CLOSE: u32 = 3;
 const MMAP: u32 = 9;
 const IOCTL: u32 = 16;
 const OPENAT: u32 = 257;
+const OPENAT2: u32 = 437;
+
+/// There are several system calls to open a file.
+fn opens(number: u32) -> bool {
+    matches!(number, OPEN | OPENAT | OPENAT2)
+}
 
 fn request_name(call: &SyscallRecord) -> String {
     match call.number {
         CLOSE => "close".into(),
         MMAP => "mmap".into(),
-        OPENAT => "open".into(),
+        number if opens(number) => "open".into(),
         _ => ioctls::ioctl(Device::from_path(&call.device).unwrap_or(Device::Other), call.words[0] as u32).into_owned(),
     }
 }
 
-/// What to gather at the calls of a library's function.
+/// What to gather at the calls of a library's function. One that is not known may have any arguments: six words, which are
+/// those in registers, whatever they are.
 pub fn gather(name: &str) -> Gather {
-    let mut gather = Gather { status: results::returns_status(name), ..Gather::default() };
+    let mut gather = Gather { words: 6, status: results::returns_status(name), ..Gather::default() };
     let Some(call) = calls::call(name) else { return gather };
     let capture = call.capture();
     gather.words = capture.words;
@@ -121,12 +130,4 @@ pub fn gather(name: &str) -> Gather {
         },
     });
     gather
-}
-
-/// What to gather at a function that the user named: six words, whatever they are.
-pub fn gather_any(name: &str) -> Gather {
-    match calls::call(name) {
-        Some(_) => gather(name),
-        None => Gather { words: 6, status: results::returns_status(name), ..Gather::default() },
-    }
 }
