@@ -30,14 +30,21 @@ const ALIAS: &str = r#"
 fn unshared(scene: &Scene, script: &str, arguments: &[&str]) -> Command {
     let mut command = scene.bare("unshare");
     command
-        .args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"])
+        .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh"])
         .args(arguments)
         .arg(programs::program("watched"))
         .env("LD_LIBRARY_PATH", programs::libraries());
     scene.grouped(command)
 }
 
-/// A process in a mount namespace and a root of its own is watched to the unit, and its lines have names, though its files
+/// The pid, as we see it, of what `unshared` runs.
+fn inside(unshare: &Watched) -> u32 {
+    let pid = unshare.pid();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
+    children.trim().parse().expect("one child")
+}
+
+/// A process with mounts, pids and a root of its own is watched to the unit, and its lines have names, though its files
 /// cannot be reached by their paths. Another process there has the same files: they are watched once.
 #[test]
 fn another_root() {
@@ -45,7 +52,7 @@ fn another_root() {
     let monitor = Monitor::start(&scene, "");
     fs::create_dir(scene.path("root")).expect("a directory");
     let mut first = Watched::of(&mut unshared(&scene, CONTAINER, &[&scene.text("root")]));
-    let pid = first.pid().to_string();
+    let pid = inside(&first).to_string();
     wait_until("its libraries are watched", || {
         first.does("launch 1");
         monitor.scrape().any(&[("pid", &pid)])
@@ -66,7 +73,8 @@ fn another_root() {
     first.end();
     let log = monitor.stop();
     for library in ["/lib/libcuda.so.1", "/lib/libcudart.so.13"] {
-        assert_eq!(log.err().matches(&format!("{library} was found")).count(), 1, "{}", log.err());
+        let found = format!("warpscope: {library} was found");
+        assert_eq!(log.err().matches(&found).count(), 1, "{library} is watched once: {}", log.err());
     }
 }
 
@@ -80,10 +88,11 @@ fn another_path() {
     let arguments = [real.to_str().expect("a path"), &scene.text("alias")];
     let mut worker = Watched::of(&mut unshared(&scene, ALIAS, &arguments));
     worker.does("work");
-    let maps = fs::read_to_string(format!("/proc/{}/maps", worker.pid())).expect("it runs");
+    let pid = inside(&worker);
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
     assert!(maps.contains("/alias/libcuda"), "{maps}");
-    assert_work(&monitor.scrape(), worker.pid());
+    assert_work(&monitor.scrape(), pid);
     worker.end();
     let log = monitor.stop();
-    assert!(!log.err().contains("/alias/"), "it is watched already: {}", log.err());
+    assert!(!log.err().contains("/alias/"), "nothing there is watched anew: {}", log.err());
 }

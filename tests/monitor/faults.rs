@@ -11,6 +11,7 @@ use std::{
 use crate::support::{
     Ended, Scene,
     monitor::{Metrics, Monitor, Watched, timed_get},
+    programs::WARPSCOPE,
     wait_until,
 };
 
@@ -114,6 +115,9 @@ fn mistakes() {
     ends(&["--config", "bad.toml"]).says(&["max-serie", "did you mean max-series?"]);
     ends(&["--metrics-addr", "127.0.0.1:0", "--cgroup", "no-such-group"]).says(&["no-such-group"]);
     Ended::of(scene.warpscope(&["monitor"]).uid(65534).gid(65534)).exits(1).says(&["root"]);
+    let mut elsewhere = scene.bare("unshare");
+    elsewhere.args(["--pid", "--fork", "--mount-proc", WARPSCOPE, "monitor", "--metrics-addr", "127.0.0.1:0"]);
+    Ended::of(&mut elsewhere).exits(1).says(&["pid namespace", "--pid=host", "hostPID"]);
 }
 
 /// A console that nobody reads any more does not end the metrics.

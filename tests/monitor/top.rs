@@ -10,7 +10,6 @@ fn start(scene: &Scene) -> (Terminal, Running) {
     let mut arguments = vec!["top".to_owned(), "--interval".to_owned(), "0.1".to_owned(), "--no-nvml".to_owned()];
     arguments.extend(scene.group().map(|group| format!("--cgroup={}", group.path().display())));
     let (mut terminal, run) = Terminal::start(&mut scene.warpscope(&arguments));
-    terminal.resize(130, 70);
     terminal.shows(|screen| screen.contains("GPU processes") && screen.contains("sorted by live memory"));
     (terminal, run)
 }
@@ -39,8 +38,11 @@ fn keys() {
     leaker.does("leak 5");
     leaker.does("work");
     terminal.send(ENTER);
-    let all = ["k0", "k2", "5.00 MiB", "watched.c:30", "load_model", "cudaErrorMemoryAllocation"];
+    let all = ["k0", "k2", "5.00 MiB", "watched.c:30", "load_model"];
     terminal.shows(|screen| all.iter().all(|text| screen.contains(text)));
+    // Down to the end.
+    terminal.send(b"          ");
+    terminal.shows(|screen| screen.contains("cudaErrorMemoryAllocation") && !screen.contains("k0"));
     terminal.send(ENTER);
     terminal.shows(|screen| !screen.contains("watched.c:30"));
 

@@ -146,7 +146,8 @@ impl App {
         };
         let table = Table::new(rows.iter().map(row), widths)
             .header(header.style(DIM))
-            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+            // Not reversed: a history that is empty would look full.
+            .row_highlight_style(BOLD.bg(Color::DarkGray));
         let mut state = TableState::new().with_selected(self.place(rows));
         frame.render_stateful_widget(table, area, &mut state);
     }

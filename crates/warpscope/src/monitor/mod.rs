@@ -117,6 +117,13 @@ fn check(options: &Options) -> anyhow::Result<()> {
     if !bpf::features::privileged() {
         return Err(bpf::Error::NotPermitted.into());
     }
+    // Under the pids that the kernel tells we would find nobody, or somebody else.
+    if !bpf::features::initial_pid_namespace() {
+        bail!(
+            "this is a pid namespace of its own, where processes have other pids than on the machine: \
+             run the monitor in the machine's (docker run --pid=host, hostPID: true in Kubernetes)"
+        );
+    }
     Ok(())
 }
 
