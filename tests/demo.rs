@@ -86,19 +86,6 @@ fn the_binary_alone() {
     assert_eq!(scene.files(), ["demo.svg", "demo.wscope", "warpscope"]);
 }
 
-/// Without root, with the two capabilities that docs/privileges.md names and no others.
-#[test]
-fn two_capabilities() {
-    let scene = Scene::new();
-    fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
-    let mut command = scene.bare("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all,+bpf,+perfmon"]);
-    command.args(["--inh-caps=-all,+bpf,+perfmon", "--ambient-caps=-all,+bpf,+perfmon"]);
-    let run = Ended::of(command.arg(scene.path("warpscope")).arg("demo")).exits(0);
-    assert!(run.err().contains("matched 100 %"), "{}", run.err());
-    assert_eq!(scene.files(), ["demo.svg", "demo.wscope", "warpscope"]);
-}
-
 /// Without TMPDIR the private directory is in /tmp, has a name that nobody can guess, and is gone in the end.
 #[test]
 fn the_private_directory_is_gone() {

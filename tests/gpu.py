@@ -26,6 +26,7 @@ PROGRAMS = {
     "vectoradd-shared": [EXAMPLES / "bin/vectoradd-shared", "200"],
     "transformer": [EXAMPLES / "bin/transformer", "64"],
     "train.py": [PYTHON, EXAMPLES / "train.py", "30"],
+    "infer.py": [PYTHON, EXAMPLES / "infer.py", "50"],
     "triton_add.py": [PYTHON, EXAMPLES / "triton_add.py"],
     "cupy_saxpy.py": [PYTHON, EXAMPLES / "cupy_saxpy.py"],
     "graphs.py": [PYTHON, EXAMPLES / "graphs.py"],

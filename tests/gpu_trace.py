@@ -29,6 +29,7 @@ PROGRAMS = {
     "vectoradd": [EXAMPLES / "bin/vectoradd", "200"],
     "vectoradd-shared": [EXAMPLES / "bin/vectoradd-shared", "200"],
     "train.py": [PYTHON, EXAMPLES / "train.py", "5"],
+    "infer.py": [PYTHON, EXAMPLES / "infer.py", "20"],
     "qwen3.py": [PYTHON, EXAMPLES / "qwen3.py"],
 }
 

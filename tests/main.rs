@@ -16,6 +16,7 @@ mod ledger;
 mod matrix;
 mod monitor;
 mod neighbours;
+mod privileges;
 mod python;
 mod robustness;
 mod signals;

@@ -92,7 +92,7 @@ fn ten_thousand_processes() {
             );
             assert_eq!(lost(&report), 0, "{mode}: {}", report["lost"]);
             // Each as forked and as exec'ed; so is their parent.
-            assert_eq!(number(&report, "processes"), 2 * count + 2);
+            assert_eq!((number(&report, "processes"), number(&report, "images")), (count + 1, 2 * count + 2));
             let (whole, samples) = whole(&report);
             // A few are taken between an exec and the moment when its files are known.
             assert!(whole + 5 >= samples, "{mode}: {}", report["cpu_stack_ends"]);
@@ -107,14 +107,15 @@ fn ten_thousand_processes() {
 /// 200 processes at once, a process that takes its own place 300 times, 5,000 threads that end at once.
 #[test]
 fn crowds_and_chains() {
-    for (way, count, processes) in [("once", 200, 402), ("chain", 300, 303), ("thread", 5_000, 3)] {
+    for (way, count, processes, images) in [("once", 200, 201, 402), ("chain", 300, 1, 303), ("thread", 5_000, 1, 3)] {
         let scene = Scene::new();
         let command = format!("{} {way} {count} {}", native("many"), native("nothing"));
         let (run, most) = watched(&mut scene.record("--sim -q -F 997 -o x.wscope", &command));
         run.exits(0);
         let report = scene.report("x.wscope");
         println!("{way} {count}: {most:?}, {}", report["cpu_stack_ends"]);
-        assert_eq!((lost(&report), number(&report, "processes")), (0, processes), "{way}: {}", report["lost"]);
+        assert_eq!(lost(&report), 0, "{way}: {}", report["lost"]);
+        assert_eq!((number(&report, "processes"), number(&report, "images")), (processes, images), "{way}");
     }
 }
 

@@ -1,44 +1,23 @@
 #!/usr/bin/env python3
-"""What one call costs while `warpscope monitor` watches: the same loop, watched and unwatched.
+"""What one call costs while `warpscope monitor` watches: the same loop unwatched, with probes that do nothing, and watched.
 
     bench/monitor/run.py --gpu --warpscope target/release/warpscope       the real libcuda; needs cc, root
     bench/monitor/run.py --sim --warpscope target/release/warpscope       the simulated GPU's libcuda
 
-Both take turns, so that a machine that grows slow is slow for both. Medians are printed, what the monitor adds to a call,
+All take turns, so that a machine that grows slow is slow for all. Medians are printed, what the monitor adds to a call,
 and the ratio. A round in which the monitor did not count every call is an error, not a fast round.
 """
 
 import argparse
-import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 import urllib.request
 from pathlib import Path
 
-LOOP = Path(__file__).resolve().parent.parent / "trace" / "loop.c"
-FUNCTION = "cuDriverGetVersion"
-
-
-class BenchError(Exception):
-    """Something the user can act on."""
-
-
-def call(command, env=None):
-    command = [str(part) for part in command]
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
-    if done.returncode != 0:
-        raise BenchError(f"exit status {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}".rstrip())
-    return done.stdout
-
-
-def ns_per_call(output):
-    found = re.search(r"^ns_per_call ([0-9.]+)$", output, re.MULTILINE)
-    if not found:
-        raise BenchError(f"the program printed no ns_per_call:\n{output}")
-    return float(found.group(1))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from probed_call import FUNCTION, BenchError, Loop, add_arguments, print_table
 
 
 class Monitor:
@@ -79,38 +58,20 @@ class Monitor:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--gpu", action="store_true", help="the real libcuda")
-    which.add_argument("--sim", action="store_true", help="the simulated GPU's libcuda")
-    parser.add_argument("--warpscope", required=True, type=lambda p: str(Path(p).resolve()))
-    parser.add_argument("--calls", type=int, default=500_000, help="calls a thread")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
+    add_arguments(parser, 500_000)
     arguments = parser.parse_args()
-    times = {"unwatched": [], "watched": []}
-    with tempfile.TemporaryDirectory() as directory:
-        program = Path(directory) / "loop"
-        call([os.environ.get("CC", "cc"), "-O2", "-o", program, LOOP, "-ldl", "-lpthread"])
-        environment = dict(os.environ)
-        if arguments.sim:
-            libraries = Path(directory) / "sim"
-            call([arguments.warpscope, "sim", "--libs", libraries])
-            environment["LD_LIBRARY_PATH"] = str(libraries)
-        made = arguments.calls * arguments.threads
-        for _ in range(arguments.rounds):
-            # So many more calls that it takes about as long.
-            times["unwatched"].append(ns_per_call(call([program, arguments.calls * 100, arguments.threads], environment)))
-            with Monitor(arguments.warpscope, environment) as monitor:
-                times["watched"].append(ns_per_call(call([program, arguments.calls, arguments.threads], environment)))
-                counted = monitor.counted()
-            if counted < made:
-                raise BenchError(f"{made} calls were made, {counted} were counted")
-    base = statistics.median(times["unwatched"])
-    print(f"{FUNCTION}, {arguments.threads} thread(s), medians of {arguments.rounds} rounds")
-    print(f"{'mode':<12}{'ns a call':>12}{'added':>12}{'ratio':>10}   min to max")
-    for mode, runs in times.items():
-        median = statistics.median(runs)
-        print(f"{mode:<12}{median:>12.1f}{median - base:>12.1f}{median / base:>10.1f}   {min(runs):.1f} to {max(runs):.1f}")
+    with tempfile.TemporaryDirectory() as name:
+        loop = Loop(arguments, Path(name))
+
+        def watched():
+            with Monitor(arguments.warpscope, loop.environment) as monitor:
+                time, counted = loop.watched(), monitor.counted()
+            if counted < loop.made:
+                raise BenchError(f"{loop.made} calls were made, {counted} were counted")
+            return time
+
+        modes = {"unwatched": loop.alone, "empty probes": loop.with_empty_probes, "watched": watched}
+        print_table(loop, modes, "watched")
 
 
 if __name__ == "__main__":

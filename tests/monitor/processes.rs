@@ -134,6 +134,23 @@ fn replaced_library() {
     monitor.stop();
 }
 
+/// A library that lies where the loader looks is watched before anybody loads it: not even the first call is missed.
+#[test]
+fn installed_library() {
+    let scene = Scene::new();
+    let arguments = "monitor --metrics-addr 127.0.0.1:0 --display-interval 0".split(' ').collect::<Vec<_>>();
+    let monitor = Monitor::of(scene.warpscope(&arguments).env("LD_LIBRARY_PATH", programs::libraries()));
+    let mut first = Watched::start(&scene);
+    let pid = first.pid().to_string();
+    first.does("leak 2");
+    first.does("launch 3");
+    let metrics = monitor.scrape();
+    assert_eq!(metrics.sum("warpscope_launches_total", &[("pid", &pid)]), 3);
+    assert_eq!(metrics.sum("warpscope_memory_allocations_total", &[("pid", &pid), ("space", "device")]), 2);
+    first.end();
+    monitor.stop();
+}
+
 /// Only one process is asked for: it is watched from the middle of its life, and nobody else is.
 #[test]
 fn one_process() {

@@ -3,7 +3,7 @@
  *   storm THREADS CALLS [GO]   each thread makes CALLS calls: of every 10, one cuMemAlloc of far too much, which fails, one
  *                              cuMemcpyHtoD every 1,000, and cuCtxGetCurrent for the rest. With GO, prints `ready` and waits
  *                              until that file exists. Prints `done` at the end.
- * Of the copies the n-th of a thread has n bytes. */
+ * Of the copies the n-th of a thread has n bytes; after 4,096 they begin anew. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void *storm(void *unused) {
     if (cuCtxSetCurrent(context) || cuMemAlloc_v2(&memory, 4096)) exit(1);
     pthread_barrier_wait(&barrier);
     for (int i = 0; i < calls; i++) {
-        if (i % 1000 == 0 ? cuMemcpyHtoD_v2(memory, host, ++copies)
+        if (i % 1000 == 0 ? cuMemcpyHtoD_v2(memory, host, copies++ % 4096 + 1)
             : i % 10 == 1 ? cuMemAlloc_v2(&none, (size_t)1 << 50) != 2
                           : cuCtxGetCurrent(&current))
             exit(1);

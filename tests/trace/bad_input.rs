@@ -60,6 +60,22 @@ fn kernel_functions() {
     assert_eq!(scene.files(), Vec::<String>::new());
 }
 
+/// Functions of the kernel by their types: there are none of that name, or too many; or this kernel lets nobody at them, and then
+/// what does without is named.
+#[test]
+fn hooked_functions() {
+    refused("--fentry vfs_reed", &["--fentry vfs_reed matches no function of the kernel", "did you mean vfs_read"]);
+    refused("--fentry *", &["--fentry * matches ", " functions: name no more than 100"]);
+    let scene = Scene::new();
+    let run = Ended::of(&mut scene.trace("-q --fentry vfs_read -o t.jsonl", "cat /etc/passwd"));
+    if run.status.success() {
+        assert!(Trace::read(&scene.read("t.jsonl")).named("vfs_read").count() > 0);
+    } else {
+        run.exits(1).says(&["put on vfs_read (fentry)", "--tracepoint, --uprobe and --driver do without"]);
+        assert_eq!(scene.files(), Vec::<String>::new());
+    }
+}
+
 /// No target, two targets, or one that is not there.
 #[test]
 fn targets() {

@@ -9,7 +9,7 @@ use crate::support::{
     scene::number,
 };
 
-/// Each request, mmap, open and close of three devices on two threads, in order: names, arguments and results are the
+/// Each request, mmap, open (by three system calls) and close of three devices on two threads, in order: names, arguments and results are the
 /// program's own. Those in a watched call are one step further in; files of other names are not there.
 #[test]
 fn requests() {

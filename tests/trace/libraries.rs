@@ -17,7 +17,8 @@ fn build(scene: &Scene, file: &str, flags: &[&str]) {
     Ended::of(&mut compiler).exits(0);
 }
 
-/// The calls of the small library are a run without a gap up to the last: their results count them. Returns the first.
+/// The calls of the small library are a run without a gap up to the last: their results count them. What is not known of their
+/// arguments, the first six words tell. Returns the first.
 #[track_caller]
 fn without_gaps(trace: &Trace, last: u64) -> u64 {
     let mut calls: Vec<_> = trace.named("tiny_add").collect();
@@ -26,6 +27,14 @@ fn without_gaps(trace: &Trace, last: u64) -> u64 {
         assert_eq!((&call["library"], &call["depth"], &call["phase"]), (&"libtiny.so".into(), &0.into(), &"X".into()));
     }
     let numbers: Vec<u64> = calls.iter().map(|call| (number(call, "ret") - 1000) / 2).collect();
+    for (call, number) in calls.iter().zip(&numbers) {
+        let args = call["args"].as_object().expect("arguments");
+        assert_eq!(args.keys().collect::<Vec<_>>(), ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"]);
+        assert_eq!(
+            (&args["arg0"], &args["arg1"]),
+            (&format!("{number:#x}").into(), &format!("{:#x}", 1000 + number).into())
+        );
+    }
     let first = *numbers.first().expect("calls were seen");
     assert_eq!(numbers, (first..=last).collect::<Vec<_>>());
     assert!(last >= first + 50);

@@ -1,8 +1,17 @@
 //! Calls that do not return: they are in the trace as begun, and nothing after them is wrong.
 
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
-use crate::support::{Ended, Running, Scene, calls::Trace, program, running::kill, scene::number, wait_until};
+use serde_json::Value;
+
+use crate::support::{
+    Ended, Running, Scene,
+    calls::{Trace, end, start},
+    program,
+    running::kill,
+    scene::number,
+    wait_until,
+};
 
 /// Starts the program that waits in a call; its pid, once it does.
 fn start_waiting(scene: &Scene, options: &str) -> (Running, libc::pid_t) {
@@ -53,6 +62,37 @@ fn deadline() {
     run.wait().dies_of(libc::SIGTERM);
 }
 
+/// Threads that call all the time, while the trace ends: each is in one call at most, and no call is told twice.
+#[test]
+fn ends_amid_calls() {
+    const THREADS: usize = 4;
+    let scene = Scene::new();
+    let mut program = Running::start(scene.bare_cuda("storm").args([&THREADS.to_string(), "2000000000", "go"]));
+    assert_eq!(program.stdout_line(), "ready");
+    fs::write(scene.path("go"), "").expect("a file");
+    let options = format!("-q -p {} -d 0.2 --match cuMem* -o t.jsonl", program.pid());
+    Ended::of(&mut scene.trace(&options, "")).exits(0);
+    program.signal(libc::SIGKILL);
+    program.wait().dies_of(libc::SIGKILL);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let mut threads: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
+    for call in trace.of("userspace") {
+        threads.entry(number(call, "tid")).or_default().push(call);
+    }
+    assert_eq!(threads.len(), THREADS);
+    for calls in threads.values_mut() {
+        calls.sort_by_key(|call| start(call));
+        let (last, before) = calls.split_last().expect("calls");
+        assert!(before.len() > 1_000, "{} calls", before.len());
+        let mut free = i64::MIN;
+        for call in before {
+            assert!(call["phase"] == "X" && call["depth"] == 0 && start(call) >= free, "{call}");
+            free = end(call);
+        }
+        assert!(start(last) >= free && last["depth"] == 0, "{last}");
+    }
+}
+
 /// A thread that ends within a call, then a process that does: both calls are there as begun, those within them returned.
 #[test]
 fn exits_within_calls() {
@@ -89,7 +129,7 @@ fn jumps_out_of_calls() {
         let size = number(&call["args"], "size");
         let within = (501..=540).contains(&size);
         assert_eq!(number(call, "depth"), if within { 2 } else { 0 }, "{call}");
-        assert_eq!((&call["phase"], &call["nested"]), (&"X".into(), &serde_json::Value::Null), "{call}");
+        assert_eq!((&call["phase"], &call["nested"]), (&"X".into(), &Value::Null), "{call}");
         sizes.push(size);
     }
     sizes.sort_unstable();

@@ -4,9 +4,11 @@
 //! [`Mappings`] hears of every file mapped as code; [`features`] tells what is possible here and what to do about the
 //! rest.
 
+mod btf;
 pub mod calls;
 mod error;
 pub mod features;
+mod hooks;
 mod map;
 mod mappings;
 mod perf;
@@ -18,7 +20,9 @@ pub mod tracefs;
 mod tracing;
 mod unwind_maps;
 
+pub use btf::{KernelFunction, KernelResult, kernel_functions};
 pub use error::{Error, Result};
+pub use hooks::{Refused, try_hook};
 pub use mappings::{MapEvent, Mapped, Mappings};
 pub use python::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
 pub use record::{Losses, Origin, RawStack, Record, StackRecord};

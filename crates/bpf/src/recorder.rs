@@ -16,7 +16,9 @@ use libbpf_rs::{
 };
 
 use crate::{
-    Error, Losses, PythonMaps, Record, Result, UnwindMaps, features, perf,
+    Error, Losses, PythonMaps, Record, Result, UnwindMaps, features,
+    hooks::Hook,
+    perf,
     tracing::{self, Tracing},
 };
 
@@ -63,6 +65,7 @@ pub struct Recorder {
     pub(crate) links: Vec<Link>,
     pub(crate) watches: HashMap<u64, Vec<Link>>,
     pub(crate) next_watch: u64,
+    pub(crate) hooks: Vec<Hook>,
     ring: RingBuffer<'static>,
     records: Rc<RefCell<Vec<Record>>>,
     pub(crate) skel: RecordSkel<'static>,
@@ -147,8 +150,16 @@ impl Recorder {
             }
             builder.build().map_err(load_error)?
         };
-        let mut recorder =
-            Self { links: Vec::new(), watches: HashMap::new(), next_watch: 0, ring, records, skel, multi };
+        let mut recorder = Self {
+            links: Vec::new(),
+            watches: HashMap::new(),
+            next_watch: 0,
+            hooks: Vec::new(),
+            ring,
+            records,
+            skel,
+            multi,
+        };
         for (pid, image) in options.found.iter().zip(1..) {
             recorder.follow_as(*pid, image, false)?;
         }

@@ -39,8 +39,10 @@ pub struct Tracing {
     pub driver: bool,
     /// Followed threads leaving CPUs.
     pub switches: bool,
-    /// Functions of the kernel.
+    /// Functions of the kernel, by kprobes.
     pub kernel_functions: bool,
+    /// Functions of the kernel, by fentry.
+    pub hooks: bool,
     /// Tracepoints by name.
     pub points: bool,
 }
@@ -100,6 +102,9 @@ pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, 
         &mut programs.leave_kernel_single,
     ] {
         program.set_autoload(tracing.kernel_functions);
+    }
+    for program in [&mut programs.enter_hook, &mut programs.leave_hook] {
+        program.set_autoload(tracing.hooks);
     }
     for program in [&mut programs.syscall_enter, &mut programs.syscall_exit] {
         program.set_autoload(tracing.driver);
@@ -244,6 +249,9 @@ impl Recorder {
         }
         self.watches.clear();
         while self.links.pop().is_some() {}
+        for hook in self.hooks.iter_mut().rev() {
+            hook.link = None;
+        }
         let link = self.skel.progs.unfinished.attach_trace().map_err(fail)?;
         let mut nothing = Vec::new();
         Iter::new(&link)

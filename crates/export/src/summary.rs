@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io};
 
 use model::{
-    event::{Direction, LossCause, Mode, StackEnd},
+    event::{Direction, LossCause, Mode, Origin, StackEnd},
     ledger::Lost,
     profile::{GpuWeight, Profile, What},
 };
@@ -94,8 +94,10 @@ pub struct Summary {
     pub cpu_samples: u64,
     /// The time they stand for.
     pub cpu_time_ns: u64,
-    /// Process images seen.
+    /// Processes seen.
     pub processes: u64,
+    /// Programs that ran in them: a process that runs another in its place has more than one.
+    pub images: u64,
     /// Threads seen by name.
     pub threads: u64,
     /// GPUs.
@@ -244,7 +246,8 @@ impl Summary {
             lost,
             cpu_samples: ledger.samples,
             cpu_time_ns,
-            processes: profile.processes.len() as u64,
+            processes: profile.processes.values().filter(|image| image.origin != Origin::Exec).count() as u64,
+            images: profile.processes.len() as u64,
             threads: profile.threads.len() as u64,
             top_kernels: top_kernels(profile),
             top_paths: top_paths(profile, gpu_time_ns),

@@ -57,6 +57,15 @@ pub struct Calls {
     /// When the first call that is shown began.
     pub first: Option<u64>,
     live: FxHashMap<(ProcessId, u64), (Space, u64)>,
+    known: FxHashMap<FunctionId, Known>,
+}
+
+/// What is known of a function, looked up once.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    call: &'static cuda::calls::Call,
+    summed: bool,
+    teaches: bool,
 }
 
 /// Calls of one function.
@@ -149,10 +158,14 @@ pub struct Switches {
     pub in_calls_ns: u64,
 }
 
+/// What is known of a function of a library.
+fn known(function: &Function) -> Option<&'static cuda::calls::Call> {
+    (function.layer == Layer::Library).then(|| cuda::call(&function.name)).flatten()
+}
+
 /// What a call did, as far as its function is known.
-pub fn facts(function: &Function, call: &Call) -> Option<(Role, Option<Space>, Facts)> {
-    let known = (function.layer == Layer::Library).then(|| cuda::call(&function.name)).flatten()?;
-    Some((known.role, known.space, known.facts(&captured(call))))
+pub fn facts(function: &Function, call: &Call) -> Option<Facts> {
+    Some(known(function)?.facts(&captured(call)))
 }
 
 /// The arguments of a call, for [`cuda`] to read.
@@ -198,6 +211,9 @@ impl Calls {
 
     pub(crate) fn function(&mut self, function: &Function) {
         self.functions.insert(function.id, function.clone());
+        if let Some(call) = known(function) {
+            self.known.insert(function.id, Known { call, summed: call.is_summed(), teaches: call.can_teach() });
+        }
     }
 
     pub(crate) fn call(&mut self, call: &Call) {
@@ -210,7 +226,8 @@ impl Calls {
             return;
         };
         let failed = is_error(function, call.result);
-        let known = facts(function, call);
+        let known = self.known.get(&call.function).copied();
+        let facts = known.filter(|known| known.summed).map(|known| known.call.facts(&captured(call)));
         let sum = self.sums.entry((call.process, call.function)).or_default();
         add(&mut sum.count, 1);
         add(&mut sum.errors, failed.into());
@@ -221,7 +238,7 @@ impl Calls {
         sum.histogram.add(ns);
         if failed {
             add(self.errors.entry((call.function, call.result as u32)).or_default(), 1);
-        } else if let Some((_, _, facts)) = &known {
+        } else if let Some(facts) = &facts {
             add(&mut sum.bytes, facts.bytes.unwrap_or(0));
         }
         if let Some(command) = command(function, call) {
@@ -239,20 +256,24 @@ impl Calls {
                 add(&mut sum.ns, ns);
             }
         }
-        if !failed && let Some(lesson) = cuda::call(&function.name).and_then(|c| c.teaches(&captured(call))) {
+        let Some(known) = known else { return };
+        if known.teaches
+            && !failed
+            && let Some(lesson) = known.call.teaches(&captured(call))
+        {
             self.names.learn(call.process, lesson);
         }
-        if let Some((role, space, facts)) = known
+        if let Some(facts) = facts
             && !call.nested
         {
-            self.did(call.process, role, space, &facts, failed, ns);
+            self.did(call.process, known.call, &facts, failed, ns);
         }
     }
 
     /// What the outermost call of its role did for the program.
-    fn did(&mut self, process: ProcessId, role: Role, space: Option<Space>, facts: &Facts, failed: bool, ns: u64) {
+    fn did(&mut self, process: ProcessId, known: &cuda::calls::Call, facts: &Facts, failed: bool, ns: u64) {
         let bytes = facts.bytes.unwrap_or(0);
-        match (role, space) {
+        match (known.role, known.space) {
             (Role::Alloc, Some(space)) if failed => add(&mut self.memory.entry(space).or_default().failed, 1),
             (Role::Alloc, Some(space)) => self.took(process, space, facts.address, bytes),
             (Role::Free, Some(space)) if !failed => self.gave_back(process, space, facts.address),

@@ -33,6 +33,8 @@ pub struct Process {
     pub user: String,
     /// The container's id, shortened to 12 characters; empty outside of containers.
     pub container: String,
+    /// Its command; only for whoever sits at the terminal, since arguments may be secrets.
+    pub command: String,
     /// For how long it has been watched.
     pub watched: Duration,
     /// It has ended since the last snapshot: these are its last numbers.

@@ -122,6 +122,7 @@ mod tests {
                 library: "libcudart.so".into(),
                 name: "cudaLaunchKernel".into(),
                 shown: true,
+                ..Function::default()
             }),
             Event::Call(Call {
                 function: FunctionId(0),

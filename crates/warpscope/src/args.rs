@@ -138,7 +138,8 @@ const TRACE_HELP: &str = "The file's ending picks the format; -o may be repeated
 
 libcuda and libcudart are found by themselves, in the program, in wheels and in containers.
 Patterns are shell-like (* ? [A-Z]) and may be a list: 'cuMem*,cuLaunch*'. Where a function is
-probed is chosen by what costs least.
+probed is chosen by what costs least. Where a function's arguments are not known, six words are
+shown: the registers that arguments come in, whether it takes so many or not.
 
 Examples:
   sudo warpscope trace -- ./vectoradd
@@ -146,6 +147,7 @@ Examples:
   sudo warpscope trace --live --match 'cuMem*,cudaMalloc*' -p 1234
   sudo warpscope trace --summary-only -d 10 -a
   sudo warpscope trace --lib libnccl.so.2 --uprobe ./app:work -- ./app
+  sudo warpscope trace --fentry 'vfs_read,vfs_write' -- ./app
   warpscope trace --list 'cuMemcpy*'";
 
 /// `trace`
@@ -176,8 +178,8 @@ pub struct Trace {
     /// Functions of the kernel to trace, where it permits.
     #[arg(long, value_name = "PATTERNS")]
     pub kprobe: Vec<String>,
-    /// Functions of the kernel to trace by fentry: not there yet.
-    #[arg(long, value_name = "PATTERNS", hide = true)]
+    /// The same by fentry, which costs less: also functions of modules, with the names of arguments.
+    #[arg(long, value_name = "PATTERNS")]
     pub fentry: Vec<String>,
     /// A tracepoint to trace; may be repeated.
     #[arg(long, value_name = "CATEGORY:NAME")]
@@ -195,7 +197,7 @@ pub struct Trace {
     #[arg(long, value_name = "PATTERNS", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub live: Option<String>,
     /// Sum calls up in the kernel and write none of them down: for millions of calls a second.
-    #[arg(long, conflicts_with_all = ["live", "stacks", "driver", "sched", "tracepoint", "kprobe"])]
+    #[arg(long, conflicts_with_all = ["live", "stacks", "driver", "sched", "tracepoint"])]
     pub summary_only: bool,
     /// List what can be traced here, and end.
     #[arg(long, value_name = "PATTERNS", num_args = 0..=1, default_missing_value = "")]

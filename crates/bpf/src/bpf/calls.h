@@ -53,8 +53,8 @@ static __always_inline u64 word_of(const struct call_record *call, u32 word)
 	return word < CALL_WORDS ? call->word[word] : 0;
 }
 
-/* The address of the call that returns at `sp`, and everything above it forgotten; null if its entry was not seen. */
-static __always_inline struct open_call *close_call(struct thread_calls *calls, u32 function, u64 sp, bool kernel)
+/* The call that returns at `sp`; null if its entry was not seen. */
+static __always_inline struct open_call *returning_call(struct thread_calls *calls, u32 function, u64 sp, bool kernel)
 {
 	u32 depth = calls->depth;
 
@@ -65,10 +65,8 @@ static __always_inline struct open_call *close_call(struct thread_calls *calls, 
 			return 0;
 		depth--;
 		open = &calls->calls[depth & (CALL_DEPTH - 1)];
-		if (open->record.function == function && (kernel || open->sp == sp)) {
-			calls->depth = depth;
+		if (open->record.function == function && (kernel || open->sp == sp))
 			return open;
-		}
 	}
 	return 0;
 }
@@ -153,30 +151,18 @@ static __always_inline struct thread_calls *caller(u64 pid_tgid)
 	return calls;
 }
 
-static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
+/* A call begins: what is known of it wherever it was seen; null if there is no room. */
+static __always_inline struct call_record *begin_call(struct thread_calls *calls, const struct function *function, u32 index,
+						      u64 pid_tgid, u64 sp)
 {
-	u64 pid_tgid = bpf_get_current_pid_tgid();
-	u64 return_address = 0;
-	u32 index = cookie, depth;
-	struct function *function = bpf_map_lookup_elem(&functions, &index);
-	struct thread_calls *calls = caller(pid_tgid);
-	struct open_call *open;
+	u32 depth = calls->depth;
+	struct open_call *open = open_call(calls);
 	struct call_record *call;
 
-	if (!calls || !function)
-		return 0;
-	if (!function->kernel) {
-		if (call_records || (call_stacks && function->stack))
-			bpf_probe_read_user(&return_address, sizeof(return_address), (void *)PT_REGS_SP(ctx));
-		if (calls->depth)
-			drop_left_calls(calls, PT_REGS_SP(ctx), true);
-	}
-	depth = calls->depth;
-	open = open_call(calls);
 	if (!open)
 		return 0;
 	call = &open->record;
-	open->sp = PT_REGS_SP(ctx);
+	open->sp = sp;
 	open->roles = 0;
 	open->role = function->role;
 	call->correlation = 0;
@@ -207,11 +193,35 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	call->flags = open->roles >> (function->role & 63) & 1 && function->role ? CALL_NESTED : 0;
 	call->payload = 0;
 	call->end = 0;
+	call->caller = 0;
+	return call;
+}
+
+static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
+{
+	u64 pid_tgid = bpf_get_current_pid_tgid();
+	u64 return_address = 0;
+	u32 index = cookie;
+	struct function *function = bpf_map_lookup_elem(&functions, &index);
+	struct thread_calls *calls = caller(pid_tgid);
+	struct call_record *call;
+
+	if (!calls || !function)
+		return 0;
+	if (!function->kernel) {
+		if (call_records || (call_stacks && function->stack))
+			bpf_probe_read_user(&return_address, sizeof(return_address), (void *)PT_REGS_SP(ctx));
+		if (calls->depth)
+			drop_left_calls(calls, PT_REGS_SP(ctx), true);
+	}
+	call = begin_call(calls, function, index, pid_tgid, PT_REGS_SP(ctx));
+	if (!call)
+		return 0;
 	call->caller = return_address;
 	/* Sums seldom need the arguments. */
 	if (call_records || function->gathers)
 		gather_words(ctx, function, call);
-	if (call_stacks && function->stack && !depth)
+	if (call_stacks && function->stack && !call->depth)
 		take_call_stack(ctx, pid_tgid, call);
 	call->start = bpf_ktime_get_ns();
 	return 0;
@@ -250,31 +260,16 @@ static __always_inline void send_call(const struct function *function, struct ca
 		send(call, size, wake_seldom(), LOSS_CALL);
 }
 
-static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
+/* A call has returned: it is sent, or added up. */
+static __always_inline void tell_call(const struct function *function, struct call_record *call)
 {
-	u64 end = bpf_ktime_get_ns();
-	u32 index = cookie;
-	struct function *function = bpf_map_lookup_elem(&functions, &index);
-	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, 0);
-	struct open_call *open;
-	struct call_record *call;
 	u64 bytes;
 
-	if (!calls || !function)
-		return 0;
-	if (!function->kernel)
-		drop_left_calls(calls, PT_REGS_SP(ctx) - 8, false);
-	open = close_call(calls, index, PT_REGS_SP(ctx) - 8, function->kernel);
-	if (!open)
-		return 0;
-	call = &open->record;
-	call->end = end;
-	call->result = PT_REGS_RC(ctx);
 	if (function->out && (call_records || function->gathers) && !bpf_probe_read_user(&call->out, 8, (void *)word_of(call, function->out)))
 		call->flags |= CALL_HAS_OUT;
 	if (call_records) {
 		send_call(function, call);
-		return 0;
+		return;
 	}
 	bytes = word_of(call, function->bytes_a);
 	if (function->bytes_b)
@@ -287,6 +282,36 @@ static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
 		count_kernel(function, call);
 	if (call_names && function->teaches && !is_error(function, call->result))
 		send_call(function, call);
+}
+
+/*
+ * Ends a call and forgets everything above it. Its place is free only when it has been told: an interrupt may call functions
+ * that are watched, too.
+ */
+static __always_inline void end_call(struct thread_calls *calls, struct open_call *open, const struct function *function,
+				     u64 end, u64 result)
+{
+	open->record.end = end;
+	open->record.result = result;
+	tell_call(function, &open->record);
+	calls->depth = open->record.depth;
+}
+
+static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
+{
+	u64 end = bpf_ktime_get_ns();
+	u32 index = cookie;
+	struct function *function = bpf_map_lookup_elem(&functions, &index);
+	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, 0);
+	struct open_call *open;
+
+	if (!calls || !function)
+		return 0;
+	if (!function->kernel)
+		drop_left_calls(calls, PT_REGS_SP(ctx) - 8, false);
+	open = returning_call(calls, index, PT_REGS_SP(ctx) - 8, function->kernel);
+	if (open)
+		end_call(calls, open, function, end, PT_REGS_RC(ctx));
 	return 0;
 }
 

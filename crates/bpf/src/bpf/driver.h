@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What followed processes ask of a driver: ioctl, mmap, open and close of its device files, which are known by their
- * name. Only these system calls are looked at; all others pass after one comparison.
+ * name. Only these system calls are looked at; all others pass after a few comparisons.
  */
 #ifndef WARPSCOPE_DRIVER_H
 #define WARPSCOPE_DRIVER_H
 
 #include "open_calls.h"
 
-enum { SYSCALL_CLOSE = 3, SYSCALL_MMAP = 9, SYSCALL_IOCTL = 16, SYSCALL_OPENAT = 257 };
+enum { SYSCALL_OPEN = 2, SYSCALL_CLOSE = 3, SYSCALL_MMAP = 9, SYSCALL_IOCTL = 16, SYSCALL_OPENAT = 257, SYSCALL_OPENAT2 = 437 };
 
 /* How the names of device files begin. */
 #define DEVICE_PREFIX "nvidia"
+
+static __always_inline bool opens(u64 number)
+{
+	return number == SYSCALL_OPENAT || number == SYSCALL_OPEN || number == SYSCALL_OPENAT2;
+}
 
 /* Reads the name of an open file; false if it is not one of the driver's. */
 static __always_inline bool is_device(u32 number, char *name)
@@ -43,15 +48,15 @@ int BPF_PROG(syscall_enter, struct pt_regs *regs, long number)
 	char device[DEVICE_NAME] = {};
 	u32 file;
 
-	if (number != SYSCALL_IOCTL && number != SYSCALL_MMAP && number != SYSCALL_CLOSE && number != SYSCALL_OPENAT)
+	if (number != SYSCALL_IOCTL && number != SYSCALL_MMAP && number != SYSCALL_CLOSE && !opens(number))
 		return 0;
 	pid_tgid = bpf_get_current_pid_tgid();
 	image = image_of(pid_tgid >> 32);
 	if (!image)
 		return 0;
 	file = number == SYSCALL_MMAP ? BPF_CORE_READ(regs, r8) : BPF_CORE_READ(regs, di);
-	/* What openat opens is known when it returns. */
-	if (number != SYSCALL_OPENAT && !is_device(file, device))
+	/* What is opened is known when it returns. */
+	if (!opens(number) && !is_device(file, device))
 		return 0;
 	calls = bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!calls) {
@@ -101,7 +106,7 @@ int BPF_PROG(syscall_exit, struct pt_regs *regs, long result)
 	call = &calls->syscall;
 	call->end = bpf_ktime_get_ns();
 	call->result = result;
-	if (call->number == SYSCALL_OPENAT) {
+	if (opens(call->number)) {
 		if (result < 0 || !is_device(result, call->device))
 			return 0;
 		call->file = result;

@@ -106,7 +106,9 @@ static __always_inline void send_unfinished(struct thread_calls *calls)
 	for (u32 i = 0; i < CALL_DEPTH; i++) {
 		if (i >= calls->depth)
 			break;
-		send_as_unfinished(&calls->calls[i].record);
+		/* One that has an end is being told at this moment. */
+		if (!calls->calls[i].record.end)
+			send_as_unfinished(&calls->calls[i].record);
 	}
 	calls->depth = 0;
 	if (calls->in_syscall) {

@@ -5,6 +5,7 @@
 #include "sample.h"
 #include "calls.h"
 #include "driver.h"
+#include "hooks.h"
 #include "points.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

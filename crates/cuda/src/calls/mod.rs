@@ -10,8 +10,7 @@ mod structs;
 mod tables;
 mod values;
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::{collections::HashMap, fmt, sync::LazyLock};
 
 use args::{Arg, Dims, Kind, places};
 pub use values::{Captured, Direction, Facts, Field, KernelRef, Lesson, Value};
@@ -190,6 +189,12 @@ fn is_number(digits: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
 impl Call {
     /// What to capture.
     pub fn capture(&self) -> Capture {
@@ -273,6 +278,12 @@ impl Call {
             (None, Some(kernel), Some(name)) if !makes_kernels => Some(Lesson::Name { kernel, name }),
             _ => None,
         }
+    }
+
+    /// What its calls did is summed up; of others nobody asks for [`Facts`].
+    pub fn is_summed(&self) -> bool {
+        let by_role = [Role::Alloc, Role::Free, Role::Copy, Role::Set, Role::Launch, Role::GraphLaunch];
+        by_role.contains(&self.role) || self.args.iter().any(|(_, kind)| kind.counts())
     }
 
     /// Its calls can teach names: it gives out a kernel, or is told a kernel's name.

@@ -142,7 +142,14 @@ mod tests {
         let mut fold = Fold::new();
         for (id, name) in [(0, "outer"), (1, "inner")] {
             let (id, layer, name) = (FunctionId(id), Layer::Library, name.into());
-            fold.push(&Event::Function(Function { id, layer, library: "lib".into(), name, shown: true }));
+            fold.push(&Event::Function(Function {
+                id,
+                layer,
+                library: "lib".into(),
+                name,
+                shown: true,
+                ..Function::default()
+            }));
         }
         let mut profile = fold.finish();
         profile.last_time = 500;

@@ -65,10 +65,11 @@ impl Reader {
         let args = match function.layer {
             Layer::Library => library(&self.names, function, call),
             Layer::Driver => driver::arguments(function, call),
-            Layer::Kernel => words(call),
+            Layer::Kernel => named(function, call),
             Layer::Point => pairs(&call.payload),
         };
-        let result = (finished && function.layer != Layer::Point).then(|| outcome(function, call.result));
+        let returns = finished && function.layer != Layer::Point && !function.void;
+        let result = returns.then(|| outcome(function, call.result));
         Some(Reading { function, args, result, failed: finished && is_error(function, call.result) })
     }
 
@@ -119,7 +120,7 @@ pub enum Outcome {
 
 fn library(names: &KernelNames, function: &Function, call: &Call) -> Arguments {
     let Some(known) = cuda::call(&function.name) else { return words(call) };
-    let kernel = facts(function, call).and_then(|(_, _, facts)| facts.kernel);
+    let kernel = facts(function, call).and_then(|facts| facts.kernel);
     let readable = |value: Value| {
         let here = match (&value, kernel) {
             (Value::Pointer(at), Some(KernelRef::HostStub(stub))) => *at == stub,
@@ -139,6 +140,15 @@ fn library(names: &KernelNames, function: &Function, call: &Call) -> Arguments {
 fn words(call: &Call) -> Arguments {
     let word = |(at, word): (usize, &u64)| (format!("arg{at}").into(), Argument::Value(Value::Handle(*word)));
     Arguments(call.words.iter().enumerate().map(word).collect())
+}
+
+/// Arguments whose names came with the function, as far as they did.
+fn named(function: &Function, call: &Call) -> Arguments {
+    let mut arguments = words(call);
+    for (argument, name) in arguments.0.iter_mut().zip(&function.parameters) {
+        argument.0 = name.clone().into();
+    }
+    arguments
 }
 
 /// `key=value key=value`

@@ -73,7 +73,14 @@ fn start(mode: Mode) -> Vec<Event> {
     ];
     for (id, (layer, library, name, shown)) in FUNCTIONS.into_iter().enumerate() {
         let (library, name) = (library.into(), name.into());
-        events.push(Event::Function(Function { id: FunctionId(id as u32), layer, library, name, shown }));
+        events.push(Event::Function(Function {
+            id: FunctionId(id as u32),
+            layer,
+            library,
+            name,
+            shown,
+            ..Function::default()
+        }));
     }
     events
 }

@@ -62,7 +62,14 @@ fn fold(calls: impl IntoIterator<Item = Call>) -> Calls {
     let mut fold = Fold::new();
     for (id, (layer, name)) in FUNCTIONS.into_iter().enumerate() {
         let (id, shown) = (FunctionId(id as u32), !name.starts_with("__"));
-        fold.push(&Event::Function(Function { id, layer, library: "lib".into(), name: name.into(), shown }));
+        fold.push(&Event::Function(Function {
+            id,
+            layer,
+            library: "lib".into(),
+            name: name.into(),
+            shown,
+            ..Function::default()
+        }));
     }
     for call in calls {
         fold.push(&Event::Call(call));

@@ -9,7 +9,7 @@ use super::{ProcessId, SessionId, StackId};
 pub struct FunctionId(pub u32);
 
 /// Something that can be called appears. It comes before its first call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
     /// Its id here.
     pub id: FunctionId,
@@ -21,6 +21,10 @@ pub struct Function {
     pub name: String,
     /// Whoever traces asked for it; others are watched for what they teach of names.
     pub shown: bool,
+    /// The names of its arguments, of a function of the kernel that has a type.
+    pub parameters: Vec<String>,
+    /// Its type says that it returns nothing.
+    pub void: bool,
 }
 
 /// What a function is.

@@ -234,6 +234,9 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
             library: c.text()?,
             name: c.text()?,
             shown: c.byte()? != 0,
+            // Recordings of earlier versions do not tell.
+            parameters: c.several(Cursor::text).unwrap_or_default(),
+            void: c.byte().is_some_and(|void| void != 0),
         }),
         codec::CALL => Event::Call(call(c)?),
         codec::SWITCH => {

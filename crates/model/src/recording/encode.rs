@@ -340,6 +340,11 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
             put_text(out, &function.library);
             put_text(out, &function.name);
             out.push(u8::from(function.shown));
+            put(out, function.parameters.len() as u64);
+            for parameter in &function.parameters {
+                put_text(out, parameter);
+            }
+            out.push(u8::from(function.void));
             codec::FUNCTION
         }
         Event::Call(call) => {

@@ -132,8 +132,11 @@ fn traced() -> impl Strategy<Value = Event> {
 /// What only traces have, and seldom.
 fn traced_rarely() -> impl Strategy<Value = Event> {
     let layers = select(vec![Layer::Library, Layer::Driver, Layer::Kernel, Layer::Point]);
-    let function = (function_id(), layers, text(), text(), any::<bool>())
-        .prop_map(|(id, layer, library, name, shown)| Event::Function(Function { id, layer, library, name, shown }));
+    let function = (function_id(), layers, text(), text(), any::<[bool; 2]>(), vec(text(), 0..4)).prop_map(
+        |(id, layer, library, name, [shown, void], parameters)| {
+            Event::Function(Function { id, layer, library, name, shown, parameters, void })
+        },
+    );
     let buckets = vec(prop_oneof![3 => Just(0), 1 => any::<u64>()], 0..crate::histogram::BUCKETS);
     let sum = (function_id(), process(), any::<u32>(), any::<bool>(), any::<[u64; 5]>(), buckets).prop_map(
         |(function, process, class, nested, [count, errors, ns, max_ns, bytes], buckets)| {

@@ -126,6 +126,7 @@ impl App {
             let contains = |text: &str| text.to_lowercase().contains(&wanted);
             wanted.is_empty()
                 || contains(&process.comm)
+                || contains(&process.command)
                 || contains(&process.user)
                 || contains(&process.container)
                 || process.pid.to_string().contains(&wanted)

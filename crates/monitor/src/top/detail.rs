@@ -15,7 +15,7 @@ use ratatui::{
     widgets::{Block, Borders, Paragraph, Sparkline},
 };
 
-use super::App;
+use super::{App, view::title};
 use crate::{
     console::{byte_rate, rate, shape},
     rates::Pace,
@@ -34,7 +34,7 @@ const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 impl App {
     pub(super) fn draw_detail(&self, frame: &mut Frame<'_>, area: Rect, pace: &Pace<'_>) {
         let process = pace.process;
-        let title = format!(" {} {} ", process.pid, printable(&process.comm));
+        let title = format!(" {} {} ", process.pid, title(process));
         let block = Block::default().borders(Borders::TOP).title(Span::styled(title, BOLD));
         let inner = block.inner(area);
         frame.render_widget(block, area);

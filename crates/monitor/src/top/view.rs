@@ -25,7 +25,7 @@ use crate::{
     clock::stamp,
     console::{byte_rate, rate},
     rates::{Pace, errors, live_bytes, peak_bytes},
-    snapshot::Device,
+    snapshot::{Device, Process},
 };
 
 /// GPUs that are shown; machines with more have a dashboard.
@@ -126,9 +126,9 @@ impl App {
             let failed = errors(process);
             let alarm = if failed > 0 { Style::new().fg(Color::Red) } else { Style::new() };
             let line = self.histories.get(&process.id).map(|history| sparkline(&history.launches, HISTORY));
-            let mut name = printable(&process.comm).into_owned();
+            let mut name = title(process);
             if !process.container.is_empty() {
-                name = format!("{name} in {}", printable(&process.container));
+                name = format!("{}: {name}", printable(&process.container));
             }
             let row = Row::new([
                 right(&process.pid.to_string()),
@@ -146,7 +146,8 @@ impl App {
         };
         let table = Table::new(rows.iter().map(row), widths)
             .header(header.style(DIM))
-            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+            // Not reversed: a history that is empty would look full.
+            .row_highlight_style(BOLD.bg(Color::DarkGray));
         let mut state = TableState::new().with_selected(self.place(rows));
         frame.render_stateful_widget(table, area, &mut state);
     }
@@ -163,6 +164,12 @@ impl App {
             frame.render_widget(help.alignment(Alignment::Right), area);
         }
     }
+}
+
+/// What a process is called at a terminal: its command, or its short name if it has none.
+pub(super) fn title(process: &Process) -> String {
+    let name = if process.command.is_empty() { &process.comm } else { &process.command };
+    printable(name).into_owned()
 }
 
 fn draw_device(frame: &mut Frame<'_>, area: Rect, device: &Device) {

@@ -68,6 +68,7 @@ impl Monitor {
                 comm: known.comm.clone(),
                 user: known.user.clone(),
                 container: known.container.clone(),
+                command: known.command.clone(),
                 watched: Duration::from_nanos(now.saturating_sub(known.since)),
                 ended: known.ended,
                 ..Process::default()

@@ -15,6 +15,7 @@ const MOST: usize = 1024;
 /// Brings launches into the snapshot of a process. Kernels of one name are one.
 pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mut State, namer: &Namer) {
     let mut by_name = HashMap::<Arc<str>, Kernel>::new();
+    let mut nameless = Vec::new();
     for sum in sums {
         // Those for which there was no room.
         if sum.address == 0 {
@@ -24,12 +25,13 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
         let reference = if sum.handle { KernelRef::Handle(sum.address) } else { KernelRef::HostStub(sum.address) };
         let name = state.kernel_name(id, reference);
         if !sum.handle && name.starts_with("0x") {
-            ask(id, sum.address, state, namer);
+            nameless.push(sum.address);
         }
         let kernel = by_name.entry(name.clone()).or_insert_with(|| Kernel { name, ..Kernel::default() });
         kernel.launches += sum.count;
         (kernel.grid, kernel.block) = (sum.grid, sum.block);
     }
+    ask(id, nameless, state, namer);
     process.other_launches += state.processes.get(&id).map_or(0, |known| known.evicted_launches);
     process.kernels = by_name.into_values().collect();
     process.kernels.sort_by(|a, b| b.launches.cmp(&a.launches).then_with(|| a.name.cmp(&b.name)));
@@ -38,13 +40,15 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
     }
 }
 
-fn ask(id: ProcessId, address: u64, state: &mut State, namer: &Namer) {
-    let asked = state.processes.get(&id).is_none_or(|known| known.asked_stubs.contains(&address));
-    if !asked
-        && namer.ask_stub(id, address, state)
+/// Asks for the names of those host functions that were not asked for before.
+fn ask(id: ProcessId, mut stubs: Vec<u64>, state: &mut State, namer: &Namer) {
+    let Some(known) = state.processes.get(&id) else { return };
+    stubs.retain(|stub| !known.asked_stubs.contains(stub));
+    if !stubs.is_empty()
+        && namer.ask_stubs(id, &stubs, state)
         && let Some(known) = state.processes.get_mut(&id)
     {
-        known.asked_stubs.insert(address);
+        known.asked_stubs.extend(stubs);
     }
 }
 

@@ -38,10 +38,7 @@ use crate::{
         collect::Collector, found, hurry, images::Images, limits, python::Pythons, reused::Reused, signals::Signals,
         sink::Sink as _, unwinding::Unwinding,
     },
-    trace::{
-        libraries::Libraries,
-        tracer::{Mapped, Tracer},
-    },
+    trace::{libraries::Libraries, tracer::Tracer},
 };
 use display::Display;
 use forget::Times;
@@ -235,12 +232,7 @@ impl Monitor {
     fn find_processes(&mut self) {
         let Collector { recorder, sink, trace: Some(trace), .. } = &mut self.collector else { return };
         if self.options.pids.is_empty() {
-            for pid in found::all() {
-                for mapping in found::mappings(pid, ProcessId(0)) {
-                    let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
-                    trace.mapped(&mapped, recorder, &mut |event| sink.push(&event));
-                }
-            }
+            trace.watch_machine(recorder, &mut |event| sink.push(&event));
         }
         for (pid, image) in self.options.pids.clone().into_iter().zip(1..) {
             self.collector.adopt(pid, ProcessId(image), bpf::now(), "");

@@ -1,6 +1,6 @@
 //! Names for stacks and kernels, found on a thread of their own: a large library takes its time, and nobody should wait.
 //!
-//! A job is a small profile of one process, with the stack or the host function in question and what was mapped there. The
+//! A job is a small profile of one process, with the stacks or host functions in question and what was mapped there. The
 //! files are opened for it and closed after it; only names are kept, so that the next process that runs the same code costs
 //! nothing.
 
@@ -44,8 +44,8 @@ struct Job {
 }
 
 enum What {
-    Stack(StackId),
-    Stub(u64),
+    Stacks(Vec<StackId>),
+    Stubs(Vec<u64>),
 }
 
 /// What came of it.
@@ -65,56 +65,55 @@ impl Namer {
             health::take_time();
             let mut known = Known::default();
             for job in todo {
-                if finished.send_some(work(job, &mut known)).is_err() {
-                    break;
+                for named in work(job, &mut known) {
+                    if finished.send(named).is_err() {
+                        return;
+                    }
                 }
             }
         })?;
         Ok(Self { jobs, done })
     }
 
-    /// Asks for the names of a stack; `false` if there is no room now.
-    pub fn ask_stack(&self, process: ProcessId, stack: &Stack, state: &State) -> bool {
+    /// Asks for the names of stacks; `false` if there is no room now.
+    pub fn ask_stacks(&self, process: ProcessId, stacks: &[Stack], state: &State) -> bool {
         let Some(known) = state.processes.get(&process) else { return true };
+        let frames = || stacks.iter().flat_map(|stack| &stack.frames);
         let holds = |mapping: &&Mapping| {
-            stack.frames.iter().any(|frame| match frame {
+            frames().any(|frame| match frame {
                 Frame::User(address) => (mapping.start..mapping.end).contains(address),
                 _ => false,
             })
         };
         let mut profile = profile(process, known.pid, known.mappings.iter().filter(holds));
-        for frame in &stack.frames {
+        for frame in frames() {
             if let Some(names) = state.python_names(*frame) {
                 let (process, names) = (frame.named_in(process), names.to_vec());
                 profile.symbols.add(Symbol { process, frame: *frame, since: 0, names });
             }
         }
-        profile.stacks.insert(stack.id, stack.clone());
-        self.jobs.try_send(Job { process, pid: known.pid, what: What::Stack(stack.id), profile }).is_ok()
+        for stack in stacks {
+            profile.stacks.insert(stack.id, stack.clone());
+        }
+        let what = What::Stacks(stacks.iter().map(|stack| stack.id).collect());
+        self.jobs.try_send(Job { process, pid: known.pid, what, profile }).is_ok()
     }
 
-    /// Asks which kernel a host function stands for; `false` if there is no room now.
-    pub fn ask_stub(&self, process: ProcessId, address: u64, state: &State) -> bool {
+    /// Asks which kernels host functions stand for; `false` if there is no room now.
+    pub fn ask_stubs(&self, process: ProcessId, stubs: &[u64], state: &State) -> bool {
         let Some(known) = state.processes.get(&process) else { return true };
-        let holds = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
+        let holds = |mapping: &&Mapping| stubs.iter().any(|stub| (mapping.start..mapping.end).contains(stub));
         let mut profile = profile(process, known.pid, known.mappings.iter().filter(holds));
-        profile.calls.launches.insert((process, Some(KernelRef::HostStub(address))), 1);
-        self.jobs.try_send(Job { process, pid: known.pid, what: What::Stub(address), profile }).is_ok()
+        for stub in stubs {
+            profile.calls.launches.insert((process, Some(KernelRef::HostStub(*stub))), 1);
+        }
+        let what = What::Stubs(stubs.to_vec());
+        self.jobs.try_send(Job { process, pid: known.pid, what, profile }).is_ok()
     }
 
     /// What is done.
     pub fn done(&self) -> impl Iterator<Item = Named> {
         self.done.try_iter()
-    }
-}
-
-trait SendSome {
-    fn send_some(&self, named: Option<Named>) -> Result<(), mpsc::SendError<Named>>;
-}
-
-impl SendSome for mpsc::Sender<Named> {
-    fn send_some(&self, named: Option<Named>) -> Result<(), mpsc::SendError<Named>> {
-        named.map_or(Ok(()), |named| self.send(named))
     }
 }
 
@@ -142,9 +141,9 @@ impl Known {
 
 /// Where in its file each address of a job lies. What lies in no file may mean something else in the next process.
 fn places(what: &What, profile: &Profile, kept: &mut Kept, pid: u32) -> HashMap<Frame, Place> {
-    let frames = match what {
-        What::Stack(id) => profile.stacks.get(id).map(|stack| stack.frames.clone()).unwrap_or_default(),
-        What::Stub(address) => vec![Frame::User(*address)],
+    let frames: Vec<Frame> = match what {
+        What::Stacks(_) => profile.stacks.values().flat_map(|stack| stack.frames.iter().copied()).collect(),
+        What::Stubs(stubs) => stubs.iter().map(|stub| Frame::User(*stub)).collect(),
     };
     let mut places = HashMap::new();
     for mapping in &profile.mappings {
@@ -162,7 +161,7 @@ fn places(what: &What, profile: &Profile, kept: &mut Kept, pid: u32) -> HashMap<
     places
 }
 
-fn work(job: Job, known: &mut Known) -> Option<Named> {
+fn work(job: Job, known: &mut Known) -> Vec<Named> {
     let Job { process, pid, what, mut profile } = job;
     let mut kept = Kept::new(MOST_FILES);
     let places = places(&what, &profile, &mut kept, pid);
@@ -184,15 +183,16 @@ fn work(job: Job, known: &mut Known) -> Option<Named> {
         drop(kept);
         health::give_memory_back();
     }
-    Some(match what {
-        What::Stack(id) => {
-            let frames = profile.frames(id).iter().map(|frame| frame.name.to_string()).collect();
-            Named::Stack(process, id, frames)
+    match what {
+        What::Stacks(stacks) => {
+            let named = |id: &StackId| profile.frames(*id).iter().map(|frame| frame.name.to_string()).collect();
+            stacks.iter().map(|id| Named::Stack(process, *id, named(id))).collect()
         }
-        What::Stub(address) => {
+        What::Stubs(stubs) => {
             symbols::name_kernels(&mut profile);
-            let name = profile.calls.names.get(process, KernelRef::HostStub(address))?;
-            Named::Stub(process, address, name.to_string())
+            let name = |stub: &u64| profile.calls.names.get(process, KernelRef::HostStub(*stub));
+            let named = |stub: &u64| Some(Named::Stub(process, *stub, name(stub)?.to_string()));
+            stubs.iter().filter_map(named).collect()
         }
-    })
+    }
 }

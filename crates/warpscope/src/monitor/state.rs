@@ -47,6 +47,7 @@ pub struct Process {
     pub comm: String,
     pub user: String,
     pub container: String,
+    pub command: String,
     /// PyTorch is told to keep no memory for reuse.
     pub uncached: bool,
     /// Since when it is watched.
@@ -161,6 +162,7 @@ impl State {
             comm: process.comm.clone(),
             user: who.user,
             container: who.container,
+            command: who.command,
             uncached: who.uncached,
             since: process.time,
             mappings: mappings.unwrap_or_default(),

@@ -76,10 +76,11 @@ pub fn add(
         let grown = growth.of(key, held.bytes).max(0).unsigned_abs();
         std::cmp::Reverse((held.bytes.saturating_add(grown), **key))
     });
+    own.truncate(MOST);
+    ask(id, own.iter().map(|((_, _, stack), _)| *stack), state, namer);
     let now = bpf::now();
-    for (key, held) in own.into_iter().take(MOST) {
+    for (key, held) in own {
         let (_, function, stack) = *key;
-        ask(id, stack, state, namer);
         let known = state.processes.get(&id);
         let stack: Arc<[String]> = known.and_then(|known| known.stack_names.get(&stack)).cloned().unwrap_or_default();
         let cached = known.is_some_and(|known| !known.uncached);
@@ -95,14 +96,18 @@ pub fn add(
     }
 }
 
-fn ask(id: ProcessId, stack: StackId, state: &mut State, namer: &Namer) {
-    let asked = state.processes.get(&id).is_none_or(|known| known.asked_stacks.contains(&stack));
-    if !asked
-        && let Some(frames) = state.stack(stack).cloned()
-        && namer.ask_stack(id, &frames, state)
+/// Asks for the names of those stacks that were not asked for before.
+fn ask(id: ProcessId, stacks: impl Iterator<Item = StackId>, state: &mut State, namer: &Namer) {
+    let Some(known) = state.processes.get(&id) else { return };
+    let new: Vec<_> = stacks
+        .filter(|stack| !known.asked_stacks.contains(stack))
+        .filter_map(|stack| state.stack(stack).cloned())
+        .collect();
+    if !new.is_empty()
+        && namer.ask_stacks(id, &new, state)
         && let Some(known) = state.processes.get_mut(&id)
     {
-        known.asked_stacks.insert(stack);
+        known.asked_stacks.extend(new.iter().map(|stack| stack.id));
     }
 }
 

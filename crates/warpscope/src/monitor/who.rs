@@ -1,12 +1,21 @@
-//! Whose a process is: its user and its container; and what its environment says of its memory.
+//! Whose a process is: its user and its container; its command; and what its environment says of its memory.
 
-use std::fs;
+use std::{
+    fs::{self, File},
+    io::Read,
+};
+
+/// The most that is read of what a process says of itself, in bytes, and kept of its command.
+const MOST_READ: u64 = 1 << 20;
+const MOST_KEPT: usize = 200;
 
 /// A process's user, by name or number, and its container's short id; empty if there is none, or nobody can tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Who {
     pub user: String,
     pub container: String,
+    /// Its words, the first without its directory.
+    pub command: String,
     /// PyTorch is told to keep no memory for reuse.
     pub uncached: bool,
 }
@@ -18,8 +27,29 @@ pub fn is(pid: u32) -> Who {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let user = uid.map(|uid| user_name(&passwd, uid).unwrap_or(uid).to_owned()).unwrap_or_default();
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    Who { user, container: container(&groups).unwrap_or_default(), uncached: uncached(&environment) }
+    Who {
+        user,
+        container: container(&groups).unwrap_or_default(),
+        command: command(&own_words(pid, "cmdline")),
+        uncached: uncached(&own_words(pid, "environ")),
+    }
+}
+
+/// What a process itself may have written: words that end with zero bytes.
+fn own_words(pid: u32, file: &str) -> Vec<u8> {
+    let mut words = Vec::new();
+    if let Ok(file) = File::open(format!("/proc/{pid}/{file}")) {
+        let _ = file.take(MOST_READ).read_to_end(&mut words);
+    }
+    words
+}
+
+fn command(words: &[u8]) -> String {
+    let words = String::from_utf8_lossy(words);
+    let (program, rest) = words.split_once('\0').unwrap_or((&words, ""));
+    let program = program.rsplit('/').next().unwrap_or_default();
+    let command = format!("{program} {}", rest.replace('\0', " "));
+    command.trim_end().chars().take(MOST_KEPT).collect()
 }
 
 /// PyTorch looks whether the variable is there, and not what it is.
@@ -59,6 +89,15 @@ mod tests {
             assert_eq!(container(&group).as_deref(), Some("0123456789ab"), "{group}");
         }
         assert_eq!(container("0::/user.slice/user-1000.slice/session-2.scope\n"), None);
+    }
+
+    /// Check that a command is its words, of bounded length.
+    #[test]
+    fn commands() {
+        assert_eq!(command(b"/usr/bin/python3\0train.py\0--steps\05\0"), "python3 train.py --steps 5");
+        assert_eq!(command(b"worker\0"), "worker");
+        assert_eq!(command(b""), "");
+        assert_eq!(command(&[b'x'; 1000]).len(), MOST_KEPT);
     }
 
     /// Check that the variable is told from others.

@@ -33,7 +33,14 @@ impl Functions {
     /// One more; `None` if there are as many as the kernel's programs can tell apart.
     pub fn add(&mut self, layer: Layer, library: &str, name: &str, shown: bool) -> Option<Function> {
         if let Some(id) = self.names.as_ref().and_then(|names| names.get(name)) {
-            return Some(Function { id: *id, layer, library: library.into(), name: name.into(), shown });
+            return Some(Function {
+                id: *id,
+                layer,
+                library: library.into(),
+                name: name.into(),
+                shown,
+                ..Function::default()
+            });
         }
         let id = FunctionId(self.next);
         if layer != Layer::Driver && self.next as usize >= bpf::calls::MAX_FUNCTIONS {
@@ -43,13 +50,14 @@ impl Functions {
         if let Some(names) = &mut self.names {
             names.insert(name.into(), id);
         }
-        Some(Function { id, layer, library: library.into(), name: name.into(), shown })
+        Some(Function { id, layer, library: library.into(), name: name.into(), shown, ..Function::default() })
     }
 
     /// The number of what a system call asks of a device, and its description if it is new.
     pub fn request(&mut self, call: &SyscallRecord) -> (FunctionId, Option<Function>) {
         let request = if call.number == IOCTL { call.words[0] } else { 0 };
-        let key = (call.device.clone(), call.number, request);
+        let number = if opens(call.number) { OPEN } else { call.number };
+        let key = (call.device.clone(), number, request);
         if let Some(id) = self.requests.get(&key) {
             return (*id, None);
         }
@@ -60,23 +68,31 @@ impl Functions {
     }
 }
 
+const OPEN: u32 = 2;
 const CLOSE: u32 = 3;
 const MMAP: u32 = 9;
 const IOCTL: u32 = 16;
 const OPENAT: u32 = 257;
+const OPENAT2: u32 = 437;
+
+/// There are several system calls to open a file.
+fn opens(number: u32) -> bool {
+    matches!(number, OPEN | OPENAT | OPENAT2)
+}
 
 fn request_name(call: &SyscallRecord) -> String {
     match call.number {
         CLOSE => "close".into(),
         MMAP => "mmap".into(),
-        OPENAT => "open".into(),
+        number if opens(number) => "open".into(),
         _ => ioctls::ioctl(Device::from_path(&call.device).unwrap_or(Device::Other), call.words[0] as u32).into_owned(),
     }
 }
 
-/// What to gather at the calls of a library's function.
+/// What to gather at the calls of a library's function. One that is not known may have any arguments: six words, which are
+/// those in registers, whatever they are.
 pub fn gather(name: &str) -> Gather {
-    let mut gather = Gather { status: results::returns_status(name), ..Gather::default() };
+    let mut gather = Gather { words: 6, status: results::returns_status(name), ..Gather::default() };
     let Some(call) = calls::call(name) else { return gather };
     let capture = call.capture();
     gather.words = capture.words;
@@ -114,12 +130,4 @@ pub fn gather(name: &str) -> Gather {
         },
     });
     gather
-}
-
-/// What to gather at a function that the user named: six words, whatever they are.
-pub fn gather_any(name: &str) -> Gather {
-    match calls::call(name) {
-        Some(_) => gather(name),
-        None => Gather { words: 6, status: results::returns_status(name), ..Gather::default() },
-    }
 }

@@ -13,7 +13,7 @@ use bpf::{Probe, Recorder, Watch, calls::Gather};
 use model::event::{Event, Layer, Note};
 use probes::{Cost, Function, Selection};
 
-use super::functions::{Functions, gather, gather_any};
+use super::functions::{Functions, gather};
 
 /// Libraries that a trace is about, whatever else is named.
 const USUAL: [&str; 2] = ["libcuda", "libcudart"];
@@ -125,9 +125,8 @@ impl Libraries {
         let found = self.find(place, path)?;
         let mut probes = Vec::new();
         let mut chosen = Vec::new();
-        for Found { function, name, shown, any } in found {
-            let gather = if any { gather_any(&name) } else { gather(&name) };
-            let Some(gather) = (self.choice)(&name, gather) else { continue };
+        for Found { function, name, shown } in found {
+            let Some(gather) = (self.choice)(&name, gather(&name)) else { continue };
             let Some(described) = functions.add(Layer::Library, path, &name, shown) else {
                 push(Event::Note(Note {
                     text: format!("not all functions of {path} are watched: there are too many"),
@@ -163,10 +162,10 @@ impl Libraries {
             for function in probes::exported(&data)? {
                 self.names.extend(function.names().map(str::to_owned));
                 if let Some(name) = selection.name_of(&function).map(str::to_owned) {
-                    found.push(Found { function, name, shown: true, any: false });
+                    found.push(Found { function, name, shown: true });
                 } else if let Some(name) = registrations.as_ref().and_then(|r| r.name_of(&function)).map(str::to_owned)
                 {
-                    found.push(Found { function, name, shown: false, any: false });
+                    found.push(Found { function, name, shown: false });
                 }
             }
         } else {
@@ -176,7 +175,7 @@ impl Libraries {
                 let shown = is_call(&function.name);
                 if !shown || self.selection.takes(&function.name) {
                     self.names.insert(function.name.clone());
-                    found.push(Found { name: function.name.clone(), function, shown, any: false });
+                    found.push(Found { name: function.name.clone(), function, shown });
                 }
             }
         }
@@ -189,7 +188,7 @@ impl Libraries {
                 bail!("{path} has no function {}{}", single.symbol, did_you_mean(&near));
             };
             found.retain(|f| f.function.offset != function.offset);
-            found.push(Found { name: single.symbol.clone(), function, shown: true, any: true });
+            found.push(Found { name: single.symbol.clone(), function, shown: true });
         }
         found.retain(|f| f.function.site.cost != Cost::Refused);
         Ok(found)
@@ -241,7 +240,6 @@ struct Found {
     function: Function,
     name: String,
     shown: bool,
-    any: bool,
 }
 
 /// "; did you mean this, or that?"

@@ -9,7 +9,7 @@ use std::{
 use bpf::tracefs;
 use probes::{Cost, Selection};
 
-use super::{libraries::Libraries, search};
+use super::{kernel, libraries::Libraries, search};
 
 /// Lists libraries with their functions, tracepoints and functions of the kernel; those with such names, or the usual.
 pub fn run(patterns: &str, named: &[PathBuf]) -> anyhow::Result<ExitCode> {
@@ -36,21 +36,46 @@ pub fn run(patterns: &str, named: &[PathBuf]) -> anyhow::Result<ExitCode> {
         _ => selection.takes(name) || name.split_once(':').is_some_and(|(_, point)| selection.takes(point)),
     };
     any |= list_names("tracepoints (--tracepoint)", points.iter().filter(relevant), &mut out)?;
+    let relevant = |name: &str| match patterns {
+        "" => ["nvidia_", "uvm_", "nv_"].iter().any(|c| name.starts_with(c)),
+        _ => selection.takes(name),
+    };
     match tracefs::kernel_functions() {
         Ok(functions) => {
-            let relevant = |name: &&String| match patterns {
-                "" => ["nvidia_", "uvm_", "nv_"].iter().any(|c| name.starts_with(c)),
-                _ => selection.takes(name),
-            };
-            any |= list_names("functions of the kernel (--kprobe)", functions.iter().filter(relevant), &mut out)?;
+            let functions = functions.iter().filter(|name| relevant(name));
+            any |= list_names("functions of the kernel (--kprobe)", functions, &mut out)?;
         }
         Err(_) => writeln!(out, "\nfunctions of the kernel cannot be probed here: it has no kprobes")?,
     }
+    any |= list_hooks(relevant, &mut out)?;
     if !patterns.is_empty() && !any {
         writeln!(out, "\nnothing here matches {patterns}")?;
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Functions for fentry with their parameters; or why there are none.
+fn list_hooks(relevant: impl Fn(&str) -> bool, out: &mut dyn Write) -> io::Result<bool> {
+    const NOT_HERE: &str = "functions of the kernel cannot be hooked here (--fentry)";
+    let mut functions = match kernel::can_be_hooked() {
+        Ok(functions) => functions,
+        Err(error) => {
+            writeln!(out, "\n{NOT_HERE}: {error:#}")?;
+            return Ok(false);
+        }
+    };
+    functions.retain(|function| relevant(&function.name));
+    functions.sort_by(|a, b| a.name.cmp(&b.name));
+    // Without privileges nothing can be tried.
+    if bpf::features::privileged()
+        && let Some(error) = kernel::refused(&functions)
+    {
+        writeln!(out, "\n{NOT_HERE}: {}", kernel::reason(&error))?;
+        return Ok(false);
+    }
+    let prototypes = functions.iter().map(|function| format!("{}({})", function.name, function.parameters.join(", ")));
+    list_names("functions of the kernel (--fentry)", prototypes.collect::<Vec<_>>().iter(), out)
 }
 
 fn list_library(file: &Path, selection: &Selection, out: &mut dyn Write) -> anyhow::Result<bool> {

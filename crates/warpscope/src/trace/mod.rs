@@ -1,6 +1,7 @@
 //! `trace`: every CUDA call and every request to the driver, one by one or summed up.
 
 pub mod functions;
+mod kernel;
 pub mod libraries;
 mod list;
 mod points;
@@ -15,7 +16,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{Mappings, Options, Recorder, Tracing, calls::Gather, tracefs};
+use bpf::{KernelFunction, Mappings, Options, Recorder, Tracing, calls::Gather, tracefs};
 use export::{View, trace::Lines};
 use model::event::{End, ErrorSum, Event, FunctionId, LiveSum, Mode, Note, ProcessId, Start, Sum};
 use probes::Selection;
@@ -55,11 +56,6 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     if let Some(patterns) = &options.list {
         return list::run(patterns, &options.lib);
     }
-    if !options.fentry.is_empty() {
-        bail!(
-            "--fentry is not there yet: --kprobe traces functions of the kernel where it has kprobes, and --driver its ioctls everywhere"
-        );
-    }
     if options.pid.is_empty() && !options.all && options.command.is_empty() {
         bail!("say what to trace: -p PID, -a for every process, or -- COMMAND");
     }
@@ -76,7 +72,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     if !bpf::features::privileged() {
         return Err(bpf::Error::NotPermitted.into());
     }
-    let kernel_functions = kernel_functions(&options.kprobe)?;
+    let (probed, hooked) = (kernel::probed(&options.kprobe)?, kernel::hooked(&options.fentry)?);
 
     let signals = Signals::take().context("cannot take signals")?;
     let inject = !options.command.is_empty() && !options.no_gpu && !options.summary_only;
@@ -87,7 +83,8 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         all: options.all,
         driver: options.driver,
         switches: options.sched,
-        kernel_functions: !kernel_functions.is_empty(),
+        kernel_functions: !probed.is_empty(),
+        hooks: !hooked.is_empty(),
         points: options.driver || !options.tracepoint.is_empty(),
         ..Tracing::default()
     };
@@ -137,7 +134,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         trace: Some(Tracer::new(libraries, options.all)),
         period: 0,
     };
-    let watched = watch(&mut collector, &options, &injection, kernel_functions);
+    let watched = watch(&mut collector, &options, &injection, probed, hooked);
     if let Err(error) = watched {
         outputs.remove_recording();
         return Err(error);
@@ -169,6 +166,13 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     collector.drain();
     take_sums(&mut collector);
     let Collector { mut sink, recorder, sessions, unwinding, signals, trace, mut kept, .. } = collector;
+    let missed = recorder.missed_by_hooks();
+    if missed > 0 {
+        let text = format!(
+            "{missed} calls of kernel functions were missed (fentry): the kernel made them while it told of another"
+        );
+        sink.push(&Event::Note(Note { text }));
+    }
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
     if let Some(trace) = &trace {
@@ -211,7 +215,8 @@ fn watch(
     collector: &mut Collector<Recording>,
     options: &args::Trace,
     injection: &target::Injection,
-    kernel_functions: Vec<String>,
+    probed: Vec<String>,
+    hooked: Vec<KernelFunction>,
 ) -> anyhow::Result<()> {
     let Collector { recorder, sink, trace: Some(trace), .. } = &mut *collector else { return Ok(()) };
     let mut push = |event| sink.push(&event);
@@ -224,8 +229,11 @@ fn watch(
     if options.driver && tracefs::tracepoints().is_ok_and(|all| all.iter().any(|point| point == XID)) {
         trace.watch_point(XID, recorder, &mut push)?;
     }
-    if !kernel_functions.is_empty() {
-        trace.watch_kernel(kernel_functions, recorder, &mut push)?;
+    if !probed.is_empty() {
+        trace.watch_kernel(probed, recorder, &mut push)?;
+    }
+    if !hooked.is_empty() {
+        trace.hook_kernel(hooked, recorder, &mut push)?;
     }
     if let Some(program) = options.command.first() {
         let program = search::program(program);
@@ -239,13 +247,7 @@ fn watch(
         }
     }
     if options.all {
-        for pid in found::all() {
-            for mapping in found::mappings(pid, ProcessId(0)) {
-                let mapped =
-                    tracer::Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
-                trace.mapped(&mapped, recorder, &mut push);
-            }
-        }
+        trace.watch_machine(recorder, &mut push);
     }
     for (pid, image) in options.pid.iter().zip(1..) {
         collector.adopt(*pid, ProcessId(image), 0, "");
@@ -257,7 +259,8 @@ fn watch(
 fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Result<()> {
     let Some(trace) = &collector.trace else { return Ok(()) };
     let libraries = &trace.libraries;
-    let others = options.driver || options.sched || !options.tracepoint.is_empty() || !options.kprobe.is_empty();
+    let kernel = !options.tracepoint.is_empty() || !options.kprobe.is_empty() || !options.fentry.is_empty();
+    let others = options.driver || options.sched || kernel;
     if !options.pid.is_empty() && libraries.costs.total() == 0 && !libraries.any() && !others {
         let names: Vec<_> =
             options.pid.iter().map(|pid| format!("{pid} ({})", found::comm(*pid).unwrap_or_default())).collect();
@@ -325,29 +328,6 @@ fn single(text: &str) -> anyhow::Result<Single> {
         }
         _ => bail!("--uprobe wants LIBRARY:SYMBOL, such as ./libfoo.so:work, not {text}"),
     }
-}
-
-/// Functions of the kernel with such names.
-fn kernel_functions(patterns: &[String]) -> anyhow::Result<Vec<String>> {
-    const MOST: usize = 1000;
-    if patterns.is_empty() {
-        return Ok(Vec::new());
-    }
-    let selection = Selection::parse(patterns, &[])?;
-    let all = tracefs::kernel_functions().context(
-        "this kernel does not list functions to probe: it has no kprobes (--driver sees ioctls all the same)",
-    )?;
-    let mut chosen: Vec<_> = all.iter().filter(|name| selection.takes(name)).cloned().collect();
-    chosen.sort();
-    chosen.dedup();
-    if chosen.is_empty() {
-        let near = probes::near(all.iter().map(String::as_str), &patterns[0]);
-        bail!("--kprobe {} matches no function of the kernel{}", patterns.join(","), did_you_mean(&near));
-    }
-    if chosen.len() > MOST {
-        bail!("--kprobe {} matches {} functions: name fewer than {MOST}", patterns.join(","), chosen.len());
-    }
-    Ok(chosen)
 }
 
 fn start(options: &args::Trace) -> Start {

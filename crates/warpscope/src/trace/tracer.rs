@@ -1,21 +1,21 @@
 //! What the collector does for a trace: watches libraries as they are mapped, and turns records into events.
 
-use std::{collections::HashMap, ops::Range, path::PathBuf};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+    path::PathBuf,
+};
 
 use anyhow::{Context, bail};
 use bpf::{
-    Recorder,
-    calls::{CallRecord, PointRecord, SwitchRecord, SyscallRecord},
+    KernelFunction, KernelResult, Recorder,
+    calls::{CALL_WORDS, CallRecord, Gather, PointRecord, SwitchRecord, SyscallRecord},
     tracefs,
 };
 use model::event::{Call, Event, FunctionId, Layer, Mapping, Note, ProcessId, SessionId, StackId, Switch};
 
-use super::{
-    functions::{Functions, gather_any},
-    libraries::Libraries,
-    points::Format,
-};
-use crate::record::INJECTOR;
+use super::{functions::Functions, kernel, libraries::Libraries, points::Format, search};
+use crate::record::{INJECTOR, found};
 
 /// A trace under way.
 pub struct Tracer {
@@ -23,6 +23,8 @@ pub struct Tracer {
     pub libraries: Libraries,
     pub functions: Functions,
     points: HashMap<u32, Format>,
+    /// What functions of the kernel return.
+    results: HashMap<u32, KernelResult>,
     /// Where our own code lies, by process image: it calls CUDA too.
     own_code: HashMap<ProcessId, Vec<Range<u64>>>,
     gone: Vec<ProcessId>,
@@ -42,7 +44,15 @@ impl Tracer {
     }
 
     fn with(libraries: Libraries, functions: Functions, all: bool) -> Self {
-        Self { libraries, functions, points: HashMap::new(), own_code: HashMap::new(), gone: Vec::new(), all }
+        Self {
+            libraries,
+            functions,
+            points: HashMap::new(),
+            results: HashMap::new(),
+            own_code: HashMap::new(),
+            gone: Vec::new(),
+            all,
+        }
     }
 
     /// Watches a file that is there before anything runs.
@@ -58,6 +68,21 @@ impl Tracer {
             .watch(file, &path, recorder, &mut self.functions, push)
             .map(drop)
             .with_context(|| format!("cannot watch {path}"))
+    }
+
+    /// Watches what is installed where loaders look, so that no first call is missed, and what running processes have mapped.
+    pub fn watch_machine(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        for file in search::files(&search::directories(None, None), |name| self.libraries.wants(name)) {
+            if let Err(error) = self.watch(&file, recorder, push) {
+                push(Event::Note(Note { text: format!("{error:#}") }));
+            }
+        }
+        for pid in found::all() {
+            for mapping in found::mappings(pid, ProcessId(0)) {
+                let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
+                self.mapped(&mapped, recorder, push);
+            }
+        }
     }
 
     /// A process has mapped a file: if it is to be watched and is not yet, it is from now on.
@@ -116,26 +141,69 @@ impl Tracer {
         Ok(())
     }
 
-    /// Watches functions of the kernel.
+    /// Watches functions of the kernel by kprobes.
     pub fn watch_kernel(
         &mut self,
         names: Vec<String>,
         recorder: &mut Recorder,
         push: &mut dyn FnMut(Event),
     ) -> anyhow::Result<()> {
+        // Without types, arguments have no names.
+        let wanted: HashSet<_> = names.iter().map(String::as_str).collect();
+        let known = bpf::kernel_functions(|name| wanted.contains(name)).unwrap_or_default();
+        let known: HashMap<_, _> = known.iter().map(|function| (function.name.as_str(), function)).collect();
         let mut numbers = Vec::new();
-        for name in names {
-            let function = self
-                .functions
-                .add(Layer::Kernel, "kernel", &name, true)
-                .context("too many functions are watched already")?;
-            recorder.describe(function.id.0, bpf::calls::Gather { kernel: true, ..gather_any(&name) })?;
-            numbers.push((name, function.id.0));
-            push(Event::Function(function));
+        for name in &names {
+            let number = self.describe_kernel(name, known.get(name.as_str()).copied(), recorder, push)?;
+            numbers.push((name.clone(), number));
         }
         recorder.watch_kernel(&numbers).context(
             "this kernel does not let us probe its functions (kprobes); ioctls are seen by --driver all the same",
         )
+    }
+
+    /// Watches functions of the kernel by fentry.
+    pub fn hook_kernel(
+        &mut self,
+        functions: Vec<KernelFunction>,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<()> {
+        let mut numbers = Vec::new();
+        for function in functions {
+            let number = self.describe_kernel(&function.name, Some(&function), recorder, push)?;
+            numbers.push((function, number));
+        }
+        for refused in recorder.hook(&numbers) {
+            let text = format!("{} is not watched (fentry): {}", refused.name, kernel::reason(&refused.error));
+            push(Event::Note(Note { text }));
+        }
+        Ok(())
+    }
+
+    /// Gives a function of the kernel a number, and says what to gather at its calls.
+    fn describe_kernel(
+        &mut self,
+        name: &str,
+        known: Option<&KernelFunction>,
+        recorder: &Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<u32> {
+        let module = known.map_or("vmlinux", |function| &function.module);
+        let library = if module == "vmlinux" { "kernel" } else { module };
+        let mut function =
+            self.functions.add(Layer::Kernel, library, name, true).context("too many functions are watched already")?;
+        let mut gather = Gather { kernel: true, words: 6, ..Gather::default() };
+        if let Some(known) = known {
+            gather.words = known.parameters.len().min(CALL_WORDS) as u8;
+            function.parameters.clone_from(&known.parameters);
+            function.void = known.result == KernelResult::Nothing;
+            self.results.insert(function.id.0, known.result);
+        }
+        let number = function.id.0;
+        recorder.describe(number, gather)?;
+        push(Event::Function(function));
+        Ok(number)
     }
 
     /// A followed process has mapped a file.
@@ -175,7 +243,7 @@ impl Tracer {
             nested: record.nested,
             start: record.start,
             end: record.end,
-            result: record.result,
+            result: self.results.get(&record.function).map_or(record.result, |result| result.read(record.result)),
             out: record.out,
             launch,
             stack,

@@ -1,0 +1,103 @@
+"""One call of libcuda that does next to nothing, in a loop, with and without probes: what the benches of `trace` and `monitor` share."""
+
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+FUNCTION = "cuDriverGetVersion"
+SOURCES = Path(__file__).resolve().parent / "trace"
+
+
+class BenchError(Exception):
+    """Something the user can act on."""
+
+
+def call(command, env=None):
+    command = [str(part) for part in command]
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    if done.returncode != 0:
+        raise BenchError(f"exit status {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}".rstrip())
+    return done.stdout
+
+
+def ns_per_call(output):
+    found = re.search(r"^ns_per_call ([0-9.]+)$", output, re.MULTILINE)
+    if not found:
+        raise BenchError(f"the program printed no ns_per_call:\n{output}")
+    return float(found.group(1))
+
+
+def add_arguments(parser, calls):
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--gpu", action="store_true", help="the real libcuda")
+    which.add_argument("--sim", action="store_true", help="the simulated GPU's libcuda")
+    parser.add_argument("--warpscope", required=True, type=lambda p: str(Path(p).resolve()))
+    parser.add_argument("--calls", type=int, default=calls, help="calls a thread")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7)
+
+
+class Loop:
+    """The loop, built into a directory, and how it runs with nobody watching and with probes that do nothing."""
+
+    def __init__(self, arguments, directory):
+        self.arguments = arguments
+        program, self.empty = directory / "loop", directory / "empty"
+        compiler = os.environ.get("CC", "cc")
+        call([compiler, "-O2", "-o", program, SOURCES / "loop.c", "-ldl", "-lpthread"])
+        call([compiler, "-O2", "-o", self.empty, SOURCES / "empty.c", "-ldl"])
+        self.environment = dict(os.environ)
+        if arguments.sim:
+            call([arguments.warpscope, "sim", "--libs", directory / "sim"])
+            self.environment["LD_LIBRARY_PATH"] = str(directory / "sim")
+        self.made = arguments.calls * arguments.threads
+        self.command = [program, arguments.calls, arguments.threads]
+        # So many more calls that it takes about as long.
+        self.longer = [program, arguments.calls * 100, arguments.threads]
+        self.library = self.find_library()
+        self.plus = self.find_place()
+
+    def find_library(self):
+        """libcuda as the program finds it."""
+        text = "import ctypes; ctypes.CDLL('libcuda.so.1'); print(open('/proc/self/maps').read())"
+        found = re.search(r"(/\S*/libcuda\.so\S*)", call([sys.executable, "-c", text], self.environment))
+        if not found:
+            raise BenchError("libcuda.so.1 cannot be found")
+        return found.group(1)
+
+    def find_place(self):
+        """Where in the function warpscope puts its probe."""
+        listed = call([self.arguments.warpscope, "trace", "--list", FUNCTION, "--lib", self.library])
+        found = re.search(rf"^\s*{FUNCTION}\s+\+(\d+)", listed, re.MULTILINE)
+        if not found:
+            raise BenchError(f"`warpscope trace --list` does not show {FUNCTION}:\n{listed}")
+        return found.group(1)
+
+    def alone(self):
+        return ns_per_call(call(self.longer, self.environment))
+
+    def watched(self):
+        return ns_per_call(call(self.command, self.environment))
+
+    def with_empty_probes(self):
+        """What the kernel itself takes to stop at the same place and at the return: no tool can be cheaper."""
+        return ns_per_call(call([self.empty, self.library, FUNCTION, self.plus, *self.command], self.environment))
+
+
+def print_table(loop, modes, of):
+    """Runs the modes by turns and prints medians; what each adds also as a share of what `of` adds."""
+    times = {mode: [] for mode in modes}
+    for _ in range(loop.arguments.rounds):
+        for mode, run in modes.items():
+            times[mode].append(run())
+    medians = {mode: statistics.median(runs) for mode, runs in times.items()}
+    base = next(iter(medians.values()))
+    print(f"{FUNCTION} of {loop.library}, {loop.arguments.threads} thread(s), medians of {loop.arguments.rounds} rounds")
+    print(f"{'mode':<26}{'ns a call':>12}{'added':>10}{'ratio':>10}{'of ' + of:>12}   min to max")
+    for mode, runs in times.items():
+        added = medians[mode] - base
+        share = added / (medians[of] - base)
+        print(f"{mode:<26}{medians[mode]:>12.0f}{added:>10.0f}{medians[mode] / base:>10.1f}{share:>12.2f}   {min(runs):.0f} to {max(runs):.0f}")

@@ -1,0 +1,140 @@
+//! Functions of the kernel watched by fentry and fexit: a program for each function and end, made from a mould.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+};
+
+use libbpf_rs::{
+    Program,
+    libbpf_sys::{self as sys, bpf_attach_type, bpf_insn},
+    query::BtfInfoIter,
+};
+
+use crate::{
+    Recorder,
+    btf::{KERNEL, KernelFunction},
+};
+
+/// A function that the kernel did not let us watch, and why.
+#[derive(Debug)]
+pub struct Refused {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub error: io::Error,
+}
+
+impl Recorder {
+    /// Watches functions of the kernel, each with its number. Those that are refused are told; all others are watched.
+    pub fn hook(&mut self, functions: &[(KernelFunction, u32)]) -> Vec<Refused> {
+        let mut refused = Vec::new();
+        let mut modules = Modules::default();
+        let progs = &self.skel.progs;
+        for (function, number) in functions {
+            let mut hook = |mould: &Program<'_>, end| {
+                let program = load(mould.insns(), end, function.id, modules.types(&function.module)?)?;
+                let link = attach(&program, end, *number)?;
+                Ok::<_, io::Error>(Hook { link: Some(link), program })
+            };
+            // Returns first: an entry whose return is not watched would stay open.
+            let hooks = hook(&progs.leave_hook, sys::BPF_TRACE_FEXIT)
+                .and_then(|leave| Ok([leave, hook(&progs.enter_hook, sys::BPF_TRACE_FENTRY)?]));
+            match hooks {
+                Ok(hooks) => self.hooks.extend(hooks),
+                Err(error) => refused.push(Refused { name: function.name.clone(), error }),
+            }
+        }
+        refused
+    }
+
+    /// Calls that went unseen: made while the same program ran on the same CPU, by the kernel for the program's own sake or
+    /// in an interrupt.
+    pub fn missed_by_hooks(&self) -> u64 {
+        self.hooks.iter().map(Hook::missed).sum()
+    }
+}
+
+/// A program of ours at one end of a function.
+pub(crate) struct Hook {
+    /// Taken when it is to be there no more.
+    pub link: Option<OwnedFd>,
+    program: OwnedFd,
+}
+
+impl Hook {
+    fn missed(&self) -> u64 {
+        let mut info = sys::bpf_prog_info::default();
+        let mut size = size_of_val(&info) as u32;
+        // SAFETY: there is room for as many bytes as `size` says.
+        let answer = unsafe { sys::bpf_prog_get_info_by_fd(self.program.as_raw_fd(), &raw mut info, &raw mut size) };
+        if answer == 0 { info.recursion_misses } else { 0 }
+    }
+}
+
+/// Tries whether the kernel lets a function be watched, with a program that does nothing.
+pub fn try_hook(function: &KernelFunction) -> io::Result<()> {
+    let set_result = bpf_insn { code: 0xb7, ..Default::default() };
+    let exit = bpf_insn { code: 0x95, ..Default::default() };
+    let end = sys::BPF_TRACE_FEXIT;
+    let program = load(&[set_result, exit], end, function.id, Modules::default().types(&function.module)?)?;
+    attach(&program, end, 0).map(drop)
+}
+
+/// The types of modules, as the kernel has them.
+#[derive(Default)]
+struct Modules(HashMap<String, OwnedFd>);
+
+impl Modules {
+    /// A module's; 0 for the kernel's own.
+    fn types(&mut self, module: &str) -> io::Result<RawFd> {
+        if module == KERNEL {
+            return Ok(0);
+        }
+        if let Some(types) = self.0.get(module) {
+            return Ok(types.as_raw_fd());
+        }
+        let found = BtfInfoIter::default().find(|types| types.name == module).ok_or(io::ErrorKind::NotFound)?;
+        // SAFETY: a plain system call.
+        let types = descriptor(unsafe { sys::bpf_btf_get_fd_by_id(found.id) })?;
+        Ok(self.0.entry(module.to_owned()).or_insert(types).as_raw_fd())
+    }
+}
+
+fn load(instructions: &[bpf_insn], end: bpf_attach_type, function: u32, types: RawFd) -> io::Result<OwnedFd> {
+    let mut opts = sys::bpf_prog_load_opts {
+        sz: size_of::<sys::bpf_prog_load_opts>() as _,
+        expected_attach_type: end,
+        attach_btf_id: function,
+        attach_btf_obj_fd: types.cast_unsigned(),
+        ..Default::default()
+    };
+    // SAFETY: all pointers are valid during the call.
+    descriptor(unsafe {
+        sys::bpf_prog_load(
+            sys::BPF_PROG_TYPE_TRACING,
+            c"hook".as_ptr(),
+            c"Dual MIT/GPL".as_ptr(),
+            instructions.as_ptr(),
+            instructions.len() as _,
+            &raw mut opts,
+        )
+    })
+}
+
+fn attach(program: &OwnedFd, end: bpf_attach_type, number: u32) -> io::Result<OwnedFd> {
+    let mut opts = sys::bpf_link_create_opts { sz: size_of::<sys::bpf_link_create_opts>() as _, ..Default::default() };
+    opts.__bindgen_anon_1.tracing.cookie = number.into();
+    // SAFETY: the options are valid during the call; the link keeps the program.
+    descriptor(unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, end, &raw const opts) })
+}
+
+/// A new descriptor, or the error that stands for it.
+fn descriptor(answer: i32) -> io::Result<OwnedFd> {
+    if answer < 0 {
+        return Err(io::Error::from_raw_os_error(-answer));
+    }
+    // SAFETY: the kernel has just made it, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(answer) })
+}
