@@ -4,7 +4,7 @@ use std::fs;
 
 use super::exact::WORK;
 use crate::support::{
-    Group, Scene,
+    Ended, Group, Scene,
     monitor::{Monitor, Watched},
     programs, wait_until,
 };
@@ -149,6 +149,26 @@ fn installed_library() {
     assert_eq!(metrics.sum("warpscope_memory_allocations_total", &[("pid", &pid), ("space", "device")]), 2);
     first.end();
     monitor.stop();
+}
+
+/// Nobody lives for as long as it takes to watch a library: the first process is missed, those that come later are not.
+#[test]
+fn short_lives_alone() {
+    let scene = Scene::new();
+    let monitor = Monitor::start(&scene, "");
+    // Files that no other test uses.
+    fs::create_dir(scene.path("lib")).expect("a directory");
+    for name in ["libcuda.so.1", "libcudart.so.13"] {
+        fs::copy(programs::libraries().join(name), scene.path("lib").join(name)).expect("a copy");
+    }
+    wait_until("short processes are seen", || {
+        Ended::of(scene.bare_cuda("calls").env("LD_LIBRARY_PATH", scene.path("lib"))).exits(0);
+        monitor.scrape().any(&[("comm", "calls")])
+    });
+    let log = monitor.stop();
+    for name in ["libcuda.so.1", "libcudart.so.13"] {
+        assert!(log.err().contains(&format!("/lib/{name} was found when it was mapped")), "{}", log.err());
+    }
 }
 
 /// Only one process is asked for: it is watched from the middle of its life, and nobody else is.

@@ -2,8 +2,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs,
-    os::unix::fs::MetadataExt,
+    fs::{self, File, OpenOptions},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{MetadataExt, OpenOptionsExt},
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -114,7 +118,10 @@ impl Libraries {
         functions: &mut Functions,
         push: &mut dyn FnMut(Event),
     ) -> anyhow::Result<bool> {
-        let (identity, stamp) = identity(place)?;
+        // Held from here on: a place in /proc goes with its process.
+        let file = open(place)?;
+        let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let (identity, stamp) = known_by(&file.metadata()?);
         match self.watched.get(&identity) {
             Some((known, _)) if *known == stamp => return Ok(false),
             // Written over in its place: its functions lie elsewhere now.
@@ -122,7 +129,7 @@ impl Libraries {
             Some((_, None)) | None => {}
         }
         self.watched.insert(identity, (stamp, None));
-        let found = self.find(place, path)?;
+        let found = self.find(&place, path)?;
         let mut probes = Vec::new();
         let mut chosen = Vec::new();
         for Found { function, name, shown } in found {
@@ -141,7 +148,7 @@ impl Libraries {
         if probes.is_empty() {
             return Ok(false);
         }
-        let (watch, spent) = recorder.watch(place, &probes)?;
+        let (watch, spent) = recorder.watch(&place, &probes)?;
         self.watched.insert(identity, (stamp, Some(watch)));
         self.spent += spent;
         let costs = probes::summary(&chosen);
@@ -270,8 +277,14 @@ fn is(named: &Path, path: &str) -> bool {
     }
 }
 
+/// Opens a plain file. Others may have put something there that nobody comes back from.
+fn open(place: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(place)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no plain file")) }
+}
+
 /// Which file this is, and its last change.
-pub fn identity(place: &Path) -> std::io::Result<(Identity, Stamp)> {
+pub fn identity(place: &Path) -> io::Result<(Identity, Stamp)> {
     fs::metadata(place).map(|info| known_by(&info))
 }
 

@@ -92,7 +92,12 @@ impl Tracer {
         }
         // By this name it is the file that was mapped, whatever lies at its path by now, and in whatever container.
         let place = PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", mapped.pid, mapped.start, mapped.end));
-        let text = match self.libraries.watch(&place, mapped.path, recorder, &mut self.functions, push) {
+        let mut watched = self.libraries.watch(&place, mapped.path, recorder, &mut self.functions, push);
+        // The process went before it was looked at. The next one will map the same file, if we can reach it.
+        if watched.is_err() && !place.exists() {
+            watched = self.libraries.watch(mapped.path.as_ref(), mapped.path, recorder, &mut self.functions, push);
+        }
+        let text = match watched {
             Ok(false) => return,
             Ok(true) if mapped.time == 0 => return,
             Ok(true) => {
@@ -103,8 +108,11 @@ impl Tracer {
                     late as f64 / 1e6
                 )
             }
-            // The process went before it was looked at.
-            Err(_) if !place.exists() => return,
+            Err(_) if !place.exists() => format!(
+                "{} was mapped by a process that ended before it was looked at: \
+                 its calls are missing, unless the file was watched already",
+                mapped.path
+            ),
             Err(error) => format!("{} is not watched: {error:#}", mapped.path),
         };
         push(Event::Note(Note { text }));
