@@ -94,7 +94,7 @@ mod tests {
     /// Check that a command is its words, of bounded length.
     #[test]
     fn commands() {
-        assert_eq!(command(b"/usr/bin/python3\0train.py\0--steps\05\0"), "python3 train.py --steps 5");
+        assert_eq!(command(b"/usr/bin/python3\0train.py\0--steps\x005\0"), "python3 train.py --steps 5");
         assert_eq!(command(b"worker\0"), "worker");
         assert_eq!(command(b""), "");
         assert_eq!(command(&[b'x'; 1000]).len(), MOST_KEPT);
