@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::support::{
     Ended, Scene,
-    calls::{ByThread, Trace, account},
+    calls::{ByThread, Trace, account, end, start},
     program,
     scene::{lost, number},
 };
@@ -62,7 +62,8 @@ fn no_gpu() {
     assert!(trace.all.iter().all(|event| event["correlation"].is_null()));
 }
 
-/// --stacks: each call has the stack that called it, exactly; the functions that made it, innermost last.
+/// --stacks: each call has the stack that called it, exactly; the functions that made it, innermost last. A call within another
+/// has that one's stack, then the other itself, and what that called on the way.
 #[test]
 fn stacks() {
     let (scene, trace) = traced("--stacks");
@@ -85,6 +86,17 @@ fn stacks() {
         let stack = frames(call).join(";");
         assert!(sequences.iter().any(|sequence| stack.ends_with(&format!(";{sequence}{function}"))), "{call}");
     }
+    let mut launches = 0;
+    for inner in trace.of("userspace").filter(|call| call["depth"] == 1) {
+        let mut outer = trace.of("userspace").filter(|call| call["depth"] == 0 && call["tid"] == inner["tid"]);
+        let outer =
+            outer.find(|call| start(call) <= start(inner) && end(inner) <= end(call)).expect("the call around it");
+        let expected = [frames(outer), vec![outer["name"].as_str().expect("a name").to_owned()]].concat();
+        assert_eq!(frames(inner)[..expected.len()], expected, "{inner}");
+        launches +=
+            usize::from((&outer["name"], &inner["name"]) == (&"cudaLaunchKernel".into(), &"cuLaunchKernel".into()));
+    }
+    assert_eq!(launches, 40 + 1 + 1);
 }
 
 /// --match and --exclude: those calls and no others, outermost among what is watched.

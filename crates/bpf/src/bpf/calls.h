@@ -109,15 +109,18 @@ static __always_inline void gather_words(struct pt_regs *ctx, const struct funct
 }
 
 /*
- * The stack from the caller on, of a call that is in no other: within one, return addresses on the stack are not the
- * program's own but those of the return probes, and the outer call's stack is as good.
+ * The stack from the caller on. A function that another one jumped to has the other's return address, which is the trap's by
+ * then.
  */
 static __always_inline void take_call_stack(struct pt_regs *ctx, u64 pid_tgid, struct call_record *call)
 {
 	struct image *image = image_of(call->pid);
+	u64 caller = call->caller;
 
-	if (image && call->caller)
-		take_both(ctx, call->caller - 1, PT_REGS_SP(ctx) + 8, image, pid_tgid, bpf_ktime_get_ns(), &call->stack,
+	if (is_return_trap(caller))
+		caller = real_return(PT_REGS_SP(ctx));
+	if (image && caller)
+		take_both(ctx, caller - 1, PT_REGS_SP(ctx) + 8, image, pid_tgid, bpf_ktime_get_ns(), &call->stack,
 			  &call->python);
 }
 
@@ -221,7 +224,7 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	/* Sums seldom need the arguments. */
 	if (call_records || function->gathers)
 		gather_words(ctx, function, call);
-	if (call_stacks && function->stack && !call->depth)
+	if (call_stacks && function->stack)
 		take_call_stack(ctx, pid_tgid, call);
 	call->start = bpf_ktime_get_ns();
 	return 0;

@@ -5,7 +5,8 @@
  * A walk is decided by the registers it starts from and by the words of the stack that it reads: return addresses and
  * saved frame pointers. If a thread comes again with the same registers and all those words are as they were, its stack is
  * the same one: nothing else needs to be looked at. The words are read in one sweep and compared. Of the registers ip, sp
- * and bp are; a walk that another one has decided is not remembered.
+ * and bp are; a walk that another one has decided is not remembered. Where a return probe has put its trap on the stack, the
+ * kernel is asked again for the real return address.
  *
  * A thread that launches from several places in turn has several memos. Which one to try is told by a few words in which
  * its stacks were seen to differ; these places are learnt from the comparisons that fail.
@@ -13,12 +14,14 @@
 #ifndef WARPSCOPE_MEMO_H
 #define WARPSCOPE_MEMO_H
 
-#include "events.h"
+#include "returns.h"
 
 #define MEMOS 8
 /* Two for each frame, and some: saved frame pointers are read seldom. */
 #define MEMO_WORDS 256
 #define MEMO_TELLTALES 4
+/* Return probes on the way: calls within watched calls have one for each. */
+#define MEMO_RETURNS 4
 /* Words of the stack that are looked at, from sp up: 32 KiB. A thread's memory may have 64 KiB. */
 #define WINDOW 4096
 
@@ -30,6 +33,9 @@ struct memo {
 	u64 id;
 	u32 count;
 	u32 span; /* words from sp to the last one noted */
+	u64 returns;
+	u64 slot[MEMO_RETURNS];
+	u64 real[MEMO_RETURNS];
 	u64 value[MEMO_WORDS];
 	u16 place[MEMO_WORDS];
 };
@@ -38,6 +44,7 @@ struct memory {
 	u32 span; /* words from sp to the last telltale */
 	u16 telltales;
 	u16 telltale[MEMO_TELLTALES];
+	u32 last; /* the memo that was used last */
 	struct memo memos[MEMOS];
 	/* The stack as it is now, from `sp` up: as many words as `fresh` says. */
 	u64 sp;
@@ -63,22 +70,30 @@ static __always_inline int read_window(struct memory *memory, u64 words)
 	return 0;
 }
 
+static __always_inline bool begins_so(const struct memo *memo, const struct registers *regs, u64 owner)
+{
+	return memo->sp == regs->general[REGISTER_RSP] && memo->ip == regs->ip && memo->bp == regs->general[REGISTER_RBP] &&
+	       memo->owner == owner;
+}
+
 /*
  * Looks at the stack and finds the memo that may tell which one it is. Returns the memo's index: the one to be rewritten
  * if it does not. *id is the stack's id if it is the one remembered, else 0.
+ *
+ * A stack has two places. Two calls that are made in turn, such as one within the other, would else take the memo away from
+ * each other where they happen to share one.
  *
  * A function of its own for the verifier, who would else follow every way through it together with every walk.
  */
 __noinline int recall_stack(struct memory *memory, const struct registers *regs, u64 owner, u64 *id)
 {
 	struct memo *memo;
-	u64 hash = 0, sp, bp;
+	u64 hash = 0, sp;
 	u32 index;
 
 	if (!memory || !regs || !id)
 		return 0;
 	sp = regs->general[REGISTER_RSP];
-	bp = regs->general[REGISTER_RBP];
 	*id = 0;
 	memory->sp = sp;
 	memory->fresh = 0;
@@ -93,8 +108,12 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 		hash = mix(hash, memory->window[place]);
 	}
 	index = mix(hash, sp) & (MEMOS - 1);
+	if (!begins_so(&memory->memos[index], regs, owner) &&
+	    (index == memory->last || begins_so(&memory->memos[index ^ 1], regs, owner)))
+		index ^= 1;
+	memory->last = index;
 	memo = &memory->memos[index];
-	if (memo->sp != sp || memo->ip != regs->ip || memo->bp != bp || memo->owner != owner)
+	if (!begins_so(memo, regs, owner))
 		return index;
 	if (memo->span > memory->fresh && read_window(memory, memo->span))
 		return index;
@@ -119,6 +138,12 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 			return index;
 		}
 	}
+	for (u32 i = 0; i < MEMO_RETURNS; i++) {
+		if (i >= memo->returns)
+			break;
+		if (real_return(memo->slot[i]) != memo->real[i])
+			return index;
+	}
 	*id = memo->id;
 	return index;
 }
@@ -131,6 +156,7 @@ static __always_inline void begin_memo(struct memo *memo, const struct registers
 	memo->bp = regs->general[REGISTER_RBP];
 	memo->owner = owner;
 	memo->count = 0;
+	memo->returns = 0;
 }
 
 /* What the walk met cannot be compared later: no memo then. */
@@ -154,6 +180,20 @@ static __always_inline void note_word(struct memo *memo, u64 sp, u32 *span, u64 
 	memo->count = count + 1;
 	if (place >= *span)
 		*span = place + 1;
+}
+
+/* Notes a return address that the stack does not tell. */
+static __always_inline void note_return(struct memo *memo, u64 slot, u64 real)
+{
+	u64 count = memo->returns;
+
+	if (count >= MEMO_RETURNS) {
+		spoil_memo(memo);
+		return;
+	}
+	memo->slot[count] = slot;
+	memo->real[count] = real;
+	memo->returns = count + 1;
 }
 
 /* The walk is over: the memo counts from now on, if all its words fitted. */

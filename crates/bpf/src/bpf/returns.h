@@ -22,6 +22,12 @@ static __always_inline u64 return_trap(void)
 	return BPF_CORE_READ(bpf_get_current_task_btf(), mm, uprobes_state.xol_area, vaddr);
 }
 
+/* The trap is at the start of a page, where hardly any call returns to. */
+static __always_inline bool is_return_trap(u64 address)
+{
+	return address && !(address & 4095) && address == return_trap();
+}
+
 /* The return address that belongs at `slot`, where the trap's is; 0 if it is not known. A function of its own for the
  * verifier. */
 __noinline u64 real_return(u64 slot)
@@ -37,6 +43,24 @@ __noinline u64 real_return(u64 slot)
 		instance = BPF_CORE_READ(instance, next);
 	}
 	return 0;
+}
+
+/* Puts the real return addresses into a copy of the stack's memory, which begins at `page` there. */
+static __always_inline void restore_returns(u8 *copy, u64 size, u64 page)
+{
+	u64 trap = return_trap();
+	struct return_instance *instance;
+
+	if (!trap || !bpf_core_field_exists(struct return_instance, orig_ret_vaddr))
+		return;
+	instance = BPF_CORE_READ(bpf_get_current_task_btf(), utask, return_instances);
+	for (u32 i = 0; i < MOST_RETURNS && instance; i++) {
+		u64 at = BPF_CORE_READ(instance, stack) - page;
+
+		if (at <= size - 8 && *(u64 *)(copy + at) == trap)
+			*(u64 *)(copy + at) = BPF_CORE_READ(instance, orig_ret_vaddr);
+		instance = BPF_CORE_READ(instance, next);
+	}
 }
 
 #endif

@@ -72,6 +72,7 @@ static __always_inline u64 send_pages(struct scratch *scratch, const struct regi
 			break;
 		raw->pages = i + 1;
 	}
+	restore_returns(raw->bytes, pages * RAW_PAGE, page);
 	/* Wakes the reader: the sooner it brings the tables, the fewer of these there are. */
 	bpf_ringbuf_submit(raw, 0);
 	return id;

@@ -7,7 +7,6 @@
 #define WARPSCOPE_WALK_BPF_H
 
 #include "memo.h"
-#include "returns.h"
 #include "walk_types.h"
 
 /* Rows of many files, several to a shard; a large file has a shard of its own. */
@@ -141,7 +140,7 @@ static __always_inline void remember_row(u64 owner, u64 address, const struct un
 #define WALK_RECALL(walker, address, row) recall_row((walker)->scratch->owner, address, row)
 #define WALK_REMEMBER(walker, address, row) remember_row((walker)->scratch->owner, address, row)
 #define WALK_READ(walker, dst, address) walk_read(walker, dst, address)
-#define WALK_RETURN(walker, state, slot, ip) walk_return(state, slot, ip)
+#define WALK_RETURN(walker, state, slot, ip) walk_return(walker, slot, ip)
 #define WALK_REGISTER(walker, number, value) (*(value) = (walker)->scratch->registers.general[(number) & 15], 0)
 /* Binary search over the mappings of one image. */
 #define MAPPING_STEPS 14
@@ -158,18 +157,17 @@ static __always_inline int walk_read(struct walker *walker, u64 *word, u64 addre
 	return 0;
 }
 
-/* The trap for return probes is at the start of a page, where hardly any call returns to. Words of the stack do not tell where
- * such a frame returns to: the walk is not to be remembered. */
-static __always_inline void walk_return(struct walk_state *state, u64 slot, u64 *ip)
+static __always_inline void walk_return(struct walker *walker, u64 slot, u64 *ip)
 {
 	u64 real;
 
-	if (*ip & 4095 || *ip != return_trap())
+	if (!is_return_trap(*ip))
 		return;
 	real = real_return(slot);
 	if (real)
 		*ip = real;
-	state->by_register = 1;
+	if (walker->memo)
+		note_return(walker->memo, slot, real);
 }
 
 static __always_inline int walk_find(struct walker *walker, u64 address, struct walk_table *table)

@@ -256,3 +256,50 @@ impl Serialize for Outcome {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A function of the kernel has its parameters' names, as far as they are known, and no result if it returns nothing.
+    #[test]
+    fn functions_of_the_kernel() {
+        let mut reader = Reader::default();
+        let parameters = vec!["fd".to_owned(), "file".to_owned()];
+        for (id, void) in [(0, true), (1, false)] {
+            let function = Function {
+                id: FunctionId(id),
+                layer: Layer::Kernel,
+                name: "fd_install".into(),
+                shown: true,
+                parameters: parameters.clone(),
+                void,
+                ..Function::default()
+            };
+            reader.learn(&Event::Function(function));
+        }
+        let read = |id| {
+            let call = Call {
+                function: FunctionId(id),
+                process: ProcessId(1),
+                tid: 1,
+                cpu: 0,
+                depth: 0,
+                nested: false,
+                start: 1,
+                end: 2,
+                result: 9,
+                out: None,
+                launch: None,
+                stack: None,
+                words: vec![3, 0xffff_8000, 7],
+                payload: Vec::new(),
+            };
+            let reading = reader.read(&call).expect("a function that is shown");
+            (reading.args.to_string(), reading.result)
+        };
+        let args = "fd=0x3, file=0xffff8000, arg2=0x7".to_owned();
+        assert_eq!(read(0), (args.clone(), None));
+        assert_eq!(read(1), (args, Some(Outcome::Number(9))));
+    }
+}

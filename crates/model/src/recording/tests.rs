@@ -347,6 +347,22 @@ fn what_is_newer_is_passed_over() {
     assert_eq!((reader.skipped(), reader.damage()), (2, None));
 }
 
+/// Functions in recordings of earlier versions have neither names of parameters nor a word on what they return.
+#[test]
+fn functions_of_earlier_versions() {
+    let payload = [codec::FUNCTION, 8, 5, 2, 1, b'k', 2, b'f', b'n', 1];
+    let bytes = file(&[(EVENTS, &payload)]);
+    let function = Function {
+        id: FunctionId(5),
+        layer: Layer::Kernel,
+        library: "k".into(),
+        name: "fn".into(),
+        shown: true,
+        ..Function::default()
+    };
+    assert_eq!(read(&bytes).unwrap(), (vec![Event::Function(function)], None));
+}
+
 /// The exact bytes of a small recording: a change here is a change of the format, and `docs/formats.md` shows them.
 #[test]
 fn bytes_on_disk() {
