@@ -12,7 +12,8 @@ use crate::support::{
 
 const USER: &str = "65534";
 
-/// A user with CAP_BPF and CAP_PERFMON and nothing else records and traces its own program, to the unit.
+/// A user with CAP_BPF and CAP_PERFMON and nothing else, who may lock no more memory than the kernel lets everybody, records
+/// and traces its own program, to the unit.
 #[test]
 fn two_capabilities() {
     let scene = Scene::new();
@@ -20,8 +21,8 @@ fn two_capabilities() {
     fs::copy(program("truth"), scene.path("truth")).expect("a copy");
     fs::copy(WARPSCOPE, scene.path("warpscope")).expect("a copy");
     let run = |words: &str| {
-        let mut command = scene.bare("setpriv");
-        command.env("WARPSCOPE_SIM", "kernel_ns=3us");
+        let mut command = scene.bare("prlimit");
+        command.env("WARPSCOPE_SIM", "kernel_ns=3us").args(["--memlock=0:0", "setpriv"]);
         command.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]);
         command.args([
             "--inh-caps=-all,+bpf,+perfmon",

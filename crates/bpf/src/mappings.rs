@@ -13,8 +13,10 @@ use std::{
 
 use crate::{Error, Result, perf};
 
-/// Data pages of one CPU's ring: a power of two.
+/// Data pages of one CPU's ring, at most and at least: powers of two. The kernel lets everybody lock 129 pages for each CPU
+/// (`perf_event_mlock_kb`); more takes CAP_IPC_LOCK or a higher limit on locked memory.
 const PAGES: usize = 256;
+const LEAST_PAGES: usize = 8;
 const PAGE: usize = 4096;
 
 const RECORD_LOST: u32 = 2;
@@ -85,11 +87,16 @@ pub struct Mappings {
 impl Mappings {
     /// Begins to watch.
     pub fn watch() -> Result<Self> {
-        let rings = perf::online_cpus()?
-            .into_iter()
-            .map(|cpu| Ring::open(cpu).map_err(|source| Error::Mappings { cpu, source }))
-            .collect::<Result<_>>()?;
-        Ok(Self { rings, scratch: Vec::new(), lost: 0 })
+        let cpus = perf::online_cpus()?;
+        let mut pages = PAGES;
+        loop {
+            let open = |cpu: &u32| Ring::open(*cpu, pages).map_err(|source| (*cpu, source));
+            match cpus.iter().map(open).collect() {
+                Ok(rings) => return Ok(Self { rings, scratch: Vec::new(), lost: 0 }),
+                Err((_, error)) if error.raw_os_error() == Some(libc::EPERM) && pages > LEAST_PAGES => pages /= 2,
+                Err((cpu, source)) => return Err(Error::Mappings { cpu, source }),
+            }
+        }
     }
 
     /// Descriptors that become readable when something was mapped.
@@ -119,22 +126,23 @@ struct Ring {
     fd: OwnedFd,
     /// One control page, then the data.
     base: NonNull<u8>,
+    /// Bytes of data.
+    data: usize,
 }
 
 impl Ring {
-    const LENGTH: usize = (1 + PAGES) * PAGE;
-    const DATA: usize = PAGES * PAGE;
     // Offsets in the control page, `struct perf_event_mmap_page`.
     const HEAD: usize = 1024;
     const TAIL: usize = 1032;
 
-    fn open(cpu: u32) -> io::Result<Self> {
+    fn open(cpu: u32, pages: usize) -> io::Result<Self> {
+        let data = pages * PAGE;
         let fd = perf::mapping_events(cpu)?;
         // SAFETY: a fresh mapping of our own descriptor; the result is checked.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                Self::LENGTH,
+                PAGE + data,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 fd.as_raw_fd(),
@@ -144,7 +152,7 @@ impl Ring {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { fd, base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)? })
+        Ok(Self { fd, base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?, data })
     }
 
     fn position(&self, offset: usize) -> &AtomicU64 {
@@ -157,11 +165,11 @@ impl Ring {
         out.clear();
         let head = self.position(Self::HEAD).load(Ordering::Acquire);
         let tail = self.position(Self::TAIL).load(Ordering::Relaxed);
-        let length = head.wrapping_sub(tail).min(Self::DATA as u64) as usize;
-        let start = tail as usize % Self::DATA;
+        let length = head.wrapping_sub(tail).min(self.data as u64) as usize;
+        let start = tail as usize % self.data;
         // SAFETY: the data pages are mapped behind the control page; the kernel does not write between tail and head.
-        let data = unsafe { slice::from_raw_parts(self.base.add(PAGE).as_ptr(), Self::DATA) };
-        let first = length.min(Self::DATA - start);
+        let data = unsafe { slice::from_raw_parts(self.base.add(PAGE).as_ptr(), self.data) };
+        let first = length.min(self.data - start);
         out.extend_from_slice(&data[start..start + first]);
         out.extend_from_slice(&data[..length - first]);
         self.position(Self::TAIL).store(head, Ordering::Release);
@@ -171,7 +179,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: this is our own mapping, used no more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), Self::LENGTH) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), PAGE + self.data) };
     }
 }
 
