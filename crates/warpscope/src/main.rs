@@ -24,10 +24,19 @@ fn main() -> ExitCode {
         // A reader that has seen enough, such as `head`, is no error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("warpscope: {error:#}");
+            eprintln!("warpscope: {}", sentence(&error));
             ExitCode::from(error.downcast_ref::<record::CannotRun>().map_or(1, record::CannotRun::exit_code))
         }
     }
+}
+
+/// An error with its causes. What one says of its cause already is not said again.
+fn sentence(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
+        "" => cause,
+        said if said.contains(&cause) => text,
+        said => format!("{said}: {cause}"),
+    })
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
