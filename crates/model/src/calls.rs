@@ -57,6 +57,8 @@ pub struct Calls {
     /// When the first call that is shown began.
     pub first: Option<u64>,
     live: FxHashMap<(ProcessId, u64), (Space, u64)>,
+    /// Functions of libraries that are known, so that names are looked up once and not at every call.
+    known: FxHashMap<FunctionId, &'static cuda::Call>,
 }
 
 /// Calls of one function.
@@ -198,6 +200,10 @@ impl Calls {
 
     pub(crate) fn function(&mut self, function: &Function) {
         self.functions.insert(function.id, function.clone());
+        match cuda::call(&function.name).filter(|_| function.layer == Layer::Library) {
+            Some(known) => self.known.insert(function.id, known),
+            None => self.known.remove(&function.id),
+        };
     }
 
     pub(crate) fn call(&mut self, call: &Call) {
@@ -210,7 +216,7 @@ impl Calls {
             return;
         };
         let failed = is_error(function, call.result);
-        let known = facts(function, call);
+        let known = self.known.get(&call.function).map(|known| (*known, known.facts(&captured(call))));
         let sum = self.sums.entry((call.process, call.function)).or_default();
         add(&mut sum.count, 1);
         add(&mut sum.errors, failed.into());
@@ -221,7 +227,7 @@ impl Calls {
         sum.histogram.add(ns);
         if failed {
             add(self.errors.entry((call.function, call.result as u32)).or_default(), 1);
-        } else if let Some((_, _, facts)) = &known {
+        } else if let Some((_, facts)) = &known {
             add(&mut sum.bytes, facts.bytes.unwrap_or(0));
         }
         if let Some(command) = command(function, call) {
@@ -239,13 +245,12 @@ impl Calls {
                 add(&mut sum.ns, ns);
             }
         }
-        if !failed && let Some(lesson) = cuda::call(&function.name).and_then(|c| c.teaches(&captured(call))) {
+        let Some((known, facts)) = known else { return };
+        if !failed && let Some(lesson) = known.teaches(&captured(call)) {
             self.names.learn(call.process, lesson);
         }
-        if let Some((role, space, facts)) = known
-            && !call.nested
-        {
-            self.did(call.process, role, space, &facts, failed, ns);
+        if !call.nested {
+            self.did(call.process, known.role, known.space, &facts, failed, ns);
         }
     }
 

@@ -11,6 +11,7 @@ mod tables;
 mod values;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::LazyLock;
 
 use args::{Arg, Dims, Kind, places};
@@ -172,6 +173,12 @@ pub struct Call {
     args: &'static [Arg],
 }
 
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 /// The function with this name. Suffixes for versions (`_v2`) and for the per-thread default stream (`_ptsz`, `_ptds`) fall
 /// away, unless that version's signature is one of its own.
 pub fn call(name: &str) -> Option<&'static Call> {
@@ -253,7 +260,7 @@ impl Call {
 
     /// What the call teaches about kernels' names, once it has succeeded.
     pub fn teaches(&self, captured: &Captured<'_>) -> Option<Lesson> {
-        if self.failed(captured) {
+        if !self.can_teach() || self.failed(captured) {
             return None;
         }
         let (mut answer, mut given, mut text) = (None, None, None);
