@@ -211,7 +211,8 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn addresses(&mut self, count: u16) -> Option<Vec<u64>> {
-        (0..count).map(|_| self.u64()).collect()
+        let words = self.bytes(8 * usize::from(count))?.as_chunks().0;
+        Some(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
     }
 }
 
