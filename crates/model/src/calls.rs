@@ -211,6 +211,8 @@ impl Calls {
 
     pub(crate) fn function(&mut self, function: &Function) {
         self.functions.insert(function.id, function.clone());
+        // A broken recording may tell of one function twice.
+        self.known.remove(&function.id);
         if let Some(call) = known(function) {
             self.known.insert(function.id, Known { call, summed: call.is_summed(), teaches: call.can_teach() });
         }
