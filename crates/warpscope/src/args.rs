@@ -178,7 +178,7 @@ pub struct Trace {
     /// Functions of the kernel to trace, where it permits.
     #[arg(long, value_name = "PATTERNS")]
     pub kprobe: Vec<String>,
-    /// The same by fentry, which costs less: also functions of modules, with the names of arguments.
+    /// The same by fentry: by the types that the kernel and its modules tell (BTF), and without kprobes.
     #[arg(long, value_name = "PATTERNS")]
     pub fentry: Vec<String>,
     /// A tracepoint to trace; may be repeated.
