@@ -100,6 +100,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROGRAMS)}")
     options = parser.parse_args()
     out = options.out or Path(tempfile.mkdtemp(prefix="warpscope-gpu-"))
+    out.mkdir(parents=True, exist_ok=True)
     made = run(["make", "-C", EXAMPLES])
     if made.returncode:
         sys.exit(f"cannot build the examples:\n{made.stdout}{made.stderr}")
