@@ -34,6 +34,8 @@ const COPIES: usize = 2 + SIZE_BOUNDS.len() + 3 + DURATION_BOUNDS.len() + 3;
 /// others when they start, so that none would be left for what comes later.
 const MOST_WORKING: usize = 16;
 const MOST_FUNCTIONS: usize = 6;
+/// Names in "other" that are remembered, of each kind and per process: some programs make new kernels without end.
+const MOST_OTHER: usize = 4096;
 /// Directions of copies, synchronous and asynchronous ones apart, per process.
 const MOST_COPIES: usize = 12;
 /// Errors by function and code, per process.
@@ -257,7 +259,7 @@ impl Room {
                 chosen.own.insert(key);
                 self.left -= series;
                 self.used += series;
-            } else {
+            } else if chosen.other.len() < MOST_OTHER {
                 chosen.other.insert(key);
             }
             fits
