@@ -1,6 +1,6 @@
 //! Functions of the kernel by name: `--kprobe` and `--fentry`.
 
-use std::io;
+use std::{io, path::Path};
 
 use anyhow::{Context, bail};
 use bpf::{KernelFunction, tracefs};
@@ -17,9 +17,13 @@ pub fn probed(patterns: &[String]) -> anyhow::Result<Vec<String>> {
     if patterns.is_empty() {
         return Ok(Vec::new());
     }
-    let all = tracefs::kernel_functions().context(
-        "this kernel does not list functions to probe: it has no kprobes (--driver sees ioctls all the same)",
-    )?;
+    let all = match tracefs::kernel_functions() {
+        Ok(all) => all,
+        Err(error) => bail!(
+            "this kernel does not list functions to probe: {} (--driver sees ioctls all the same)",
+            unlisted(&error)
+        ),
+    };
     choose("--kprobe", patterns, all, String::as_str, MOST_PROBED)
 }
 
@@ -47,6 +51,12 @@ pub fn refused(functions: &[KernelFunction]) -> Option<io::Error> {
         first.get_or_insert(error);
     }
     first
+}
+
+/// Why the kernel does not list what kprobes can be put on.
+pub fn unlisted(error: &io::Error) -> String {
+    let has_kprobes = Path::new("/sys/bus/event_source/devices/kprobe").exists();
+    if has_kprobes { reason(error) } else { "it has no kprobes".into() }
 }
 
 /// An error of the kernel's, in words.

@@ -45,7 +45,9 @@ pub fn run(patterns: &str, named: &[PathBuf]) -> anyhow::Result<ExitCode> {
             let functions = functions.iter().filter(|name| relevant(name));
             any |= list_names("functions of the kernel (--kprobe)", functions, &mut out)?;
         }
-        Err(_) => writeln!(out, "\nfunctions of the kernel cannot be probed here: it has no kprobes")?,
+        Err(error) => {
+            writeln!(out, "\nfunctions of the kernel cannot be probed here (--kprobe): {}", kernel::unlisted(&error))?;
+        }
     }
     any |= list_hooks(relevant, &mut out)?;
     if !patterns.is_empty() && !any {
