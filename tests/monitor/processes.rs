@@ -1,11 +1,11 @@
 //! What processes do: end, die, fork, run another program, replace their libraries.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use super::exact::WORK;
 use crate::support::{
     Ended, Group, Scene,
-    monitor::{Monitor, Watched},
+    monitor::{Metrics, Monitor, Watched, timed_get},
     programs, wait_until,
 };
 
@@ -131,6 +131,43 @@ fn replaced_library() {
         watched.does("launch 10");
         assert_eq!(launches(), before + 10);
     }
+    monitor.stop();
+}
+
+/// Libraries that come and go, as those of short-lived containers do: what nobody has mapped any more is watched no more, and
+/// whoever scrapes meanwhile does not wait for that.
+#[test]
+fn libraries_of_the_past() {
+    let scene = Scene::new();
+    let monitor = Monitor::start(&scene, "");
+    let mut slowest = Duration::ZERO;
+    let mut libraries = || {
+        let (took, body) = timed_get(&monitor.address, "/metrics");
+        slowest = slowest.max(took);
+        Metrics::parse(&body).sum("warpscope_watched_libraries", &[])
+    };
+    let mut most = 0;
+    for number in 0..40 {
+        let directory = scene.path(&format!("lib{number}"));
+        fs::create_dir(&directory).expect("a directory");
+        for name in ["libcuda.so.1", "libcudart.so.13"] {
+            let real = fs::canonicalize(programs::libraries().join(name)).expect("a library");
+            fs::copy(real, directory.join(name)).expect("a copy");
+        }
+        let before = libraries();
+        let mut command = scene.bare_cuda("watched");
+        let watched = Watched::of(command.env("LD_LIBRARY_PATH", &directory));
+        wait_until("its libraries are watched", || {
+            let now = libraries();
+            most = most.max(now);
+            now >= before + 2 || now < before
+        });
+        watched.end();
+        fs::remove_dir_all(&directory).expect("ours");
+    }
+    assert!(most > 64, "{most} libraries were watched at a time");
+    wait_until("those of the past are watched no more", || libraries() < 64);
+    assert!(slowest < Duration::from_secs(1), "a scrape took {slowest:?}");
     monitor.stop();
 }
 

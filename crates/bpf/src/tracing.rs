@@ -160,9 +160,15 @@ impl Recorder {
         Ok((watch, begun.elapsed()))
     }
 
-    /// Watches a file no more.
-    pub fn unwatch(&mut self, watch: Watch) {
-        self.watches.remove(&watch.0);
+    /// Watches files no more. The kernel takes tens of milliseconds for each, so that a thread of its own waits for it.
+    pub fn unwatch(&mut self, watches: &[Watch]) {
+        let mut links: Vec<Link> = watches.iter().filter_map(|watch| self.watches.remove(&watch.0)).flatten().collect();
+        if links.is_empty() {
+            return;
+        }
+        // In reverse, as in `end_trace`. Where no thread can be had, they go here and now.
+        let detach = move || while links.pop().is_some() {};
+        let _ = std::thread::Builder::new().name("unwatch".into()).spawn(detach);
     }
 
     fn watch_many(&self, file: &Path, probes: &[Probe]) -> libbpf_rs::Result<Vec<Link>> {

@@ -125,7 +125,7 @@ impl Libraries {
         match self.watched.get(&identity) {
             Some((known, _)) if *known == stamp => return Ok(false),
             // Written over in its place: its functions lie elsewhere now.
-            Some((_, Some(watch))) => recorder.unwatch(*watch),
+            Some((_, Some(watch))) => recorder.unwatch(&[*watch]),
             Some((_, None)) | None => {}
         }
         self.watched.insert(identity, (stamp, None));
@@ -233,13 +233,9 @@ impl Libraries {
 
     /// Watches files no more that nobody has mapped.
     pub fn forget_all_but(&mut self, mapped: &HashSet<Identity>, recorder: &mut Recorder) {
-        self.watched.retain(|identity, (_, watch)| {
-            let keep = mapped.contains(identity);
-            if let (false, Some(watch)) = (keep, watch) {
-                recorder.unwatch(*watch);
-            }
-            keep
-        });
+        let gone = self.watched.extract_if(|identity, _| !mapped.contains(identity));
+        let gone: Vec<Watch> = gone.filter_map(|(_, (_, watch))| watch).collect();
+        recorder.unwatch(&gone);
     }
 }
 
