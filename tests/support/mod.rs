@@ -1,6 +1,8 @@
 //! What the tests share: a place to run in, programs to run, and readers of what comes out.
 
 pub mod calls;
+pub mod coverage;
+pub mod defaults;
 pub mod folded;
 pub mod group;
 pub mod jsonl;

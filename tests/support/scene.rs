@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    Ended, Group,
+    Ended, Group, defaults,
     programs::{self, WARPSCOPE},
 };
 
@@ -26,7 +26,8 @@ pub struct Scene {
 impl Scene {
     /// A new one.
     pub fn new() -> Self {
-        let directory = TempDir::with_prefix("e2e-").expect("a temporary directory");
+        defaults::apply_to_this_process();
+        let directory = TempDir::with_prefix_in("e2e-", defaults::temporary()).expect("a temporary directory");
         let scene = Self { directory, group: OnceLock::new() };
         fs::create_dir(scene.temporary()).expect("an empty directory");
         for path in [scene.directory.path(), &scene.temporary()] {
@@ -62,9 +63,10 @@ impl Scene {
         names
     }
 
-    /// A command as it is without warpscope, with pipes for its output.
+    /// A command as it is without warpscope, with pipes for its output and [known conditions](defaults).
     pub fn bare(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
+        defaults::apply(&mut command);
         command
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
