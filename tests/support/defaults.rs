@@ -32,9 +32,11 @@ pub fn apply(command: &mut Command) {
     // SAFETY: only system calls between fork and exec.
     unsafe {
         command.pre_exec(|| {
+            // The system call: the C library's function refuses the two signals that it uses itself, and whoever started us
+            // may have left those ignored as well. It fails for SIGKILL and SIGSTOP, which nobody can ignore.
+            let default = [0_u64; 4];
             for signal in 1..=libc::SIGRTMAX() {
-                // Fails for SIGKILL, SIGSTOP and the two that the C library keeps to itself; those are at their defaults.
-                libc::signal(signal, libc::SIG_DFL);
+                libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null::<u64>(), 8);
             }
             let mut none = std::mem::zeroed();
             libc::sigemptyset(&raw mut none);
