@@ -41,8 +41,7 @@ pub struct Kinds {
 
 impl Kinds {
     /// Everything is counted.
-    pub const ALL: Self =
-        Self { memory: true, launches: true, graphs: true, copies: true, sets: true, errors: true };
+    pub const ALL: Self = Self { memory: true, launches: true, graphs: true, copies: true, sets: true, errors: true };
 }
 
 impl Default for Kinds {

@@ -52,7 +52,11 @@ fn sizes() {
     }
     for width in [0, 20, 60, 80, 200] {
         for height in [1, 2, 3, 10, 24, 33, 50, 100] {
-            let text = block(&now, Some(&support::machine(1)), Look { width: Some(width), height: Some(height), colour: false });
+            let text = block(
+                &now,
+                Some(&support::machine(1)),
+                Look { width: Some(width), height: Some(height), colour: false },
+            );
             assert!(text.lines().count() < height.max(2), "{height} {}", text.lines().count());
             for line in text.lines() {
                 assert!(line.chars().count() <= width.max(60), "{width}: {line}");

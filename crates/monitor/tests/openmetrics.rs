@@ -135,7 +135,8 @@ fn merged_gauges() {
     assert_eq!(of(Kind::Maximum).collect::<HashSet<_>>(), maxima.into());
 
     // Two stacks without names yet are one series.
-    let suspect = |seconds| Suspect { bytes: 100, count: 1, oldest: Duration::from_secs(seconds), ..Suspect::default() };
+    let suspect =
+        |seconds| Suspect { bytes: 100, count: 1, oldest: Duration::from_secs(seconds), ..Suspect::default() };
     let peak = |peak_bytes| Memory { live_bytes: 5, peak_bytes, ..support::memory(Space::Device, 0, 1, 0) };
     let process = |id, peak_bytes| Process {
         id,

@@ -223,7 +223,8 @@ fn suspects(paces: &[Pace<'_>], look: Look) -> Table {
 }
 
 fn failures(paces: &[Pace<'_>]) -> Table {
-    let row = |[pid, calls, new]: [&str; 3], name: &str| row(&[(true, 13, pid), (true, 8, calls), (true, 8, new)], name);
+    let row =
+        |[pid, calls, new]: [&str; 3], name: &str| row(&[(true, 13, pid), (true, 8, calls), (true, 8, new)], name);
     let mut rows = Vec::new();
     for pace in paces {
         for failed in &pace.process.errors {
