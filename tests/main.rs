@@ -12,6 +12,7 @@ mod environment;
 mod formats;
 mod full_disk;
 mod ground_truth;
+mod hostile;
 mod ledger;
 mod matrix;
 mod monitor;
