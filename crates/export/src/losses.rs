@@ -129,11 +129,9 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::CallSums => "call found no room in the kernel's sums|calls found no room in the kernel's sums",
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
         LossCause::SessionsRefused => {
-            "CUDA session was refused: too many sessions|CUDA sessions were refused: too many sessions"
+            "connection or launch was refused: too many CUDA sessions|connections or launches were refused: too many CUDA sessions"
         }
-        LossCause::NamesRefused => {
-            "kernel name was refused: too many names|kernel names were refused: too many names"
-        }
+        LossCause::NamesRefused => "kernel name was refused: too many names|kernel names were refused: too many names",
         LossCause::DevicesRefused => {
             "message about a GPU was refused: too many GPUs|messages about GPUs were refused: too many GPUs"
         }

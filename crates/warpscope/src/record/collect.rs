@@ -151,7 +151,7 @@ impl<S: Sink> Collector<S> {
         if let Some(pythons) = &mut self.pythons {
             pythons.finish(sink);
         }
-        if let Some(sessions) = &self.sessions {
+        if let Some(sessions) = &mut self.sessions {
             sessions.finish(&mut |event| sink.push(&event));
         }
         self.count_losses();

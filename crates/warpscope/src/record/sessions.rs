@@ -50,6 +50,20 @@ pub struct Sessions {
     packet: Vec<u8>,
 }
 
+/// Why a connection is closed by us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unwelcome {
+    Malformed,
+    /// There are too many sessions, which has been counted.
+    Refused,
+}
+
+impl From<wire::Malformed> for Unwelcome {
+    fn from(_: wire::Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
 struct Connection {
     socket: OwnedFd,
     pid: u32,
@@ -149,12 +163,19 @@ impl Sessions {
         }
     }
 
-    /// The recording ends. Launches may have come of sessions that never said hello, as of a process that was killed at
-    /// once: these are sessions too, cut off at their beginning.
-    pub fn finish(&self, push: &mut dyn FnMut(Event)) {
+    /// The recording ends. There may be launches of sessions that never sent a [`wire::Hello`], as of a process that was
+    /// killed at once: these are sessions too, cut off at their beginning.
+    pub fn finish(&mut self, push: &mut dyn FnMut(Event)) {
         let silent = self.ids.values().filter(|id| !self.heard.contains(*id));
         for id in silent {
             push(Event::Session(Session { id: *id, process: ProcessId(0), cupti: 0, driver: 0 }));
+        }
+        self.count_refused(push);
+    }
+
+    fn count_refused(&mut self, push: &mut dyn FnMut(Event)) {
+        for (cause, count) in self.refused.drain() {
+            push(Event::Loss(Loss { cause, count }));
         }
     }
 
@@ -193,9 +214,11 @@ impl Sessions {
                         let packet = std::mem::take(&mut self.packet);
                         let sound = self.packet(index, &packet[..length], image_of, push);
                         self.packet = packet;
-                        if sound.is_err() {
+                        if let Err(why) = sound {
                             // Both sides come from one binary: whoever sends this is not our library.
-                            self.refused.count(LossCause::MalformedPackets);
+                            if why == Unwelcome::Malformed {
+                                self.refused.count(LossCause::MalformedPackets);
+                            }
                             closed.push(index);
                             break;
                         }
@@ -219,9 +242,7 @@ impl Sessions {
         for index in closed {
             self.connections.swap_remove(index);
         }
-        for (cause, count) in self.refused.drain() {
-            push(Event::Loss(Loss { cause, count }));
-        }
+        self.count_refused(push);
         any
     }
 
@@ -231,16 +252,18 @@ impl Sessions {
         mut packet: &[u8],
         image_of: &dyn Fn(u32) -> Option<ProcessId>,
         push: &mut dyn FnMut(Event),
-    ) -> Result<(), wire::Malformed> {
+    ) -> Result<(), Unwelcome> {
         while let Some(message) = Message::next(&mut packet)? {
             if let Message::Hello(hello) = message {
                 if hello.version != wire::VERSION || self.connections[index].session.is_some() {
-                    return Err(wire::Malformed);
+                    return Err(Unwelcome::Malformed);
                 }
                 let process = image_of(self.connections[index].pid).unwrap_or(ProcessId(0));
-                // Keys are random: one that is in use has been stolen.
-                let id = self.id(hello.session, process).filter(|id| !self.heard.contains(id)).ok_or(wire::Malformed)?;
-                self.heard.insert(id);
+                let id = self.id(hello.session, process).ok_or(Unwelcome::Refused)?;
+                // Keys are random: nobody else has the same by chance.
+                if !self.heard.insert(id) {
+                    return Err(Unwelcome::Malformed);
+                }
                 let connection = &mut self.connections[index];
                 connection.session = Some(id);
                 connection.clock_offset = hello.clock_offset;
@@ -248,7 +271,7 @@ impl Sessions {
                 continue;
             }
             let connection = &mut self.connections[index];
-            let session = connection.session.ok_or(wire::Malformed)?;
+            let session = connection.session.ok_or(Unwelcome::Malformed)?;
             match connection.allowed(&mut self.used, &message) {
                 Ok(()) => {
                     if let Some(event) = connection.event(session, message) {
