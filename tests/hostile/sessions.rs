@@ -1,6 +1,10 @@
 //! Attacks through the socket that injected libraries connect to: whoever runs as the command's user can reach it.
 
-use std::{fs, io, mem::MaybeUninit, process::Stdio};
+use std::{
+    fs, io,
+    mem::MaybeUninit,
+    process::{Child, Stdio},
+};
 
 use crate::support::{
     Scene,
@@ -33,7 +37,7 @@ fn a_flood_is_bounded_and_counted() {
     with_sudo(&mut command).env("WARPSCOPE_SIM", sim);
     let out = |name: &str| Stdio::from(fs::File::create(scene.path(name)).expect("a file"));
     let child = command.stdout(out("stdout")).stderr(out("stderr")).spawn().expect("it starts");
-    let (status, peak) = wait_with_peak(child.id());
+    let (status, peak) = wait_with_peak(child);
     let (said, errors) = (scene.read("stdout"), scene.read("stderr"));
     assert_eq!(status, 0, "{errors}");
     let sent: u64 = said.rsplit(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{said}"));
@@ -69,7 +73,8 @@ fn a_flood_is_bounded_and_counted() {
 }
 
 /// Waits for a child; its exit code and the most memory that it, or a child of it, ever had.
-fn wait_with_peak(pid: u32) -> (i32, u64) {
+fn wait_with_peak(child: Child) -> (i32, u64) {
+    let pid = child.id();
     let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
     // SAFETY: both places are writable; the usage is read only if the call succeeded.
     let usage = unsafe {
