@@ -17,6 +17,7 @@ mod ledger;
 mod matrix;
 mod monitor;
 mod neighbours;
+mod outputs;
 mod privileges;
 mod python;
 mod robustness;
