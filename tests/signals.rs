@@ -97,7 +97,7 @@ fn warpscope_is_killed() {
     let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok()).expect("a pid");
     assert_eq!(run.stdout_line(), "ready");
     let recorded = || {
-        let report = Ended::of(&mut scene.warpscope(&["report", "--json", "x.wscope"]));
+        let report = Ended::of(&mut scene.warpscope(&["report", "--json", "x.wscope.partial"]));
         // Before its first chunk is written it is no recording.
         let report = serde_json::from_str::<serde_json::Value>(report.out());
         report.is_ok_and(|report| number(&report, "launches") > 0)
@@ -105,10 +105,10 @@ fn warpscope_is_killed() {
     wait_until("launches are on the disk", recorded);
     run.signal(libc::SIGKILL);
     // Nobody is there to receive now. The command goes on until it is told to stop.
-    let report = scene.report("x.wscope");
+    let report = scene.report("x.wscope.partial");
     assert_eq!(report["cut_off"].as_bool(), Some(true));
     assert!(number(&report, "launches") > 0);
-    let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
+    let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope.partial"])).exits(0);
     assert!(text.out().contains("the recording has no end"), "{}", text.out());
     assert_eq!(kill(pid, libc::SIGTERM), 0, "the command still runs");
     let run = run.wait().dies_of(libc::SIGKILL);

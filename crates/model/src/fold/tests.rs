@@ -268,7 +268,7 @@ proptest! {
             direct.push_with(event, |_| told += 1);
             writer.push(event).unwrap();
             let l = direct.ledger();
-            let settled = l.launches_matched + l.launches_failed + l.launches_captured;
+            let settled = l.launches_matched + l.launches_failed + l.launches_captured + l.launches_empty;
             prop_assert_eq!(l.launches, settled + l.launches_pending);
             let activities = l.kernels + l.copies + l.memsets;
             prop_assert_eq!(activities, l.activities_matched + l.activities_unmatched);
@@ -291,4 +291,24 @@ proptest! {
         prop_assert_eq!(&read.devices, &profile.devices);
         prop_assert_eq!(&read.ledger, &profile.ledger);
     }
+}
+
+/// Check that sums that cannot be kept apart are still counted, and that another process keeps its own.
+#[test]
+fn too_many_distinct_sums() {
+    let mut fold = Fold::new();
+    let other = ProcessId(4);
+    fold.push(&session(0));
+    fold.push(&Event::Session(Session { id: SessionId(1), process: other, cupti: 26, driver: 13000 }));
+    for stream in 0..230_000 {
+        if let Event::Activity(activity) = activity(0, stream, (1_000, 1_002), kernel(0)) {
+            fold.push(&Event::Activity(Activity { stream, ..activity }));
+        }
+    }
+    fold.push(&activity(1, 1, (2_000, 2_005), copy(8)));
+    let profile = fold.finish();
+    assert_eq!(profile.gpu.len(), 225_000 + 1 + 1);
+    assert_eq!(profile.ledger.lost.causes[&LossCause::GpuSums], 5_000);
+    let ns = |process| profile.gpu.iter().filter(|(key, _)| key.process == process).map(|(_, w)| w.ns).sum::<u64>();
+    assert_eq!((ns(IMAGE), ns(other)), (460_000, 5));
 }
