@@ -1,6 +1,8 @@
 //! Attacks by a local user without rights ([`Attacker`]) on the recorder and the monitor: nothing is gained, seen or broken.
 
+mod http;
 mod outputs;
+mod sessions;
 mod workspace;
 
 use crate::support::{Ended, attacker::Attacker};
