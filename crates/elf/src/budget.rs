@@ -12,8 +12,6 @@ pub struct Budget {
     pub symbols: u64,
     /// Bytes of the string table of the symbols, where all names are needed.
     pub strings: u64,
-    /// Bytes of code or constants of one section, where a section is searched.
-    pub code: u64,
     /// Bytes of debug information (DWARF) of one file, uncompressed.
     pub debug: u64,
     /// Time that the debug information of one file may take.
@@ -22,12 +20,17 @@ pub struct Budget {
     pub tables: u64,
 }
 
+impl Default for Budget {
+    fn default() -> Self {
+        Self::RECORDING
+    }
+}
+
 impl Budget {
     /// For recordings: every library of PyTorch fits many times.
     pub const RECORDING: Budget = Budget {
         symbols: 1024 * MIB,
         strings: 512 * MIB,
-        code: 64 * MIB,
         debug: 2048 * MIB,
         time: Duration::from_secs(30),
         tables: 2048 * MIB,
@@ -37,9 +40,8 @@ impl Budget {
     pub const DAEMON: Budget = Budget {
         symbols: 64 * MIB,
         strings: 4 * MIB,
-        code: 16 * MIB,
-        debug: 24 * MIB,
+        debug: 16 * MIB,
         time: Duration::from_secs(2),
-        tables: 144 * MIB,
+        tables: 128 * MIB,
     };
 }

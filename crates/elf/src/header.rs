@@ -174,12 +174,7 @@ where
 }
 
 /// Reads `count` structures; the caller has compared `count` with a limit.
-fn entries<T: Pod, B: Bytes + ?Sized>(
-    bytes: &B,
-    offset: u64,
-    count: u64,
-    what: &'static str,
-) -> Result<Vec<T>, Error> {
+fn entries<T: Pod, B: Bytes + ?Sized>(bytes: &B, offset: u64, count: u64, what: &'static str) -> Result<Vec<T>, Error> {
     if count == 0 {
         return Ok(Vec::new());
     }

@@ -64,13 +64,12 @@ impl<'a> Symbols<'a> {
     }
 
     /// Calls `each` for every symbol with its index, in constant memory. Refuses a table of more than `limit` bytes.
-    pub fn each<B: Bytes + ?Sized>(
-        &self,
-        bytes: &B,
-        limit: u64,
-        each: impl FnMut(usize, Symbol),
-    ) -> Result<(), Error> {
-        if self.wide { self.stream::<Sym64<Le>, B>(bytes, limit, each) } else { self.stream::<Sym32<Le>, B>(bytes, limit, each) }
+    pub fn each<B: Bytes + ?Sized>(&self, bytes: &B, limit: u64, each: impl FnMut(usize, Symbol)) -> Result<(), Error> {
+        if self.wide {
+            self.stream::<Sym64<Le>, B>(bytes, limit, each)
+        } else {
+            self.stream::<Sym32<Le>, B>(bytes, limit, each)
+        }
     }
 
     fn stream<S, B>(&self, bytes: &B, limit: u64, mut each: impl FnMut(usize, Symbol)) -> Result<(), Error>
