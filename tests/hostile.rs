@@ -1,6 +1,7 @@
 //! Attacks by a local user without rights ([`Attacker`]) on the recorder and the monitor: nothing is gained, seen or broken.
 
 mod outputs;
+mod sessions;
 
 use crate::support::{Ended, attacker::Attacker};
 
