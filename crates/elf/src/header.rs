@@ -161,7 +161,7 @@ where
         Section {
             name: String::from_utf8_lossy(&name).into_owned(),
             kind: header.sh_type(Le),
-            flags: header.sh_flags(Le).0.into(),
+            flags: header.sh_flags(Le).0,
             place: Place {
                 address: header.sh_addr(Le).into(),
                 offset: header.sh_offset(Le).into(),

@@ -57,7 +57,7 @@ impl Section {
 
     /// It is compressed.
     pub fn is_compressed(&self) -> bool {
-        self.flags & u64::from(SHF_COMPRESSED.0) != 0
+        self.flags & SHF_COMPRESSED.0 != 0
     }
 
     /// How it is compressed; nothing if it is not.
@@ -92,7 +92,7 @@ pub fn dynamic_strings<B: Bytes + ?Sized>(elf: &Elf, bytes: &B) -> Result<Vec<St
     let mut found = Vec::new();
     for entry in entries {
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| entry[at + i]));
-        if [u64::from(DT_RPATH.0.cast_unsigned()), u64::from(DT_RUNPATH.0.cast_unsigned())].contains(&number(0)) {
+        if [DT_RPATH.0.cast_unsigned(), DT_RUNPATH.0.cast_unsigned()].contains(&number(0)) {
             found.extend(Symbols::string(bytes, strings, number(8)).map(|text| String::from_utf8_lossy(&text).into()));
         }
     }
