@@ -114,6 +114,10 @@ enum Line<'a> {
         session: SessionId,
         correlation: u32,
     },
+    Empty {
+        session: SessionId,
+        correlation: u32,
+    },
     Kernel {
         #[serde(flatten)]
         place: Place,
@@ -269,6 +273,7 @@ impl Lines<'_> {
             Event::Failed(e) if view.gpu => {
                 self.line(&Line::Failed { session: e.session, correlation: e.correlation, code: e.code })
             }
+            Event::Empty(e) if view.gpu => self.line(&Line::Empty { session: e.session, correlation: e.correlation }),
             Event::Captured(e) if view.gpu => {
                 self.line(&Line::Captured { session: e.session, correlation: e.correlation })
             }
@@ -287,7 +292,7 @@ impl Lines<'_> {
             Event::Note(e) => self.line(&Line::Note { text: &e.text }),
             Event::End(e) => self.line(&Line::End { ts_ns: e.time, status: e.status }),
             // Hidden by the view, or resolved: a session's totals are in the ledger.
-            Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) => Ok(()),
+            Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => Ok(()),
             Event::Activity(_) | Event::Sync(_) => Ok(()),
             Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
             // Told above, or summed up in the summary.

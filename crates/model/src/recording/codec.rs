@@ -40,6 +40,7 @@ pub const SWITCH: u8 = 34;
 pub const SUM: u8 = 35;
 pub const ERROR_SUM: u8 = 36;
 pub const LIVE_SUM: u8 = 37;
+pub const EMPTY: u8 = 40;
 
 /// What a call has.
 pub const CALL_NESTED: u8 = 1;

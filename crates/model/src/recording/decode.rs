@@ -7,7 +7,7 @@ use super::{
     codec::{self, Lane, Last, Launcher, Shape, Waiter},
 };
 use crate::event::{
-    Activity, Call, Captured, Device, Direction, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
+    Activity, Call, Captured, Device, Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
     FunctionId, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss, LossCause, Mapping, Mode, NamedFrame, Note,
     Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync,
     Thread, Totals, Work,
@@ -226,6 +226,7 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
         }
         codec::DEVICE => Event::Device(Device { session: SessionId(c.u32()?), index: c.u32()?, name: c.text()? }),
         codec::FAILED => Event::Failed(Failed { session: SessionId(c.u32()?), correlation: c.u32()?, code: c.u32()? }),
+        codec::EMPTY => Event::Empty(Empty { session: SessionId(c.u32()?), correlation: c.u32()? }),
         codec::CAPTURED => Event::Captured(Captured { session: SessionId(c.u32()?), correlation: c.u32()? }),
         codec::TOTALS => Event::Totals(totals(c)?),
         codec::FUNCTION => Event::Function(Function {

@@ -283,6 +283,11 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
             put(out, captured.correlation);
             codec::CAPTURED
         }
+        Event::Empty(empty) => {
+            put(out, empty.session.0);
+            put(out, empty.correlation);
+            codec::EMPTY
+        }
         Event::Totals(totals) => {
             put(out, totals.session.0);
             out.push(u8::from(totals.ended));

@@ -15,7 +15,7 @@ use proptest::{
 
 use super::*;
 use crate::event::{
-    Activity, Call, Captured, Device, Direction, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
+    Activity, Call, Captured, Device, Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
     FunctionId, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss, LossCause, Mapping, Mode, NamedFrame, Note,
     Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync,
     Thread, Totals, Work,
@@ -180,6 +180,8 @@ fn rare() -> impl Strategy<Value = Event> {
         .prop_map(|(session, index, name)| Event::Device(Device { session, index, name }));
     let failed = (session(), any::<u32>(), any::<u32>())
         .prop_map(|(session, correlation, code)| Event::Failed(Failed { session, correlation, code }));
+    let empty =
+        (session(), any::<u32>()).prop_map(|(session, correlation)| Event::Empty(Empty { session, correlation }));
     let captured =
         (session(), any::<u32>()).prop_map(|(session, correlation)| Event::Captured(Captured { session, correlation }));
     let totals = (session(), any::<[u64; 11]>(), any::<bool>()).prop_map(|(session, n, ended)| {
@@ -209,7 +211,7 @@ fn rare() -> impl Strategy<Value = Event> {
     let end = (time(), any::<Option<i32>>()).prop_map(|(time, status)| Event::End(End { time, status }));
     prop_oneof![
         prop_oneof![start, appears, thread, exit, mapping, stack, connects, name],
-        prop_oneof![device, failed, captured, totals, loss, note, symbol, end],
+        prop_oneof![device, failed, captured, empty, totals, loss, note, symbol, end],
         traced_rarely()
     ]
 }
