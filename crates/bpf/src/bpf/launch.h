@@ -81,6 +81,28 @@ static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struc
 		*python = python_of_launch(process, image_id, pid_tgid >> 32, time, *native, sp, memory);
 }
 
+/* If the stack was walked just now, the thread gets what it needs to recognise it. */
+static __always_inline void offer_memo(const struct launch_record *record)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct scratch *scratch = bpf_task_storage_get(&launch_scratch, task, 0, 0);
+	struct memory *memory = bpf_task_storage_get(&memories, task, 0, 0);
+
+	if (scratch && memory && scratch->remembered)
+		send_memo(&memory->memos[memory->last & (MEMOS - 1)], record->image, record->session);
+}
+
+/* The thread has recognised its native stack: only its Python part is taken. */
+static __always_inline void take_known(u64 stack, u64 sp, struct launch_record *record)
+{
+	struct python_process *process = bpf_map_lookup_elem(&python_processes, &record->image);
+
+	record->stack = stack;
+	record->work |= LAUNCH_KNOWN;
+	if (process)
+		record->python = python_of_launch(process, record->image, record->pid, record->time, stack, sp, 0);
+}
+
 static __always_inline int launch(struct pt_regs *ctx)
 {
 	u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -102,8 +124,12 @@ static __always_inline int launch(struct pt_regs *ctx)
 	record.image = image->id;
 	if (calls_traced)
 		tag_call(&record);
-	else
+	else if (PT_REGS_PARM4(ctx))
+		take_known(PT_REGS_PARM4(ctx), PT_REGS_SP(ctx), &record);
+	else {
 		take_both(ctx, PT_REGS_IP(ctx), PT_REGS_SP(ctx), image, pid_tgid, record.time, &record.stack, &record.python);
+		offer_memo(&record);
+	}
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);
 	return 0;
 }
