@@ -36,6 +36,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
     for event in events {
         lines.event(view, &event)?;
     }
+    lines.finish()?;
     lines.line(&Line::Ledger(&profile.ledger))?;
     lines.out.flush()
 }
@@ -210,6 +211,14 @@ impl Lines<'_> {
         self.buffer.clear();
         serde_json::to_writer(&mut self.buffer, line)?;
         self.buffer.push(b'\n');
+        self.out.write_all(&self.buffer)
+    }
+
+    /// Writes what has waited for other events.
+    fn finish(&mut self) -> io::Result<()> {
+        let Some(trace) = &mut self.trace else { return Ok(()) };
+        self.buffer.clear();
+        trace.finish(&self.kernels, &mut self.buffer)?;
         self.out.write_all(&self.buffer)
     }
 

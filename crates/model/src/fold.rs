@@ -160,6 +160,7 @@ impl Fold {
         gpu.describe(&mut profile.devices);
         let mut ledger = self.ledger();
         let mut profile = self.profile;
+        profile.calls.finish();
         profile.gpu = self.gpu.weights;
         profile.kernel_names = self.gpu.names.into_texts();
         ledger.stacks_missing = stacks_missing(&profile);

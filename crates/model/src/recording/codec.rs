@@ -47,6 +47,7 @@ pub const CALL_NESTED: u8 = 1;
 pub const CALL_OUT: u8 = 2;
 pub const CALL_LAUNCH: u8 = 4;
 pub const CALL_STACK: u8 = 8;
+pub const CALL_LAUNCHES: u8 = 16;
 
 /// Kinds of [`Work`] in a [`Shape`].
 pub const KERNEL: u8 = 1;

@@ -195,7 +195,7 @@ fn wishes(options: &args::Record) -> Wishes {
     let homes =
         [std::env::var_os("HOME").map(PathBuf::from), User::behind_sudo().and_then(|u| u.home).map(PathBuf::from)];
     let debug_files = DebugFiles::new(&options.debug_dir, &homes.into_iter().flatten().collect::<Vec<_>>());
-    Wishes { injector: INJECTOR, lines: options.lines, debug_files }
+    Wishes { injector: INJECTOR, lines: options.lines, debug_files, ..Wishes::default() }
 }
 
 /// Lets this thread be served soon when something comes in: it has little to do, but what it does must not wait.
