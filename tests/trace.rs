@@ -10,3 +10,5 @@ mod points;
 mod stopped;
 mod storm;
 mod unfinished;
+
+pub use calls::same;
