@@ -177,14 +177,14 @@ fn hanging_scrapers() {
     drop(hanging);
 }
 
-/// Check that 200 scrapes at once are all answered, one request to the handler for each.
+/// Check that 200 scrapes at once are all answered, and that those who wait together share an answer.
 #[test]
 fn parallel_scrapes() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counting = asked.clone();
     let handler = move |_: &_| {
         counting.fetch_add(1, Ordering::Relaxed);
-        Response::text(200, &"y".repeat(100_000))
+        Response { shared: true, ..Response::text(200, &"y".repeat(100_000)) }
     };
     let server = Server::start("127.0.0.1:0", Arc::new(handler)).expect("a server");
     let address = server.address();
@@ -193,7 +193,7 @@ fn parallel_scrapes() {
         let answer = scraper.join().expect("a scraper");
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&"y".repeat(100_000)));
     }
-    assert_eq!(asked.load(Ordering::Relaxed), 200);
+    assert!((1..200).contains(&asked.load(Ordering::Relaxed)), "{asked:?}");
 }
 
 /// Check that a handler that panics costs its own request only.

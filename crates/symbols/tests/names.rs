@@ -246,7 +246,9 @@ fn unreadable_lines() {
     assert_eq!(names, ["inner"]);
     assert_eq!(
         notes,
-        ["program has no lines, or not all: its compressed debug information is broken, or larger than 2 GiB"]
+        [
+            "program: lines were not read, or not all: its debug information has 1024.0 GiB, more than the limit of 2.0 GiB"
+        ]
     );
 }
 
@@ -264,7 +266,7 @@ fn zstd() {
     assert_eq!(names, ["inner"]);
     assert_eq!(
         notes,
-        ["program has no lines, or not all: its debug information is compressed by a method other than zlib"]
+        ["program: lines were not read, or not all: its debug information is compressed by a method other than zlib"]
     );
 }
 
