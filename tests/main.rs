@@ -17,6 +17,7 @@ mod known_stacks;
 mod ledger;
 mod matrix;
 mod monitor;
+mod namespaces;
 mod neighbours;
 mod outputs;
 mod privileges;
