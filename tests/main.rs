@@ -17,6 +17,7 @@ mod ledger;
 mod matrix;
 mod monitor;
 mod neighbours;
+mod no_gpu_work;
 mod outputs;
 mod privileges;
 mod python;

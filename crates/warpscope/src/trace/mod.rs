@@ -76,7 +76,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
 
     let signals = Signals::take().context("cannot take signals")?;
     let inject = !options.command.is_empty() && !options.no_gpu && !options.summary_only;
-    let Stage { workspace, injection, sessions, marker } = Stage::set(inject, options.sim, user.as_ref())?;
+    let Stage { workspace, injection, sessions, silent, marker } = Stage::set(inject, options.sim, user.as_ref())?;
     let tracing = Tracing {
         sums_only: options.summary_only,
         stacks: options.stacks,
@@ -124,6 +124,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         recorder,
         mappings: Some(Mappings::watch()?),
         sessions,
+        silent,
         signals,
         sink,
         images: Images::default(),
