@@ -204,7 +204,7 @@ fn short_lives_alone() {
     });
     let log = monitor.stop();
     for name in ["libcuda.so.1", "libcudart.so.13"] {
-        assert!(log.err().contains(&format!("/lib/{name} was found when it was mapped")), "{}", log.err());
+        assert!(log.err().contains(&format!("/lib/{name} was found when it was loaded")), "{}", log.err());
     }
 }
 
