@@ -16,6 +16,7 @@ mod hostile;
 mod ledger;
 mod matrix;
 mod monitor;
+mod namespaces;
 mod neighbours;
 mod outputs;
 mod privileges;
