@@ -2,6 +2,7 @@
 
 pub mod functions;
 mod kernel;
+mod late;
 pub mod libraries;
 mod list;
 mod named;
