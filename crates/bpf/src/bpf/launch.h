@@ -119,7 +119,9 @@ static __always_inline int launch(struct pt_regs *ctx)
 	if (!image)
 		image = &none;
 	record.image = image->id;
-	if (calls_traced)
+	if (record.work >= WORK_REFUSAL)
+		; /* no launch: the injected library reports why it does nothing */
+	else if (calls_traced)
 		tag_call(&record);
 	else if (PT_REGS_PARM4(ctx))
 		take_known(PT_REGS_PARM4(ctx), &record);
