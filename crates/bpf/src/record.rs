@@ -271,8 +271,8 @@ impl Record {
             2 => {
                 let (session, stack, python, time) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
                 let (pid, tid, correlation) = (f.u32()?, f.u32()?, f.u32()?);
-                let (cpu, work) = (u32::from(f.u16()?), f.u16()?);
-                let (work, known) = (work & !LAUNCH_KNOWN, work & LAUNCH_KNOWN != 0);
+                let (cpu, work) = (f.u16()?, f.u16()?);
+                let (cpu, known) = (u32::from(cpu & !LAUNCH_KNOWN), cpu & LAUNCH_KNOWN != 0);
                 Self::Launch { image, session, stack, python, time, pid, tid, cpu, correlation, work, known }
             }
             3 => {

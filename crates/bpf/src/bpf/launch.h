@@ -95,7 +95,7 @@ static __always_inline void take_known(u64 stack, struct launch_record *record)
 	struct python_process *process = bpf_map_lookup_elem(&python_processes, &record->image);
 
 	record->stack = stack;
-	record->work |= LAUNCH_KNOWN;
+	record->cpu |= LAUNCH_KNOWN;
 	if (process)
 		record->python = python_of_launch(process, record->image, record->pid, record->time);
 }

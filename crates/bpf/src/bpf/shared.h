@@ -240,8 +240,8 @@ struct launch_record {
 	__u32 pid;
 	__u32 tid;
 	__u32 correlation;
-	__u16 cpu;
-	__u16 work; /* with LAUNCH_KNOWN where the thread knew its stack */
+	__u16 cpu; /* with LAUNCH_KNOWN where the thread knew its stack */
+	__u16 work;
 };
 #define LAUNCH_KNOWN 0x8000
 
