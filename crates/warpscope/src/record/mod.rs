@@ -3,12 +3,14 @@
 pub mod collect;
 pub mod found;
 pub mod images;
+mod known;
 pub mod limits;
 pub mod python;
 mod quota;
 pub mod reused;
 mod sessions;
 pub mod signals;
+mod silent;
 pub mod sink;
 mod socket;
 pub mod stage;
@@ -25,6 +27,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::OnceLock,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -39,6 +42,7 @@ use collect::{Collector, Until};
 use images::Images;
 use python::Pythons;
 use reused::Reused;
+use sessions::Sessions;
 use signals::Signals;
 use sink::{Recording, Sink as _};
 use stage::Stage;
@@ -72,7 +76,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
 
     let signals = Signals::take().context("cannot take signals")?;
-    let Stage { workspace, injection, sessions, marker } =
+    let Stage { workspace, injection, sessions, silent, marker } =
         Stage::set(mode != Mode::CpuOnly, options.sim, user.as_ref())?;
 
     let sample_hz = (mode != Mode::GpuOnly).then_some(options.frequency);
@@ -85,6 +89,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let (file, path) = outputs.recording()?;
     let mut sink = Recording::new(file, path).context("cannot begin the recording")?;
     sink.push(&Event::Start(start(&options, mode)));
+    if !found::proc_is_own() {
+        sink.push(&Event::Note(Note { text: found::FOREIGN_PROC.into() }));
+    }
     let mappings = match Mappings::watch() {
         Ok(mappings) => Some(mappings),
         Err(error) => {
@@ -96,6 +103,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         recorder,
         mappings,
         sessions,
+        silent,
         signals,
         sink,
         images: Images::default(),
@@ -107,9 +115,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         period: 1_000_000_000 / u64::from(options.frequency.max(1)),
     };
 
-    collector.recorder.follow_children_of(std::process::id())?;
+    collector.recorder.follow_children()?;
     let child = target::start(&options.command, &injection, user.as_ref());
-    collector.recorder.forget(std::process::id())?;
+    collector.recorder.forget_children()?;
     let mut child = match child {
         Ok(child) => child,
         Err(error) => {
@@ -127,6 +135,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     collector.drain();
     let Collector { sink, recorder, sessions, unwinding, signals, mut kept, .. } = collector;
     let tables = unwinding.made();
+    let recognised = sessions.as_ref().map_or(0, Sessions::recognised);
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
     let ending = (options.kill && status.is_none()).then(|| Ending::begin(&child));
@@ -145,6 +154,10 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
             tables.rows,
             (tables.rows * size_of::<unwind::Row>() as u64) as f64 / f64::from(1 << 20),
             tables.time.as_secs_f64()
+        );
+        eprintln!(
+            "warpscope: the program recognised the stacks of {recognised} of {} launches",
+            profile.ledger.launches
         );
         eprintln!("warpscope: outputs were ready {:.3} s after the command's end", ended.elapsed().as_secs_f64());
     }
@@ -191,10 +204,24 @@ fn wishes(options: &args::Record) -> Wishes {
     Wishes { injector: INJECTOR, lines: options.lines, debug_files, ..Wishes::default() }
 }
 
+/// The niceness that warpscope was started with, once it has been changed.
+static NICENESS: OnceLock<libc::c_int> = OnceLock::new();
+
 /// Lets this thread be served soon when something comes in: it has little to do, but what it does must not wait.
 pub fn hurry() {
-    // SAFETY: a plain system call on this thread; a refusal changes nothing.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
+    // SAFETY: plain system calls on this thread; a refusal changes nothing.
+    unsafe {
+        NICENESS.get_or_init(|| libc::getpriority(libc::PRIO_PROCESS, 0));
+        libc::setpriority(libc::PRIO_PROCESS, 0, -10);
+    }
+}
+
+/// Takes [`hurry`] back for a thread that was started after it: threads inherit their niceness.
+pub fn take_time() {
+    if let Some(niceness) = NICENESS.get() {
+        // SAFETY: a plain system call on this thread; a refusal changes nothing.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, *niceness) };
+    }
 }
 
 fn start(options: &args::Record, mode: Mode) -> Start {
