@@ -108,7 +108,7 @@ fn compile<'data, M: Machine, R: ReadRef<'data>>(elf: &Elf, data: R) -> Result<T
         }
     }
     if let Some(end) = rows.end {
-        rows.gap(end, end + 1)?;
+        rows.gap(end, end)?;
     }
     let code = |pc: u32, length: u32| {
         let offset = elf.offset_of_vaddr(base + u64::from(pc))?;
@@ -187,7 +187,9 @@ impl Builder {
     /// A hole. Where the program starts in one, as in glibc's loader, nobody has called it: the stack ends there.
     fn gap(&mut self, from: u64, to: u64) -> Result<(), Error> {
         self.stats.gaps += 1;
-        self.push(from, |pc| (Row::no_rule(pc), None))?;
+        if from != self.entry || from == to {
+            self.push(from, |pc| (Row::no_rule(pc), None))?;
+        }
         if (from..to).contains(&self.entry) {
             let end = self.entry.saturating_add(ENTRY).min(to);
             self.push(self.entry, |pc| (Row::end(pc), None))?;
