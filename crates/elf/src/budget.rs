@@ -42,6 +42,6 @@ impl Budget {
         strings: 4 * MIB,
         debug: 16 * MIB,
         time: Duration::from_secs(2),
-        tables: 128 * MIB,
+        tables: 160 * MIB,
     };
 }
