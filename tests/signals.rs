@@ -96,8 +96,13 @@ fn warpscope_is_killed() {
     let line = run.stderr_until("recording process");
     let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok()).expect("a pid");
     assert_eq!(run.stdout_line(), "ready");
-    let recorded = || std::fs::metadata(scene.path("x.wscope.partial")).is_ok_and(|file| file.len() > 1000);
-    wait_until("events are on the disk", recorded);
+    let recorded = || {
+        let report = Ended::of(&mut scene.warpscope(&["report", "--json", "x.wscope.partial"]));
+        // Before its first chunk is written it is no recording.
+        let report = serde_json::from_str::<serde_json::Value>(report.out());
+        report.is_ok_and(|report| number(&report, "launches") > 0)
+    };
+    wait_until("launches are on the disk", recorded);
     run.signal(libc::SIGKILL);
     // Nobody is there to receive now. The command goes on until it is told to stop.
     let report = scene.report("x.wscope.partial");

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    Ended, Group,
+    Ended, Group, defaults,
     programs::{self, WARPSCOPE},
 };
 
@@ -27,8 +27,9 @@ pub struct Scene {
 impl Scene {
     /// A new one.
     pub fn new() -> Self {
+        defaults::apply_to_this_process();
         let directory = |mode| {
-            let directory = TempDir::with_prefix("e2e-").expect("a temporary directory");
+            let directory = TempDir::with_prefix_in("e2e-", defaults::temporary()).expect("a temporary directory");
             fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).expect("the directory is ours");
             directory
         };
@@ -60,9 +61,10 @@ impl Scene {
         names(self.directory.path())
     }
 
-    /// A command as it is without warpscope, with pipes for its output.
+    /// A command as it is without warpscope, with pipes for its output and [known conditions](defaults).
     pub fn bare(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
+        defaults::apply(&mut command);
         command
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
