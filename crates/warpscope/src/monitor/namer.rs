@@ -55,6 +55,8 @@ pub enum Named {
     Stack(ProcessId, StackId, Arc<[String]>),
     /// The kernel that a host function stands for.
     Stub(ProcessId, u64, String),
+    /// What could not be read.
+    Note(String),
 }
 
 impl Namer {
@@ -173,7 +175,7 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
     }
     let debug_files = DebugFiles::default();
     let wishes = Wishes { injector: INJECTOR, lines: true, debug_files, budget: Budget::DAEMON };
-    let found = symbols::resolve(&profile, &mut kept, &wishes).symbols;
+    let symbols::Named { symbols: found, notes } = symbols::resolve(&profile, &mut kept, &wishes);
     let any = !found.is_empty();
     for symbol in found {
         if let Some(place) = places.get(&symbol.frame).filter(|_| symbol.process == process) {
@@ -185,16 +187,17 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
         drop(kept);
         health::give_memory_back();
     }
+    let notes = notes.into_iter().map(Named::Note);
     match what {
         What::Stacks(stacks) => {
             let named = |id: &StackId| profile.frames(*id).iter().map(|frame| frame.name.to_string()).collect();
-            stacks.iter().map(|id| Named::Stack(process, *id, named(id))).collect()
+            stacks.iter().map(|id| Named::Stack(process, *id, named(id))).chain(notes).collect()
         }
         What::Stubs(stubs) => {
             symbols::name_kernels(&mut profile);
             let name = |stub: &u64| profile.calls.names.get(process, KernelRef::HostStub(*stub));
             let named = |stub: &u64| Some(Named::Stub(process, *stub, name(stub)?.to_string()));
-            stubs.iter().filter_map(named).collect()
+            stubs.iter().filter_map(named).chain(notes).collect()
         }
     }
 }

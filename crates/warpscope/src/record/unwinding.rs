@@ -7,15 +7,20 @@ use std::{
     collections::{HashMap, HashSet},
     fs::File,
     path::PathBuf,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
 
 use bpf::{Code, Place, RawStack, UnwindMaps};
+use elf::{Budget, Elf, Segments};
 use model::event::{Mapping, ProcessId};
 use symbols::{FileId, Files};
-use unwind::{Elf, Ended, Found, Registers, Row, Table};
+use unwind::{Ended, Found, Registers, Row, Table};
 
 /// The most frames kept of a stack, as in the kernel.
 const MOST_FRAMES: usize = 127;
@@ -50,6 +55,28 @@ pub struct Unwinding {
     most_raw: usize,
     patience: Duration,
     made: Made,
+    room: Arc<Room>,
+    notes: Vec<String>,
+}
+
+/// The memory that tables may take, and what those that are kept take.
+struct Room {
+    limit: AtomicU64,
+    kept: AtomicU64,
+}
+
+impl Room {
+    fn left(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed).saturating_sub(self.kept.load(Ordering::Relaxed))
+    }
+
+    fn take(&self, rows: usize) {
+        self.kept.fetch_add((rows * size_of::<Row>()) as u64, Ordering::Relaxed);
+    }
+
+    fn give_back(&self, rows: usize) {
+        self.kept.fetch_sub((rows * size_of::<Row>()) as u64, Ordering::Relaxed);
+    }
 }
 
 /// The tables made so far, and what they cost.
@@ -63,10 +90,11 @@ pub struct Made {
     pub time: Duration,
 }
 
-/// A file, its tables if they could be made, and the CPU time that went into them.
+/// A file, its tables or why there are none, and the CPU time that went into them.
 struct Finished {
     id: FileId,
-    result: Option<Unwindable>,
+    path: String,
+    result: Result<Unwindable, unwind::Error>,
     time: Duration,
 }
 
@@ -107,12 +135,15 @@ enum Progress {
 }
 
 struct Unwindable {
-    elf: Elf,
+    segments: Segments,
     table: Table,
+    /// How many rows it has, wherever they are.
+    rows: usize,
 }
 
 struct Job {
     id: FileId,
+    path: String,
     file: File,
 }
 
@@ -121,9 +152,11 @@ impl Unwinding {
     pub fn start(maps: UnwindMaps, most_raw: usize) -> std::io::Result<Self> {
         let (jobs, todo) = mpsc::channel::<Job>();
         let (finished, done) = mpsc::channel();
+        let room = Arc::new(Room { limit: AtomicU64::new(Budget::RECORDING.tables), kept: AtomicU64::new(0) });
+        let shared = room.clone();
         thread::Builder::new().name("unwind-tables".into()).spawn(move || {
             for job in todo {
-                if finished.send(job.run()).is_err() {
+                if finished.send(job.run(&shared)).is_err() {
                     break;
                 }
             }
@@ -140,12 +173,25 @@ impl Unwinding {
             most_raw,
             patience: LONGEST,
             made: Made::default(),
+            room,
+            notes: Vec::new(),
         })
     }
 
     /// For whoever must not be held up: no table is waited for.
     pub fn without_waiting(self) -> Self {
         Self { patience: Duration::ZERO, ..self }
+    }
+
+    /// Limits the memory of all tables.
+    pub fn within(self, budget: &Budget) -> Self {
+        self.room.limit.store(budget.tables, Ordering::Relaxed);
+        self
+    }
+
+    /// What could not be read since the last call, for the user.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 
     /// Makes the tables of files that the command is sure to map, before it starts: those that we have mapped ourselves, as
@@ -158,7 +204,8 @@ impl Unwinding {
         for path in own.chain(sure).filter(|path| Files::is_file(path)).collect::<HashSet<_>>() {
             let Some(id) = files.expected(&path) else { continue };
             if let Some(file) = files.open(id) {
-                self.finish(Job { id, file }.run());
+                let room = self.room.clone();
+                self.finish(Job { id, path, file }.run(&room));
             }
         }
     }
@@ -190,7 +237,7 @@ impl Unwinding {
             && !self.files.contains_key(&id)
             && let Some(file) = files.open(id)
         {
-            let asked = self.jobs.send(Job { id, file });
+            let asked = self.jobs.send(Job { id, path: mapping.path.clone(), file });
             self.files.insert(id, if asked.is_ok() { Progress::Asked } else { Progress::Nothing });
         }
         // What was there before is there no more.
@@ -228,7 +275,7 @@ impl Unwinding {
     fn row(&self, module: &Module, address: u64) -> Option<Row> {
         let Progress::Ready(file, place) = self.files.get(&module.file?)? else { return None };
         let rows = place.map_or(&*file.table.rows, |place| Row::of_bytes(self.maps.rows(place)));
-        let bias = file.elf.bias(module.start, module.offset)?;
+        let bias = file.segments.bias(module.start, module.offset)?;
         let pc = u32::try_from(address.wrapping_sub(bias).checked_sub(file.table.base)?).ok()?;
         Row::find(rows, pc)
     }
@@ -254,17 +301,20 @@ impl Unwinding {
         }
     }
 
-    /// Forgets the tables of files that no image has mapped, once there are many; returns which are still known.
+    /// Forgets the tables of files that no image has mapped, once there are many or memory is short; returns which are still known.
     pub fn forget_unused(&mut self) -> HashSet<FileId> {
         const MANY: usize = 512;
-        if self.files.len() > MANY {
+        if self.files.len() > MANY || self.room.left() < self.room.limit.load(Ordering::Relaxed) / 2 {
             let images = self.images.values();
             let used: HashSet<FileId> = images.flat_map(|image| image.modules.iter().filter_map(|m| m.file)).collect();
-            let maps = &mut self.maps;
+            let (maps, room) = (&mut self.maps, &self.room);
             self.files.retain(|id, progress| {
                 let keep = used.contains(id) || matches!(progress, Progress::Asked);
-                if let (false, Progress::Ready(_, Some(place))) = (keep, progress) {
-                    maps.remove_rows(*place);
+                if let (false, Progress::Ready(file, place)) = (keep, progress) {
+                    room.give_back(file.rows);
+                    if let Some(place) = place {
+                        maps.remove_rows(*place);
+                    }
                 }
                 keep
             });
@@ -316,11 +366,16 @@ impl Unwinding {
         }
     }
 
-    fn finish(&mut self, Finished { id, result, time }: Finished) {
+    fn finish(&mut self, Finished { id, path, result, time }: Finished) {
         self.made.time += time;
         let progress = match result {
-            None => Progress::Nothing,
-            Some(mut unwindable) => {
+            Err(why) => {
+                if let unwind::Error::Elf(elf::Error::TooLarge { .. }) | unwind::Error::TooMany { .. } = why {
+                    self.notes.push(format!("stacks end in {path}: its unwind table was not made: {why}"));
+                }
+                Progress::Nothing
+            }
+            Ok(mut unwindable) => {
                 self.made.files += 1;
                 self.made.rows += unwindable.table.rows.len() as u64;
                 let place = self.maps.add_rows(Row::bytes(&unwindable.table.rows)).ok().flatten();
@@ -340,7 +395,7 @@ impl Unwinding {
         let (base, rows) = match module.file.and_then(|id| self.files.get(&id)) {
             None | Some(Progress::Nothing) => (0, Some(None)),
             Some(Progress::Asked) => (0, None),
-            Some(Progress::Ready(file, place)) => match file.elf.bias(module.start, module.offset) {
+            Some(Progress::Ready(file, place)) => match file.segments.bias(module.start, module.offset) {
                 Some(bias) => (bias.wrapping_add(file.table.base), Some(*place)),
                 None => (0, Some(None)),
             },
@@ -378,10 +433,13 @@ impl Unwinding {
 }
 
 impl Job {
-    fn run(self) -> Finished {
+    fn run(self, room: &Room) -> Finished {
         let begin = cpu_time();
-        let result = compile(&self.file);
-        Finished { id: self.id, result, time: cpu_time().saturating_sub(begin) }
+        let result = compile(&self.file, room.left());
+        if let Ok(unwindable) = &result {
+            room.take(unwindable.rows);
+        }
+        Finished { id: self.id, path: self.path, result, time: cpu_time().saturating_sub(begin) }
     }
 }
 
@@ -393,7 +451,8 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn compile(file: &File) -> Option<Unwindable> {
-    let elf = Elf::from_file(file).ok()?;
-    Some(Unwindable { table: Table::from_file(file).ok()?, elf })
+fn compile(file: &File, memory: u64) -> Result<Unwindable, unwind::Error> {
+    let elf = Elf::read(file)?;
+    let table = Table::read(&elf, file, memory)?;
+    Ok(Unwindable { rows: table.rows.len(), table, segments: elf.segments })
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bpf::tracefs;
+use elf::Budget;
 use probes::{Cost, Selection};
 
 use super::{kernel, libraries::Libraries, search};
@@ -82,7 +83,7 @@ fn list_hooks(relevant: impl Fn(&str) -> bool, out: &mut dyn Write) -> io::Resul
 
 fn list_library(file: &Path, selection: &Selection, out: &mut dyn Write) -> anyhow::Result<bool> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let functions = match probes::open(file).and_then(|data| probes::exported(&data)) {
+    let functions = match probes::open(file).and_then(|data| probes::exported(&data, |_| true, &Budget::RECORDING)) {
         Ok(functions) => functions,
         Err(error) => {
             writeln!(out, "{}: {error}", file.display())?;
