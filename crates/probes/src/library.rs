@@ -64,7 +64,7 @@ pub fn exported<B: Bytes + ?Sized>(
 ) -> Result<Vec<Function>, Error> {
     let library = Library::read(bytes, budget)?;
     let Some(table) = library.table(SHT_DYNSYM)? else { return Ok(Vec::new()) };
-    library.functions(&table, wanted, |index| table.is_default(index))
+    library.functions(&table, |index, name| table.is_default(index) && wanted(name), |index, _| table.is_default(index))
 }
 
 /// The functions with a wanted name that were linked into a program, if it still has its `.symtab`: a static libcudart.
@@ -75,7 +75,24 @@ pub fn linked<B: Bytes + ?Sized>(
 ) -> Result<Vec<Function>, Error> {
     let library = Library::read(bytes, budget)?;
     let Some(table) = library.table(SHT_SYMTAB)? else { return Ok(Vec::new()) };
-    library.functions(&table, wanted, |_| true)
+    library.functions(&table, |_, name| wanted(name), |_, _| false)
+}
+
+/// The functions with a wanted name: exported, or local to the file if it still has its `.symtab`.
+pub fn matching<B: Bytes + ?Sized>(
+    bytes: &B,
+    wanted: impl Fn(&str) -> bool,
+    budget: &Budget,
+) -> Result<Vec<Function>, Error> {
+    let library = Library::read(bytes, budget)?;
+    let mut found: Vec<Function> = Vec::new();
+    let mut offsets = std::collections::HashSet::new();
+    for kind in [SHT_DYNSYM, SHT_SYMTAB] {
+        let Some(table) = library.table(kind)? else { continue };
+        let functions = library.functions(&table, |_, name| wanted(name), |_, _| false)?;
+        found.extend(functions.into_iter().filter(|function| offsets.insert(function.offset)));
+    }
+    Ok(found)
 }
 
 /// One function by its exact name: exported, of an older version, or local to the file if it still has its `.symtab`.
@@ -157,35 +174,38 @@ impl<'a, B: Bytes + ?Sized> Library<'a, B> {
         Ok(())
     }
 
-    /// The functions of a table of which one name is wanted: one for each address, with all its names, sorted by name. Only
-    /// symbols that are `meant` give names.
+    /// The functions of a table that are wanted, by index and name: one for each address, sorted by name. Other symbols of the
+    /// same address give names too, where they are `aliases`.
     fn functions(
         &self,
         table: &Table<'_>,
-        wanted: impl Fn(&str) -> bool,
-        meant: impl Fn(usize) -> bool,
+        wanted: impl Fn(usize, &str) -> bool,
+        aliases: impl Fn(usize, &str) -> bool,
     ) -> Result<Vec<Function>, Error> {
         let mut places: BTreeMap<u64, Place> = BTreeMap::new();
         let mut starts = Vec::new();
+        let mut letters = 0;
+        let mut add = |place: &mut Place, symbol: &Symbol, name: &str| {
+            letters += name.len() as u64;
+            place.size = place.size.max(symbol.size);
+            // Names may share their tails, but not so much.
+            if letters <= self.budget.strings {
+                place.names.push(name.to_owned());
+            }
+        };
         self.each(table, |index, symbol| {
             starts.push(symbol.address);
-            let name = table.name(&symbol).filter(|_| meant(index));
-            if name.is_some_and(|name| wanted(&String::from_utf8_lossy(name))) {
-                places.entry(symbol.address).or_default();
+            let Some(name) = table.name(&symbol).map(String::from_utf8_lossy) else { return };
+            if wanted(index, &name) {
+                add(places.entry(symbol.address).or_default(), &symbol, &name);
             }
         })?;
         starts.sort_unstable();
-        let mut letters = 0;
         self.each(table, |index, symbol| {
-            if let Some(place) = places.get_mut(&symbol.address)
-                && let Some(name) = table.name(&symbol).filter(|_| meant(index))
-            {
-                letters += name.len() as u64;
-                place.size = place.size.max(symbol.size);
-                // Names may share their tails, but not so much.
-                if letters <= self.budget.strings {
-                    place.names.push(String::from_utf8_lossy(name).into_owned());
-                }
+            let Some(place) = places.get_mut(&symbol.address) else { return };
+            let Some(name) = table.name(&symbol).map(String::from_utf8_lossy) else { return };
+            if aliases(index, &name) && !wanted(index, &name) {
+                add(place, &symbol, &name);
             }
         })?;
         elf::Error::check_bytes("list of names", letters, self.budget.strings)?;

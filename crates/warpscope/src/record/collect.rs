@@ -14,6 +14,7 @@ use model::event::{
 };
 use symbols::Kept;
 use unwind::Ended;
+use wire::Refusal;
 
 use super::{
     found,
@@ -22,6 +23,7 @@ use super::{
     reused::Reused,
     sessions::Sessions,
     signals::Signals,
+    silent::Silent,
     sink::Sink,
     unwinding::{Unwinding, Walked},
 };
@@ -37,6 +39,8 @@ pub struct Collector<S> {
     pub recorder: Recorder,
     pub mappings: Option<Mappings>,
     pub sessions: Option<Sessions>,
+    /// CUDA processes that report nothing, where sessions are expected.
+    pub silent: Option<Silent>,
     pub signals: Signals,
     pub sink: S,
     pub images: Images,
@@ -102,6 +106,13 @@ impl<S: Sink> Collector<S> {
     /// A process that was there before us, or before we knew of it: we do since then.
     pub fn adopt(&mut self, pid: u32, image: ProcessId, since: u64, comm: &str) {
         let time = bpf::now();
+        if pid == 0 {
+            // It runs outside our pid namespace: nothing of it can be read here.
+            let (parent, origin, comm) = (ProcessId(0), event::Origin::Found, comm.to_owned());
+            self.sink.push(&Event::Process(Process { id: image, parent, origin, pid, time, comm }));
+            self.sink.push(&Event::Loss(Loss { cause: LossCause::ForeignProcesses, count: 1 }));
+            return;
+        }
         self.images.found(pid, image, since);
         self.unwinding.born(image, None);
         self.reused.born(image, None);
@@ -116,7 +127,7 @@ impl<S: Sink> Collector<S> {
 
     fn mapped(&mut self, mapping: &Mapping, pid: u32) {
         let (numbered, takes_over) = self.reused.mapped(mapping);
-        let file = self.kept.mapped(&numbered, pid);
+        let file = self.kept.mapped(&numbered, found::in_proc(pid));
         self.unwinding.mapped(mapping, file, &self.kept.files);
         if takes_over {
             self.unwinding.wait_for(file);
@@ -124,6 +135,9 @@ impl<S: Sink> Collector<S> {
         let pythons = self.pythons.as_mut();
         let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
         let sink = &mut self.sink;
+        if let Some(silent) = &mut self.silent {
+            silent.mapped(mapping, pid);
+        }
         if let Some(why) = unsupported {
             sink.push(&Event::Note(Note { text: format!("{}: {why}", mapping.path) }));
         }
@@ -153,6 +167,9 @@ impl<S: Sink> Collector<S> {
         }
         if let Some(sessions) = &mut self.sessions {
             sessions.finish(&mut |event| sink.push(&event));
+            if let Some(silent) = &mut self.silent {
+                silent.finish(sessions.strangers(), &mut |event| sink.push(&event));
+            }
         }
         self.count_losses();
     }
@@ -168,7 +185,8 @@ impl<S: Sink> Collector<S> {
     fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         let mappings = self.mappings.iter().flat_map(Mappings::descriptors);
         let sessions = self.sessions.iter().flat_map(Sessions::descriptors);
-        [self.recorder.descriptor(), self.signals.descriptor()].into_iter().chain(mappings).chain(sessions)
+        let own = self.recorder.descriptors().into_iter().chain([self.signals.descriptor()]);
+        own.chain(mappings).chain(sessions)
     }
 
     /// Takes what has come from everywhere; `true` if there may be more.
@@ -236,7 +254,13 @@ impl<S: Sink> Collector<S> {
             // Whoever has not said hello yet waits until the record of its process has been taken. The others must not
             // wait for a ring that is never empty: their queues are short, and their exits wait for us.
             let newcomers = !more;
-            any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| sink.push(&event));
+            let silent = &mut self.silent;
+            any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| {
+                if let Some(silent) = silent {
+                    silent.heard(&event);
+                }
+                sink.push(&event);
+            });
         }
         sink.show();
         any || more
@@ -300,6 +324,12 @@ impl<S: Sink> Collector<S> {
                 self.adopt(pid, ProcessId(image), time, &comm);
                 return;
             }
+            Record::Launch { image, pid, correlation, work, .. } if u32::from(work) >= Refusal::BASE => {
+                if let (Some(silent), Some(refusal)) = (&mut self.silent, Refusal::from_work(work.into())) {
+                    silent.refused(ProcessId(image), pid, refusal, correlation);
+                }
+                return;
+            }
             Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, .. } => {
                 let Some(sessions) = &mut self.sessions else { return };
                 let Some(kind) = LaunchKind::from_number(work as u8) else { return };
@@ -330,7 +360,7 @@ impl<S: Sink> Collector<S> {
                 self.unwinding.born(id, forked_from);
                 self.reused.born(id, forked_from);
                 if let Some(parent) = forked_from {
-                    self.kept.forked(id, pid, parent);
+                    self.kept.forked(id, found::in_proc(pid), parent);
                 }
                 if let Some(pythons) = &mut self.pythons {
                     pythons.born(id, forked_from);
@@ -410,6 +440,8 @@ impl<S: Sink> Collector<S> {
             (LossCause::DeepCalls, losses.deep_calls),
             (LossCause::CallSums, losses.sums),
             (LossCause::Mappings, mappings),
+            (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
+            (LossCause::UnwindTables, self.unwinding.panics()),
             (LossCause::PythonStacksUneven, self.pythons.as_ref().map_or(0, Pythons::uneven)),
         ] {
             if count > 0 {

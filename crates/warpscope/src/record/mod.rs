@@ -9,6 +9,7 @@ mod quota;
 pub mod reused;
 mod sessions;
 pub mod signals;
+mod silent;
 pub mod sink;
 mod socket;
 pub mod stage;
@@ -25,6 +26,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::OnceLock,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -72,7 +74,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
 
     let signals = Signals::take().context("cannot take signals")?;
-    let Stage { workspace, injection, sessions, marker } =
+    let Stage { workspace, injection, sessions, silent, marker } =
         Stage::set(mode != Mode::CpuOnly, options.sim, user.as_ref())?;
 
     let sample_hz = (mode != Mode::GpuOnly).then_some(options.frequency);
@@ -85,6 +87,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let (file, path) = outputs.recording()?;
     let mut sink = Recording::new(file, path).context("cannot begin the recording")?;
     sink.push(&Event::Start(start(&options, mode)));
+    if !found::proc_is_own() {
+        sink.push(&Event::Note(Note { text: found::FOREIGN_PROC.into() }));
+    }
     let mappings = match Mappings::watch() {
         Ok(mappings) => Some(mappings),
         Err(error) => {
@@ -96,6 +101,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         recorder,
         mappings,
         sessions,
+        silent,
         signals,
         sink,
         images: Images::default(),
@@ -107,9 +113,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         period: 1_000_000_000 / u64::from(options.frequency.max(1)),
     };
 
-    collector.recorder.follow_children_of(std::process::id())?;
+    collector.recorder.follow_children()?;
     let child = target::start(&options.command, &injection, user.as_ref());
-    collector.recorder.forget(std::process::id())?;
+    collector.recorder.forget_children()?;
     let mut child = match child {
         Ok(child) => child,
         Err(error) => {
@@ -191,10 +197,24 @@ fn wishes(options: &args::Record) -> Wishes {
     Wishes { injector: INJECTOR, lines: options.lines, debug_files, ..Wishes::default() }
 }
 
+/// The niceness that warpscope was started with, once it has been changed.
+static NICENESS: OnceLock<libc::c_int> = OnceLock::new();
+
 /// Lets this thread be served soon when something comes in: it has little to do, but what it does must not wait.
 pub fn hurry() {
-    // SAFETY: a plain system call on this thread; a refusal changes nothing.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
+    // SAFETY: plain system calls on this thread; a refusal changes nothing.
+    unsafe {
+        NICENESS.get_or_init(|| libc::getpriority(libc::PRIO_PROCESS, 0));
+        libc::setpriority(libc::PRIO_PROCESS, 0, -10);
+    }
+}
+
+/// Takes [`hurry`] back for a thread that was started after it: threads inherit their niceness.
+pub fn take_time() {
+    if let Some(niceness) = NICENESS.get() {
+        // SAFETY: a plain system call on this thread; a refusal changes nothing.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, *niceness) };
+    }
 }
 
 fn start(options: &args::Record, mode: Mode) -> Start {

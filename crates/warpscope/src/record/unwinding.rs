@@ -6,6 +6,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
         Arc,
@@ -52,6 +53,8 @@ pub struct Unwinding {
     done: mpsc::Receiver<Finished>,
     raw: Vec<RawStack>,
     raw_dropped: u64,
+    /// Files whose table could not be made because of a panic.
+    panics: u64,
     most_raw: usize,
     patience: Duration,
     made: Made,
@@ -94,7 +97,9 @@ pub struct Made {
 struct Finished {
     id: FileId,
     path: String,
-    result: Result<Unwindable, unwind::Error>,
+    result: Option<Unwindable>,
+    refused: Option<unwind::Error>,
+    panicked: bool,
     time: Duration,
 }
 
@@ -105,6 +110,15 @@ struct Image {
     /// What other files have taken the place of, the last ones.
     replaced: Vec<Replaced>,
     gone: bool,
+}
+
+impl Image {
+    /// Another file takes these addresses. The last modules that had to go are remembered.
+    fn replace(&mut self, start: u64, end: u64, time: u64) {
+        let gone = self.modules.extract_if(.., |m| m.end > start && m.start < end);
+        self.replaced.extend(gone.map(|module| Replaced { module, until: time }));
+        self.replaced.drain(..self.replaced.len().saturating_sub(MOST_REPLACED));
+    }
 }
 
 #[derive(Clone)]
@@ -155,8 +169,10 @@ impl Unwinding {
         let room = Arc::new(Room { limit: AtomicU64::new(Budget::RECORDING.tables), kept: AtomicU64::new(0) });
         let shared = room.clone();
         thread::Builder::new().name("unwind-tables".into()).spawn(move || {
+            // Tables can wait; the threads that are measured cannot.
+            super::take_time();
             for job in todo {
-                if finished.send(job.run(&shared)).is_err() {
+                if finished.send(job.run(|file| compile(file, &shared))).is_err() {
                     break;
                 }
             }
@@ -170,6 +186,7 @@ impl Unwinding {
             done,
             raw: Vec::new(),
             raw_dropped: 0,
+            panics: 0,
             most_raw,
             patience: LONGEST,
             made: Made::default(),
@@ -205,7 +222,7 @@ impl Unwinding {
             let Some(id) = files.expected(&path) else { continue };
             if let Some(file) = files.open(id) {
                 let room = self.room.clone();
-                self.finish(Job { id, path, file }.run(&room));
+                self.finish(Job { id, path, file }.run(|file| compile(file, &room)));
             }
         }
     }
@@ -240,13 +257,7 @@ impl Unwinding {
             let asked = self.jobs.send(Job { id, path: mapping.path.clone(), file });
             self.files.insert(id, if asked.is_ok() { Progress::Asked } else { Progress::Nothing });
         }
-        // What was there before is there no more.
-        for module in image.modules.extract_if(.., |m| m.end > start && m.start < end) {
-            image.replaced.push(Replaced { module, until: mapping.time });
-        }
-        if image.replaced.len() > MOST_REPLACED {
-            image.replaced.remove(0);
-        }
+        image.replace(start, end, mapping.time);
         let place = image.modules.partition_point(|m| m.start < start);
         image.modules.insert(place, Module { start, end, offset, file });
         self.changed.insert(mapping.process);
@@ -292,6 +303,11 @@ impl Unwinding {
     /// Raw stacks that could not be kept.
     pub fn raw_dropped(&self) -> u64 {
         self.raw_dropped
+    }
+
+    /// Files whose table could not be made because of an error in warpscope.
+    pub fn panics(&self) -> u64 {
+        self.panics
     }
 
     /// The mappings of an image are told anew: what threads remember of its stacks no longer counts.
@@ -366,16 +382,15 @@ impl Unwinding {
         }
     }
 
-    fn finish(&mut self, Finished { id, path, result, time }: Finished) {
+    fn finish(&mut self, Finished { id, path, result, refused, panicked, time }: Finished) {
         self.made.time += time;
+        self.panics += u64::from(panicked);
+        if let Some(why @ (unwind::Error::Elf(elf::Error::TooLarge { .. }) | unwind::Error::TooMany { .. })) = refused {
+            self.notes.push(format!("stacks end in {path}: its unwind table was not made: {why}"));
+        }
         let progress = match result {
-            Err(why) => {
-                if let unwind::Error::Elf(elf::Error::TooLarge { .. }) | unwind::Error::TooMany { .. } = why {
-                    self.notes.push(format!("stacks end in {path}: its unwind table was not made: {why}"));
-                }
-                Progress::Nothing
-            }
-            Ok(mut unwindable) => {
+            None => Progress::Nothing,
+            Some(mut unwindable) => {
                 self.made.files += 1;
                 self.made.rows += unwindable.table.rows.len() as u64;
                 let place = self.maps.add_rows(Row::bytes(&unwindable.table.rows)).ok().flatten();
@@ -433,13 +448,16 @@ impl Unwinding {
 }
 
 impl Job {
-    fn run(self, room: &Room) -> Finished {
+    /// Always comes to an end with a result: whoever waits for the file must not wait for ever.
+    fn run(self, compile: impl FnOnce(&File) -> Result<Unwindable, unwind::Error>) -> Finished {
         let begin = cpu_time();
-        let result = compile(&self.file, room.left());
-        if let Ok(unwindable) = &result {
-            room.take(unwindable.rows);
-        }
-        Finished { id: self.id, path: self.path, result, time: cpu_time().saturating_sub(begin) }
+        let (result, refused, panicked) = match catch_unwind(AssertUnwindSafe(|| compile(&self.file))) {
+            Ok(Ok(made)) => (Some(made), None, false),
+            Ok(Err(why)) => (None, Some(why), false),
+            Err(_) => (None, None, true),
+        };
+        let time = cpu_time().saturating_sub(begin);
+        Finished { id: self.id, path: self.path, result, refused, panicked, time }
     }
 }
 
@@ -451,8 +469,34 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn compile(file: &File, memory: u64) -> Result<Unwindable, unwind::Error> {
+fn compile(file: &File, room: &Room) -> Result<Unwindable, unwind::Error> {
     let elf = Elf::read(file)?;
-    let table = Table::read(&elf, file, memory)?;
+    let table = Table::read(&elf, file, room.left())?;
+    room.take(table.rows.len());
     Ok(Unwindable { rows: table.rows.len(), table, segments: elf.segments })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a panic while a table is made ends the job and not the thread, and is counted.
+    #[test]
+    fn a_panic_is_a_result() {
+        let mut files = Files::new(1);
+        let id = files.expected("/proc/self/exe").expect("it can be opened");
+        let file = File::open("/proc/self/exe").expect("it is there");
+        let finished = Job { id, path: String::new(), file }.run(|_| std::panic::resume_unwind(Box::new("stopped")));
+        assert!(finished.panicked && finished.result.is_none());
+    }
+
+    /// Check that one mapping over many modules leaves no more of them behind than are kept.
+    #[test]
+    fn replaced_modules_are_bounded() {
+        let module = |start: u64| Module { start, end: start + 1, offset: 0, file: None };
+        let mut image = Image { modules: (0..1_000).map(module).collect(), ..Image::default() };
+        image.replace(0, 900, 7);
+        assert_eq!((image.modules.len(), image.replaced.len()), (100, MOST_REPLACED));
+        assert_eq!(image.replaced.last().map(|replaced| replaced.module.start), Some(899), "the last ones");
+    }
 }

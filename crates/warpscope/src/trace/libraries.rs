@@ -21,7 +21,10 @@ use model::{
 };
 use probes::{Cost, Function, Selection};
 
-use super::functions::{Functions, gather};
+use super::{
+    functions::{Functions, gather},
+    named::Named,
+};
 
 /// Libraries that a trace is about, whatever else is named.
 const USUAL: [&str; 2] = ["libcuda", "libcudart"];
@@ -45,15 +48,6 @@ const SHORT_LIST: [&str; 16] = [
     "cuStreamSynchronize",
     "cuCtxSynchronize",
 ];
-
-/// A function that the user named: `--uprobe LIB:SYM`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Single {
-    /// The library, by path or by the beginning of its file name.
-    pub library: PathBuf,
-    /// The function.
-    pub symbol: String,
-}
 
 /// What to gather at the calls of a function, given what is known of it; `None` to leave it alone.
 pub type Choice = Box<dyn Fn(&str, Gather) -> Option<Gather>>;
@@ -90,8 +84,8 @@ const MOST_NAMES: usize = 1 << 18;
 struct Known {
     stamp: Stamp,
     owner: u32,
-    /// None if it has nothing to watch.
-    watch: Option<Watch>,
+    /// Since when it is watched; none if it has nothing to watch.
+    watch: Option<(Watch, u64)>,
 }
 
 /// What to watch, and what is watched.
@@ -99,7 +93,7 @@ pub struct Libraries {
     selection: Selection,
     /// `--lib`: besides the usual ones.
     named: Vec<PathBuf>,
-    single: Vec<Single>,
+    functions: Vec<Named>,
     choice: Choice,
     limits: Limits,
     /// Files that were inspected.
@@ -117,11 +111,11 @@ pub struct Libraries {
 
 impl Libraries {
     /// Nothing is watched yet.
-    pub fn new(selection: Selection, named: Vec<PathBuf>, single: Vec<Single>, choice: Choice) -> Self {
+    pub fn new(selection: Selection, named: Vec<PathBuf>, functions: Vec<Named>, choice: Choice) -> Self {
         Self {
             selection,
             named,
-            single,
+            functions,
             choice,
             limits: Limits::TRACE,
             known: HashMap::new(),
@@ -142,17 +136,17 @@ impl Libraries {
     pub fn wants(&self, path: &str) -> bool {
         is_usual(path)
             || self.named.iter().any(|named| is(named, path))
-            || self.single.iter().any(|single| is(&single.library, path))
+            || self.functions.iter().any(|function| is(&function.library, path))
     }
 
     /// Libraries that the user named and that lie where the name says.
     pub fn given_paths(&self) -> impl Iterator<Item = &Path> {
-        let named = self.named.iter().chain(self.single.iter().map(|s| &s.library));
+        let named = self.named.iter().chain(self.functions.iter().map(|function| &function.library));
         named.filter(|l| l.as_os_str().as_encoded_bytes().contains(&b'/')).map(PathBuf::as_path)
     }
 
-    /// Watches a file, unless it is watched already; `false` if it was, or has nothing to watch. It is opened at `place`
-    /// and known to the user as `path`.
+    /// Watches a file, unless it is watched already; returns since when it is, if it has anything to watch. It is opened at
+    /// `place` and known to the user as `path`.
     pub fn watch(
         &mut self,
         place: &Path,
@@ -160,23 +154,24 @@ impl Libraries {
         recorder: &mut Recorder,
         functions: &mut Functions,
         push: &mut dyn FnMut(Event),
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Option<u64>> {
         // Held from here on: a place in /proc goes with its process.
         let file = open(place)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let info = file.metadata()?;
         let (identity, stamp) = known_by(&info);
         match self.known.get(&identity) {
-            Some(known) if known.stamp == stamp => return Ok(false),
+            Some(known) if known.stamp == stamp => return Ok(known.watch.map(|(_, since)| since)),
             // It was overwritten in place: its functions are elsewhere now.
-            Some(Known { watch: Some(watch), .. }) => recorder.unwatch(&[*watch]),
+            Some(Known { watch: Some((watch, _)), .. }) => recorder.unwatch(&[*watch]),
             Some(_) | None => {}
         }
         let owner = info.uid();
         self.known.remove(&identity);
         self.check_room(owner)?;
         self.known.insert(identity, Known { stamp, owner, watch: None });
-        let found = self.find(&file, path)?;
+        let mut found = self.find(&file, path)?;
+        found.retain(|found| found.function.site.cost != Cost::Refused);
         let mut unknown = self.limits.unknown_functions;
         let mut probes = Vec::new();
         let mut chosen = Vec::new();
@@ -200,16 +195,17 @@ impl Libraries {
             push(Event::Note(Note { text }));
         }
         if probes.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let (watch, spent) = recorder.watch(&place, &probes)?;
-        self.known.insert(identity, Known { stamp, owner, watch: Some(watch) });
+        let since = bpf::now();
+        self.known.insert(identity, Known { stamp, owner, watch: Some((watch, since)) });
         self.spent += spent;
         let costs = probes::summary(&chosen);
         self.costs.nop5 += costs.nop5;
         self.costs.emulated += costs.emulated;
         self.costs.stepped += costs.stepped;
-        Ok(true)
+        Ok(Some(since))
     }
 
     /// Refuses one more file where there are too many. It is tried again when it is mapped the next time.
@@ -225,8 +221,8 @@ impl Libraries {
         Ok(())
     }
 
-    /// The functions of a file that are meant.
-    fn find(&mut self, file: &File, path: &str) -> anyhow::Result<Vec<Found>> {
+    /// The functions of a file that are to be watched, those that cannot be probed included.
+    pub fn find(&mut self, file: &File, path: &str) -> anyhow::Result<Vec<Found>> {
         let name = path.rsplit('/').next().unwrap_or(path);
         let budget = self.limits.budget;
         let mut found = Vec::new();
@@ -260,18 +256,12 @@ impl Libraries {
                 }
             }
         }
-        for single in self.single.iter().filter(|s| is(&s.library, path)) {
-            let Some(function) = probes::find(file, &single.symbol, &budget)? else {
-                let mut names = probes::exported(file, |_| true, &budget)?;
-                names.extend(probes::linked(file, |_| true, &budget)?);
-                let names: Vec<_> = names.into_iter().map(|f| f.name).collect();
-                let near = probes::near(names.iter().map(String::as_str), &single.symbol);
-                bail!("{path} has no function {}{}", single.symbol, did_you_mean(&near));
-            };
-            found.retain(|f| f.function.offset != function.offset);
-            found.push(Found { name: single.symbol.clone(), function, shown: true });
+        for named in self.functions.iter().filter(|named| is(&named.library, path)) {
+            for (name, function) in named.find(file, path, &budget)? {
+                found.retain(|found| found.function.offset != function.offset);
+                found.push(Found { name, function, shown: true });
+            }
         }
-        found.retain(|f| f.function.site.cost != Cost::Refused);
         Ok(found)
     }
 
@@ -313,15 +303,19 @@ impl Libraries {
     /// Stops to watch files that nobody has mapped.
     pub fn forget_all_but(&mut self, mapped: &HashSet<Identity>, recorder: &mut Recorder) {
         let gone = self.known.extract_if(|identity, _| !mapped.contains(identity));
-        let gone: Vec<Watch> = gone.filter_map(|(_, known)| known.watch).collect();
+        let gone: Vec<Watch> = gone.filter_map(|(_, known)| Some(known.watch?.0)).collect();
         recorder.unwatch(&gone);
     }
 }
 
-struct Found {
-    function: Function,
-    name: String,
-    shown: bool,
+/// A function to watch.
+pub struct Found {
+    /// Where it is.
+    pub function: Function,
+    /// The name to show.
+    pub name: String,
+    /// It was requested; others are watched for the names of kernels.
+    pub shown: bool,
 }
 
 /// "; did you mean this, or that?"
