@@ -239,6 +239,9 @@ impl<S: Sink> Collector<S> {
         unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked, reused))), &mut |image| {
             told.push(image);
         });
+        for text in unwinding.notes() {
+            sink.push(&Event::Note(Note { text }));
+        }
         for image in told {
             self.reused.told(image, bpf::now());
         }
