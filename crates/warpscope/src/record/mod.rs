@@ -9,6 +9,7 @@ mod quota;
 pub mod reused;
 mod sessions;
 pub mod signals;
+mod silent;
 pub mod sink;
 mod socket;
 pub mod stage;
@@ -73,7 +74,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
 
     let signals = Signals::take().context("cannot take signals")?;
-    let Stage { workspace, injection, sessions, marker } =
+    let Stage { workspace, injection, sessions, silent, marker } =
         Stage::set(mode != Mode::CpuOnly, options.sim, user.as_ref())?;
 
     let sample_hz = (mode != Mode::GpuOnly).then_some(options.frequency);
@@ -100,6 +101,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         recorder,
         mappings,
         sessions,
+        silent,
         signals,
         sink,
         images: Images::default(),
