@@ -13,6 +13,7 @@ mod formats;
 mod full_disk;
 mod ground_truth;
 mod hostile;
+mod known_stacks;
 mod ledger;
 mod matrix;
 mod monitor;

@@ -130,6 +130,9 @@ impl<S: Sink> Collector<S> {
         let file = self.kept.mapped(&numbered, found::in_proc(pid));
         self.unwinding.mapped(mapping, file, &self.kept.files);
         if takes_over {
+            if let Some(sessions) = &mut self.sessions {
+                sessions.forget_known();
+            }
             self.unwinding.wait_for(file);
         }
         let pythons = self.pythons.as_mut();
@@ -296,6 +299,12 @@ impl<S: Sink> Collector<S> {
                 }
                 return;
             }
+            Record::Memo(memo) => {
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.remember(&memo);
+                }
+                return;
+            }
             Record::Call(call) => {
                 if self.trace.as_ref().is_some_and(|trace| trace.is_own(&call)) {
                     return;
@@ -327,8 +336,11 @@ impl<S: Sink> Collector<S> {
                 }
                 return;
             }
-            Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, .. } => {
+            Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, known, .. } => {
                 let Some(sessions) = &mut self.sessions else { return };
+                if known {
+                    sessions.count_recognised();
+                }
                 let Some(kind) = LaunchKind::from_number(work as u8) else { return };
                 let Some(session) = sessions.id(session, ProcessId(image)) else { return };
                 Event::Launch(Launch {
