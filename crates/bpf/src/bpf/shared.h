@@ -386,6 +386,7 @@ struct sum {
 	__u64 bytes;
 	__u64 self; /* without the time of calls within them */
 	__u64 outer; /* time of those that are not within another call of their layer */
+	__u64 inverse_min; /* all bits of the shortest inverted: 0 before the first */
 	__u64 buckets[SUM_BUCKETS];
 	__u64 sizes[SUM_SIZES]; /* calls by the number of bits in their bytes */
 };
@@ -547,7 +548,7 @@ _Static_assert(sizeof(struct python_stack_record) == PYTHON_STACK_HEADER + 24 * 
 _Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_LINES, "python_code_record");
 _Static_assert(sizeof(struct function) == 24, "function");
 _Static_assert(sizeof(struct call_record) == CALL_HEADER + 8 * CALL_WORDS + CALL_PAYLOAD, "call_record");
-_Static_assert(sizeof(struct sum) == 56 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
+_Static_assert(sizeof(struct sum) == 64 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
 _Static_assert(sizeof(struct allocation) == 40, "allocation");
 _Static_assert(sizeof(struct kernel_sum) == 32, "kernel_sum");
 _Static_assert(sizeof(struct syscall_record) == 152, "syscall_record");

@@ -12,6 +12,7 @@ use crate::event::{
     Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync,
     Thread, Totals, Work,
 };
+use crate::histogram;
 
 /// One record.
 pub enum Record {
@@ -254,6 +255,7 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
             let buckets = c.several(Cursor::u64)?;
             // Recordings of earlier versions have no more.
             let (self_ns, outer_ns) = (c.u64().unwrap_or(ns), c.u64().unwrap_or(ns));
+            let min_ns = c.u64().unwrap_or_else(|| shortest(&buckets, max_ns));
             Event::Sum(Sum {
                 function,
                 process,
@@ -263,6 +265,7 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
                 errors,
                 ns,
                 max_ns,
+                min_ns,
                 bytes,
                 self_ns,
                 outer_ns,
@@ -292,6 +295,12 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
         }
         _ => return None,
     })
+}
+
+/// The least that the shortest of these durations can be.
+fn shortest(buckets: &[u64], longest: u64) -> u64 {
+    let first = buckets.iter().position(|count| *count > 0).unwrap_or(0);
+    histogram::lower_bound(first.min(histogram::BUCKETS)).min(longest)
 }
 
 fn mapping(c: &mut Cursor<'_>) -> Option<Mapping> {

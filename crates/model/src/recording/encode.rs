@@ -379,6 +379,7 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
             put_numbers(out, &sum.buckets);
             put(out, sum.self_ns);
             put(out, sum.outer_ns);
+            put(out, sum.min_ns);
             codec::SUM
         }
         Event::ErrorSum(sum) => {

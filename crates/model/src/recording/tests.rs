@@ -140,8 +140,8 @@ fn traced_rarely() -> impl Strategy<Value = Event> {
         },
     );
     let buckets = vec(prop_oneof![3 => Just(0), 1 => any::<u64>()], 0..crate::histogram::BUCKETS);
-    let sum = (function_id(), process(), any::<u32>(), any::<bool>(), any::<[u64; 7]>(), buckets).prop_map(
-        |(function, process, class, nested, [count, errors, ns, max_ns, bytes, self_ns, outer_ns], buckets)| {
+    let sum = (function_id(), process(), any::<u32>(), any::<bool>(), any::<[u64; 8]>(), buckets).prop_map(
+        |(function, process, class, nested, [count, errors, ns, max_ns, min_ns, bytes, self_ns, outer_ns], buckets)| {
             Event::Sum(Sum {
                 function,
                 process,
@@ -151,6 +151,7 @@ fn traced_rarely() -> impl Strategy<Value = Event> {
                 errors,
                 ns,
                 max_ns,
+                min_ns,
                 bytes,
                 self_ns,
                 outer_ns,

@@ -316,6 +316,7 @@ fn take_sums(collector: &mut Collector<Recording>) {
             errors: sum.errors,
             ns: sum.ns,
             max_ns: sum.max_ns,
+            min_ns: sum.min_ns,
             bytes: sum.bytes,
             self_ns: sum.self_ns,
             outer_ns: sum.outer_ns,
