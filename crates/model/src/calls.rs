@@ -2,6 +2,7 @@
 //!
 //! Memory grows with functions, kernels and live allocations, not with calls.
 
+mod changes;
 mod names;
 mod nesting;
 mod slowest;
@@ -17,6 +18,7 @@ use cuda::{
 };
 use rustc_hash::FxHashMap;
 
+pub use changes::{MemoryChange, MemoryChanges, MemoryOperation};
 pub use names::KernelNames;
 pub use nesting::{Nesting, Placed};
 pub use slowest::Slowest;

@@ -448,17 +448,7 @@ fn launches(profile: &Profile) -> Vec<LaunchRow> {
 
 fn memory(calls: &Calls) -> Vec<MemoryRow> {
     let row = |(space, memory): (&Space, &model::calls::Memory)| MemoryRow {
-        space: match space {
-            Space::Device => "device",
-            Space::Managed => "managed",
-            Space::Host => "host",
-            Space::Registered => "registered",
-            Space::Array => "array",
-            Space::Physical => "physical",
-            Space::Mapped => "mapped",
-            Space::Reserved => "reserved",
-            Space::Imported => "imported",
-        },
+        space: space_name(*space),
         allocations: memory.allocations,
         bytes: memory.bytes,
         failed: memory.failed,
@@ -468,6 +458,21 @@ fn memory(calls: &Calls) -> Vec<MemoryRow> {
         peak_bytes: memory.peak_bytes,
     };
     calls.memory.iter().map(row).collect()
+}
+
+/// What a kind of memory is called.
+pub(super) fn space_name(space: Space) -> &'static str {
+    match space {
+        Space::Device => "device",
+        Space::Managed => "managed",
+        Space::Host => "host",
+        Space::Registered => "registered",
+        Space::Array => "array",
+        Space::Physical => "physical",
+        Space::Mapped => "mapped",
+        Space::Reserved => "reserved",
+        Space::Imported => "imported",
+    }
 }
 
 fn slowest(profile: &Profile) -> Vec<SlowRow> {
