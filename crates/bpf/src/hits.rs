@@ -7,11 +7,7 @@ use std::{
 
 use libbpf_rs::{Link, MapCore, MapFlags, PerfEventOpts, Program, UprobeMultiOpts, UprobeOpts, libbpf_sys as sys};
 
-use crate::{
-    Error, Recorder, Result, map, perf,
-    record::Fields,
-    recorder::skeleton::OpenRecordSkel,
-};
+use crate::{Error, Recorder, Result, map, perf, record::Fields, recorder::skeleton::OpenRecordSkel};
 
 /// Places that can be watched in one recording.
 pub const MAX_HIT_POINTS: usize = 4096;

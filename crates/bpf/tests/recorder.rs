@@ -85,7 +85,8 @@ fn hits_of_a_tracepoint() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let options = Options { hits: true, ring_bytes: 1 << 22, ..Options::default() };
     let mut recorder = Recorder::start(&options).expect("recorder");
-    let id = bpf::tracefs::read("events/syscalls/sys_enter_write/id").expect("tracefs").trim().parse().expect("a number");
+    let id =
+        bpf::tracefs::read("events/syscalls/sys_enter_write/id").expect("tracefs").trim().parse().expect("a number");
     // common fields (8), the number of the system call (8), fd (8), buf (8), count.
     let weight = HitWeight { source: HitSource::Field(32), size: 8, signed: false };
     recorder.describe_hits(7, HitPoint { weight: Some(weight), ..HitPoint::default() }).expect("a description");

@@ -52,6 +52,10 @@ pub struct Ledger {
     pub gpu_stack_ends: BTreeMap<StackEnd, u64>,
     /// How the walks of the stacks ended, by CPU samples under them.
     pub cpu_stack_ends: BTreeMap<StackEnd, u64>,
+    /// Hits of counted events.
+    pub hits: u64,
+    /// How the walks of the stacks ended, by hits of counted events under them.
+    pub hit_stack_ends: BTreeMap<StackEnd, u64>,
     /// Sessions that ended without a goodbye: killed, or still running.
     pub sessions_cut_off: u64,
     /// Losses by cause, in a fixed order of names.

@@ -4,7 +4,7 @@
 //! may share an address (`puts` and `_IO_puts`, or functions that a linker found identical): they are one [`Function`],
 //! since two probes there would fire twice for each call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 
@@ -87,6 +87,27 @@ pub fn find<'data, R: ReadRef<'data>>(data: R, name: &str) -> Result<Option<Func
         }
     }
     Ok(None)
+}
+
+/// The functions with a wanted name, exported or local, sorted by name: one for each address.
+pub fn matching<'data, R: ReadRef<'data>>(data: R, wanted: impl Fn(&str) -> bool) -> Result<Vec<Function>, Error> {
+    let library = Library::parse(data)?;
+    let mut found: Vec<Function> = Vec::new();
+    let mut offsets = HashSet::new();
+    for kind in [SHT_DYNSYM, SHT_SYMTAB] {
+        let Some(table) = library.table(kind)? else { continue };
+        let taken = |index: usize, name: &[u8]| table.is_default(index) && wanted(&String::from_utf8_lossy(name));
+        let functions = library.functions(&table, taken)?;
+        found.extend(functions.into_iter().filter(|function| offsets.insert(function.offset)));
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// Whether an offset of the file is in code, where a probe can be.
+pub fn offset_in_code<'data, R: ReadRef<'data>>(data: R, offset: u64) -> Result<bool, Error> {
+    let inside = |segment: &Segment| offset.checked_sub(segment.offset).is_some_and(|inside| inside < segment.size);
+    Ok(Library::parse(data)?.code.iter().any(inside))
 }
 
 fn within(what: &'static str, count: u64, limit: u64) -> Result<(), Error> {

@@ -77,8 +77,9 @@ fn globs(lists: &[String]) -> Result<Vec<Glob>, Error> {
     lists.iter().flat_map(|list| list.split(',')).map(|pattern| Glob::parse(pattern.trim())).collect()
 }
 
+/// One pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Glob {
+pub(crate) struct Glob {
     text: String,
     parts: Vec<Part>,
 }
@@ -96,7 +97,7 @@ enum Part {
 }
 
 impl Glob {
-    fn parse(text: &str) -> Result<Glob, Error> {
+    pub(crate) fn parse(text: &str) -> Result<Glob, Error> {
         let wrong = |reason| Error::Pattern { pattern: text.into(), reason };
         if text.is_empty() {
             return Err(wrong("it is empty"));
@@ -126,7 +127,7 @@ impl Glob {
 
     /// Takes as little as possible for each star, and more where the rest does not fit. Only the last star has to be
     /// tried again, so this takes at most pattern times name steps.
-    fn matches(&self, name: &str) -> bool {
+    pub(crate) fn matches(&self, name: &str) -> bool {
         let name = name.as_bytes();
         let (mut part, mut at) = (0, 0);
         let mut again = None;
