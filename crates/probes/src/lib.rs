@@ -29,7 +29,7 @@ mod usdt;
 mod wanted;
 
 pub use error::Error;
-pub use library::{Function, exported, find, linked, matching, offset_in_code, open};
+pub use library::{Function, chosen_at_load, exported, find, linked, matching, offset_in_code, open};
 pub use listing::{Summary, summary};
 pub use near::near;
 pub use pattern::{Selection, registrations};

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::path::Path;
 
 use object::elf::{
-    EM_X86_64, FileHeader64, PF_X, PT_LOAD, SHN_ABS, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, SectionType, Sym64,
+    EM_X86_64, FileHeader64, PF_X, PT_LOAD, SHN_ABS, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, SectionType, Sym64,
     Versym,
 };
 use object::endian::LittleEndian as Le;
@@ -102,6 +102,15 @@ pub fn matching<'data, R: ReadRef<'data>>(data: R, wanted: impl Fn(&str) -> bool
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
+}
+
+/// Whether a plain reference to the name is bound to one of several functions when the library is loaded
+/// (`STT_GNU_IFUNC`), as with `memcpy`: the symbol is that of the chooser, which runs once.
+pub fn chosen_at_load<'data, R: ReadRef<'data>>(data: R, name: &str) -> Result<bool, Error> {
+    let library = Library::parse(data)?;
+    let Some(table) = library.table(SHT_DYNSYM)? else { return Ok(false) };
+    let is_chooser = |symbol: &Sym64<Le>| symbol.st_type() == STT_GNU_IFUNC && table.is_named(symbol, name);
+    Ok(table.symbols.iter().enumerate().any(|(index, symbol)| is_chooser(symbol) && table.is_default(index)))
 }
 
 /// Whether an offset of the file is in code, where a probe can be.

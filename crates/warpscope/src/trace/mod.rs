@@ -4,8 +4,8 @@ pub mod functions;
 mod kernel;
 pub mod libraries;
 mod list;
-mod points;
-mod search;
+pub mod points;
+pub mod search;
 pub mod tracer;
 
 use std::{
@@ -133,6 +133,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         reused: Reused::default(),
         pythons,
         trace: Some(Tracer::new(libraries, options.all)),
+        events: None,
         period: 0,
     };
     let watched = watch(&mut collector, &options, &injection, probed, hooked);
