@@ -134,7 +134,8 @@ fn static_tracepoints() {
     assert_eq!(heard(Ended::of(scene.bare(&event).arg("usdt"))), 0);
     let command = format!("{event} usdt");
     for (place, argument, sum) in [("step", "arg1", 28 + 100), ("warp:step", "arg1", 128)] {
-        let options = format!("-q --events-only --event usdt:{event}:{place},weight={argument} -o e.folded -o e.wscope");
+        let options =
+            format!("-q --events-only --event usdt:{event}:{place},weight={argument} -o e.folded -o e.wscope");
         assert_eq!(heard(Ended::of(&mut scene.record(&options, &command)).exits(0)), 7);
         let name = format!("static_points > [event {place}]");
         assert_eq!(paths(&scene.read("e.folded")), expected(&[(name.as_str(), sum)]));
@@ -234,7 +235,8 @@ fn a_library_that_is_loaded_late() {
     fs::write(scene.path("stop"), "").expect("a file");
     run.wait().exits(0);
     let report = scene.report("e.wscope");
-    let late = |note: &&Value| note.as_str().is_some_and(|note| note.contains("libtiny.so was found when it was mapped"));
+    let late =
+        |note: &&Value| note.as_str().is_some_and(|note| note.contains("libtiny.so was found when it was mapped"));
     assert_eq!(report["notes"].as_array().expect("notes").iter().filter(late).count(), 1, "{}", report["notes"]);
 }
 
@@ -242,7 +244,8 @@ fn a_library_that_is_loaded_late() {
 #[test]
 fn beside_time() {
     let (scene, event) = (Scene::new(), program("event"));
-    let options = format!("--event uprobe:{event}:take --event uprobe:{event}:many,weight=arg7 -F 999 -o t.folded -o t.wscope");
+    let options =
+        format!("--event uprobe:{event}:take --event uprobe:{event}:many,weight=arg7 -F 999 -o t.folded -o t.wscope");
     let run = Ended::of(&mut scene.record(&options, &format!("{event} storm 30000"))).exits(0);
     assert!(run.err().contains("warpscope export t.wscope --event 'take' -o FILE.svg"), "{}", run.err());
     let report = scene.report("t.wscope");
@@ -288,7 +291,10 @@ fn bad_input() {
     one(&format!("uprobe:{event}:0x5"), &["has no code at offset 0x5"]);
     one(&format!("usdt:{event}:stop"), &["no static tracepoint stop", "did you mean warp:step"]);
     one(&format!("uprobe:{event}:take,weight=arg0"), &["arg1 is the first argument"]);
-    one("tracepoint:sched:sched_swich", &["there is no tracepoint sched:sched_swich", "did you mean sched:sched_switch"]);
+    one(
+        "tracepoint:sched:sched_swich",
+        &["there is no tracepoint sched:sched_swich", "did you mean sched:sched_switch"],
+    );
     one("tracepoint:syscalls:sys_enter_write,weight=size", &["has no number called size", "count"]);
     refused("--events-only", &["--events-only records nothing without --event"]);
     let two = format!("--events-only --event uprobe:{event}:take --event uprobe:{event}:many -o two.svg");
@@ -303,7 +309,9 @@ fn bad_exports() {
     Ended::of(&mut scene.record(&options, &event)).exits(0);
     let export = |words: &[&str]| Ended::of(&mut scene.warpscope(&[&["export", "e.wscope"], words].concat()));
     export(&["--event", "free", "-o", "x.svg"]).exits(1).says(&["no event called free; it has: take, many"]);
-    export(&["-o", "x.svg"]).exits(1).says(&["several events and nothing else: choose one with --event, of take, many"]);
+    export(&["-o", "x.svg"])
+        .exits(1)
+        .says(&["several events and nothing else: choose one with --event, of take, many"]);
     export(&["--event", "many", "-o", "x.svg"]).exits(0);
     assert!(scene.read("x.svg").contains("4 hits"));
     Ended::of(&mut scene.record("-q --cpu-only -o none.wscope", "true")).exits(0);
@@ -316,5 +324,9 @@ fn bad_exports() {
 fn an_event_that_never_begins() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.record("--events-only --event uprobe:libnobody.so:f -o e.wscope", "true")).exits(0);
-    assert!(run.err().contains("event f was not watched: no process loaded a file called libnobody.so"), "{}", run.err());
+    assert!(
+        run.err().contains("event f was not watched: no process loaded a file called libnobody.so"),
+        "{}",
+        run.err()
+    );
 }

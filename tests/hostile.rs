@@ -1,7 +1,9 @@
 //! Attacks by a local user without rights ([`Attacker`]) on the recorder and the monitor: nothing is gained, seen or broken.
 
+mod http;
 mod outputs;
 mod sessions;
+mod workspace;
 
 use crate::support::{Ended, attacker::Attacker};
 

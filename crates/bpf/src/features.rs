@@ -85,10 +85,30 @@ pub fn initial_pid_namespace() -> bool {
 mod tests {
     use super::*;
 
-    /// Asking has no side effect and does not fail, with or without privileges.
+    /// Each answer is the one that the kernel gives elsewhere. Needs root, as all tests here do.
     #[test]
-    fn asking_is_harmless() {
-        let _ = (uprobe_multi(), privileged(), btf(), tracefs(), max_sample_rate(), initial_pid_namespace());
-        assert_ne!(kernel_release(), "");
+    fn answers_agree_with_the_kernel() {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert!(text("/proc/version").starts_with(&format!("Linux version {} ", kernel_release())));
+        assert!(privileged(), "these tests need root");
+        assert!(btf() && fs::read("/sys/kernel/btf/vmlinux").is_ok_and(|types| types.starts_with(&[0x9f, 0xeb])));
+        assert_eq!(uprobe_multi(), text("/proc/kallsyms").contains(" bpf_uprobe_multi_link_attach\n"));
+        let rate = text("/proc/sys/kernel/perf_event_max_sample_rate");
+        assert_eq!(max_sample_rate().map(|rate| rate.to_string()).as_deref(), Some(rate.trim()));
+        // Looking at it may be what mounts it.
+        let found = tracefs();
+        let mounts = text("/proc/mounts");
+        let mounted = |path: &str| mounts.lines().any(|line| line.starts_with(&format!("tracefs {path} ")));
+        assert_eq!(found, ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find(|path| mounted(path)));
+    }
+
+    /// Trying out a feature leaves no descriptor open, however often. Other tests have some open meanwhile.
+    #[test]
+    fn trying_leaves_nothing_open() {
+        let open = || fs::read_dir("/proc/self/fd").expect("our descriptors").count();
+        let before = open();
+        let answers: Vec<bool> = (0..200).map(|_| uprobe_multi()).collect();
+        assert!(answers.iter().all(|answer| *answer == answers[0]));
+        assert!(open() < before + 200);
     }
 }

@@ -9,8 +9,8 @@ use std::fs::File;
 use std::path::Path;
 
 use object::elf::{
-    EM_X86_64, FileHeader64, PF_X, PT_LOAD, SHN_ABS, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, SectionType, Sym64,
-    Versym,
+    EM_X86_64, FileHeader64, PF_X, PT_LOAD, SHN_ABS, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC,
+    SectionType, Sym64, Versym,
 };
 use object::endian::LittleEndian as Le;
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable, Sym as _};

@@ -158,7 +158,8 @@ static __always_inline struct thread_calls *caller(u64 pid_tgid)
 static __always_inline struct call_record *begin_call(struct thread_calls *calls, const struct function *function, u32 index,
 						      u64 pid_tgid, u64 sp)
 {
-	u32 depth = calls->depth;
+	u32 depth = calls->depth, depth_seen = depth_of(calls);
+	u64 around_start = innermost(calls);
 	struct open_call *open = open_call(calls);
 	struct call_record *call;
 
@@ -168,6 +169,14 @@ static __always_inline struct call_record *begin_call(struct thread_calls *calls
 	open->sp = sp;
 	open->roles = 0;
 	open->role = function->role;
+	open->index = depth;
+	open->inside = 0;
+	open->layers = 0;
+	open->layer = function->layer ? 1u << (function->layer & 31) : 0;
+	call->around = around_start;
+	/* Until the probe is done: interrupts may call functions that are watched, too. */
+	call->start = bpf_ktime_get_ns();
+	call->flags = 0;
 	call->correlation = 0;
 	call->session = 0;
 	call->stack = 0;
@@ -178,12 +187,15 @@ static __always_inline struct call_record *begin_call(struct thread_calls *calls
 		call->stack = around->record.stack;
 		call->python = around->record.python;
 		open->roles = around->roles | 1ull << (around->role & 63);
+		open->layers = around->layers | around->layer;
 		call->correlation = around->record.correlation;
 		call->session = around->record.session;
 	} else if (function->submits) {
 		/* If it announces a launch of its own, that will take its place. */
 		call->correlation = calls->pending_correlation;
 		call->session = calls->pending_session;
+		if (call->correlation)
+			call->flags |= CALL_LAUNCHES;
 		calls->pending_correlation = 0;
 	}
 	call->type = RECORD_CALL;
@@ -191,9 +203,10 @@ static __always_inline struct call_record *begin_call(struct thread_calls *calls
 	call->function = index;
 	call->pid = pid_tgid >> 32;
 	call->tid = pid_tgid;
-	call->depth = depth;
+	call->depth = depth_seen;
 	call->cpu = bpf_get_smp_processor_id();
-	call->flags = open->roles >> (function->role & 63) & 1 && function->role ? CALL_NESTED : 0;
+	if (open->roles >> (function->role & 63) & 1 && function->role)
+		call->flags |= CALL_NESTED;
 	call->payload = 0;
 	call->end = 0;
 	call->caller = 0;
@@ -264,8 +277,9 @@ static __always_inline void send_call(const struct function *function, struct ca
 }
 
 /* A call has returned: it is sent, or added up. */
-static __always_inline void tell_call(const struct function *function, struct call_record *call)
+static __always_inline void tell_call(const struct function *function, struct open_call *open)
 {
+	struct call_record *call = &open->record;
 	u64 bytes;
 
 	if (function->out && (call_records || function->gathers) && !bpf_probe_read_user(&call->out, 8, (void *)word_of(call, function->out)))
@@ -278,7 +292,7 @@ static __always_inline void tell_call(const struct function *function, struct ca
 	if (function->bytes_b)
 		bytes *= word_of(call, function->bytes_b);
 	bytes <<= function->shift & 63;
-	add_to_sums(function, call, bytes, function->class_word ? word_of(call, function->class_word) : 0);
+	add_to_sums(function, open, bytes, function->class_word ? word_of(call, function->class_word) : 0);
 	if (function->memory)
 		account_memory(function, call, bytes);
 	if (function->launches)
@@ -294,10 +308,14 @@ static __always_inline void tell_call(const struct function *function, struct ca
 static __always_inline void end_call(struct thread_calls *calls, struct open_call *open, const struct function *function,
 				     u64 end, u64 result)
 {
+	u32 index = open->index;
+
 	open->record.end = end;
 	open->record.result = result;
-	tell_call(function, &open->record);
-	calls->depth = open->record.depth;
+	tell_call(function, open);
+	if (!call_records && index && index < CALL_DEPTH)
+		calls->calls[index - 1].inside += function->layer ? end - open->record.start : open->inside;
+	calls->depth = index;
 }
 
 static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)

@@ -36,10 +36,11 @@ int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct tas
 			.image = image->id,
 			.out = calls->switched_out,
 			.in = now,
+			.around = innermost(calls),
 			.pid = pid,
 			.tid = BPF_CORE_READ(to, pid),
 			.cpu = bpf_get_smp_processor_id(),
-			.depth = calls->depth,
+			.depth = depth_of(calls),
 			.preempted = calls->preempted || !calls->state,
 			.state = calls->state,
 		};
@@ -66,8 +67,15 @@ int point(void *ctx)
 		.cpu = bpf_get_smp_processor_id(),
 	};
 
+	struct thread_calls *calls;
+
 	if (!image && !points_of_all)
 		return 0;
+	calls = bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, 0);
+	if (calls) {
+		record.around = innermost(calls);
+		record.depth = depth_of(calls);
+	}
 	bpf_probe_read_kernel(record.bytes, sizeof(record.bytes), ctx);
 	send(&record, sizeof(record), BPF_RB_NO_WAKEUP, LOSS_CALL);
 	return 0;

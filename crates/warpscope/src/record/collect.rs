@@ -220,10 +220,13 @@ impl<S: Sink> Collector<S> {
         let more = self.recorder.drain(|record| taken.push(record));
         let mut any = !taken.is_empty();
         self.take_mappings();
-        // Calls are judged by who makes them.
+        // Calls are judged by who makes them. All that happened on a thread keeps its order.
         let mut calls = Vec::new();
         if self.trace.is_some() {
-            calls.extend(taken.extract_if(.., |record| matches!(record, Record::Call(_))));
+            let on_a_thread = |record: &mut Record| {
+                matches!(record, Record::Call(_) | Record::Syscall(_) | Record::Switch(_) | Record::Point(_))
+            };
+            calls.extend(taken.extract_if(.., on_a_thread));
         }
         for record in taken {
             for (pid, mapping) in self.images.up_to(record.time()) {

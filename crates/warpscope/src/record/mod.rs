@@ -23,6 +23,7 @@ pub use workspace::{INJECTOR, Workspace};
 
 use std::{
     ffi::{OsStr, OsString},
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant, SystemTime},
@@ -41,7 +42,7 @@ use reused::Reused;
 use signals::Signals;
 use sink::{Recording, Sink as _};
 use stage::Stage;
-use target::Injection;
+use target::{Ending, Injection};
 use unwinding::{MOST_RAW, Unwinding};
 use user::User;
 
@@ -149,7 +150,8 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let tables = unwinding.made();
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
-    let end = End { time: ended_at, status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
+    let ending = (options.kill && status.is_none()).then(|| Ending::begin(&child));
+    let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
     let (profile, failure) = sink.finish(end, &mut kept, &wishes(&options));
     drop(kept);
     let mut whole = failure.is_none();
@@ -173,7 +175,12 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         outputs.announce(&mut std::io::stderr())?;
         events::announce(&profile, view, outputs.recording_path());
     }
-    if status.is_none() {
+    let mut ended_by_us = false;
+    if let Some(ending) = ending {
+        let ended = ending.wait(&mut child, &signals).context("cannot wait for the command")?;
+        ended_by_us = ended.signal().is_some_and(|signal| Ending::SIGNALS.contains(&signal));
+        status = Some(ended);
+    } else if status.is_none() {
         if !options.quiet {
             eprintln!("warpscope: recording ended after {} s; the command runs on", options.duration.unwrap_or(0.0));
         }
@@ -182,7 +189,10 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     // Not before: what the command starts still finds the libraries that its environment names.
     drop(workspace);
     let status = status.expect("waited for");
-    Ok(if status.success() && !whole { ExitCode::FAILURE } else { target::end_like(status) })
+    Ok(match status.success() || ended_by_us {
+        true => ExitCode::from(u8::from(!whole)),
+        false => target::end_like(status),
+    })
 }
 
 /// Files whose unwind tables are worth making before the command starts.
@@ -201,7 +211,7 @@ fn wishes(options: &args::Record) -> Wishes {
     let homes =
         [std::env::var_os("HOME").map(PathBuf::from), User::behind_sudo().and_then(|u| u.home).map(PathBuf::from)];
     let debug_files = DebugFiles::new(&options.debug_dir, &homes.into_iter().flatten().collect::<Vec<_>>());
-    Wishes { injector: INJECTOR, lines: options.lines, debug_files }
+    Wishes { injector: INJECTOR, lines: options.lines, debug_files, ..Wishes::default() }
 }
 
 /// Lets this thread be served soon when something comes in: it has little to do, but what it does must not wait.

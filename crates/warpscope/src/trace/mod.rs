@@ -310,6 +310,8 @@ fn take_sums(collector: &mut Collector<Recording>) {
             ns: sum.ns,
             max_ns: sum.max_ns,
             bytes: sum.bytes,
+            self_ns: sum.self_ns,
+            outer_ns: sum.outer_ns,
             buckets: sum.buckets,
         }));
     }
