@@ -136,8 +136,10 @@ fn usdt(spec: &Spec, all: &[Usdt], provider: Option<&str>, name: &str, path: &st
     let is_meant = |probe: &&Usdt| probe.name == name && provider.is_none_or(|provider| probe.provider == provider);
     let found: Vec<&Usdt> = all.iter().filter(is_meant).collect();
     if found.is_empty() {
-        let names: Vec<String> = all.iter().map(|probe| format!("{}:{}", probe.provider, probe.name)).collect();
-        let near = probes::near(names.iter().map(String::as_str), name);
+        let near = probes::near(all.iter().map(|probe| probe.name.as_str()), name);
+        let full = |name: &String| all.iter().find(|probe| probe.name == *name);
+        let near: Vec<String> =
+            near.iter().filter_map(full).map(|probe| format!("{}:{}", probe.provider, probe.name)).collect();
         let wanted = provider.map_or_else(|| name.to_owned(), |provider| format!("{provider}:{name}"));
         match all.len() {
             0 => bail!("{path} has no static tracepoints (USDT)"),
