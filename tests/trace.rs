@@ -11,3 +11,5 @@ mod points;
 mod stopped;
 mod storm;
 mod unfinished;
+
+pub use calls::same;

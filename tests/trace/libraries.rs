@@ -61,7 +61,7 @@ fn by_path() {
     let command = format!("{} ./unusual/libtiny.so stop", program("tiny"));
     let (trace, last) = until_seen(&scene, "--lib ./unusual/libtiny.so", &command);
     assert_eq!(without_gaps(&trace, last), 1);
-    assert!(!trace.notes.iter().any(|note| note.contains("was found when it was mapped")), "{:?}", trace.notes);
+    assert!(!trace.notes.iter().any(|note| note.contains("was loaded before it was watched")), "{:?}", trace.notes);
 }
 
 /// --lib by file name: loaded late from a directory that nobody would look into, it is watched from then on, and the trace
@@ -74,7 +74,7 @@ fn by_name() {
     let command = format!("{} ./unusual/libtiny.so stop", program("tiny"));
     let (trace, last) = until_seen(&scene, "--lib libtiny.so", &command);
     without_gaps(&trace, last);
-    let late = "/unusual/libtiny.so was found when it was mapped, and watched";
+    let late = "/unusual/libtiny.so was loaded before it was watched, and watched";
     assert_eq!(trace.notes.iter().filter(|note| note.contains(late)).count(), 1, "{:?}", trace.notes);
 }
 

@@ -176,6 +176,8 @@ pub struct Losses {
     pub sums: u64,
     /// Hits of events that found neither room in their map nor in the ring buffer.
     pub hits: u64,
+    /// Records of a type or length that the programs do not write.
+    pub unparsed: u64,
 }
 
 /// Reads fields off the front of a record; a short record reads as `None`.

@@ -260,7 +260,10 @@ pub struct Trace {
 const MONITOR_HELP: &str =
     "Without --memleak, --cudatrace, --bandwidth and --errors all four are watched. Calls are summed
 up in the kernel, and read when somebody looks; nothing is loaded into any process, and none has
-to be restarted. /metrics is for Prometheus (OpenMetrics), /healthz for whoever restarts services.
+to be restarted. /metrics is for Prometheus (OpenMetrics), /healthz for health checks.
+
+CUDA libraries on the loader's path and in Python packages are watched before a program loads them.
+One elsewhere is watched some milliseconds after it is first loaded; --lib FILE watches it earlier.
 
 Examples:
   sudo warpscope monitor                            every GPU process, and metrics on port 9400
@@ -305,6 +308,12 @@ pub struct Monitor {
     /// Kernels per process with time series of their own [default: 30].
     #[arg(long, value_name = "N")]
     pub top_kernels: Option<usize>,
+    /// Serve the last numbers of an ended process for this long [default: 300].
+    #[arg(long, value_name = "SECS")]
+    pub keep_ended: Option<f64>,
+    /// Watch this CUDA library, or program with a CUDA runtime inside, from its first call; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub lib: Vec<PathBuf>,
     /// Do not take the call stacks of allocations.
     #[arg(long)]
     pub no_stacks: bool,

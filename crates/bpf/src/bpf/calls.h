@@ -114,7 +114,7 @@ static __always_inline void gather_words(struct pt_regs *ctx, const struct funct
  */
 static __always_inline void take_call_stack(struct pt_regs *ctx, u64 pid_tgid, struct call_record *call)
 {
-	struct image *image = image_of(call->pid);
+	struct image *image = image_of(pid_tgid >> 32);
 	u64 caller = call->caller;
 
 	if (is_return_trap(caller))
@@ -162,6 +162,7 @@ static __always_inline struct call_record *begin_call(struct thread_calls *calls
 	u64 around_start = innermost(calls);
 	struct open_call *open = open_call(calls);
 	struct call_record *call;
+	u64 own;
 
 	if (!open)
 		return 0;
@@ -201,8 +202,9 @@ static __always_inline struct call_record *begin_call(struct thread_calls *calls
 	call->type = RECORD_CALL;
 	call->image = calls->image;
 	call->function = index;
-	call->pid = pid_tgid >> 32;
-	call->tid = pid_tgid;
+	own = own_pid_tgid(pid_tgid);
+	call->pid = own >> 32;
+	call->tid = own;
 	call->depth = depth_seen;
 	call->cpu = bpf_get_smp_processor_id();
 	if (open->roles >> (function->role & 63) & 1 && function->role)

@@ -60,6 +60,7 @@ int BPF_PROG(syscall_enter, struct pt_regs *regs, long number)
 	call->type = RECORD_SYSCALL;
 	call->image = image->id;
 	call->number = number;
+	pid_tgid = own_pid_tgid(pid_tgid);
 	call->pid = pid_tgid >> 32;
 	call->tid = pid_tgid;
 	call->cpu = bpf_get_smp_processor_id();

@@ -37,8 +37,8 @@ int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct tas
 			.out = calls->switched_out,
 			.in = now,
 			.around = innermost(calls),
-			.pid = pid,
-			.tid = BPF_CORE_READ(to, pid),
+			.pid = own_tgid(to),
+			.tid = own_tid(to),
 			.cpu = bpf_get_smp_processor_id(),
 			.depth = depth_of(calls),
 			.preempted = calls->preempted || !calls->state,
@@ -55,15 +55,15 @@ int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct tas
 SEC("tp")
 int point(void *ctx)
 {
-	u64 pid_tgid = bpf_get_current_pid_tgid();
+	u64 pid_tgid = bpf_get_current_pid_tgid(), own = own_pid_tgid(pid_tgid);
 	struct image *image = image_of(pid_tgid >> 32);
 	struct point_record record = {
 		.type = RECORD_POINT,
 		.image = image ? image->id : 0,
 		.time = bpf_ktime_get_ns(),
 		.function = bpf_get_attach_cookie(ctx),
-		.pid = pid_tgid >> 32,
-		.tid = (u32)pid_tgid,
+		.pid = own >> 32,
+		.tid = (u32)own,
 		.cpu = bpf_get_smp_processor_id(),
 	};
 

@@ -34,20 +34,21 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 		.raw_left = RAW_STACKS,
 		.memory = (u64)BPF_CORE_READ(task, mm),
 	};
+	u32 tgid = BPF_CORE_READ(task, tgid);
 	struct process_record record = {
 		.type = RECORD_PROCESS,
 		.image = image.id,
 		.parent = parent,
 		.origin = origin,
 		.time = bpf_ktime_get_ns(),
-		.pid = BPF_CORE_READ(task, tgid),
+		.pid = own_tgid(task),
 	};
 
 	if (origin == ORIGIN_FORK) {
 		inherit_mappings(parent, image.id);
 		inherit_python(parent, image.id);
 	}
-	if (bpf_map_update_elem(&images, &record.pid, &image, BPF_ANY)) {
+	if (bpf_map_update_elem(&images, &tgid, &image, BPF_ANY)) {
 		count_loss(LOSS_PROCESS);
 		return;
 	}
@@ -55,13 +56,14 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 	send(&record, sizeof(record), 0, LOSS_PROCESS);
 }
 
-static __always_inline void end_image(u32 tgid, u32 image)
+static __always_inline void end_image(struct task_struct *task, u32 image)
 {
+	u32 tgid = BPF_CORE_READ(task, tgid);
 	struct exit_record record = {
 		.type = RECORD_EXIT,
 		.image = image,
 		.time = bpf_ktime_get_ns(),
-		.pid = tgid,
+		.pid = own_tgid(task),
 	};
 
 	bpf_map_delete_elem(&images, &tgid);
@@ -79,7 +81,7 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 	if (from != tgid)
 		new_image(child, image->id, ORIGIN_FORK);
 	else if (!image->children_only)
-		send_thread(image->id, BPF_CORE_READ(child, pid), child->comm);
+		send_thread(image->id, own_tid(child), child->comm);
 	return 0;
 }
 
@@ -96,7 +98,7 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 		calls->image = 0;
 	}
 	if (image && callers_only)
-		end_image(tgid, image->id);
+		end_image(task, image->id);
 	else if (image)
 		new_image(task, image->id, ORIGIN_EXEC);
 	return 0;
@@ -108,7 +110,7 @@ int BPF_PROG(thread_rename, struct task_struct *task, const char *comm)
 	struct image *image = image_of(BPF_CORE_READ(task, tgid));
 
 	if (image && !callers_only)
-		send_thread(image->id, BPF_CORE_READ(task, pid), comm);
+		send_thread(image->id, own_tid(task), comm);
 	return 0;
 }
 
@@ -124,7 +126,7 @@ int BPF_PROG(process_exit, struct task_struct *task)
 
 	/* The last thread takes the process with it. */
 	if (image && !BPF_CORE_READ(task, signal, live.counter))
-		end_image(tgid, image->id);
+		end_image(task, image->id);
 	return 0;
 }
 

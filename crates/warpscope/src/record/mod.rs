@@ -26,6 +26,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::OnceLock,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -105,6 +106,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     if let Some(events) = &events {
         unwinding.prepare(&mut kept.files, events.watched_files());
     }
+    if !found::proc_is_own() {
+        sink.push(&Event::Note(Note { text: found::FOREIGN_PROC.into() }));
+    }
     let mappings = match Mappings::watch() {
         Ok(mappings) => Some(mappings),
         Err(error) => {
@@ -128,9 +132,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         period: 1_000_000_000 / u64::from(options.frequency.max(1)),
     };
 
-    collector.recorder.follow_children_of(std::process::id())?;
+    collector.recorder.follow_children()?;
     let child = target::start(&options.command, &injection, user.as_ref());
-    collector.recorder.forget(std::process::id())?;
+    collector.recorder.forget_children()?;
     let mut child = match child {
         Ok(child) => child,
         Err(error) => {
@@ -214,10 +218,24 @@ fn wishes(options: &args::Record) -> Wishes {
     Wishes { injector: INJECTOR, lines: options.lines, debug_files, ..Wishes::default() }
 }
 
+/// The niceness that warpscope was started with, once it has been changed.
+static NICENESS: OnceLock<libc::c_int> = OnceLock::new();
+
 /// Lets this thread be served soon when something comes in: it has little to do, but what it does must not wait.
 pub fn hurry() {
-    // SAFETY: a plain system call on this thread; a refusal changes nothing.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
+    // SAFETY: plain system calls on this thread; a refusal changes nothing.
+    unsafe {
+        NICENESS.get_or_init(|| libc::getpriority(libc::PRIO_PROCESS, 0));
+        libc::setpriority(libc::PRIO_PROCESS, 0, -10);
+    }
+}
+
+/// Takes [`hurry`] back for a thread that was started after it: threads inherit their niceness.
+pub fn take_time() {
+    if let Some(niceness) = NICENESS.get() {
+        // SAFETY: a plain system call on this thread; a refusal changes nothing.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, *niceness) };
+    }
 }
 
 fn start(options: &args::Record, mode: Mode) -> Start {

@@ -70,8 +70,8 @@ pub struct Libraries {
     named: Vec<PathBuf>,
     single: Vec<Single>,
     choice: Choice,
-    /// Files that were looked at; those without functions to watch have none.
-    watched: HashMap<Identity, (Stamp, Option<Watch>)>,
+    /// Files that were inspected, with their last change, and since when they are watched if they have functions to watch.
+    watched: HashMap<Identity, (Stamp, Option<(Watch, u64)>)>,
     /// Every name in the libraries seen, to tell of near misses.
     names: HashSet<String>,
     /// Functions that are watched, by the cost of their probes.
@@ -111,8 +111,8 @@ impl Libraries {
         named.filter(|l| l.as_os_str().as_encoded_bytes().contains(&b'/')).map(PathBuf::as_path)
     }
 
-    /// Watches a file, unless it is watched already; `false` if it was, or has nothing to watch. It is opened at `place`
-    /// and known to the user as `path`.
+    /// Watches a file, unless it is watched already; returns since when it is, if it has anything to watch. It is opened at
+    /// `place` and known to the user as `path`.
     pub fn watch(
         &mut self,
         place: &Path,
@@ -120,15 +120,15 @@ impl Libraries {
         recorder: &mut Recorder,
         functions: &mut Functions,
         push: &mut dyn FnMut(Event),
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Option<u64>> {
         // Held from here on: a place in /proc goes with its process.
         let file = open(place)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let (identity, stamp) = known_by(&file.metadata()?);
         match self.watched.get(&identity) {
-            Some((known, _)) if *known == stamp => return Ok(false),
+            Some((known, watch)) if *known == stamp => return Ok(watch.map(|(_, since)| since)),
             // Written over in its place: its functions lie elsewhere now.
-            Some((_, Some(watch))) => recorder.unwatch(&[*watch]),
+            Some((_, Some((watch, _)))) => recorder.unwatch(&[*watch]),
             Some((_, None)) | None => {}
         }
         self.watched.insert(identity, (stamp, None));
@@ -150,16 +150,17 @@ impl Libraries {
             chosen.push(function);
         }
         if probes.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let (watch, spent) = recorder.watch(&place, &probes)?;
-        self.watched.insert(identity, (stamp, Some(watch)));
+        let since = bpf::now();
+        self.watched.insert(identity, (stamp, Some((watch, since))));
         self.spent += spent;
         let costs = probes::summary(&chosen);
         self.costs.nop5 += costs.nop5;
         self.costs.emulated += costs.emulated;
         self.costs.stepped += costs.stepped;
-        Ok(true)
+        Ok(Some(since))
     }
 
     /// The functions of a file that are meant.
@@ -238,7 +239,7 @@ impl Libraries {
     /// Watches files no more that nobody has mapped.
     pub fn forget_all_but(&mut self, mapped: &HashSet<Identity>, recorder: &mut Recorder) {
         let gone = self.watched.extract_if(|identity, _| !mapped.contains(identity));
-        let gone: Vec<Watch> = gone.filter_map(|(_, (_, watch))| watch).collect();
+        let gone: Vec<Watch> = gone.filter_map(|(_, (_, watch))| Some(watch?.0)).collect();
         recorder.unwatch(&gone);
     }
 }

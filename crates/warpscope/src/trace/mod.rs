@@ -2,6 +2,7 @@
 
 pub mod functions;
 mod kernel;
+mod late;
 pub mod libraries;
 mod list;
 pub mod points;
@@ -114,6 +115,9 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         sink.print(Lines::new(colour, start.time, symbols::demangle).filtered(filter));
     }
     sink.push(&Event::Start(start));
+    if !found::proc_is_own() {
+        sink.push(&Event::Note(Note { text: found::FOREIGN_PROC.into() }));
+    }
 
     let stack = options.stacks;
     let choice = Box::new(move |_: &str, gather| Some(Gather { stack, ..gather }));
@@ -144,9 +148,9 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
 
     let mut child = None;
     if !options.command.is_empty() {
-        collector.recorder.follow_children_of(std::process::id())?;
+        collector.recorder.follow_children()?;
         let started = target::start(&options.command, &injection, user.as_ref());
-        collector.recorder.forget(std::process::id())?;
+        collector.recorder.forget_children()?;
         match started {
             Ok(started) => child = Some(started),
             Err(error) => {

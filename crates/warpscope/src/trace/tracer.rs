@@ -17,7 +17,7 @@ use model::{
     event::{Call, Event, FunctionId, Layer, Mapping, Note, ProcessId, SessionId, StackId, Switch},
 };
 
-use super::{functions::Functions, kernel, libraries::Libraries, points::Format, search};
+use super::{functions::Functions, kernel, late::Late, libraries::Libraries, points::Format, search};
 use crate::record::{INJECTOR, found};
 
 /// A trace under way.
@@ -33,6 +33,10 @@ pub struct Tracer {
     gone: Vec<ProcessId>,
     /// Every process is traced, so every mapping counts.
     pub all: bool,
+    /// Libraries that were mapped before they were watched.
+    pub late: Late,
+    /// Why the last library that could not be watched could not.
+    pub refused: Option<String>,
 }
 
 impl Tracer {
@@ -55,29 +59,32 @@ impl Tracer {
             own_code: HashMap::new(),
             gone: Vec::new(),
             all,
+            late: Late::default(),
+            refused: None,
         }
     }
 
-    /// Watches a file that is there before anything runs.
+    /// Watches a file that is there before anything runs; `false` if it has nothing to watch.
     pub fn watch(
         &mut self,
         file: &PathBuf,
         recorder: &mut Recorder,
         push: &mut dyn FnMut(Event),
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<bool> {
         let real = std::fs::canonicalize(file).unwrap_or_else(|_| file.clone());
         let path = real.to_string_lossy();
         self.libraries
             .watch(file, &path, recorder, &mut self.functions, push)
-            .map(drop)
+            .map(|watched| watched.is_some())
             .with_context(|| format!("cannot watch {path}"))
     }
 
-    /// Watches what is installed where loaders look, so that no first call is missed, and what running processes have mapped.
+    /// Watches what is installed where loaders and Python look, so that no first call is missed, and what running processes
+    /// have mapped.
     pub fn watch_machine(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
-        for file in search::files(&search::directories(None, None), |name| self.libraries.wants(name)) {
+        for file in search::installed(|name| self.libraries.wants(name)) {
             if let Err(error) = self.watch(&file, recorder, push) {
-                push(Event::Note(Note { text: format!("{error:#}") }));
+                self.refuse(format!("{error:#}"), push);
             }
         }
         for pid in found::all() {
@@ -95,29 +102,40 @@ impl Tracer {
         }
         // By this name it is the file that was mapped, whatever lies at its path by now, and in whatever container.
         let place = PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", mapped.pid, mapped.start, mapped.end));
+        let before = self.libraries.count();
         let mut watched = self.libraries.watch(&place, mapped.path, recorder, &mut self.functions, push);
         // The process went before it was looked at. The next one will map the same file, if we can reach it.
         if watched.is_err() && !place.exists() {
             watched = self.libraries.watch(mapped.path.as_ref(), mapped.path, recorder, &mut self.functions, push);
         }
-        let text = match watched {
-            Ok(false) => return,
-            Ok(true) if mapped.time == 0 => return,
-            Ok(true) => {
-                let late = bpf::now().saturating_sub(mapped.time);
-                format!(
-                    "{} was found when it was mapped, and watched {:.1} ms later: calls before that are missing",
-                    mapped.path,
-                    late as f64 / 1e6
-                )
+        match watched {
+            Ok(None) => {}
+            Ok(Some(since)) => {
+                self.late.add(mapped.pid, mapped.time, since);
+                if self.libraries.count() > before && mapped.time != 0 {
+                    let late = since.saturating_sub(mapped.time) as f64 / 1e6;
+                    let text = format!(
+                        "{} was loaded before it was watched, {late:.1} ms earlier: calls in that time are missing",
+                        mapped.path
+                    );
+                    push(Event::Note(Note { text }));
+                }
             }
-            Err(_) if !place.exists() => format!(
-                "{} was mapped by a process that ended before it was looked at: \
-                 its calls are missing, unless the file was watched already",
-                mapped.path
-            ),
-            Err(error) => format!("{} is not watched: {error:#}", mapped.path),
-        };
+            Err(_) if !place.exists() => {
+                self.late.missed += 1;
+                let text = format!(
+                    "{} was mapped by a process that ended before the file was inspected: \
+                     its calls are missing, unless the file was watched already",
+                    mapped.path
+                );
+                push(Event::Note(Note { text }));
+            }
+            Err(error) => self.refuse(format!("{} is not watched: {error:#}", mapped.path), push),
+        }
+    }
+
+    fn refuse(&mut self, text: String, push: &mut dyn FnMut(Event)) {
+        self.refused = Some(text.clone());
         push(Event::Note(Note { text }));
     }
 
