@@ -1,11 +1,14 @@
 //! Real programs in a real kernel (needs root): processes are followed from their first instruction, CPUs are sampled,
 //! mappings are seen.
 
-use std::{process::Command, sync::Mutex};
+use std::{
+    process::{Command, Stdio},
+    sync::Mutex,
+};
 
 use bpf::{HitPoint, HitSource, HitSum, HitWeight, MapEvent, Mappings, Options, Origin, Record, Recorder};
 
-/// Both tests follow the children of this process: one at a time.
+/// All tests follow the children of this process: one at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn record(options: &Options, command: &mut Command) -> (Vec<Record>, Vec<MapEvent>) {
@@ -88,13 +91,13 @@ fn hits_of_a_tracepoint() {
     let weight = HitWeight { source: HitSource::Field(32), size: 8, signed: false };
     recorder.describe_hits(7, HitPoint { weight: Some(weight), ..HitPoint::default() }).expect("a description");
     recorder.watch_hits_at(id, 7).expect("a tracepoint");
-    recorder.follow_children_of(process::id()).expect("follow");
+    recorder.follow_children().expect("follow");
     let mut child = Command::new("sh")
         .args(["-c", "for i in 1 2 3; do printf abcde; done; printf 0123456789"])
-        .stdout(process::Stdio::null())
+        .stdout(Stdio::null())
         .spawn()
         .expect("spawn");
-    recorder.forget(process::id()).expect("forget");
+    recorder.forget_children().expect("forget");
     child.wait().expect("wait");
     let sums = recorder.hit_sums();
     let mut announced = Vec::new();
