@@ -286,7 +286,7 @@ fn bad_input() {
     one(&format!("uprobe:{event}:tak"), &["has no function tak", "did you mean take"]);
     one("uprobe:libc.so.6:mallok", &["libc.so.6 has no function mallok", "did you mean malloc"]);
     one("uprobe:libc.so.6:memcpy", &["memcpy of", "chosen when it is loaded"]);
-    one("uprobe:libc.so.6:*", &["* means", "at most 512"]);
+    one("uprobe:libc.so.6:*", &["functions *, of at most", "use a narrower pattern"]);
     one("uprobe:/no/such/library.so:f", &["there is no file /no/such/library.so"]);
     one(&format!("uprobe:{event}:0x5"), &["has no code at offset 0x5"]);
     one(&format!("usdt:{event}:stop"), &["no static tracepoint stop", "did you mean warp:step"]);

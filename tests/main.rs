@@ -19,6 +19,7 @@ mod matrix;
 mod monitor;
 mod namespaces;
 mod neighbours;
+mod no_gpu_work;
 mod outputs;
 mod privileges;
 mod python;

@@ -2,18 +2,24 @@
 
 use core::mem::{size_of, zeroed};
 
+use wire::Refusal;
+
 use crate::sys;
 
 /// How long a listener whose backlog is full is asked again.
 const PATIENCE: u64 = 200_000_000;
 
-/// Connects to the socket at `path`; `None` if nobody trustworthy listens there. Never waits longer than [`PATIENCE`].
-pub fn connect(path: &[u8]) -> Option<i32> {
+/// Why there is no session, and the error number that says more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused(pub Refusal, pub i32);
+
+/// Connects to the socket at `path`, if somebody trustworthy listens there. Never waits longer than [`PATIENCE`].
+pub fn connect(path: &[u8]) -> Result<i32, Refused> {
     // SAFETY: all zeros is a value of this type.
     let mut address: libc::sockaddr_un = unsafe { zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     if path.is_empty() || path.len() >= address.sun_path.len() {
-        return None;
+        return Err(Refused(Refusal::Connect, libc::ENAMETOOLONG));
     }
     for (to, from) in address.sun_path.iter_mut().zip(path) {
         *to = *from as libc::c_char;
@@ -22,21 +28,22 @@ pub fn connect(path: &[u8]) -> Option<i32> {
     // SAFETY: makes a descriptor, nothing else.
     let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
     if socket < 0 {
-        return None;
+        return Err(Refused(Refusal::Socket, sys::errno()));
     }
     let deadline = sys::now() + PATIENCE;
     loop {
         let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
         // SAFETY: the address is initialised and as long as said.
-        if unsafe { libc::connect(socket, (&raw const address).cast(), length) } == 0 && peer_is_trusted(socket) {
-            return Some(socket);
+        let connected = unsafe { libc::connect(socket, (&raw const address).cast(), length) } == 0;
+        if connected && peer_is_trusted(socket) {
+            return Ok(socket);
         }
+        let error = sys::errno();
         // A Unix socket answers at once: EAGAIN means a full backlog.
-        let again = matches!(sys::errno(), libc::EAGAIN | libc::EINTR) && sys::now() < deadline;
-        if !again {
+        if connected || !matches!(error, libc::EAGAIN | libc::EINTR) || sys::now() >= deadline {
             // SAFETY: the descriptor is ours.
             unsafe { libc::close(socket) };
-            return None;
+            return Err(Refused(if connected { Refusal::Peer } else { Refusal::Connect }, error));
         }
         let pause = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
         // SAFETY: the time is initialised; the remainder is not wanted.

@@ -10,8 +10,8 @@
 //!                  jmp  *slot(%rip)
 //! ```
 //!
-//! - [`exported`] lists the functions of a library, [`find`] looks one up by name, local ones too.
-//! - [`Wanted`] is a function as a user names it, [`matching`] finds it; [`usdt`] lists static tracepoints.
+//! - [`exported`] lists the functions of a library, [`find`] looks one up by name, [`matching`] many, local ones too.
+//! - [`usdt`] lists static tracepoints.
 //! - [`choose`] picks the site in a function's code.
 //! - [`Selection`] is what `--match` and `--exclude` say; [`near`] helps where they match nothing.
 //! - [`summary`] counts functions by cost.
@@ -26,13 +26,11 @@ mod near;
 mod pattern;
 mod site;
 mod usdt;
-mod wanted;
 
 pub use error::Error;
 pub use library::{Function, chosen_at_load, exported, find, linked, matching, offset_in_code, open};
 pub use listing::{Summary, summary};
 pub use near::near;
-pub use pattern::{Selection, registrations};
+pub use pattern::{Glob, Selection, registrations};
 pub use site::{Cost, Site, choose};
 pub use usdt::{Argument, Place, Usdt, usdt};
-pub use wanted::Wanted;

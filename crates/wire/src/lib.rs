@@ -9,8 +9,10 @@
 #![no_std]
 
 mod message;
+mod refusal;
 
 pub use message::*;
+pub use refusal::*;
 
 /// Raised when a message changes. Both sides come from one binary, so there is no negotiation: another version is refused.
 pub const VERSION: u16 = 2;
@@ -30,6 +32,10 @@ pub const WELCOME_PATIENCE_MS: i32 = 100;
 
 /// The environment variable that tells the injected library where to connect.
 pub const SOCKET_VARIABLE: &str = "WARPSCOPE_SOCKET";
+
+/// How many seccomp filters warpscope itself runs under, in the environment of a command if there are any. A command with no
+/// more than these may make the same system calls.
+pub const FILTERS_VARIABLE: &str = "WARPSCOPE_SECCOMP_FILTERS";
 
 /// The marker function's symbol in the injected library:
 /// `extern "C" fn(correlation: u32, work: u32, session: u64)`. Its first instruction is a 5-byte nop.

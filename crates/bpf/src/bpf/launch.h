@@ -100,7 +100,9 @@ static __always_inline int launch(struct pt_regs *ctx)
 	if (!image)
 		image = &none;
 	record.image = image->id;
-	if (calls_traced)
+	if (record.work >= WORK_REFUSAL)
+		; /* no launch: the injected library reports why it does nothing */
+	else if (calls_traced)
 		tag_call(&record);
 	else
 		take_both(ctx, PT_REGS_IP(ctx), PT_REGS_SP(ctx), image, pid_tgid, record.time, &record.stack, &record.python);

@@ -228,6 +228,9 @@ struct python_code_record {
 };
 #define PYTHON_CODE_HEADER (40 + PYTHON_NAME + PYTHON_FILE)
 
+/* Kinds of work from here on are reasons why the injected library does nothing (wire::Refusal). */
+#define WORK_REFUSAL 0xff00
+
 struct launch_record {
 	__u32 type;
 	__u32 image;

@@ -193,6 +193,7 @@ impl Monitor {
             recorder,
             mappings: Some(Mappings::watch()?),
             sessions: None,
+            silent: None,
             signals,
             sink: State::default(),
             images: Images::default(),

@@ -14,6 +14,7 @@ use model::event::{
 };
 use symbols::Kept;
 use unwind::Ended;
+use wire::Refusal;
 
 use super::{
     events::Events,
@@ -23,6 +24,7 @@ use super::{
     reused::Reused,
     sessions::Sessions,
     signals::Signals,
+    silent::Silent,
     sink::Sink,
     unwinding::{Unwinding, Walked},
 };
@@ -38,6 +40,8 @@ pub struct Collector<S> {
     pub recorder: Recorder,
     pub mappings: Option<Mappings>,
     pub sessions: Option<Sessions>,
+    /// CUDA processes that report nothing, where sessions are expected.
+    pub silent: Option<Silent>,
     pub signals: Signals,
     pub sink: S,
     pub images: Images,
@@ -135,6 +139,9 @@ impl<S: Sink> Collector<S> {
         let pythons = self.pythons.as_mut();
         let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
         let sink = &mut self.sink;
+        if let Some(silent) = &mut self.silent {
+            silent.mapped(mapping, pid);
+        }
         if let Some(why) = unsupported {
             sink.push(&Event::Note(Note { text: format!("{}: {why}", mapping.path) }));
         }
@@ -145,7 +152,7 @@ impl<S: Sink> Collector<S> {
             trace.mapped_by(mapping);
         }
         if let Some(events) = &mut self.events {
-            events.mapped(mapping, pid, &mut self.recorder, &mut |event| sink.push(&event));
+            events.mapped(mapping, found::in_proc(pid), &mut self.recorder, &mut |event| sink.push(&event));
         }
         sink.push(&Event::Mapping(numbered));
     }
@@ -189,6 +196,9 @@ impl<S: Sink> Collector<S> {
         }
         if let Some(sessions) = &mut self.sessions {
             sessions.finish(&mut |event| sink.push(&event));
+            if let Some(silent) = &mut self.silent {
+                silent.finish(sessions.strangers(), &mut |event| sink.push(&event));
+            }
         }
         if let Some(events) = &self.events {
             events.finish(&mut |event| sink.push(&event));
@@ -273,7 +283,13 @@ impl<S: Sink> Collector<S> {
             // Whoever has not said hello yet waits until the record of its process has been taken. The others must not
             // wait for a ring that is never empty: their queues are short, and their exits wait for us.
             let newcomers = !more;
-            any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| sink.push(&event));
+            let silent = &mut self.silent;
+            any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| {
+                if let Some(silent) = silent {
+                    silent.heard(&event);
+                }
+                sink.push(&event);
+            });
         }
         sink.show();
         any || more
@@ -335,6 +351,12 @@ impl<S: Sink> Collector<S> {
             }
             Record::Process { image, origin: Origin::Found, pid, time, comm, .. } => {
                 self.adopt(pid, ProcessId(image), time, &comm);
+                return;
+            }
+            Record::Launch { image, pid, correlation, work, .. } if u32::from(work) >= Refusal::BASE => {
+                if let (Some(silent), Some(refusal)) = (&mut self.silent, Refusal::from_work(work.into())) {
+                    silent.refused(ProcessId(image), pid, refusal, correlation);
+                }
                 return;
             }
             Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, .. } => {

@@ -47,6 +47,8 @@ pub struct Sessions {
     heard: HashSet<SessionId>,
     used: Used,
     refused: Refused,
+    /// Processes of other users that wanted to connect, and their users: the first few.
+    strangers: Vec<(u32, u32)>,
     packet: Vec<u8>,
 }
 
@@ -94,6 +96,7 @@ impl Sessions {
             heard: HashSet::new(),
             used: Used::default(),
             refused: Refused::default(),
+            strangers: Vec::new(),
             packet: vec![0; wire::MAX_PACKET],
         }
     }
@@ -114,6 +117,11 @@ impl Sessions {
         Some(id)
     }
 
+    /// Processes of other users whose connections were refused, and their users.
+    pub fn strangers(&self) -> &[(u32, u32)] {
+        &self.strangers
+    }
+
     /// Descriptors to wait on.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         std::iter::once(self.listener.as_raw_fd()).chain(self.connections.iter().map(|c| c.socket.as_raw_fd()))
@@ -124,10 +132,13 @@ impl Sessions {
         for _ in 0..ACCEPTED {
             let Ok(socket) = accept(&self.listener) else { return };
             let Ok(peer) = credentials(&socket) else { continue };
+            let pid = peer.pid as u32;
             if peer.uid != self.uid && peer.uid != 0 {
+                if self.strangers.len() < MOST_OF_PROCESS && !self.strangers.contains(&(pid, peer.uid)) {
+                    self.strangers.push((pid, peer.uid));
+                }
                 continue;
             }
-            let pid = peer.pid as u32;
             let of_process = self.connections.iter().filter(|connection| connection.pid == pid).count();
             if self.connections.len() >= MOST_CONNECTIONS || of_process >= MOST_OF_PROCESS {
                 self.refused.count(LossCause::SessionsRefused);

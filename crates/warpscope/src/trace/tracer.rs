@@ -76,7 +76,7 @@ impl Tracer {
         self.libraries
             .watch(file, &path, recorder, &mut self.functions, push)
             .map(|watched| watched.is_some())
-            .with_context(|| format!("cannot watch {path}"))
+            .with_context(|| format!("cannot trace {path}"))
     }
 
     /// Watches what is installed where loaders and Python look, so that no first call is missed, and what running processes
@@ -147,7 +147,7 @@ impl Tracer {
         push: &mut dyn FnMut(Event),
     ) -> anyhow::Result<()> {
         let Some((category, point)) = name.split_once(':').filter(|(c, p)| is_plain(c) && is_plain(p)) else {
-            bail!("--tracepoint wants CATEGORY:NAME, such as sched:sched_switch, not {name}");
+            bail!("--tracepoint expects CATEGORY:NAME, such as sched:sched_switch, not {name}");
         };
         let read = |file| tracefs::read(&format!("events/{category}/{point}/{file}"));
         let id = match read("id") {
@@ -160,10 +160,8 @@ impl Tracer {
             Err(error) => return Err(error).context("cannot read the kernel's list of tracepoints (tracefs)"),
         };
         let id = id.trim().parse().context("tracefs gave a tracepoint without a number")?;
-        let function = self
-            .functions
-            .add(Layer::Point, category, point, true)
-            .context("too many functions are watched already")?;
+        let function =
+            self.functions.add(Layer::Point, category, point, true).context("too many functions are traced already")?;
         recorder.watch_point(id, function.id.0)?;
         self.points.insert(function.id.0, Format::parse(&read("format").unwrap_or_default()));
         push(Event::Function(function));
@@ -186,9 +184,7 @@ impl Tracer {
             let number = self.describe_kernel(name, known.get(name.as_str()).copied(), recorder, push)?;
             numbers.push((name.clone(), number));
         }
-        recorder.watch_kernel(&numbers).context(
-            "this kernel does not let us probe its functions (kprobes); ioctls are seen by --driver all the same",
-        )
+        recorder.watch_kernel(&numbers).context("this kernel does not permit kprobes; use --driver to trace ioctls")
     }
 
     /// Watches functions of the kernel by fentry.
@@ -204,7 +200,7 @@ impl Tracer {
             numbers.push((function, number));
         }
         for refused in recorder.hook(&numbers) {
-            let text = format!("{} is not watched (fentry): {}", refused.name, kernel::reason(&refused.error));
+            let text = format!("{} is not traced (fentry): {}", refused.name, kernel::reason(&refused.error));
             push(Event::Note(Note { text }));
         }
         Ok(())
@@ -221,7 +217,7 @@ impl Tracer {
         let module = known.map_or("vmlinux", |function| &function.module);
         let library = if module == "vmlinux" { "kernel" } else { module };
         let mut function =
-            self.functions.add(Layer::Kernel, library, name, true).context("too many functions are watched already")?;
+            self.functions.add(Layer::Kernel, library, name, true).context("too many functions are traced already")?;
         let mut gather = Gather { kernel: true, words: 6, layer: Tier::Kernel as u8 + 1, ..Gather::default() };
         if let Some(known) = known {
             gather.words = known.parameters.len().min(CALL_WORDS) as u8;

@@ -7,10 +7,7 @@ use bpf::{HitPoint, HitSource, HitWeight, tracefs};
 use probes::{Cost, Function, Usdt};
 
 use super::spec::{Kind, Spec, Weight};
-use crate::trace::{libraries::did_you_mean, points::Format};
-
-/// Functions that one pattern may mean: each probe takes time to attach and to detach.
-const MOST_FUNCTIONS: usize = 512;
+use crate::trace::{libraries::did_you_mean, named::Named, points::Format};
 
 /// Where an event happens in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +28,9 @@ pub struct Place {
 pub fn in_file(spec: &Spec, file: &Path, path: &str) -> anyhow::Result<Vec<Place>> {
     let data = probes::open(file)?;
     let places = match &spec.kind {
-        Kind::Function { wanted, returns, .. } => {
-            let functions = functions(&data, wanted, path)?;
-            functions.into_iter().map(|function| at_function(spec, &function, *returns)).collect()
+        Kind::Function { named, returns } => {
+            let functions = functions(&data, named, path)?;
+            functions.iter().map(|(name, function)| at_function(spec, name, function, *returns)).collect()
         }
         Kind::Offset { offset, .. } => {
             if !probes::offset_in_code(&data, *offset)? {
@@ -49,59 +46,36 @@ pub fn in_file(spec: &Spec, file: &Path, path: &str) -> anyhow::Result<Vec<Place
     Ok(places)
 }
 
-/// The functions that the user means: by symbol, by demangled name, or by a glob.
+/// The functions that the user means, each with the name to show.
 fn functions<'data, R: object::ReadRef<'data>>(
     data: R,
-    wanted: &probes::Wanted,
+    named: &Named,
     path: &str,
-) -> anyhow::Result<Vec<Function>> {
-    if probes::chosen_at_load(data, wanted.text())? {
-        let all = probes::matching(data, |symbol| symbol.contains(wanted.text()))?;
-        let near = probes::near(all.iter().map(|function| function.name.as_str()), wanted.text());
+) -> anyhow::Result<Vec<(String, Function)>> {
+    let name = named.pattern();
+    if probes::chosen_at_load(data, name)? {
+        let all = probes::matching(data, |symbol| symbol.contains(name))?;
+        let near = probes::near(all.iter().map(|function| function.name.as_str()), name);
         bail!(
-            "{} of {path} stands for one of several functions, chosen when it is loaded: name that one{}",
-            wanted.text(),
+            "{name} of {path} stands for one of several functions, chosen when it is loaded: name that one{}",
             did_you_mean(&near)
         );
     }
-    let exact = if wanted.is_glob() { None } else { probes::find(data, wanted.text())? };
-    let mut found = match exact {
-        Some(function) => vec![function],
-        None => probes::matching(data, |symbol| wanted.takes(symbol, symbols::demangle))?,
-    };
+    let mut found = named.find(data, path)?;
+    found.retain(|(_, function)| function.site.cost != Cost::Refused);
     if found.is_empty() {
-        let all = probes::matching(data, |_| true)?;
-        let names: Vec<String> = all.iter().map(|function| symbols::demangle(&function.name)).collect();
-        let near = probes::near(names.iter().map(String::as_str), wanted.text());
-        bail!("{path} has no function {}{}", wanted.text(), did_you_mean(&near));
-    }
-    if found.len() > MOST_FUNCTIONS {
         bail!(
-            "{} means {} functions of {path}: at most {MOST_FUNCTIONS} can be watched by one event",
-            wanted.text(),
-            found.len()
+            "{name} of {path} cannot be watched: the kernel puts no probe on the first instruction of such a function"
         );
-    }
-    let all = found.len();
-    found.retain(|function| function.site.cost != Cost::Refused);
-    if found.is_empty() {
-        let what =
-            if all == 1 { "its first instruction is one that" } else { "their first instructions are ones that" };
-        bail!("{} in {path} cannot be watched: {what} the kernel puts no probe on", wanted.text());
     }
     Ok(found)
 }
 
-fn at_function(spec: &Spec, function: &Function, returns: bool) -> Place {
-    // Where several names share an address, the one that the user wrote.
-    let symbol = match &spec.kind {
-        Kind::Function { wanted, .. } => function.names().find(|name| *name == wanted.text()).unwrap_or(&function.name),
-        _ => &function.name,
-    };
+fn at_function(spec: &Spec, name: &str, function: &Function, returns: bool) -> Place {
     let weight = spec.weight.as_ref().map(|weight| argument(weight, true));
     Place {
-        function: symbols::demangle(symbol),
-        // The kernel takes the return address from the stack, which is where it was at the entry at either place.
+        function: symbols::demangle(name),
+        // The return address is where it was at the entry, whichever instruction is cheapest to probe.
         offset: function.site.offset,
         returns,
         semaphore: None,

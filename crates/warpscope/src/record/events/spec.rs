@@ -4,7 +4,8 @@ use std::{collections::HashSet, path::PathBuf};
 
 use anyhow::{Context, bail};
 use model::event::Unit;
-use probes::Wanted;
+
+use crate::trace::named::Named;
 
 /// An event that is to be counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub struct Spec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A function is called, or returns.
-    Function { library: PathBuf, wanted: Wanted, returns: bool },
+    Function { named: Named, returns: bool },
     /// An instruction is about to run.
     Offset { library: PathBuf, offset: u64 },
     /// A tracepoint of the operating system.
@@ -59,7 +60,8 @@ impl Kind {
     /// The file that it is in; none for tracepoints of the operating system.
     pub fn library(&self) -> Option<&PathBuf> {
         match self {
-            Self::Function { library, .. } | Self::Offset { library, .. } | Self::Usdt { library, .. } => Some(library),
+            Self::Function { named, .. } => Some(&named.library),
+            Self::Offset { library, .. } | Self::Usdt { library, .. } => Some(library),
             Self::Tracepoint { .. } => None,
         }
     }
@@ -146,10 +148,9 @@ fn options(text: &str) -> anyhow::Result<Options<'_>> {
 }
 
 fn function(place: &str, returns: bool) -> anyhow::Result<(Kind, String)> {
-    let Some((library, function)) = place.split_once(':').filter(|(l, f)| !l.is_empty() && !f.is_empty()) else {
-        bail!("a function is LIB:FUNCTION, such as libc.so.6:malloc, not {place}");
-    };
-    if let Some(hex) = function.strip_prefix("0x") {
+    if let Some((library, function)) = place.rsplit_once(':')
+        && let Some(hex) = function.strip_prefix("0x")
+    {
         let offset = u64::from_str_radix(hex, 16).ok().with_context(|| format!("{function} is no offset in a file"))?;
         if returns {
             bail!("an offset has no return: name the function");
@@ -157,8 +158,14 @@ fn function(place: &str, returns: bool) -> anyhow::Result<(Kind, String)> {
         let file = library.rsplit('/').next().unwrap_or(library);
         return Ok((Kind::Offset { library: library.into(), offset }, format!("{file}+{offset:#x}")));
     }
-    let name = if returns { format!("{function}-ret") } else { function.to_owned() };
-    Ok((Kind::Function { library: library.into(), wanted: Wanted::parse(function)?, returns }, name))
+    let named = match Named::parse(place) {
+        Err(error) if error.downcast_ref::<probes::Error>().is_none() => {
+            bail!("a function is LIB:FUNCTION, such as libc.so.6:malloc, not {place}")
+        }
+        named => named?,
+    };
+    let name = if returns { format!("{}-ret", named.pattern()) } else { named.pattern().to_owned() };
+    Ok((Kind::Function { named, returns }, name))
 }
 
 fn tracepoint(place: &str) -> anyhow::Result<(Kind, String)> {
@@ -248,8 +255,8 @@ mod tests {
         let spec = one("uprobe:libc.so.6:malloc,weight=arg1,unit=bytes");
         assert_eq!((spec.name.as_str(), spec.unit), ("malloc", Unit::Bytes));
         assert_eq!(spec.weight, Some(Weight::Argument { number: 1, size: 8, signed: false }));
-        let Kind::Function { library, wanted, returns: false } = spec.kind else { panic!("a function") };
-        assert_eq!((library.to_str(), wanted.text()), (Some("libc.so.6"), "malloc"));
+        let Kind::Function { named, returns: false } = spec.kind else { panic!("a function") };
+        assert_eq!((named.library.to_str(), named.pattern()), (Some("libc.so.6"), "malloc"));
 
         let spec = one("uretprobe:libc.so.6:read,weight=retval:s32,name=r");
         assert_eq!((spec.name.as_str(), spec.weight), ("r", Some(Weight::Result { size: 4, signed: true })));
@@ -257,8 +264,8 @@ mod tests {
         assert!(matches!(one("uprobe:./a:0x1f").kind, Kind::Offset { offset: 0x1f, .. }));
 
         let spec = one("uprobe:./a:ns::f(int, char),weight=arg2:s16");
-        let Kind::Function { wanted, .. } = &spec.kind else { panic!("a function") };
-        assert_eq!(wanted.text(), "ns::f(int, char)");
+        let Kind::Function { named, .. } = &spec.kind else { panic!("a function") };
+        assert_eq!(named.pattern(), "ns::f(int, char)");
         assert_eq!(spec.weight, Some(Weight::Argument { number: 2, size: 2, signed: true }));
 
         let spec = one("tracepoint:syscalls:sys_enter_write,weight=count");
