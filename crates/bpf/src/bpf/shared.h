@@ -26,6 +26,7 @@ enum record_type {
 	RECORD_SYSCALL = 11,
 	RECORD_SWITCH = 12,
 	RECORD_POINT = 13,
+	RECORD_HIT = 32,
 	RECORD_MEMO = 40,
 };
 
@@ -46,7 +47,8 @@ enum loss {
 	LOSS_CALL = 5, /* calls, system calls, switches and tracepoints that found the ring full */
 	LOSS_CALL_DEPTH = 6, /* calls nested too deeply to be followed */
 	LOSS_CALL_SUMS = 7, /* calls that found no room in the sums */
-	LOSS_COUNT = 8,
+	LOSS_HIT = 8, /* hits of `--event` that found neither room in their map nor in the ring */
+	LOSS_COUNT = 9,
 };
 
 /* One image of one process; see `images`. */

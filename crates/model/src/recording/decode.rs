@@ -7,10 +7,10 @@ use super::{
     codec::{self, Lane, Last, Launcher, Shape, Waiter},
 };
 use crate::event::{
-    Activity, Call, Captured, Device, Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
-    FunctionId, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss, LossCause, Mapping, Mode, NamedFrame, Note,
-    Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync,
-    Thread, Totals, Work,
+    Activity, Call, Captured, Counter, CounterId, CounterPoint, Device, Direction, Empty, End, ErrorSum, Event, Exit,
+    Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss,
+    LossCause, Mapping, Mode, NamedFrame, Note, Origin, PointId, Process, ProcessId, Sample, Session, SessionId, Stack,
+    StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
 };
 use crate::histogram;
 
@@ -278,6 +278,27 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
         codec::LIVE_SUM => {
             Event::LiveSum(LiveSum { process: ProcessId(c.u32()?), space: c.byte()?, count: c.u64()?, bytes: c.u64()? })
         }
+        codec::COUNTER => Event::Counter(Counter {
+            id: CounterId(c.u32()?),
+            name: c.text()?,
+            source: c.text()?,
+            weight: c.text()?,
+            unit: Unit::from_number(c.byte()?),
+        }),
+        codec::COUNTER_POINT => Event::CounterPoint(CounterPoint {
+            id: PointId(c.u32()?),
+            counter: CounterId(c.u32()?),
+            function: c.text()?,
+            file: c.text()?,
+        }),
+        codec::HITS => Event::Hits(Hits {
+            point: PointId(c.u32()?),
+            process: ProcessId(c.u32()?),
+            stack: StackId(c.u64()?),
+            count: c.u64()?,
+            weight: c.u64()?,
+            outside: c.u64()?,
+        }),
         codec::LOSS => {
             let number = c.byte()?;
             let cause = LossCause::ALL.into_iter().find(|cause| *cause as u8 == number)?;
@@ -411,6 +432,7 @@ fn mode(number: u8) -> Mode {
         2 => Mode::CpuOnly,
         3 => Mode::Trace,
         4 => Mode::TraceSums,
+        5 => Mode::EventsOnly,
         _ => Mode::Merged,
     }
 }
