@@ -119,7 +119,10 @@ fn names_of_functions() {
     let picked = alone(&scene, "uprobe:event:pick_*", &event);
     assert_eq!(picked, expected(&[("pick_first", 1), ("pick_second", 2)]));
     let data = fs::read(&event).expect("the program");
-    let offset = probes::find(data.as_slice(), "take").expect("an ELF file").expect("a function").offset;
+    let offset = probes::find(data.as_slice(), "take", &elf::Budget::RECORDING)
+        .expect("an ELF file")
+        .expect("a function")
+        .offset;
     let hits = alone(&scene, &format!("uprobe:{event}:{offset:#x},name=there,weight=arg1"), &event);
     assert_eq!(hits["from_two > deeper > take > [event there]"], 500);
     assert_eq!(hits.values().sum::<u64>(), 33 + 132 + 1000);

@@ -11,7 +11,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use elf::{
-    Budget, Bytes, EM_X86_64, Elf, SHN_ABS, SHT_DYNSYM, SHT_GNU_VERSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, Symbol, Symbols,
+    Budget, Bytes, EM_X86_64, Elf, SHN_ABS, SHT_DYNSYM, SHT_GNU_VERSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, Symbol,
+    Symbols,
 };
 
 use crate::site::{at_entry, choose};
@@ -130,9 +131,8 @@ pub fn chosen_at_load<B: Bytes + ?Sized>(bytes: &B, name: &str, budget: &Budget)
     let Some(table) = library.table(SHT_DYNSYM)? else { return Ok(false) };
     let mut chosen = false;
     table.symbols.each(bytes, budget.symbols, |index, symbol| {
-        chosen |= symbol.kind == STT_GNU_IFUNC
-            && table.is_default(index)
-            && table.name(&symbol) == Some(name.as_bytes());
+        chosen |=
+            symbol.kind == STT_GNU_IFUNC && table.is_default(index) && table.name(&symbol) == Some(name.as_bytes());
     })?;
     Ok(chosen)
 }
@@ -140,7 +140,8 @@ pub fn chosen_at_load<B: Bytes + ?Sized>(bytes: &B, name: &str, budget: &Budget)
 /// Whether an offset of the file is in code, where a probe can be.
 pub fn offset_in_code<B: Bytes + ?Sized>(bytes: &B, offset: u64) -> Result<bool, Error> {
     let elf = Elf::read(bytes)?;
-    let holds = |segment: &elf::Segment| offset.checked_sub(segment.offset).is_some_and(|inside| inside < segment.file_size);
+    let holds =
+        |segment: &elf::Segment| offset.checked_sub(segment.offset).is_some_and(|inside| inside < segment.file_size);
     Ok(elf.segments.executable().any(holds))
 }
 

@@ -241,7 +241,7 @@ static __always_inline u64 python_of_hit(struct python_process *process, const s
 	scratch->image = record->key.image;
 	scratch->pid = record->pid;
 	scratch->time = record->time;
-	return take_python(scratch, thread, 0, 0, process);
+	return take_python(scratch, thread, 0, process);
 }
 
 SEC("tp")
