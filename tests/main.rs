@@ -9,6 +9,7 @@ mod behaviour;
 mod command_line;
 mod demo;
 mod environment;
+mod faults;
 mod formats;
 mod full_disk;
 mod ground_truth;

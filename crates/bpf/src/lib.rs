@@ -20,7 +20,7 @@ pub mod tracefs;
 mod tracing;
 mod unwind_maps;
 
-pub use btf::{KernelFunction, KernelResult, kernel_functions};
+pub use btf::{KernelFunction, KernelResult, functions_of, kernel_functions};
 pub use error::{Error, Result};
 pub use hooks::{Refused, try_hook};
 pub use mappings::{MapEvent, Mapped, Mappings};

@@ -255,7 +255,7 @@ impl Record {
     }
 
     /// Reads one record as the programs wrote it; `None` if it is of a type or length that they do not write.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut f = Fields(bytes);
         let kind = f.u32()?;
         let image = f.u32()?;
