@@ -16,6 +16,7 @@ pub mod callbacks;
 mod connect;
 mod driver;
 mod entry;
+mod known;
 mod library;
 pub mod lifecycle;
 mod marker;

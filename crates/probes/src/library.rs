@@ -10,7 +10,10 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use elf::{Budget, Bytes, EM_X86_64, Elf, SHN_ABS, SHT_DYNSYM, SHT_GNU_VERSYM, SHT_SYMTAB, STT_FUNC, Symbol, Symbols};
+use elf::{
+    Budget, Bytes, EM_X86_64, Elf, SHN_ABS, SHT_DYNSYM, SHT_GNU_VERSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, Symbol,
+    Symbols,
+};
 
 use crate::site::{at_entry, choose};
 use crate::{Error, Site};
@@ -119,6 +122,27 @@ pub fn find<B: Bytes + ?Sized>(bytes: &B, name: &str, budget: &Budget) -> Result
         }
     }
     Ok(None)
+}
+
+/// Whether a plain reference to the name is bound to one of several functions when the library is loaded
+/// (`STT_GNU_IFUNC`), as with `memcpy`: the symbol is that of the chooser, which runs once.
+pub fn chosen_at_load<B: Bytes + ?Sized>(bytes: &B, name: &str, budget: &Budget) -> Result<bool, Error> {
+    let library = Library::read(bytes, budget)?;
+    let Some(table) = library.table(SHT_DYNSYM)? else { return Ok(false) };
+    let mut chosen = false;
+    table.symbols.each(bytes, budget.symbols, |index, symbol| {
+        chosen |=
+            symbol.kind == STT_GNU_IFUNC && table.is_default(index) && table.name(&symbol) == Some(name.as_bytes());
+    })?;
+    Ok(chosen)
+}
+
+/// Whether an offset of the file is in code, where a probe can be.
+pub fn offset_in_code<B: Bytes + ?Sized>(bytes: &B, offset: u64) -> Result<bool, Error> {
+    let elf = Elf::read(bytes)?;
+    let holds =
+        |segment: &elf::Segment| offset.checked_sub(segment.offset).is_some_and(|inside| inside < segment.file_size);
+    Ok(elf.segments.executable().any(holds))
 }
 
 /// What symbols say about one address.

@@ -203,6 +203,7 @@ impl Monitor {
             unwinding,
             pythons,
             trace: Some(Tracer::by_name(libraries, all)),
+            events: None,
             period: 0,
         };
         let namer = Namer::start().context("cannot start the thread for names")?;

@@ -336,7 +336,7 @@ fn is_usual(path: &str) -> bool {
 }
 
 /// A library named by its path, or by the beginning of its file name.
-fn is(named: &Path, path: &str) -> bool {
+pub fn is(named: &Path, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     match named.to_str() {
         Some(text) if !text.contains('/') => {
@@ -347,7 +347,7 @@ fn is(named: &Path, path: &str) -> bool {
 }
 
 /// Opens a plain file. Others may have put something there that nobody comes back from.
-fn open(place: &Path) -> io::Result<File> {
+pub fn open(place: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(place)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }

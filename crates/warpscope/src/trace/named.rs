@@ -37,6 +37,11 @@ impl Named {
         }
     }
 
+    /// As the user wrote it.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
     /// The functions of a file that it names, each with the name to show.
     pub fn find(&self, file: &File, path: &str, budget: &Budget) -> anyhow::Result<Vec<(String, Function)>> {
         if let Some(function) = probes::find(file, &self.pattern, budget)? {

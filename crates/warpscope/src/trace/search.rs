@@ -182,11 +182,19 @@ fn interpreter(program: &Path) -> Option<PathBuf> {
 /// Directories in the loader's cache.
 fn cached() -> Vec<PathBuf> {
     let data = read_head(Path::new("/etc/ld.so.cache"), 64 << 20).unwrap_or_default();
+    let is_cuda = |path: &&String| path.contains("/libcuda") || path.contains("/libnvidia");
+    let files = cached_files(&data);
     let mut found: Vec<PathBuf> =
-        cached_files(&data).iter().filter_map(|p| Path::new(p).parent().map(Path::to_owned)).collect();
+        files.iter().filter(is_cuda).filter_map(|p| Path::new(p).parent().map(Path::to_owned)).collect();
     found.sort();
     found.dedup();
     found
+}
+
+/// Libraries in the loader's cache whose path `wanted` takes.
+pub fn cached_libraries(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let data = read_head(Path::new("/etc/ld.so.cache"), 64 << 20).unwrap_or_default();
+    cached_files(&data).into_iter().filter(|path| wanted(path)).map(PathBuf::from).collect()
 }
 
 /// Files that the loader's cache names: a header, then entries of 24 bytes whose third word is the place of the path.
@@ -204,7 +212,7 @@ fn cached_files(data: &[u8]) -> Vec<String> {
         let length = text.iter().position(|b| *b == 0)?;
         std::str::from_utf8(&text[..length]).ok().map(str::to_owned)
     };
-    (0..entries).filter_map(path).filter(|p| p.contains("/libcuda") || p.contains("/libnvidia")).collect()
+    (0..entries).filter_map(path).collect()
 }
 
 #[cfg(test)]
