@@ -9,6 +9,7 @@ mod behaviour;
 mod command_line;
 mod demo;
 mod environment;
+mod event;
 mod faults;
 mod formats;
 mod full_disk;
