@@ -1,7 +1,8 @@
 //! A workload of known totals, compared number by number.
 
 use crate::support::{
-    Scene,
+    Ended, Scene,
+    attacker::Attacker,
     monitor::{Metrics, Monitor, Watched, get},
     wait_until,
 };
@@ -103,6 +104,59 @@ fn leaks_have_their_line() {
     assert_eq!(metrics.sum("warpscope_memory_live_bytes", &[("pid", &pid)]), 0);
     assert_eq!(metrics.sum("warpscope_memory_frees_total", &[("pid", &pid)]), 15);
     monitor.stop();
+}
+
+/// The live memory of a process by address, with size, kind, age and line: for root and the process's owner, and for nobody
+/// else.
+#[test]
+fn map_by_address() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
+    pilot.does("leak 3");
+    pilot.does("work");
+    let pid = pilot.pid().to_string();
+    let map = || {
+        let mut command = scene.warpscope(&["monitor", "--metrics-addr", &monitor.address, "--map", &pid]);
+        Ended::of(&mut command)
+    };
+    let text = map().exits(0).out().to_owned();
+    assert!(text.starts_with(&format!("watched (root), pid {pid}: 6 live allocations, 3.0")), "{text}");
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|line| line.trim_start().starts_with("0x"))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 6, "{text}");
+    let of_line = |line: &str| rows.iter().filter(|row| row[6..].join(" ").contains(line)).count();
+    assert_eq!(of_line("forget_to_free (watched.c:30), cudaMalloc"), 3, "{text}");
+    let kinds: Vec<_> = rows.iter().map(|row| (row[1..3].join(" "), row[3])).collect();
+    for kind in [("1.00 MiB", "device"), ("12.0 KiB", "managed"), ("64 B", "device"), ("1.95 KiB", "device")] {
+        assert!(kinds.contains(&(kind.0.to_owned(), kind.1)), "{kind:?} in {text}");
+    }
+    let addresses: Vec<u64> =
+        rows.iter().map(|row| u64::from_str_radix(&row[0][2..], 16).expect("an address")).collect();
+    assert!(addresses.is_sorted(), "{text}");
+
+    // Another user sees nothing of it; the owner does.
+    let script = "import http.client,sys; c=http.client.HTTPConnection(sys.argv[1]); c.request('GET','/map?pid='+sys.argv[2]); \
+                  r=c.getresponse(); print(r.status, r.read().decode())";
+    let ask = |pid: &str| {
+        let mut command = attacker.command("python3");
+        Ended::of(command.args(["-c", script, &monitor.address, pid])).exits(0).out().to_owned()
+    };
+    let refused = ask(&pid);
+    assert!(refused.starts_with("403 ") && !refused.contains("0x"), "{refused}");
+    assert!(get(&monitor.address, "/map?pid=1", "").1.contains("has not called CUDA"));
+
+    pilot.does("free");
+    let text = map().exits(0).out().to_owned();
+    assert!(text.starts_with(&format!("watched (root), pid {pid}: 3 live allocations")), "{text}");
+    pilot.end();
+    map().exits(1).says(&["does not run"]);
+    let address = monitor.address.clone();
+    monitor.stop();
+    let unreachable = Ended::of(&mut scene.warpscope(&["monitor", "--metrics-addr", &address, "--map", &pid]));
+    unreachable.exits(1).says(&["no warpscope monitor at", "--metrics-addr"]);
 }
 
 /// What is not counted is absent: a 0 would be a wrong number. `--memleak` alone counts memory, `--errors` alone failed

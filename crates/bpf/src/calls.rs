@@ -488,6 +488,27 @@ pub struct MemorySum {
     pub failed: u64,
 }
 
+/// One allocation that is live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocation {
+    /// The process image.
+    pub image: u32,
+    /// Its address, or its handle.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was allocated.
+    pub time: u64,
+    /// What kind it is, as [`Gather::space`] says.
+    pub space: u32,
+    /// The function that allocated it.
+    pub function: u32,
+    /// The stack, 0 if none was taken.
+    pub stack: u64,
+    /// The id of its Python part, 0 if there is none.
+    pub python: u64,
+}
+
 /// Live allocations with one call stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {

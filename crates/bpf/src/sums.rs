@@ -4,7 +4,7 @@ use libbpf_rs::MapCore;
 
 use crate::{
     Recorder,
-    calls::{ErrorSum, KernelSum, MemorySum, Site, Sum},
+    calls::{Allocation, ErrorSum, KernelSum, MemorySum, Site, Sum},
     map,
     record::Fields,
 };
@@ -40,6 +40,16 @@ impl Recorder {
                 frees: value.u64()?,
                 failed: value.u64()?,
             })
+        })
+    }
+
+    /// Live allocations one by one.
+    pub fn allocations(&self) -> Vec<Allocation> {
+        entries(&self.skel.maps.allocations, |key, value| {
+            let (address, image) = (key.u64()?, key.u32()?);
+            let (bytes, time, space) = (value.u64()?, value.u64()?, value.u64()? as u32);
+            let (stack, python, _image, function) = (value.u64()?, value.u64()?, value.u32()?, value.u32()?);
+            Some(Allocation { image, address, bytes, time, space, function, stack, python })
         })
     }
 

@@ -421,6 +421,7 @@ struct site {
 
 struct allocation {
 	__u64 bytes;
+	__u64 time; /* of its return */
 	__u64 space;
 	struct site_key site;
 };
@@ -551,7 +552,7 @@ _Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_
 _Static_assert(sizeof(struct function) == 24, "function");
 _Static_assert(sizeof(struct call_record) == CALL_HEADER + 8 * CALL_WORDS + CALL_PAYLOAD, "call_record");
 _Static_assert(sizeof(struct sum) == 64 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
-_Static_assert(sizeof(struct allocation) == 40, "allocation");
+_Static_assert(sizeof(struct allocation) == 48, "allocation");
 _Static_assert(sizeof(struct kernel_sum) == 32, "kernel_sum");
 _Static_assert(sizeof(struct syscall_record) == 152, "syscall_record");
 _Static_assert(sizeof(struct switch_record) == 48, "switch_record");

@@ -187,6 +187,7 @@ static __always_inline void take_memory(const struct function *function, const s
 	struct allocation_key key = { .image = call->image, .address = call->out };
 	struct allocation allocation = {
 		.bytes = bytes,
+		.time = call->end,
 		.space = function->space,
 		.site = { .stack = call->stack, .python = call->python, .image = call->image, .function = call->function },
 	};

@@ -9,6 +9,7 @@ mod forget;
 mod gather;
 mod health;
 mod kernels;
+mod map;
 mod namer;
 mod scrape;
 mod state;
@@ -73,8 +74,12 @@ pub struct Monitor {
 
 /// Runs the command.
 pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
-    let (quiet, verbose) = (options.quiet, options.verbose);
+    let (quiet, verbose, map) = (options.quiet, options.verbose, options.map);
     let options = settings(options)?;
+    if let Some(pid) = map {
+        let Some(address) = &options.metrics_addr else { bail!("--map wants the address of a monitor that runs") };
+        return map::print(pid, address);
+    }
     check(&options)?;
     health::keep_heaps_few();
     // Whoever answers scrapes is served soon, as this thread is; names can wait.
@@ -265,6 +270,9 @@ impl Monitor {
             let waiting = self.scrapes.as_ref().map(|scrapes| scrapes.waiting()).unwrap_or_default();
             let busy = self.collector.gather();
             let all_ended = self.take_what_came();
+            for wanted in self.scrapes.as_ref().map(|scrapes| scrapes.wanted_maps()).unwrap_or_default() {
+                let _ = wanted.answer.try_send(self.map(wanted.pid));
+            }
             let display_due = self.options.display_interval.is_some() && Instant::now() >= next_display;
             if display_due || all_ended || !waiting.is_empty() {
                 let begun = Instant::now();

@@ -97,7 +97,7 @@ pub fn add(
 }
 
 /// Asks for the names of those stacks that were not asked for before.
-fn ask(id: ProcessId, stacks: impl Iterator<Item = StackId>, state: &mut State, namer: &Namer) {
+pub fn ask(id: ProcessId, stacks: impl Iterator<Item = StackId>, state: &mut State, namer: &Namer) {
     let Some(known) = state.processes.get(&id) else { return };
     let new: Vec<_> = stacks
         .filter(|stack| !known.asked_stacks.contains(stack))
