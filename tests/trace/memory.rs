@@ -57,7 +57,7 @@ fn allocations_and_frees() {
     let (mut taken, mut given_back) = (Vec::new(), Vec::new());
     for event in trace.of("memory") {
         let call = calls[&number(event, "parent_id")];
-        assert_eq!((&event["name"], &event["tid"]), (&call["name"], &call["tid"]), "{event} of {call}");
+        assert_eq!((&event["name"], &event["tid"]), (&event["op"], &call["tid"]), "{event} of {call}");
         assert!(call.get("nested").is_none() && call["error"].is_null(), "{event} of {call}");
         let (kind, address, bytes) = said(event);
         let (now, peak) = live.entry(kind.clone()).or_default();

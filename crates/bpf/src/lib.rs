@@ -16,6 +16,7 @@ mod perf;
 mod python;
 mod record;
 mod recorder;
+mod shares;
 mod sums;
 pub mod tracefs;
 mod tracing;
@@ -29,9 +30,10 @@ pub use mappings::{MapEvent, Mapped, Mappings};
 pub use python::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
 pub use record::{Losses, Memo, Origin, RawStack, Record, StackRecord};
 pub use recorder::{Marker, Options, Recorder};
+pub use shares::Share;
 pub use sums::SumRooms;
 pub use tracing::{Cgroup, Probe, Tracing, Watch};
-pub use unwind_maps::{Code, Place, UnwindMaps};
+pub use unwind_maps::{Code, MOST_PER_IMAGE, Place, UnwindMaps};
 
 /// Now, on the clock that every record carries.
 pub fn now() -> u64 {

@@ -14,7 +14,7 @@ static ONE: Mutex<()> = Mutex::new(());
 fn record(options: &Options, command: &mut Command) -> (Vec<Record>, Vec<MapEvent>) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut recorder = Recorder::start(options).expect("recorder");
-    let mut mappings = Mappings::watch().expect("mappings");
+    let mut mappings = Mappings::watch(bpf::Share::RECORDING).expect("mappings");
     recorder.follow_children().expect("follow");
     let mut child = command.spawn().expect("spawn");
     recorder.forget_children().expect("forget");

@@ -150,12 +150,11 @@ impl<'a> TraceLines<'a> {
                     Some(tier) => self.nesting.call(thread, tier, call.start, call.around, call.duration()),
                     None => self.nesting.moment(thread, call.around),
                 };
-                let name = &reading.function.name;
                 let changes = self.memory.call(call);
                 write(&self.call(placed, call, reading), out)?;
                 for change in changes {
                     let placed = Placed { id: self.nesting.number(), parent: Some(placed.id), inside_ns: 0 };
-                    write(&self.memory(placed, call, name, change), out)?;
+                    write(&self.memory(placed, call, change), out)?;
                 }
                 if let Some(launch) = call.launch.filter(|_| call.launches) {
                     for activity in self.launched.by(launch, placed.id) {
@@ -215,7 +214,7 @@ impl<'a> TraceLines<'a> {
         }
     }
 
-    fn memory<'n>(&self, placed: Placed, call: &Call, name: &'n str, change: MemoryChange) -> Line<'n, ()> {
+    fn memory(&self, placed: Placed, call: &Call, change: MemoryChange) -> Line<'static, ()> {
         // Memory is there from the return of an allocation to the entry of a free.
         let (op, at) = match change.operation {
             MemoryOperation::Alloc => ("alloc", call.end),
@@ -233,7 +232,7 @@ impl<'a> TraceLines<'a> {
                 live_bytes: change.live_bytes,
             }),
             args: None,
-            ..self.line(placed, at, "memory", name, 'i', ())
+            ..self.line(placed, at, "memory", op, 'i', ())
         }
     }
 

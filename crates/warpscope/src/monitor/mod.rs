@@ -25,7 +25,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{Mappings, Recorder, Tracing};
+use bpf::{Mappings, Recorder, Share, Tracing};
 use elf::Budget;
 use model::event::ProcessId;
 use monitor::{
@@ -197,7 +197,7 @@ impl Monitor {
         let pythons = Some(Pythons::new(recorder.python_maps()?));
         let collector = Collector {
             recorder,
-            mappings: Some(Mappings::watch()?),
+            mappings: Some(Mappings::watch(Share::DAEMON)?),
             sessions: None,
             silent: None,
             signals,

@@ -33,7 +33,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{Mappings, Options, Recorder};
+use bpf::{Mappings, Options, Recorder, Share};
 use model::event::{End, Event, Mode, Note, Start};
 use symbols::{DebugFiles, Kept, Wishes};
 
@@ -112,7 +112,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     if !found::proc_is_own() {
         sink.push(&Event::Note(Note { text: found::FOREIGN_PROC.into() }));
     }
-    let mappings = match Mappings::watch() {
+    let mappings = match Mappings::watch(Share::RECORDING) {
         Ok(mappings) => Some(mappings),
         Err(error) => {
             sink.push(&Event::Note(Note { text: format!("functions cannot be named: {error}") }));

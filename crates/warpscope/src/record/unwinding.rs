@@ -14,10 +14,10 @@ use std::{
         mpsc,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use bpf::{Code, Place, RawStack, UnwindMaps};
+use bpf::{Code, MOST_PER_IMAGE, Place, RawStack, UnwindMaps};
 use elf::{Budget, Elf, Segments};
 use model::event::{Mapping, ProcessId};
 use symbols::{FileId, Files};
@@ -110,6 +110,8 @@ struct Image {
     /// What other files have taken the place of, the last ones.
     replaced: Vec<Replaced>,
     gone: bool,
+    /// When the kernel's walker got them last.
+    published: Option<Instant>,
 }
 
 impl Image {
@@ -118,6 +120,15 @@ impl Image {
         let gone = self.modules.extract_if(.., |m| m.end > start && m.start < end);
         self.replaced.extend(gone.map(|module| Replaced { module, until: time }));
         self.replaced.drain(..self.replaced.len().saturating_sub(MOST_REPLACED));
+    }
+
+    /// Its many modules were published a moment ago. Publishing costs time and, for two seconds, a second range of the walker's
+    /// map, so that a process that maps code all the time would use up both.
+    fn is_published_often(&self) -> bool {
+        const MANY: usize = 1024;
+        const EACH: Duration = Duration::from_micros(50);
+        let pause = EACH * self.modules.len() as u32;
+        self.modules.len() > MANY && self.published.is_some_and(|published| published.elapsed() < pause)
     }
 }
 
@@ -234,7 +245,7 @@ impl Unwinding {
         if !modules.is_empty() {
             self.changed.insert(image);
         }
-        self.images.insert(image, Image { modules, replaced, gone: false });
+        self.images.insert(image, Image { modules, replaced, ..Image::default() });
     }
 
     /// An image is gone; its stacks may still be under way.
@@ -258,6 +269,10 @@ impl Unwinding {
             self.files.insert(id, if asked.is_ok() { Progress::Asked } else { Progress::Nothing });
         }
         image.replace(start, end, mapping.time);
+        // The kernel's walker could not use more. Stacks end in what is left out.
+        if image.modules.len() >= MOST_PER_IMAGE {
+            return;
+        }
         let place = image.modules.partition_point(|m| m.start < start);
         image.modules.insert(place, Module { start, end, offset, file });
         self.changed.insert(mapping.process);
@@ -349,6 +364,13 @@ impl Unwinding {
             self.finish(finished);
         }
         for image in std::mem::take(&mut self.changed) {
+            if let Some(known) = self.images.get_mut(&image).filter(|i| !i.gone) {
+                if known.is_published_often() {
+                    self.changed.insert(image);
+                    continue;
+                }
+                known.published = Some(Instant::now());
+            }
             if let Some(known) = self.images.get(&image).filter(|i| !i.gone) {
                 let codes: Vec<Code> = known.modules.iter().map(|m| self.code(m)).collect();
                 // A full map is told by walks that end early.

@@ -18,7 +18,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{KernelFunction, Mappings, Options, Recorder, Tracing, calls::Gather, tracefs};
+use bpf::{KernelFunction, Mappings, Options, Recorder, Share, Tracing, calls::Gather, tracefs};
 use export::{View, trace::Lines};
 use model::event::{End, ErrorSum, Event, FunctionId, LiveSum, Mode, Note, ProcessId, Start, Sum};
 use probes::Selection;
@@ -129,7 +129,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     }
     let mut collector = Collector {
         recorder,
-        mappings: Some(Mappings::watch()?),
+        mappings: Some(Mappings::watch(Share::RECORDING)?),
         sessions,
         silent,
         signals,
