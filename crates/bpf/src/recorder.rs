@@ -50,8 +50,8 @@ pub struct Options {
     pub raw_ring_bytes: Option<u32>,
     /// What to trace.
     pub tracing: Option<Tracing>,
-    /// Count hits of events.
-    pub hits: bool,
+    /// Count hits of events, with room for so many distinct (place, process image, stack) in the kernel; none without.
+    pub hits: Option<u32>,
     /// Running processes to follow; they are the images 1, 2 and so on.
     pub found: Vec<u32>,
 }
@@ -122,7 +122,8 @@ fn load_error(error: libbpf_rs::Error) -> Error {
 impl Recorder {
     /// Loads and attaches. Nothing is followed yet.
     pub fn start(options: &Options) -> Result<Self> {
-        let multi = (options.marker.is_some() || options.tracing.is_some() || options.hits) && features::uprobe_multi();
+        let multi = (options.marker.is_some() || options.tracing.is_some() || options.hits.is_some())
+            && features::uprobe_multi();
         match Self::start_with(options, multi) {
             // What this kernel does not know, it refuses: then the plain probe must do.
             Err(Error::Load(..) | Error::OldKernel { .. } | Error::Attach { what: MARKER, .. }) if multi => {

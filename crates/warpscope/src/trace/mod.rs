@@ -96,7 +96,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         marker,
         ring_bytes: RING_BYTES,
         raw_ring_bytes: None,
-        hits: false,
+        hits: None,
         tracing: Some(tracing),
         found: options.pid.clone(),
     })?;
