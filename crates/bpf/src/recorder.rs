@@ -19,7 +19,9 @@ use crate::{
     Error, Losses, PythonMaps, Record, Result, UnwindMaps, features,
     hooks::Hook,
     perf,
+    sums::USERS,
     tracing::{self, Tracing},
+    unwind_maps::Shared,
 };
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, clippy::restriction, unused_qualifications)]
@@ -69,6 +71,8 @@ pub struct Recorder {
     ring: RingBuffer<'static>,
     records: Rc<RefCell<Vec<Record>>>,
     pub(crate) skel: RecordSkel<'static>,
+    /// Allocations by user, of all that are in the kernel's map.
+    pub(crate) held_by_user: Shared,
     pub(crate) multi: bool,
 }
 
@@ -150,6 +154,7 @@ impl Recorder {
             }
             builder.build().map_err(load_error)?
         };
+        let held_by_user = Shared::map(&skel.maps.held_by_user, USERS * 8).map_err(load_error)?;
         let mut recorder = Self {
             links: Vec::new(),
             watches: HashMap::new(),
@@ -158,6 +163,7 @@ impl Recorder {
             ring,
             records,
             skel,
+            held_by_user,
             multi,
         };
         for (pid, image) in options.found.iter().zip(1..) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use trace::{Call, ErrorSum, Function, FunctionId, Layer, LiveSum, Sum, Switch};
+pub use trace::{Call, ErrorSum, Function, FunctionId, Layer, MemorySum, Sum, Switch};
 
 /// One program image in one process: born at fork or exec, gone at exec or exit. Unlike a pid it is never reused
 /// within a recording.
@@ -67,8 +67,10 @@ pub enum Event {
     Sum(Sum),
     /// Failed calls counted in the kernel.
     ErrorSum(ErrorSum),
-    /// Live memory counted in the kernel.
-    LiveSum(LiveSum),
+    /// Memory counted in the kernel.
+    MemorySum(MemorySum),
+    /// Launches of a kernel counted in the kernel.
+    KernelSum(KernelSum),
     /// A session's own totals; each replaces that session's last.
     Totals(Totals),
     /// Something was lost.

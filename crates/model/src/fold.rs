@@ -227,7 +227,8 @@ impl Fold {
             Event::Function(function) => profile.calls.function(function),
             Event::Sum(sum) => profile.calls.sum(sum),
             Event::ErrorSum(sum) => profile.calls.error_sum(*sum),
-            Event::LiveSum(sum) => profile.calls.live_sum(*sum),
+            Event::MemorySum(sum) => profile.calls.memory_sum(sum),
+            Event::KernelSum(sum) => profile.calls.kernel_sum(*sum),
             Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
             Event::Failed(_) | Event::Captured(_) | Event::Sync(_) => {}
         }

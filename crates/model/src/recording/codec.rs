@@ -40,12 +40,15 @@ pub const SWITCH: u8 = 34;
 pub const SUM: u8 = 35;
 pub const ERROR_SUM: u8 = 36;
 pub const LIVE_SUM: u8 = 37;
+pub const MEMORY_SUM: u8 = 38;
+pub const KERNEL_SUM: u8 = 39;
 
 /// What a call has.
 pub const CALL_NESTED: u8 = 1;
 pub const CALL_OUT: u8 = 2;
 pub const CALL_LAUNCH: u8 = 4;
 pub const CALL_STACK: u8 = 8;
+pub const CALL_ENCLOSED: u8 = 16;
 
 /// Kinds of [`Work`] in a [`Shape`].
 pub const KERNEL: u8 = 1;

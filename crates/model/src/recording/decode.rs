@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use cuda::calls::KernelRef;
+
 use super::{
     bytes::{Cursor, unzigzag},
     codec::{self, Lane, Last, Launcher, Shape, Waiter},
 };
+use crate::calls::Memory;
 use crate::event::{
     Activity, Call, Captured, Device, Direction, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
-    FunctionId, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss, LossCause, Mapping, Mode, NamedFrame, Note,
+    FunctionId, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, MemorySum, Mode, NamedFrame, Note,
     Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync,
     Thread, Totals, Work,
 };
@@ -258,10 +261,43 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
             buckets: c.several(Cursor::u64)?,
         }),
         codec::ERROR_SUM => {
-            Event::ErrorSum(ErrorSum { function: FunctionId(c.u32()?), code: c.u32()?, count: c.u64()? })
+            let (function, code, count) = (FunctionId(c.u32()?), c.u32()?, c.u64()?);
+            // Older writers end here.
+            let enclosed = c.byte().is_some_and(|enclosed| enclosed != 0);
+            Event::ErrorSum(ErrorSum { function, code, enclosed, count })
         }
+        // Of older writers.
         codec::LIVE_SUM => {
-            Event::LiveSum(LiveSum { process: ProcessId(c.u32()?), space: c.byte()?, count: c.u64()?, bytes: c.u64()? })
+            let (process, space) = (ProcessId(c.u32()?), c.byte()?);
+            let memory = Memory { live: c.u64()?, live_bytes: c.u64()?, ..Memory::default() };
+            Event::MemorySum(MemorySum { process, space, memory })
+        }
+        codec::MEMORY_SUM => Event::MemorySum(MemorySum {
+            process: ProcessId(c.u32()?),
+            space: c.byte()?,
+            memory: Memory {
+                allocations: c.u64()?,
+                bytes: c.u64()?,
+                failed: c.u64()?,
+                frees: c.u64()?,
+                failed_frees: c.u64()?,
+                unknown_frees: c.u64()?,
+                missed_frees: c.u64()?,
+                released: c.u64()?,
+                untracked: c.u64()?,
+                live: c.u64()?,
+                live_bytes: c.u64()?,
+                peak_bytes: c.u64()?,
+            },
+        }),
+        codec::KERNEL_SUM => {
+            let (process, kind, address, count) = (ProcessId(c.u32()?), c.byte()?, c.u64()?, c.u64()?);
+            let kernel = match kind {
+                0 => None,
+                1 => Some(KernelRef::Handle(address)),
+                _ => Some(KernelRef::HostStub(address)),
+            };
+            Event::KernelSum(KernelSum { process, kernel, count })
         }
         codec::LOSS => {
             let number = c.byte()?;
@@ -346,6 +382,7 @@ fn call(c: &mut Cursor<'_>) -> Option<Call> {
         cpu,
         depth,
         nested: has(codec::CALL_NESTED),
+        enclosed: has(codec::CALL_ENCLOSED),
         start,
         end: c.distance(start)?,
         result: c.u64()?,
