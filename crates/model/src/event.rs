@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use trace::{Call, ErrorSum, Function, FunctionId, Layer, MemorySum, Sum, Switch};
+pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, MemorySum, Sum, Switch};
 
 /// One program image in one process: born at fork or exec, gone at exec or exit. Unlike a pid it is never reused
 /// within a recording.

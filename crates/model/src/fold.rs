@@ -104,7 +104,11 @@ impl Fold {
             Event::Sync(sync) => self.wait(sync),
             Event::Call(call) => {
                 profile.saw(call.start.max(call.end));
-                profile.calls.call(call);
+                if profile.start.as_ref().is_some_and(|start| start.mode == Mode::TraceSums) {
+                    profile.calls.teach(call);
+                } else {
+                    profile.calls.call(call);
+                }
             }
             Event::Switch(switch) => {
                 profile.saw(switch.end);

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::calls::Space;
-
 /// A sequence of calls and its account.
 #[derive(Clone, Debug)]
 pub struct Vector {
@@ -11,7 +9,7 @@ pub struct Vector {
     pub name: &'static str,
     /// What happens, in this order.
     pub steps: Vec<Step>,
-    /// The account, by space and counter; what is not there is 0.
+    /// The account, by the name of the space and the counter; what is not there is 0.
     pub account: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
 }
 
@@ -94,21 +92,6 @@ fn number(word: &str) -> u64 {
     match word.as_bytes() {
         [letter @ b'a'..=b'z'] => 0x7f00_0000_0000 + (u64::from(*letter) << 20),
         _ => word.parse().expect("a number"),
-    }
-}
-
-/// The name of a space in the vectors.
-pub fn name(space: Space) -> &'static str {
-    match space {
-        Space::Device => "device",
-        Space::Managed => "managed",
-        Space::Host => "host",
-        Space::Registered => "registered",
-        Space::Array => "array",
-        Space::Physical => "physical",
-        Space::Mapped => "mapped",
-        Space::Reserved => "reserved",
-        Space::Imported => "imported",
     }
 }
 

@@ -35,6 +35,7 @@ fn call(name: &str, ns: u64, words: &[u64]) -> Call {
         cpu: 0,
         depth: 0,
         nested: false,
+        enclosed: false,
         start: 1_000,
         end: 1_000 + ns,
         result: 0,
@@ -55,7 +56,7 @@ fn free(address: u64) -> Call {
 }
 
 fn inside(call: Call) -> Call {
-    Call { depth: 1, nested: true, ..call }
+    Call { depth: 1, nested: true, enclosed: true, ..call }
 }
 
 fn fold(calls: impl IntoIterator<Item = Call>) -> Calls {

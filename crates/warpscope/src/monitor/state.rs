@@ -9,7 +9,7 @@ use std::{
 
 use cuda::calls::{Call as Known, KernelRef};
 use model::{
-    calls::{KernelNames, captured, is_error},
+    calls::KernelNames,
     event::{Event, Frame, Mapping, NamedFrame, Origin, ProcessId, Stack, StackId},
 };
 
@@ -73,7 +73,6 @@ pub struct Function {
     pub name: Arc<str>,
     pub known: Option<&'static Known>,
     pub shown: bool,
-    event: model::event::Function,
 }
 
 struct Kept {
@@ -186,15 +185,11 @@ impl State {
 
     fn learn(&mut self, call: &model::event::Call) {
         let Some(function) = self.functions.get(&call.function.0) else { return };
-        if call.end == 0 || is_error(&function.event, call.result) || !self.processes.contains_key(&call.process) {
-            return;
-        }
-        if let Some(lesson) = function.known.and_then(|known| known.teaches(&captured(call))) {
-            if self.names.count() < MOST_NAMES {
-                self.names.learn(call.process, lesson);
-            } else {
-                self.names_refused += 1;
-            }
+        let Some(known) = function.known.filter(|_| self.processes.contains_key(&call.process)) else { return };
+        if self.names.count() < MOST_NAMES {
+            self.names.learn_from(known, call);
+        } else {
+            self.names_refused += 1;
         }
     }
 }
@@ -215,8 +210,7 @@ impl Sink for State {
             }
             Event::Function(function) => {
                 let (name, known) = (function.name.as_str().into(), cuda::call(&function.name));
-                let event = function.clone();
-                self.functions.insert(function.id.0, Function { name, known, shown: function.shown, event });
+                self.functions.insert(function.id.0, Function { name, known, shown: function.shown });
             }
             Event::Call(call) => self.learn(call),
             Event::Note(note) => self.notes.add(note.text.clone()),
