@@ -96,14 +96,14 @@ fn warpscope_is_killed() {
     let line = run.stderr_until("recording process");
     let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok()).expect("a pid");
     assert_eq!(run.stdout_line(), "ready");
-    let recorded = || std::fs::metadata(scene.path("x.wscope")).is_ok_and(|file| file.len() > 1000);
+    let recorded = || std::fs::metadata(scene.path("x.wscope.partial")).is_ok_and(|file| file.len() > 1000);
     wait_until("events are on the disk", recorded);
     run.signal(libc::SIGKILL);
     // Nobody is there to receive now. The command goes on until it is told to stop.
-    let report = scene.report("x.wscope");
+    let report = scene.report("x.wscope.partial");
     assert_eq!(report["cut_off"].as_bool(), Some(true));
     assert!(number(&report, "launches") > 0);
-    let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
+    let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope.partial"])).exits(0);
     assert!(text.out().contains("the recording has no end"), "{}", text.out());
     assert_eq!(kill(pid, libc::SIGTERM), 0, "the command still runs");
     let run = run.wait().dies_of(libc::SIGKILL);

@@ -1,25 +1,13 @@
 //! Under sudo: the command runs as the user who called it, and the files are that user's.
 
-use std::{fs, os::unix::fs::MetadataExt, process::Command};
+use std::{fs, os::unix::fs::MetadataExt};
 
 use crate::support::{
-    Ended, Scene, program,
+    Ended, Scene,
+    attacker::{USER, id, with_sudo},
+    program,
     scene::{lost, number},
 };
-
-/// A user that every system has.
-const USER: &str = "nobody";
-
-/// What `id OPTION USER` says.
-fn id(option: &str) -> String {
-    let output = Command::new("id").args([option, USER]).output().expect("id can be run");
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
-}
-
-/// As sudo would call it.
-fn with_sudo(command: &mut Command) -> &mut Command {
-    command.env("SUDO_UID", id("-u")).env("SUDO_GID", id("-g")).env("SUDO_USER", USER)
-}
 
 /// Whose a file is.
 fn owner(scene: &Scene, file: &str) -> (String, String) {

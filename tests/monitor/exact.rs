@@ -102,9 +102,37 @@ fn leaks_have_their_line() {
     assert!(!metrics.any(&labels), "what is freed is no suspect");
     assert_eq!(metrics.sum("warpscope_memory_live_bytes", &[("pid", &pid)]), 0);
     assert_eq!(metrics.sum("warpscope_memory_frees_total", &[("pid", &pid)]), 15);
-    // Only memory was asked for.
-    assert_eq!(metrics.sum("warpscope_launches_total", &[]), 0);
     monitor.stop();
+}
+
+/// What is not counted is absent: a 0 would be a wrong number. `--memleak` alone counts memory, `--errors` alone failed
+/// calls, though it watches every function.
+#[test]
+fn only_what_is_counted() {
+    let scene = Scene::new();
+    let kinds = [
+        ("--memleak", "warpscope_memory_live_bytes"),
+        ("--cudatrace", "warpscope_launches_total"),
+        ("--cudatrace", "warpscope_graph_launches_total"),
+        ("--bandwidth", "warpscope_copied_bytes_total"),
+        ("--bandwidth", "warpscope_memsets_total"),
+        ("--errors", "warpscope_errors_total"),
+    ];
+    for option in ["--memleak", "--cudatrace", "--bandwidth", "--errors"] {
+        let monitor = Monitor::start(&scene, option);
+        let mut worker = Watched::start(&scene);
+        wait_until("its calls are counted", || {
+            worker.does("work");
+            monitor.scrape().any(&[("pid", &worker.pid().to_string())])
+        });
+        // Once more, now that all libraries are watched.
+        worker.does("work");
+        let metrics = monitor.scrape();
+        for (counted_by, name) in kinds {
+            assert_eq!(metrics.has(name), counted_by == option, "{name} of monitor {option}");
+        }
+        monitor.stop();
+    }
 }
 
 /// The other pages, and formats by what a scraper accepts.
@@ -139,6 +167,10 @@ fn console() {
         let text = scene.read("console");
         text.contains("by_driver") && text.contains("watched (root)") && text.contains("cudaErrorInvalidValue")
     });
+    let text = scene.read("console");
+    assert!(text.contains("allocations        frees   failed  space"), "{text}");
+    assert!(text.contains("rate    copies/s       bytes"), "{text}");
+    assert!(!text.contains('…'), "lines are whole where no terminal limits them: {text}");
     pilot.end();
     assert!(watching.wait().expect("our child").success(), "it ends with the process that it watches");
     monitor.stop();

@@ -1,5 +1,6 @@
 //! What the tests share: a place to run in, programs to run, and readers of what comes out.
 
+pub mod attacker;
 pub mod calls;
 pub mod folded;
 pub mod group;

@@ -118,6 +118,11 @@ impl Metrics {
         self.0.iter().any(|sample| sample.has(labels))
     }
 
+    /// There is a number of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|sample| sample.name == name)
+    }
+
     /// The sum of all numbers of this name with these labels.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let found = self.0.iter().filter(|sample| sample.name == name && sample.has(labels));

@@ -128,6 +128,37 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::DeepCalls => "call was nested too deeply to be followed|calls were nested too deeply to be followed",
         LossCause::CallSums => "call found no room in the kernel's sums|calls found no room in the kernel's sums",
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
+        LossCause::SessionsRefused => {
+            "connection or launch was refused: too many CUDA sessions|connections or launches were refused: too many CUDA sessions"
+        }
+        LossCause::NamesRefused => "kernel name was refused: too many names|kernel names were refused: too many names",
+        LossCause::DevicesRefused => {
+            "message about a GPU was refused: too many GPUs|messages about GPUs were refused: too many GPUs"
+        }
+        LossCause::NotesRefused => {
+            "notice from a CUDA process was refused: too many notices|notices from CUDA processes were refused: too many notices"
+        }
+        LossCause::StreamsRefused => {
+            "GPU record was refused: too many streams|GPU records were refused: too many streams"
+        }
+        LossCause::GpuSums => {
+            "GPU operation is shown without its stack and kernel: too many distinct ones|GPU operations are shown without their stack and kernel: too many distinct ones"
+        }
+        LossCause::UnparsedRecords => {
+            "record from the kernel could not be parsed|records from the kernel could not be parsed"
+        }
+        LossCause::EventsNotWritten => {
+            "event could not be written to the recording|events could not be written to the recording"
+        }
+        LossCause::RecordsSkipped => {
+            "record of the recording was skipped: a newer warpscope wrote it|records of the recording were skipped: a newer warpscope wrote them"
+        }
+        LossCause::UnwindTables => {
+            "file has no unwind table because of an error in warpscope|files have no unwind table because of an error in warpscope"
+        }
+        LossCause::ForeignProcesses => {
+            "process is outside this pid namespace: its files cannot be read|processes are outside this pid namespace: their files cannot be read"
+        }
     }
 }
 

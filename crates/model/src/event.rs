@@ -596,11 +596,33 @@ pub enum LossCause {
     DeepCalls = 9,
     /// Calls that found no room in the kernel's sums.
     CallSums = 10,
+    /// Connections and sessions of injected libraries beyond the limits.
+    SessionsRefused = 11,
+    /// Kernel names beyond the limits.
+    NamesRefused = 12,
+    /// GPUs, or names of GPUs, beyond the limits.
+    DevicesRefused = 13,
+    /// Notices from injected libraries beyond the limits.
+    NotesRefused = 14,
+    /// GPU records on streams beyond the limits.
+    StreamsRefused = 15,
+    /// GPU operations that are summed up without their stack and kernel: there were too many distinct ones.
+    GpuSums = 16,
+    /// Records of the kernel that could not be parsed.
+    UnparsedRecords = 17,
+    /// Events that could not be written to the recording.
+    EventsNotWritten = 18,
+    /// Records of a recording that this version does not know.
+    RecordsSkipped = 19,
+    /// Files whose unwind table could not be made because of an error in warpscope.
+    UnwindTables = 20,
+    /// Processes that have no process id in warpscope's pid namespace.
+    ForeignProcesses = 21,
 }
 
 impl LossCause {
     /// All of them, by number.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 22] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -612,6 +634,17 @@ impl LossCause {
         Self::RingCalls,
         Self::DeepCalls,
         Self::CallSums,
+        Self::SessionsRefused,
+        Self::NamesRefused,
+        Self::DevicesRefused,
+        Self::NotesRefused,
+        Self::StreamsRefused,
+        Self::GpuSums,
+        Self::UnparsedRecords,
+        Self::EventsNotWritten,
+        Self::RecordsSkipped,
+        Self::UnwindTables,
+        Self::ForeignProcesses,
     ];
 }
 

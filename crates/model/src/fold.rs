@@ -146,6 +146,7 @@ impl Fold {
         for cause in LossCause::ALL {
             ledger.lost.causes.entry(cause).or_default();
         }
+        add(ledger.lost.causes.entry(LossCause::GpuSums).or_default(), self.gpu.not_kept_apart);
         ledger
     }
 

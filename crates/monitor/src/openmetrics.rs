@@ -47,7 +47,7 @@ impl Exposition {
         let selected = self.selection.select(&snapshot.processes);
         let mut text = String::with_capacity(self.length + self.length / 8 + (1 << 12));
         health::write(snapshot, selected.summed, took, format, &mut text);
-        process::write(&selected, format, &mut text);
+        process::write(&selected, snapshot.kinds, format, &mut text);
         device::write(snapshot, format, &mut text);
         if format == Format::OpenMetrics {
             text.push_str("# EOF\n");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::snapshot::{Kernel, Process, Snapshot};
+use crate::snapshot::{Copies, Kernel, Process, Snapshot};
 
 /// A process, and how fast it does what it does.
 #[derive(Clone, Debug)]
@@ -55,6 +55,17 @@ impl<'a> Pace<'a> {
             if self.seconds > 0.0 { new as f64 / self.seconds } else { 0.0 }
         };
         self.process.kernels.iter().map(|kernel| (kernel, per_second(kernel))).collect()
+    }
+
+    /// Bytes and copies per second in the direction and mode of `copies`.
+    pub fn copies(&self, copies: &Copies) -> (f64, f64) {
+        let sum = |process: &Process, number: fn(&Copies) -> u64| {
+            let same =
+                |known: &&Copies| known.direction == copies.direction && known.asynchronous == copies.asynchronous;
+            process.copies.iter().filter(same).map(number).sum()
+        };
+        let bytes = self.per_second(|process| sum(process, |copies| copies.moved.bytes));
+        (bytes, self.per_second(|process| sum(process, |copies| copies.moved.count)))
     }
 
     /// Bytes per second to GPUs.

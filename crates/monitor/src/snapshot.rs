@@ -16,8 +16,38 @@ pub struct Snapshot {
     pub processes: Vec<Process>,
     /// GPUs, as NVML tells; none without it.
     pub devices: Vec<Device>,
+    /// What is counted at all.
+    pub kinds: Kinds,
     /// How warpscope itself fares.
     pub health: Health,
+}
+
+/// Which numbers are counted. A number that is not counted is shown nowhere: a 0 would be a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kinds {
+    /// Memory: live, peak, allocations, frees, suspects.
+    pub memory: bool,
+    /// Launches, by kernel.
+    pub launches: bool,
+    /// Launches of whole graphs.
+    pub graphs: bool,
+    /// Copies.
+    pub copies: bool,
+    /// Memsets.
+    pub sets: bool,
+    /// Failed calls.
+    pub errors: bool,
+}
+
+impl Kinds {
+    /// Everything is counted.
+    pub const ALL: Self = Self { memory: true, launches: true, graphs: true, copies: true, sets: true, errors: true };
+}
+
+impl Default for Kinds {
+    fn default() -> Self {
+        Self::ALL
+    }
 }
 
 /// A process that uses CUDA.

@@ -10,8 +10,8 @@ use std::{
 };
 
 use monitor::{
-    openmetrics::{Exposition, Format, Limits, definitions},
-    snapshot::{Kernel, Process, Snapshot},
+    openmetrics::{Exposition, Format, Kind, Limits, definitions},
+    snapshot::{Kernel, Kinds, Memory, Process, Snapshot, Space, Suspect},
 };
 
 fn scrape(snapshot: &Snapshot, format: Format) -> String {
@@ -90,6 +90,100 @@ fn families() {
         for ending in ["_total", "_sum", "_count", "_bucket", "_info"] {
             assert!(!definition.name.ends_with(ending));
         }
+    }
+}
+
+/// Check how each gauge is merged where samples come to have the same labels, or processes are summed into "other".
+/// Amounts are added up; the sum of ages, temperatures, peaks or shares would be nobody's.
+#[test]
+fn merged_gauges() {
+    let sums = [
+        "warpscope_map_entries",
+        "warpscope_map_max_entries",
+        "warpscope_summed_series",
+        "warpscope_memory_live_bytes",
+        "warpscope_memory_live_allocations",
+        "warpscope_memory_suspect_bytes",
+        "warpscope_memory_suspect_allocations",
+        "warpscope_device_memory_size_bytes",
+        "warpscope_device_memory_used_bytes",
+        "warpscope_device_power_watts",
+        "warpscope_device_pcie_received_bytes_per_second",
+        "warpscope_device_pcie_sent_bytes_per_second",
+        "warpscope_device_process_memory_bytes",
+    ];
+    let maxima = [
+        "warpscope_processes",
+        "warpscope_watched_libraries",
+        "warpscope_watched_functions",
+        "warpscope_resident_memory_bytes",
+        "warpscope_scrape_duration_seconds",
+        "warpscope_process_watched_seconds",
+        "warpscope_memory_peak_bytes",
+        "warpscope_memory_suspect_age_seconds",
+        "warpscope_device_lost",
+        "warpscope_device_utilisation_ratio",
+        "warpscope_device_memory_utilisation_ratio",
+        "warpscope_device_power_limit_watts",
+        "warpscope_device_temperature_celsius",
+        "warpscope_device_sm_clock_hertz",
+        "warpscope_device_memory_clock_hertz",
+        "warpscope_device_gpm_ratio",
+    ];
+    let of = |kind| definitions().filter(move |definition| definition.kind == kind).map(|definition| definition.name);
+    assert_eq!(of(Kind::Gauge).collect::<HashSet<_>>(), sums.into());
+    assert_eq!(of(Kind::Maximum).collect::<HashSet<_>>(), maxima.into());
+
+    // Two stacks without names yet are one series.
+    let suspect =
+        |seconds| Suspect { bytes: 100, count: 1, oldest: Duration::from_secs(seconds), ..Suspect::default() };
+    let peak = |peak_bytes| Memory { live_bytes: 5, peak_bytes, ..support::memory(Space::Device, 0, 1, 0) };
+    let process = |id, peak_bytes| Process {
+        id,
+        pid: id,
+        memory: vec![peak(peak_bytes)],
+        suspects: vec![suspect(7), suspect(9)],
+        ..Process::default()
+    };
+    let value = |text: &str, series: &str| -> f64 {
+        let line = text.lines().find(|line| line.starts_with(series)).unwrap_or_else(|| panic!("{series} in {text}"));
+        line.rsplit(' ').next().expect("a value").parse().expect("a number")
+    };
+    let text = scrape(&Snapshot { processes: vec![process(1, 10)], ..Snapshot::default() }, Format::Prometheus);
+    assert_eq!(value(&text, "warpscope_memory_suspect_bytes{"), 200.0);
+    assert_eq!(value(&text, "warpscope_memory_suspect_age_seconds{"), 9.0);
+
+    // No room for any process: all are in "other".
+    let processes = vec![process(1, 10), process(2, 30), process(3, 20)];
+    let mut exposition = Exposition::new(Limits { max_series: 0, top_kernels: 0 });
+    let snapshot = Snapshot { processes, ..Snapshot::default() };
+    let text = exposition.render(&snapshot, Format::Prometheus, Duration::ZERO);
+    assert_eq!(value(&text, "warpscope_memory_peak_bytes{pid=\"other\""), 30.0);
+    assert_eq!(value(&text, "warpscope_memory_live_bytes{pid=\"other\""), 15.0);
+}
+
+/// Check that what is not counted is absent from the text, and is not a 0.
+#[test]
+fn only_what_is_counted() {
+    let families = |kinds: Kinds| {
+        let text = scrape(&Snapshot { kinds, ..support::machine(1) }, Format::Prometheus);
+        let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        names.map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect::<HashSet<_>>()
+    };
+    let none = Kinds { memory: false, launches: false, graphs: false, copies: false, sets: false, errors: false };
+    let all = families(Kinds::ALL);
+    for (prefixes, kinds) in [
+        (&["warpscope_memory_"][..], Kinds { memory: true, ..none }),
+        (&["warpscope_launches", "warpscope_kernel_"], Kinds { launches: true, ..none }),
+        (&["warpscope_graph_"], Kinds { graphs: true, ..none }),
+        (&["warpscope_copies", "warpscope_copied", "warpscope_copy_"], Kinds { copies: true, ..none }),
+        (&["warpscope_memset"], Kinds { sets: true, ..none }),
+        (&["warpscope_errors"], Kinds { errors: true, ..none }),
+    ] {
+        let wanted: HashSet<_> = all.iter().filter(|name| prefixes.iter().any(|p| name.starts_with(p))).collect();
+        assert!(!wanted.is_empty(), "{prefixes:?}");
+        let (with, without) = (families(kinds), families(none));
+        assert_eq!(with.difference(&without).collect::<HashSet<_>>(), wanted);
     }
 }
 

@@ -99,7 +99,7 @@ pub struct Record {
     /// Stop recording after this many seconds; the command runs on.
     #[arg(short, long, value_name = "SECS")]
     pub duration: Option<f64>,
-    /// Where to write; may be repeated [default: warpscope.svg and warpscope.wscope].
+    /// Write to FILE; may be repeated [default: warpscope.svg and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// Show the interpreter's own frames, not the Python functions that it runs.
@@ -205,7 +205,7 @@ pub struct Trace {
     /// Stop tracing after this many seconds; the command runs on.
     #[arg(short, long, value_name = "SECS")]
     pub duration: Option<f64>,
-    /// Where to write; may be repeated [default: trace.wscope].
+    /// Write to FILE; may be repeated [default: trace.wscope, numbered if it exists].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// Show the interpreter's own frames in stacks, not the Python functions that it runs.

@@ -1,26 +1,16 @@
 //! `export`: a recording in other formats.
 
-use std::{fs, process::ExitCode};
+use std::process::ExitCode;
 
-use anyhow::Context;
-use export::{Format, View};
+use export::View;
 
-use crate::{args, load::load, outputs::Outputs};
+use crate::{args, load::load, outputs::Outputs, record::user::User};
 
 /// Runs the command.
 pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
-    let mut outputs = Outputs::check(&options.output, &[], None)?;
+    let mut outputs = Outputs::open(&options.output, &[], User::behind_sudo().as_ref())?;
     let loaded = load(&options.recording)?;
-    for path in &options.output {
-        if fs::canonicalize(path).ok().is_some_and(|p| Some(p) == fs::canonicalize(&options.recording).ok()) {
-            anyhow::bail!("{} is the recording itself", path.display());
-        }
-        if Format::from_path(path)? == Format::Recording {
-            fs::copy(&options.recording, path)
-                .with_context(|| format!("cannot copy the recording to {}", path.display()))?;
-        }
-    }
-    outputs.read_from(loaded.file);
+    outputs.read_from(loaded.file)?;
     let view = View { cpu: !options.gpu_only, gpu: !options.cpu_only };
     for note in &loaded.profile.notes {
         eprintln!("warpscope: {note}");

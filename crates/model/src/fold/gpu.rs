@@ -7,15 +7,27 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-use super::busy::BusyTime;
+use super::busy::{BusyTime, KEPT};
 use crate::{
-    event::{Activity, KernelName, Launch, ProcessId, SessionId, Work},
+    event::{Activity, KernelName, Launch, LossCause, ProcessId, SessionId, StackId, Work},
     ledger::Ledger,
     profile::{DeviceInfo, GpuKey, GpuWeight, KernelText, What},
 };
 
 /// Stands for a kernel whose name was lost: a full table in the session, or a recording that lacks it.
 pub const NAME_LOST: &str = "[kernel name lost]";
+
+/// Stands for kernels that are summed up together because there were too many distinct sums.
+pub const NOT_KEPT_APART: &str = "[not kept apart]";
+
+/// The most distinct sums, in all and of one process: about 100 MB.
+const MOST_SUMS: usize = 900_000;
+const MOST_SUMS_OF_PROCESS: u32 = 225_000;
+/// The most GPUs whose busy time is measured, and how many of those get the full precision.
+const MOST_DEVICES: usize = 128;
+const PRECISE_DEVICES: usize = 16;
+/// The most streams that are counted.
+const MOST_STREAMS: usize = 65_536;
 
 /// Kernel names, each distinct text once however many sessions use it.
 #[derive(Default)]
@@ -61,6 +73,10 @@ impl KernelNames {
 pub struct GpuTime {
     pub names: KernelNames,
     pub weights: FxHashMap<GpuKey, GpuWeight>,
+    /// How many of those each process has.
+    shares: FxHashMap<ProcessId, u32>,
+    /// Operations that found no room for a sum of their own.
+    pub not_kept_apart: u64,
     /// In the order of the devices' first activities.
     busy: Vec<BusyTime>,
     /// Where in `busy` each device is.
@@ -87,24 +103,30 @@ impl GpuTime {
         count_times(activity.start, activity.end, ledger);
         let Activity { session, device, context, stream, start, end, .. } = *activity;
         let key = (device, session, context, stream);
-        let at = match self.streams.get(&key) {
-            Some(at) => *at,
-            None => self.meet(key),
-        };
-        if start != 0 {
-            self.busy[at].add(start, end);
+        match self.streams.get(&key).copied().or_else(|| self.meet(key)) {
+            Some(at) if start != 0 => self.busy[at].add(start, end),
+            Some(_) => {}
+            None => *ledger.lost.causes.entry(LossCause::DevicesRefused).or_default() += 1,
         }
     }
 
-    /// A new stream, perhaps on a new device.
+    /// A new stream, perhaps on a new device; `None` if there are too many devices.
     #[cold]
-    fn meet(&mut self, key: StreamKey) -> usize {
-        let at = *self.devices.entry(key.0).or_insert(self.busy.len());
-        if at == self.busy.len() {
-            self.busy.push(BusyTime::default());
+    fn meet(&mut self, key: StreamKey) -> Option<usize> {
+        let at = match self.devices.get(&key.0) {
+            Some(at) => *at,
+            None if self.busy.len() < MOST_DEVICES => {
+                let kept = if self.busy.len() < PRECISE_DEVICES { KEPT } else { KEPT / 16 };
+                self.busy.push(BusyTime::new(kept));
+                self.devices.insert(key.0, self.busy.len() - 1);
+                self.busy.len() - 1
+            }
+            None => return None,
+        };
+        if self.streams.len() < MOST_STREAMS {
+            self.streams.insert(key, at);
         }
-        self.streams.insert(key, at);
-        at
+        Some(at)
     }
 
     /// It is certain what launched the activity, or that this will not be known.
@@ -117,12 +139,30 @@ impl GpuTime {
         };
         let Activity { device, stream, .. } = *activity;
         let key = GpuKey { process, stack: launch.map(|l| l.stack), what, device, stream };
-        let weight = self.weights.entry(key).or_default();
+        let weight = match self.weights.get_mut(&key) {
+            Some(weight) => weight,
+            None => self.begin(key),
+        };
         let ns = activity.duration();
         weight.count += 1;
         weight.ns = weight.ns.saturating_add(ns);
         weight.max_ns = weight.max_ns.max(ns);
         weight.bytes = weight.bytes.saturating_add(bytes);
+    }
+
+    /// A sum that is not there yet: a new one or, beyond the limits, the one for all the rest of its process.
+    #[cold]
+    fn begin(&mut self, mut key: GpuKey) -> &mut GpuWeight {
+        let share = self.shares.entry(key.process).or_default();
+        if self.weights.len() < MOST_SUMS && *share < MOST_SUMS_OF_PROCESS {
+            *share += 1;
+        } else {
+            self.not_kept_apart += 1;
+            let device = if self.devices.contains_key(&key.device) { key.device } else { 0 };
+            let what = What::Kernel(self.names.intern(NOT_KEPT_APART));
+            key = GpuKey { process: key.process, stack: Some(StackId(0)), what, device, stream: 0 };
+        }
+        self.weights.entry(key).or_default()
     }
 
     /// Adds what was seen of each device to what was told of it.

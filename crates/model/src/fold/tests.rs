@@ -292,3 +292,23 @@ proptest! {
         prop_assert_eq!(&read.ledger, &profile.ledger);
     }
 }
+
+/// Check that sums that cannot be kept apart are still counted, and that another process keeps its own.
+#[test]
+fn too_many_distinct_sums() {
+    let mut fold = Fold::new();
+    let other = ProcessId(4);
+    fold.push(&session(0));
+    fold.push(&Event::Session(Session { id: SessionId(1), process: other, cupti: 26, driver: 13000 }));
+    for stream in 0..230_000 {
+        if let Event::Activity(activity) = activity(0, stream, (1_000, 1_002), kernel(0)) {
+            fold.push(&Event::Activity(Activity { stream, ..activity }));
+        }
+    }
+    fold.push(&activity(1, 1, (2_000, 2_005), copy(8)));
+    let profile = fold.finish();
+    assert_eq!(profile.gpu.len(), 225_000 + 1 + 1);
+    assert_eq!(profile.ledger.lost.causes[&LossCause::GpuSums], 5_000);
+    let ns = |process| profile.gpu.iter().filter(|(key, _)| key.process == process).map(|(_, w)| w.ns).sum::<u64>();
+    assert_eq!((ns(IMAGE), ns(other)), (460_000, 5));
+}

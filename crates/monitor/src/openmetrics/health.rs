@@ -11,17 +11,17 @@ use crate::snapshot::Snapshot;
 
 define! {
     BUILD = Info "warpscope_build", "", "The version of warpscope.";
-    PROCESSES = Gauge "warpscope_processes", "", "Processes that use CUDA.";
-    LIBRARIES = Gauge "warpscope_watched_libraries", "", "CUDA libraries that are watched.";
-    FUNCTIONS = Gauge "warpscope_watched_functions", "", "Functions of those libraries that are watched.";
+    PROCESSES = Maximum "warpscope_processes", "", "Processes that use CUDA.";
+    LIBRARIES = Maximum "warpscope_watched_libraries", "", "CUDA libraries that are watched.";
+    FUNCTIONS = Maximum "warpscope_watched_functions", "", "Functions of those libraries that are watched.";
     LOST = Counter "warpscope_lost_calls", "", "Calls that found no room in a map of the kernel.";
     MAP_ENTRIES = Gauge "warpscope_map_entries", "", "Entries in a map of the kernel.";
     MAP_ROOM = Gauge "warpscope_map_max_entries", "", "Entries that a map of the kernel has room for.";
     SUMMED = Gauge "warpscope_summed_series", "",
         "Series that are summed into \"other\" rather than shown, because of max-series and top-kernels.";
     CPU = Counter "warpscope_cpu_seconds", "seconds", "CPU time that warpscope has used.";
-    RESIDENT = Gauge "warpscope_resident_memory_bytes", "bytes", "Memory that warpscope has resident.";
-    SCRAPE = Gauge "warpscope_scrape_duration_seconds", "seconds", "Time it took to gather these numbers.";
+    RESIDENT = Maximum "warpscope_resident_memory_bytes", "bytes", "Memory that warpscope has resident.";
+    SCRAPE = Maximum "warpscope_scrape_duration_seconds", "seconds", "Time it took to gather these numbers.";
 }
 
 /// Writes how warpscope fares. `summed` series are not shown for themselves; the snapshot took `took`.

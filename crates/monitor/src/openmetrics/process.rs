@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     site::{site, stack_id},
-    snapshot::{Copies, Memory, Process},
+    snapshot::{Copies, Kinds, Memory, Process},
 };
 
 /// Bounds of durations in nanoseconds: powers of two, as the kernel's side counts, from 1 µs to 4 s.
@@ -35,10 +35,10 @@ macro_rules! define {
 pub(super) use define;
 
 define! {
-    WATCHED = Gauge "warpscope_process_watched_seconds", "seconds", "For how long the process has been watched.";
+    WATCHED = Maximum "warpscope_process_watched_seconds", "seconds", "For how long the process has been watched.";
     LIVE_BYTES = Gauge "warpscope_memory_live_bytes", "bytes", "Memory allocated through CUDA and not yet freed.";
     LIVE = Gauge "warpscope_memory_live_allocations", "", "Allocations not yet freed.";
-    PEAK = Gauge "warpscope_memory_peak_bytes", "bytes", "The most memory the process had at a time.";
+    PEAK = Maximum "warpscope_memory_peak_bytes", "bytes", "The most memory that one process had at a time.";
     ALLOCATIONS = Counter "warpscope_memory_allocations", "", "Allocations that succeeded.";
     ALLOCATED = Counter "warpscope_memory_allocated_bytes", "bytes", "Bytes of allocations that succeeded.";
     FREES = Counter "warpscope_memory_frees", "", "Frees that succeeded.";
@@ -46,7 +46,8 @@ define! {
     SUSPECT_BYTES = Gauge "warpscope_memory_suspect_bytes", "bytes",
         "Live memory by the line of the program that allocated it, the most suspect lines only.";
     SUSPECT_COUNT = Gauge "warpscope_memory_suspect_allocations", "", "Live allocations of a suspect line.";
-    SUSPECT_AGE = Gauge "warpscope_memory_suspect_age_seconds", "seconds", "The age of a suspect line's oldest live allocation.";
+    SUSPECT_AGE = Maximum "warpscope_memory_suspect_age_seconds", "seconds",
+        "How long a suspect line has had live allocations without a break.";
     LAUNCHES = Counter "warpscope_launches", "", "Kernel launches, graphs apart.";
     KERNEL_LAUNCHES = Counter "warpscope_kernel_launches", "", "Kernel launches by kernel.";
     GRAPH_LAUNCHES = Counter "warpscope_graph_launches", "", "Launches of whole graphs.";
@@ -73,8 +74,8 @@ pub fn labels(process: &Process) -> Labels {
         .with("container", &process.container)
 }
 
-/// Writes all families of the selected processes.
-pub fn write(selected: &Selected, format: Format, text: &mut String) {
+/// Writes the families of the selected processes that are counted.
+pub fn write(selected: &Selected, kinds: Kinds, format: Format, text: &mut String) {
     let labelled: Vec<(Labels, &Process)> =
         selected.processes.iter().map(|process| (labels(process), process)).collect();
     let each = |definition: &'static Definition, tell: &dyn Fn(&mut Family, &Labels, &Process)| {
@@ -84,7 +85,7 @@ pub fn write(selected: &Selected, format: Format, text: &mut String) {
         }
         family.write(format, &mut *text);
     };
-    write_with(each);
+    write_with(kinds, each);
 
     let histogram = |definition, bounds: &[u64], unit: f64, tell: &dyn Fn(&mut Family, &Labels, &Process)| {
         let mut family = Family::with_bounds(definition, bounds.iter().map(|bound| *bound as f64 / unit));
@@ -93,38 +94,51 @@ pub fn write(selected: &Selected, format: Format, text: &mut String) {
         }
         family.write(format, text);
     };
-    write_histograms(histogram);
+    write_histograms(kinds, histogram);
 }
 
 type Tell<'a> = &'a dyn Fn(&mut Family, &Labels, &Process);
 
-fn write_with(mut each: impl FnMut(&'static Definition, Tell<'_>)) {
+fn write_with(kinds: Kinds, mut each: impl FnMut(&'static Definition, Tell<'_>)) {
     each(&WATCHED, &|family, labels, process| {
         // The sum of those in "other" would say nothing.
         if process.id != 0 {
             family.push(labels.clone(), process.watched.as_secs_f64());
         }
     });
-    memory(&mut each);
-    suspects(&mut each);
-    launches(&mut each);
-    each(&COPIES, &|family, labels, process| {
-        for copies in &process.copies {
-            family.push(direction(labels, copies), copies.moved.count);
-        }
-    });
-    each(&COPIED, &|family, labels, process| {
-        for copies in &process.copies {
-            family.push(direction(labels, copies), copies.moved.bytes);
-        }
-    });
-    each(&SETS, &|family, labels, process| family.push(labels.clone(), process.sets.count));
-    each(&SET, &|family, labels, process| family.push(labels.clone(), process.sets.bytes));
-    each(&ERRORS, &|family, labels, process| {
-        for errors in &process.errors {
-            family.push(labels.with("function", &errors.function).with("code", &errors.code), errors.count);
-        }
-    });
+    if kinds.memory {
+        memory(&mut each);
+        suspects(&mut each);
+    }
+    if kinds.launches {
+        launches(&mut each);
+    }
+    if kinds.graphs {
+        each(&GRAPH_LAUNCHES, &|family, labels, process| family.push(labels.clone(), process.graph_launches));
+    }
+    if kinds.copies {
+        each(&COPIES, &|family, labels, process| {
+            for copies in &process.copies {
+                family.push(direction(labels, copies), copies.moved.count);
+            }
+        });
+        each(&COPIED, &|family, labels, process| {
+            for copies in &process.copies {
+                family.push(direction(labels, copies), copies.moved.bytes);
+            }
+        });
+    }
+    if kinds.sets {
+        each(&SETS, &|family, labels, process| family.push(labels.clone(), process.sets.count));
+        each(&SET, &|family, labels, process| family.push(labels.clone(), process.sets.bytes));
+    }
+    if kinds.errors {
+        each(&ERRORS, &|family, labels, process| {
+            for errors in &process.errors {
+                family.push(labels.with("function", &errors.function).with("code", &errors.code), errors.count);
+            }
+        });
+    }
 }
 
 fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
@@ -183,24 +197,25 @@ fn launches(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
             family.push(labels.with("kernel", OTHER), process.other_launches);
         }
     });
-    each(&GRAPH_LAUNCHES, &|family, labels, process| family.push(labels.clone(), process.graph_launches));
 }
 
-fn write_histograms(mut each: impl FnMut(&'static Definition, &[u64], f64, Tell<'_>)) {
-    each(&COPY_SIZE, &SIZE_BOUNDS, 1.0, &|family, labels, process| {
-        for copies in process.copies.iter().filter(|copies| !copies.sizes.is_empty()) {
-            let buckets = Buckets::sort(&copies.sizes, &SIZE_BOUNDS, copies.moved.bytes.into());
-            family.push_buckets(direction(labels, copies), buckets);
-        }
-    });
-    each(&COPY_DURATION, &DURATION_BOUNDS, 1e9, &|family, labels, process| {
-        let timed = |copies: &&Copies| !copies.asynchronous && !copies.durations.is_empty();
-        for copies in process.copies.iter().filter(timed) {
-            let seconds = Number::Real(copies.moved.ns as f64 / 1e9);
-            let buckets = Buckets::sort(&copies.durations, &DURATION_BOUNDS, seconds);
-            family.push_buckets(labels.with("direction", copies.direction), buckets);
-        }
-    });
+fn write_histograms(kinds: Kinds, mut each: impl FnMut(&'static Definition, &[u64], f64, Tell<'_>)) {
+    if kinds.copies {
+        each(&COPY_SIZE, &SIZE_BOUNDS, 1.0, &|family, labels, process| {
+            for copies in process.copies.iter().filter(|copies| !copies.sizes.is_empty()) {
+                let buckets = Buckets::sort(&copies.sizes, &SIZE_BOUNDS, copies.moved.bytes.into());
+                family.push_buckets(direction(labels, copies), buckets);
+            }
+        });
+        each(&COPY_DURATION, &DURATION_BOUNDS, 1e9, &|family, labels, process| {
+            let timed = |copies: &&Copies| !copies.asynchronous && !copies.durations.is_empty();
+            for copies in process.copies.iter().filter(timed) {
+                let seconds = Number::Real(copies.moved.ns as f64 / 1e9);
+                let buckets = Buckets::sort(&copies.durations, &DURATION_BOUNDS, seconds);
+                family.push_buckets(labels.with("direction", copies.direction), buckets);
+            }
+        });
+    }
     each(&CALLS, &DURATION_BOUNDS, 1e9, &|family, labels, process| {
         for calls in process.calls.iter().filter(|calls| !calls.durations.is_empty()) {
             let seconds = Number::Real(calls.ns as f64 / 1e9);

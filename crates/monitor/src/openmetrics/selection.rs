@@ -331,7 +331,7 @@ fn add_memory(all: &mut Vec<Memory>, more: &Memory) {
         Some(memory) => {
             add(&mut memory.live, more.live);
             add(&mut memory.live_bytes, more.live_bytes);
-            add(&mut memory.peak_bytes, more.peak_bytes);
+            memory.peak_bytes = memory.peak_bytes.max(more.peak_bytes);
             add(&mut memory.allocations, more.allocations);
             add(&mut memory.allocated_bytes, more.allocated_bytes);
             add(&mut memory.frees, more.frees);

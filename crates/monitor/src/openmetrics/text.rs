@@ -8,7 +8,8 @@
 //! ```
 //!
 //! In the older format a counter's family is called as its samples are, and there are no units and no info families.
-//! No two samples of a family have the same labels: names are cleaned on the way, and what meets is added up.
+//! No two samples of a family have the same labels: names are cleaned on the way, and samples that become equal are merged,
+//! by their sum or, where a sum would say nothing (an age, a temperature), by the greatest.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -23,8 +24,10 @@ const LONGEST: usize = 400;
 /// What a family's numbers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Goes up and down.
+    /// Goes up and down; merged samples are added up.
     Gauge,
+    /// A gauge of which merged samples keep the greatest, such as an age.
+    Maximum,
     /// Only grows.
     Counter,
     /// Counts by size.
@@ -50,7 +53,7 @@ impl Definition {
     /// The names of its series.
     pub fn series(&self) -> Vec<String> {
         let endings: &[&str] = match self.kind {
-            Kind::Gauge => &[""],
+            Kind::Gauge | Kind::Maximum => &[""],
             Kind::Counter => &["_total"],
             Kind::Info => &["_info"],
             Kind::Histogram => &["_bucket", "_sum", "_count"],
@@ -126,6 +129,10 @@ impl Number {
             (Self::Whole(a), Self::Whole(b)) => Self::Whole(a.saturating_add(b)),
             (a, b) => Self::Real(a.real() + b.real()),
         }
+    }
+
+    fn greatest(self, other: Self) -> Self {
+        if other.real() > self.real() { other } else { self }
     }
 
     fn real(self) -> f64 {
@@ -228,7 +235,13 @@ impl Family {
                 self.samples.push((labels, value));
             }
             Some(place) => match (&mut self.samples[*place].1, value) {
-                (Value::One(mine), Value::One(more)) => *mine = mine.add(more),
+                (Value::One(mine), Value::One(more)) => {
+                    *mine = match self.definition.kind {
+                        Kind::Maximum => mine.greatest(more),
+                        Kind::Info => *mine,
+                        Kind::Gauge | Kind::Counter | Kind::Histogram => mine.add(more),
+                    }
+                }
                 (Value::Buckets(mine), Value::Buckets(more)) => mine.add(&more),
                 _ => {}
             },
@@ -244,10 +257,10 @@ impl Family {
         let ending = match kind {
             Kind::Counter => "_total",
             Kind::Info => "_info",
-            Kind::Gauge | Kind::Histogram => "",
+            Kind::Gauge | Kind::Maximum | Kind::Histogram => "",
         };
         let (family, kind_name) = match (format, kind) {
-            (_, Kind::Gauge) => (name.to_owned(), "gauge"),
+            (_, Kind::Gauge | Kind::Maximum) => (name.to_owned(), "gauge"),
             (_, Kind::Histogram) => (name.to_owned(), "histogram"),
             (Format::OpenMetrics, Kind::Counter) => (name.to_owned(), "counter"),
             (Format::OpenMetrics, Kind::Info) => (name.to_owned(), "info"),

@@ -17,7 +17,7 @@ use ratatui::{
 
 use super::{App, view::title};
 use crate::{
-    console::{byte_rate, rate, shape},
+    console::{byte_rate, rate, shape, speed},
     rates::Pace,
     site::site,
     snapshot::Process,
@@ -73,7 +73,7 @@ fn lines(pace: &Pace<'_>, width: usize) -> Vec<Line<'static>> {
     memory(pace.process, &mut lines);
     kernels(pace, width, &mut lines);
     suspects(pace.process, width, &mut lines);
-    copies(pace.process, &mut lines);
+    copies(pace, &mut lines);
     failures(pace.process, &mut lines);
     calls(pace.process, &mut lines);
     lines
@@ -164,19 +164,25 @@ fn suspects(process: &Process, width: usize, lines: &mut Vec<Line<'static>>) {
     }
 }
 
-fn copies(process: &Process, lines: &mut Vec<Line<'static>>) {
-    if process.copies.is_empty() {
+fn copies(pace: &Pace<'_>, lines: &mut Vec<Line<'static>>) {
+    if pace.process.copies.is_empty() {
         return;
     }
-    heading(lines, "Copies", &format!("{:>18}  {:>10}  {:>13}  direction", "bytes", "copies", "while copying"));
-    for copies in &process.copies {
-        let speed = match copies.moved {
-            moved if copies.asynchronous || moved.ns == 0 => "-".to_owned(),
-            moved => byte_rate(moved.bytes as f64 * 1e9 / moved.ns as f64),
-        };
+    let row = |[rate, per_second, moved, number, speed]: [&str; 5], direction: &str| {
+        format!("{rate:>18}  {per_second:>10}  {moved:>10}  {number:>10}  {speed:>13}  {direction}")
+    };
+    heading(lines, "Copies", &row(["rate", "copies/s", "bytes", "copies", "while copying"], "direction"));
+    for copies in &pace.process.copies {
         let mode = if copies.asynchronous { ", async" } else { "" };
-        let (moved, number) = (bytes(copies.moved.bytes), count(copies.moved.count));
-        lines.push(Line::from(format!("{moved:>18}  {number:>10}  {speed:>13}  {}{mode}", copies.direction)));
+        let (bytes_per_second, per_second) = pace.copies(copies);
+        let cells = [
+            &*byte_rate(bytes_per_second),
+            &rate(per_second),
+            &bytes(copies.moved.bytes),
+            &count(copies.moved.count),
+            &speed(copies),
+        ];
+        lines.push(Line::from(row(cells, &format!("{}{mode}", copies.direction))));
     }
 }
 

@@ -95,17 +95,18 @@ impl App {
             frame.render_widget(Paragraph::new(text).style(DIM), area);
             return;
         }
-        let wide = area.width >= 110;
+        let (wide, kinds) = (area.width >= 110, self.now.kinds);
+        let column = |shown, width| Constraint::Length(if shown { width } else { 0 });
         let widths = [
             Constraint::Length(7),
-            Constraint::Length(if wide { 10 } else { 0 }),
-            Constraint::Length(9),
-            Constraint::Length(if wide { 9 } else { 0 }),
-            Constraint::Length(10),
-            Constraint::Length(11),
-            Constraint::Length(11),
-            Constraint::Length(if wide { 7 } else { 0 }),
-            Constraint::Length(if area.width >= 90 { HISTORY as u16 } else { 0 }),
+            column(wide, 10),
+            column(kinds.memory, 9),
+            column(kinds.memory && wide, 9),
+            column(kinds.launches, 10),
+            column(kinds.copies, 11),
+            column(kinds.copies, 11),
+            column(kinds.errors && wide, 7),
+            column(kinds.launches && area.width >= 90, HISTORY as u16),
             Constraint::Min(8),
         ];
         let right = |text: &str| Cell::from(Line::from(text.to_owned()).alignment(Alignment::Right));

@@ -5,7 +5,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use monitor::snapshot::{
-    Calls, Copies, Device, Errors, Health, Kernel, Memory, Moved, Process, Snapshot, Space, Suspect,
+    Calls, Copies, Device, Errors, Health, Kernel, Kinds, Memory, Moved, Process, Snapshot, Space, Suspect,
 };
 
 /// Compares `text` with a golden file, or writes it where `BLESS` is set.
@@ -22,7 +22,8 @@ fn stack(frames: &[&str]) -> Arc<[String]> {
     frames.iter().map(|frame| (*frame).to_owned()).collect()
 }
 
-fn memory(space: Space, live_bytes: u64, live: u64, frees: u64) -> Memory {
+/// Memory of a process in one space.
+pub fn memory(space: Space, live_bytes: u64, live: u64, frees: u64) -> Memory {
     Memory {
         space,
         live_bytes,
@@ -178,6 +179,7 @@ pub fn machine(step: u64) -> Snapshot {
         unix_ns: 1_794_729_600_000_000_000 + step * 5_000_000_000,
         processes: vec![hostile(), training(step)],
         devices: vec![device(step)],
+        kinds: Kinds::ALL,
         health: Health {
             libraries: 2,
             functions: 61,

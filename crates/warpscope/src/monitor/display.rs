@@ -41,7 +41,7 @@ impl Display {
 fn print(snapshot: &Snapshot, before: Option<&Snapshot>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let terminal = out.is_terminal();
-    let (width, height) = if terminal { size() } else { (100, None) };
+    let (width, height) = if terminal { size() } else { (None, None) };
     let block = console::block(snapshot, before, Look { width, height, colour: terminal });
     let text = if terminal { console::in_place(&block) } else { block };
     out.write_all(text.as_bytes())?;
@@ -49,7 +49,7 @@ fn print(snapshot: &Snapshot, before: Option<&Snapshot>) -> io::Result<()> {
 }
 
 /// Columns and rows of the terminal.
-fn size() -> (usize, Option<usize>) {
+fn size() -> (Option<usize>, Option<usize>) {
     let mut size = MaybeUninit::<libc::winsize>::zeroed();
     // SAFETY: a place for the answer, which all zeroes are too.
     let size = unsafe {
@@ -57,5 +57,5 @@ fn size() -> (usize, Option<usize>) {
         size.assume_init()
     };
     let or = |number: u16, otherwise| if number == 0 { otherwise } else { number.into() };
-    (or(size.ws_col, 100), Some(or(size.ws_row, 40)))
+    (Some(or(size.ws_col, 100)), Some(or(size.ws_row, 40)))
 }

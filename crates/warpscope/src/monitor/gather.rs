@@ -1,13 +1,17 @@
 //! Makes a snapshot of what the kernel has summed up.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     time::{Duration, SystemTime},
 };
 
 use bpf::calls::MemorySum;
+use cuda::calls::Role;
 use model::event::ProcessId;
-use monitor::snapshot::{Device, Health, Memory, Process, Snapshot, Space};
+use monitor::{
+    config::Options,
+    snapshot::{Device, Health, Kinds, Memory, Moved, Process, Snapshot, Space},
+};
 
 use super::{
     Monitor, calls, choice, health, kernels,
@@ -57,6 +61,7 @@ impl Monitor {
         let mut ids: Vec<ProcessId> =
             self.collector.sink.processes.iter().filter(|(_, known)| !known.told).map(|(id, _)| *id).collect();
         ids.sort();
+        let kinds = self.kinds();
         let mut processes = Vec::new();
         for id in ids {
             let state = &mut self.collector.sink;
@@ -74,13 +79,14 @@ impl Monitor {
                 ..Process::default()
             };
             calls::add(&mut process, sums.get(id.0), state);
-            if self.options.errors {
+            leave_out(&mut process, kinds);
+            if kinds.errors {
                 calls::add_errors(&mut process, errors.get(id.0), state);
             }
-            if self.options.cudatrace {
+            if kinds.launches {
                 kernels::add(&mut process, id, kernel_sums.get(id.0), state, &self.namer);
             }
-            if self.options.memleak {
+            if kinds.memory {
                 process.memory = spaces(memory.get(id.0));
                 suspects::add(&mut process, id, &held, &self.growth, state, &self.namer);
             }
@@ -91,7 +97,31 @@ impl Monitor {
         }
         processes.sort_by_key(|process| (process.pid, process.id));
         self.mark_growth(&held, now);
-        Snapshot { time_ns: now, unix_ns: unix_now(), processes, devices: self.devices(), health: self.health(maps) }
+        Snapshot {
+            time_ns: now,
+            unix_ns: unix_now(),
+            processes,
+            devices: self.devices(),
+            kinds,
+            health: self.health(maps),
+        }
+    }
+
+    /// What is counted: what the user chose, as far as any function that does it is watched.
+    fn kinds(&self) -> Kinds {
+        let Options { memleak, cudatrace, bandwidth, errors, .. } = self.options;
+        let functions = &self.collector.sink.functions;
+        let watched: HashSet<Role> =
+            functions.values().filter_map(|function| function.known).map(|known| known.role).collect();
+        let any = |role| watched.contains(&role);
+        Kinds {
+            memory: memleak && any(Role::Alloc),
+            launches: cudatrace && any(Role::Launch),
+            graphs: cudatrace && any(Role::GraphLaunch),
+            copies: bandwidth && any(Role::Copy),
+            sets: bandwidth && any(Role::Set),
+            errors,
+        }
     }
 
     /// Growth is told over an interval of the display, however often somebody scrapes.
@@ -128,6 +158,22 @@ impl Monitor {
         let mappings = collector.mappings.as_ref().map_or(0, bpf::Mappings::lost);
         let (stacks, names) = (collector.unwinding.raw_dropped(), collector.sink.names_refused);
         health::lost(&collector.recorder.losses(), mappings, stacks, names)
+    }
+}
+
+/// Where all functions are watched for their errors, more is counted than the user chose.
+fn leave_out(process: &mut Process, kinds: Kinds) {
+    if !kinds.copies {
+        process.copies.clear();
+    }
+    if !kinds.sets {
+        process.sets = Moved::default();
+    }
+    if !kinds.graphs {
+        process.graph_launches = 0;
+    }
+    if !kinds.launches {
+        process.other_launches = 0;
     }
 }
 

@@ -151,7 +151,7 @@ impl<S: Sink> Collector<S> {
         if let Some(pythons) = &mut self.pythons {
             pythons.finish(sink);
         }
-        if let Some(sessions) = &self.sessions {
+        if let Some(sessions) = &mut self.sessions {
             sessions.finish(&mut |event| sink.push(&event));
         }
         self.count_losses();
@@ -273,14 +273,14 @@ impl<S: Sink> Collector<S> {
                 if self.trace.as_ref().is_some_and(|trace| trace.is_own(&call)) {
                     return;
                 }
-                let launch = call.launch.and_then(|launch| self.launch(launch));
+                let launch = call.launch.and_then(|launch| self.launch(launch, call.image));
                 let stack =
                     (call.stack != 0).then(|| self.whole_stack(call.image, call.stack, call.python, call.start));
                 let Some(trace) = &self.trace else { return };
                 trace.call(*call, launch, stack)
             }
             Record::Syscall(call) => {
-                let launch = call.launch.and_then(|launch| self.launch(launch));
+                let launch = call.launch.and_then(|launch| self.launch(launch, call.image));
                 let (Some(trace), sink) = (&mut self.trace, &mut self.sink) else { return };
                 trace.syscall(*call, launch, &mut |event| sink.push(&event));
                 return;
@@ -297,8 +297,9 @@ impl<S: Sink> Collector<S> {
             Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, .. } => {
                 let Some(sessions) = &mut self.sessions else { return };
                 let Some(kind) = LaunchKind::from_number(work as u8) else { return };
+                let Some(session) = sessions.id(session, ProcessId(image)) else { return };
                 Event::Launch(Launch {
-                    session: sessions.id(session),
+                    session,
                     correlation,
                     kind,
                     process: ProcessId(image),
@@ -362,8 +363,8 @@ impl<S: Sink> Collector<S> {
     }
 
     /// A launch by the number that its session has here.
-    fn launch(&mut self, (session, correlation): (u64, u32)) -> Option<(SessionId, u32)> {
-        self.sessions.as_mut().map(|sessions| (sessions.id(session), correlation))
+    fn launch(&mut self, (session, correlation): (u64, u32), image: u32) -> Option<(SessionId, u32)> {
+        Some((self.sessions.as_mut()?.id(session, ProcessId(image))?, correlation))
     }
 
     /// The stack that a launch or sample has, of its native and its Python part.

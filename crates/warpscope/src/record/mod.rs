@@ -5,10 +5,12 @@ pub mod found;
 pub mod images;
 pub mod limits;
 pub mod python;
+mod quota;
 pub mod reused;
 mod sessions;
 pub mod signals;
 pub mod sink;
+mod socket;
 pub mod stage;
 pub mod target;
 pub mod unwinding;
@@ -46,6 +48,9 @@ use user::User;
 /// Room for about half a million launches between two looks.
 pub const RING_BYTES: u32 = 32 << 20;
 
+/// What is written where no output is named.
+const DEFAULT_OUTPUTS: [&str; 2] = ["warpscope.svg", "warpscope.wscope"];
+
 /// Runs the command.
 pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let mode = match (options.gpu_only, options.cpu_only) {
@@ -60,7 +65,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         bail!("-d wants a number of seconds greater than 0");
     }
     let user = if options.as_root { None } else { User::behind_sudo() };
-    let mut outputs = Outputs::check(&options.output, &["warpscope.svg", "warpscope.wscope"], User::behind_sudo())?;
+    let mut outputs = Outputs::open(&options.output, &DEFAULT_OUTPUTS, User::behind_sudo().as_ref())?;
     if !bpf::features::privileged() {
         return Err(bpf::Error::NotPermitted.into());
     }

@@ -1,9 +1,13 @@
-//! Injected libraries: who connects, and what they say.
+//! Injected libraries: who connects, and what they send.
+//!
+//! Whoever runs as the command's user can connect and send anything. All that is kept is bounded, for each session and in
+//! all ([`super::quota`]); all that is read in one round is bounded too, so that a flood on one connection holds up neither
+//! the others nor the ring buffer.
 
 use std::{
     collections::{HashMap, HashSet},
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
 use model::event::{
@@ -12,8 +16,21 @@ use model::event::{
 };
 use wire::{Message, Notice};
 
-/// More connections than this at once are refused.
+use super::{
+    quota::{Kind, MOST_DEVICES, MOST_TEXT, Refused, Used},
+    socket::{accept, credentials, receive, send_byte},
+};
+
+/// The most connections at once, and of one process. A process has one injected library.
 const MOST_CONNECTIONS: usize = 4096;
+const MOST_OF_PROCESS: usize = 16;
+/// The most sessions of a recording, and of one process image.
+const MOST_SESSIONS: usize = 65_536;
+const MOST_OF_IMAGE: usize = 64;
+/// The most connections accepted, and the most packets read, in one round and of one connection.
+const ACCEPTED: usize = 256;
+const PACKETS: usize = 512;
+const PACKETS_OF_ONE: usize = 64;
 
 /// All sessions of a recording.
 pub struct Sessions {
@@ -21,10 +38,30 @@ pub struct Sessions {
     /// Peers must run as this user, or as root.
     uid: u32,
     connections: Vec<Connection>,
+    /// Which connection is read first in the next round.
+    first: usize,
     ids: HashMap<u64, SessionId>,
-    /// Those that have said hello.
+    /// How many sessions each process image has.
+    of_image: HashMap<ProcessId, usize>,
+    /// Those that have sent their [`wire::Hello`].
     heard: HashSet<SessionId>,
+    used: Used,
+    refused: Refused,
     packet: Vec<u8>,
+}
+
+/// Why a connection is closed by us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unwelcome {
+    Malformed,
+    /// There are too many sessions, which has been counted.
+    Refused,
+}
+
+impl From<wire::Malformed> for Unwelcome {
+    fn from(_: wire::Malformed) -> Self {
+        Self::Malformed
+    }
 }
 
 struct Connection {
@@ -34,8 +71,14 @@ struct Connection {
     /// To add to a record's times, wrapping, to get CLOCK_MONOTONIC.
     clock_offset: u64,
     totals: wire::Totals,
+    /// The totals have changed since they were passed on.
+    counted: bool,
     ended: bool,
     welcomed: bool,
+    used: Used,
+    /// Streams seen: device, context and stream.
+    streams: HashSet<(u32, u32, u32)>,
+    last_stream: Option<(u32, u32, u32)>,
 }
 
 impl Sessions {
@@ -45,16 +88,30 @@ impl Sessions {
             listener,
             uid,
             connections: Vec::new(),
+            first: 0,
             ids: HashMap::new(),
+            of_image: HashMap::new(),
             heard: HashSet::new(),
+            used: Used::default(),
+            refused: Refused::default(),
             packet: vec![0; wire::MAX_PACKET],
         }
     }
 
-    /// The id of the session with this key; a new one at first sight.
-    pub fn id(&mut self, key: u64) -> SessionId {
-        let next = SessionId(self.ids.len() as u32);
-        *self.ids.entry(key).or_insert(next)
+    /// The id of the session with this key, in this image; a new one at first sight. `None` if there are too many.
+    pub fn id(&mut self, key: u64, image: ProcessId) -> Option<SessionId> {
+        if let Some(id) = self.ids.get(&key) {
+            return Some(*id);
+        }
+        let of_image = self.of_image.entry(image).or_default();
+        if self.ids.len() >= MOST_SESSIONS || *of_image >= MOST_OF_IMAGE {
+            self.refused.count(LossCause::SessionsRefused);
+            return None;
+        }
+        *of_image += 1;
+        let id = SessionId(self.ids.len() as u32);
+        self.ids.insert(key, id);
+        Some(id)
     }
 
     /// Descriptors to wait on.
@@ -64,19 +121,30 @@ impl Sessions {
 
     /// Takes new connections.
     pub fn accept(&mut self) {
-        while let Ok(socket) = accept(&self.listener) {
+        for _ in 0..ACCEPTED {
+            let Ok(socket) = accept(&self.listener) else { return };
             let Ok(peer) = credentials(&socket) else { continue };
-            if (peer.uid != self.uid && peer.uid != 0) || self.connections.len() >= MOST_CONNECTIONS {
+            if peer.uid != self.uid && peer.uid != 0 {
+                continue;
+            }
+            let pid = peer.pid as u32;
+            let of_process = self.connections.iter().filter(|connection| connection.pid == pid).count();
+            if self.connections.len() >= MOST_CONNECTIONS || of_process >= MOST_OF_PROCESS {
+                self.refused.count(LossCause::SessionsRefused);
                 continue;
             }
             self.connections.push(Connection {
                 socket,
-                pid: peer.pid as u32,
+                pid,
                 session: None,
                 clock_offset: 0,
                 totals: wire::Totals::default(),
+                counted: false,
                 ended: false,
                 welcomed: false,
+                used: Used::default(),
+                streams: HashSet::new(),
+                last_stream: None,
             });
         }
     }
@@ -91,20 +159,23 @@ impl Sessions {
     pub fn welcome(&mut self, waiting: &[RawFd]) {
         for connection in self.connections.iter_mut().filter(|c| waiting.contains(&c.socket.as_raw_fd())) {
             connection.welcomed = true;
-            // SAFETY: one byte, on a socket of ours that does not block. Who has gone needs no welcome.
-            unsafe {
-                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-                libc::send(connection.socket.as_raw_fd(), [wire::WELCOME].as_ptr().cast(), 1, flags);
-            }
+            send_byte(connection.socket.as_raw_fd(), wire::WELCOME);
         }
     }
 
-    /// The recording ends. Launches may have come of sessions that never said hello, as of a process that was killed at
-    /// once: these are sessions too, cut off at their beginning.
-    pub fn finish(&self, push: &mut dyn FnMut(Event)) {
+    /// The recording ends. There may be launches of sessions that never sent a [`wire::Hello`], as of a process that was
+    /// killed at once: these are sessions too, cut off at their beginning.
+    pub fn finish(&mut self, push: &mut dyn FnMut(Event)) {
         let silent = self.ids.values().filter(|id| !self.heard.contains(*id));
         for id in silent {
             push(Event::Session(Session { id: *id, process: ProcessId(0), cupti: 0, driver: 0 }));
+        }
+        self.count_refused(push);
+    }
+
+    fn count_refused(&mut self, push: &mut dyn FnMut(Event)) {
+        for (cause, count) in self.refused.drain() {
+            push(Event::Loss(Loss { cause, count }));
         }
     }
 
@@ -117,46 +188,61 @@ impl Sessions {
         push: &mut dyn FnMut(Event),
     ) -> bool {
         let mut any = false;
-        let mut index = 0;
-        while index < self.connections.len() {
+        let mut left = PACKETS;
+        let count = self.connections.len();
+        let first = self.first;
+        let mut closed = Vec::new();
+        for index in (0..count).map(|at| (first + at) % count) {
+            if left == 0 {
+                // The next round begins where this one ends.
+                self.first = index;
+                break;
+            }
             if !newcomers && self.connections[index].session.is_none() {
-                index += 1;
                 continue;
             }
-            let mut closed = false;
-            // A busy session does not keep the others waiting for ever.
-            for _ in 0..256 {
+            for _ in 0..PACKETS_OF_ONE.min(left) {
                 let fd = self.connections[index].socket.as_raw_fd();
                 match receive(fd, &mut self.packet) {
                     Ok(0) => {
-                        closed = true;
+                        closed.push(index);
                         break;
                     }
                     Ok(length) => {
                         any = true;
+                        left -= 1;
                         let packet = std::mem::take(&mut self.packet);
                         let sound = self.packet(index, &packet[..length], image_of, push);
                         self.packet = packet;
-                        if sound.is_err() {
-                            push(Event::Loss(Loss { cause: LossCause::MalformedPackets, count: 1 }));
+                        if let Err(why) = sound {
+                            // Both sides come from one binary: whoever sends this is not our library.
+                            if why == Unwelcome::Malformed {
+                                self.refused.count(LossCause::MalformedPackets);
+                            }
+                            closed.push(index);
+                            break;
                         }
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // A peer that ended without reading its welcome: said once, and what it sent is still there.
+                    // A peer that ended without reading its welcome: reported once, and what it sent is still there.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(_) => {
-                        closed = true;
+                        closed.push(index);
                         break;
                     }
                 }
             }
-            if closed {
-                self.connections.swap_remove(index);
-            } else {
-                index += 1;
+            let connection = &mut self.connections[index];
+            if let Some(session) = connection.session.filter(|_| std::mem::take(&mut connection.counted)) {
+                push(connection.totals_event(session));
             }
         }
+        closed.sort_unstable_by(|a, b| b.cmp(a));
+        for index in closed {
+            self.connections.swap_remove(index);
+        }
+        self.count_refused(push);
         any
     }
 
@@ -166,25 +252,33 @@ impl Sessions {
         mut packet: &[u8],
         image_of: &dyn Fn(u32) -> Option<ProcessId>,
         push: &mut dyn FnMut(Event),
-    ) -> Result<(), wire::Malformed> {
+    ) -> Result<(), Unwelcome> {
         while let Some(message) = Message::next(&mut packet)? {
             if let Message::Hello(hello) = message {
                 if hello.version != wire::VERSION || self.connections[index].session.is_some() {
-                    return Err(wire::Malformed);
+                    return Err(Unwelcome::Malformed);
                 }
-                let id = self.id(hello.session);
-                self.heard.insert(id);
+                let process = image_of(self.connections[index].pid).unwrap_or(ProcessId(0));
+                let id = self.id(hello.session, process).ok_or(Unwelcome::Refused)?;
+                // Keys are random: nobody else has the same by chance.
+                if !self.heard.insert(id) {
+                    return Err(Unwelcome::Malformed);
+                }
                 let connection = &mut self.connections[index];
                 connection.session = Some(id);
                 connection.clock_offset = hello.clock_offset;
-                let process = image_of(connection.pid).unwrap_or(ProcessId(0));
                 push(Event::Session(Session { id, process, cupti: hello.cupti, driver: hello.driver }));
                 continue;
             }
             let connection = &mut self.connections[index];
-            let session = connection.session.ok_or(wire::Malformed)?;
-            if !matches!(message, Message::Notice(Notice::Library, _)) {
-                push(connection.event(session, message));
+            let session = connection.session.ok_or(Unwelcome::Malformed)?;
+            match connection.allowed(&mut self.used, &message) {
+                Ok(()) => {
+                    if let Some(event) = connection.event(session, message) {
+                        push(event);
+                    }
+                }
+                Err(cause) => self.refused.count(cause),
             }
         }
         Ok(())
@@ -192,15 +286,51 @@ impl Sessions {
 }
 
 impl Connection {
+    /// Whether there is room for what a message brings to stay; if not, why not.
+    fn allowed(&mut self, all: &mut Used, message: &Message<'_>) -> Result<(), LossCause> {
+        let (wanted, cause): (&[(Kind, u64)], _) = match message {
+            Message::Name(_, text) => {
+                (&[(Kind::Names, 1), (Kind::NameBytes, text.len() as u64)], LossCause::NamesRefused)
+            }
+            Message::Device(index, _) if *index >= MOST_DEVICES => return Err(LossCause::DevicesRefused),
+            Message::Device(..) => (&[(Kind::Devices, 1)], LossCause::DevicesRefused),
+            Message::Notice(..) => (&[(Kind::Notes, 1)], LossCause::NotesRefused),
+            Message::Kernel(k) => return self.stream_allowed(all, (k.device, k.context, k.stream)),
+            Message::Memcpy(c) => return self.stream_allowed(all, (c.device, c.context, c.stream)),
+            Message::Memset(m) => return self.stream_allowed(all, (m.device, m.context, m.stream)),
+            _ => return Ok(()),
+        };
+        if self.used.take(all, wanted) { Ok(()) } else { Err(cause) }
+    }
+
+    fn stream_allowed(&mut self, all: &mut Used, stream: (u32, u32, u32)) -> Result<(), LossCause> {
+        if self.last_stream == Some(stream) {
+            return Ok(());
+        }
+        if stream.0 >= MOST_DEVICES {
+            return Err(LossCause::DevicesRefused);
+        }
+        if !self.streams.contains(&stream) {
+            if !self.used.take(all, &[(Kind::Streams, 1)]) {
+                return Err(LossCause::StreamsRefused);
+            }
+            self.streams.insert(stream);
+        }
+        self.last_stream = Some(stream);
+        Ok(())
+    }
+
     fn time(&self, time: u64) -> u64 {
         // 0 means that the time is not known.
         if time == 0 { 0 } else { time.wrapping_add(self.clock_offset) }
     }
 
-    fn event(&mut self, session: SessionId, message: Message<'_>) -> Event {
+    /// What a message amounts to. Totals wait until the end of the round: only the last ones matter.
+    fn event(&mut self, session: SessionId, message: Message<'_>) -> Option<Event> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match message {
-            Message::Hello(_) => unreachable!("taken care of by the caller"),
+        let short = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(MOST_TEXT)]).into_owned();
+        Some(match message {
+            Message::Hello(_) | Message::Notice(Notice::Library, _) => return None,
             Message::Kernel(k) => Event::Activity(Activity {
                 session,
                 correlation: k.correlation,
@@ -262,16 +392,18 @@ impl Connection {
             Message::Captured(c) => Event::Captured(Captured { session, correlation: c.correlation }),
             Message::Totals(totals) => {
                 self.totals = totals;
-                self.totals_event(session)
+                self.counted = true;
+                return None;
             }
             Message::Goodbye(_) => {
                 self.ended = true;
-                self.totals_event(session)
+                self.counted = true;
+                return None;
             }
             Message::Name(id, name) => Event::KernelName(KernelName { session, id, name: text(name) }),
-            Message::Device(index, name) => Event::Device(event::Device { session, index, name: text(name) }),
-            Message::Notice(notice, words) => Event::Note(Note { text: sentence(notice, self.pid, &text(words)) }),
-        }
+            Message::Device(index, name) => Event::Device(event::Device { session, index, name: short(name) }),
+            Message::Notice(notice, words) => Event::Note(Note { text: sentence(notice, self.pid, &short(words)) }),
+        })
     }
 
     fn totals_event(&self, session: SessionId) -> Event {
@@ -309,43 +441,4 @@ fn sentence(notice: Notice, pid: u32, words: &str) -> String {
         }
         Notice::Library => format!("process {pid} uses {words}"),
     }
-}
-
-fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
-    // SAFETY: a plain accept on our own listener; no address is asked for.
-    let fd = unsafe {
-        libc::accept4(
-            listener.as_raw_fd(),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor, owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn credentials(socket: &OwnedFd) -> io::Result<libc::ucred> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the buffer is as long as `length` says.
-    let answer = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut length,
-        )
-    };
-    if answer == 0 { Ok(peer) } else { Err(io::Error::last_os_error()) }
-}
-
-fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the buffer is valid for its length.
-    let length = unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
-    if length < 0 { Err(io::Error::last_os_error()) } else { Ok(length as usize) }
 }

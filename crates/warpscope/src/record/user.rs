@@ -1,6 +1,6 @@
 //! As whom the command runs, and who owns the files: under sudo, the user who called it.
 
-use std::{env, ffi::CString, fs::File, io, os::fd::AsRawFd};
+use std::{env, ffi::CString, io};
 
 /// The user who called sudo.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,12 +34,40 @@ impl User {
     }
 }
 
-/// Gives a file to the user who called sudo. A file system that knows no owners is no reason to fail.
-pub fn give(file: &File, user: Option<&User>) {
-    if let Some(user) = user {
-        // SAFETY: a plain system call on an open descriptor.
-        unsafe { libc::fchown(file.as_raw_fd(), user.uid, user.gid) };
+/// Does something with the rights on files that `user` has, or with our own. The kernel keeps these rights for each thread,
+/// so this is done on a thread of its own, which ends with them.
+pub fn acting_as<T, E>(user: Option<&User>, work: impl FnOnce() -> Result<T, E> + Send) -> Result<T, E>
+where
+    T: Send,
+    E: From<io::Error> + Send,
+{
+    let Some(user) = user else { return work() };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || {
+            take_rights_of(user)?;
+            work()
+        })?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Takes the user's rights on files, for this thread alone. Root's rights on files go with the user id 0.
+fn take_rights_of(user: &User) -> io::Result<()> {
+    // The C library's setgroups would change every thread.
+    // SAFETY: plain system calls; the list of groups is valid for its length.
+    unsafe {
+        if libc::syscall(libc::SYS_setgroups, user.groups.len(), user.groups.as_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        libc::setfsgid(user.gid);
+        libc::setfsuid(user.uid);
+        // These calls report nothing but the id before, so each is asked again with an id that does not exist.
+        let taken = (libc::setfsuid(u32::MAX), libc::setfsgid(u32::MAX));
+        if taken != (user.uid.cast_signed(), user.gid.cast_signed()) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("cannot act as {}", user.name)));
+        }
     }
+    Ok(())
 }
 
 fn groups_of(name: &str, gid: u32) -> Vec<u32> {

@@ -76,7 +76,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         }
     }
     let user = if options.as_root { None } else { User::behind_sudo() };
-    let mut outputs = Outputs::check(&options.output, &["trace.wscope"], User::behind_sudo())?;
+    let mut outputs = Outputs::open(&options.output, &["trace.wscope"], User::behind_sudo().as_ref())?;
     if !bpf::features::privileged() {
         return Err(bpf::Error::NotPermitted.into());
     }

@@ -1,0 +1,226 @@
+//! The files a command writes: opened before the command runs, written after it, with the rights of the user who called sudo.
+
+mod place;
+mod stream;
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{self, BufReader, BufWriter, Seek, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use export::{Events, Format, View};
+use model::{profile::Profile, recording::Reader};
+
+use crate::record::user::User;
+use place::{Name, Place, Unfinished};
+
+/// The most runs whose default outputs are kept in one directory.
+const MOST_RUNS: u32 = 10_000;
+
+/// Files to write.
+#[derive(Debug)]
+pub struct Outputs {
+    outputs: Vec<Output>,
+    /// The outputs have default names: a number is added if an earlier run's files are there.
+    numbered: bool,
+    /// Where the events are.
+    recording: Option<File>,
+    /// The recording under its name for the time of the run.
+    begun: Option<Unfinished>,
+}
+
+#[derive(Debug)]
+struct Output {
+    format: Format,
+    /// As it was given, for messages.
+    path: PathBuf,
+    place: Place,
+    /// Bytes written, once it is complete.
+    size: Option<u64>,
+}
+
+impl Outputs {
+    /// Opens the places of `wishes`, or of the defaults. Refuses unknown formats, and places that cannot be written to.
+    pub fn open(wishes: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
+        let numbered = wishes.is_empty();
+        let wishes: Vec<PathBuf> =
+            if numbered { defaults.iter().map(PathBuf::from).collect() } else { wishes.to_vec() };
+        let mut outputs: Vec<Output> = Vec::new();
+        let mut seen = BTreeSet::new();
+        for path in wishes {
+            let format = Format::from_path(&path)?;
+            if !seen.insert(path.clone()) {
+                bail!("{} is named twice", path.display());
+            }
+            if format == Format::Recording && outputs.iter().any(|output| output.format == Format::Recording) {
+                bail!("one recording is enough: name one .wscope file");
+            }
+            let place = if numbered { Place::open_default(&path, user) } else { Place::open(&path, user) }?;
+            outputs.push(Output { format, path, place, size: None });
+        }
+        Ok(Self { outputs, numbered, recording: None, begun: None })
+    }
+
+    /// Begins the recording of events: as `NAME.partial` if a `.wscope` file is wanted, else in a file without a name.
+    pub fn recording(&mut self) -> anyhow::Result<(File, PathBuf)> {
+        if self.numbered {
+            self.begun = self.take_number()?;
+        } else if let Some((name, path)) = self.recording_name() {
+            let begun = name.begin_recording();
+            self.begun = Some(begun.with_context(|| format!("cannot create {}.partial", path.display()))?);
+        }
+        let (file, path) = match (&self.begun, self.recording_name()) {
+            (Some(begun), Some((_, path))) => (begun.file.try_clone()?, path.to_owned()),
+            _ => {
+                let nameless = self.outputs.iter().find_map(|output| match &output.place {
+                    Place::Name(name) => name.nameless().ok(),
+                    Place::Stream(_) => None,
+                });
+                let file = nameless.map_or_else(tempfile::tempfile, Ok);
+                (file.context("cannot create a temporary file for the recording")?, "(temporary)".into())
+            }
+        };
+        self.recording = Some(file.try_clone()?);
+        Ok((file, path))
+    }
+
+    /// Gives the default outputs the lowest number that no earlier run has taken, and begins the recording under it. Of two
+    /// runs that start at the same time, one gets the next number.
+    fn take_number(&mut self) -> anyhow::Result<Option<Unfinished>> {
+        let defaults: Vec<PathBuf> = self.outputs.iter().map(|output| output.path.clone()).collect();
+        for number in 1..=MOST_RUNS {
+            for (output, default) in self.outputs.iter_mut().zip(&defaults) {
+                output.path = numbered(default, number);
+                if let Place::Name(name) = &mut output.place {
+                    name.rename(output.path.clone().into_os_string());
+                }
+            }
+            if self.outputs.iter().any(|output| matches!(&output.place, Place::Name(name) if name.is_taken())) {
+                continue;
+            }
+            let Some((name, path)) = self.recording_name() else { return Ok(None) };
+            match name.begin_first() {
+                Ok(begun) => return Ok(Some(begun)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot create {}.partial", path.display())),
+            }
+        }
+        bail!("{MOST_RUNS} runs have left their outputs here: remove some, or name others with -o")
+    }
+
+    /// Takes an existing recording as the source of events.
+    pub fn read_from(&mut self, recording: File) -> anyhow::Result<()> {
+        if let Some(output) = self.outputs.iter().find(|output| output.place.is(&recording)) {
+            bail!("{} is the recording itself", output.path.display());
+        }
+        self.recording = Some(recording);
+        Ok(())
+    }
+
+    fn recording_name(&self) -> Option<(&Name, &Path)> {
+        self.outputs.iter().find_map(|output| match &output.place {
+            Place::Name(name) if output.format == Format::Recording => Some((name, output.path.as_path())),
+            _ => None,
+        })
+    }
+
+    /// Removes the recording that was begun: the command never ran.
+    pub fn remove_recording(&self) {
+        if let (Some(begun), Some((name, _))) = (&self.begun, self.recording_name()) {
+            name.discard(begun);
+        }
+    }
+
+    /// Writes every file. What fails is reported and the rest still written; `true` if nothing failed.
+    /// Formats that are made of events are as complete as the recording, which is reported where it is not.
+    pub fn write(&mut self, profile: &Profile, view: View, recording_is_whole: bool) -> bool {
+        let mut whole = true;
+        for index in 0..self.outputs.len() {
+            let Output { format, path, .. } = &self.outputs[index];
+            if !recording_is_whole && format.needs_events() {
+                eprintln!("warpscope: {} ends where the recording does", path.display());
+            }
+            match self.write_one(&self.outputs[index], profile, view) {
+                Ok(size) => self.outputs[index].size = Some(size),
+                Err(error) => {
+                    eprintln!("warpscope: cannot write {}: {error}", path.display());
+                    whole = false;
+                }
+            }
+        }
+        whole
+    }
+
+    fn write_one(&self, output: &Output, profile: &Profile, view: View) -> io::Result<u64> {
+        match (output.format, &output.place, &self.begun) {
+            (Format::Recording, Place::Name(name), Some(begun)) => {
+                name.finish(begun)?;
+                Ok(begun.file.metadata()?.len())
+            }
+            (Format::Recording, place, _) => place.write(|out| {
+                let mut file = self.recording.as_ref().ok_or(io::ErrorKind::NotFound)?;
+                file.rewind()?;
+                io::copy(&mut file, out).map(drop)
+            }),
+            (format, place, _) => place.write(|out| {
+                let mut out = BufWriter::with_capacity(1 << 20, out);
+                export::write(format, profile, view, &mut || self.events(), &mut out)?;
+                out.flush()
+            }),
+        }
+    }
+
+    /// The events of the recording, from its beginning.
+    pub fn events(&self) -> io::Result<Events<'static>> {
+        events(self.recording.as_ref().ok_or(io::ErrorKind::NotFound)?)
+    }
+
+    /// Says what was written where.
+    pub fn announce(&self, out: &mut dyn Write) -> io::Result<()> {
+        for output in &self.outputs {
+            if let Some(size) = output.size {
+                writeln!(out, "wrote {}  ({})", output.path.display(), export::units::bytes(size))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A default name with the number of a run: `warpscope.svg`, `warpscope-2.svg`.
+fn numbered(default: &Path, number: u32) -> PathBuf {
+    let text = default.to_string_lossy();
+    match text.split_once('.') {
+        Some((stem, ending)) if number > 1 => format!("{stem}-{number}.{ending}").into(),
+        _ => default.to_owned(),
+    }
+}
+
+/// The events of a recording, from its beginning.
+pub fn events(recording: &File) -> io::Result<Events<'static>> {
+    let mut file = recording.try_clone()?;
+    file.rewind()?;
+    let reader = Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(io::Error::other)?;
+    Ok(Box::new(reader))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(wishes: &[&str]) -> String {
+        let wishes: Vec<PathBuf> = wishes.iter().map(PathBuf::from).collect();
+        format!("{:#}", Outputs::open(&wishes, &[], None).expect_err("refused"))
+    }
+
+    /// What cannot be written is refused before anything runs, in a sentence.
+    #[test]
+    fn refusals() {
+        assert!(refusal(&["x.pdf"]).contains(".wscope .folded .svg .json .cpu.txt .jsonl"));
+        assert!(refusal(&["/nowhere/at/all/x.svg"]).contains("the directory /nowhere/at/all: No such file"));
+        assert!(refusal(&["x.svg", "x.svg"]).contains("named twice"));
+        assert!(refusal(&["a.wscope", "b.wscope"]).contains("one recording"));
+    }
+}

@@ -1,0 +1,92 @@
+//! How much injected libraries may send: each session, and all of them together.
+//!
+//! A session is whatever connects to the socket as the command's user, so any number in it may be hostile. Frequent records
+//! are summed up as they come and need no limit; what is kept for the whole recording does.
+
+use model::event::LossCause;
+
+/// What a session sends that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Kernel names.
+    Names,
+    /// Their bytes.
+    NameBytes,
+    /// Names of GPUs.
+    Devices,
+    /// Notices for the user.
+    Notes,
+    /// Streams that GPU records are on.
+    Streams,
+}
+
+const KINDS: usize = 5;
+
+/// The most of one session. The injected library keeps to the first two itself.
+const OF_SESSION: [u64; KINDS] = [65_536, 16 << 20, 256, 32, 4_096];
+/// The most of all sessions of a recording.
+const IN_ALL: [u64; KINDS] = [262_144, 64 << 20, 4_096, 1_024, 65_536];
+
+/// GPUs with an index from here on are not recorded. No machine has as many.
+pub const MOST_DEVICES: u32 = 128;
+/// The most bytes of a notice or of a GPU's name.
+pub const MOST_TEXT: usize = 1_024;
+
+/// How much was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used([u64; KINDS]);
+
+impl Used {
+    /// Whether a session may send this much more, given what all of them have sent. If so it counts.
+    #[must_use]
+    pub fn take(&mut self, all: &mut Self, wanted: &[(Kind, u64)]) -> bool {
+        let fits = |&(kind, amount): &(Kind, u64)| {
+            let at = kind as usize;
+            self.0[at].saturating_add(amount) <= OF_SESSION[at] && all.0[at].saturating_add(amount) <= IN_ALL[at]
+        };
+        let allowed = wanted.iter().all(fits);
+        if allowed {
+            for &(kind, amount) in wanted {
+                self.0[kind as usize] += amount;
+                all.0[kind as usize] += amount;
+            }
+        }
+        allowed
+    }
+}
+
+/// What was refused since the last look.
+#[derive(Debug, Default)]
+pub struct Refused(Vec<(LossCause, u64)>);
+
+impl Refused {
+    /// Counts one more.
+    pub fn count(&mut self, cause: LossCause) {
+        match self.0.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((cause, 1)),
+        }
+    }
+
+    /// Everything that was counted.
+    pub fn drain(&mut self) -> impl Iterator<Item = (LossCause, u64)> + '_ {
+        self.0.drain(..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session gets its share and no more, all of it or nothing, and many sessions share what there is.
+    #[test]
+    fn shares() {
+        let (mut all, mut one) = (Used::default(), Used::default());
+        assert!(one.take(&mut all, &[(Kind::Names, 1), (Kind::NameBytes, 16 << 20)]));
+        assert!(!one.take(&mut all, &[(Kind::Names, 1), (Kind::NameBytes, 1)]));
+        assert_eq!((one.0[Kind::Names as usize], all.0[Kind::Names as usize]), (1, 1));
+        let sessions = (0..100).filter(|_| Used::default().take(&mut all, &[(Kind::NameBytes, 16 << 20)])).count();
+        assert_eq!(sessions, 3, "64 MiB in all");
+        assert!(!one.take(&mut all, &[(Kind::Notes, u64::MAX)]));
+    }
+}

@@ -1,0 +1,20 @@
+//! Attacks by a local user without rights ([`Attacker`]) on the recorder and the monitor: nothing is gained, seen or broken.
+
+mod outputs;
+mod sessions;
+
+use crate::support::{Ended, attacker::Attacker};
+
+/// The attacker of these tests has no rights: the file that is to be protected is closed to it.
+#[test]
+fn the_attacker_has_no_rights() {
+    let attacker = Attacker::new();
+    let secret = attacker.secret();
+    let script =
+        "id -u; grep CapEff /proc/self/status; cat \"$1\" || echo closed; chmod 666 \"$1\" || echo kept; touch own";
+    let run = Ended::of(attacker.command("sh").args(["-c", script, "sh"]).arg(&secret)).exits(0);
+    let uid = crate::support::attacker::id("-u");
+    assert_eq!(run.out().lines().collect::<Vec<_>>(), [&uid, "CapEff:\t0000000000000000", "closed", "kept"]);
+    assert!(attacker.owns("own"));
+    attacker.secret_is_untouched();
+}

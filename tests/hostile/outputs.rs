@@ -1,0 +1,137 @@
+//! Attacks on the files that a recording writes: a command that runs as the user who called sudo tries to make warpscope,
+//! which runs as root, open, overwrite or give away a file of root's.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
+};
+
+use crate::support::{
+    Ended, Scene,
+    attacker::{Attacker, with_sudo},
+    program,
+};
+
+const OUTPUTS: [&str; 6] = ["x.wscope", "x.svg", "x.folded", "x.jsonl", "x.json", "x.cpu.txt"];
+
+/// `warpscope record` as root, called through sudo by the attacker, in the attacker's directory.
+fn record(scene: &Scene, attacker: &Attacker, options: &str, command: &[&str]) -> std::process::Command {
+    let mut record = scene.record_words(options, command);
+    with_sudo(&mut record).current_dir(attacker.path(""));
+    record
+}
+
+/// Options that name all of [`OUTPUTS`] in a directory.
+fn outputs_in(directory: &str) -> String {
+    OUTPUTS.map(|name| format!("-o {directory}{name}")).join(" ")
+}
+
+/// The command replaces every output, and the unfinished recording, by links to a file of root's.
+#[test]
+fn outputs_become_links() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    let script = "for f in \"$@\"; do ln -sfn \"$0\" \"$f\" || exit 9; done";
+    let secret = attacker.secret();
+    let secret = secret.to_str().expect("the path is text");
+    let command = [&["sh", "-c", script, secret], &OUTPUTS[..]].concat();
+    Ended::of(&mut record(&scene, &attacker, &format!("-q {}", outputs_in("")), &command)).exits(0);
+    attacker.secret_is_untouched();
+    for name in OUTPUTS {
+        let info = fs::symlink_metadata(attacker.path(name)).expect("it is there");
+        assert!(info.is_file() && attacker.owns(name), "{name}: {info:?}");
+    }
+    assert!(fs::read_to_string(attacker.path("x.svg")).expect("text").contains("<svg"));
+    let command = ["sh", "-c", "ln -sfn \"$0\" x.wscope.partial", secret];
+    let run = Ended::of(&mut record(&scene, &attacker, "-q -o x.wscope", &command)).exits(1);
+    run.says(&["cannot write x.wscope", "was replaced while it was written"]);
+    attacker.secret_is_untouched();
+}
+
+/// The command replaces the directory of the outputs by a link to a directory of root's. The outputs go where they were to
+/// go, under whatever name that directory has now.
+#[test]
+fn the_directory_becomes_a_link() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    fs::create_dir(attacker.path("out")).expect("a directory");
+    chown(attacker.path("out"), Some(fs::metadata(attacker.path("")).expect("it is there").uid()), None).expect("root");
+    let target = attacker.secret();
+    let target = target.parent().and_then(|directory| directory.to_str()).expect("the path is text");
+    let command = ["sh", "-c", "mv out moved && ln -s \"$0\" out", target];
+    Ended::of(&mut record(&scene, &attacker, &format!("-q {}", outputs_in("out/")), &command)).exits(0);
+    attacker.secret_is_untouched();
+    assert_eq!(fs::read_dir(target).expect("it is there").count(), 1, "something was written to root's directory");
+    for name in OUTPUTS {
+        assert!(attacker.owns(&format!("moved/{name}")), "{name}");
+    }
+}
+
+/// Links that are there before the run, for `record` and for `export`: replaced, not followed.
+#[test]
+fn links_that_are_there_already() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    let link = |name: &str| symlink(attacker.secret(), attacker.path(name)).expect("a link");
+    OUTPUTS.iter().for_each(|name| link(name));
+    Ended::of(&mut record(&scene, &attacker, &format!("-q {}", outputs_in("")), &["true"])).exits(0);
+    attacker.secret_is_untouched();
+
+    let mut export = scene.warpscope(&["export", "x.wscope", "-o", "y.svg", "-o", "y.jsonl", "-o", "y.wscope"]);
+    ["y.svg", "y.jsonl", "y.wscope"].iter().for_each(|name| link(name));
+    Ended::of(with_sudo(&mut export).current_dir(attacker.path(""))).exits(0);
+    attacker.secret_is_untouched();
+    for name in OUTPUTS.iter().chain(&["y.svg", "y.jsonl", "y.wscope"]) {
+        assert!(attacker.owns(name) && !attacker.path(name).is_symlink(), "{name}");
+    }
+}
+
+/// What the user may not write to is refused before the command runs: a directory of root's, a file of root's, and another
+/// user's file in a directory where only owners may replace theirs.
+#[test]
+fn root_lends_no_rights() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    let refused = |output: &str, why: &str| {
+        let options = format!("-q -o {output}");
+        let run = Ended::of(&mut record(&scene, &attacker, &options, &["touch", "ran"])).exits(1);
+        run.says(&[output, "who called sudo", why]);
+    };
+    let closed = attacker.secret().with_file_name("x.svg");
+    refused(closed.to_str().expect("the path is text"), "Permission denied");
+
+    fs::write(attacker.path("x.svg"), "root's").expect("a file");
+    refused("x.svg", "Permission denied");
+
+    fs::create_dir(attacker.path("shared")).expect("a directory");
+    fs::set_permissions(attacker.path("shared"), fs::Permissions::from_mode(0o1777)).expect("root");
+    fs::write(attacker.path("shared/x.folded"), "root's").expect("a file");
+    fs::set_permissions(attacker.path("shared/x.folded"), fs::Permissions::from_mode(0o666)).expect("root");
+    refused("shared/x.folded", "sticky");
+
+    assert!(!attacker.path("ran").exists());
+    for name in ["x.svg", "shared/x.folded"] {
+        assert_eq!(fs::read_to_string(attacker.path(name)).expect("root can read it"), "root's");
+        assert!(!attacker.owns(name));
+    }
+}
+
+/// A FIFO that the command puts in the place of an output is replaced like any other file: nobody waits for a reader.
+#[test]
+fn outputs_become_fifos() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    let script = "for f in \"$@\"; do rm -f \"$f\"; mkfifo \"$f\" || exit 9; done";
+    let command = [&["sh", "-c", script, "sh"], &OUTPUTS[..]].concat();
+    Ended::of(&mut record(&scene, &attacker, &format!("-q {}", outputs_in("")), &command)).exits(0);
+    for name in OUTPUTS {
+        assert!(fs::symlink_metadata(attacker.path(name)).expect("it is there").is_file(), "{name}");
+    }
+}
+
+/// A CUDA program of the attacker, recorded to the attacker's directory: all outputs are the attacker's.
+#[test]
+fn an_honest_run_owns_its_outputs() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    fs::copy(program("behave"), attacker.path("behave")).expect("a copy");
+    let options = format!("--sim -q {}", outputs_in(""));
+    Ended::of(&mut record(&scene, &attacker, &options, &["./behave", "status"])).exits(42);
+    for name in OUTPUTS {
+        assert!(attacker.owns(name), "{name}");
+    }
+}

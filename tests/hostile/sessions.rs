@@ -1,0 +1,90 @@
+//! Attacks through the socket that injected libraries connect to: whoever runs as the command's user can reach it.
+
+use std::{
+    fs, io,
+    mem::MaybeUninit,
+    process::{Child, Stdio},
+};
+
+use crate::support::{
+    Scene,
+    attacker::with_sudo,
+    folded::{self, kernels_by_path},
+    oracle::{Kind, Walk},
+    program,
+    scene::number,
+    truth::Truth,
+};
+
+/// The most memory that a recording may take under attack.
+const MOST_MEMORY: u64 = 256 << 20;
+
+/// A process of the command's user floods warpscope with names, notices, GPUs, kernels, totals, sessions, connections and
+/// nonsense. Memory stays bounded, everything refused is counted by name, and of the program that is recorded beside it
+/// every kernel is there, under its own path.
+#[test]
+fn a_flood_is_bounded_and_counted() {
+    let scene = Scene::new();
+    for name in ["truth", "flood"] {
+        // The tests may be built where other users cannot go.
+        fs::copy(program(name), scene.path(name)).expect("a copy");
+    }
+    let walk = Walk { processes: 2, threads: 2, streams: 2, devices: 2, launches: 5_000, graphs: false };
+    let script =
+        format!("./flood 6 ready & until [ -e ready ]; do sleep 0.01; done; ./truth {} && wait $!", walk.arguments());
+    let sim = format!("devices=2,kernel_ns=3us,truth={}", scene.text("account"));
+    let mut command = scene.record_words("--sim --gpu-only -o x.wscope -o x.folded", &["sh", "-c", &script]);
+    with_sudo(&mut command).env("WARPSCOPE_SIM", sim);
+    let out = |name: &str| Stdio::from(fs::File::create(scene.path(name)).expect("a file"));
+    let child = command.stdout(out("stdout")).stderr(out("stderr")).spawn().expect("it starts");
+    let (status, peak) = wait_with_peak(child);
+    let (said, errors) = (scene.read("stdout"), scene.read("stderr"));
+    assert_eq!(status, 0, "{errors}");
+    let sent: u64 = said.rsplit(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{said}"));
+    println!("{sent} MiB sent, peak memory {} MiB", peak >> 20);
+    assert!(sent > 200, "no flood: {sent} MiB");
+    assert!(peak < MOST_MEMORY, "{} MiB", peak >> 20);
+
+    // The honest program, to the unit.
+    let folded = scene.read("x.folded");
+    let own: String =
+        folded.lines().filter(|line| line.contains("] truth:")).fold(String::new(), |text, line| text + line + "\n");
+    let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
+    assert_eq!(kernels_by_path(&own, 3), expected);
+    let report = scene.report("x.wscope");
+    let truth = Truth::of(&scene, "account");
+    assert_eq!(truth.delivered(), walk.total());
+    assert_eq!(number(&report, "launches"), walk.total());
+    assert_eq!((number(&report, "matched"), number(&report, "pending_launches")), (walk.total(), 0));
+
+    // What was refused is counted, and shown as it is: without control characters.
+    for cause in [
+        "sessions_refused",
+        "names_refused",
+        "devices_refused",
+        "notes_refused",
+        "streams_refused",
+        "malformed_packets",
+    ] {
+        assert!(number(&report["lost"], cause) > 0, "{cause}: {}", report["lost"]);
+    }
+    assert!(!errors.contains('\u{1b}') && !folded.contains('\u{1b}'), "{errors}");
+    assert!(folded::read(&folded).len() < 500_000);
+}
+
+/// Waits for a child; its exit code and the most memory that it, or a child of it, ever had.
+fn wait_with_peak(child: Child) -> (i32, u64) {
+    let pid = child.id();
+    let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
+    // SAFETY: both places are writable; the usage is read only if the call succeeded.
+    let usage = unsafe {
+        assert_eq!(
+            libc::wait4(pid.cast_signed(), &raw mut status, 0, usage.as_mut_ptr()),
+            pid.cast_signed(),
+            "{}",
+            io::Error::last_os_error()
+        );
+        usage.assume_init()
+    };
+    (libc::WEXITSTATUS(status), usage.ru_maxrss as u64 * 1024)
+}

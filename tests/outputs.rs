@@ -1,0 +1,137 @@
+//! Outputs of ordinary runs: their names, what they replace, and devices and FIFOs in their place.
+
+use std::{
+    fs,
+    io::Read,
+    os::unix::fs::{PermissionsExt, symlink},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::support::{Ended, Scene, folded::kernels_by_path, program, scene::number};
+
+fn fifo(scene: &Scene, name: &str) {
+    crate::support::programs::run(Command::new("mkfifo").arg(scene.path(name)));
+}
+
+/// Without -o, a run keeps the files of the runs before it: the picture and the recording share a number.
+#[test]
+fn default_outputs_are_numbered() {
+    let scene = Scene::new();
+    let record = || Ended::of(&mut scene.record("--sim", &format!("{} status", program("behave")))).exits(42);
+    assert!(record().err().contains("wrote warpscope.svg"));
+    let first = fs::read(scene.path("warpscope.svg")).expect("a picture");
+    let second = record();
+    for name in ["wrote warpscope-2.svg", "wrote warpscope-2.wscope"] {
+        assert!(second.err().contains(name), "{}", second.err());
+    }
+    assert_eq!(fs::read(scene.path("warpscope.svg")).expect("still there"), first);
+    // A recording alone takes the number, too.
+    fs::remove_file(scene.path("warpscope.svg")).expect("it is there");
+    record();
+    let expected =
+        ["warpscope-2.svg", "warpscope-2.wscope", "warpscope-3.svg", "warpscope-3.wscope", "warpscope.wscope"];
+    assert_eq!(scene.files(), expected);
+
+    let trace = || Ended::of(&mut scene.trace("--sim -q", &format!("{} status", program("behave")))).exits(42);
+    trace();
+    trace();
+    assert_eq!(scene.files().iter().filter(|name| name.starts_with("trace")).count(), 2);
+    assert!(number(&scene.report("trace-2.wscope"), "launches") > 0);
+}
+
+/// A run that never started its command leaves the last run's files as they were, and nothing else.
+#[test]
+fn a_failed_run_replaces_nothing() {
+    let scene = Scene::new();
+    for name in ["x.wscope", "x.svg"] {
+        fs::write(scene.path(name), "the last run").expect("a file");
+    }
+    Ended::of(&mut scene.record("-q -o x.wscope -o x.svg", "/nowhere/command")).exits(127);
+    assert_eq!(scene.files(), ["x.svg", "x.wscope"]);
+    assert_eq!((scene.read("x.wscope"), scene.read("x.svg")), ("the last run".into(), "the last run".into()));
+}
+
+/// A file that is replaced keeps its permissions, and another name of it keeps its contents. A link is replaced as well.
+#[test]
+fn files_and_links_are_replaced() {
+    let scene = Scene::new();
+    fs::write(scene.path("x.svg"), "old").expect("a file");
+    fs::set_permissions(scene.path("x.svg"), fs::Permissions::from_mode(0o640)).expect("it is ours");
+    fs::hard_link(scene.path("x.svg"), scene.path("other")).expect("a second name");
+    fs::write(scene.path("target"), "target").expect("a file");
+    symlink("target", scene.path("x.folded")).expect("a link");
+    Ended::of(&mut scene.record("-q -o x.svg -o x.folded", "true")).exits(0);
+    assert!(scene.read("x.svg").contains("<svg"));
+    assert_eq!(fs::metadata(scene.path("x.svg")).expect("a file").permissions().mode() & 0o777, 0o640);
+    assert_eq!((scene.read("other"), scene.read("target")), ("old".into(), "target".into()));
+    assert!(!scene.path("x.folded").is_symlink());
+}
+
+/// A FIFO without a reader is refused before the command runs.
+#[test]
+fn a_fifo_that_nobody_reads() {
+    let scene = Scene::new();
+    for name in ["x.svg", "x.folded", "x.jsonl", "x.wscope"] {
+        fifo(&scene, name);
+        let run = Ended::of(&mut scene.record(&format!("-q -o {name}"), "touch ran")).exits(1);
+        run.says(&["cannot write", name, "FIFO that nobody reads"]);
+    }
+    assert!(!scene.path("ran").exists());
+}
+
+/// A FIFO with a reader gets the whole output, a recording too.
+#[test]
+fn a_fifo_with_a_reader() {
+    let scene = Scene::new();
+    for name in ["x.folded", "x.wscope"] {
+        fifo(&scene, name);
+        // Held for both ends, so that the reader sees the end only when the run is over.
+        let both = fs::File::options().read(true).write(true).open(scene.path(name)).expect("the FIFO");
+        let mut from = fs::File::open(scene.path(name)).expect("the FIFO");
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            from.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        let command = format!("{} 2 2 1 1 500", program("truth"));
+        let mut record = scene.record(&format!("--sim -q -o {name}"), &command);
+        Ended::of(record.env("WARPSCOPE_SIM", "kernel_ns=3us")).exits(0);
+        drop(both);
+        let bytes = reader.join().expect("it ends").expect("the FIFO can be read");
+        fs::write(scene.path(&format!("copy-{name}")), bytes).expect("a file");
+    }
+    let report = scene.report("copy-x.wscope");
+    assert_eq!(number(&report, "matched"), 2_000);
+    let kernels: u64 = kernels_by_path(&scene.read("copy-x.folded"), 3).values().sum();
+    assert_eq!(kernels, number(&report, "kernels"));
+}
+
+/// A reader that stops reading does not hold warpscope up for ever.
+#[test]
+fn a_fifo_whose_reader_stops() {
+    let scene = Scene::new();
+    fifo(&scene, "x.jsonl");
+    // Reading and writing at once: the FIFO has a reader, and nobody waits for the other end.
+    let reader = fs::File::options().read(true).write(true).open(scene.path("x.jsonl")).expect("the FIFO");
+    let begin = Instant::now();
+    let command = format!("{} 1 1 1 1 2000", program("truth"));
+    let run = Ended::of(&mut scene.record("--sim -q -o x.jsonl -o x.folded", &command)).exits(1);
+    run.says(&["cannot write x.jsonl", "has read nothing for 10 s"]);
+    assert!(begin.elapsed() < Duration::from_secs(60));
+    assert_ne!(scene.read("x.folded"), "");
+    drop(reader);
+}
+
+/// A link to standard output, whatever that is: a pipe or a file.
+#[test]
+fn a_link_to_standard_output() {
+    let scene = Scene::new();
+    symlink("/dev/stdout", scene.path("x.folded")).expect("a link");
+    let command = format!("{} status", program("behave"));
+    let run = Ended::of(&mut scene.record("--sim -q -o x.folded", &command)).exits(42);
+    assert!(run.out().contains("[GPU_Kernel] behave"), "{}", run.out());
+    let file = fs::File::create(scene.path("out")).expect("a file");
+    Ended::of(scene.record("--sim -q -o x.folded", &command).stdout(Stdio::from(file))).exits(42);
+    assert!(scene.read("out").contains("[GPU_Kernel] behave"), "{}", scene.read("out"));
+    assert!(scene.path("x.folded").is_symlink());
+}
