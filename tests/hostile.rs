@@ -1,5 +1,6 @@
 //! Attacks by a local user without rights ([`Attacker`]) on the recorder and the monitor: nothing is gained, seen or broken.
 
+mod monitor_maps;
 mod outputs;
 mod sessions;
 

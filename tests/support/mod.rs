@@ -13,6 +13,7 @@ pub mod pythons;
 pub mod recording;
 pub mod running;
 pub mod scene;
+pub mod scripted;
 pub mod terminal;
 pub mod truth;
 

@@ -50,26 +50,20 @@ impl Recorder {
         })
     }
 
-    /// Live allocations of one process image, at most so many, and how many there are.
-    pub fn allocations(&self, image: u32, most: usize) -> (Vec<Allocation>, u64) {
-        let (mut found, mut count) = (Vec::new(), 0);
-        let _ = map::each(&self.skel.maps.allocations, |key, value| {
-            let read = |key: &mut Fields<'_>, value: &mut Fields<'_>| {
-                let (address, of) = (key.u64()?, key.u32()?);
-                let (bytes, time, _place, space, _user) =
-                    (value.u64()?, value.u64()?, value.u64()?, value.u32()?, value.u32()?);
-                let (stack, python, _image, function) = (value.u64()?, value.u64()?, value.u32()?, value.u32()?);
-                Some(Allocation { image: of, address, bytes, time, space, function, stack, python })
-            };
-            let allocation = read(&mut Fields::new(key), &mut Fields::new(value));
-            if let Some(allocation) = allocation.filter(|allocation| allocation.image == image) {
-                count += 1;
-                if found.len() < most {
-                    found.push(allocation);
-                }
-            }
-        });
-        (found, count)
+    /// Live allocations one by one.
+    pub fn allocations(&self) -> Vec<Allocation> {
+        entries(&self.skel.maps.allocations, |key, value| {
+            let (address, image) = (key.u64()?, key.u32()?);
+            let (bytes, time, _place, space, _user) =
+                (value.u64()?, value.u64()?, value.u64()?, value.u32()?, value.u32()?);
+            let (stack, python, _image, function) = (value.u64()?, value.u64()?, value.u32()?, value.u32()?);
+            Some(Allocation { image, address, bytes, time, space, function, stack, python })
+        })
+    }
+
+    /// How many live allocations are in the kernel's map.
+    pub fn held(&self) -> u64 {
+        (0..USERS).map(|user| self.held_by_user.counter(user).load(Ordering::Relaxed)).sum()
     }
 
     /// Live memory by the call stack that allocated it.

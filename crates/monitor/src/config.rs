@@ -47,10 +47,12 @@ pub struct Settings {
     pub nvml: Option<bool>,
     /// Take the call stacks of allocations.
     pub stacks: Option<bool>,
+    /// Show each live allocation on the console.
+    pub map: Option<bool>,
 }
 
 /// Names of all keys, as a file has them.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "memleak",
     "cudatrace",
     "bandwidth",
@@ -65,6 +67,7 @@ const KEYS: [&str; 14] = [
     "top-kernels",
     "nvml",
     "stacks",
+    "map",
 ];
 
 /// Options that hold.
@@ -92,6 +95,8 @@ pub struct Options {
     pub nvml: bool,
     /// Take the call stacks of allocations.
     pub stacks: bool,
+    /// Show each live allocation on the console.
+    pub map: bool,
 }
 
 impl Settings {
@@ -135,6 +140,7 @@ impl Settings {
             top_kernels: self.top_kernels.or(below.top_kernels),
             nvml: self.nvml.or(below.nvml),
             stacks: self.stacks.or(below.stacks),
+            map: self.map.or(below.map),
         }
     }
 
@@ -175,6 +181,7 @@ impl Settings {
             limits: Limits { max_series, top_kernels: self.top_kernels.unwrap_or(limits.top_kernels) },
             nvml: self.nvml.unwrap_or(true),
             stacks: self.stacks.unwrap_or(true),
+            map: self.map.unwrap_or(false),
         })
     }
 }
@@ -191,7 +198,7 @@ mod tests {
     #[test]
     fn keys() {
         let all = "memleak = true\ncudatrace = false\nbandwidth = true\nerrors = true\nmetrics-addr = \"[::1]:1\"\n\
-                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nnvml = false\nstacks = false";
+                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nnvml = false\nstacks = false\nmap = true";
         let settings = Settings::parse(all).expect("good");
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
         let options = settings.options().expect("good");

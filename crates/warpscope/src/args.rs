@@ -276,6 +276,10 @@ pub struct Monitor {
     /// Kernels per process with time series of their own [default: 30].
     #[arg(long, value_name = "N")]
     pub top_kernels: Option<usize>,
+    /// List live allocations on the console: address, size, kind, age, and the line that allocated each; the 1,000 largest
+    /// of each process.
+    #[arg(long)]
+    pub map: bool,
     /// Do not take the call stacks of allocations.
     #[arg(long)]
     pub no_stacks: bool,

@@ -198,7 +198,9 @@ impl Page {
                 (0, 0) => String::new(),
                 (failed, 0) => format!("{} failed", count(failed)),
                 (0, frees) => counted(frees, "free failed", "frees failed"),
-                (failed, frees) => format!("{} failed, {}", count(failed), counted(frees, "free failed", "frees failed")),
+                (failed, frees) => {
+                    format!("{} failed, {}", count(failed), counted(frees, "free failed", "frees failed"))
+                }
             };
             let failed = if failed.is_empty() { failed } else { format!("  {}", self.ink(Ink::Red, &failed)) };
             let line = format!(

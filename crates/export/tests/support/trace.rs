@@ -2,7 +2,7 @@
 //! fails, requests to the driver, switches, tracepoints, GPU work, and everything that goes wrong.
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
-use model::event::*;
+use model::{calls::Memory, event::*};
 
 use super::{MS, START, US};
 

@@ -11,9 +11,9 @@ use super::{
 use crate::calls::Memory;
 use crate::event::{
     Activity, Call, Captured, Device, Direction, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
-    FunctionId, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, MemorySum, Mode, NamedFrame, Note,
-    Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync,
-    Thread, Totals, Work,
+    FunctionId, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, MemorySum, Mode,
+    NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum,
+    Switch, Symbol, Sync, Thread, Totals, Work,
 };
 
 /// One record.

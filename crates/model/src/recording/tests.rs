@@ -18,9 +18,9 @@ use super::*;
 use crate::calls::Memory;
 use crate::event::{
     Activity, Call, Captured, Device, Direction, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
-    FunctionId, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, MemorySum, Mode, NamedFrame, Note,
-    Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync,
-    Thread, Totals, Work,
+    FunctionId, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, MemorySum, Mode,
+    NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum,
+    Switch, Symbol, Sync, Thread, Totals, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -168,9 +168,10 @@ fn traced_rarely() -> impl Strategy<Value = Event> {
         };
         Event::MemorySum(MemorySum { process, space, memory })
     });
-    let kernel = option::of((any::<bool>(), any::<u64>()).prop_map(|(handle, address)| {
-        if handle { KernelRef::Handle(address) } else { KernelRef::HostStub(address) }
-    }));
+    let kernel =
+        option::of((any::<bool>(), any::<u64>()).prop_map(|(handle, address)| {
+            if handle { KernelRef::Handle(address) } else { KernelRef::HostStub(address) }
+        }));
     let kernels = (process(), kernel, any::<u64>())
         .prop_map(|(process, kernel, count)| Event::KernelSum(KernelSum { process, kernel, count }));
     prop_oneof![function, sum, errors, memory, kernels]

@@ -25,7 +25,7 @@ use super::process::{DURATION_BOUNDS, SIZE_BOUNDS};
 pub const OTHER: &str = "other";
 
 /// Series of a process that say how it fares: memory in three spaces, launches, memsets, time.
-const CORE: usize = 27;
+const CORE: usize = 42;
 /// Series of one function's durations.
 const CALLS: usize = DURATION_BOUNDS.len() + 3;
 /// Series of one direction of copies: two counters and two histograms.
@@ -336,6 +336,11 @@ fn add_memory(all: &mut Vec<Memory>, more: &Memory) {
             add(&mut memory.allocated_bytes, more.allocated_bytes);
             add(&mut memory.frees, more.frees);
             add(&mut memory.failed, more.failed);
+            add(&mut memory.failed_frees, more.failed_frees);
+            add(&mut memory.unknown_frees, more.unknown_frees);
+            add(&mut memory.missed_frees, more.missed_frees);
+            add(&mut memory.released, more.released);
+            add(&mut memory.untracked, more.untracked);
         }
     }
 }

@@ -33,6 +33,8 @@ pub fn memory(space: Space, live_bytes: u64, live: u64, frees: u64) -> Memory {
         allocated_bytes: live_bytes + frees * 4096,
         frees,
         failed: 1,
+        failed_frees: 2,
+        ..Memory::default()
     }
 }
 

@@ -11,7 +11,7 @@ use model::event::{ProcessId, StackId};
 
 use super::{Monitor, health, kernels};
 use crate::{
-    record::found,
+    record::{collect::Collector, found},
     trace::libraries::{Libraries, identity},
 };
 
@@ -67,6 +67,7 @@ impl Monitor {
                 scrapes.observe(&snapshot);
             }
         }
+        self.forget_allocations();
         self.forget_ended();
         if seldom {
             self.times.seldom = Instant::now();
@@ -85,6 +86,19 @@ impl Monitor {
             self.collector.sink.notes.add(health::meaning(what).to_owned());
         }
         self.times.lost = lost;
+    }
+
+    /// Memory goes with its process: its room is for others, though the process's last numbers are still wanted.
+    fn forget_allocations(&mut self) {
+        let Collector { sink, recorder, .. } = &mut self.collector;
+        let mut ended = HashSet::new();
+        for (id, known) in sink.processes.iter_mut().filter(|(_, known)| known.ended && !known.memory_forgotten) {
+            known.memory_forgotten = true;
+            ended.insert(id.0);
+        }
+        if !ended.is_empty() {
+            recorder.forget_allocations(&|image| ended.contains(&image));
+        }
     }
 
     fn forget_ended(&mut self) {

@@ -147,6 +147,7 @@ fn settings(options: args::Monitor) -> anyhow::Result<Options> {
         top_kernels: options.top_kernels,
         nvml: options.no_nvml.then_some(false),
         stacks: options.no_stacks.then_some(false),
+        map: flag(options.map),
     };
     given.over(file).options().map_err(anyhow::Error::msg)
 }

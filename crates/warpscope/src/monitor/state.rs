@@ -56,6 +56,8 @@ pub struct Process {
     pub ended: bool,
     /// A snapshot has told that it has ended.
     pub told: bool,
+    /// Its live allocations are no longer in the kernel's map.
+    pub memory_forgotten: bool,
     pub mappings: Vec<Mapping>,
     /// Stacks as a person reads them.
     pub stack_names: HashMap<StackId, Arc<[String]>>,

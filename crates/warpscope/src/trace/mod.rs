@@ -21,8 +21,8 @@ use bpf::{
     calls::{ErrorSum as ErrorCount, Gather},
     tracefs,
 };
-use export::{View, trace::Lines};
 use cuda::calls::KernelRef;
+use export::{View, trace::Lines};
 use model::{
     calls::Memory,
     event::{End, ErrorSum, Event, FunctionId, KernelSum, MemorySum, Mode, Note, ProcessId, Start, Sum},
