@@ -24,12 +24,14 @@ impl Scripted {
         let directory = scene.path("scripted");
         fs::create_dir(&directory).expect("a directory");
         let (runtime, driver): (Vec<&str>, Vec<&str>) = functions.iter().partition(|name| name.starts_with("cuda"));
-        for (name, functions) in [("libcudart.so.12", runtime), ("libcuda.so.1", driver)] {
+        for (source_name, name, functions) in
+            [("runtime.c", "libcudart.so.12", runtime), ("driver.c", "libcuda.so.1", driver)]
+        {
             let mut source = "unsigned scripted(void);\n".to_owned();
             for function in functions {
                 let _ = writeln!(source, "unsigned {function}(void) {{ return scripted(); }}");
             }
-            let file = directory.join(format!("{name}.c"));
+            let file = directory.join(source_name);
             fs::write(&file, source).expect("a file");
             run(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(directory.join(name)).arg(&file));
         }

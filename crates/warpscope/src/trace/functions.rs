@@ -93,7 +93,7 @@ fn request_name(call: &SyscallRecord) -> String {
 /// What to gather at the calls of a library's function. One that is not known may have any arguments: six words, which are
 /// those in registers, whatever they are.
 pub fn gather(name: &str) -> Gather {
-    let mut gather = Gather { words: 6, status: results::returns_status(name), ..Gather::default() };
+    let mut gather = Gather { words: 6, status: results::can_fail(name), ..Gather::default() };
     let Some(call) = calls::call(name) else { return gather };
     let capture = call.capture();
     gather.words = capture.words;
