@@ -115,3 +115,21 @@ fn rubbish_at_the_end() {
         assert_eq!(longer[key], whole[key], "{key}");
     }
 }
+
+/// Records of a newer version are skipped, and the ledger says how many.
+#[test]
+fn newer_records_are_counted() {
+    let (scene, mut bytes) = recorded();
+    // A chunk of two records with a tag that this version does not know.
+    let payload = [200, 3, 1, 2, 3, 200, 1, 9];
+    let head = [&b"EVTS"[..], &8_u32.to_le_bytes()].concat();
+    let crc = [&head[..], &payload]
+        .concat()
+        .iter()
+        .fold(!0_u32, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 * (crc & 1))));
+    bytes.extend([&head[..], &(!crc).to_le_bytes(), &payload].concat());
+    fs::write(scene.path("newer.wscope"), bytes).expect("a file");
+    let report = scene.report("newer.wscope");
+    assert_eq!((number(&report["lost"], "records_skipped"), lost(&report)), (2, 2), "{}", report["lost"]);
+    assert!(report["ledger"].to_string().contains("2 records of the recording were skipped"), "{}", report["ledger"]);
+}

@@ -23,8 +23,12 @@ fn on_a_small_disk(scene: &Scene, options: &str, walk: Walk) -> Ended {
 fn the_recording_does_not_fit() {
     let scene = Scene::new();
     let walk = Walk::of(2_500);
-    let run = on_a_small_disk(&scene, "--sim -q --gpu-only -o small/x.wscope -o x.folded", walk).exits(1);
+    let run = on_a_small_disk(&scene, "--sim -q --gpu-only -o small/x.wscope -o x.folded -o x.svg", walk).exits(1);
     assert_eq!(run.out(), "launched 40000\n");
+    let missing = scene.read("x.svg").split("\"events_not_written\":").nth(1).and_then(|rest| {
+        rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|number| number.parse::<u64>().ok())
+    });
+    assert!(missing.is_some_and(|missing| missing > 10_000), "{missing:?} events are missing in the recording");
     let run = run.says(&["small/x.wscope", "No space left on device"]);
     let bytes = run.err().split("beyond its first ").nth(1).and_then(|rest| rest.split(' ').next()).expect("how much");
     let expected: u64 = crate::support::truth::Truth::of(&scene, "truth").kernels;

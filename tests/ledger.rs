@@ -91,3 +91,14 @@ fn ends_without_waiting() {
     // It ended without a goodbye, or so fast that it never said hello.
     assert_eq!((number(&report, "sessions_cut_off"), lost(&report)), (1, 0), "{}", report["lost"]);
 }
+
+/// Copies and memsets of 0 bytes give the GPU nothing to do: they are counted as such, and never as pending.
+#[test]
+fn empty_copies_are_not_pending() {
+    let scene = Scene::new();
+    let run = Ended::of(&mut scene.record("--sim -o x.wscope", &format!("{} empty 50", program("behave")))).exits(0);
+    let report = scene.report("x.wscope");
+    let counts = ["launches", "empty_launches", "pending_launches", "copies", "memsets", "matched"];
+    assert_eq!(counts.map(|key| number(&report, key)), [201, 200, 0, 1, 0, 1]);
+    assert!(run.err().contains("200 launch calls had nothing to do"), "{}", run.err());
+}

@@ -17,6 +17,7 @@ mod hostile;
 mod ledger;
 mod matrix;
 mod monitor;
+mod namespaces;
 mod neighbours;
 mod outputs;
 mod privileges;

@@ -1,4 +1,4 @@
-//! Python functions stand in place of the interpreter's own frames, in every version of CPython that is installed.
+//! Python functions stand in place of the interpreter's own frames, in every version of CPython that is installed; the output names those that are not.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{
     Ended, Scene,
     programs::sources,
-    pythons::installed,
+    pythons::{Python, installed},
     scene::{lost, number},
 };
 
@@ -77,7 +77,7 @@ fn every_launch_has_its_python_path() {
     }
 }
 
-fn check_path(python: &str, path: &[String], stack: &[String]) {
+fn check_path(python: &Python, path: &[String], stack: &[String]) {
     let wrong = || format!("{python}: {path:#?} has the stack {stack:#?}");
     let places: Vec<usize> = (0..stack.len()).filter(|place| is_python(&stack[*place])).collect();
     let shown: Vec<&String> = places.iter().map(|place| &stack[*place]).collect();
@@ -163,7 +163,7 @@ fn is_work(stack: &[String]) -> bool {
 /// `--no-python` shows what runs the Python functions instead.
 #[test]
 fn without_python_the_interpreter_is_shown() {
-    let Some(python) = installed().pop() else { return };
+    let python = installed().pop().expect("at least one");
     let scene = Scene::new();
     let command = format!("{python} {} 0.3", script("busy.py"));
     Ended::of(&mut scene.record("--no-python --cpu-only -q -F 499 -o x.folded", &command)).exits(0);

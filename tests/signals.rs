@@ -96,8 +96,13 @@ fn warpscope_is_killed() {
     let line = run.stderr_until("recording process");
     let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok()).expect("a pid");
     assert_eq!(run.stdout_line(), "ready");
-    let recorded = || std::fs::metadata(scene.path("x.wscope.partial")).is_ok_and(|file| file.len() > 1000);
-    wait_until("events are on the disk", recorded);
+    let recorded = || {
+        let report = Ended::of(&mut scene.warpscope(&["report", "--json", "x.wscope.partial"]));
+        // Before its first chunk is written it is no recording.
+        let report = serde_json::from_str::<serde_json::Value>(report.out());
+        report.is_ok_and(|report| number(&report, "launches") > 0)
+    };
+    wait_until("launches are on the disk", recorded);
     run.signal(libc::SIGKILL);
     // Nobody is there to receive now. The command goes on until it is told to stop.
     let report = scene.report("x.wscope.partial");
@@ -108,8 +113,31 @@ fn warpscope_is_killed() {
     assert_eq!(kill(pid, libc::SIGTERM), 0, "the command still runs");
     let run = run.wait().dies_of(libc::SIGKILL);
     assert_eq!(run.out(), "ready\ncleaned up\n");
-    // The one case in which the private directory stays: nobody was left to remove it.
-    for entry in std::fs::read_dir(scene.temporary()).expect("the directory").flatten() {
-        std::fs::remove_dir_all(entry.path()).expect("it can be removed");
-    }
+    // Nobody was left to remove the private directory: the next run does, or the test fails at its end.
+    assert_eq!(std::fs::read_dir(scene.temporary()).expect("the directory").count(), 1);
+    Ended::of(&mut scene.record("-q -o y.svg", "true")).exits(0);
+}
+
+/// -d with --kill ends the command after the recording: by SIGTERM, which it may handle, or else by SIGKILL.
+#[test]
+fn duration_with_kill() {
+    let record = |command: &[&str]| {
+        let scene = Scene::new();
+        let run = Ended::of(&mut scene.record_words("--sim -q -d 0.5 --kill -o x.wscope -o x.svg", command));
+        assert_eq!(scene.files(), ["x.svg", "x.wscope"]);
+        run
+    };
+    let behave = program("behave");
+    // It dies of SIGTERM: no failure.
+    let run = record(&[&behave, "loop", "600"]).exits(0);
+    assert_eq!(run.out(), "ready\n");
+    // It handles SIGTERM: its own status counts.
+    let run = record(&[&behave, "interrupt"]).exits(7);
+    assert_eq!(run.out(), "ready\ncleaned up\n");
+    // It ignores SIGTERM, and so does what it becomes.
+    record(&["sh", "-c", "trap '' TERM; exec sleep 600"]).exits(0);
+    // It ends before the time is over.
+    record(&[&behave, "status"]).exits(42);
+    let scene = Scene::new();
+    Ended::of(&mut scene.record("--kill -o x.svg", "true")).exits(2);
 }

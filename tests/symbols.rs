@@ -6,7 +6,7 @@ use std::{fs, process::Command};
 use crate::support::{
     Ended, Scene, folded, program,
     programs::{run, sources},
-    pythons::installed,
+    pythons::installed_of,
     scene::number,
 };
 
@@ -216,11 +216,7 @@ fn maps(events: &str) -> Vec<Map> {
 #[test]
 fn pythons_perf_support() {
     let script = sources().join("programs/busy.py").canonicalize().expect("it is there");
-    for python in installed() {
-        let versions = Command::new(&python).args(["-c", "import sys; print(sys.version_info >= (3, 12))"]).output();
-        if versions.expect("Python runs").stdout != b"True\n" {
-            continue;
-        }
+    for python in installed_of(12..=14, "CPython's perf support") {
         let shown = |options: &str| {
             let scene = Scene::new();
             let command = format!("{python} -X perf {} 0.3", script.display());
@@ -240,10 +236,8 @@ fn pythons_perf_support() {
 /// A function that V8 has compiled, by node's own map.
 #[test]
 fn nodes_functions() {
-    if !Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        println!("node is not installed");
-        return;
-    }
+    let node = Command::new("node").arg("--version").output();
+    assert!(node.is_ok_and(|output| output.status.success()), "node is missing: install Debian's nodejs");
     let scene = Scene::new();
     let script = "function busySpin(n) { let s = 0; for (let i = 0; i < n; i++) s = (s * 31 + i) % 1000003; return s; }
         function outerLoop() { let t = 0; for (let i = 0; i < 3000; i++) t += busySpin(50000); return t; }

@@ -5,8 +5,11 @@ mod bad_input;
 mod calls;
 mod driver;
 mod formats;
+mod layers;
 mod libraries;
 mod points;
 mod stopped;
 mod storm;
 mod unfinished;
+
+pub use calls::same;

@@ -37,7 +37,6 @@ pub const WORK: &[Expected] = &[
     ("warpscope_memsets_total", &[], 2),
     ("warpscope_memset_bytes_total", &[], 528),
     ("warpscope_errors_total", &[("function", "cudaMalloc"), ("code", "cudaErrorMemoryAllocation")], 2),
-    ("warpscope_errors_total", &[("function", "cuMemAlloc_v2")], 0),
     ("warpscope_errors_total", &[("function", "cudaMemcpy"), ("code", "cudaErrorInvalidValue")], 1),
     ("warpscope_errors_total", &[], 3),
     ("warpscope_call_duration_seconds_count", &[("function", "cudaMalloc")], 7),

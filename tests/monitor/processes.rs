@@ -1,11 +1,11 @@
 //! What processes do: end, die, fork, run another program, replace their libraries.
 
-use std::{fs, time::Duration};
+use std::fs;
 
 use super::exact::WORK;
 use crate::support::{
     Ended, Group, Scene,
-    monitor::{Metrics, Monitor, Watched, timed_get},
+    monitor::{Monitor, Watched},
     programs, wait_until,
 };
 
@@ -134,18 +134,13 @@ fn replaced_library() {
     monitor.stop();
 }
 
-/// Libraries that come and go, as those of short-lived containers do: what nobody has mapped any more is watched no more, and
-/// whoever scrapes meanwhile does not wait for that.
+/// Libraries that come and go, as those of short-lived containers do: a library that no process has mapped any more is no
+/// longer watched.
 #[test]
 fn libraries_of_the_past() {
     let scene = Scene::new();
     let monitor = Monitor::start(&scene, "");
-    let mut slowest = Duration::ZERO;
-    let mut libraries = || {
-        let (took, body) = timed_get(&monitor.address, "/metrics");
-        slowest = slowest.max(took);
-        Metrics::parse(&body).sum("warpscope_watched_libraries", &[])
-    };
+    let libraries = || monitor.scrape().sum("warpscope_watched_libraries", &[]);
     let mut most = 0;
     for number in 0..40 {
         let directory = scene.path(&format!("lib{number}"));
@@ -167,7 +162,6 @@ fn libraries_of_the_past() {
     }
     assert!(most > 64, "{most} libraries were watched at a time");
     wait_until("those of the past are watched no more", || libraries() < 64);
-    assert!(slowest < Duration::from_secs(1), "a scrape took {slowest:?}");
     monitor.stop();
 }
 
@@ -230,7 +224,7 @@ fn one_process() {
 /// Processes of one control group are watched, and no others.
 #[test]
 fn one_control_group() {
-    let Some(group) = Group::new() else { return eprintln!("control groups cannot be made here") };
+    let group = Group::new().expect("this test makes a control group: mount cgroup2, read-write");
     let scene = Scene::new();
     let monitor = Monitor::of_machine(&scene, &format!("--cgroup {}", group.path().display()));
     let (mut inside, mut outside) = (Watched::start(&scene), Watched::start(&scene));

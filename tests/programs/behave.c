@@ -5,6 +5,7 @@
  *   fork K       launches K, forks a child that tries CUDA (error 3 expected) and exits 9 without exec; then K more; exits 0
  *   status       launches one kernel, exits 42
  *   output       launches one kernel, prints 1000 numbered lines to stdout and as many to stderr
+ *   empty K      K copies and memsets of 0 bytes through the runtime and the driver each, and one copy of 8 bytes
  *   quick K      launches K kernels, then _exit(0) without waiting for them
  *   interrupt    launches kernels until SIGINT or SIGTERM, then cleans up and exits 7; prints `ready` first
  *   loop SECS    launches kernels for so many seconds; prints `ready` first */
@@ -79,6 +80,17 @@ static int print_patterns(void) {
     return 0;
 }
 
+static int copy_nothing(long count) {
+    void *memory;
+    char bytes[8] = {0};
+    if (cudaMalloc(&memory, sizeof(bytes))) return 1;
+    for (long i = 0; i < count; i++)
+        if (cudaMemcpyAsync(memory, bytes, 0, cudaMemcpyHostToDevice, NULL) || cudaMemsetAsync(memory, 0, 0, NULL) ||
+            cuMemcpyHtoDAsync_v2((CUdeviceptr)memory, bytes, 0, NULL) || cuMemsetD8Async((CUdeviceptr)memory, 0, 0, NULL))
+            return 1;
+    return cudaMemcpy(memory, bytes, sizeof(bytes), cudaMemcpyHostToDevice);
+}
+
 static int until_interrupted(void) {
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
@@ -124,6 +136,8 @@ int main(int argc, char **argv) {
         return 42;
     } else if (!strcmp(mode, "output")) {
         return print_patterns();
+    } else if (!strcmp(mode, "empty")) {
+        return copy_nothing(atol(argument));
     } else if (!strcmp(mode, "quick")) {
         launch(atol(argument));
         _exit(0);
@@ -132,6 +146,6 @@ int main(int argc, char **argv) {
     } else if (!strcmp(mode, "loop")) {
         return loop(atof(argument));
     }
-    fprintf(stderr, "usage: behave none|kill K|fork K|status|output|quick K|interrupt|loop SECS\n");
+    fprintf(stderr, "usage: behave none|kill K|fork K|status|output|empty K|quick K|interrupt|loop SECS\n");
     return 2;
 }

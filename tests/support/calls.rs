@@ -69,8 +69,19 @@ impl Trace {
     pub fn read(text: &str) -> Self {
         let (all, about): (Vec<Value>, Vec<Value>) =
             lines(text).into_iter().partition(|line| line.get("event_id").is_some());
-        for (line, id) in all.iter().zip(1..) {
-            assert_eq!(number(line, "event_id"), id, "events are numbered");
+        let by_id: BTreeMap<u64, &Value> = all.iter().map(|event| (number(event, "event_id"), event)).collect();
+        assert!(by_id.keys().copied().eq(1..=all.len() as u64), "events are numbered");
+        for event in &all {
+            let Some(parent) = event["parent_id"].as_u64() else { continue };
+            let parent = by_id.get(&parent).unwrap_or_else(|| panic!("the parent of {event} is not there"));
+            assert_eq!(event["pid"], parent["pid"], "{event} in {parent}");
+            if event["type"] == "gpu" {
+                assert_eq!(event["correlation"], parent["correlation"], "{event} of {parent}");
+            } else {
+                assert_eq!(event["tid"], parent["tid"], "{event} in {parent}");
+                let over = event["phase"] == "X" && parent["phase"] == "X";
+                assert!(start(parent) <= start(event) && (!over || end(event) <= end(parent)), "{event} in {parent}");
+            }
         }
         let notes = about.iter().filter(|line| line["type"] == "note");
         let notes = notes.map(|note| note["text"].as_str().expect("text").to_owned()).collect();
@@ -130,9 +141,10 @@ impl Trace {
                 around.truncate(depth);
                 let within = around.last().is_none_or(|outer| start(outer) <= start(call) && end(call) <= end(outer));
                 assert!(within, "{call} is not within {:?}", around.last());
+                assert_eq!(call["parent_id"].as_u64(), around.last().map(|outer| number(outer, "event_id")), "{call}");
                 let nested = around.iter().any(|outer| role(outer).is_some() && role(outer) == role(call));
                 assert_eq!(call.get("nested").is_some(), nested, "{call} in {around:?}");
-                let launched = around.first().map(|outer| &outer["correlation"]);
+                let launched = around.iter().find(|outer| role(outer).is_some()).map(|outer| &outer["correlation"]);
                 if role(call) == Some("launch") {
                     assert!(launched.is_none_or(|outer| *outer == call["correlation"]), "{call} in {around:?}");
                 }
@@ -156,6 +168,7 @@ impl Trace {
             let call = launches.get(&key).unwrap_or_else(|| panic!("no call for {work}"));
             let (asked, done) = (&call["args"], &work["args"]);
             assert!(start(call) <= start(work), "{work} ran before {call}");
+            assert_eq!(work["parent_id"], call["event_id"], "{work} of {call}");
             match work["name"].as_str().expect("a name") {
                 "Memset" => {
                     let size = if asked["size"].is_null() { &asked["count"] } else { &asked["size"] };
@@ -190,6 +203,7 @@ fn role(call: &Value) -> Option<&'static str> {
     let name = call["name"].as_str()?;
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     Some(match name {
+        _ if !name.starts_with("cu") => return None,
         _ if has(&["Synchronize"]) => "synchronize",
         _ if has(&["GraphLaunch"]) => "graph launch",
         _ if has(&["LaunchKernel"]) => "launch",

@@ -2,6 +2,8 @@
 
 pub mod attacker;
 pub mod calls;
+pub mod coverage;
+pub mod defaults;
 pub mod folded;
 pub mod group;
 pub mod jsonl;

@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use super::{Ended, Running, Scene, wait_until};
@@ -89,13 +89,6 @@ pub fn get(address: &str, path: &str, accept: &str) -> (String, String) {
     stream.read_to_string(&mut answer).expect("the server answers");
     let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
     (head.to_owned(), body.to_owned())
-}
-
-/// Asks, and says how long it took.
-pub fn timed_get(address: &str, path: &str) -> (Duration, String) {
-    let begun = Instant::now();
-    let (_, body) = get(address, path, "");
-    (begun.elapsed(), body)
 }
 
 /// The numbers of a scrape.

@@ -30,6 +30,7 @@ pub fn program(name: &str) -> String {
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        super::defaults::apply_to_this_process();
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("e2e");
         let _ = fs::remove_dir_all(&directory);
         let libraries = directory.join("sim");

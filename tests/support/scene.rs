@@ -13,26 +13,27 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    Ended, Group,
+    Ended, Group, defaults,
     programs::{self, WARPSCOPE},
 };
 
-/// A directory that anybody may use, with one for temporary files in it. At its end nothing may be left in the latter.
+/// A directory that anybody may use, and another for temporary files, like `/tmp`. At its end nothing may be left in the latter.
 pub struct Scene {
     directory: TempDir,
+    temporary: TempDir,
     group: OnceLock<Option<Group>>,
 }
 
 impl Scene {
     /// A new one.
     pub fn new() -> Self {
-        let directory = TempDir::with_prefix("e2e-").expect("a temporary directory");
-        let scene = Self { directory, group: OnceLock::new() };
-        fs::create_dir(scene.temporary()).expect("an empty directory");
-        for path in [scene.directory.path(), &scene.temporary()] {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("the directory is ours");
-        }
-        scene
+        defaults::apply_to_this_process();
+        let directory = |mode| {
+            let directory = TempDir::with_prefix_in("e2e-", defaults::temporary()).expect("a temporary directory");
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).expect("the directory is ours");
+            directory
+        };
+        Self { directory: directory(0o777), temporary: directory(0o1777), group: OnceLock::new() }
     }
 
     /// A file in it.
@@ -47,7 +48,7 @@ impl Scene {
 
     /// What `TMPDIR` is.
     pub fn temporary(&self) -> PathBuf {
-        self.path("tmp")
+        self.temporary.path().to_owned()
     }
 
     /// A file's contents.
@@ -57,14 +58,13 @@ impl Scene {
 
     /// Names of all files in it, sorted.
     pub fn files(&self) -> Vec<String> {
-        let mut names = names(self.directory.path());
-        names.retain(|name| name != "tmp");
-        names
+        names(self.directory.path())
     }
 
-    /// A command as it is without warpscope, with pipes for its output.
+    /// A command as it is without warpscope, with pipes for its output and [known conditions](defaults).
     pub fn bare(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
+        defaults::apply(&mut command);
         command
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())

@@ -16,7 +16,8 @@ const NESTED: u16 = 1;
 const UNFINISHED: u16 = 2;
 const HAS_PAYLOAD: u16 = 4;
 const HAS_OUT: u16 = 8;
-const ENCLOSED: u16 = 16;
+const LAUNCHES: u16 = 16;
+const ENCLOSED: u16 = 32;
 
 /// What to gather at the calls of a function. Words are counted from 0, in the order of the argument list: six
 /// registers, then the stack.
@@ -54,6 +55,8 @@ pub struct Gather {
     pub teaches: bool,
     /// It gives the GPU work: a launch, a copy, a memset.
     pub submits: bool,
+    /// The layer it belongs to, from 1 to 7, by which times are summed; 0 if it is not shown, and its time is its caller's.
+    pub layer: u8,
 }
 
 /// How a launch says what it launches.
@@ -123,7 +126,7 @@ pub enum Memory {
 
 impl Gather {
     /// As `struct function`.
-    pub(crate) fn to_bytes(self) -> [u8; 24] {
+    pub(crate) fn to_bytes(self) -> [u8; 26] {
         let word = |word: Option<u8>| word.map_or(0, |w| w + 1);
         let (payload, text, length) = match self.payload {
             None => (0, 0, 0),
@@ -167,7 +170,9 @@ impl Gather {
             self.submits.into(),
             gathers.into(),
             self.teaches.into(),
+            self.layer,
             self.group,
+            0,
         ]
     }
 }
@@ -201,12 +206,16 @@ pub struct CallRecord {
     pub out: Option<u64>,
     /// The session and correlation id of the launch made in it.
     pub launch: Option<(u64, u32)>,
+    /// The launch is its own, not that of a call around it.
+    pub launches: bool,
     /// The caller's stack, 0 if none was taken.
     pub stack: u64,
     /// The id of its Python part, 0 if there is none.
     pub python: u64,
     /// Where it returns to; 0 if that could not be read.
     pub caller: u64,
+    /// When the innermost call around it began; 0 if there is none.
+    pub around: u64,
     /// Words of the argument list.
     pub words: Vec<u64>,
     /// What lay behind one of them; a text without its zero.
@@ -216,7 +225,8 @@ pub struct CallRecord {
 impl CallRecord {
     pub(crate) fn parse(image: u32, f: &mut Fields<'_>) -> Option<Self> {
         let (session, start, end) = (f.u64()?, f.u64()?, f.u64()?);
-        let (result, out, stack, python, caller) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?, f.u64()?);
+        let (result, out, stack, python) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
+        let (caller, around) = (f.u64()?, f.u64()?);
         let (function, correlation, pid, tid) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
         let cpu = f.u16()?.into();
         let [depth, words] = *f.bytes(2)? else { return None };
@@ -246,9 +256,11 @@ impl CallRecord {
             result: if unfinished { 0 } else { result },
             out: (has(HAS_OUT) && !unfinished).then_some(out),
             launch: (correlation != 0).then_some((session, correlation)),
+            launches: has(LAUNCHES) && correlation != 0,
             stack,
             python,
             caller,
+            around,
             words,
             payload,
         })
@@ -278,6 +290,8 @@ pub struct SyscallRecord {
     pub result: i64,
     /// The session and correlation id of the launch that it was made for.
     pub launch: Option<(u64, u32)>,
+    /// When the innermost call around it began; 0 if there is none.
+    pub around: u64,
     /// ioctl: request, argument; mmap: length, protection, offset.
     pub words: [u64; 3],
     /// The descriptor.
@@ -291,6 +305,7 @@ pub struct SyscallRecord {
 impl SyscallRecord {
     pub(crate) fn parse(image: u32, f: &mut Fields<'_>) -> Option<Self> {
         let (session, start, end, result) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?.cast_signed());
+        let around = f.u64()?;
         let words = [f.u64()?, f.u64()?, f.u64()?];
         let (number, correlation, pid, tid) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
         let cpu = f.u16()?.into();
@@ -310,6 +325,7 @@ impl SyscallRecord {
             end: if has(UNFINISHED) { 0 } else { end },
             result,
             launch: (correlation != 0).then_some((session, correlation)),
+            around,
             words,
             file,
             device,
@@ -333,6 +349,8 @@ pub struct SwitchRecord {
     pub out: u64,
     /// When it came back.
     pub back: u64,
+    /// When the innermost call around it began; 0 if there is none.
+    pub around: u64,
     /// It could have run on, and had to give way.
     pub preempted: bool,
     /// The kernel's `TASK_*` state in which it left.
@@ -341,10 +359,10 @@ pub struct SwitchRecord {
 
 impl SwitchRecord {
     pub(crate) fn parse(image: u32, f: &mut Fields<'_>) -> Option<Self> {
-        let (out, back, _pid, tid) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?);
+        let (out, back, around, _pid, tid) = (f.u64()?, f.u64()?, f.u64()?, f.u32()?, f.u32()?);
         let cpu = f.u16()?.into();
         let [depth, preempted] = *f.bytes(2)? else { return None };
-        Some(Self { image, tid, cpu, depth, out, back, preempted: preempted != 0, state: f.u32()? })
+        Some(Self { image, tid, cpu, depth, out, back, around, preempted: preempted != 0, state: f.u32()? })
     }
 }
 
@@ -363,20 +381,34 @@ pub struct PointRecord {
     pub cpu: u32,
     /// When.
     pub time: u64,
+    /// When the innermost call around it began; 0 if there is none.
+    pub around: u64,
+    /// Watched calls around it.
+    pub depth: u8,
     /// The tracepoint's own record, as its format file describes it.
     pub bytes: [u8; POINT_BYTES],
 }
 
 impl PointRecord {
     pub(crate) fn parse(image: u32, f: &mut Fields<'_>) -> Option<Self> {
-        let (time, function, pid, tid) = (f.u64()?, f.u32()?, f.u32()?, f.u32()?);
-        let (cpu, _depth) = (f.u16()?.into(), f.u16()?);
-        Some(Self { image, function, pid, tid, cpu, time, bytes: f.bytes(POINT_BYTES)?.try_into().ok()? })
+        let (time, around, function, pid, tid) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u32()?);
+        let (cpu, depth) = (f.u16()?.into(), f.u16()? as u8);
+        Some(Self {
+            image,
+            function,
+            pid,
+            tid,
+            cpu,
+            time,
+            around,
+            depth,
+            bytes: f.bytes(POINT_BYTES)?.try_into().ok()?,
+        })
     }
 }
 
 /// Calls of one function by one process image, summed in the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// The process image.
     pub image: u32,
@@ -398,6 +430,10 @@ pub struct Sum {
     pub max_ns: u64,
     /// Bytes of those that succeeded.
     pub bytes: u64,
+    /// Their time without that of calls within them.
+    pub self_ns: u64,
+    /// The time of those that are not within another call of their layer.
+    pub outer_ns: u64,
     /// Calls by duration; see `bucket_of` in bpf/sums.h.
     pub buckets: Vec<u64>,
     /// Calls by the number of bits in their bytes.
@@ -412,16 +448,25 @@ impl Sum {
         let mut f = Fields::new(key);
         let (image, function, class, flags) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
         let (nested, failed) = (flags & 1 != 0, flags & 2 != 0);
-        let (count, errors, ns, max_ns, bytes) = (0, 0, 0, 0, 0);
-        let (buckets, sizes) = (vec![0; BUCKETS], vec![0; SIZES]);
-        let mut sum = Self { image, function, class, nested, failed, count, errors, ns, max_ns, bytes, buckets, sizes };
-        for value in values.chunks_exact(40 + 8 * (BUCKETS + SIZES)) {
+        let mut sum = Self {
+            image,
+            function,
+            class,
+            nested,
+            failed,
+            buckets: vec![0; BUCKETS],
+            sizes: vec![0; SIZES],
+            ..Self::default()
+        };
+        for value in values.chunks_exact(56 + 8 * (BUCKETS + SIZES)) {
             let mut f = Fields::new(value);
             sum.count += f.u64()?;
             sum.errors += f.u64()?;
             sum.ns += f.u64()?;
             sum.max_ns = sum.max_ns.max(f.u64()?);
             sum.bytes += f.u64()?;
+            sum.self_ns += f.u64()?;
+            sum.outer_ns += f.u64()?;
             for count in sum.buckets.iter_mut().chain(&mut sum.sizes) {
                 *count += f.u64()?;
             }

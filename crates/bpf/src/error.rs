@@ -11,6 +11,11 @@ pub enum Error {
     /// Not enough privilege.
     #[error("not permitted to load eBPF programs: run warpscope as root (sudo), or give it CAP_BPF and CAP_PERFMON")]
     NotPermitted,
+    /// Not the machine's root.
+    #[error(
+        "not permitted to load eBPF programs from a user namespace: its root is not the machine's; run warpscope outside of it, as in a container started with --privileged or --cap-add BPF --cap-add PERFMON"
+    )]
+    UserNamespace,
     /// The kernel tells nothing of its types.
     #[error(
         "this kernel has no BTF (/sys/kernel/btf/vmlinux is missing): warpscope needs a kernel built with CONFIG_DEBUG_INFO_BTF=y, as those of Debian, Ubuntu, Fedora and RHEL are"
@@ -19,6 +24,16 @@ pub enum Error {
     /// A program would not load.
     #[error("cannot load the eBPF programs: {0}{detail}", detail = Detail(.1))]
     Load(libbpf_rs::Error, String),
+    /// The kernel is too old.
+    #[error(
+        "this kernel ({release}) cannot run warpscope's eBPF programs: Linux 6.1 is the oldest that is tested{detail}", detail = Detail(.detail)
+    )]
+    OldKernel {
+        /// The kernel's release.
+        release: String,
+        /// What the kernel objected to.
+        detail: String,
+    },
     /// A program would not attach.
     #[error("cannot attach the {what}: {source}")]
     Attach {

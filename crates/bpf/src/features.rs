@@ -7,6 +7,20 @@ pub fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").map(|s| s.trim().to_owned()).unwrap_or_else(|_| "unknown".into())
 }
 
+/// The oldest kernel that warpscope is tested with. Older ones with newer features in them, such as RHEL's, may work:
+/// what decides is whether the programs load.
+pub const MINIMUM: (u32, u32) = (6, 1);
+
+/// The kernel's version is below [`MINIMUM`].
+pub fn below_minimum() -> bool {
+    version(&kernel_release()).is_some_and(|version| version < MINIMUM)
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 /// The kernel tells its types.
 pub fn btf() -> bool {
     Path::new("/sys/kernel/btf/vmlinux").exists()
@@ -81,14 +95,49 @@ pub fn initial_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
+/// Root is the machine's root: we are not in a user namespace of our own.
+pub fn initial_user_namespace() -> bool {
+    fs::read_link("/proc/self/ns/user").is_ok_and(|link| link.as_os_str() == "user:[4026531837]")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Asking has no side effect and does not fail, with or without privileges.
+    /// Versions compare by number, whatever a distribution adds.
     #[test]
-    fn asking_is_harmless() {
-        let _ = (uprobe_multi(), privileged(), btf(), tracefs(), max_sample_rate(), initial_pid_namespace());
-        assert_ne!(kernel_release(), "");
+    fn versions() {
+        assert_eq!(version("6.18.0-rc1"), Some((6, 18)));
+        assert_eq!(version("5.14.0-427.el9.x86_64"), Some((5, 14)));
+        assert!(version("5.19.17") < Some(MINIMUM) && version("6.1-cloud") >= Some(MINIMUM));
+        assert_eq!(version("unknown"), None);
+        assert!(!below_minimum(), "the tests run on a kernel that is supported");
+    }
+
+    /// Each answer is the one that the kernel gives elsewhere. Needs root, as all tests here do.
+    #[test]
+    fn answers_agree_with_the_kernel() {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert!(text("/proc/version").starts_with(&format!("Linux version {} ", kernel_release())));
+        assert!(privileged(), "these tests need root");
+        assert!(btf() && fs::read("/sys/kernel/btf/vmlinux").is_ok_and(|types| types.starts_with(&[0x9f, 0xeb])));
+        assert_eq!(uprobe_multi(), text("/proc/kallsyms").contains(" bpf_uprobe_multi_link_attach\n"));
+        let rate = text("/proc/sys/kernel/perf_event_max_sample_rate");
+        assert_eq!(max_sample_rate().map(|rate| rate.to_string()).as_deref(), Some(rate.trim()));
+        // Looking at it may be what mounts it.
+        let found = tracefs();
+        let mounts = text("/proc/mounts");
+        let mounted = |path: &str| mounts.lines().any(|line| line.starts_with(&format!("tracefs {path} ")));
+        assert_eq!(found, ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find(|path| mounted(path)));
+    }
+
+    /// Trying out a feature leaves no descriptor open, however often. Other tests have some open meanwhile.
+    #[test]
+    fn trying_leaves_nothing_open() {
+        let open = || fs::read_dir("/proc/self/fd").expect("our descriptors").count();
+        let before = open();
+        let answers: Vec<bool> = (0..200).map(|_| uprobe_multi()).collect();
+        assert!(answers.iter().all(|answer| *answer == answers[0]));
+        assert!(open() < before + 200);
     }
 }

@@ -82,6 +82,7 @@ pub struct Mappings {
     rings: Vec<Ring>,
     scratch: Vec<u8>,
     lost: u64,
+    unparsed: u64,
 }
 
 impl Mappings {
@@ -92,7 +93,7 @@ impl Mappings {
         loop {
             let open = |cpu: &u32| Ring::open(*cpu, pages).map_err(|source| (*cpu, source));
             match cpus.iter().map(open).collect() {
-                Ok(rings) => return Ok(Self { rings, scratch: Vec::new(), lost: 0 }),
+                Ok(rings) => return Ok(Self { rings, scratch: Vec::new(), lost: 0, unparsed: 0 }),
                 Err((_, error)) if error.raw_os_error() == Some(libc::EPERM) && pages > LEAST_PAGES => pages /= 2,
                 Err((cpu, source)) => return Err(Error::Mappings { cpu, source }),
             }
@@ -109,7 +110,9 @@ impl Mappings {
         let mut events = Vec::new();
         for ring in &mut self.rings {
             ring.read(&mut self.scratch);
-            self.lost += parse_all(&self.scratch, &mut events);
+            let Counted { lost, unparsed } = parse_all(&self.scratch, &mut events);
+            self.lost += lost;
+            self.unparsed += unparsed;
         }
         events.sort_by_key(MapEvent::time);
         events
@@ -119,6 +122,18 @@ impl Mappings {
     pub fn lost(&self) -> u64 {
         self.lost
     }
+
+    /// Records that could not be parsed, since the start.
+    pub fn unparsed(&self) -> u64 {
+        self.unparsed
+    }
+}
+
+/// What a ring held besides events.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counted {
+    lost: u64,
+    unparsed: u64,
 }
 
 #[derive(Debug)]
@@ -194,36 +209,36 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Reads whole records; returns how many the kernel says it lost.
-fn parse_all(mut bytes: &[u8], events: &mut Vec<MapEvent>) -> u64 {
-    let mut lost = 0;
+/// Reads whole records; returns how many the kernel says it lost, and how many make no sense. A record of an impossible
+/// length makes the rest unreadable and counts once.
+fn parse_all(mut bytes: &[u8], events: &mut Vec<MapEvent>) -> Counted {
+    let mut counted = Counted::default();
     while let (Some(kind), Some(misc_and_size)) = (u32_at(bytes, 0), u32_at(bytes, 4)) {
         let (misc, size) = (misc_and_size as u16, (misc_and_size >> 16) as usize);
-        let Some((record, rest)) = bytes.split_at_checked(size) else { break };
-        if size < 8 {
-            break;
-        }
+        let Some((record, rest)) = bytes.split_at_checked(size).filter(|_| size >= 8) else { break };
         bytes = rest;
-        match kind {
-            RECORD_LOST => lost += u64_at(record, 16).unwrap_or(0),
-            RECORD_COMM if misc & MISC_COMM_EXEC != 0 => {
-                if let (Some(pid), Some(time)) = (u32_at(record, 8), u64_at(record, size - 8)) {
+        let parsed = match kind {
+            RECORD_LOST => u64_at(record, 16).map(|lost| counted.lost += lost),
+            RECORD_COMM if misc & MISC_COMM_EXEC != 0 => match (u32_at(record, 8), u64_at(record, size - 8)) {
+                (Some(pid), Some(time)) => {
                     events.push(MapEvent::Exec { pid, time });
+                    Some(())
                 }
-            }
-            RECORD_MMAP2 => events.extend(parse_mapping(record, misc).map(MapEvent::Mapped)),
-            _ => {}
-        }
+                _ => None,
+            },
+            RECORD_MMAP2 if u32_at(record, 64).is_some_and(|protection| protection & PROT_EXEC == 0) => Some(()),
+            RECORD_MMAP2 => parse_mapping(record, misc).map(|mapped| events.push(MapEvent::Mapped(mapped))),
+            _ => Some(()),
+        };
+        counted.unparsed += u64::from(parsed.is_none());
     }
-    lost
+    counted.unparsed += u64::from(!bytes.is_empty());
+    counted
 }
 
 /// `PERF_RECORD_MMAP2`: header 8, pid, tid, addr 16, len 24, pgoff 32, then device, inode and generation or the build
 /// id (size 40, bytes 44..64), prot 64, flags 68, file name 72; at the end of the record tid and time.
 fn parse_mapping(record: &[u8], misc: u16) -> Option<Mapped> {
-    if u32_at(record, 64)? & PROT_EXEC == 0 {
-        return None;
-    }
     let build_id = if misc & MISC_BUILD_ID != 0 {
         let length = usize::from(*record.get(40)?).min(20);
         record.get(44..44 + length)?.to_vec()
@@ -241,4 +256,29 @@ fn parse_mapping(record: &[u8], misc: u16) -> Option<Mapped> {
         path: String::from_utf8_lossy(&name[..length]).into_owned(),
         build_id,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        let size = 8 + body.len() as u16;
+        [&kind.to_ne_bytes()[..], &misc.to_ne_bytes(), &size.to_ne_bytes(), body].concat()
+    }
+
+    /// Records that make no sense are counted, and those after them are still read as long as lengths can be trusted.
+    #[test]
+    fn nonsense_is_counted() {
+        let exec = record(RECORD_COMM, MISC_COMM_EXEC, &[7; 24]);
+        let short = record(RECORD_MMAP2, 0, &[0xff; 60]);
+        let lost = record(RECORD_LOST, 0, &[[0; 8], 5_u64.to_ne_bytes()].concat());
+        let mut events = Vec::new();
+        let all = [&exec[..], &short, &lost, &exec].concat();
+        assert_eq!(parse_all(&all, &mut events), Counted { lost: 5, unparsed: 1 });
+        assert_eq!(events.len(), 2);
+        assert_eq!(parse_all(&record(RECORD_LOST, 0, &[]), &mut events), Counted { lost: 0, unparsed: 1 });
+        assert_eq!(parse_all(&[9, 0, 0, 0, 0, 0, 0, 0], &mut events), Counted { lost: 0, unparsed: 1 });
+        assert_eq!(parse_all(&[], &mut events), Counted::default());
+    }
 }

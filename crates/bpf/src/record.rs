@@ -171,6 +171,8 @@ pub struct Losses {
     pub deep_calls: u64,
     /// Calls that found no room in the sums.
     pub sums: u64,
+    /// Records of a type or length that the programs do not write.
+    pub unparsed: u64,
 }
 
 /// Reads fields off the front of a record; a short record reads as `None`.

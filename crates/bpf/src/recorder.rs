@@ -1,8 +1,9 @@
 //! Loading and attaching what `record` needs, and reading what it sends.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::HashMap,
+    io::Read,
     mem::MaybeUninit,
     os::fd::{AsRawFd, IntoRawFd, RawFd},
     path::{Path, PathBuf},
@@ -11,7 +12,8 @@ use std::{
 };
 
 use libbpf_rs::{
-    Link, MapCore, MapFlags, OpenObject, PrintLevel, RingBuffer, RingBufferBuilder, UprobeMultiOpts, UprobeOpts,
+    Iter, Link, MapCore, MapFlags, OpenObject, PrintLevel, ProgramInput, RingBuffer, RingBufferBuilder,
+    UprobeMultiOpts, UprobeOpts,
     skel::{OpenSkel, SkelBuilder},
 };
 
@@ -32,6 +34,8 @@ use skeleton::{RecordSkel, RecordSkelBuilder};
 
 /// Records taken off the ring at a time, so that one call stays short.
 const BATCH: usize = 16 * 1024;
+/// The same of raw stacks, which are large. They have a turn of their own: a ring that never empties must not starve them.
+const RAW_BATCH: usize = 1024;
 
 const MARKER: &str = "launch marker";
 
@@ -69,7 +73,10 @@ pub struct Recorder {
     pub(crate) next_watch: u64,
     pub(crate) hooks: Vec<Hook>,
     ring: RingBuffer<'static>,
+    raw_ring: RingBuffer<'static>,
     records: Rc<RefCell<Vec<Record>>>,
+    /// Records that could not be parsed.
+    unparsed: Rc<Cell<u64>>,
     pub(crate) skel: RecordSkel<'static>,
     /// Allocations by user, of all that are in the kernel's map.
     pub(crate) held_by_user: Shared,
@@ -106,7 +113,9 @@ fn load_error(error: libbpf_rs::Error) -> Error {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         Error::NoBtf
     } else if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !refused {
-        Error::NotPermitted
+        if features::initial_user_namespace() { Error::NotPermitted } else { Error::UserNamespace }
+    } else if features::below_minimum() {
+        Error::OldKernel { release: features::kernel_release(), detail: last_lines(&says) }
     } else {
         Error::Load(error, last_lines(&says))
     }
@@ -118,7 +127,9 @@ impl Recorder {
         let multi = (options.marker.is_some() || options.tracing.is_some()) && features::uprobe_multi();
         match Self::start_with(options, multi) {
             // What this kernel does not know, it refuses: then the plain probe must do.
-            Err(Error::Load(..) | Error::Attach { what: MARKER, .. }) if multi => Self::start_with(options, false),
+            Err(Error::Load(..) | Error::OldKernel { .. } | Error::Attach { what: MARKER, .. }) if multi => {
+                Self::start_with(options, false)
+            }
             other => other,
         }
     }
@@ -139,35 +150,43 @@ impl Recorder {
         open.progs.launch_multi.set_autoload(options.marker.is_some() && multi);
         open.progs.launch_single.set_autoload(options.marker.is_some() && !multi);
         open.progs.sample.set_autoload(options.sample_hz.is_some());
+        open.progs.list_processes.set_autoload(!options.found.is_empty());
         let skel = open.load().map_err(load_error)?;
 
         let records = Rc::new(RefCell::new(Vec::new()));
-        let ring = {
+        let unparsed = Rc::new(Cell::new(0));
+        let ring = |map| {
+            let (records, unparsed) = (Rc::clone(&records), Rc::clone(&unparsed));
+            let take = move |bytes: &[u8]| {
+                match Record::parse(bytes) {
+                    Some(record) => records.borrow_mut().push(record),
+                    None => unparsed.set(unparsed.get() + 1),
+                }
+                0
+            };
             let mut builder = RingBufferBuilder::new();
-            for map in [&skel.maps.events, &skel.maps.raw_stacks] {
-                let records = Rc::clone(&records);
-                let take = move |bytes: &[u8]| {
-                    records.borrow_mut().extend(Record::parse(bytes));
-                    0
-                };
-                builder.add(map, take).map_err(load_error)?;
-            }
-            builder.build().map_err(load_error)?
+            builder.add(map, take).map_err(load_error)?;
+            builder.build().map_err(load_error)
         };
         let held_by_user = Shared::map(&skel.maps.held_by_user, USERS * 8).map_err(load_error)?;
+        let (events, raw_ring) = (ring(&skel.maps.events)?, ring(&skel.maps.raw_stacks)?);
         let mut recorder = Self {
             links: Vec::new(),
             watches: HashMap::new(),
             next_watch: 0,
             hooks: Vec::new(),
-            ring,
+            ring: events,
+            raw_ring,
             records,
+            unparsed,
             skel,
             held_by_user,
             multi,
         };
-        for (pid, image) in options.found.iter().zip(1..) {
-            recorder.follow_as(*pid, image, false)?;
+        let found = recorder.skel.progs.find_recorder.test_run(ProgramInput::default());
+        found.map_err(|source| Error::Map { what: "find warpscope's own process id", source })?;
+        for (tgid, image) in recorder.machine_ids(&options.found)?.into_iter().zip(1..) {
+            recorder.follow_as(tgid, image, false)?;
         }
         recorder.attach(options)?;
         Ok(recorder)
@@ -213,12 +232,37 @@ impl Recorder {
         }
     }
 
-    /// From now on every child that `pid` forks is followed, though not `pid` itself.
-    pub fn follow_children_of(&self, pid: u32) -> Result<()> {
-        self.follow_as(pid, 0, true)
+    /// From now on every child of this process is followed, though not this process itself.
+    pub fn follow_children(&self) -> Result<()> {
+        self.follow_as(self.own_tgid(), 0, true)
     }
 
-    fn follow_as(&self, pid: u32, image: u32, children_only: bool) -> Result<()> {
+    /// The id of this process as the machine counts; in a pid namespace it is another one than the process itself sees.
+    fn own_tgid(&self) -> u32 {
+        self.skel.maps.bss_data.as_deref().map_or(std::process::id(), |data| data.recorder_tgid)
+    }
+
+    /// The ids of processes as the machine counts, in the same order.
+    fn machine_ids(&self, pids: &[u32]) -> Result<Vec<u32>> {
+        let translated = self.skel.maps.bss_data.as_deref().is_some_and(|data| data.recorder_level > 0);
+        if pids.is_empty() || !translated {
+            return Ok(pids.to_vec());
+        }
+        let fail = |source| Error::Attach { what: "list of processes", source };
+        let link = self.skel.progs.list_processes.attach_trace().map_err(fail)?;
+        let mut list = Vec::new();
+        Iter::new(&link)
+            .map_err(fail)?
+            .read_to_end(&mut list)
+            .map_err(|source| Error::Read { path: "the kernel's list of processes".into(), source })?;
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_ne_bytes);
+        let known: HashMap<u32, u32> =
+            list.as_chunks::<8>().0.iter().map(|p| (number(&p[..4]), number(&p[4..]))).collect();
+        // A process that has gone meanwhile is followed in vain, as outside a namespace.
+        Ok(pids.iter().map(|pid| known.get(pid).copied().unwrap_or(u32::MAX)).collect())
+    }
+
+    fn follow_as(&self, tgid: u32, image: u32, children_only: bool) -> Result<()> {
         /// Raw stacks that an image may send.
         const RAW_STACKS: u32 = 20_000;
         // `struct image`; where its memory is described is not known to us.
@@ -229,16 +273,16 @@ impl Recorder {
         self.skel
             .maps
             .images
-            .update(&pid.to_ne_bytes(), &value, MapFlags::ANY)
+            .update(&tgid.to_ne_bytes(), &value, MapFlags::ANY)
             .map_err(|source| Error::Map { what: "follow the command", source })
     }
 
-    /// Children that `pid` forks are followed no more; those already followed are.
-    pub fn forget(&self, pid: u32) -> Result<()> {
+    /// New children of this process are no longer followed; those already followed are.
+    pub fn forget_children(&self) -> Result<()> {
         self.skel
             .maps
             .images
-            .delete(&pid.to_ne_bytes())
+            .delete(&self.own_tgid().to_ne_bytes())
             .map_err(|source| Error::Map { what: "stop following new children", source })
     }
 
@@ -255,18 +299,19 @@ impl Recorder {
             .map_err(|source| Error::Map { what: "set up the reading of Python frames", source })
     }
 
-    /// Becomes readable when a good part of the ring has filled, or something rare has happened.
-    pub fn descriptor(&self) -> RawFd {
-        self.ring.epoll_fd()
+    /// Become readable when a good part of a ring has filled, or something rare has happened.
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.ring.epoll_fd(), self.raw_ring.epoll_fd()]
     }
 
-    /// Takes records off the ring and hands them over, oldest first; `true` if there may be more.
+    /// Takes records off the rings and hands them over, oldest first, raw stacks last; `true` if there may be more.
     pub fn drain(&mut self, mut each: impl FnMut(Record)) -> bool {
         let taken = self.ring.consume_raw_n(BATCH);
+        let raw = self.raw_ring.consume_raw_n(RAW_BATCH);
         for record in self.records.borrow_mut().drain(..) {
             each(record);
         }
-        taken >= BATCH as i32
+        taken >= BATCH as i32 || raw >= RAW_BATCH as i32
     }
 
     /// What did not arrive since the start.
@@ -285,6 +330,7 @@ impl Recorder {
             calls: count(5),
             deep_calls: count(6),
             sums: count(7),
+            unparsed: self.unparsed.get(),
         }
     }
 }

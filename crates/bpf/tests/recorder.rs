@@ -1,10 +1,7 @@
 //! Real programs in a real kernel (needs root): processes are followed from their first instruction, CPUs are sampled,
 //! mappings are seen.
 
-use std::{
-    process::{self, Command},
-    sync::Mutex,
-};
+use std::{process::Command, sync::Mutex};
 
 use bpf::{MapEvent, Mappings, Options, Origin, Record, Recorder};
 
@@ -15,9 +12,9 @@ fn record(options: &Options, command: &mut Command) -> (Vec<Record>, Vec<MapEven
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut recorder = Recorder::start(options).expect("recorder");
     let mut mappings = Mappings::watch().expect("mappings");
-    recorder.follow_children_of(process::id()).expect("follow");
+    recorder.follow_children().expect("follow");
     let mut child = command.spawn().expect("spawn");
-    recorder.forget(process::id()).expect("forget");
+    recorder.forget_children().expect("forget");
     child.wait().expect("wait");
     let mut records = Vec::new();
     while recorder.drain(|r| records.push(r)) {}

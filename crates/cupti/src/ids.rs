@@ -107,6 +107,56 @@ const fn runtime(cbid: u32, work: Work, name: &'static str) -> LaunchCall {
     LaunchCall { domain: domain::RUNTIME, cbid, work, name }
 }
 
+impl LaunchCall {
+    /// Whether the call's parameters have a count at [`COUNT_OFFSET`] whose 0 means that there is nothing to do.
+    pub const fn has_count(&self) -> bool {
+        /// Functions of the forms `(to, from, count, ...)` and `(to, value, count, ...)`.
+        const COUNTED: &[&str] = &[
+            "cudaMemcpy",
+            "cudaMemcpyAsync",
+            "cudaMemset",
+            "cudaMemsetAsync",
+            "cuMemcpy",
+            "cuMemcpyAsync",
+            "cuMemcpyHtoD",
+            "cuMemcpyHtoDAsync",
+            "cuMemcpyDtoH",
+            "cuMemcpyDtoHAsync",
+            "cuMemcpyDtoD",
+            "cuMemcpyDtoDAsync",
+            "cuMemsetD8",
+            "cuMemsetD8Async",
+            "cuMemsetD16",
+            "cuMemsetD16Async",
+            "cuMemsetD32",
+            "cuMemsetD32Async",
+        ];
+        // Forms from before CUDA 4 have 32-bit addresses and counts.
+        if self.domain == domain::DRIVER && self.cbid < 216 {
+            return false;
+        }
+        let mut at = 0;
+        while at < COUNTED.len() {
+            if equal(COUNTED[at].as_bytes(), self.name.as_bytes()) {
+                return true;
+            }
+            at += 1;
+        }
+        false
+    }
+}
+
+/// Where the parameters of a call with [`LaunchCall::has_count`] have the count, a `size_t`.
+pub const COUNT_OFFSET: usize = 16;
+
+const fn equal(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
 /// Every call that puts work on the GPU, in both domains, with its older, `_v2` and per-thread-stream forms. The ids are equal
 /// in CUDA 11.7, 11.8, 12.0, 12.3, 12.6, 12.8, 12.9, 13.0, 13.2, 13.3 and 13.4; a release refuses those it does not know yet.
 pub const LAUNCH_CALLS: &[LaunchCall] = &[

@@ -218,6 +218,9 @@ impl Trace<'_> {
                 Event::Captured(captured) if view.gpu => {
                     join.push_fate(captured.session, captured.correlation, Fate::Captured);
                 }
+                Event::Empty(empty) if view.gpu => {
+                    join.push_fate(empty.session, empty.correlation, Fate::Empty);
+                }
                 Event::Sync(sync) if view.gpu => self.sync(&sync)?,
                 Event::Sample(sample) if view.cpu => self.sample(&sample)?,
                 Event::KernelName(name) => self.kernels.learn(&name),

@@ -36,6 +36,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
     for event in events {
         lines.event(view, &event)?;
     }
+    lines.finish()?;
     lines.line(&Line::Ledger(&profile.ledger))?;
     lines.out.flush()
 }
@@ -111,6 +112,10 @@ enum Line<'a> {
         code: u32,
     },
     Captured {
+        session: SessionId,
+        correlation: u32,
+    },
+    Empty {
         session: SessionId,
         correlation: u32,
     },
@@ -209,6 +214,14 @@ impl Lines<'_> {
         self.out.write_all(&self.buffer)
     }
 
+    /// Writes what has waited for other events.
+    fn finish(&mut self) -> io::Result<()> {
+        let Some(trace) = &mut self.trace else { return Ok(()) };
+        self.buffer.clear();
+        trace.finish(&self.kernels, &mut self.buffer)?;
+        self.out.write_all(&self.buffer)
+    }
+
     fn event(&mut self, view: View, event: &Event) -> io::Result<()> {
         if let Some(trace) = &mut self.trace {
             self.buffer.clear();
@@ -269,6 +282,7 @@ impl Lines<'_> {
             Event::Failed(e) if view.gpu => {
                 self.line(&Line::Failed { session: e.session, correlation: e.correlation, code: e.code })
             }
+            Event::Empty(e) if view.gpu => self.line(&Line::Empty { session: e.session, correlation: e.correlation }),
             Event::Captured(e) if view.gpu => {
                 self.line(&Line::Captured { session: e.session, correlation: e.correlation })
             }
@@ -287,7 +301,7 @@ impl Lines<'_> {
             Event::Note(e) => self.line(&Line::Note { text: &e.text }),
             Event::End(e) => self.line(&Line::End { ts_ns: e.time, status: e.status }),
             // Hidden by the view, or resolved: a session's totals are in the ledger.
-            Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) => Ok(()),
+            Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => Ok(()),
             Event::Activity(_) | Event::Sync(_) => Ok(()),
             Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
             // Told above, or summed up in the summary.

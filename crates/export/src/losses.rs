@@ -31,6 +31,16 @@ pub fn captured(launches: u64) -> Option<String> {
     Some(format!("{} {sentence}", count(launches)))
 }
 
+/// Launch-class calls that gave the GPU nothing to do. Nothing is lost.
+pub fn empty(launches: u64) -> Option<String> {
+    let sentence = match launches {
+        0 => return None,
+        1 => "launch call had nothing to do, such as a copy of 0 bytes",
+        _ => "launch calls had nothing to do, such as copies of 0 bytes",
+    };
+    Some(format!("{} {sentence}", count(launches)))
+}
+
 /// One sentence for each loss that happened.
 pub fn sentences(ledger: &Ledger) -> Vec<String> {
     let Lost { cupti_dropped, queue_full, invalid_records, names, buffers_refused, join_evicted, causes } =

@@ -75,6 +75,8 @@ pub struct Summary {
     pub failed_launches: u64,
     /// Launches that became nodes of a graph: their work is the graph's.
     pub captured_launches: u64,
+    /// Launches that gave the GPU nothing to do.
+    pub empty_launches: u64,
     /// GPU records without times.
     pub zero_time: u64,
     /// GPU records of work that had not finished.
@@ -237,6 +239,7 @@ impl Summary {
             pending_launches: ledger.launches_pending,
             failed_launches: ledger.launches_failed,
             captured_launches: ledger.launches_captured,
+            empty_launches: ledger.launches_empty,
             zero_time: ledger.zero_time,
             unfinished: ledger.unfinished,
             stacks_missing: ledger.stacks_missing,
@@ -259,6 +262,7 @@ impl Summary {
             ledger: losses::matched(ledger)
                 .into_iter()
                 .chain(losses::captured(ledger.launches_captured))
+                .chain(losses::empty(ledger.launches_empty))
                 .chain(losses::sentences(ledger))
                 .collect(),
         }

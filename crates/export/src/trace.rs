@@ -8,6 +8,7 @@ mod driver;
 pub mod gaps;
 pub(crate) mod jsonl;
 mod latency;
+mod launched;
 pub mod line;
 pub mod reading;
 pub(crate) mod render;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io;
+use std::{collections::BTreeSet, io};
 
 use export::{Events, Format, Summary, View, trace::Lines};
 use model::event::Event;
@@ -32,15 +32,33 @@ fn live_lines() {
     assert_eq!(lines(&trace::nothing(), true, None), "");
 }
 
-/// Check the lines of JSON: one object each, numbered, and every call that is shown.
+/// Check the lines of JSON: one object each, numbered, within events of the same file, and every call that is shown.
 #[test]
 fn json_lines() {
     let events = trace::events();
     let text = support::export(Format::Jsonl, &events, View::default());
     check("trace.jsonl", &text);
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let numbers = lines.iter().filter_map(|line| line["event_id"].as_u64());
-    assert!(numbers.eq(1..=lines.iter().filter(|line| !line["event_id"].is_null()).count() as u64));
+    let ids: BTreeSet<u64> = lines.iter().filter_map(|line| line["event_id"].as_u64()).collect();
+    let count = lines.iter().filter(|line| !line["event_id"].is_null()).count() as u64;
+    assert!(ids.iter().copied().eq(1..=count));
+    let mut parents = lines.iter().filter_map(|line| line["parent_id"].as_u64());
+    assert!(parents.all(|parent| ids.contains(&parent)));
+    let first = |name: &str| lines.iter().find(|line| line["name"] == name).expect("an event");
+    for (inner, outer) in [
+        ("NV_ESC_RM_CONTROL", "cuMemAlloc_v2"),
+        ("mmap", "cuMemAlloc_v2"),
+        ("cuMemAlloc_v2", "cudaMalloc"),
+        ("off-cpu", "cudaMemcpy"),
+        ("Memcpy HtoD", "cudaMemcpy"),
+        ("cuLaunchKernel", "cudaLaunchKernel"),
+        ("matmul(float*, int)", "cudaLaunchKernel"),
+    ] {
+        assert_eq!(first(inner)["parent_id"], first(outer)["event_id"], "{inner} in {outer}");
+    }
+    // Its call is lost.
+    let orphan = lines.iter().find(|line| line["library"] == "nvidia").expect("a function of the kernel");
+    assert!(orphan["parent_id"].is_null());
     assert!(!text.contains("__cudaRegisterFunction"));
     let nothing = support::export(Format::Jsonl, &trace::nothing(), View::default());
     assert!(nothing.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));

@@ -1,13 +1,14 @@
 //! What runs inside every launch-class API call.
 //!
 //! The path of a successful call has no lock, no allocation, no system call and no panic: a table lookup, one thread-local
-//! line, the marker and one relaxed add. Only the report of a call that failed, or was captured into a graph, leaves it.
+//! line, the marker and one relaxed add. Only the report of a call that failed, was captured into a graph or had nothing to
+//! do leaves it.
 
 use core::cell::Cell;
 use core::ffi::c_void;
 
 use cupti::callback::CallbackData;
-use cupti::ids::{LAUNCH_CALLS, Work, domain, resource, site};
+use cupti::ids::{COUNT_OFFSET, LAUNCH_CALLS, Work, domain, resource, site};
 
 use crate::lifecycle;
 use crate::marker::warpscope_launch_marker;
@@ -23,14 +24,17 @@ const fn works(of: u32) -> [u8; CALLS] {
     while at < LAUNCH_CALLS.len() {
         let call = LAUNCH_CALLS[at];
         if call.domain == of {
-            table[call.cbid as usize] = call.work as u8;
+            table[call.cbid as usize] = call.work as u8 | if call.has_count() { COUNTED } else { 0 };
         }
         at += 1;
     }
     table
 }
 
-/// [`cupti::ids::Work`] by callback id; 0 for calls that launch nothing.
+/// Beside the kind of work: the call has a count, and 0 means that there is nothing to do.
+const COUNTED: u8 = 0x80;
+
+/// [`cupti::ids::Work`] by callback id, with [`COUNTED`]; 0 for calls that launch nothing.
 static DRIVER: [u8; CALLS] = works(domain::DRIVER);
 static RUNTIME: [u8; CALLS] = works(domain::RUNTIME);
 
@@ -69,8 +73,9 @@ thread_local! {
 /// # Safety
 /// `data` must be null or point to the [`CallbackData`] of the call, as CUPTI passes it for the API domains.
 pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *const c_void) {
-    let work = work(of, cbid);
-    if work == 0 {
+    let entry = work(of, cbid);
+    let work = entry & !COUNTED;
+    if entry == 0 {
         if of == domain::RESOURCE && cbid == resource::GRAPH_NODE_CREATED {
             on_node_created();
         }
@@ -101,9 +106,20 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
                 report_failure(data.correlation_id, code);
             } else if thread.node.get() && work != Work::Graph as u8 {
                 report_capture(data.correlation_id);
+            } else if entry & COUNTED != 0 && count(data) == Some(0) {
+                report_empty(data.correlation_id);
             }
         }
     });
+}
+
+/// The count of a call that has one.
+fn count(data: &CallbackData) -> Option<usize> {
+    if data.params.is_null() {
+        return None;
+    }
+    // SAFETY: CUPTI points this at the call's parameters, and those of a call with a count have it there.
+    Some(unsafe { data.params.byte_add(COUNT_OFFSET).cast::<usize>().read() })
 }
 
 /// A graph got a node. Outside a marked call somebody builds a graph by hand, which is no launch.
@@ -131,6 +147,14 @@ fn report_capture(correlation: u32) {
     report(&bytes);
 }
 
+#[cold]
+#[inline(never)]
+fn report_empty(correlation: u32) {
+    let mut bytes = [0; wire::Empty::SIZE];
+    wire::Empty { correlation }.encode(&mut bytes);
+    report(&bytes);
+}
+
 fn report(message: &[u8]) {
     lifecycle::guarded((), || {
         if !QUEUE.append(message, 1) {
@@ -147,7 +171,7 @@ mod tests {
     #[test]
     fn the_tables_hold_every_launch_call() {
         for call in LAUNCH_CALLS {
-            assert_eq!(work(call.domain, call.cbid), call.work as u8, "{}", call.name);
+            assert_eq!(work(call.domain, call.cbid) & !COUNTED, call.work as u8, "{}", call.name);
         }
         let listed = DRIVER.iter().chain(&RUNTIME).filter(|w| **w != 0).count();
         assert_eq!(listed, LAUNCH_CALLS.len(), "an id is listed twice");
@@ -157,6 +181,7 @@ mod tests {
     #[test]
     fn unknown_calls_are_no_work() {
         assert_eq!(work(domain::DRIVER, 307), Work::Kernel as u8);
+        assert_eq!(work(domain::DRIVER, 279), Work::Copy as u8 | COUNTED);
         assert_eq!(work(domain::DRIVER, 17), 0);
         assert_eq!(work(domain::DRIVER, u32::MAX), 0);
         assert_eq!(work(domain::RESOURCE, 307), 0);

@@ -322,7 +322,8 @@ fn fork(socket: i32, library: Found) {
     // SAFETY: waits for the child just made.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(libc::WEXITSTATUS(status), 7);
-    assert!(before.elapsed() < Duration::from_secs(1), "the child's exit does not wait for a thread it lacks");
+    // Waiting for its sender's thread, which it lacks, would take two seconds.
+    assert!(before.elapsed() < Duration::from_secs(2), "the child's exit waited for a thread it lacks");
 }
 
 fn is_socket(descriptor: i32) -> bool {
@@ -525,5 +526,5 @@ fn a_stalled_reader_does_not_hold_the_exit() {
     let since = Instant::now();
     assert!(target.process.wait().unwrap().success());
     let waited = since.elapsed();
-    assert!(waited > Duration::from_millis(1500) && waited < Duration::from_secs(10), "{waited:?}");
+    assert!(waited > Duration::from_millis(1500) && waited < Duration::from_secs(60), "{waited:?}");
 }

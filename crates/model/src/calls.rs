@@ -4,9 +4,11 @@
 
 mod memory;
 mod names;
+mod nesting;
 mod slowest;
 #[cfg(test)]
 mod tests;
+mod tier;
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,9 @@ use rustc_hash::FxHashMap;
 
 pub use memory::{Memory, Spaces};
 pub use names::KernelNames;
+pub use nesting::{Nesting, Placed};
 pub use slowest::Slowest;
+pub use tier::{Tier, TierSum};
 
 use crate::{
     event::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, MemorySum, ProcessId, Sum, Switch},
@@ -62,6 +66,12 @@ pub struct Calls {
     pub threads: BTreeMap<(ProcessId, u32), ThreadSum>,
     /// When the first call that is shown began.
     pub first: Option<u64>,
+    /// Calls that launched GPU work, or tried to.
+    pub launching: u64,
+    /// Which calls are within which.
+    pub nesting: Nesting,
+    /// Time in the calls of each tier, of those that were summed up in the kernel.
+    summed: [u64; Tier::ALL.len()],
     accounts: Accounts,
     known: FxHashMap<FunctionId, Known>,
 }
@@ -88,6 +98,8 @@ pub struct CallSum {
     pub inner: u64,
     /// Their time.
     pub ns: u64,
+    /// Of this, outside the calls within them.
+    pub self_ns: u64,
     /// The longest.
     pub max_ns: u64,
     /// Bytes of those that succeeded, where they say how many.
@@ -212,6 +224,13 @@ impl Calls {
         if function.shown {
             self.first = Some(self.first.map_or(call.start, |first| first.min(call.start)));
         }
+        let inside_ns = match Tier::of(function).filter(|_| function.shown) {
+            Some(tier) => self.place(call, tier),
+            None if function.shown => self.nesting.moment((call.process, call.tid), call.around).inside_ns,
+            None => 0,
+        };
+        let Some(function) = self.functions.get(&call.function) else { return };
+        add(&mut self.launching, (call.launches && function.shown).into());
         let Some(ns) = call.duration() else {
             add(&mut self.unfinished, 1);
             return;
@@ -225,6 +244,7 @@ impl Calls {
         add(&mut sum.nested, call.nested.into());
         add(&mut sum.inner, (call.depth > 0).into());
         add(&mut sum.ns, ns);
+        add(&mut sum.self_ns, ns.saturating_sub(inside_ns));
         sum.max_ns = sum.max_ns.max(ns);
         sum.histogram.add(ns);
         if failed {
@@ -242,11 +262,6 @@ impl Calls {
         }
         if function.layer != Layer::Point && function.shown {
             self.slowest.offer(call, ns);
-            if call.depth == 0 {
-                let sum = self.threads.entry((call.process, call.tid)).or_default();
-                add(&mut sum.count, 1);
-                add(&mut sum.ns, ns);
-            }
         }
         let Some(known) = known else { return };
         if known.teaches {
@@ -262,6 +277,40 @@ impl Calls {
         {
             self.did(call, known.call, &facts, failed, ns);
         }
+    }
+
+    /// Finds the place of a call among those of its thread. The time in calls within it.
+    fn place(&mut self, call: &Call, tier: Tier) -> u64 {
+        let before = self.nesting.outermost.ns;
+        let thread = (call.process, call.tid);
+        let placed = self.nesting.call(thread, tier, call.start, call.around, call.duration());
+        let outermost = self.nesting.outermost.ns - before;
+        if placed.parent.is_none() || outermost > 0 {
+            let sum = self.threads.entry(thread).or_default();
+            add(&mut sum.count, placed.parent.is_none().into());
+            add(&mut sum.ns, outermost);
+        }
+        placed.inside_ns
+    }
+
+    /// All events have been taken.
+    pub(crate) fn finish(&mut self) {
+        self.nesting.finish();
+    }
+
+    /// What the calls of each tier amount to, from the program to the hardware; tiers without calls are left out.
+    pub fn tiers(&self) -> Vec<(Tier, TierSum)> {
+        let mut sums = [TierSum::default(); Tier::ALL.len()];
+        for (tier, sum) in sums.iter_mut().enumerate() {
+            sum.total_ns = self.nesting.outermost.by_tier[tier].saturating_add(self.summed[tier]);
+        }
+        for ((_, id), part) in &self.sums {
+            let function = self.functions.get(id).filter(|function| function.shown);
+            let Some(tier) = function.and_then(Tier::of) else { continue };
+            add(&mut sums[tier as usize].calls, part.count);
+            add(&mut sums[tier as usize].self_ns, part.self_ns);
+        }
+        Tier::ALL.into_iter().zip(sums).filter(|(_, sum)| sum.calls > 0).collect()
     }
 
     /// What the outermost call of its role did for the program.
@@ -292,6 +341,7 @@ impl Calls {
     }
 
     pub(crate) fn switch(&mut self, switch: &Switch) {
+        self.nesting.moment((switch.process, switch.tid), switch.around);
         let ns = switch.end.saturating_sub(switch.start);
         let sums = &mut self.switches;
         add(&mut sums.count, 1);
@@ -308,12 +358,16 @@ impl Calls {
 
     pub(crate) fn sum(&mut self, sum: &Sum) {
         let Some(function) = self.functions.get(&sum.function) else { return };
+        if let Some(tier) = Tier::of(function).filter(|_| function.shown) {
+            add(&mut self.summed[tier as usize], sum.outer_ns);
+        }
         let total = self.sums.entry((sum.process, sum.function)).or_default();
         add(&mut total.count, sum.count);
         add(&mut total.errors, sum.errors);
         add(&mut total.nested, if sum.nested { sum.count } else { 0 });
         add(&mut total.inner, if sum.nested { sum.count } else { 0 });
         add(&mut total.ns, sum.ns);
+        add(&mut total.self_ns, sum.self_ns);
         total.max_ns = total.max_ns.max(sum.max_ns);
         add(&mut total.bytes, sum.bytes);
         total.histogram.merge(&sum.buckets);

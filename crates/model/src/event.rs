@@ -53,6 +53,8 @@ pub enum Event {
     Failed(Failed),
     /// A launch-class call became a node of a graph being captured: no activity will follow.
     Captured(Captured),
+    /// A launch-class call gave the GPU nothing to do: no activity will follow.
+    Empty(Empty),
     /// The GPU did something.
     Activity(Activity),
     /// The host waited for the GPU.
@@ -386,6 +388,15 @@ pub struct Failed {
 /// and belongs to that launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// The call's correlation id.
+    pub correlation: u32,
+}
+
+/// A launch-class call that succeeded without giving the GPU anything to do, such as a copy or memset of 0 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Empty {
     /// The CUDA process.
     pub session: SessionId,
     /// The call's correlation id.

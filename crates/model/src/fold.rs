@@ -101,6 +101,7 @@ impl Fold {
             }
             Event::Failed(failed) => join.push_fate(failed.session, failed.correlation, Fate::Failed),
             Event::Captured(captured) => join.push_fate(captured.session, captured.correlation, Fate::Captured),
+            Event::Empty(empty) => join.push_fate(empty.session, empty.correlation, Fate::Empty),
             Event::Sync(sync) => self.wait(sync),
             Event::Call(call) => {
                 profile.saw(call.start.max(call.end));
@@ -127,6 +128,7 @@ impl Fold {
         ledger.launches_matched = join.launches_matched;
         ledger.launches_failed = join.launches_failed;
         ledger.launches_captured = join.launches_captured;
+        ledger.launches_empty = join.launches_empty;
         ledger.launches_pending = join.launches_pending + self.join.in_flight() as u64;
         ledger.activities_matched = join.activities_matched;
         ledger.activities_unmatched = join.activities_unmatched + self.join.waiting() as u64;
@@ -162,6 +164,7 @@ impl Fold {
         gpu.describe(&mut profile.devices);
         let mut ledger = self.ledger();
         let mut profile = self.profile;
+        profile.calls.finish();
         profile.gpu = self.gpu.weights;
         profile.kernel_names = self.gpu.names.into_texts();
         ledger.stacks_missing = stacks_missing(&profile);
@@ -235,7 +238,7 @@ impl Fold {
             Event::MemorySum(sum) => profile.calls.memory_sum(sum),
             Event::KernelSum(sum) => profile.calls.kernel_sum(*sum),
             Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
-            Event::Failed(_) | Event::Captured(_) | Event::Sync(_) => {}
+            Event::Failed(_) | Event::Captured(_) | Event::Empty(_) | Event::Sync(_) => {}
         }
     }
 

@@ -88,6 +88,8 @@ pub enum Fate {
     Failed,
     /// The call became a node of a graph.
     Captured,
+    /// The call succeeded without giving the GPU anything to do, such as a copy of 0 bytes.
+    Empty,
 }
 
 /// What the join found out. Every activity appears once, every launch at least once unless it met a [`Fate`].
@@ -103,7 +105,8 @@ pub enum Outcome<'a> {
 
 /// What went through the join.
 ///
-/// At every moment `launches = launches_matched + launches_failed + launches_captured + launches_pending + in flight` and
+/// At every moment `launches = launches_matched + launches_failed + launches_captured + launches_empty +
+/// launches_pending + in flight` and
 /// `activities = activities_matched + activities_unmatched + waiting`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -115,6 +118,8 @@ pub struct Counts {
     pub launches_failed: u64,
     /// Launches that became nodes of a graph.
     pub launches_captured: u64,
+    /// Launches that gave the GPU nothing to do.
+    pub launches_empty: u64,
     /// Launches given up as pending.
     pub launches_pending: u64,
     /// Of those, the ones that had to go to make room.
@@ -132,6 +137,7 @@ impl Counts {
         match fate {
             Fate::Failed => self.launches_failed += 1,
             Fate::Captured => self.launches_captured += 1,
+            Fate::Empty => self.launches_empty += 1,
         }
     }
 }
@@ -302,7 +308,7 @@ impl Join {
         }
     }
 
-    /// A launch-class call failed or was captured: its launch, known or still to come, has no activity. It is the last
+    /// A launch-class call failed, was captured or was empty: its launch, known or still to come, has no activity. It is the last
     /// launch of this id that is meant; one that has an activity all the same stays matched.
     pub fn push_fate(&mut self, session: SessionId, correlation: u32, fate: Fate) {
         let key = key(session, correlation);

@@ -1,7 +1,7 @@
 //! The ledger: what was seen, what was joined, what was lost, each by name and to the unit.
 //!
 //! Two equations hold in every recording and are tested:
-//! launches = matched launches + failed + captured + pending, and activities = matched activities + unmatched.
+//! launches = matched launches + failed + captured + empty + pending, and activities = matched activities + unmatched.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +20,8 @@ pub struct Ledger {
     pub launches_failed: u64,
     /// Of those, calls that became nodes of a graph: their work is the graph's, and counts for its launches.
     pub launches_captured: u64,
+    /// Of those, calls that gave the GPU nothing to do, such as copies of 0 bytes.
+    pub launches_empty: u64,
     /// Of those, calls whose activity never came.
     pub launches_pending: u64,
     /// Kernels received.

@@ -120,13 +120,10 @@ fn options() {
     );
 }
 
-/// Runs promtool in the folder of the rules; CI must have it.
+/// Runs promtool in the folder of the rules.
 fn promtool(arguments: [&str; 3]) {
-    let Ok(output) = Command::new("promtool").args(arguments).current_dir(deploy("prometheus")).output() else {
-        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "promtool is missing: install Debian's prometheus");
-        eprintln!("promtool is not installed: its check was not made");
-        return;
-    };
+    let output = Command::new("promtool").args(arguments).current_dir(deploy("prometheus")).output();
+    let output = output.expect("promtool is missing: install Debian's prometheus");
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {said}");
 }

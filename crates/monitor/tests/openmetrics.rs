@@ -6,7 +6,7 @@ use std::{
     collections::{HashMap, HashSet},
     io::Write,
     process::{Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use monitor::{
@@ -201,7 +201,6 @@ fn limits() {
     });
     let snapshot = Snapshot { processes: processes.collect(), ..Snapshot::default() };
     let mut exposition = Exposition::new(Limits { max_series: 5_000, top_kernels: 20 });
-    let begin = Instant::now();
     let text = exposition.render(&snapshot, Format::OpenMetrics, Duration::ZERO);
     let samples = text.lines().filter(|line| !line.starts_with('#')).count();
     // Suspects (five a process at the most) and warpscope's own come on top.
@@ -214,10 +213,9 @@ fn limits() {
     assert_eq!(sum("warpscope_kernel_launches_total"), 200 * 5_077);
     assert_eq!(sum("warpscope_copies_total"), 200 * 140);
     assert_eq!(sum("warpscope_errors_total"), 200 * 2);
-    assert!(begin.elapsed() < Duration::from_secs(5));
 }
 
-/// Check what promtool says, where it is installed: nothing.
+/// Check that promtool accepts the text without a remark.
 #[test]
 fn promtool() {
     for snapshot in [Snapshot::default(), support::machine(2)] {
@@ -228,11 +226,7 @@ fn promtool() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
-        let Ok(mut child) = child else {
-            assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "promtool is missing: install Debian's prometheus");
-            eprintln!("promtool is not installed: its check was not made");
-            return;
-        };
+        let mut child = child.expect("promtool is missing: install Debian's prometheus");
         child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("written");
         let output = child.wait_with_output().expect("an end");
         let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);

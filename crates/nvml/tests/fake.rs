@@ -149,7 +149,7 @@ fn sampler() {
     let begin = Instant::now();
     // The performance monitor needs a second sample.
     while sampler.devices()[0].gpm.is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(10));
+        assert!(begin.elapsed() < Duration::from_secs(60), "no second sample came");
         std::thread::yield_now();
     }
     drop(sampler);
@@ -158,5 +158,5 @@ fn sampler() {
     let sampler = Sampler::start(nvml, Duration::from_secs(3600)).expect("a thread");
     let begin = Instant::now();
     drop(sampler);
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(begin.elapsed() < Duration::from_secs(60), "it waited for the next sample");
 }

@@ -40,6 +40,7 @@ static uint64_t buffers, dropped, launched, copied_bytes;
 static uint32_t version, subscribed, second, clock_result, register_result;
 static uint32_t lowest = UINT32_MAX, highest;
 static char by_frame_pointer[512], by_tables[512];
+static uint64_t return_probes;
 static __thread int depth;
 static __thread uint32_t outer_correlation;
 
@@ -60,11 +61,26 @@ static void add_module(char *list, size_t size, void *address) {
     snprintf(list + length, size - length, "%s%s", length ? ">" : "", name);
 }
 
-/* The modules on the stack, innermost first, walked in both ways. */
+/* Whether an address is in the page through which the kernel lets functions with a return probe return. */
+static int in_probe_page(void *address) {
+    char line[512];
+    int found = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && fgets(line, sizeof line, maps)) {
+        uintptr_t start, end;
+        if (!strstr(line, "[uprobes]") || sscanf(line, "%lx-%lx", &start, &end) != 2) continue;
+        found |= start <= (uintptr_t)address && (uintptr_t)address < end;
+    }
+    if (maps) fclose(maps);
+    return found;
+}
+
+/* The modules on the stack, innermost first, walked in both ways, and how many return addresses are a return probe's. */
 __attribute__((noinline)) static void walk(void) {
     void **frame = __builtin_frame_address(0);
     for (int i = 0; i < 64 && frame; i++) {
         void **next = frame[0];
+        return_probes += in_probe_page(frame[1]);
         add_module(by_frame_pointer, sizeof by_frame_pointer, frame[1]);
         if (next <= frame || (char *)next - (char *)frame > 1 << 20) break;
         frame = next;
@@ -215,7 +231,7 @@ static void finish(void) {
     PUT(disorder), PUT(graph_kernels), PUT(backwards), PUT(lowest), PUT(highest);
     fprintf(out, "stride_kernel %zu\nstride_memcpy %zu\nstride_peer %zu\nstride_memset %zu\nstride_sync %zu\n",
             stride(KERNEL), stride(MEMCPY), stride(MEMCPY2), stride(MEMSET), stride(SYNC));
-    fprintf(out, "by_frame_pointer %s\nby_tables %s\n", by_frame_pointer, by_tables);
+    fprintf(out, "by_frame_pointer %s\nby_tables %s\nreturn_probes %lu\n", by_frame_pointer, by_tables, return_probes);
     fclose(out);
 }
 

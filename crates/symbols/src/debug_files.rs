@@ -16,16 +16,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use elf::{Budget, Elf};
+
 use crate::{
-    elf::Headers,
     files::Source,
     roots::{self, Root},
 };
 
 /// Where distributions put debug files.
 const SYSTEM: &str = "/usr/lib/debug";
-/// The largest file whose checksum is computed.
-const LARGEST_LINKED: u64 = 8 << 30;
+/// The most bytes of `.gnu_debuglink`: the name of a file, and a checksum.
+const LONGEST_LINK: u64 = 4096;
 
 /// Where to look for debug files.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +38,7 @@ pub struct DebugFiles {
 /// A debug file.
 pub(crate) struct DebugFile {
     pub(crate) file: File,
-    pub(crate) headers: Headers,
+    pub(crate) elf: Elf,
 }
 
 impl DebugFiles {
@@ -51,8 +52,8 @@ impl DebugFiles {
     }
 
     /// The debug file of `source`, which processes know as `path`.
-    pub(crate) fn find(&self, source: &Source<'_>, path: &str) -> Option<DebugFile> {
-        self.by_build_id(source).or_else(|| self.by_link(source, path))
+    pub(crate) fn find(&self, source: &Source<'_>, path: &str, budget: &Budget) -> Option<DebugFile> {
+        self.by_build_id(source).or_else(|| self.by_link(source, path, budget))
     }
 
     /// Each directory, with the root that it lies in.
@@ -64,7 +65,7 @@ impl DebugFiles {
     }
 
     fn by_build_id(&self, source: &Source<'_>) -> Option<DebugFile> {
-        let hex: String = source.headers.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = source.elf.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
         let (first, rest) = hex.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
         let in_directories = self
             .places(source)
@@ -72,28 +73,41 @@ impl DebugFiles {
         let in_caches = self.caches.iter().map(|cache| (None, cache.join(&hex).join("debuginfo")));
         in_directories.chain(in_caches).find_map(|(root, path)| {
             let file = roots::open(root, &path)?;
-            let headers = Headers::read(&file).filter(|headers| headers.build_id == source.headers.build_id)?;
-            Some(DebugFile { file, headers })
+            let elf = Elf::read(&file).ok().filter(|elf| elf.build_id == source.elf.build_id)?;
+            Some(DebugFile { file, elf })
         })
     }
 
-    fn by_link(&self, source: &Source<'_>, path: &str) -> Option<DebugFile> {
-        let (name, crc) = source.headers.link.as_ref()?;
+    fn by_link(&self, source: &Source<'_>, path: &str, budget: &Budget) -> Option<DebugFile> {
+        let section = source.elf.section(".gnu_debuglink")?.read(&*source.file, LONGEST_LINK, "debug link").ok()?;
+        let (name, crc) = link(&section)?;
         let beside = Path::new(path).parent()?;
         let below = beside.strip_prefix("/").ok()?;
-        let near = [beside.join(name), beside.join(".debug").join(name)].map(|path| (source.root, path));
-        let far = self.places(source).map(|(root, directory)| (root, directory.join(below).join(name)));
+        let near = [beside.join(&name), beside.join(".debug").join(&name)].map(|path| (source.root, path));
+        let far = self.places(source).map(|(root, directory)| (root, directory.join(below).join(&name)));
         near.into_iter().chain(far).find_map(|(root, path)| {
             let file = roots::open(root, &path)?;
-            let headers = Headers::read(&file)?;
-            let same = checksum(&file).is_ok_and(|sum| sum == *crc);
-            same.then_some(DebugFile { file, headers })
+            let elf = Elf::read(&file).ok()?;
+            // All of it is read: the largest debug files have a few times what is used of them.
+            let same = checksum(&file, budget.debug * 4).is_ok_and(|sum| sum == crc);
+            same.then_some(DebugFile { file, elf })
         })
     }
 }
 
-fn checksum(file: &File) -> io::Result<u32> {
-    if file.metadata()?.len() > LARGEST_LINKED {
+/// A name, zeros up to a multiple of four, a CRC-32. The name is that of a file, without a directory.
+fn link(section: &[u8]) -> Option<(String, u32)> {
+    let length = section.iter().position(|b| *b == 0)?;
+    let name = std::str::from_utf8(&section[..length]).ok()?;
+    if name.is_empty() || name == "." || name == ".." || name.contains('/') {
+        return None;
+    }
+    let crc = section.get((length + 4) & !3..)?.first_chunk::<4>()?;
+    Some((name.to_owned(), u32::from_le_bytes(*crc)))
+}
+
+fn checksum(file: &File, largest: u64) -> io::Result<u32> {
+    if file.metadata()?.len() > largest {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let mut sum = crc32fast::Hasher::new();

@@ -137,6 +137,8 @@ mod tests {
                 result: 0,
                 out: None,
                 launch: None,
+                launches: false,
+                around: 0,
                 stack: None,
                 words: vec![address, 1, 1, 1, 1, 0, 0, 0],
                 payload: Vec::new(),

@@ -1,48 +1,42 @@
 //! Lines and inlined functions, from a file's DWARF.
 //!
-//! All addresses of a file are looked up in one pass: units that hold none of them are left after their header, the others are
-//! gone through once, for their lines and for their functions. What is kept is what was asked for. The file may be broken
-//! or made to take long, so there is a limit to time and to what is decompressed.
+//! All addresses of a file are looked up in one pass: units that hold none of them are skipped after their header, the others are
+//! read once, for their lines and for their functions. Only what is needed for the addresses is kept.
+//!
+//! The file may be made to take long or to fill memory. Sections are read into memory of our own, never mapped, and within a
+//! [`Budget`]; so is what the parser makes of them: abbreviations and line headers become structures twenty to a hundred times as
+//! large as their bytes.
 
 use std::{
-    borrow::Cow,
-    collections::HashMap,
+    cell::{Cell, RefCell},
     fmt,
     fs::File,
-    io::Read,
-    time::{Duration, Instant},
+    sync::Arc,
+    time::Instant,
 };
 
-use flate2::bufread::ZlibDecoder;
+use elf::{Budget, Elf, Error};
 use gimli::{
-    AbbreviationsCacheStrategy, Attribute, AttributeValue, DW_AT_abstract_origin, DW_AT_call_file, DW_AT_call_line,
-    DW_AT_linkage_name, DW_AT_name, DW_AT_specification, DW_TAG_inlined_subroutine, DW_TAG_subprogram, Dwarf,
-    EndianSlice, LittleEndian, RangeIter, SectionId, Unit, UnitHeader, UnitOffset,
+    Abbreviations, Attribute, AttributeValue, DW_AT_abstract_origin, DW_AT_call_file, DW_AT_call_line,
+    DW_AT_linkage_name, DW_AT_name, DW_AT_specification, DW_AT_stmt_list, DW_TAG_inlined_subroutine, DW_TAG_subprogram,
+    DebugAbbrevOffset, Dwarf, EndianSlice, LittleEndian, RangeIter, Section as _, SectionId, Unit, UnitHeader,
+    UnitOffset,
 };
-use memmap2::Mmap;
 
-use crate::{demangle::demangle, elf::Headers};
+use crate::{debug_sections, demangle::demangle};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// The most time that one file may take.
-const LONGEST: Duration = Duration::from_secs(30);
-/// The most bytes that the compressed sections of one file may have when they are not.
-const MOST_UNCOMPRESSED: u64 = 2 << 30;
 /// The most entries from an inlined function to the one that has its name.
 const MOST_LINKS: usize = 16;
-/// Sections that are used.
-const SECTIONS: [SectionId; 9] = [
-    SectionId::DebugAbbrev,
-    SectionId::DebugAddr,
-    SectionId::DebugInfo,
-    SectionId::DebugLine,
-    SectionId::DebugLineStr,
-    SectionId::DebugRanges,
-    SectionId::DebugRngLists,
-    SectionId::DebugStr,
-    SectionId::DebugStrOffsets,
-];
+/// The most functions inlined into each other at one address.
+const MOST_INLINED: usize = 64;
+/// The most bytes of a name. C++ templates reach a few thousand.
+const LONGEST_NAME: usize = 1 << 14;
+/// The most bytes of the header of a line program: ten thousand files take some 600 KiB.
+const MOST_LINE_HEADER: u64 = 2 << 20;
+/// The most units. Chromium has 40,000.
+const MOST_UNITS: u64 = 1 << 18;
 
 /// What a file says of one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,32 +67,38 @@ impl fmt::Display for Place {
 pub(crate) enum Unreadable {
     /// Compressed by a method that is not understood.
     Method,
-    /// Compressed, and not of the size it says, or too large.
-    Size,
+    /// Larger than the limit, or not in the file.
+    Refused(Error),
     /// It took too long.
-    Time,
+    Time(u64),
     /// It makes no sense.
     Broken,
 }
 
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Method => "its debug information is compressed by a method other than zlib",
-            Self::Size => "its compressed debug information is broken, or larger than 2 GiB",
-            Self::Time => "reading its debug information took longer than 30 s",
-            Self::Broken => "its debug information is broken",
-        })
+        match self {
+            Self::Method => f.write_str("its debug information is compressed by a method other than zlib"),
+            Self::Refused(why) => why.fmt(f),
+            Self::Time(seconds) => write!(f, "reading its debug information took longer than {seconds} s"),
+            Self::Broken => f.write_str("its debug information is broken"),
+        }
+    }
+}
+
+impl From<Error> for Unreadable {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
     }
 }
 
 /// Looks all addresses up, which are virtual addresses of the file. Whatever goes wrong, there is an answer for each.
-pub(crate) fn lines(file: &File, headers: &Headers, addresses: &[u64]) -> (Vec<Answer>, Option<Unreadable>) {
+pub(crate) fn lines(file: &File, elf: &Elf, addresses: &[u64], budget: &Budget) -> (Vec<Answer>, Option<Unreadable>) {
     let mut spots: Vec<Spot> = addresses.iter().map(|address| Spot { address: *address, ..Spot::default() }).collect();
     let mut order: Vec<usize> = (0..spots.len()).collect();
     order.sort_by_key(|i| spots[*i].address);
     let mut sorted: Vec<Spot> = order.iter().map(|i| std::mem::take(&mut spots[*i])).collect();
-    let unreadable = look_up(file, headers, &mut sorted).err();
+    let unreadable = look_up(file, elf, budget, &mut sorted).err();
     for (i, spot) in order.into_iter().zip(sorted) {
         spots[i] = spot;
     }
@@ -126,32 +126,28 @@ impl Spot {
     }
 }
 
-fn look_up(file: &File, headers: &Headers, spots: &mut [Spot]) -> Result<(), Unreadable> {
-    // SAFETY: the bytes are read only. If somebody shortens the file just now, the process gets SIGBUS: as everywhere where
-    // files of others are mapped.
-    let bytes = unsafe { Mmap::map(file) }.map_err(|_| Unreadable::Broken)?;
-    let mut room = MOST_UNCOMPRESSED;
-    let mut sections = HashMap::new();
-    for id in SECTIONS {
-        sections.insert(id.name(), section(&bytes, headers, id, &mut room)?);
-    }
-    let mut dwarf = Dwarf::load(|id| {
+fn look_up(file: &File, elf: &Elf, budget: &Budget, spots: &mut [Spot]) -> Result<(), Unreadable> {
+    let clock = Clock { until: Instant::now() + budget.time, seconds: budget.time.as_secs(), ticks: Cell::new(0) };
+    let sections = debug_sections::read(file, elf, budget)?;
+    clock.check()?;
+    let dwarf = Dwarf::load(|id: SectionId| {
         let bytes = sections.get(id.name()).map_or(&[][..], |bytes| bytes);
         Ok::<_, gimli::Error>(EndianSlice::new(bytes, LittleEndian))
     })?;
-    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
     let mut units = Vec::new();
     let mut headers = dwarf.units();
     // What comes after a broken header cannot be found.
     while let Ok(Some(header)) = headers.next() {
+        Error::check_entries("list of units", units.len() as u64 + 1, MOST_UNITS.min(budget.debug / 1024))?;
         units.push(header);
     }
-    let reader = Reader { dwarf: &dwarf, units: &units, until: Instant::now() + LONGEST };
+    let most_line_header = MOST_LINE_HEADER.min(budget.debug / 128);
+    let reader = Reader { dwarf: &dwarf, units: &units, abbreviations: RefCell::default(), most_line_header, clock };
     let mut broken = None;
     for header in &units {
         // One broken unit costs its own lines.
         match reader.unit(*header, spots) {
-            Err(Unreadable::Time) => return Err(Unreadable::Time),
+            Err(why @ Unreadable::Time(_)) => return Err(why),
             Err(why) => broken = Some(why),
             Ok(()) => {}
         }
@@ -159,22 +155,24 @@ fn look_up(file: &File, headers: &Headers, spots: &mut [Spot]) -> Result<(), Unr
     broken.map_or(Ok(()), Err)
 }
 
-fn section<'a>(bytes: &'a [u8], headers: &Headers, id: SectionId, room: &mut u64) -> Result<Cow<'a, [u8]>, Unreadable> {
-    let Some(section) = headers.debug.iter().find(|section| section.name == id.name()) else {
-        return Ok(Cow::Borrowed(&[]));
-    };
-    let range = usize::try_from(section.offset).ok().zip(usize::try_from(section.size).ok());
-    let range = range.and_then(|(offset, size)| Some(offset..offset.checked_add(size)?));
-    let bytes = range.and_then(|range| bytes.get(range)).ok_or(Unreadable::Broken)?;
-    let Some(compressed) = section.compressed else { return Ok(Cow::Borrowed(bytes)) };
-    if !compressed.zlib {
-        return Err(Unreadable::Method);
+/// Limits the time that a file takes.
+struct Clock {
+    until: Instant,
+    seconds: u64,
+    ticks: Cell<u32>,
+}
+
+impl Clock {
+    fn check(&self) -> Result<(), Unreadable> {
+        if Instant::now() > self.until { Err(Unreadable::Time(self.seconds)) } else { Ok(()) }
     }
-    *room = room.checked_sub(compressed.size).ok_or(Unreadable::Size)?;
-    let mut whole = Vec::new();
-    let read = ZlibDecoder::new(bytes).take(compressed.size).read_to_end(&mut whole);
-    let right = read.is_ok_and(|read| read as u64 == compressed.size);
-    if right { Ok(Cow::Owned(whole)) } else { Err(Unreadable::Size) }
+
+    /// Checks now and then: for steps that take less than a microsecond.
+    fn tick(&self) -> Result<(), Unreadable> {
+        let ticks = self.ticks.get().wrapping_add(1);
+        self.ticks.set(ticks);
+        if ticks.is_multiple_of(1 << 10) { self.check() } else { Ok(()) }
+    }
 }
 
 impl From<gimli::Error> for Unreadable {
@@ -187,22 +185,50 @@ struct Reader<'a> {
     dwarf: &'a Dwarf<Slice<'a>>,
     /// By their offset.
     units: &'a [UnitHeader<Slice<'a>>],
-    until: Instant,
+    /// Those that were used last. Tools make files whose units all share theirs; but each could also have its own, which overlap
+    /// in the file and not in memory, so only one is kept.
+    abbreviations: RefCell<Option<(DebugAbbrevOffset, Arc<Abbreviations>)>>,
+    most_line_header: u64,
+    clock: Clock,
 }
 
 impl<'a> Reader<'a> {
     fn unit(&self, header: UnitHeader<Slice<'a>>, spots: &mut [Spot]) -> Result<(), Unreadable> {
-        self.check_time()?;
-        let unit = self.dwarf.unit(header)?;
-        if each_inside(self.dwarf.unit_ranges(&unit)?, spots, |_| {})? {
+        self.clock.check()?;
+        let unit = self.open(header)?;
+        if self.each_inside(self.dwarf.unit_ranges(&unit)?, spots, |_| {})? {
             self.lines(&unit, spots)?;
             self.functions(&unit, spots)?;
         }
         Ok(())
     }
 
-    fn check_time(&self) -> Result<(), Unreadable> {
-        if Instant::now() > self.until { Err(Unreadable::Time) } else { Ok(()) }
+    /// Parses what a unit begins with. Its line header is checked before: the parser makes a structure of each entry.
+    fn open(&self, header: UnitHeader<Slice<'a>>) -> Result<Unit<Slice<'a>>, Unreadable> {
+        let abbreviations = self.abbreviations(&header)?;
+        let mut entries = header.entries(&abbreviations);
+        entries.next_dfs()?;
+        if let Some(AttributeValue::DebugLineRef(offset)) =
+            entries.current().and_then(|e| e.attr_value(DW_AT_stmt_list))
+        {
+            let size = line_header_size(self.dwarf.debug_line.reader().slice(), offset.0).ok_or(Unreadable::Broken)?;
+            Error::check_bytes("line header", size, self.most_line_header)?;
+        }
+        Ok(Unit::new_with_abbreviations(self.dwarf, header, abbreviations)?)
+    }
+
+    fn abbreviations(&self, header: &UnitHeader<Slice<'a>>) -> Result<Arc<Abbreviations>, Unreadable> {
+        let offset = header.debug_abbrev_offset();
+        let mut last = self.abbreviations.borrow_mut();
+        match &*last {
+            Some((known, abbreviations)) if *known == offset => Ok(abbreviations.clone()),
+            _ => {
+                *last = None;
+                let abbreviations = Arc::new(header.abbreviations(&self.dwarf.debug_abbrev)?);
+                *last = Some((offset, abbreviations.clone()));
+                Ok(abbreviations)
+            }
+        }
     }
 
     /// A row of the table of lines holds from its address to that of the next.
@@ -211,17 +237,14 @@ impl<'a> Reader<'a> {
         let mut rows = program.rows();
         let mut last: Option<(u64, u64, u64)> = None;
         let mut dead = false;
-        let mut count = 0_u32;
         while let Some((header, row)) = rows.next_row()? {
-            count = count.wrapping_add(1);
-            if count.is_multiple_of(1 << 16) {
-                self.check_time()?;
-            }
+            self.clock.tick()?;
             match last {
                 // Code that the linker threw away is said to lie at 0.
                 None => dead = row.address() == 0,
                 Some((start, file, line)) if !dead => {
                     for spot in inside(spots, start, row.address()) {
+                        self.clock.check()?;
                         spot.line = self.place(unit, header, file, line);
                     }
                 }
@@ -241,27 +264,23 @@ impl<'a> Reader<'a> {
         line: u64,
     ) -> Option<Place> {
         let path = self.dwarf.attr_string(unit, header.file(file)?.path_name()).ok()?;
-        let path = path.to_string_lossy();
-        let file = path.rsplit('/').next().filter(|name| !name.is_empty())?;
-        (line > 0).then(|| Place { file: file.to_owned(), line })
+        let path = path.slice();
+        let file = path.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty())?;
+        (line > 0).then(|| Place { file: text(file), line })
     }
 
     /// Functions, and those inlined into them, in the order of nesting.
     fn functions(&self, unit: &Unit<Slice<'a>>, spots: &mut [Spot]) -> Result<(), Unreadable> {
         let mut entries = unit.entries();
-        let mut count = 0_u32;
         while let Some(entry) = entries.next_dfs()? {
-            count = count.wrapping_add(1);
-            if count.is_multiple_of(1 << 16) {
-                self.check_time()?;
-            }
+            self.clock.tick()?;
             let tag = entry.tag();
             if tag != DW_TAG_subprogram && tag != DW_TAG_inlined_subroutine {
                 continue;
             }
             let Ok(ranges) = self.dwarf.die_ranges(unit, entry) else { continue };
             let mut found = None;
-            each_inside(ranges, spots, |spot| {
+            self.each_inside(ranges, spots, |spot| {
                 let (name, call) = found.get_or_insert_with(|| {
                     let name = self.name(unit, entry.offset(), MOST_LINKS).map(|name| demangle(&name));
                     let number = |at| entry.attr(at).and_then(Attribute::udata_value);
@@ -273,7 +292,7 @@ impl<'a> Reader<'a> {
                 if tag == DW_TAG_subprogram {
                     spot.function = name.clone();
                     spot.inlined.clear();
-                } else {
+                } else if spot.inlined.len() < MOST_INLINED {
                     spot.inlined.push((name.clone(), call.clone()));
                 }
             })?;
@@ -285,8 +304,8 @@ impl<'a> Reader<'a> {
     fn name(&self, unit: &Unit<Slice<'a>>, offset: UnitOffset, links: usize) -> Option<String> {
         let entry = unit.entry(offset).ok()?;
         let text = |at| {
-            let text = self.dwarf.attr_string(unit, entry.attr_value(at)?).ok()?;
-            Some(text.to_string_lossy().into_owned())
+            let name = self.dwarf.attr_string(unit, entry.attr_value(at)?).ok()?;
+            Some(text(name.slice()))
         };
         let referred = || {
             let links = links.checked_sub(1)?;
@@ -296,12 +315,33 @@ impl<'a> Reader<'a> {
                     let place = self.units.partition_point(|u| u.debug_info_offset().is_some_and(|at| at <= offset));
                     let header = *self.units.get(place.checked_sub(1)?)?;
                     let offset = offset.to_unit_offset(&header)?;
-                    self.name(&self.dwarf.unit(header).ok()?, offset, links)
+                    self.name(&self.open(header).ok()?, offset, links)
                 }
                 _ => None,
             }
         };
         text(DW_AT_linkage_name).or_else(referred).or_else(|| text(DW_AT_name))
+    }
+
+    /// Visits the spots in some ranges; whether there were any.
+    fn each_inside(
+        &self,
+        mut ranges: RangeIter<Slice<'_>>,
+        spots: &mut [Spot],
+        mut each: impl FnMut(&mut Spot),
+    ) -> Result<bool, Unreadable> {
+        let mut any = false;
+        while let Some(range) = ranges.next()? {
+            self.clock.tick()?;
+            // Code that the linker removed has the address 0.
+            if range.begin > 0 {
+                for spot in inside(spots, range.begin, range.end) {
+                    any = true;
+                    each(spot);
+                }
+            }
+        }
+        Ok(any)
     }
 }
 
@@ -312,21 +352,19 @@ fn inside(spots: &mut [Spot], start: u64, end: u64) -> &mut [Spot] {
     &mut spots[first..first + count]
 }
 
-/// Goes through the spots in some ranges; whether there were any.
-fn each_inside(
-    mut ranges: RangeIter<Slice<'_>>,
-    spots: &mut [Spot],
-    mut each: impl FnMut(&mut Spot),
-) -> Result<bool, gimli::Error> {
-    let mut any = false;
-    while let Some(range) = ranges.next()? {
-        // Code that the linker threw away is said to lie at 0.
-        if range.begin > 0 {
-            for spot in inside(spots, range.begin, range.end) {
-                any = true;
-                each(spot);
-            }
-        }
-    }
-    Ok(any)
+/// A name as text, cut where it is too long.
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(&name[..name.len().min(LONGEST_NAME)]).into_owned()
+}
+
+/// The `header_length` of the line program at an offset: unit length, version, from version 5 on two sizes, then this.
+fn line_header_size(lines: &[u8], offset: usize) -> Option<u64> {
+    let number = |at: usize, length: usize| {
+        let bytes = lines.get(offset.checked_add(at)?..)?.get(..length)?;
+        Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    let wide = number(0, 4)? == 0xffff_ffff;
+    let (version_at, length) = if wide { (12, 8) } else { (4, 4) };
+    let sizes = if number(version_at, 2)? >= 5 { 2 } else { 0 };
+    number(version_at + 2 + sizes, length)
 }

@@ -16,10 +16,10 @@ use std::{
     sync::Arc,
 };
 
+use elf::Elf;
 use model::event::{ADDRESS, Mapping, ProcessId};
 
 use crate::{
-    elf::Headers,
     roots::{self, Root, Roots},
     vdso,
 };
@@ -70,7 +70,7 @@ type Stamp = (u64, i64, i64);
 /// A file as it is when names are looked up.
 pub(crate) struct Source<'a> {
     pub(crate) file: Opened<'a>,
-    pub(crate) headers: Headers,
+    pub(crate) elf: Elf,
     /// Where its path leads from, if not from our own root.
     pub(crate) root: Option<&'a Root>,
 }
@@ -145,7 +145,7 @@ impl Files {
     pub fn expected(&mut self, path: &str) -> Option<FileId> {
         let places = [path.to_owned(), String::new(), String::new()];
         let file = open(path, &places, &[])?;
-        let build_id = if path == VDSO { Vec::new() } else { Headers::read(&file)?.build_id };
+        let build_id = if path == VDSO { Vec::new() } else { Elf::read(&file).ok()?.build_id };
         self.add(Identity { path: path.to_owned(), build_id, inode: None }, file, None, places)
     }
 
@@ -217,21 +217,21 @@ impl Files {
         if let Some(known) = known
             && let Some(file) = &known.file
         {
-            let headers = Headers::read(file)?;
+            let elf = Elf::read(file).ok()?;
             // It may have been written over in its place.
             let same = match mapping.build_id.as_slice() {
                 [] => file.metadata().ok().map(|info| stamp(&info)) == known.stamp,
-                build_id => headers.build_id == build_id,
+                build_id => elf.build_id == build_id,
             };
-            return same.then(|| Source { file: Opened::Held(file), headers, root: known.root.as_deref() });
+            return same.then(|| Source { file: Opened::Held(file), elf, root: known.root.as_deref() });
         }
         let root = known.and_then(|known| known.root.as_deref());
         let file = roots::open(root, Path::new(&mapping.path)).filter(|_| mapping.path != VDSO)?;
-        let headers = Headers::read(&file)?;
-        if !mapping.build_id.is_empty() && headers.build_id != mapping.build_id {
+        let elf = Elf::read(&file).ok()?;
+        if !mapping.build_id.is_empty() && elf.build_id != mapping.build_id {
             return None;
         }
-        Some(Source { file: Opened::Again(file), headers, root })
+        Some(Source { file: Opened::Again(file), elf, root })
     }
 }
 
@@ -245,7 +245,7 @@ fn open(path: &str, places: &[String], build_id: &[u8]) -> Option<File> {
         if !file.metadata().is_ok_and(|info| info.is_file()) {
             return None;
         }
-        let same = build_id.is_empty() || Headers::read(&file).is_some_and(|headers| headers.build_id == build_id);
+        let same = build_id.is_empty() || Elf::read(&file).is_ok_and(|elf| elf.build_id == build_id);
         same.then_some(file)
     })
 }

@@ -7,9 +7,9 @@
 
 mod ask;
 mod debug_files;
+mod debug_sections;
 mod demangle;
 mod dwarf;
-mod elf;
 mod files;
 mod jits;
 mod kept;
@@ -18,6 +18,7 @@ mod perf_map;
 pub mod python;
 mod resolve;
 mod roots;
+mod symbol_table;
 mod vdso;
 
 pub use debug_files::DebugFiles;

@@ -10,6 +10,7 @@ use blazesym::symbolize::{
     Input, Symbolized, Symbolizer,
     source::{Kernel, Source},
 };
+use elf::Budget;
 use model::{
     event::{Frame, FrameKind, Mapping, NamedFrame, Origin, ProcessId, Symbol},
     profile::Profile,
@@ -33,6 +34,8 @@ pub struct Wishes {
     pub lines: bool,
     /// Where to look for what was stripped.
     pub debug_files: DebugFiles,
+    /// How much of a file is read.
+    pub budget: Budget,
 }
 
 /// What came of it.
@@ -221,9 +224,10 @@ fn name_file<'a>(
             (spot.address - mapping.start).wrapping_add(mapping.offset)
         };
         let offsets: Vec<u64> = spots.iter().map(offset).collect();
-        let (answered, unreadable) = ask(&source, path, &offsets, &wishes.debug_files, wishes.lines && !probe);
+        let lines = wishes.lines && !probe;
+        let (answered, refused) = ask(&source, path, &offsets, &wishes.debug_files, lines, &wishes.budget);
         answers = answered;
-        named.notes.extend(unreadable.map(|why| format!("{module} has no lines, or not all: {why}")));
+        named.notes.extend(refused.into_iter().map(|what| format!("{module}: {what}")));
     }
     for (i, spot) in spots.iter().enumerate() {
         let frame = Frame::User(spot.address);

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use common::{CODE, CODE_SIZE, Random, cie, elf, fde};
 use unwind::{Cfa, Error, Loss, Table};
 
-const SOON: Duration = Duration::from_secs(1);
+/// Only a file that is never done takes as long as this.
+const HANGS: Duration = Duration::from_secs(60);
 
 /// Compiles and checks what holds for any table.
 fn compile(bytes: &[u8]) -> Result<Table, Error> {
     let start = Instant::now();
     let table = Table::from_elf(bytes);
     let elapsed = start.elapsed();
-    assert!(elapsed < SOON, "took {elapsed:?}");
+    assert!(elapsed < HANGS, "took {elapsed:?}");
     if let Ok(table) = &table {
         assert!(table.rows.is_sorted_by(|a, b| a.pc < b.pc && !a.same_rules(b)));
         if let (Some(first), Some(last)) = (table.rows.first(), table.rows.last()) {

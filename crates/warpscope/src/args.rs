@@ -73,13 +73,15 @@ const RECORD_HELP: &str = concat!(
     formats!(),
     "
 
-The exit status is the command's own. Its children are followed. Its output is untouched;
-warpscope's summary goes to stderr after it has ended.
+The exit status is the command's own; with --kill it is 0 if the command was ended by warpscope's
+signal. Its children are followed. Its output is untouched; warpscope's summary goes to stderr
+after it has ended.
 
 Examples:
   sudo warpscope record -- python3 train.py
   sudo warpscope record --gpu-only -o run.svg -o run.json -- ./transformer 64
   sudo warpscope record -F 997 -d 10 -o run.wscope -- torchrun --nproc-per-node 2 train.py
+  sudo warpscope record -d 10 --kill -- ./server
   warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
 );
 
@@ -96,9 +98,12 @@ pub struct Record {
     /// Samples per second on every CPU.
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
     pub frequency: u32,
-    /// Stop recording after this many seconds; the command runs on.
+    /// Stop recording after this many seconds; the command continues to run.
     #[arg(short, long, value_name = "SECS")]
     pub duration: Option<f64>,
+    /// With -d, end the command after the recording: SIGTERM, and SIGKILL if it still runs 5 seconds later.
+    #[arg(long, requires = "duration")]
+    pub kill: bool,
     /// Write to FILE; may be repeated [default: warpscope.svg and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,

@@ -1,13 +1,9 @@
 //! `demo`: the whole of `record` on a simulated GPU.
 
 use std::{
-    fs,
     io::{self, Write},
-    os::unix::fs::PermissionsExt,
     process::ExitCode,
 };
-
-use anyhow::Context;
 
 use crate::{args, record};
 
@@ -17,9 +13,7 @@ pub fn run(options: args::Demo) -> anyhow::Result<ExitCode> {
         return Err(bpf::Error::NotPermitted.into());
     }
     let directory = record::Workspace::create()?;
-    let program = directory.path().join("llm");
-    fs::write(&program, embedded::WORKLOAD).context("cannot write the demo's program")?;
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let program = directory.write_program("llm", embedded::WORKLOAD)?;
     let output = if options.output.is_empty() { vec!["demo.svg".into(), "demo.wscope".into()] } else { options.output };
     eprintln!("A small language model answers on a simulated GPU, and warpscope watches:\n");
     let code = record::run(args::Record {
@@ -27,6 +21,7 @@ pub fn run(options: args::Demo) -> anyhow::Result<ExitCode> {
         cpu_only: false,
         frequency: 499,
         duration: None,
+        kill: false,
         output: output.clone(),
         sim: true,
         no_python: false,

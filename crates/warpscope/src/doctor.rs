@@ -74,11 +74,11 @@ fn checks() -> Vec<(&'static str, Finding)> {
     checks.push((
         "namespace",
         if features::initial_pid_namespace() {
-            Good("pids are those of the machine".into())
+            Good("process ids are those of the machine".into())
         } else {
             Lesser(
-                "in a pid namespace of its own: processes have other pids outside".into(),
-                "run in the machine's pid namespace (docker run --pid=host)",
+                "a pid namespace: only processes in it can be recorded or traced".into(),
+                "to monitor the machine, run in its pid namespace (docker run --pid=host)",
             )
         },
     ));

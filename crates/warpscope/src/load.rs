@@ -7,7 +7,12 @@ use std::{
 };
 
 use anyhow::Context;
-use model::{fold::Fold, profile::Profile, recording::Reader};
+use model::{
+    event::{Event, Loss, LossCause},
+    fold::Fold,
+    profile::Profile,
+    recording::Reader,
+};
 use symbols::{Kept, Wishes};
 
 /// A recording: its file, at the beginning, and what it amounts to.
@@ -29,6 +34,9 @@ pub fn load(path: &Path) -> anyhow::Result<Loaded> {
     let mut fold = Fold::new();
     for event in reader.by_ref() {
         fold.push(&event);
+    }
+    if reader.skipped() > 0 {
+        fold.push(&Event::Loss(Loss { cause: LossCause::RecordsSkipped, count: reader.skipped() }));
     }
     let mut profile = fold.finish();
     if let Some(damage) = reader.damage() {

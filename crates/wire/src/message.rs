@@ -251,6 +251,12 @@ messages! {
         correlation: u32,
     }
 
+    /// A launch-class call that succeeded without giving the GPU anything to do: no activity will come for it.
+    Empty = 12 {
+        /// The call's correlation id.
+        correlation: u32,
+    }
+
     /// Totals since the start of the process, sent now and then; each message replaces the last.
     Totals = 7 {
         /// Markers called.

@@ -115,7 +115,7 @@ static __always_inline void gather_words(struct pt_regs *ctx, const struct funct
  */
 static __always_inline void take_call_stack(struct pt_regs *ctx, u64 pid_tgid, struct call_record *call)
 {
-	struct image *image = image_of(call->pid);
+	struct image *image = image_of(pid_tgid >> 32);
 	u64 caller = call->caller;
 
 	if (is_return_trap(caller))
@@ -159,9 +159,11 @@ static __always_inline struct thread_calls *caller(u64 pid_tgid)
 static __always_inline struct open_call *begin_call(struct thread_calls *calls, const struct function *function, u32 index,
 						      u64 pid_tgid, u64 sp)
 {
-	u32 depth = calls->depth;
+	u32 depth = calls->depth, depth_seen = depth_of(calls);
+	u64 around_start = innermost(calls);
 	struct open_call *open = open_call(calls);
 	struct call_record *call;
+	u64 own;
 
 	if (!open)
 		return 0;
@@ -170,6 +172,14 @@ static __always_inline struct open_call *begin_call(struct thread_calls *calls, 
 	open->roles = 0;
 	open->own_roles = 1ull << (function->role & 63) | (function->status ? STATUS_ROLE : 0);
 	open->removed = 0;
+	open->index = depth;
+	open->inside = 0;
+	open->layers = 0;
+	open->layer = function->layer ? 1u << (function->layer & 31) : 0;
+	call->around = around_start;
+	/* Until the probe is done: interrupts may call functions that are watched, too. */
+	call->start = bpf_ktime_get_ns();
+	call->flags = 0;
 	call->correlation = 0;
 	call->session = 0;
 	call->stack = 0;
@@ -180,22 +190,27 @@ static __always_inline struct open_call *begin_call(struct thread_calls *calls, 
 		call->stack = around->record.stack;
 		call->python = around->record.python;
 		open->roles = around->roles | around->own_roles;
+		open->layers = around->layers | around->layer;
 		call->correlation = around->record.correlation;
 		call->session = around->record.session;
 	} else if (function->submits) {
 		/* If it announces a launch of its own, that will take its place. */
 		call->correlation = calls->pending_correlation;
 		call->session = calls->pending_session;
+		if (call->correlation)
+			call->flags |= CALL_LAUNCHES;
 		calls->pending_correlation = 0;
 	}
 	call->type = RECORD_CALL;
 	call->image = calls->image;
 	call->function = index;
-	call->pid = pid_tgid >> 32;
-	call->tid = pid_tgid;
-	call->depth = depth;
+	own = own_pid_tgid(pid_tgid);
+	call->pid = own >> 32;
+	call->tid = own;
+	call->depth = depth_seen;
 	call->cpu = bpf_get_smp_processor_id();
-	call->flags = open->roles >> (function->role & 63) & 1 && function->role ? CALL_NESTED : 0;
+	if (open->roles >> (function->role & 63) & 1 && function->role)
+		call->flags |= CALL_NESTED;
 	if (open->roles & STATUS_ROLE)
 		call->flags |= CALL_ENCLOSED;
 	call->payload = 0;
@@ -287,7 +302,7 @@ static __always_inline void tell_call(struct thread_calls *calls, const struct f
 	if (function->bytes_b)
 		bytes *= word_of(call, function->bytes_b);
 	bytes <<= function->shift & 63;
-	add_to_sums(function, call, bytes, function->class_word ? word_of(call, function->class_word) : 0);
+	add_to_sums(function, open, bytes, function->class_word ? word_of(call, function->class_word) : 0);
 	if (function->memory)
 		account_memory(calls, function, open, bytes);
 	if (function->launches)
@@ -303,10 +318,14 @@ static __always_inline void tell_call(struct thread_calls *calls, const struct f
 static __always_inline void end_call(struct thread_calls *calls, struct open_call *open, const struct function *function,
 				     u64 end, u64 result)
 {
+	u32 index = open->index;
+
 	open->record.end = end;
 	open->record.result = result;
 	tell_call(calls, function, open);
-	calls->depth = open->record.depth;
+	if (!call_records && index && index < CALL_DEPTH)
+		calls->calls[index - 1].inside += function->layer ? end - open->record.start : open->inside;
+	calls->depth = index;
 }
 
 static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)

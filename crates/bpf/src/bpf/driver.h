@@ -8,15 +8,8 @@
 
 #include "open_calls.h"
 
-enum { SYSCALL_OPEN = 2, SYSCALL_CLOSE = 3, SYSCALL_MMAP = 9, SYSCALL_IOCTL = 16, SYSCALL_OPENAT = 257, SYSCALL_OPENAT2 = 437 };
-
 /* How the names of device files begin. */
 #define DEVICE_PREFIX "nvidia"
-
-static __always_inline bool opens(u64 number)
-{
-	return number == SYSCALL_OPENAT || number == SYSCALL_OPEN || number == SYSCALL_OPENAT2;
-}
 
 /* Reads the name of an open file; false if it is not one of the driver's. */
 static __always_inline bool is_device(u32 number, char *name)
@@ -67,6 +60,7 @@ int BPF_PROG(syscall_enter, struct pt_regs *regs, long number)
 	call->type = RECORD_SYSCALL;
 	call->image = image->id;
 	call->number = number;
+	pid_tgid = own_pid_tgid(pid_tgid);
 	call->pid = pid_tgid >> 32;
 	call->tid = pid_tgid;
 	call->cpu = bpf_get_smp_processor_id();
@@ -77,6 +71,7 @@ int BPF_PROG(syscall_enter, struct pt_regs *regs, long number)
 	call->session = 0;
 	call->end = 0;
 	call->result = 0;
+	call->around = innermost(calls);
 	if (calls->depth && calls->depth <= CALL_DEPTH) {
 		struct call_record *around = &calls->calls[calls->depth - 1].record;
 

@@ -8,6 +8,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include "shared.h"
+#include "namespace.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -83,18 +83,18 @@ static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struc
 
 static __always_inline int launch(struct pt_regs *ctx)
 {
-	u64 pid_tgid = bpf_get_current_pid_tgid();
+	u64 pid_tgid = bpf_get_current_pid_tgid(), own = own_pid_tgid(pid_tgid);
 	struct launch_record record = {
 		.type = RECORD_LAUNCH,
-		.pid = pid_tgid >> 32,
-		.tid = (u32)pid_tgid,
+		.pid = own >> 32,
+		.tid = (u32)own,
 		.time = bpf_ktime_get_ns(),
 		.cpu = bpf_get_smp_processor_id(),
 		.correlation = PT_REGS_PARM1(ctx),
 		.work = PT_REGS_PARM2(ctx),
 		.session = PT_REGS_PARM3(ctx),
 	};
-	struct image *image = image_of(record.pid);
+	struct image *image = image_of(pid_tgid >> 32);
 	struct image none = {};
 
 	if (!image)

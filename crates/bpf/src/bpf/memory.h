@@ -88,7 +88,7 @@ static __always_inline void add_to_site(const struct site_key *key, s64 bytes, s
 /* The image of the current process, if it is still the one that the call was made in. */
 static __always_inline struct image *image_of_call(const struct call_record *call)
 {
-	u32 pid = call->pid;
+	u32 pid = bpf_get_current_pid_tgid() >> 32;
 	struct image *image = bpf_map_lookup_elem(&images, &pid);
 
 	return image && image->id == call->image ? image : 0;

@@ -12,7 +12,11 @@ struct open_call {
 	u64 sp; /* at the entry, where the return address lies */
 	u64 roles; /* of the calls around it, a bit each, and STATUS_ROLE */
 	u64 own_roles; /* the same of itself */
-	u64 removed; /* it is a free, and `allocation` was live at its entry */
+	u32 index; /* its place in `calls` */
+	u32 removed; /* it is a free, and `allocation` was live at its entry */
+	u64 inside; /* time of the calls directly within it that have returned */
+	u32 layers; /* of the calls around it, a bit each */
+	u32 layer; /* its own bit */
 	struct allocation allocation;
 	struct call_record record;
 };
@@ -43,6 +47,32 @@ struct {
 	__type(value, struct thread_calls);
 } thread_calls SEC(".maps");
 
+enum { SYSCALL_OPEN = 2, SYSCALL_CLOSE = 3, SYSCALL_MMAP = 9, SYSCALL_IOCTL = 16, SYSCALL_OPENAT = 257, SYSCALL_OPENAT2 = 437 };
+
+static __always_inline bool opens(u64 number)
+{
+	return number == SYSCALL_OPENAT || number == SYSCALL_OPEN || number == SYSCALL_OPENAT2;
+}
+
+/* When the innermost call or system call under way began; 0 if there is none. */
+static __always_inline u64 innermost(const struct thread_calls *calls)
+{
+	u32 depth = calls->depth;
+	u64 start = 0;
+
+	if (depth && depth <= CALL_DEPTH)
+		start = calls->calls[(depth - 1) & (CALL_DEPTH - 1)].record.start;
+	if (calls->in_syscall && calls->syscall.start > start)
+		start = calls->syscall.start;
+	return start;
+}
+
+/* Calls and system calls under way. Whether a file that is being opened is a device is not known yet: that does not count. */
+static __always_inline u32 depth_of(const struct thread_calls *calls)
+{
+	return calls->depth + (calls->in_syscall && !opens(calls->syscall.number));
+}
+
 /*
  * The current thread's launch belongs to the innermost call under way; calls within that inherit it. In turn it has the
  * stack that was taken when the call began. Where no call is under way, the runtime is one that is not watched (linked
@@ -62,6 +92,7 @@ static __always_inline void tag_call(struct launch_record *launch)
 
 		call->correlation = launch->correlation;
 		call->session = launch->session;
+		call->flags |= CALL_LAUNCHES;
 		launch->stack = call->stack;
 		launch->python = call->python;
 	} else {
@@ -104,26 +135,41 @@ static __always_inline void drop_left_calls(struct thread_calls *calls, u64 sp, 
 		if ((s64)open->sp > 0 && (open->sp > sp || (open->sp == sp && (!entry || returns_to_trap(sp)))))
 			break;
 		calls->depth = depth - 1;
+		/* Calls within it are within the one around it, as far as that can tell. */
+		if (depth > 1)
+			calls->calls[(depth - 2) & (CALL_DEPTH - 1)].inside += open->inside;
 		send_as_unfinished(&open->record);
 	}
 }
 
-/* Calls that will not return, or not before the trace ends. */
+static __always_inline void send_unfinished_syscall(struct thread_calls *calls)
+{
+	calls->in_syscall = 0;
+	calls->syscall.flags |= CALL_UNFINISHED;
+	send(&calls->syscall, sizeof(calls->syscall), 0, LOSS_CALL);
+}
+
+/* Calls that will not return, or not before the trace ends. The innermost comes first, as it does when calls return. */
 static __always_inline void send_unfinished(struct thread_calls *calls)
 {
+	u32 depth = calls->depth;
+
 	for (u32 i = 0; i < CALL_DEPTH; i++) {
-		if (i >= calls->depth)
+		struct open_call *open;
+
+		if (!depth || depth > CALL_DEPTH)
 			break;
+		depth--;
+		open = &calls->calls[depth & (CALL_DEPTH - 1)];
+		if (calls->in_syscall && calls->syscall.start > open->record.start)
+			send_unfinished_syscall(calls);
 		/* One that has an end is being told at this moment. */
-		if (!calls->calls[i].record.end)
-			send_as_unfinished(&calls->calls[i].record);
+		if (depth < calls->depth && !open->record.end)
+			send_as_unfinished(&open->record);
 	}
 	calls->depth = 0;
-	if (calls->in_syscall) {
-		calls->in_syscall = 0;
-		calls->syscall.flags |= CALL_UNFINISHED;
-		send(&calls->syscall, sizeof(calls->syscall), 0, LOSS_CALL);
-	}
+	if (calls->in_syscall)
+		send_unfinished_syscall(calls);
 }
 
 #endif

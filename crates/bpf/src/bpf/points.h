@@ -36,10 +36,11 @@ int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct tas
 			.image = image->id,
 			.out = calls->switched_out,
 			.in = now,
-			.pid = pid,
-			.tid = BPF_CORE_READ(to, pid),
+			.around = innermost(calls),
+			.pid = own_tgid(to),
+			.tid = own_tid(to),
 			.cpu = bpf_get_smp_processor_id(),
-			.depth = calls->depth,
+			.depth = depth_of(calls),
 			.preempted = calls->preempted || !calls->state,
 			.state = calls->state,
 		};
@@ -54,20 +55,27 @@ int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct tas
 SEC("tp")
 int point(void *ctx)
 {
-	u64 pid_tgid = bpf_get_current_pid_tgid();
+	u64 pid_tgid = bpf_get_current_pid_tgid(), own = own_pid_tgid(pid_tgid);
 	struct image *image = image_of(pid_tgid >> 32);
 	struct point_record record = {
 		.type = RECORD_POINT,
 		.image = image ? image->id : 0,
 		.time = bpf_ktime_get_ns(),
 		.function = bpf_get_attach_cookie(ctx),
-		.pid = pid_tgid >> 32,
-		.tid = (u32)pid_tgid,
+		.pid = own >> 32,
+		.tid = (u32)own,
 		.cpu = bpf_get_smp_processor_id(),
 	};
 
+	struct thread_calls *calls;
+
 	if (!image && !points_of_all)
 		return 0;
+	calls = bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, 0);
+	if (calls) {
+		record.around = innermost(calls);
+		record.depth = depth_of(calls);
+	}
 	bpf_probe_read_kernel(record.bytes, sizeof(record.bytes), ctx);
 	send(&record, sizeof(record), BPF_RB_NO_WAKEUP, LOSS_CALL);
 	return 0;

@@ -34,13 +34,14 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 		.raw_left = RAW_STACKS,
 		.memory = (u64)BPF_CORE_READ(task, mm),
 	};
+	u32 tgid = BPF_CORE_READ(task, tgid);
 	struct process_record record = {
 		.type = RECORD_PROCESS,
 		.image = image.id,
 		.parent = parent,
 		.origin = origin,
 		.time = bpf_ktime_get_ns(),
-		.pid = BPF_CORE_READ(task, tgid),
+		.pid = own_tgid(task),
 	};
 
 	if (origin == ORIGIN_FORK) {
@@ -48,8 +49,8 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 		inherit_python(parent, image.id);
 	}
 	/* Several threads may make the first call of a process at once: one of them creates its image, the others use it. */
-	if (bpf_map_update_elem(&images, &record.pid, &image, origin == ORIGIN_FOUND ? BPF_NOEXIST : BPF_ANY)) {
-		if (origin != ORIGIN_FOUND || !bpf_map_lookup_elem(&images, &record.pid))
+	if (bpf_map_update_elem(&images, &tgid, &image, origin == ORIGIN_FOUND ? BPF_NOEXIST : BPF_ANY)) {
+		if (origin != ORIGIN_FOUND || !bpf_map_lookup_elem(&images, &tgid))
 			count_loss(LOSS_PROCESS);
 		return;
 	}
@@ -57,13 +58,14 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 	send(&record, sizeof(record), 0, LOSS_PROCESS);
 }
 
-static __always_inline void end_image(u32 tgid, u32 image)
+static __always_inline void end_image(struct task_struct *task, u32 image)
 {
+	u32 tgid = BPF_CORE_READ(task, tgid);
 	struct exit_record record = {
 		.type = RECORD_EXIT,
 		.image = image,
 		.time = bpf_ktime_get_ns(),
-		.pid = tgid,
+		.pid = own_tgid(task),
 	};
 
 	bpf_map_delete_elem(&images, &tgid);
@@ -81,7 +83,7 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 	if (from != tgid)
 		new_image(child, image->id, ORIGIN_FORK);
 	else if (!image->children_only)
-		send_thread(image->id, BPF_CORE_READ(child, pid), child->comm);
+		send_thread(image->id, own_tid(child), child->comm);
 	return 0;
 }
 
@@ -100,7 +102,7 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 		calls->place_below = 0;
 	}
 	if (image && callers_only)
-		end_image(tgid, image->id);
+		end_image(task, image->id);
 	else if (image)
 		new_image(task, image->id, ORIGIN_EXEC);
 	return 0;
@@ -112,7 +114,7 @@ int BPF_PROG(thread_rename, struct task_struct *task, const char *comm)
 	struct image *image = image_of(BPF_CORE_READ(task, tgid));
 
 	if (image && !callers_only)
-		send_thread(image->id, BPF_CORE_READ(task, pid), comm);
+		send_thread(image->id, own_tid(task), comm);
 	return 0;
 }
 
@@ -128,7 +130,7 @@ int BPF_PROG(process_exit, struct task_struct *task)
 
 	/* The last thread takes the process with it. */
 	if (image && !BPF_CORE_READ(task, signal, live.counter))
-		end_image(tgid, image->id);
+		end_image(task, image->id);
 	return 0;
 }
 

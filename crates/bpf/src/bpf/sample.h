@@ -72,20 +72,20 @@ SEC("perf_event")
 int sample(struct bpf_perf_event_data *ctx)
 {
 	u64 pid_tgid = bpf_get_current_pid_tgid();
+	u32 tgid = pid_tgid >> 32;
 	struct sample_record record = {
 		.type = RECORD_SAMPLE,
-		.pid = pid_tgid >> 32,
-		.tid = (u32)pid_tgid,
 		.cpu = bpf_get_smp_processor_id(),
 	};
 	struct image *image;
 	struct scratch *scratch;
 	struct python_process *process;
+	u64 own;
 	u32 zero = 0;
 
-	if (!record.pid)
+	if (!tgid)
 		return 0;
-	image = image_of(record.pid);
+	image = image_of(tgid);
 	if (!image)
 		return 0;
 	scratch = bpf_map_lookup_elem(&sample_scratch, &zero);
@@ -93,6 +93,9 @@ int sample(struct bpf_perf_event_data *ctx)
 		return 0;
 	record.time = bpf_ktime_get_ns();
 	record.image = image->id;
+	own = own_pid_tgid(pid_tgid);
+	record.pid = own >> 32;
+	record.tid = own;
 	take_registers(ctx, &scratch->registers);
 	record.stack = take_stack(ctx, scratch, 0, image, pid_tgid, record.time, true);
 	process = bpf_map_lookup_elem(&python_processes, &record.image);

@@ -288,7 +288,9 @@ struct function {
 	__u8 submits; /* it gives the GPU work: a launch, a copy, a memset */
 	__u8 gathers; /* sums need its arguments */
 	__u8 teaches; /* what kernels are called */
+	__u8 layer; /* below 8; 0 if it is not shown: its time is its caller's */
 	__u8 group; /* of addresses: in different groups, the same number means different memory */
+	__u8 pad;
 };
 
 /* Where a launch has its dimensions. */
@@ -324,8 +326,10 @@ enum function_memory {
 #define CALL_HAS_PAYLOAD 4
 /* The 8 bytes behind the word `out` could be read. */
 #define CALL_HAS_OUT 8
+/* The launch is its own, not that of a call around it. */
+#define CALL_LAUNCHES 16
 /* Within a call that returns a status of its own: an error is counted there. */
-#define CALL_ENCLOSED 16
+#define CALL_ENCLOSED 32
 
 /* One call of a function. While it is under way it lies in `thread_calls`; what is sent is the head, as many words as
  * there are, and the payload after all CALL_WORDS words. */
@@ -340,6 +344,7 @@ struct call_record {
 	__u64 stack;
 	__u64 python;
 	__u64 caller; /* where it returns to */
+	__u64 around; /* when the innermost call around it began, which tells it from others of its thread; 0 if there is none */
 	__u32 function;
 	__u32 correlation;
 	__u32 pid;
@@ -352,7 +357,7 @@ struct call_record {
 	__u64 word[CALL_WORDS];
 	__u8 bytes[CALL_PAYLOAD];
 };
-#define CALL_HEADER 96
+#define CALL_HEADER 104
 
 /* By what calls are summed in the kernel. */
 struct sum_key {
@@ -373,6 +378,8 @@ struct sum {
 	__u64 ns;
 	__u64 max;
 	__u64 bytes;
+	__u64 self; /* without the time of calls within them */
+	__u64 outer; /* time of those that are not within another call of their layer */
 	__u64 buckets[SUM_BUCKETS];
 	__u64 sizes[SUM_SIZES]; /* calls by the number of bits in their bytes */
 };
@@ -482,6 +489,7 @@ struct syscall_record {
 	__u64 start;
 	__u64 end;
 	__s64 result;
+	__u64 around; /* see call_record */
 	__u64 word[3]; /* ioctl: request, argument, 0; mmap: length, protection, offset */
 	__u32 number;
 	__u32 correlation;
@@ -501,6 +509,7 @@ struct switch_record {
 	__u32 image;
 	__u64 out;
 	__u64 in;
+	__u64 around; /* see call_record */
 	__u32 pid;
 	__u32 tid;
 	__u16 cpu;
@@ -515,6 +524,7 @@ struct point_record {
 	__u32 type;
 	__u32 image;
 	__u64 time;
+	__u64 around; /* see call_record */
 	__u32 function;
 	__u32 pid;
 	__u32 tid;
@@ -560,16 +570,16 @@ _Static_assert(sizeof(struct python_process) == 88, "python_process");
 _Static_assert(sizeof(struct python_frame) == 24, "python_frame");
 _Static_assert(sizeof(struct python_stack_record) == PYTHON_STACK_HEADER + 24 * MAX_PYTHON_FRAMES, "python_stack_record");
 _Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_LINES, "python_code_record");
-_Static_assert(sizeof(struct function) == 24, "function");
+_Static_assert(sizeof(struct function) == 26, "function");
 _Static_assert(sizeof(struct call_record) == CALL_HEADER + 8 * CALL_WORDS + CALL_PAYLOAD, "call_record");
-_Static_assert(sizeof(struct sum) == 40 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
+_Static_assert(sizeof(struct sum) == 56 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
 _Static_assert(sizeof(struct allocation) == 56, "allocation");
 _Static_assert(sizeof(struct memory_sum) == 96, "memory_sum");
 _Static_assert(sizeof(struct context) == 32, "context");
 _Static_assert(sizeof(struct kernel_sum) == 32, "kernel_sum");
-_Static_assert(sizeof(struct syscall_record) == 144, "syscall_record");
-_Static_assert(sizeof(struct switch_record) == 40, "switch_record");
-_Static_assert(sizeof(struct point_record) == 32 + POINT_BYTES, "point_record");
+_Static_assert(sizeof(struct syscall_record) == 152, "syscall_record");
+_Static_assert(sizeof(struct switch_record) == 48, "switch_record");
+_Static_assert(sizeof(struct point_record) == 40 + POINT_BYTES, "point_record");
 _Static_assert(sizeof(struct process_record) == 48, "process_record");
 _Static_assert(sizeof(struct thread_record) == 32, "thread_record");
 _Static_assert(sizeof(struct exit_record) == 24, "exit_record");

@@ -3,7 +3,7 @@
 #ifndef WARPSCOPE_SUMS_H
 #define WARPSCOPE_SUMS_H
 
-#include "events.h"
+#include "open_calls.h"
 
 /* cudaErrorNotReady and CUDA_ERROR_NOT_READY: an answer, not an error. */
 #define STATUS_NOT_READY 600
@@ -120,9 +120,10 @@ static __always_inline void count_error(const struct call_record *call)
 }
 
 /* Other threads of this CPU may be at the same sum, hence atomic; where other CPUs have their own, it is cheap. */
-static __always_inline void add_to_sums(const struct function *function, const struct call_record *call, u64 bytes,
+static __always_inline void add_to_sums(const struct function *function, const struct open_call *open, u64 bytes,
 					u32 class)
 {
+	const struct call_record *call = &open->record;
 	struct sum_key key = {
 		.image = call->image,
 		.function = call->function,
@@ -138,6 +139,9 @@ static __always_inline void add_to_sums(const struct function *function, const s
 	}
 	__sync_fetch_and_add(&sum->count, 1);
 	__sync_fetch_and_add(&sum->ns, ns);
+	__sync_fetch_and_add(&sum->self, ns - open->inside);
+	if (!(open->layers & open->layer))
+		__sync_fetch_and_add(&sum->outer, ns);
 	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], 1);
 	raise_to(&sum->max, ns);
 	if (is_error(function, call->result)) {

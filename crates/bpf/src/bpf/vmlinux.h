@@ -50,6 +50,18 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+struct pid_namespace;
+
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+};
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+};
+
 struct signal_struct {
 	atomic_t live;
 };
@@ -112,6 +124,8 @@ struct task_struct {
 	struct files_struct *files;
 	int pid;
 	int tgid;
+	struct task_struct *group_leader;
+	struct pid *thread_pid;
 	struct thread_struct thread;
 	struct signal_struct *signal;
 	char comm[16];
@@ -119,7 +133,14 @@ struct task_struct {
 
 struct linux_binprm;
 
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
 struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
 	struct task_struct *task;
 };
 

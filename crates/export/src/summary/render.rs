@@ -233,12 +233,12 @@ impl Page {
         if let Some(nothing) = nothing {
             self.line(nothing);
         }
-        let captured = losses::captured(s.captured_launches);
+        let (captured, empty) = (losses::captured(s.captured_launches), losses::empty(s.empty_launches));
         for (place, sentence) in s.ledger.iter().enumerate() {
             let good = place == 0 && !no_gpu && s.unmatched_activities == 0;
             let ink = if good {
                 Ink::Green
-            } else if captured.as_ref() == Some(sentence) {
+            } else if [&captured, &empty].iter().any(|harmless| harmless.as_ref() == Some(sentence)) {
                 // Nothing is amiss.
                 Ink::Dim
             } else {

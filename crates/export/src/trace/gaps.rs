@@ -167,6 +167,8 @@ mod tests {
             result: 0,
             out: None,
             launch: None,
+            launches: false,
+            around: 0,
             stack: None,
             words: Vec::new(),
             payload: Vec::new(),

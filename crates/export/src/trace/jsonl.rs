@@ -2,29 +2,35 @@
 //! GPU work.
 
 use model::{
+    calls::{Nesting, Placed, Tier},
     event::{Activity, Call, Event, Function, Layer, ProcessId, SessionId, Switch, Work},
     profile::Profile,
 };
 use serde::Serialize;
 
 use super::{
+    launched::Launched,
     line::{OFF_CPU, off_cpu},
-    reading::{Arguments, Outcome, Reader},
+    reading::{Arguments, Outcome, Reader, Reading},
 };
 use crate::names::{self, SessionKernels};
 
-/// Makes the lines of one file, and numbers them.
+/// Makes the lines of one file, and numbers them. A call is numbered when it arrives, or when the first event within it
+/// does, which names it as its parent.
 pub(crate) struct TraceLines<'a> {
     profile: &'a Profile,
     start: u64,
     reader: Reader,
-    count: u64,
+    nesting: Nesting,
+    launched: Launched,
 }
 
 /// One line.
 #[derive(Serialize)]
 struct Line<'a, A: Serialize> {
     event_id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_id: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ts: Option<f64>,
     #[serde(rename = "type")]
@@ -53,6 +59,12 @@ struct Line<'a, A: Serialize> {
     nested: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<Vec<String>>,
+}
+
+fn write<A: Serialize>(line: &Line<'_, A>, out: &mut Vec<u8>) -> serde_json::Result<()> {
+    serde_json::to_writer(&mut *out, line)?;
+    out.push(b'\n');
+    Ok(())
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -94,10 +106,11 @@ struct GpuArgs {
 impl<'a> TraceLines<'a> {
     pub(crate) fn new(profile: &'a Profile) -> Self {
         let start = profile.start.as_ref().map_or(0, |start| start.time);
-        Self { profile, start, reader: Reader::again(profile), count: 0 }
+        let launched = Launched::new(profile.calls.launching > 0);
+        Self { profile, start, reader: Reader::again(profile), nesting: profile.calls.nesting.again(), launched }
     }
 
-    /// Appends the line of an event, if it has one.
+    /// Appends the lines of an event, if it has any. GPU work waits for the call that launched it.
     pub(crate) fn event(
         &mut self,
         event: &Event,
@@ -105,30 +118,48 @@ impl<'a> TraceLines<'a> {
         out: &mut Vec<u8>,
     ) -> serde_json::Result<()> {
         self.reader.learn(event);
-        let id = self.count + 1;
         match event {
-            Event::Call(call) => match self.call(id, call) {
-                Some(line) => serde_json::to_writer(&mut *out, &line)?,
-                None => return Ok(()),
-            },
-            Event::Switch(switch) => serde_json::to_writer(&mut *out, &self.switch(id, switch))?,
-            Event::Activity(activity) => {
-                let name = match activity.work {
-                    Work::Kernel { name, .. } => kernels.name(activity.session, name).to_string(),
-                    Work::Copy { direction, .. } => format!("Memcpy {direction}"),
-                    Work::Memset { .. } => "Memset".to_owned(),
+            Event::Call(call) => {
+                let Some(reading) = self.reader.read(call) else { return Ok(()) };
+                let thread = (call.process, call.tid);
+                let placed = match Tier::of(reading.function) {
+                    Some(tier) => self.nesting.call(thread, tier, call.start, call.around, call.duration()),
+                    None => self.nesting.moment(thread, call.around),
                 };
-                serde_json::to_writer(&mut *out, &self.activity(id, activity, &name))?;
+                write(&self.call(placed, call, reading), out)?;
+                if let Some(launch) = call.launch.filter(|_| call.launches) {
+                    for activity in self.launched.by(launch, placed.id) {
+                        self.activity(&activity, Some(placed.id), kernels, out)?;
+                    }
+                }
             }
-            _ => return Ok(()),
+            Event::Switch(switch) => {
+                let placed = self.nesting.moment((switch.process, switch.tid), switch.around);
+                write(&self.switch(placed, switch), out)?;
+            }
+            Event::Activity(activity) => {
+                let (parent, overdue) = self.launched.parent(*activity);
+                if parent.is_some() {
+                    self.activity(activity, parent, kernels, out)?;
+                }
+                if let Some(activity) = overdue {
+                    self.activity(&activity, None, kernels, out)?;
+                }
+            }
+            _ => {}
         }
-        out.push(b'\n');
-        self.count = id;
         Ok(())
     }
 
-    fn call(&self, event_id: u64, call: &Call) -> Option<Line<'_, Arguments>> {
-        let reading = self.reader.read(call)?;
+    /// Appends what waits for calls that never came.
+    pub(crate) fn finish(&mut self, kernels: &SessionKernels<'_>, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        for activity in self.launched.waiting() {
+            self.activity(&activity, None, kernels, out)?;
+        }
+        Ok(())
+    }
+
+    fn call<'r>(&self, placed: Placed, call: &Call, reading: Reading<'r>) -> Line<'r, Arguments> {
         let (kind, phase) = match (reading.function.layer, call.end) {
             (Layer::Point, _) => ("kernel", 'i'),
             (Layer::Library, 0) => ("userspace", 'B'),
@@ -137,8 +168,8 @@ impl<'a> TraceLines<'a> {
             (..) => ("kernel", 'X'),
         };
         let stack = call.stack.map(|id| self.profile.frames(id).iter().map(names::raw_frame).collect());
-        let line = self.line(event_id, call.start, kind, &reading.function.name, phase, reading.args);
-        Some(Line {
+        let line = self.line(placed, call.start, kind, &reading.function.name, phase, reading.args);
+        Line {
             pid: self.pid(call.process),
             tid: Some(call.tid),
             depth: Some(call.depth),
@@ -151,21 +182,37 @@ impl<'a> TraceLines<'a> {
             nested: call.nested,
             stack,
             ..line
-        })
+        }
     }
 
-    fn switch(&self, event_id: u64, switch: &Switch) -> Line<'_, SwitchArgs> {
+    fn switch(&self, placed: Placed, switch: &Switch) -> Line<'_, SwitchArgs> {
         let args = SwitchArgs { state: off_cpu(switch), preempted: switch.preempted };
         Line {
             pid: self.pid(switch.process),
             tid: Some(switch.tid),
             depth: Some(switch.depth),
             duration_us: Some(micros(switch.end.saturating_sub(switch.start))),
-            ..self.line(event_id, switch.start, "scheduler", OFF_CPU, 'X', args)
+            ..self.line(placed, switch.start, "scheduler", OFF_CPU, 'X', args)
         }
     }
 
-    fn activity<'n>(&self, event_id: u64, activity: &Activity, name: &'n str) -> Line<'n, GpuArgs> {
+    fn activity(
+        &mut self,
+        activity: &Activity,
+        parent: Option<u64>,
+        kernels: &SessionKernels<'_>,
+        out: &mut Vec<u8>,
+    ) -> serde_json::Result<()> {
+        let name = match activity.work {
+            Work::Kernel { name, .. } => kernels.name(activity.session, name).to_string(),
+            Work::Copy { direction, .. } => format!("Memcpy {direction}"),
+            Work::Memset { .. } => "Memset".to_owned(),
+        };
+        let placed = Placed { id: self.nesting.number(), parent, inside_ns: 0 };
+        write(&self.gpu(placed, activity, &name), out)
+    }
+
+    fn gpu<'n>(&self, placed: Placed, activity: &Activity, name: &'n str) -> Line<'n, GpuArgs> {
         let mut args = GpuArgs {
             device: activity.device,
             context: activity.context,
@@ -186,7 +233,7 @@ impl<'a> TraceLines<'a> {
         let finished = timed && activity.end >= activity.start;
         let phase = if timed && activity.end == 0 { 'B' } else { 'X' };
         let process = self.profile.sessions.get(&activity.session).map(|session| session.process);
-        let line = self.line(event_id, activity.start, "gpu", name, phase, args);
+        let line = self.line(placed, activity.start, "gpu", name, phase, args);
         Line {
             ts: line.ts.filter(|_| timed),
             pid: process.map_or(0, |process| self.pid(process)),
@@ -200,7 +247,7 @@ impl<'a> TraceLines<'a> {
     /// A line with what every line has.
     fn line<'n, A: Serialize>(
         &self,
-        event_id: u64,
+        placed: Placed,
         at: u64,
         kind: &'static str,
         name: &'n str,
@@ -208,7 +255,8 @@ impl<'a> TraceLines<'a> {
         args: A,
     ) -> Line<'n, A> {
         Line {
-            event_id,
+            event_id: placed.id,
+            parent_id: placed.parent,
             ts: Some(seconds(at, self.start)),
             kind,
             name,

@@ -291,6 +291,8 @@ mod tests {
                 result: 9,
                 out: None,
                 launch: None,
+                launches: false,
+                around: 0,
                 stack: None,
                 words: vec![3, 0xffff_8000, 7],
                 payload: Vec::new(),

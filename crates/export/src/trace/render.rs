@@ -1,5 +1,7 @@
 //! The parts of a summary's text that tell of calls.
 
+use model::calls::Tier;
+
 use crate::{
     names,
     summary::render::{Ink, Page, bar, cut, shortened},
@@ -23,6 +25,7 @@ impl Page {
     /// What was called, and what came of it.
     pub(crate) fn calls(&mut self, trace: &TraceSummary) {
         self.call_counts(trace);
+        self.layers(trace);
         self.functions_called(trace);
         self.errors(trace);
         self.requests(trace);
@@ -48,6 +51,11 @@ impl Page {
             parts.push(format!("{} did not return", count(t.unfinished)));
         }
         self.line(&parts.join(", "));
+        let requests = t.driver_requests;
+        if requests.count > 0 {
+            let calls = counted(requests.count, "call", "calls");
+            self.line(&format!("requests to the driver: {calls}, {}", time(requests.ns)));
+        }
         let s = &t.switches;
         if s.count > 0 {
             let text = format!(
@@ -65,30 +73,52 @@ impl Page {
         }
     }
 
+    /// Where the time goes on the way from the program to the kernel. A single layer is told by its functions.
+    fn layers(&mut self, t: &TraceSummary) {
+        if t.layers.len() < 2 {
+            return;
+        }
+        self.title("Layers", &format!("{:>8}  {:>8}  {:>8}", "total", "self", "calls"));
+        for row in &t.layers {
+            let name = match row.layer {
+                Tier::Program => "program",
+                Tier::Runtime => "CUDA runtime",
+                Tier::Driver => "CUDA driver",
+                Tier::SystemCalls => "system calls on the driver's devices",
+                Tier::Kernel => "kernel functions",
+            };
+            let share = row.self_ns as f64 / t.outermost_ns.max(1) as f64;
+            let bar = self.ink(Ink::Green, &bar(share, BAR));
+            let times = format!("{:>8}  {:>8}", time(row.total_ns), time(row.self_ns));
+            self.line(&format!("{bar} {times}  {:>8}  {name}", count(row.calls)));
+        }
+    }
+
     fn functions_called(&mut self, t: &TraceSummary) {
         if t.functions.is_empty() {
             return;
         }
-        // On a narrow terminal the mean gives way, and errors to their own table.
-        let mean = self.width >= 100;
-        let errors = mean && t.functions.iter().any(|f| f.errors > 0);
-        let narrow = if mean { 10 } else { 9 };
-        let columns = |total: &str, calls: &str, failed: &str, of: [&str; 4]| {
-            let mut text = format!("{total:>8}  {calls:>8}");
+        // Where there is no room, the mean gives way, then the median and errors, which have their own table.
+        let skipped = if self.width >= 116 { 0 } else { 1 + usize::from(self.width < 100) };
+        let errors = skipped < 2 && t.functions.iter().any(|f| f.errors > 0);
+        let narrow = if skipped < 2 { 10 } else { 9 };
+        let columns = |[total, own]: [&str; 2], calls: &str, failed: &str, of: [&str; 4]| {
+            let mut text = format!("{total:>8}  {own:>8}  {calls:>8}");
             if errors {
                 text += &format!("  {failed:>6}");
             }
-            for value in of.iter().skip(usize::from(!mean)) {
+            for value in of.iter().skip(skipped) {
                 text += &format!("{value:>narrow$}");
             }
             text
         };
-        self.title("Calls", &columns("total", "calls", "errors", ["mean", "p50", "p99", "max"]));
-        let whole = if t.outermost_ns > 0 { t.outermost_ns } else { outer_ns(&t.functions) };
+        self.title("Calls", &columns(["total", "self"], "calls", "errors", ["mean", "p50", "p99", "max"]));
+        let whole = t.outermost_ns;
         for f in t.functions.iter().take(TOP) {
             let times = [f.mean_ns, f.p50_ns, f.p99_ns, f.max_ns].map(time);
             let failed = if f.errors == 0 { String::new() } else { count(f.errors) };
-            let numbers = columns(&time(f.ns), &count(f.calls), &failed, times.each_ref().map(String::as_str));
+            let spent = [&*time(f.ns), &time(f.self_ns)];
+            let numbers = columns(spent, &count(f.calls), &failed, times.each_ref().map(String::as_str));
             let rest = self.width.saturating_sub(BAR + 1 + numbers.chars().count() + 2);
             let name = names::printable(&f.name);
             let name = match f.inner {
@@ -106,7 +136,8 @@ impl Page {
         }
         self.more(t.functions.len(), TOP, "function", "functions");
         if t.functions.iter().take(TOP).any(|f| f.inner > 0) {
-            let line = self.ink(Ink::Dim, "↳ within other calls, whose time includes theirs");
+            let text = "self: outside other traced calls  ↳ within other traced calls";
+            let line = self.ink(Ink::Dim, &cut(text, self.width));
             self.line(&line);
         }
     }
@@ -278,7 +309,7 @@ impl Page {
         }
         self.title("GPU idle", &format!("{:>8}  {:>10}  what the CPU did", "for", "at"));
         for gap in &t.idle_gaps {
-            let mut parts: Vec<(u64, String)> = vec![(gap.outside_ns, "no traced call: the program itself".to_owned())];
+            let mut parts: Vec<(u64, String)> = vec![(gap.outside_ns, "outside CUDA".to_owned())];
             let calls = gap.calls.iter();
             parts.extend(
                 calls.map(|call| (call.ns, format!("{} in {}", names::printable(&call.function), call.thread))),
@@ -352,9 +383,4 @@ impl Page {
 /// A moment since the start.
 fn at(ns: u64) -> String {
     format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000)
-}
-
-/// The time of functions that are not within others, where nothing better is known.
-fn outer_ns(functions: &[FunctionRow]) -> u64 {
-    functions.iter().filter(|f| f.inner < f.calls).fold(0, |sum, f| sum.saturating_add(f.ns))
 }

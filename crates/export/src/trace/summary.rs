@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cuda::{calls::Space, results};
 use model::{
-    calls::{CallSum, Calls, CommandSum},
+    calls::{CallSum, Calls, CommandSum, Tier},
     event::{Function, FunctionId, Layer, Mode},
     histogram::{Histogram, lower_bound},
     profile::Profile,
@@ -20,8 +20,12 @@ pub struct TraceSummary {
     pub calls: u64,
     /// Calls that had not returned when their thread or the trace ended.
     pub unfinished: u64,
-    /// Time in calls that are inside no other, added over threads; 0 where calls were only summed up.
+    /// Time in calls, each moment once, added over threads: the sum of all self times.
     pub outermost_ns: u64,
+    /// Calls and their times by layer, from the program to the kernel.
+    pub layers: Vec<LayerRow>,
+    /// Requests to the driver, all together.
+    pub driver_requests: DriverRequests,
     /// Functions of libraries and of the operating system's kernel, by time.
     pub functions: Vec<FunctionRow>,
     /// Requests to the driver, by time.
@@ -51,6 +55,28 @@ pub struct TraceSummary {
     pub time_line: Option<TimeLine>,
 }
 
+/// Calls of one layer: of the program, of CUDA's runtime and driver, to the kernel's driver, in the kernel.
+#[derive(Clone, Debug, Serialize)]
+pub struct LayerRow {
+    /// The layer.
+    pub layer: Tier,
+    /// Calls that returned.
+    pub calls: u64,
+    /// Time in which such a call was under way, added over threads.
+    pub total_ns: u64,
+    /// Of this, outside other traced calls within them. Over all layers, this adds up to the time in calls.
+    pub self_ns: u64,
+}
+
+/// What was asked of the driver in all: system calls on its device files.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct DriverRequests {
+    /// How many.
+    pub count: u64,
+    /// Their time.
+    pub ns: u64,
+}
+
 /// All calls of one function.
 #[derive(Clone, Debug, Serialize)]
 pub struct FunctionRow {
@@ -68,6 +94,8 @@ pub struct FunctionRow {
     pub inner: u64,
     /// Their time.
     pub ns: u64,
+    /// Of this, outside other traced calls within them.
+    pub self_ns: u64,
     /// The mean of it.
     pub mean_ns: u64,
     /// Half took no longer.
@@ -234,13 +262,20 @@ impl TraceSummary {
             return None;
         }
         let sums = Sums::of(calls);
-        let traced = sums.by_function.iter().filter(|(function, _)| function.layer != Layer::Point);
+        let layers = layers(calls);
+        let total = |value: fn(&LayerRow) -> u64| layers.iter().map(value).fold(0, u64::saturating_add);
+        let requests = sums.requests(calls);
         Some(Self {
-            calls: traced.fold(0, |count, (_, sum)| count.saturating_add(sum.count)),
+            calls: total(|row| row.calls),
             unfinished: calls.unfinished,
-            outermost_ns: calls.threads.values().fold(0, |ns, thread| ns.saturating_add(thread.ns)),
+            outermost_ns: total(|row| row.self_ns),
             functions: sums.functions(),
-            requests: sums.requests(calls),
+            driver_requests: requests.iter().fold(DriverRequests::default(), |sum, row| DriverRequests {
+                count: sum.count.saturating_add(row.count),
+                ns: sum.ns.saturating_add(row.ns),
+            }),
+            requests,
+            layers,
             points: sums.points(),
             errors: errors(calls),
             launches: launches(profile),
@@ -280,6 +315,7 @@ impl<'a> Sums<'a> {
             sum.errors = sum.errors.saturating_add(part.errors);
             sum.inner = sum.inner.saturating_add(part.inner);
             sum.ns = sum.ns.saturating_add(part.ns);
+            sum.self_ns = sum.self_ns.saturating_add(part.self_ns);
             sum.max_ns = sum.max_ns.max(part.max_ns);
             sum.bytes = sum.bytes.saturating_add(part.bytes);
             sum.histogram.merge(part.histogram.buckets());
@@ -297,6 +333,7 @@ impl<'a> Sums<'a> {
             errors: sum.errors,
             inner: sum.inner,
             ns: sum.ns,
+            self_ns: sum.self_ns,
             mean_ns: sum.ns / sum.count.max(1),
             // A bucket's middle may lie beyond the longest in it.
             p50_ns: sum.histogram.quantile(0.5).min(sum.max_ns),
@@ -366,6 +403,16 @@ fn add(sum: &mut CommandSum, part: &CommandSum) {
     sum.max_ns = sum.max_ns.max(part.max_ns);
 }
 
+fn layers(calls: &Calls) -> Vec<LayerRow> {
+    let row = |(layer, sum): (Tier, model::calls::TierSum)| LayerRow {
+        layer,
+        calls: sum.calls,
+        total_ns: sum.total_ns,
+        self_ns: sum.self_ns,
+    };
+    calls.tiers().into_iter().map(row).collect()
+}
+
 fn durations(histogram: &Histogram) -> Vec<(u64, u64)> {
     let buckets = histogram.buckets().iter().enumerate();
     buckets.filter(|(_, count)| **count > 0).map(|(bucket, count)| (lower_bound(bucket), *count)).collect()
@@ -404,7 +451,7 @@ fn launches(profile: &Profile) -> Vec<LaunchRow> {
         let name = kernel.map(|kernel| profile.calls.names.text(*process, kernel).map(ToString::to_string));
         let name = match name {
             Some(Some(name)) => name,
-            _ => "[unknown kernel]".to_owned(),
+            Some(None) | None => "[unknown kernel]".to_owned(),
         };
         let sum = sums.entry(name).or_default();
         *sum = sum.saturating_add(*count);

@@ -52,10 +52,17 @@ fn call(name: &str, depth: u8, at: u64, length: u64, words: &[u64]) -> Call {
         result: 0,
         out: None,
         launch: None,
+        launches: false,
+        around: 0,
         stack: None,
         words: words.to_vec(),
         payload: Vec::new(),
     }
+}
+
+/// The same within another call.
+fn within(outer: u64, call: Call) -> Call {
+    Call { around: START + outer, ..call }
 }
 
 fn start(mode: Mode) -> Vec<Event> {
@@ -171,6 +178,7 @@ fn memory() -> Vec<Event> {
     let outer = Call { out: Some(0x7f12_0000_0000), ..call("cudaMalloc", 0, MS, 450 * US, &[0x7ffd_0008, 16 << 20]) };
     let copy = Call {
         launch: Some((SessionId(0), 1)),
+        launches: true,
         ..call("cudaMemcpy", 0, 2 * MS, 900 * US, &[0x7f12_0000_0000, 0x7f34_0000, 16 << 20, 1])
     };
     let asleep = Switch {
@@ -182,13 +190,14 @@ fn memory() -> Vec<Event> {
         end: START + 2_800 * US,
         preempted: false,
         state: 1,
+        around: START + 2 * MS,
     };
     let work = Work::Copy { direction: Direction::HtoD, bytes: 16 << 20, source: 1, destination: 3, peer: None };
     vec![
-        Event::Call(control),
-        Event::Call(alloc),
-        Event::Call(map),
-        Event::Call(inner),
+        Event::Call(within(1_020 * US, control)),
+        Event::Call(within(1_020 * US, alloc)),
+        Event::Call(within(1_020 * US, map)),
+        Event::Call(within(MS, inner)),
         Event::Call(outer),
         Event::Launch(super::launch_of(APP, MAIN, 1, LaunchKind::Copy, 2 * MS + 5 * US, 1)),
         Event::Switch(asleep),
@@ -210,6 +219,7 @@ fn launch(step: u64) -> Vec<Event> {
     };
     let outer = Call {
         launch: Some((SessionId(0), correlation)),
+        launches: true,
         stack: Some(StackId(1)),
         // The last has a host function that nobody registered.
         ..call(
@@ -223,7 +233,7 @@ fn launch(step: u64) -> Vec<Event> {
     let work = Work::Kernel { name: 1, grid: [4, 2, 1], block: [64, 1, 1], registers: 40, shared_memory: 256 };
     vec![
         Event::Launch(super::launch_of(APP, MAIN, correlation, LaunchKind::Kernel, at + US, 1)),
-        Event::Call(inner),
+        Event::Call(within(at, inner)),
         Event::Call(outer),
         super::activity(0, correlation, 0, 7, at + 30 * US, MS + step * 1000, work),
         Event::Call(call("cudaDeviceSynchronize", 0, at + 20 * US, 1_050 * US, &[])),
@@ -253,7 +263,10 @@ fn trouble() -> Vec<Event> {
         end: START + 49_500 * US,
         preempted: true,
         state: 0,
+        around: 0,
     };
+    // The call around this one is lost.
+    let kernel = within(51 * MS + 5 * US, kernel);
     let calls = [fails, evil, kernel, point, unannounced, stranger, unfinished];
     let mut events: Vec<Event> = calls.into_iter().map(Event::Call).collect();
     events.push(Event::Switch(preempted));
@@ -267,8 +280,21 @@ pub fn sums() -> Vec<Event> {
         let mut buckets = vec![0; model::histogram::BUCKETS];
         buckets[40] = count / 2;
         buckets[44] = count - count / 2;
-        let (function, process, max_ns) = (number(name), APP, 2 * ns / count);
-        Event::Sum(Sum { function, process, class, nested: false, count, errors, ns, max_ns, bytes, buckets })
+        let own = if name == "cudaMalloc" { ns - 33 * MS } else { ns };
+        Event::Sum(Sum {
+            function: number(name),
+            process: APP,
+            class,
+            nested: false,
+            count,
+            errors,
+            ns,
+            max_ns: 2 * ns / count,
+            bytes,
+            self_ns: own,
+            outer_ns: ns,
+            buckets,
+        })
     };
     events.extend([
         sum("cudaMalloc", 0, 100, 3, 45 * MS, 97 << 20),

@@ -41,6 +41,8 @@ fn call(name: &str, ns: u64, words: &[u64]) -> Call {
         result: 0,
         out: None,
         launch: Some((SessionId(0), 1)),
+        launches: false,
+        around: 0,
         stack: None,
         words: words.to_vec(),
         payload: Vec::new(),
@@ -56,7 +58,15 @@ fn free(address: u64) -> Call {
 }
 
 fn inside(call: Call) -> Call {
-    Call { depth: 1, nested: true, enclosed: true, ..call }
+    Call {
+        depth: 1,
+        nested: true,
+        enclosed: true,
+        start: call.start + 1,
+        end: call.end + 1,
+        around: call.start,
+        ..call
+    }
 }
 
 fn fold(calls: impl IntoIterator<Item = Call>) -> Calls {
@@ -280,6 +290,8 @@ fn sums_equal_calls() {
         ns: 300,
         max_ns: 100,
         bytes: 800,
+        self_ns: 300,
+        outer_ns: 300,
         buckets: histogram.buckets().to_vec(),
     });
     assert_eq!(summed.sums, told.sums);

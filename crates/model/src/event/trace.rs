@@ -79,6 +79,10 @@ pub struct Call {
     pub out: Option<u64>,
     /// The launch that was made in it.
     pub launch: Option<(SessionId, u32)>,
+    /// The launch is its own, not that of a call around it.
+    pub launches: bool,
+    /// When the innermost call around it began, which identifies that call on its thread; 0 if there is none.
+    pub around: u64,
     /// The caller's stack, if it was taken.
     pub stack: Option<StackId>,
     /// Arguments, as they were gathered.
@@ -113,6 +117,8 @@ pub struct Switch {
     pub preempted: bool,
     /// The kernel's `TASK_*` state in which it left.
     pub state: u32,
+    /// When the innermost call around it began; 0 if there is none.
+    pub around: u64,
 }
 
 /// Calls of one function that were summed up in the kernel, in a trace without events.
@@ -136,6 +142,10 @@ pub struct Sum {
     pub max_ns: u64,
     /// Bytes of those that succeeded.
     pub bytes: u64,
+    /// Their time without that of calls within them.
+    pub self_ns: u64,
+    /// The time of those that are not within another call of their tier.
+    pub outer_ns: u64,
     /// Calls by duration, as [`crate::histogram`] divides them.
     pub buckets: Vec<u64>,
 }

@@ -268,7 +268,7 @@ proptest! {
             direct.push_with(event, |_| told += 1);
             writer.push(event).unwrap();
             let l = direct.ledger();
-            let settled = l.launches_matched + l.launches_failed + l.launches_captured;
+            let settled = l.launches_matched + l.launches_failed + l.launches_captured + l.launches_empty;
             prop_assert_eq!(l.launches, settled + l.launches_pending);
             let activities = l.kernels + l.copies + l.memsets;
             prop_assert_eq!(activities, l.activities_matched + l.activities_unmatched);

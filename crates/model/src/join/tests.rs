@@ -141,7 +141,7 @@ fn naive(steps: &[Step]) -> (Vec<Seen>, Vec<Fate>) {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let time = prop_oneof![8 => 1u64..60, 1 => Just(CLOCK_SLACK_NS + 30), 1 => Just(3 * CLOCK_SLACK_NS)];
     let start = prop_oneof![1 => Just(0u64), 8 => time.clone()];
-    let step = (0u32..11, 0u32..2, 0u32..6, 1u8..5, time, start);
+    let step = (0u32..12, 0u32..2, 0u32..6, 1u8..5, time, start);
     proptest::collection::vec(step, 0..120).prop_map(|raw| {
         let step = |(n, (what, session, correlation, kind, time, start))| match what {
             0..4 => {
@@ -150,7 +150,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             }
             4..9 => Step::Activity(activity(session, correlation, start, n as u32)),
             9 => Step::Fate(SessionId(session), correlation, Fate::Failed),
-            _ => Step::Fate(SessionId(session), correlation, Fate::Captured),
+            10 => Step::Fate(SessionId(session), correlation, Fate::Captured),
+            _ => Step::Fate(SessionId(session), correlation, Fate::Empty),
         };
         raw.into_iter().enumerate().map(step).collect()
     })
@@ -171,7 +172,8 @@ fn limits() -> impl Strategy<Value = Limits> {
 
 fn assert_conserved(join: &Join) {
     let c = join.counts();
-    let settled = c.launches_matched + c.launches_failed + c.launches_captured + c.launches_pending;
+    let fates = c.launches_failed + c.launches_captured + c.launches_empty;
+    let settled = c.launches_matched + fates + c.launches_pending;
     assert_eq!(c.launches, settled + join.in_flight() as u64, "{c:?}");
     assert_eq!(c.activities, c.activities_matched + c.activities_unmatched + join.waiting() as u64, "{c:?}");
 }
@@ -302,7 +304,8 @@ fn fates_come_in_either_order() {
     let launch = Step::Launch(launch(0, 7, LaunchKind::Kernel, 100, 1));
     let failed = Counts { launches: 1, launches_failed: 1, ..Counts::default() };
     let captured = Counts { launches: 1, launches_captured: 1, ..Counts::default() };
-    for (fate, counts) in [(Fate::Failed, failed), (Fate::Captured, captured)] {
+    let empty = Counts { launches: 1, launches_empty: 1, ..Counts::default() };
+    for (fate, counts) in [(Fate::Failed, failed), (Fate::Captured, captured), (Fate::Empty, empty)] {
         let fate = Step::Fate(SessionId(0), 7, fate);
         for steps in [[launch, fate], [fate, launch]] {
             let mut join = Join::default();

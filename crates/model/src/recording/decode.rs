@@ -10,7 +10,7 @@ use super::{
 };
 use crate::calls::Memory;
 use crate::event::{
-    Activity, Call, Captured, Device, Direction, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
+    Activity, Call, Captured, Device, Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
     FunctionId, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, MemorySum, Mode,
     NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum,
     Switch, Symbol, Sync, Thread, Totals, Work,
@@ -229,6 +229,7 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
         }
         codec::DEVICE => Event::Device(Device { session: SessionId(c.u32()?), index: c.u32()?, name: c.text()? }),
         codec::FAILED => Event::Failed(Failed { session: SessionId(c.u32()?), correlation: c.u32()?, code: c.u32()? }),
+        codec::EMPTY => Event::Empty(Empty { session: SessionId(c.u32()?), correlation: c.u32()? }),
         codec::CAPTURED => Event::Captured(Captured { session: SessionId(c.u32()?), correlation: c.u32()? }),
         codec::TOTALS => Event::Totals(totals(c)?),
         codec::FUNCTION => Event::Function(Function {
@@ -246,20 +247,31 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
             let (process, tid, cpu) = (ProcessId(c.u32()?), c.u32()?, c.u32()?);
             let (depth, start) = (c.byte()?, c.u64()?);
             let (end, preempted, state) = (c.distance(start)?, c.byte()? != 0, c.u32()?);
-            Event::Switch(Switch { process, tid, cpu, depth, start, end, preempted, state })
+            let around = c.distance(start).unwrap_or(0);
+            Event::Switch(Switch { process, tid, cpu, depth, start, end, preempted, state, around })
         }
-        codec::SUM => Event::Sum(Sum {
-            function: FunctionId(c.u32()?),
-            process: ProcessId(c.u32()?),
-            class: c.u32()?,
-            nested: c.byte()? != 0,
-            count: c.u64()?,
-            errors: c.u64()?,
-            ns: c.u64()?,
-            max_ns: c.u64()?,
-            bytes: c.u64()?,
-            buckets: c.several(Cursor::u64)?,
-        }),
+        codec::SUM => {
+            let (function, process) = (FunctionId(c.u32()?), ProcessId(c.u32()?));
+            let (class, nested) = (c.u32()?, c.byte()? != 0);
+            let (count, errors, ns, max_ns, bytes) = (c.u64()?, c.u64()?, c.u64()?, c.u64()?, c.u64()?);
+            let buckets = c.several(Cursor::u64)?;
+            // Recordings of earlier versions have no more.
+            let (self_ns, outer_ns) = (c.u64().unwrap_or(ns), c.u64().unwrap_or(ns));
+            Event::Sum(Sum {
+                function,
+                process,
+                class,
+                nested,
+                count,
+                errors,
+                ns,
+                max_ns,
+                bytes,
+                self_ns,
+                outer_ns,
+                buckets,
+            })
+        }
         codec::ERROR_SUM => {
             let (function, code, count) = (FunctionId(c.u32()?), c.u32()?, c.u64()?);
             // Older writers end here.
@@ -389,8 +401,10 @@ fn call(c: &mut Cursor<'_>) -> Option<Call> {
         out: if has(codec::CALL_OUT) { Some(c.u64()?) } else { None },
         launch: if has(codec::CALL_LAUNCH) { Some((SessionId(c.u32()?), c.u32()?)) } else { None },
         stack: if has(codec::CALL_STACK) { Some(StackId(c.u64()?)) } else { None },
+        launches: has(codec::CALL_LAUNCHES),
         words: c.several(Cursor::u64)?,
         payload: c.bytes()?.to_vec(),
+        around: c.distance(start).unwrap_or(0),
     })
 }
 

@@ -285,6 +285,11 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
             put(out, captured.correlation);
             codec::CAPTURED
         }
+        Event::Empty(empty) => {
+            put(out, empty.session.0);
+            put(out, empty.correlation);
+            codec::EMPTY
+        }
         Event::Totals(totals) => {
             put(out, totals.session.0);
             out.push(u8::from(totals.ended));
@@ -362,6 +367,7 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
             put_distance(out, switch.start, switch.end);
             out.push(u8::from(switch.preempted));
             put(out, switch.state);
+            put_around(out, switch.start, switch.around);
             codec::SWITCH
         }
         Event::Sum(sum) => {
@@ -373,6 +379,8 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
                 put(out, count);
             }
             put_numbers(out, &sum.buckets);
+            put(out, sum.self_ns);
+            put(out, sum.outer_ns);
             codec::SUM
         }
         Event::ErrorSum(sum) => {
@@ -423,6 +431,7 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
             | flag(call.out.is_some(), codec::CALL_OUT)
             | flag(call.launch.is_some(), codec::CALL_LAUNCH)
             | flag(call.stack.is_some(), codec::CALL_STACK)
+            | flag(call.launches, codec::CALL_LAUNCHES)
             | flag(call.enclosed, codec::CALL_ENCLOSED),
     );
     put(out, call.start);
@@ -440,6 +449,14 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
     }
     put_numbers(out, &call.words);
     put_bytes(out, &call.payload);
+    put_around(out, call.start, call.around);
+}
+
+/// The last field of a record, which those that are within no call do not have.
+fn put_around(out: &mut Vec<u8>, start: u64, around: u64) {
+    if around != 0 {
+        put_distance(out, start, around);
+    }
 }
 
 fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {

@@ -17,7 +17,7 @@ use proptest::{
 use super::*;
 use crate::calls::Memory;
 use crate::event::{
-    Activity, Call, Captured, Device, Direction, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
+    Activity, Call, Captured, Device, Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
     FunctionId, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, MemorySum, Mode,
     NamedFrame, Note, Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum,
     Switch, Symbol, Sync, Thread, Totals, Work,
@@ -100,12 +100,12 @@ fn function_id() -> impl Strategy<Value = FunctionId> {
 /// What only traces have, and often.
 fn traced() -> impl Strategy<Value = Event> {
     let place = (function_id(), process(), any::<u32>(), any::<u32>(), any::<u8>(), any::<[bool; 2]>());
-    let times = (time(), time(), any::<u64>(), any::<Option<u64>>());
-    let ties = (option::of((session(), any::<u32>())), option::of(stack_id()));
+    let times = (time(), time(), any::<u64>(), any::<Option<u64>>(), time());
+    let ties = (option::of((session(), any::<u32>())), option::of(stack_id()), any::<bool>());
     let taken = (vec(any::<u64>(), 0..12), vec(any::<u8>(), 0..40));
-    let call = (place, times, ties, taken).prop_map(|(place, times, (launch, stack), (words, payload))| {
+    let call = (place, times, ties, taken).prop_map(|(place, times, (launch, stack, launches), (words, payload))| {
         let (function, process, tid, cpu, depth, [nested, enclosed]) = place;
-        let (start, end, result, out) = times;
+        let (start, end, result, out, around) = times;
         Event::Call(Call {
             function,
             process,
@@ -119,14 +119,16 @@ fn traced() -> impl Strategy<Value = Event> {
             result,
             out,
             launch,
+            launches,
+            around,
             stack,
             words,
             payload,
         })
     });
-    let switch = (process(), any::<[u32; 3]>(), any::<u8>(), time(), time(), any::<bool>()).prop_map(
-        |(process, [tid, cpu, state], depth, start, end, preempted)| {
-            Event::Switch(Switch { process, tid, cpu, depth, start, end, preempted, state })
+    let switch = (process(), any::<[u32; 3]>(), any::<u8>(), time(), time(), any::<bool>(), time()).prop_map(
+        |(process, [tid, cpu, state], depth, start, end, preempted, around)| {
+            Event::Switch(Switch { process, tid, cpu, depth, start, end, preempted, state, around })
         },
     );
     prop_oneof![3 => call, 1 => switch]
@@ -141,9 +143,22 @@ fn traced_rarely() -> impl Strategy<Value = Event> {
         },
     );
     let buckets = vec(prop_oneof![3 => Just(0), 1 => any::<u64>()], 0..crate::histogram::BUCKETS);
-    let sum = (function_id(), process(), any::<u32>(), any::<bool>(), any::<[u64; 5]>(), buckets).prop_map(
-        |(function, process, class, nested, [count, errors, ns, max_ns, bytes], buckets)| {
-            Event::Sum(Sum { function, process, class, nested, count, errors, ns, max_ns, bytes, buckets })
+    let sum = (function_id(), process(), any::<u32>(), any::<bool>(), any::<[u64; 7]>(), buckets).prop_map(
+        |(function, process, class, nested, [count, errors, ns, max_ns, bytes, self_ns, outer_ns], buckets)| {
+            Event::Sum(Sum {
+                function,
+                process,
+                class,
+                nested,
+                count,
+                errors,
+                ns,
+                max_ns,
+                bytes,
+                self_ns,
+                outer_ns,
+                buckets,
+            })
         },
     );
     let errors = (function_id(), any::<u32>(), any::<bool>(), any::<u64>())
@@ -207,6 +222,8 @@ fn rare() -> impl Strategy<Value = Event> {
         .prop_map(|(session, index, name)| Event::Device(Device { session, index, name }));
     let failed = (session(), any::<u32>(), any::<u32>())
         .prop_map(|(session, correlation, code)| Event::Failed(Failed { session, correlation, code }));
+    let empty =
+        (session(), any::<u32>()).prop_map(|(session, correlation)| Event::Empty(Empty { session, correlation }));
     let captured =
         (session(), any::<u32>()).prop_map(|(session, correlation)| Event::Captured(Captured { session, correlation }));
     let totals = (session(), any::<[u64; 11]>(), any::<bool>()).prop_map(|(session, n, ended)| {
@@ -236,7 +253,7 @@ fn rare() -> impl Strategy<Value = Event> {
     let end = (time(), any::<Option<i32>>()).prop_map(|(time, status)| Event::End(End { time, status }));
     prop_oneof![
         prop_oneof![start, appears, thread, exit, mapping, stack, connects, name],
-        prop_oneof![device, failed, captured, totals, loss, note, symbol, end],
+        prop_oneof![device, failed, captured, empty, totals, loss, note, symbol, end],
         traced_rarely()
     ]
 }

@@ -1,24 +1,30 @@
 //! One scraper: what it has sent, what is still to be sent to it, and until when.
 
 use std::{
-    io::{ErrorKind, Read, Write},
+    io::{ErrorKind, IoSlice, Read, Write},
     net::{Shutdown, TcpStream},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::{
-    Request, Response,
-    message::{LONGEST_HEAD, Method},
+    Peer, Request, Response,
+    message::{LONGEST_HEAD, Method, Refusal},
+    places::Place,
 };
 
 /// For the whole of a request's head, however slowly it comes.
 const TO_ASK: Duration = Duration::from_secs(5);
+/// For an answer to be made.
+const TO_WAIT: Duration = Duration::from_secs(30);
 /// For the whole of an answer, however slowly it is read.
 const TO_READ: Duration = Duration::from_secs(10);
 /// Between two requests: scrapers come every minute or so.
 const TO_REST: Duration = Duration::from_secs(150);
 /// After the last answer, until the other side has closed.
 const TO_LEAVE: Duration = Duration::from_secs(1);
+/// Bytes that are sent to one connection before others have their turn.
+const PORTION: usize = 256 << 10;
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +36,8 @@ pub(super) enum State {
     Resting,
     /// The rest of a request.
     Asking,
+    /// An answer to be made.
+    Waiting,
     /// The answer to be taken.
     Answering,
 }
@@ -43,55 +51,69 @@ pub(super) enum Flow {
 
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
-    state: State,
-    /// When it came to this state, and when it is out of time.
-    pub(super) since: Instant,
+    /// When it is out of time.
     pub(super) until: Instant,
+    place: Place,
     input: Vec<u8>,
-    output: Vec<u8>,
+    /// What waits to be answered.
+    asked: Option<Result<Request, Refusal>>,
+    head: Vec<u8>,
+    body: Arc<[u8]>,
     sent: usize,
     keep_alive: bool,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream) -> std::io::Result<Self> {
+    pub(super) fn new(stream: TcpStream, peer: Peer) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let now = Instant::now();
         Ok(Self {
             stream,
-            state: State::Resting,
-            since: now,
             until: now + TO_ASK,
+            place: Place { peer, state: State::Resting, since: now, answers: 0 },
             input: Vec::new(),
-            output: Vec::new(),
+            asked: None,
+            head: Vec::new(),
+            body: Arc::default(),
             sent: 0,
             keep_alive: true,
         })
     }
 
-    /// Whether it waits to be written to, rather than to be read.
-    pub(super) fn wants_to_write(&self) -> bool {
-        self.state == State::Answering
+    /// Who it is, and what it is at.
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// What to poll for. While an answer is made, only its end is of interest.
+    pub(super) fn events(&self) -> libc::c_short {
+        match self.place.state {
+            State::Leaving | State::Resting | State::Asking => libc::POLLIN,
+            State::Waiting => 0,
+            State::Answering => libc::POLLOUT,
+        }
     }
 
     fn enter(&mut self, state: State, time: Duration) {
         let now = Instant::now();
-        (self.state, self.since, self.until) = (state, now, now + time);
+        (self.place.state, self.place.since, self.until) = (state, now, now + time);
     }
 
-    /// Does what can be done without waiting.
-    pub(super) fn advance(&mut self, handler: &dyn Fn(&Request) -> Response) -> Flow {
-        match self.state {
+    /// Does what can be done without waiting, and as much as is fair.
+    pub(super) fn advance(&mut self) -> Flow {
+        match self.place.state {
             State::Leaving => self.leave(),
-            State::Answering => self.send(handler),
-            State::Resting | State::Asking => self.receive(handler),
+            State::Resting | State::Asking => self.receive(),
+            // It was reset.
+            State::Waiting => Flow::Over,
+            State::Answering => self.send(),
         }
     }
 
-    fn receive(&mut self, handler: &dyn Fn(&Request) -> Response) -> Flow {
+    fn receive(&mut self) -> Flow {
         let mut bytes = [0; 4096];
-        loop {
+        while self.asked.is_none() {
             // Pipelined requests stay in the kernel until those before them are answered.
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Flow::Over,
@@ -101,62 +123,70 @@ impl Connection {
                 Err(_) => return Flow::Over,
             }
             debug_assert!(self.input.len() <= LONGEST_HEAD + bytes.len());
-            if self.state == State::Resting {
+            if self.place.state == State::Resting {
                 self.enter(State::Asking, TO_ASK);
             }
-            if self.understand(handler) {
-                return self.send(handler);
-            }
+            self.understand();
         }
+        Flow::On
     }
 
-    /// Makes the answer to the next request, if the whole of it has come.
-    fn understand(&mut self, handler: &dyn Fn(&Request) -> Response) -> bool {
-        let Some((request, length)) = Request::parse(&self.input) else { return false };
+    /// Takes the next request, if the whole of it has come.
+    fn understand(&mut self) {
+        let Some((request, length)) = Request::parse(&self.input) else { return };
         self.input.drain(..length);
-        self.output = match request {
-            Ok(request) => {
-                self.keep_alive = request.keep_alive;
-                handler(&request).bytes(request.method, self.keep_alive)
-            }
-            Err(refusal) => {
-                self.keep_alive = false;
-                refusal.response().bytes(Method::Get, false)
-            }
+        self.asked = Some(request.map(|request| request.from(self.place.peer)));
+        self.enter(State::Waiting, TO_WAIT);
+    }
+
+    /// Has its request answered, and sends what can be sent.
+    pub(super) fn answer(&mut self, handler: &mut dyn FnMut(&Request) -> Response) -> Flow {
+        let Some(asked) = self.asked.take() else { return Flow::On };
+        let (response, method) = match &asked {
+            Ok(request) => (handler(request), request.method),
+            Err(refusal) => (refusal.response(), Method::Get),
         };
+        self.keep_alive = asked.is_ok_and(|request| request.keep_alive);
+        self.head = response.head(self.keep_alive);
+        self.body = if method == Method::Get { response.body } else { Arc::default() };
         self.sent = 0;
         self.enter(State::Answering, TO_READ);
-        true
+        self.send()
     }
 
-    fn send(&mut self, handler: &dyn Fn(&Request) -> Response) -> Flow {
-        loop {
-            while self.sent < self.output.len() {
-                match self.stream.write(&self.output[self.sent..]) {
-                    Ok(0) => return Flow::Over,
-                    Ok(count) => self.sent += count,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Flow::On,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(_) => return Flow::Over,
-                }
+    fn send(&mut self) -> Flow {
+        let whole = self.head.len() + self.body.len();
+        let enough = whole.min(self.sent + PORTION);
+        while self.sent < enough {
+            let head = self.head.get(self.sent..).unwrap_or_default();
+            let body = &self.body[self.sent.saturating_sub(self.head.len())..];
+            let body = &body[..body.len().min(PORTION)];
+            match self.stream.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]) {
+                Ok(0) => return Flow::Over,
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Flow::On,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Flow::Over,
             }
-            self.output = Vec::new();
-            if !self.keep_alive {
-                return self.say_goodbye();
-            }
-            if self.understand(handler) {
-                continue;
-            }
-            if self.input.is_empty() {
-                self.enter(State::Resting, TO_REST);
-            } else {
-                self.enter(State::Asking, TO_ASK);
-            }
+        }
+        if self.sent < whole {
             return Flow::On;
         }
+        (self.head, self.body) = (Vec::new(), Arc::default());
+        self.place.answers += 1;
+        if !self.keep_alive {
+            return self.close();
+        }
+        if self.input.is_empty() {
+            self.enter(State::Resting, TO_REST);
+        } else {
+            self.enter(State::Asking, TO_ASK);
+            self.understand();
+        }
+        Flow::On
     }
 
-    fn say_goodbye(&mut self) -> Flow {
+    fn close(&mut self) -> Flow {
         if self.stream.shutdown(Shutdown::Write).is_err() {
             return Flow::Over;
         }

@@ -29,13 +29,19 @@ pub fn answer(request: &Request, source: &dyn Source) -> Response {
     match request.path.as_str() {
         "/metrics" => {
             let format = Format::negotiate(&request.header("accept"));
-            Response { status: 200, content_type: format.content_type(), body: source.metrics(format).into_bytes() }
+            let body = source.metrics(format).into_bytes().into();
+            Response { status: 200, content_type: format.content_type(), body, shared: true }
         }
         "/healthz" => match source.health() {
             Ok(()) => Response::text(200, "ok\n"),
             Err(reason) => Response::text(503, &format!("{reason}\n")),
         },
-        "/" => Response { status: 200, content_type: "text/html; charset=utf-8", body: PAGE.into() },
+        "/" => Response {
+            status: 200,
+            content_type: "text/html; charset=utf-8",
+            body: PAGE.as_bytes().into(),
+            shared: true,
+        },
         _ => Response::text(404, "there is only /metrics, /healthz and /\n"),
     }
 }

@@ -1,8 +1,8 @@
 //! Requests as they come, responses as they go (RFC 9112, the part that a scraper uses).
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{sync::Arc, time::SystemTime};
 
-use crate::clock::http_date;
+use super::Peer;
 
 /// The longest head of a request, in bytes.
 pub(super) const LONGEST_HEAD: usize = 16 * 1024;
@@ -25,6 +25,10 @@ pub struct Request {
     pub method: Method,
     /// For what: the path without its query.
     pub path: String,
+    /// What comes after the question mark; empty if nothing does.
+    pub query: String,
+    /// Who asks.
+    pub peer: Peer,
     fields: Vec<(String, String)>,
     pub(super) keep_alive: bool,
 }
@@ -50,6 +54,11 @@ impl Refusal {
 }
 
 impl Request {
+    /// The value of a parameter of the query, as it was written.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.query.split('&').filter_map(|pair| pair.split_once('=')).find(|(known, _)| *known == name).map(|(_, v)| v)
+    }
+
     /// A header field's values, joined by commas as if they stood in one line; empty if there is none.
     pub fn header(&self, name: &str) -> String {
         let values = self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -59,43 +68,36 @@ impl Request {
     /// Reads a request from the beginning of `input`. `None`: the rest of the head has not come yet. Otherwise also says
     /// how many bytes it took.
     pub(super) fn parse(input: &[u8]) -> Option<(Result<Self, Refusal>, usize)> {
-        // Empty lines before a request are to be ignored.
-        let start = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(input.len());
-        let head = &input[start..];
-        let Some(length) = head_length(head) else {
-            return (input.len() >= LONGEST_HEAD).then_some((Err(Refusal::TooLong), input.len()));
-        };
-        if length > LONGEST_HEAD {
-            return Some((Err(Refusal::TooLong), input.len()));
+        let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+        let mut head = httparse::Request::new(&mut fields);
+        let refused = |refusal| Some((Err(refusal), input.len()));
+        match head.parse(input) {
+            Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD => Some((Self::of(&head), length)),
+            Ok(httparse::Status::Partial) if input.len() < LONGEST_HEAD => None,
+            Ok(_) | Err(httparse::Error::TooManyHeaders) => refused(Refusal::TooLong),
+            Err(httparse::Error::Version) => refused(Refusal::Version),
+            Err(_) => refused(Refusal::Malformed),
         }
-        Some((Self::of_head(&head[..length]), start + length))
     }
 
-    fn of_head(head: &[u8]) -> Result<Self, Refusal> {
-        let head = str::from_utf8(head).map_err(|_| Refusal::Malformed)?;
-        let mut lines = head.lines();
-        let mut words = lines.next().unwrap_or_default().split(' ');
-        let (Some(method), Some(target), Some(version), None) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
-            return Err(Refusal::Malformed);
+    /// The same from this peer.
+    pub(super) fn from(self, peer: Peer) -> Self {
+        Self { peer, ..self }
+    }
+
+    fn of(head: &httparse::Request<'_, '_>) -> Result<Self, Refusal> {
+        let newer = head.version == Some(1);
+        let field = |field: &httparse::Header<'_>| {
+            (field.name.to_owned(), String::from_utf8_lossy(field.value).trim().to_owned())
         };
-        let newer = match version {
-            "HTTP/1.1" => true,
-            "HTTP/1.0" => false,
-            _ if version.starts_with("HTTP/") => return Err(Refusal::Version),
-            _ => return Err(Refusal::Malformed),
+        let method = match head.method {
+            Some("GET") => Method::Get,
+            Some("HEAD") => Method::Head,
+            _ => return Err(Refusal::Method),
         };
-        let fields = fields(lines)?;
-        let method = match method {
-            "GET" => Method::Get,
-            "HEAD" => Method::Head,
-            _ if !method.is_empty() && method.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-') => {
-                return Err(Refusal::Method);
-            }
-            _ => return Err(Refusal::Malformed),
-        };
-        let mut request = Self { method, path: path(target)?, fields, keep_alive: newer };
+        let (path, query) = target(head.path.unwrap_or_default())?;
+        let fields = head.headers.iter().map(field).collect();
+        let mut request = Self { method, path, query, peer: Peer::Local, fields, keep_alive: newer };
         if newer && request.header("host").is_empty() {
             return Err(Refusal::Malformed);
         }
@@ -108,46 +110,16 @@ impl Request {
     }
 }
 
-/// The bytes of a head with the empty line that ends it.
-fn head_length(input: &[u8]) -> Option<usize> {
-    let mut ends = input.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place);
-    let mut before = ends.next()?;
-    for end in ends {
-        if matches!(&input[before + 1..end], [] | [b'\r']) {
-            return Some(end + 1);
-        }
-        before = end;
-    }
-    None
-}
-
-fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Vec<(String, String)>, Refusal> {
-    let mut fields = Vec::new();
-    for line in lines.take_while(|line| !line.is_empty()) {
-        let (name, value) = line.split_once(':').ok_or(Refusal::Malformed)?;
-        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        if name.is_empty() || !name.bytes().all(is_token) || value.contains(|c: char| c.is_control() && c != '\t') {
-            return Err(Refusal::Malformed);
-        }
-        if fields.len() == MOST_FIELDS {
-            return Err(Refusal::TooLong);
-        }
-        fields.push((name.to_owned(), value.trim().to_owned()));
-    }
-    Ok(fields)
-}
-
-fn path(target: &str) -> Result<String, Refusal> {
-    if target.bytes().any(|byte| !byte.is_ascii_graphic()) {
-        return Err(Refusal::Malformed);
-    }
+/// The path and the query of a request's target.
+fn target(target: &str) -> Result<(String, String), Refusal> {
     // Proxies send the whole address.
-    let path = match target.strip_prefix("http://") {
+    let target = match target.strip_prefix("http://") {
         None => target,
         Some(rest) => rest.find('/').map_or("/", |slash| &rest[slash..]),
     };
-    let path = path.split(['?', '#']).next().unwrap_or_default();
-    if path.starts_with('/') { Ok(path.to_owned()) } else { Err(Refusal::Malformed) }
+    let target = target.split('#').next().unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    if path.starts_with('/') { Ok((path.to_owned(), query.to_owned())) } else { Err(Refusal::Malformed) }
 }
 
 /// An answer.
@@ -158,45 +130,42 @@ pub struct Response {
     /// The body's type.
     pub content_type: &'static str,
     /// The body.
-    pub body: Vec<u8>,
+    pub body: Arc<[u8]>,
+    /// All who ask for the same at the same time may have this answer.
+    pub shared: bool,
 }
 
 impl Response {
-    /// Plain text.
+    /// Plain text, for whoever asked.
     pub fn text(status: u16, body: &str) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+        Self { status, content_type: "text/plain; charset=utf-8", body: body.as_bytes().into(), shared: false }
     }
 
-    /// The bytes to send.
-    pub(super) fn bytes(&self, method: Method, keep_alive: bool) -> Vec<u8> {
+    /// The head to send before the body.
+    pub(super) fn head(&self, keep_alive: bool) -> Vec<u8> {
         let reason = match self.status {
             200 => "OK",
             400 => "Bad Request",
+            403 => "Forbidden",
             404 => "Not Found",
             405 => "Method Not Allowed",
-            408 => "Request Timeout",
             431 => "Request Header Fields Too Large",
             500 => "Internal Server Error",
             503 => "Service Unavailable",
             505 => "HTTP Version Not Supported",
             _ => "",
         };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let date = httpdate::fmt_http_date(SystemTime::now());
         let allow = if self.status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
         let connection = if keep_alive { "" } else { "Connection: close\r\n" };
         let head = format!(
-            "HTTP/1.1 {} {reason}\r\nDate: {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\
+            "HTTP/1.1 {} {reason}\r\nDate: {date}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\
              X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n{allow}{connection}\r\n",
             self.status,
-            http_date(now),
             self.content_type,
             self.body.len()
         );
-        let mut bytes = head.into_bytes();
-        if method == Method::Get {
-            bytes.extend_from_slice(&self.body);
-        }
-        bytes
+        head.into_bytes()
     }
 }
 
@@ -218,6 +187,7 @@ mod tests {
         let request = request.expect("good");
         assert_eq!(length, text.len() - 3);
         assert_eq!((request.method, request.path.as_str(), request.keep_alive), (Method::Get, "/metrics", true));
+        assert_eq!((request.parameter("name"), request.parameter("a")), (Some("a"), None));
         assert_eq!(request.header("ACCEPT"), "a/b, c/d");
         assert_eq!(
             parse("HEAD http://gpu1 HTTP/1.1\nHost: gpu1\n\n").map(|r| (r.method, r.path)),

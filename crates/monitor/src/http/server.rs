@@ -1,6 +1,7 @@
 //! The loop that serves all connections.
 
 use std::{
+    collections::HashMap,
     io::{ErrorKind, Write},
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     os::{
@@ -14,12 +15,20 @@ use std::{
 };
 
 use super::{
-    Request, Response,
-    connection::{Connection, Flow},
+    Peer, Request, Response,
+    connection::{Connection, Flow, State},
+    owner::Owners,
+    places::{Place, Verdict, verdict},
 };
+use crate::openmetrics::Format;
 
-/// The most connections at a time; others wait in the kernel, or take the place of one that only rests.
-const MOST: usize = 64;
+/// Connections accepted in one turn.
+const MOST_ACCEPTED: usize = 512;
+/// Requests of one peer that are answered in one turn.
+const MOST_ANSWERED: usize = 16;
+/// After a turn no answers are made for so many times as long as it took, but not longer than this.
+const REST: u32 = 2;
+const LONGEST_REST: Duration = Duration::from_millis(100);
 /// How long answers may still be read when the server stops.
 const TO_FINISH: Duration = Duration::from_secs(1);
 /// After an `accept` that failed, such as for want of descriptors.
@@ -44,7 +53,11 @@ impl Server {
         let local = listener.local_addr().map_err(failed)?;
         let (wake, woken) = UnixStream::pair().map_err(failed)?;
         woken.set_nonblocking(true).map_err(failed)?;
-        let serve = move || Loop { listener, woken, handler, connections: Vec::new(), pause: None }.run();
+        // Without it all who connect from this machine share places.
+        let owners = Owners::open().ok();
+        let serve = move || {
+            Loop { listener, woken, handler, owners, connections: Vec::new(), pause: None, rest: None }.run();
+        };
         let thread = std::thread::Builder::new().name("http".to_owned()).spawn(serve).map_err(failed)?;
         Ok(Self { address: local, wake, thread: Some(thread) })
     }
@@ -89,29 +102,28 @@ struct Loop {
     listener: TcpListener,
     woken: UnixStream,
     handler: Handler,
+    owners: Option<Owners>,
     connections: Vec<Connection>,
     /// No new connections until then.
     pause: Option<Instant>,
+    /// No more answers until then.
+    rest: Option<Instant>,
 }
 
 impl Loop {
     fn run(mut self) {
-        let handler = self.handler.clone();
-        let handler = move |request: &Request| {
-            catch_unwind(AssertUnwindSafe(|| handler(request)))
-                .unwrap_or_else(|_| Response::text(500, "warpscope failed to answer; its log says why\n"))
-        };
         let mut stop: Option<Instant> = None;
         loop {
             let now = Instant::now();
             self.connections.retain(|connection| connection.until > now);
             if let Some(stop) = stop {
-                self.connections.retain(Connection::wants_to_write);
+                self.connections.retain(|connection| connection.place().state == State::Answering);
                 if self.connections.is_empty() || now >= stop {
                     return;
                 }
             }
             self.pause = self.pause.filter(|until| *until > now);
+            self.rest = self.rest.filter(|until| *until > now);
             let ready = self.wait(stop);
             if stop.is_none() && ready[0] {
                 stop = Some(Instant::now() + TO_FINISH);
@@ -119,10 +131,13 @@ impl Loop {
             let mut ready_connections = ready[2..].iter();
             self.connections.retain_mut(|connection| {
                 let is_ready = ready_connections.next().copied().unwrap_or(false);
-                !is_ready || connection.advance(&handler) == Flow::On
+                !is_ready || connection.advance() == Flow::On
             });
             if ready[1] {
                 self.accept();
+            }
+            if self.rest.is_none_or(|until| Instant::now() >= until) {
+                self.answer();
             }
         }
     }
@@ -134,48 +149,97 @@ impl Loop {
             poll_for(if stop.is_none() { self.woken.as_raw_fd() } else { -1 }, libc::POLLIN),
             poll_for(if listen { self.listener.as_raw_fd() } else { -1 }, libc::POLLIN),
         ];
-        polled.extend(self.connections.iter().map(|connection| {
-            let events = if connection.wants_to_write() { libc::POLLOUT } else { libc::POLLIN };
-            poll_for(connection.stream.as_raw_fd(), events)
-        }));
-        let first = self.connections.iter().map(|connection| connection.until).chain(stop).chain(self.pause).min();
+        polled.extend(self.connections.iter().map(|c| poll_for(c.stream.as_raw_fd(), c.events())));
+        let waiting = self.connections.iter().any(|connection| connection.place().state == State::Waiting);
+        let turn = waiting.then(|| self.rest.unwrap_or_else(Instant::now));
+        let first = self.connections.iter().map(|connection| connection.until);
+        let first = first.chain(stop).chain(self.pause).chain(turn).min();
         let timeout = first.map_or(-1, |until| {
             let left = until.saturating_duration_since(Instant::now());
-            i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX)
+            i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
         });
         // SAFETY: the pointer and the length are the vector's own.
         let count = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout) };
         polled.iter().map(|fd| count > 0 && fd.revents != 0).collect()
     }
 
+    /// Takes whoever has come. The kernel's queue is the same for all, so it is kept short: who finds no place is closed.
     fn accept(&mut self) {
-        // A few at a time, so that those who wait for an answer get theirs.
-        for _ in 0..16 {
-            if self.connections.len() >= MOST && !self.make_room() {
-                // The list is full of others; wait in the kernel for one to end.
-                self.pause = Some(Instant::now() + PAUSE);
-                return;
-            }
-            match self.listener.accept() {
-                Ok((stream, _)) => self.connections.extend(Connection::new(stream)),
+        for _ in 0..MOST_ACCEPTED {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
                 Err(_) => {
                     self.pause = Some(Instant::now() + PAUSE);
                     return;
                 }
+            };
+            let Some(peer) = Peer::of(&stream, self.owners.as_ref()) else { continue };
+            let places: Vec<Place> = self.connections.iter().map(Connection::place).collect();
+            match verdict(&places, peer, Instant::now()) {
+                Verdict::Welcome => {}
+                Verdict::Instead(index) => {
+                    self.connections.swap_remove(index);
+                }
+                Verdict::Refused => continue,
+            }
+            let Ok(mut connection) = Connection::new(stream, peer) else { continue };
+            // Most have sent their request already.
+            if connection.advance() == Flow::On {
+                self.connections.push(connection);
             }
         }
     }
 
-    /// Closes the connection that has done nothing for the longest time, but nobody who is being answered. So whoever
-    /// comes and asks at once is served, however many came before and hang.
-    fn make_room(&mut self) -> bool {
-        let candidates = self.connections.iter().enumerate().filter(|(_, connection)| !connection.wants_to_write());
-        let least = candidates.min_by_key(|(_, connection)| connection.since);
-        let Some((place, _)) = least else { return false };
-        self.connections.remove(place);
-        true
+    /// One turn: of each peer the few who have waited longest. Those who ask for the same have the same answer, made after
+    /// all of them asked.
+    fn answer(&mut self) {
+        let mut waiting: Vec<(Instant, Peer, usize)> = Vec::new();
+        for (index, connection) in self.connections.iter().enumerate() {
+            let place = connection.place();
+            if place.state == State::Waiting {
+                waiting.push((place.since, place.peer, index));
+            }
+        }
+        if waiting.is_empty() {
+            return;
+        }
+        waiting.sort();
+        let mut turns = HashMap::<Peer, usize>::new();
+        waiting.retain(|(_, peer, _)| {
+            let turn = turns.entry(*peer).or_default();
+            *turn += 1;
+            *turn <= MOST_ANSWERED
+        });
+
+        let begun = Instant::now();
+        let mut shared = HashMap::<(String, Format), Response>::new();
+        let handler = self.handler.clone();
+        let mut respond = |request: &Request| {
+            let key = (request.path.clone(), Format::negotiate(&request.header("accept")));
+            if let Some(response) = shared.get(&key) {
+                return response.clone();
+            }
+            let response = catch_unwind(AssertUnwindSafe(|| handler(request)))
+                .unwrap_or_else(|_| Response::text(500, "warpscope failed to answer; its log says why\n"));
+            if response.shared {
+                shared.insert(key, response.clone());
+            }
+            response
+        };
+        let mut over = Vec::new();
+        for (_, _, index) in waiting {
+            if self.connections[index].answer(&mut respond) == Flow::Over {
+                over.push(index);
+            }
+        }
+        over.sort_unstable();
+        for index in over.into_iter().rev() {
+            self.connections.swap_remove(index);
+        }
+        // However many ask, answers take a part of one CPU only.
+        self.rest = Some(Instant::now() + (begun.elapsed() * REST).min(LONGEST_REST));
     }
 }
 

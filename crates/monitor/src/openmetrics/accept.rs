@@ -1,7 +1,7 @@
 //! Which of the two text formats a scraper wants (RFC 9110, 12.5.1).
 
 /// A text format for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// OpenMetrics 1.0.
     OpenMetrics,

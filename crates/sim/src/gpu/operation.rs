@@ -98,6 +98,15 @@ impl Operation {
         Ok(Operation::Memset { dst, value, width, count, memory })
     }
 
+    /// Whether there is nothing to do: a copy or memset of 0 bytes succeeds without a record.
+    fn is_empty(&self) -> bool {
+        match self {
+            Operation::Kernel { .. } => false,
+            Operation::Copy { copied, .. } => copied.bytes == 0,
+            Operation::Memset { count, .. } => *count == 0,
+        }
+    }
+
     fn duration(&self) -> u64 {
         let transfer = |bytes: u64| 1_000 + (bytes as f64 / script().copy_gbps) as u64;
         match self {
@@ -186,6 +195,9 @@ fn produce(stream: &Stream, queued: u64, [start, end]: [u64; 2], detail: Detail,
 pub fn launch(stream: &'static Stream, operation: Operation) -> u64 {
     if stream.capturing() && graph::capture(stream, operation) {
         TRUTH.captured.add(1);
+        return 0;
+    }
+    if operation.is_empty() {
         return 0;
     }
     let end = operation.run(stream, 0, 0);

@@ -102,7 +102,7 @@ fn signed(rest: &mut &[u8]) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::python::offsets::tests::installed;
+    use crate::python::pythons::{Python, installed};
 
     /// Prints, for a function with loops, long jumps and lines that go back, its table and the line of each instruction as
     /// Python itself tells it.
@@ -128,7 +128,7 @@ for at in range(0, len(code.co_code), 2):
     /// Check every instruction of a sample function against what each installed Python says of it.
     #[test]
     fn as_python_has_it() {
-        for (minor, python) in installed() {
+        for Python { minor, path: python } in installed() {
             let output = std::process::Command::new(&python).args(["-c", DUMP]).output().expect("it runs");
             let text = String::from_utf8(output.stdout).expect("it prints text");
             let mut lines = text.lines();

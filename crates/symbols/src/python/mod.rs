@@ -7,11 +7,17 @@
 //! - [`line()`] turns an instruction's offset into a line, by the table of its code object; there are three forms of it.
 //! - [`merge()`] puts Python frames in the place of the native frames that run them.
 
+#[cfg(test)]
+#[path = "../../../../tests/support/coverage.rs"]
+mod coverage;
 mod detect;
 mod lines;
 mod merge;
 mod offsets;
 mod parts;
+#[cfg(test)]
+#[path = "../../../../tests/support/pythons.rs"]
+mod pythons;
 mod versions;
 
 pub use detect::{Interpreter, Unsupported};

@@ -248,35 +248,14 @@ impl Places {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::{collections::HashMap, fs, path::PathBuf, process::Command};
 
     use super::*;
-
-    /// Every CPython from 3.8 on that can be found: minor version and executable.
-    pub(crate) fn installed() -> Vec<(u8, PathBuf)> {
-        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| home.join(".pyenv"), PathBuf::from);
-        let versions = fs::read_dir(pyenv.join("versions")).into_iter().flatten().flatten();
-        let mut places: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
-        places.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-        let mut found = Vec::new();
-        for minor in 8..15 {
-            let at = |place: &PathBuf| place.join(format!("python3.{minor}"));
-            // pyenv's own programs of these names are scripts, and fail for versions that are not chosen.
-            let works = |path: &PathBuf| {
-                path.is_file()
-                    && Command::new(path).args(["-c", ""]).output().is_ok_and(|output| output.status.success())
-            };
-            let mut real: Vec<PathBuf> =
-                places.iter().map(at).filter(works).filter_map(|p| p.canonicalize().ok()).collect();
-            real.retain(|path| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF")));
-            real.sort();
-            real.dedup();
-            found.extend(real.into_iter().map(|path| (minor, path)));
-        }
-        found
-    }
+    use crate::python::{
+        coverage::not_covered,
+        pythons::{Python, installed},
+    };
 
     const HEADERS: &str = include_str!("offsets_test.c");
 
@@ -341,8 +320,13 @@ pub(crate) mod tests {
     /// Check that the tables are what the headers say, and that from 3.13 on the interpreter says the same.
     #[test]
     fn as_the_headers_have_them() {
-        for (minor, python) in installed() {
-            let Some(expected) = from_headers(minor, &python) else { continue };
+        let mut checked = 0;
+        for Python { minor, path: python } in installed() {
+            let Some(expected) = from_headers(minor, &python) else {
+                not_covered(&format!("offsets of {}: its headers are not installed", python.display()));
+                continue;
+            };
+            checked += 1;
             let found = Offsets::of_version(minor).unwrap_or_else(|| {
                 let library = python.parent().and_then(|bin| bin.parent()).expect("it has a prefix").join("lib");
                 let library = library.join(format!("libpython3.{minor}.so.1.0"));
@@ -355,6 +339,7 @@ pub(crate) mod tests {
             assert_eq!(found, expected, "3.{minor}");
             eprintln!("3.{minor}: as in the headers of {}", python.display());
         }
+        assert!(checked > 0, "no CPython with its headers is installed: install Debian's python3-dev, or another");
     }
 
     /// Check that a build without the global lock is known for what it is, and refused.

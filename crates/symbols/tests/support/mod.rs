@@ -155,7 +155,12 @@ pub fn names(mapping: Mapping, kept: &mut Kept, wishes: &Wishes, addresses: &[u6
 /// Function names only, debug files in these directories.
 pub fn plain(directories: &[&Path]) -> Wishes {
     let directories: Vec<PathBuf> = directories.iter().map(|directory| directory.to_path_buf()).collect();
-    Wishes { injector: "injector.so", lines: false, debug_files: DebugFiles::new(&directories, &[]) }
+    Wishes {
+        injector: "injector.so",
+        lines: false,
+        debug_files: DebugFiles::new(&directories, &[]),
+        ..Wishes::default()
+    }
 }
 
 /// With lines.

@@ -11,6 +11,7 @@ use std::{
 };
 
 use cuda::calls::KernelRef;
+use elf::Budget;
 use model::{
     event::{Frame, Mapping, NamedFrame, ProcessId, Stack, StackId, Symbol},
     profile::{ProcessInfo, Profile},
@@ -170,7 +171,8 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
             profile.symbols.add(Symbol { process, frame: *frame, since: 0, names: names.clone() });
         }
     }
-    let wishes = Wishes { injector: INJECTOR, lines: true, debug_files: DebugFiles::default() };
+    let debug_files = DebugFiles::default();
+    let wishes = Wishes { injector: INJECTOR, lines: true, debug_files, budget: Budget::DAEMON };
     let found = symbols::resolve(&profile, &mut kept, &wishes).symbols;
     let any = !found.is_empty();
     for symbol in found {

@@ -17,6 +17,8 @@ use model::{profile::Profile, recording::Reader};
 use crate::record::user::User;
 use place::{Name, Place, Unfinished};
 
+pub use place::random;
+
 /// The most runs whose default outputs are kept in one directory.
 const MOST_RUNS: u32 = 10_000;
 

@@ -298,7 +298,7 @@ impl Place {
 }
 
 /// A number that nobody can guess.
-fn random() -> u64 {
+pub fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::time::Instant::now())
 }

@@ -102,6 +102,13 @@ impl<S: Sink> Collector<S> {
     /// A process that was there before us, or before we knew of it: we do since then.
     pub fn adopt(&mut self, pid: u32, image: ProcessId, since: u64, comm: &str) {
         let time = bpf::now();
+        if pid == 0 {
+            // It runs outside our pid namespace: nothing of it can be read here.
+            let (parent, origin, comm) = (ProcessId(0), event::Origin::Found, comm.to_owned());
+            self.sink.push(&Event::Process(Process { id: image, parent, origin, pid, time, comm }));
+            self.sink.push(&Event::Loss(Loss { cause: LossCause::ForeignProcesses, count: 1 }));
+            return;
+        }
         self.images.found(pid, image, since);
         self.unwinding.born(image, None);
         self.reused.born(image, None);
@@ -116,7 +123,7 @@ impl<S: Sink> Collector<S> {
 
     fn mapped(&mut self, mapping: &Mapping, pid: u32) {
         let (numbered, takes_over) = self.reused.mapped(mapping);
-        let file = self.kept.mapped(&numbered, pid);
+        let file = self.kept.mapped(&numbered, found::in_proc(pid));
         self.unwinding.mapped(mapping, file, &self.kept.files);
         if takes_over {
             self.unwinding.wait_for(file);
@@ -168,7 +175,8 @@ impl<S: Sink> Collector<S> {
     fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         let mappings = self.mappings.iter().flat_map(Mappings::descriptors);
         let sessions = self.sessions.iter().flat_map(Sessions::descriptors);
-        [self.recorder.descriptor(), self.signals.descriptor()].into_iter().chain(mappings).chain(sessions)
+        let own = self.recorder.descriptors().into_iter().chain([self.signals.descriptor()]);
+        own.chain(mappings).chain(sessions)
     }
 
     /// Takes what has come from everywhere; `true` if there may be more.
@@ -188,10 +196,13 @@ impl<S: Sink> Collector<S> {
         let more = self.recorder.drain(|record| taken.push(record));
         let mut any = !taken.is_empty();
         self.take_mappings();
-        // Calls are judged by who makes them.
+        // Calls are judged by who makes them. All that happened on a thread keeps its order.
         let mut calls = Vec::new();
         if self.trace.is_some() {
-            calls.extend(taken.extract_if(.., |record| matches!(record, Record::Call(_))));
+            let on_a_thread = |record: &mut Record| {
+                matches!(record, Record::Call(_) | Record::Syscall(_) | Record::Switch(_) | Record::Point(_))
+            };
+            calls.extend(taken.extract_if(.., on_a_thread));
         }
         for record in taken {
             for (pid, mapping) in self.images.up_to(record.time()) {
@@ -324,7 +335,7 @@ impl<S: Sink> Collector<S> {
                 self.unwinding.born(id, forked_from);
                 self.reused.born(id, forked_from);
                 if let Some(parent) = forked_from {
-                    self.kept.forked(id, pid, parent);
+                    self.kept.forked(id, found::in_proc(pid), parent);
                 }
                 if let Some(pythons) = &mut self.pythons {
                     pythons.born(id, forked_from);
@@ -404,6 +415,8 @@ impl<S: Sink> Collector<S> {
             (LossCause::DeepCalls, losses.deep_calls),
             (LossCause::CallSums, losses.sums),
             (LossCause::Mappings, mappings),
+            (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
+            (LossCause::UnwindTables, self.unwinding.panics()),
             (LossCause::PythonStacksUneven, self.pythons.as_ref().map_or(0, Pythons::uneven)),
         ] {
             if count > 0 {

@@ -1,8 +1,24 @@
 //! Processes that were running before we came: what a newborn one would have told is read from /proc.
 
-use std::fs;
+use std::{fs, sync::OnceLock};
 
 use model::event::{Event, Mapping, Origin, Process, ProcessId, Thread};
+
+/// `/proc` shows the processes of our own pid namespace, by the ids that we know them by. After `unshare --pid` it may still
+/// be that of another namespace.
+pub fn proc_is_own() -> bool {
+    static OWN: OnceLock<bool> = OnceLock::new();
+    let own = || fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == &*std::process::id().to_string());
+    *OWN.get_or_init(own)
+}
+
+/// What to say where [`proc_is_own`] is not true.
+pub const FOREIGN_PROC: &str = "/proc is that of another pid namespace: files are looked up by their path only, and names may be missing; mount this namespace's /proc (unshare --mount-proc)";
+
+/// The id of a process in `/proc`; 0, which no process has, if it is not known.
+pub fn in_proc(pid: u32) -> u32 {
+    if proc_is_own() { pid } else { 0 }
+}
 
 /// The short name of a process; `None` if there is no such process.
 pub fn comm(pid: u32) -> Option<String> {

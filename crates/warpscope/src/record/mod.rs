@@ -22,8 +22,10 @@ pub use workspace::{INJECTOR, Workspace};
 
 use std::{
     ffi::{OsStr, OsString},
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::OnceLock,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -41,7 +43,7 @@ use reused::Reused;
 use signals::Signals;
 use sink::{Recording, Sink as _};
 use stage::Stage;
-use target::Injection;
+use target::{Ending, Injection};
 use unwinding::{MOST_RAW, Unwinding};
 use user::User;
 
@@ -84,6 +86,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let (file, path) = outputs.recording()?;
     let mut sink = Recording::new(file, path).context("cannot begin the recording")?;
     sink.push(&Event::Start(start(&options, mode)));
+    if !found::proc_is_own() {
+        sink.push(&Event::Note(Note { text: found::FOREIGN_PROC.into() }));
+    }
     let mappings = match Mappings::watch() {
         Ok(mappings) => Some(mappings),
         Err(error) => {
@@ -106,9 +111,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         period: 1_000_000_000 / u64::from(options.frequency.max(1)),
     };
 
-    collector.recorder.follow_children_of(std::process::id())?;
+    collector.recorder.follow_children()?;
     let child = target::start(&options.command, &injection, user.as_ref());
-    collector.recorder.forget(std::process::id())?;
+    collector.recorder.forget_children()?;
     let mut child = match child {
         Ok(child) => child,
         Err(error) => {
@@ -128,7 +133,8 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let tables = unwinding.made();
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
-    let end = End { time: ended_at, status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
+    let ending = (options.kill && status.is_none()).then(|| Ending::begin(&child));
+    let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
     let (profile, failure) = sink.finish(end, &mut kept, &wishes(&options));
     drop(kept);
     let mut whole = failure.is_none();
@@ -150,7 +156,12 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         crate::report::print(&profile, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
     }
-    if status.is_none() {
+    let mut ended_by_us = false;
+    if let Some(ending) = ending {
+        let ended = ending.wait(&mut child, &signals).context("cannot wait for the command")?;
+        ended_by_us = ended.signal().is_some_and(|signal| Ending::SIGNALS.contains(&signal));
+        status = Some(ended);
+    } else if status.is_none() {
         if !options.quiet {
             eprintln!("warpscope: recording ended after {} s; the command runs on", options.duration.unwrap_or(0.0));
         }
@@ -159,7 +170,10 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     // Not before: what the command starts still finds the libraries that its environment names.
     drop(workspace);
     let status = status.expect("waited for");
-    Ok(if status.success() && !whole { ExitCode::FAILURE } else { target::end_like(status) })
+    Ok(match status.success() || ended_by_us {
+        true => ExitCode::from(u8::from(!whole)),
+        false => target::end_like(status),
+    })
 }
 
 /// Files whose unwind tables are worth making before the command starts.
@@ -178,13 +192,27 @@ fn wishes(options: &args::Record) -> Wishes {
     let homes =
         [std::env::var_os("HOME").map(PathBuf::from), User::behind_sudo().and_then(|u| u.home).map(PathBuf::from)];
     let debug_files = DebugFiles::new(&options.debug_dir, &homes.into_iter().flatten().collect::<Vec<_>>());
-    Wishes { injector: INJECTOR, lines: options.lines, debug_files }
+    Wishes { injector: INJECTOR, lines: options.lines, debug_files, ..Wishes::default() }
 }
+
+/// The niceness that warpscope was started with, once it has been changed.
+static NICENESS: OnceLock<libc::c_int> = OnceLock::new();
 
 /// Lets this thread be served soon when something comes in: it has little to do, but what it does must not wait.
 pub fn hurry() {
-    // SAFETY: a plain system call on this thread; a refusal changes nothing.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
+    // SAFETY: plain system calls on this thread; a refusal changes nothing.
+    unsafe {
+        NICENESS.get_or_init(|| libc::getpriority(libc::PRIO_PROCESS, 0));
+        libc::setpriority(libc::PRIO_PROCESS, 0, -10);
+    }
+}
+
+/// Takes [`hurry`] back for a thread that was started after it: threads inherit their niceness.
+pub fn take_time() {
+    if let Some(niceness) = NICENESS.get() {
+        // SAFETY: a plain system call on this thread; a refusal changes nothing.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, *niceness) };
+    }
 }
 
 fn start(options: &args::Record, mode: Mode) -> Start {

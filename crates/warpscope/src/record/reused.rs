@@ -106,8 +106,8 @@ impl Reused {
             new.number = before.number;
         }
         let (number, takes_over) = (u64::from(new.number) << BITS, new.takes_over);
-        if image.changed_hands && image.pieces.len() >= MOST_CHANGED {
-            image.pieces.remove(0);
+        if image.changed_hands {
+            image.pieces.drain(..(image.pieces.len() + 1).saturating_sub(MOST_CHANGED));
         }
         if image.pieces.len() < MOST {
             image.pieces.push(new);

@@ -389,6 +389,7 @@ impl Connection {
                 end: self.time(s.end),
             }),
             Message::Failed(f) => Event::Failed(Failed { session, correlation: f.correlation, code: f.code }),
+            Message::Empty(e) => Event::Empty(event::Empty { session, correlation: e.correlation }),
             Message::Captured(c) => Event::Captured(Captured { session, correlation: c.correlation }),
             Message::Totals(totals) => {
                 self.totals = totals;

@@ -7,6 +7,7 @@ use std::{
     process::{Child, ExitStatus},
     sync::OnceLock,
     sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
 };
 
 /// The signals we take: the end of the command, and wishes to stop.
@@ -102,16 +103,31 @@ impl Signals {
         std::iter::from_fn(|| self.next()).any(|signal| signal != Signal::Child)
     }
 
-    /// Waits for the command's end, and goes on giving it what is sent to us.
-    pub fn wait_for(&self, child: &mut Child) -> io::Result<ExitStatus> {
+    /// Waits for the command's end, at most until `deadline`, and goes on giving it what is sent to us. `None` if it still
+    /// runs.
+    pub fn wait_until(&self, child: &mut Child, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
         loop {
             self.pass_on(child);
             if let Some(status) = child.try_wait()? {
-                return Ok(status);
+                return Ok(Some(status));
             }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+            let milliseconds = left.map_or(-1, |left| left.as_millis() as libc::c_int + 1);
             let mut wait_on = libc::pollfd { fd: self.descriptor(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one descriptor of our own. The end of the command is a signal, too.
-            unsafe { libc::poll(&raw mut wait_on, 1, -1) };
+            unsafe { libc::poll(&raw mut wait_on, 1, milliseconds) };
+        }
+    }
+
+    /// Waits for the command's end, however long that takes.
+    pub fn wait_for(&self, child: &mut Child) -> io::Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.wait_until(child, None)? {
+                return Ok(status);
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 use export::trace::Lines;
 
 use model::{
-    event::{End, Event, Note, Stack, StackId},
+    event::{End, Event, Loss, LossCause, Note, Stack, StackId},
     fold::Fold,
     profile::Profile,
     recording::{WriteError, Writer},
@@ -34,7 +34,7 @@ pub trait Sink {
 /// Takes every event of a recording.
 pub struct Recording {
     fold: Fold,
-    writer: Option<Writer<File>>,
+    writer: Writer<File>,
     path: PathBuf,
     failure: Option<String>,
     live: Option<(Lines, BufWriter<Stderr>)>,
@@ -44,7 +44,7 @@ impl Recording {
     /// Records to `file`, named `path` in messages.
     pub fn new(file: File, path: PathBuf) -> Result<Self, WriteError> {
         let writer = Writer::new(file)?;
-        Ok(Self { fold: Fold::new(), writer: Some(writer), path, failure: None, live: None })
+        Ok(Self { fold: Fold::new(), writer, path, failure: None, live: None })
     }
 
     /// From now on, prints what is taken.
@@ -52,10 +52,11 @@ impl Recording {
         self.live = Some((lines, BufWriter::new(io::stderr())));
     }
 
-    /// The recording ends here, but the profile and what is made of it go on.
-    fn fail(&mut self, error: &WriteError) {
-        self.writer = None;
-        self.failure = Some(format!("{}: {error}", self.path.display()));
+    /// After an error the recording ends, but the profile and what is made of it go on. The writer counts what it leaves out.
+    fn written(&mut self, result: Result<(), WriteError>) {
+        if let Err(error) = result {
+            self.failure = Some(format!("{}: {error}", self.path.display()));
+        }
     }
 
     /// Ends the recording: names every address, writes the names and the end. Returns the profile, and what went wrong
@@ -66,17 +67,21 @@ impl Recording {
         fold.push(&Event::End(end));
         let mut profile = fold.finish();
         let symbols::Named { symbols, notes } = symbols::resolve(&profile, kept, wishes);
-        if let Some(mut writer) = self.writer.take() {
-            let written = symbols
-                .iter()
-                .try_for_each(|symbol| writer.push(&Event::Symbol(symbol.clone())))
-                .and_then(|()| notes.iter().try_for_each(|text| writer.push(&Event::Note(Note { text: text.clone() }))))
-                .and_then(|()| writer.push(&Event::End(end)))
-                .and_then(|()| writer.finish().map(drop));
-            if let Err(error) = written {
-                self.fail(&error);
-            }
+        let named = symbols.iter().map(|symbol| Event::Symbol(symbol.clone()));
+        for event in named.chain(notes.iter().map(|text| Event::Note(Note { text: text.clone() }))) {
+            let written = self.writer.push(&event);
+            self.written(written);
         }
+        let dropped = self.writer.dropped();
+        let cause = LossCause::EventsNotWritten;
+        let lost = (dropped > 0).then_some(Event::Loss(Loss { cause, count: dropped }));
+        for event in lost.into_iter().chain([Event::End(end)]) {
+            let written = self.writer.push(&event);
+            self.written(written);
+        }
+        let written = self.writer.flush();
+        self.written(written);
+        *profile.ledger.lost.causes.entry(cause).or_default() += self.writer.dropped();
         profile.notes.extend(notes);
         for symbol in symbols {
             profile.symbols.add(symbol);
@@ -95,11 +100,8 @@ impl Sink for Recording {
         {
             self.live = None;
         }
-        if let Some(writer) = &mut self.writer
-            && let Err(error) = writer.push(event)
-        {
-            self.fail(&error);
-        }
+        let written = self.writer.push(event);
+        self.written(written);
     }
 
     /// The stack with this id, if it has come.
@@ -109,11 +111,8 @@ impl Sink for Recording {
 
     /// Brings what was taken so far to the disk, so that a crash cannot lose it.
     fn flush(&mut self) {
-        if let Some(writer) = &mut self.writer
-            && let Err(error) = writer.flush()
-        {
-            self.fail(&error);
-        }
+        let written = self.writer.flush();
+        self.written(written);
     }
 
     /// Brings what was printed to the terminal. Where nobody reads it any more, nothing is printed any more.

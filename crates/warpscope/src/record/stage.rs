@@ -33,10 +33,8 @@ impl Stage {
             injection.library = Some((library, socket));
         }
         if sim {
-            let directory = workspace.path().join("sim");
-            std::fs::create_dir(&directory)
-                .and_then(|()| embedded::write_sim(&directory))
-                .context("cannot write the simulated GPU")?;
+            let directory = workspace.make_directory("sim").context("cannot write the simulated GPU")?;
+            embedded::write_sim(&directory).context("cannot write the simulated GPU")?;
             injection.simulator = Some(directory);
         }
         Ok(Self { workspace, injection, sessions, marker })

@@ -6,8 +6,10 @@ use std::{
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, ExitStatus},
+    time::{Duration, Instant},
 };
 
+use super::signals::Signals;
 use super::user::{User, become_user};
 
 /// What the command's environment gets beyond our own.
@@ -96,6 +98,39 @@ fn prepend(directory: &Path, list: Option<&OsStr>) -> OsString {
         result.push(list);
     }
     result
+}
+
+/// The end that `--kill` puts to a command.
+#[derive(Debug)]
+pub struct Ending {
+    deadline: Instant,
+}
+
+impl Ending {
+    /// What is sent to the command, one after the other.
+    pub const SIGNALS: [libc::c_int; 2] = [libc::SIGTERM, libc::SIGKILL];
+    /// Between the two.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Asks the command to end.
+    pub fn begin(child: &Child) -> Self {
+        Self::send(child, libc::SIGTERM);
+        Self { deadline: Instant::now() + Self::PATIENCE }
+    }
+
+    /// Waits for its end, and forces it when the time is over.
+    pub fn wait(self, child: &mut Child, signals: &Signals) -> io::Result<ExitStatus> {
+        if let Some(status) = signals.wait_until(child, Some(self.deadline))? {
+            return Ok(status);
+        }
+        Self::send(child, libc::SIGKILL);
+        signals.wait_for(child)
+    }
+
+    fn send(child: &Child, signal: libc::c_int) {
+        // SAFETY: a plain kill of our own child, which has not been waited for yet.
+        unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+    }
 }
 
 /// Ends as the command ended: with its exit code, or by its signal.

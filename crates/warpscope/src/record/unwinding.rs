@@ -6,6 +6,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{Arc, mpsc},
     thread,
@@ -50,6 +51,8 @@ pub struct Unwinding {
     /// Counts calls of `settle`: mappings and records of a process come at most a round apart.
     round: u64,
     raw_dropped: u64,
+    /// Files whose table could not be made because of a panic.
+    panics: u64,
     most_raw: usize,
     patience: Duration,
     made: Made,
@@ -70,6 +73,7 @@ pub struct Made {
 struct Finished {
     id: FileId,
     result: Option<Unwindable>,
+    panicked: bool,
     time: Duration,
 }
 
@@ -80,6 +84,15 @@ struct Image {
     /// What other files have taken the place of, the last ones.
     replaced: Vec<Replaced>,
     gone: bool,
+}
+
+impl Image {
+    /// Another file takes these addresses. The last modules that had to go are remembered.
+    fn replace(&mut self, start: u64, end: u64, time: u64) {
+        let gone = self.modules.extract_if(.., |m| m.end > start && m.start < end);
+        self.replaced.extend(gone.map(|module| Replaced { module, until: time }));
+        self.replaced.drain(..self.replaced.len().saturating_sub(MOST_REPLACED));
+    }
 }
 
 #[derive(Clone)]
@@ -125,8 +138,10 @@ impl Unwinding {
         let (jobs, todo) = mpsc::channel::<Job>();
         let (finished, done) = mpsc::channel();
         thread::Builder::new().name("unwind-tables".into()).spawn(move || {
+            // Tables can wait; the threads that are measured cannot.
+            super::take_time();
             for job in todo {
-                if finished.send(job.run()).is_err() {
+                if finished.send(job.run(compile)).is_err() {
                     break;
                 }
             }
@@ -141,6 +156,7 @@ impl Unwinding {
             raw: Vec::new(),
             round: 0,
             raw_dropped: 0,
+            panics: 0,
             most_raw,
             patience: LONGEST,
             made: Made::default(),
@@ -162,7 +178,7 @@ impl Unwinding {
         for path in own.chain(sure).filter(|path| Files::is_file(path)).collect::<HashSet<_>>() {
             let Some(id) = files.expected(&path) else { continue };
             if let Some(file) = files.open(id) {
-                self.finish(Job { id, file }.run());
+                self.finish(Job { id, file }.run(compile));
             }
         }
     }
@@ -197,13 +213,7 @@ impl Unwinding {
             let asked = self.jobs.send(Job { id, file });
             self.files.insert(id, if asked.is_ok() { Progress::Asked } else { Progress::Nothing });
         }
-        // What was there before is there no more.
-        for module in image.modules.extract_if(.., |m| m.end > start && m.start < end) {
-            image.replaced.push(Replaced { module, until: mapping.time });
-        }
-        if image.replaced.len() > MOST_REPLACED {
-            image.replaced.remove(0);
-        }
+        image.replace(start, end, mapping.time);
         let place = image.modules.partition_point(|m| m.start < start);
         image.modules.insert(place, Module { start, end, offset, file });
         self.changed.insert(mapping.process);
@@ -249,6 +259,11 @@ impl Unwinding {
     /// Raw stacks that could not be kept.
     pub fn raw_dropped(&self) -> u64 {
         self.raw_dropped
+    }
+
+    /// Files whose table could not be made because of an error in warpscope.
+    pub fn panics(&self) -> u64 {
+        self.panics
     }
 
     /// The mappings of an image are told anew: what threads remember of its stacks no longer counts.
@@ -321,8 +336,9 @@ impl Unwinding {
         }
     }
 
-    fn finish(&mut self, Finished { id, result, time }: Finished) {
+    fn finish(&mut self, Finished { id, result, panicked, time }: Finished) {
         self.made.time += time;
+        self.panics += u64::from(panicked);
         let progress = match result {
             None => Progress::Nothing,
             Some(mut unwindable) => {
@@ -387,10 +403,12 @@ impl Unwinding {
 }
 
 impl Job {
-    fn run(self) -> Finished {
+    /// Always comes to an end with a result: whoever waits for the file must not wait for ever.
+    fn run(self, compile: impl FnOnce(&File) -> Option<Unwindable>) -> Finished {
         let begin = cpu_time();
-        let result = compile(&self.file);
-        Finished { id: self.id, result, time: cpu_time().saturating_sub(begin) }
+        let result = catch_unwind(AssertUnwindSafe(|| compile(&self.file)));
+        let panicked = result.is_err();
+        Finished { id: self.id, result: result.ok().flatten(), panicked, time: cpu_time().saturating_sub(begin) }
     }
 }
 
@@ -438,5 +456,25 @@ mod tests {
             unwinding.raw(raw(2));
         }
         assert_eq!(unwinding.raw_dropped(), 1, "the living process still holds one slot");
+    }
+
+    /// Check that a panic while a table is made ends the job and not the thread, and is counted.
+    #[test]
+    fn a_panic_is_a_result() {
+        let mut files = Files::new(1);
+        let id = files.expected("/proc/self/exe").expect("it can be opened");
+        let file = File::open("/proc/self/exe").expect("it is there");
+        let finished = Job { id, file }.run(|_| std::panic::resume_unwind(Box::new("stopped")));
+        assert!(finished.panicked && finished.result.is_none());
+    }
+
+    /// Check that one mapping over many modules leaves no more of them behind than are kept.
+    #[test]
+    fn replaced_modules_are_bounded() {
+        let module = |start: u64| Module { start, end: start + 1, offset: 0, file: None };
+        let mut image = Image { modules: (0..1_000).map(module).collect(), ..Image::default() };
+        image.replace(0, 900, 7);
+        assert_eq!((image.modules.len(), image.replaced.len()), (100, MOST_REPLACED));
+        assert_eq!(image.replaced.last().map(|replaced| replaced.module.start), Some(899), "the last ones");
     }
 }

@@ -1,79 +1,98 @@
 //! A private directory for one recording: the injected library, the socket it reports to, the simulated GPU.
 //!
-//! The directory belongs to us and has an unpredictable name; the command's user can pass through it but not list or
-//! change it. Everything goes when the recording ends.
+//! The directory is ours and has an unpredictable name; the command's user can pass through it but not list or change it. It
+//! is made only where nobody but root, or we, can rename or replace it: its path is then as good as a handle. It goes when the
+//! recording ends. A lock on it says that it is in use; what a killed run left behind has no lock, and the next run removes it.
 
 use std::{
-    ffi::OsString,
-    fs,
+    fs::{self, File},
     io::{self, Write},
     os::{
-        fd::{FromRawFd, OwnedFd},
-        unix::{
-            ffi::{OsStrExt, OsStringExt},
-            fs::{OpenOptionsExt, PermissionsExt},
-        },
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::{ffi::OsStrExt, fs::PermissionsExt},
     },
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Stat, StatVfsMountFlags};
 
 /// The injected library's file name; frames in it are the probe's own.
 pub const INJECTOR: &str = "libwarpscope_inject.so";
+
+/// How the names of such directories begin; 16 hexadecimal digits follow.
+const PREFIX: &str = "warpscope.";
+const DIGITS: usize = 16;
 
 /// The directory; removed with all it holds on drop.
 #[derive(Debug)]
 pub struct Workspace {
     path: PathBuf,
+    /// Locked for as long as the directory is in use.
+    directory: OwnedFd,
 }
 
 impl Workspace {
-    /// Makes one where programs may be loaded from.
+    /// Makes one where programs may be loaded from, and removes those that killed runs left there.
     pub fn create() -> anyhow::Result<Self> {
-        let mut tried = Vec::new();
+        let mut refused = Vec::new();
         for parent in [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into(), "/run".into()] {
-            if tried.contains(&parent) {
+            if refused.iter().any(|(tried, _)| *tried == parent) {
                 continue;
             }
-            if !forbids_programs(&parent) {
-                match make_directory(&parent) {
-                    Ok(path) => {
-                        let workspace = Self { path };
-                        fs::set_permissions(&workspace.path, fs::Permissions::from_mode(0o711))?;
-                        return Ok(workspace);
-                    }
-                    Err(error) if tried.len() == 3 => {
-                        return Err(error).with_context(|| format!("cannot make a directory in {}", parent.display()));
-                    }
-                    Err(_) => {}
-                }
+            match Self::create_in(&parent) {
+                Ok(workspace) => return Ok(workspace),
+                Err(error) => refused.push((parent, error)),
             }
-            tried.push(parent);
         }
-        bail!(
-            "found no directory to load the injected library from: tried {tried:?}; set TMPDIR to one that is not mounted noexec"
-        )
+        let reasons: Vec<String> =
+            refused.iter().map(|(parent, error)| format!("{}: {error:#}", parent.display())).collect();
+        bail!("found no directory for the injected library; set TMPDIR to another ({})", reasons.join("; "))
     }
 
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        &self.path
+    fn create_in(parent: &Path) -> anyhow::Result<Self> {
+        // Without links, so that what is checked is what is used.
+        let parent = fs::canonicalize(parent)?;
+        let handle = open_trusted(&parent)?;
+        if rustix::fs::fstatvfs(&handle)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+            bail!("it is mounted noexec");
+        }
+        remove_leftovers(&parent, &handle);
+        loop {
+            let name = format!("{PREFIX}{:0DIGITS$x}", crate::outputs::random());
+            rustix::fs::mkdirat(&handle, &name, Mode::RWXU)?;
+            // A run that removes leftovers may take this for one, until it is locked.
+            if let Some(directory) = lock(&handle, &name) {
+                let workspace = Self { path: parent.join(name), directory };
+                rustix::fs::fchmod(&workspace.directory, Mode::from_raw_mode(0o711))?;
+                return Ok(workspace);
+            }
+        }
+    }
+
+    /// Writes a file that anybody may read and run.
+    pub fn write_program(&self, name: &str, bytes: &[u8]) -> anyhow::Result<PathBuf> {
+        let path = self.path.join(name);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory, name, flags, Mode::RWXU)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+        let mut file = File::from(file);
+        file.write_all(bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        // The umask may have taken rights that the command's user needs.
+        file.set_permissions(fs::Permissions::from_mode(0o555))?;
+        Ok(path)
     }
 
     /// Writes the injected library.
     pub fn write_injector(&self) -> anyhow::Result<PathBuf> {
-        let path = self.path.join(INJECTOR);
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o555)
-            .open(&path)
-            .with_context(|| format!("cannot create {}", path.display()))?;
-        file.write_all(embedded::INJECTOR).with_context(|| format!("cannot write {}", path.display()))?;
-        // The mask may have taken the command's user the right to read it.
-        file.set_permissions(fs::Permissions::from_mode(0o555))?;
-        Ok(path)
+        self.write_program(INJECTOR, embedded::INJECTOR)
+    }
+
+    /// Makes a directory in it that anybody may list.
+    pub fn make_directory(&self, name: &str) -> io::Result<PathBuf> {
+        rustix::fs::mkdirat(&self.directory, name, Mode::RWXU)?;
+        rustix::fs::chmodat(&self.directory, name, Mode::from_raw_mode(0o755), AtFlags::empty())?;
+        Ok(self.path.join(name))
     }
 
     /// Opens the socket that injected libraries connect to.
@@ -81,7 +100,7 @@ impl Workspace {
         let path = self.path.join("socket");
         let socket = bind_seqpacket(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
         // Who may connect is decided by the peer's credentials, not by the file's mode.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+        rustix::fs::chmodat(&self.directory, "socket", Mode::from_raw_mode(0o666), AtFlags::empty())?;
         Ok((socket, path))
     }
 }
@@ -93,24 +112,53 @@ impl Drop for Workspace {
     }
 }
 
-/// Whether programs and libraries may not be loaded from here.
-fn forbids_programs(directory: &Path) -> bool {
-    let Ok(path) = std::ffi::CString::new(directory.as_os_str().as_bytes()) else { return true };
-    let mut info = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: a valid C string and a place for the answer, which is read only if the call succeeded.
-    unsafe { libc::statvfs(path.as_ptr(), info.as_mut_ptr()) != 0 || info.assume_init().f_flag & libc::ST_NOEXEC != 0 }
+/// Opens a directory if nobody but root, or we, can replace it or anything on the way to it.
+fn open_trusted(path: &Path) -> anyhow::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut handle = rustix::fs::openat(CWD, "/", flags, Mode::empty())?;
+    for part in path.components().skip(1) {
+        check_trusted(&rustix::fs::fstat(&handle)?)?;
+        handle = rustix::fs::openat(&handle, part.as_os_str(), flags, Mode::empty())?;
+    }
+    check_trusted(&rustix::fs::fstat(&handle)?)?;
+    Ok(handle)
 }
 
-/// Makes a directory with an unpredictable name and mode 0700.
-fn make_directory(parent: &Path) -> io::Result<PathBuf> {
-    let mut template = parent.join("warpscope-XXXXXX").into_os_string().into_vec();
-    template.push(0);
-    // SAFETY: a writable, nul-terminated template, as mkdtemp asks for.
-    if unsafe { libc::mkdtemp(template.as_mut_ptr().cast()) }.is_null() {
-        return Err(io::Error::last_os_error());
+fn check_trusted(directory: &Stat) -> anyhow::Result<()> {
+    // SAFETY: always succeeds.
+    if directory.st_uid != 0 && directory.st_uid != unsafe { libc::geteuid() } {
+        bail!("it, or a directory above it, belongs to another user");
     }
-    template.pop();
-    Ok(OsString::from_vec(template).into())
+    let (others, sticky) = (directory.st_mode & 0o022 != 0, directory.st_mode & libc::S_ISVTX != 0);
+    if others && !sticky {
+        bail!("it, or a directory above it, may be changed by other users (no sticky bit)");
+    }
+    Ok(())
+}
+
+/// Locks a directory of ours for as long as the handle is open. `None` if another process has it or has removed it.
+fn lock(parent: &OwnedFd, name: &str) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(parent, name, flags, Mode::empty()).ok()?;
+    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let info = rustix::fs::fstat(&directory).ok()?;
+    // SAFETY: always succeeds.
+    (info.st_uid == unsafe { libc::geteuid() } && info.st_nlink > 0).then_some(directory)
+}
+
+/// Removes directories whose run was killed: they have our kind of name and our owner, and nobody holds their lock.
+fn remove_leftovers(parent: &Path, handle: &OwnedFd) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let digits = name.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS);
+        if digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+            && let Some(_locked) = lock(handle, &name)
+        {
+            // Follows no links. What cannot be removed is tried again by the next run.
+            let _ = fs::remove_dir_all(parent.join(name));
+        }
+    }
 }
 
 fn bind_seqpacket(path: &Path) -> io::Result<OwnedFd> {
@@ -132,9 +180,9 @@ fn bind_seqpacket(path: &Path) -> io::Result<OwnedFd> {
             return Err(io::Error::last_os_error());
         }
         let socket = OwnedFd::from_raw_fd(socket);
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
         let size = size_of_val(&address) as libc::socklen_t;
-        if libc::bind(fd, (&raw const address).cast(), size) != 0 || libc::listen(fd, 128) != 0 {
+        let (fd, address) = (socket.as_raw_fd(), (&raw const address).cast());
+        if libc::bind(fd, address, size) != 0 || libc::listen(fd, 128) != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(socket)

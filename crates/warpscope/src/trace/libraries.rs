@@ -14,7 +14,10 @@ use std::{
 
 use anyhow::bail;
 use bpf::{Probe, Recorder, Watch, calls::Gather};
-use model::event::{Event, Layer, Note};
+use model::{
+    calls::Tier,
+    event::{Event, Layer, Note},
+};
 use probes::{Cost, Function, Selection};
 
 use super::functions::{Functions, gather};
@@ -133,7 +136,8 @@ impl Libraries {
         let mut probes = Vec::new();
         let mut chosen = Vec::new();
         for Found { function, name, shown } in found {
-            let Some(gather) = (self.choice)(&name, gather(&name)) else { continue };
+            let layer = if shown { Tier::of_name(&name) as u8 + 1 } else { 0 };
+            let Some(gather) = (self.choice)(&name, Gather { layer, ..gather(&name) }) else { continue };
             let Some(described) = functions.add(Layer::Library, path, &name, shown) else {
                 push(Event::Note(Note {
                     text: format!("not all functions of {path} are watched: there are too many"),

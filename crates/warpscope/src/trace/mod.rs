@@ -122,6 +122,9 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         sink.print(Lines::new(colour, start.time, symbols::demangle).filtered(filter));
     }
     sink.push(&Event::Start(start));
+    if !found::proc_is_own() {
+        sink.push(&Event::Note(Note { text: found::FOREIGN_PROC.into() }));
+    }
 
     let stack = options.stacks;
     let choice = Box::new(move |_: &str, gather| Some(Gather { stack, ..gather }));
@@ -151,9 +154,9 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
 
     let mut child = None;
     if !options.command.is_empty() {
-        collector.recorder.follow_children_of(std::process::id())?;
+        collector.recorder.follow_children()?;
         let started = target::start(&options.command, &injection, user.as_ref());
-        collector.recorder.forget(std::process::id())?;
+        collector.recorder.forget_children()?;
         match started {
             Ok(started) => child = Some(started),
             Err(error) => {
@@ -317,6 +320,8 @@ fn take_sums(collector: &mut Collector<Recording>) {
             ns: sum.ns,
             max_ns: sum.max_ns,
             bytes: sum.bytes,
+            self_ns: sum.self_ns,
+            outer_ns: sum.outer_ns,
             buckets: sum.buckets,
         }));
     }

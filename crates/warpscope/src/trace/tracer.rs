@@ -12,7 +12,10 @@ use bpf::{
     calls::{CALL_WORDS, CallRecord, Gather, PointRecord, SwitchRecord, SyscallRecord},
     tracefs,
 };
-use model::event::{Call, Event, FunctionId, Layer, Mapping, Note, ProcessId, SessionId, StackId, Switch};
+use model::{
+    calls::Tier,
+    event::{Call, Event, FunctionId, Layer, Mapping, Note, ProcessId, SessionId, StackId, Switch},
+};
 
 use super::{functions::Functions, kernel, libraries::Libraries, points::Format, search};
 use crate::record::{INJECTOR, found};
@@ -201,7 +204,7 @@ impl Tracer {
         let library = if module == "vmlinux" { "kernel" } else { module };
         let mut function =
             self.functions.add(Layer::Kernel, library, name, true).context("too many functions are watched already")?;
-        let mut gather = Gather { kernel: true, words: 6, ..Gather::default() };
+        let mut gather = Gather { kernel: true, words: 6, layer: Tier::Kernel as u8 + 1, ..Gather::default() };
         if let Some(known) = known {
             gather.words = known.parameters.len().min(CALL_WORDS) as u8;
             function.parameters.clone_from(&known.parameters);
@@ -255,6 +258,8 @@ impl Tracer {
             result: self.results.get(&record.function).map_or(record.result, |result| result.read(record.result)),
             out: record.out,
             launch,
+            launches: record.launches,
+            around: record.around,
             stack,
             words: record.words,
             payload: record.payload,
@@ -280,6 +285,8 @@ impl Tracer {
             result: record.result.cast_unsigned(),
             out: None,
             launch,
+            launches: false,
+            around: record.around,
             stack: None,
             words: record.words.to_vec(),
             payload: record.head.map_or(Vec::new(), |head| head.to_vec()),
@@ -294,7 +301,7 @@ impl Tracer {
             process: ProcessId(record.image),
             tid: record.tid,
             cpu: record.cpu,
-            depth: 0,
+            depth: record.depth,
             nested: false,
             enclosed: false,
             start: record.time,
@@ -302,6 +309,8 @@ impl Tracer {
             result: 0,
             out: None,
             launch: None,
+            launches: false,
+            around: record.around,
             stack: None,
             words: Vec::new(),
             payload: text.into_bytes(),
@@ -320,6 +329,7 @@ pub fn switch(record: SwitchRecord) -> Event {
         end: record.back,
         preempted: record.preempted,
         state: record.state,
+        around: record.around,
     })
 }
 

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""What the monitor costs at a steady rate of calls, and how much longer a scrape takes then.
+
+    bench/monitor/steady.py --warpscope target/release/warpscope [--seconds 20] [--processes 64]
+
+Processes on the simulated GPU make 2,000 calls a second each while the monitor is scraped twice a second. Then libraries come
+and go by the dozen, as those of short-lived containers do, and the monitor releases them while it is scraped. Printed are
+ratios of one run: the monitor's CPU time to that of the programs that it watches, and scrapes under each load to scrapes
+while nothing happens. Needs root, cc, and nothing else to run.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+PROGRAMS = Path(__file__).resolve().parents[2] / "tests/programs"
+RATE = 2_000
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+class Monitor:
+    def __init__(self, warpscope):
+        command = [warpscope, "monitor", "--metrics-addr", "127.0.0.1:0", "--display-interval", "0"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            found = re.search(r"metrics on (http://\S+)", line)
+            if found:
+                self.address = found.group(1)
+                return
+        sys.exit(f"steady: the monitor did not start: exit status {self.process.wait()}")
+
+    def scrape(self):
+        begin = time.monotonic()
+        with urllib.request.urlopen(self.address) as answer:
+            text = answer.read().decode()
+        return time.monotonic() - begin, text
+
+    def libraries(self, text):
+        return sum(int(count) for count in re.findall(r"^warpscope_watched_libraries\S* (\d+)", text, re.MULTILINE))
+
+    def stop(self):
+        self.process.terminate()
+        self.process.stderr.read()
+        self.process.wait()
+
+
+class Program:
+    """A program of tests/programs that prints `ready`, and ends when its input does."""
+
+    def __init__(self, path, libraries, *arguments):
+        environment = dict(os.environ, LD_LIBRARY_PATH=str(libraries))
+        self.process = subprocess.Popen([path, *arguments], env=environment, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        self.process.stdout.readline()
+
+    def end(self):
+        self.process.communicate("")
+
+
+def compile_program(name, directory, libraries):
+    made = directory / name
+    subprocess.run(["cc", "-O1", "-g", PROGRAMS / f"{name}.c", "-o", made, f"-L{libraries}", "-lcudart", "-lcuda", "-pthread"],
+                   check=True)
+    return made
+
+
+def steady(monitor, program, libraries, directory, arguments):
+    go = directory / "go"
+    programs = [Program(program, libraries, str(arguments.seconds), str(RATE), str(go)) for _ in range(arguments.processes)]
+    # Names are looked up when a process is first seen.
+    monitor.scrape()
+    before = cpu_seconds(monitor.process.pid), sum(cpu_seconds(p.process.pid) for p in programs)
+    go.touch()
+    end, took = time.monotonic() + arguments.seconds, []
+    while time.monotonic() < end:
+        took.append(monitor.scrape()[0])
+        time.sleep(0.5)
+    for each in programs:
+        each.process.stdout.readline()
+    used = cpu_seconds(monitor.process.pid) - before[0]
+    worked = sum(cpu_seconds(p.process.pid) for p in programs) - before[1]
+    for each in programs:
+        each.end()
+    print(f"{arguments.processes} processes, {arguments.processes * RATE} calls/s for {arguments.seconds} s: the monitor used"
+          f" {used:.2f} s of CPU time, the programs {worked:.2f} s, ratio {used / worked:.3f}")
+    return took
+
+
+def libraries_come_and_go(monitor, program, libraries, directory):
+    took, most = [], 0
+    for number in range(40):
+        copy = directory / f"lib{number}"
+        copy.mkdir()
+        for name in ("libcuda.so.1", "libcudart.so.13"):
+            shutil.copy(libraries / name, copy / name)
+        before = monitor.libraries(monitor.scrape()[1])
+        each = Program(program, copy)
+        while True:
+            seconds, text = monitor.scrape()
+            took.append(seconds)
+            now = monitor.libraries(text)
+            most = max(most, now)
+            if now >= before + 2 or now < before:
+                break
+        each.end()
+        shutil.rmtree(copy)
+    while monitor.libraries(text) >= most // 2:
+        seconds, text = monitor.scrape()
+        took.append(seconds)
+    return took
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--warpscope", required=True)
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=64)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        libraries = directory / "sim"
+        subprocess.run([arguments.warpscope, "sim", "--libs", libraries], check=True, stdout=subprocess.DEVNULL)
+        watched, at_rate = (compile_program(name, directory, libraries) for name in ("watched", "steady"))
+        monitor = Monitor(arguments.warpscope)
+        pilot = Program(watched, libraries)
+        idle = [monitor.scrape()[0] for _ in range(50)]
+        loads = {
+            "steady calls": steady(monitor, at_rate, libraries, directory, arguments),
+            "libraries come and go": libraries_come_and_go(monitor, watched, libraries, directory),
+        }
+        pilot.end()
+        monitor.stop()
+    base = statistics.median(idle)
+    print(f"{'scrapes':<24}{'median':>10}{'slowest':>10}{'ratio of medians':>18}{'slowest to idle':>17}")
+    for what, took in {"idle": idle, **loads}.items():
+        median, slowest = statistics.median(took), max(took)
+        print(f"{what:<24}{median * 1e3:>7.1f} ms{slowest * 1e3:>7.1f} ms{median / base:>18.2f}{slowest / base:>17.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""What warpscope costs real programs: each runs bare, under bare CUPTI, under warpscope's commands and under torch.profiler.
+
+    sudo bench/programs/run.py --gpu --warpscope target/release/warpscope            a real GPU, PyTorch, nvcc
+    sudo bench/programs/run.py --sim --warpscope target/release/warpscope            the simulated GPU: the C++ program only
+    sudo bench/programs/run.py --gpu --warpscope ... --program train_small --tool record --tool monitor --rounds 7
+
+All tools take turns within a round, and each round begins with another one: a machine that slows down slows all of them. The
+table has the median time of a step with the least and the most, and the ratio to bare. Only the steps after the warm-up count.
+`--bpf` adds a run with the kernel's BPF statistics switched on and prints the BPF time per launch.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import watch  # noqa: E402
+
+PYTHON = ["train_small", "decode", "train_large", "graph"]
+PROGRAMS = [*PYTHON, "paths"]
+RECORD, TRACE = ["record", "--as-root", "-q"], ["trace", "--as-root", "-q"]
+TOOLS = {
+    "bare": None,
+    "bare CUPTI": None,
+    "record": [*RECORD, "-o", "OUT.wscope"],
+    "record --gpu-only": [*RECORD, "--gpu-only", "-o", "OUT.wscope"],
+    "trace": [*TRACE, "-o", "OUT.wscope"],
+    "trace --summary-only": [*TRACE, "--summary-only", "-o", "OUT.wscope"],
+    "monitor": None,
+    "torch.profiler": None,
+    "torch.profiler, stacks": None,
+}
+
+
+class BenchError(Exception):
+    """Something the user can act on."""
+
+
+def call(command, env=None, timeout=300, started=lambda pid: None):
+    command = [str(part) for part in command]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, env=env, text=True, errors="replace", **pipes)
+    started(process.pid)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        process.kill()
+        raise BenchError(f"took more than {timeout} s: {' '.join(command)}") from error
+    if process.returncode != 0:
+        raise BenchError(f"exit status {process.returncode}: {' '.join(command)}\n{out}{err}".rstrip())
+    return out
+
+
+class Bench:
+    """The programs, built where they must be, and one run of each under each tool."""
+
+    def __init__(self, options, directory):
+        self.options, self.directory = options, directory
+        self.injector = directory / "bare_cupti.so"
+        call(["cc", "-O2", "-shared", "-fPIC", "-o", self.injector, HERE.parent / "launch/bare_cupti.c", "-lpthread", "-ldl"])
+        self.environment = {k: v for k, v in os.environ.items() if k != "CUDA_INJECTION64_PATH"}
+        if "paths" in options.program:
+            self.build_paths()
+
+    def build_paths(self):
+        target, source = self.directory / "paths", HERE / "paths.cu"
+        if self.options.gpu:
+            nvcc = next((n for n in ["nvcc", "/usr/local/cuda/bin/nvcc"] if subprocess.run(["which", n], capture_output=True).returncode == 0), None)
+            if not nvcc:
+                raise BenchError("nvcc is missing: give --program to leave out `paths`")
+            call([nvcc, "-O2", "-std=c++17", "-arch=native", "-o", target, source])
+            return
+        libraries = self.directory / "sim"
+        call([self.options.warpscope, "sim", "--libs", libraries])
+        cudart = sorted(libraries.glob("libcudart.so.*"))[-1]
+        call(["c++", "-O2", "-std=c++17", "-DWARPSCOPE_SIMULATOR", "-x", "c++", source, "-x", "none", "-o", target, cudart,
+              "-Wl,--allow-shlib-undefined", "-lpthread"])
+        self.environment["LD_LIBRARY_PATH"] = str(libraries)
+        self.environment["WARPSCOPE_CUPTI"] = str(sorted(libraries.glob("libcupti.so.*"))[-1])
+
+    def command(self, program):
+        if program == "paths":
+            return [self.directory / "paths", *(["20000", "2"] if self.options.sim else [])]
+        return [sys.executable, HERE / f"{program}.py"]
+
+    def run(self, program, tool, started=lambda pid: None):
+        """Microseconds of one step, and launches of one step."""
+        command, environment = self.command(program), dict(self.environment)
+        if tool == "bare CUPTI":
+            environment["CUDA_INJECTION64_PATH"] = str(self.injector)
+        elif tool.startswith("torch.profiler"):
+            if program not in PYTHON:
+                return None
+            command += ["--profiler", "stacks" if "stacks" in tool else "plain"]
+        elif tool == "monitor":
+            with self.monitor():
+                return result(call(command, environment))
+        elif TOOLS[tool]:
+            own = [part.replace("OUT", str(self.directory / "out")) for part in TOOLS[tool]]
+            command = [self.options.warpscope, *own, *self.options.option, "--", *command]
+        return result(call(command, environment, started=started))
+
+    @contextlib.contextmanager
+    def monitor(self):
+        command = [self.options.warpscope, "monitor", "--metrics-addr", "127.0.0.1:9411", "--display-interval", "0"]
+        process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen("http://127.0.0.1:9411/metrics", timeout=2).read()
+                break
+            time.sleep(0.1)
+        else:
+            raise BenchError("the monitor does not answer")
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=30)
+
+
+def result(output):
+    found = re.search(r"^us_per_step ([0-9.]+) launches_per_step (\d+)$", output, re.MULTILINE)
+    if not found:
+        raise BenchError(f"the program printed no us_per_step:\n{output}")
+    return float(found.group(1)), int(found.group(2))
+
+
+def measure(bench, program, tools, rounds):
+    times = {tool: [] for tool in tools}
+    launches = 0
+    for turn in range(rounds):
+        first = turn % len(tools)
+        for tool in tools[first:] + tools[:first]:
+            measured = bench.run(program, tool)
+            if measured is None:
+                continue
+            times[tool].append(measured[0])
+            launches = measured[1]
+            print(f"{program} {turn + 1}/{rounds}: {tool} {measured[0]:.1f} us", file=sys.stderr, flush=True)
+    return {"launches_per_step": launches, "us_per_step": {tool: values for tool, values in times.items() if values}}
+
+
+def bpf_time(bench, program):
+    """BPF time per launch under `record`."""
+    watched = []
+    with watch.bpf_statistics():
+        bench.run(program, "record", started=lambda pid: watched.append(watch.Watch(pid, watch.LAUNCH)))
+        counted = watched[0].stop()
+    return None if counted is None or not counted.bpf_runs else counted.bpf_ns / counted.bpf_runs
+
+
+def table(program, measured):
+    times = measured["us_per_step"]
+    bare = statistics.median(times["bare"]) if "bare" in times else None
+    cupti = statistics.median(times["bare CUPTI"]) if "bare CUPTI" in times else None
+    lines = [f"{program}: {measured['launches_per_step']} launches a step", f"{'':<24}{'us a step':>12}  {'least..most':>22}{'to bare':>9}{'to CUPTI':>9}"]
+    for tool, values in times.items():
+        median = statistics.median(values)
+        ratios = "".join(f"{median / base:>9.3f}" if base else f"{'-':>9}" for base in (bare, cupti))
+        lines.append(f"{tool:<24}{median:>12.1f}  {f'{min(values):.1f}..{max(values):.1f}':>22}{ratios}")
+    if measured.get("bpf_ns"):
+        lines.append(f"BPF time per launch under record: {measured['bpf_ns']:.0f} ns")
+    return "\n".join(lines)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description="Measure what warpscope costs real programs.")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--gpu", action="store_true", help="a real GPU")
+    where.add_argument("--sim", action="store_true", help="the simulated GPU")
+    parser.add_argument("--warpscope", required=True, type=lambda path: Path(path).resolve())
+    parser.add_argument("--program", action="append", choices=PROGRAMS, help="only this one; may be repeated")
+    parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this one, beside bare; may be repeated")
+    parser.add_argument("--option", action="append", default=[], help="one more option for record and trace")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--bpf", action="store_true", help="also measure the BPF time per launch")
+    parser.add_argument("--json", type=Path, help="write every sample to this file as they come")
+    options = parser.parse_args()
+    options.program = options.program or (["paths"] if options.sim else PROGRAMS)
+    if options.sim and options.program != ["paths"]:
+        parser.error("the simulated GPU runs only `paths`")
+    return options
+
+
+def main():
+    options = parse_arguments()
+    tools = [tool for tool in TOOLS if not options.tool or tool == "bare" or tool in options.tool]
+    everything = {}
+    with tempfile.TemporaryDirectory(prefix="warpscope-programs-") as directory:
+        bench = Bench(options, Path(directory))
+        for program in options.program:
+            everything[program] = measure(bench, program, tools, options.rounds)
+            if options.bpf:
+                everything[program]["bpf_ns"] = bpf_time(bench, program)
+            print(table(program, everything[program]) + "\n", flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(everything, indent=1))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BenchError as error:
+        sys.exit(f"bench/programs: {error}")

@@ -1,0 +1,45 @@
+"""What the Python programs here share: timing of the steps after a warm-up, and torch.profiler on request.
+
+Each program prints one line, `us_per_step X launches_per_step N`. Start-up, imports and warm-up do not count.
+"""
+
+import argparse
+import contextlib
+import time
+
+import torch
+
+
+def parse(description, steps, warm_up=20):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--warm-up", type=int, default=warm_up)
+    parser.add_argument("--profiler", choices=["plain", "stacks"], help="run under torch.profiler")
+    return parser.parse_args()
+
+
+def profiler(kind):
+    """torch.profiler as its users run it; None without one."""
+    if kind is None:
+        return contextlib.nullcontext()
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    if kind == "stacks":
+        activities.append(torch.profiler.ProfilerActivity.CPU)
+    return torch.profiler.profile(activities=activities, with_stack=kind == "stacks")
+
+
+def run(options, step, launches_per_step):
+    """Runs the warm-up, then the steps, and prints the time of one step."""
+    for _ in range(options.warm_up):
+        step()
+    torch.cuda.synchronize()
+    with profiler(options.profiler):
+        # The profiler's own start is not part of a step.
+        step()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(options.steps):
+            step()
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - begin
+    print(f"us_per_step {seconds * 1e6 / options.steps:.3f} launches_per_step {launches_per_step}", flush=True)

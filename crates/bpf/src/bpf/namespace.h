@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Process ids as the recorder sees them. Inside a pid namespace a process has another id than outside; the kernel's mapping
+ * records, the credentials of a socket and /proc have the recorder's, so records have them too. Maps are keyed by the
+ * machine's ids.
+ */
+#ifndef WARPSCOPE_NAMESPACE_H
+#define WARPSCOPE_NAMESPACE_H
+
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+/* The recorder, by the machine's ids, and its pid namespace: how deep it is (0 is the machine's own), and its address. */
+u32 recorder_tgid = 0;
+u32 recorder_level = 0;
+u64 recorder_namespace = 0;
+
+/* Namespaces are nested at most this deep (MAX_PID_NS_LEVEL). */
+#define MOST_LEVELS 32
+
+/* The entry of an id for one level of namespaces. */
+static __always_inline struct upid *id_at(struct pid *pid, u32 level)
+{
+	return (void *)pid + bpf_core_field_offset(struct pid, numbers) + level * bpf_core_type_size(struct upid);
+}
+
+/* An id in the recorder's namespace; 0 if it has none there. */
+static __always_inline u32 own_number(struct pid *pid)
+{
+	u32 level = recorder_level;
+	struct upid *id;
+
+	if (!pid || level >= MOST_LEVELS || BPF_CORE_READ(pid, level) < level)
+		return 0;
+	id = id_at(pid, level);
+	return (u64)BPF_CORE_READ(id, ns) == recorder_namespace ? BPF_CORE_READ(id, nr) : 0;
+}
+
+static __always_inline u32 own_tgid(struct task_struct *task)
+{
+	if (!recorder_level)
+		return BPF_CORE_READ(task, tgid);
+	return own_number(BPF_CORE_READ(task, group_leader, thread_pid));
+}
+
+static __always_inline u32 own_tid(struct task_struct *task)
+{
+	if (!recorder_level)
+		return BPF_CORE_READ(task, pid);
+	return own_number(BPF_CORE_READ(task, thread_pid));
+}
+
+/* As bpf_get_current_pid_tgid(), whose result is given. */
+static __always_inline u64 own_pid_tgid(u64 pid_tgid)
+{
+	struct task_struct *task;
+
+	if (!recorder_level)
+		return pid_tgid;
+	task = bpf_get_current_task_btf();
+	return (u64)own_tgid(task) << 32 | own_tid(task);
+}
+
+/* Run once by the recorder itself, before anything is attached. */
+SEC("raw_tp")
+int find_recorder(void *ctx)
+{
+	struct pid *pid = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid);
+	u32 level = BPF_CORE_READ(pid, level);
+	struct upid *id;
+
+	recorder_tgid = bpf_get_current_pid_tgid() >> 32;
+	if (level >= MOST_LEVELS)
+		return 0;
+	id = id_at(pid, level);
+	recorder_namespace = (u64)BPF_CORE_READ(id, ns);
+	recorder_level = level;
+	return 0;
+}
+
+/* Every process of the recorder's namespace: its id there, and the machine's. */
+SEC("iter/task")
+int list_processes(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	u32 ids[2];
+
+	if (!task || BPF_CORE_READ(task, pid) != BPF_CORE_READ(task, tgid))
+		return 0;
+	ids[0] = own_tgid(task);
+	ids[1] = BPF_CORE_READ(task, tgid);
+	bpf_seq_write(ctx->meta->seq, ids, sizeof(ids));
+	return 0;
+}
+
+#endif

@@ -1,0 +1,62 @@
+//! Where the bytes of a file come from.
+
+use std::{fs::File, os::unix::fs::FileExt};
+
+use crate::Error;
+
+/// Bytes at offsets: an open file, or memory.
+pub trait Bytes {
+    /// Reads into `buffer` from `offset` on; returns how many bytes were read, 0 at the end or if they cannot be read.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> usize;
+
+    /// How many bytes there are now.
+    fn length(&self) -> u64;
+}
+
+impl Bytes for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> usize {
+        FileExt::read_at(self, buffer, offset).unwrap_or(0)
+    }
+
+    fn length(&self) -> u64 {
+        self.metadata().map_or(0, |info| info.len())
+    }
+}
+
+impl Bytes for [u8] {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> usize {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)).unwrap_or_default();
+        let length = rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&rest[..length]);
+        length
+    }
+
+    fn length(&self) -> u64 {
+        self.len() as u64
+    }
+}
+
+/// Reads exactly `size` bytes; `what` names them in errors. The caller has compared `size` with a limit.
+pub fn read<B: Bytes + ?Sized>(bytes: &B, offset: u64, size: u64, what: &'static str) -> Result<Vec<u8>, Error> {
+    // Before anything is allocated: a header may claim any size.
+    if offset.checked_add(size).is_none_or(|end| end > bytes.length()) {
+        return Err(Error::Truncated(what));
+    }
+    let mut buffer = vec![0; usize::try_from(size).map_err(|_| Error::Truncated(what))?];
+    if fill(bytes, &mut buffer, offset) < buffer.len() {
+        return Err(Error::Truncated(what));
+    }
+    Ok(buffer)
+}
+
+/// Reads until the buffer is full or the file ends; returns how many bytes were read.
+pub(crate) fn fill<B: Bytes + ?Sized>(bytes: &B, buffer: &mut [u8], offset: u64) -> usize {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match bytes.read_at(&mut buffer[filled..], offset + filled as u64) {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    filled
+}

@@ -1,0 +1,34 @@
+//! ELF files of other people, read by offset and within limits.
+//!
+//! The files belong to the programs that are watched, so every byte of them may be wrong, and their owner may change or truncate
+//! them at any moment. So nothing is mapped (a mapping of a truncated file raises SIGBUS, and touching a hole of a sparse file on
+//! tmpfs allocates memory): everything is read with `pread` into memory of our own, and no read is larger than a limit that is
+//! checked before anything is allocated.
+//!
+//! - [`Elf::read`] reads the headers: segments, sections, build id. It is small and outlives the file.
+//! - [`Section::read`] reads a whole section, [`Symbols::each`] streams a symbol table in constant memory.
+//! - [`Budget`] holds the limits: one for recordings, one for the daemon.
+//!
+//! Both word sizes of little-endian files are understood. Nothing here needs a privilege.
+
+mod budget;
+mod bytes;
+mod error;
+mod header;
+mod notes;
+mod section;
+mod segments;
+mod symbols;
+
+pub use budget::Budget;
+pub use bytes::{Bytes, read};
+pub use error::{Error, Size};
+pub use header::{Elf, Place};
+pub use section::{Compression, Section, dynamic_strings};
+pub use segments::{Segment, Segments};
+pub use symbols::{Symbol, Symbols};
+
+pub use object::elf::{
+    EM_X86_64, SHN_ABS, SHN_UNDEF, SHT_DYNSYM, SHT_GNU_VERSYM, SHT_SYMTAB, STB_GLOBAL, STB_WEAK, STT_FUNC,
+    STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT,
+};

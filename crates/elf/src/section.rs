@@ -1,0 +1,100 @@
+//! Sections, and what is in some of them.
+
+use object::{
+    LittleEndian as Le,
+    elf::{
+        CompressionHeader32, CompressionHeader64, DT_RPATH, DT_RUNPATH, ELFCOMPRESS_ZLIB, SHF_COMPRESSED, SHT_DYNAMIC,
+        SHT_NOBITS, SectionType,
+    },
+    read::elf::CompressionHeader as _,
+};
+
+use crate::{Bytes, Elf, Error, Place, Symbols, bytes::read, header::one};
+
+/// The most bytes of a dynamic section: linkers make some 30 entries of 16 bytes.
+const MAX_DYNAMIC: u64 = 1 << 16;
+
+/// A section header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Section {
+    /// Its name, or the beginning of it.
+    pub name: String,
+    /// `SHT_*`
+    pub kind: SectionType,
+    /// `SHF_*`
+    pub flags: u64,
+    /// Its bytes; of the compressed ones with their header.
+    pub place: Place,
+    /// Another section that belongs to it, by number.
+    pub link: u32,
+}
+
+/// How a section is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compression {
+    /// By zlib; else by a method that is not understood.
+    pub zlib: bool,
+    /// The compressed bytes, without the header.
+    pub place: Place,
+    /// The size that it says it has without compression.
+    pub size: u64,
+}
+
+impl Section {
+    /// It has bytes in the file.
+    pub fn is_in_file(&self) -> bool {
+        self.kind != SHT_NOBITS && self.place.size > 0
+    }
+
+    /// Its bytes as they are in the file, if there are at most `limit`; `what` names the section in errors.
+    pub fn read<B: Bytes + ?Sized>(&self, bytes: &B, limit: u64, what: &'static str) -> Result<Vec<u8>, Error> {
+        if !self.is_in_file() {
+            return Ok(Vec::new());
+        }
+        Error::check_bytes(what, self.place.size, limit)?;
+        read(bytes, self.place.offset, self.place.size, what)
+    }
+
+    /// It is compressed.
+    pub fn is_compressed(&self) -> bool {
+        self.flags & SHF_COMPRESSED.0 != 0
+    }
+
+    /// How it is compressed; nothing if it is not.
+    pub fn compression<B: Bytes + ?Sized>(&self, elf: &Elf, bytes: &B) -> Result<Option<Compression>, Error> {
+        if !self.is_compressed() {
+            return Ok(None);
+        }
+        const WHAT: &str = "compressed bytes";
+        let length = if elf.wide { size_of::<CompressionHeader64<Le>>() } else { size_of::<CompressionHeader32<Le>>() };
+        let header = read(bytes, self.place.offset, length as u64, WHAT)?;
+        let (kind, size) = if elf.wide {
+            one::<CompressionHeader64<Le>>(&header).map(|header| (header.ch_type(Le), header.ch_size(Le)))
+        } else {
+            one::<CompressionHeader32<Le>>(&header).map(|header| (header.ch_type(Le), header.ch_size(Le).into()))
+        }
+        .ok_or(Error::Truncated(WHAT))?;
+        let offset = self.place.offset + length as u64;
+        let left = self.place.size.checked_sub(length as u64).ok_or(Error::Truncated(WHAT))?;
+        let place = Place { address: self.place.address, offset, size: left };
+        Ok(Some(Compression { zlib: kind == ELFCOMPRESS_ZLIB, place, size }))
+    }
+}
+
+/// The directories that a program names for its libraries: `DT_RPATH` and `DT_RUNPATH`. Of 64-bit files.
+pub fn dynamic_strings<B: Bytes + ?Sized>(elf: &Elf, bytes: &B) -> Result<Vec<String>, Error> {
+    let Some(dynamic) = elf.sections.iter().find(|section| section.kind == SHT_DYNAMIC && elf.wide) else {
+        return Ok(Vec::new());
+    };
+    let Some(strings) = elf.sections.get(dynamic.link as usize) else { return Ok(Vec::new()) };
+    let entries = dynamic.read(bytes, MAX_DYNAMIC, "dynamic section")?;
+    let (entries, _) = entries.as_chunks::<16>();
+    let mut found = Vec::new();
+    for entry in entries {
+        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| entry[at + i]));
+        if [DT_RPATH.0.cast_unsigned(), DT_RUNPATH.0.cast_unsigned()].contains(&number(0)) {
+            found.extend(Symbols::string(bytes, strings, number(8)).map(|text| String::from_utf8_lossy(&text).into()));
+        }
+    }
+    Ok(found)
+}

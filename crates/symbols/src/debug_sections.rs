@@ -1,0 +1,78 @@
+//! The sections of a file that hold DWARF, uncompressed.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, BufReader, Read},
+    os::unix::fs::FileExt,
+};
+
+use elf::{Budget, Compression, Elf, Error, Section};
+use flate2::bufread::ZlibDecoder;
+use gimli::SectionId;
+
+use crate::dwarf::Unreadable;
+
+/// Sections that are used.
+const SECTIONS: [SectionId; 9] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+];
+
+/// Reads them by name. All sizes are compared with the budget first, so that nothing is read of a file that has too much.
+pub(crate) fn read(file: &File, elf: &Elf, budget: &Budget) -> Result<HashMap<&'static str, Vec<u8>>, Unreadable> {
+    let mut found = Vec::new();
+    let mut total = 0_u64;
+    for id in SECTIONS {
+        let Some(section) = elf.section(id.name()).filter(|section| section.is_in_file()) else { continue };
+        let compression = section.compression(elf, file)?;
+        let size = compression.map_or(section.place.size, |compression| compression.size);
+        if id == SectionId::DebugAbbrev {
+            Error::check_bytes("table of abbreviations", size, budget.debug / 32)?;
+        }
+        total = total.saturating_add(size);
+        found.push((id.name(), section, compression));
+    }
+    Error::check_bytes("debug information", total, budget.debug)?;
+    let bytes = |(name, section, compression): (_, &Section, _)| {
+        let bytes = match compression {
+            None => section.read(file, budget.debug, "debug information")?,
+            Some(compression) => decompress(file, &compression)?,
+        };
+        Ok((name, bytes))
+    };
+    found.into_iter().map(bytes).collect()
+}
+
+/// The size was compared with the budget. Memory is touched only as far as there are bytes for it.
+fn decompress(file: &File, compression: &Compression) -> Result<Vec<u8>, Unreadable> {
+    if !compression.zlib {
+        return Err(Unreadable::Method);
+    }
+    let mut bytes = vec![0; usize::try_from(compression.size).map_err(|_| Unreadable::Broken)?];
+    let compressed = Positioned { file, at: compression.place.offset }.take(compression.place.size);
+    let read = ZlibDecoder::new(BufReader::with_capacity(1 << 16, compressed)).read_exact(&mut bytes);
+    read.map_err(|_| Unreadable::Broken)?;
+    Ok(bytes)
+}
+
+/// A file read from a position of its own: its descriptor may be in use elsewhere.
+struct Positioned<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for Positioned<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}

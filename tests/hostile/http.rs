@@ -1,0 +1,120 @@
+//! Attacks on the monitor's HTTP server.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::support::{
+    Scene,
+    attacker::Attacker,
+    monitor::{Monitor, Watched, get},
+    programs,
+};
+
+/// How often an honest scraper asks, and how many times.
+const INTERVAL: Duration = Duration::from_millis(100);
+const SCRAPES: u32 = 50;
+/// Wide: on a machine that runs other tests too, everything takes longer. Prometheus waits 10 s.
+const SLOWEST: Duration = Duration::from_secs(3);
+
+/// A scraper that uses its connection again, as Prometheus does, and connects again if the server has closed it meanwhile.
+struct Scraper<'a> {
+    address: &'a str,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Scraper<'_> {
+    /// Asks once; the length of the body.
+    fn scrape(&mut self) -> usize {
+        let reused = self.stream.is_some();
+        match self.ask() {
+            Ok(length) => length,
+            Err(_) if reused => {
+                self.stream = None;
+                self.ask().expect("a new connection is answered")
+            }
+            Err(error) => panic!("a new connection is not answered: {error}"),
+        }
+    }
+
+    fn ask(&mut self) -> std::io::Result<usize> {
+        let stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => BufReader::new(TcpStream::connect(self.address)?),
+        };
+        stream.get_ref().set_read_timeout(Some(Duration::from_secs(20)))?;
+        let stream = self.stream.insert(stream);
+        stream.get_mut().write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")?;
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if stream.read_line(&mut line)? == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(value) = line.strip_prefix("Content-Length: ") {
+                length = value.trim().parse().expect("a number");
+            }
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body)?;
+        Ok(length)
+    }
+}
+
+/// A local user opens hundreds of connections: some send requests without end, some do not read, some say nothing, some
+/// come and go as fast as they can, from as many loopback addresses as they like. Every scrape of another user succeeds,
+/// within a bound.
+#[test]
+fn connections_without_end() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
+    pilot.does("work");
+    let storm = attacker.path("storm");
+    let source = programs::sources().join("hostile/storm.c");
+    programs::run(Command::new("cc").args(["-O1", "-Wall", "-o"]).args([&storm, &source]));
+    let port = monitor.address.rsplit(':').next().expect("a port");
+    let mut attack = attacker.command(&storm).arg(port).stdin(Stdio::piped()).spawn().expect("the attack starts");
+    let mut said = String::new();
+    BufReader::new(attack.stdout.take().expect("a pipe")).read_line(&mut said).expect("it talks");
+    assert_eq!(said, "attacking\n");
+
+    let mut kept = Scraper { address: &monitor.address, stream: None };
+    let mut times = Vec::new();
+    let mut next = Instant::now();
+    for _ in 0..SCRAPES {
+        let begun = Instant::now();
+        let (head, body) = get(&monitor.address, "/metrics", "");
+        times.push(begun.elapsed());
+        assert!(head.starts_with("HTTP/1.1 200") && body.contains("warpscope_processes"), "{head}");
+        let begun = Instant::now();
+        assert!(kept.scrape() > 0);
+        times.push(begun.elapsed());
+        next += INTERVAL;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    assert!(get(&monitor.address, "/healthz", "").0.starts_with("HTTP/1.1 200"));
+    drop(attack.stdin.take());
+    attack.wait().expect("it is our child");
+    times.sort();
+    let (median, slowest) = (times[times.len() / 2], times[times.len() - 1]);
+    eprintln!("scrapes under attack: {} answered, median {median:?}, slowest {slowest:?}", times.len());
+    assert!(slowest < SLOWEST, "a scrape took {slowest:?}");
+
+    // It counts on, and has not grown.
+    let mut worker = Watched::start(&scene);
+    worker.does("work");
+    let metrics = monitor.scrape();
+    assert_eq!(metrics.sum("warpscope_launches_total", &[("pid", &worker.pid().to_string())]), 12);
+    let resident = metrics.one("warpscope_resident_memory_bytes", &[]);
+    eprintln!("memory of the monitor after the attack: {:.0} MiB", resident / f64::from(1 << 20));
+    assert!(resident < 256e6, "{resident}");
+    worker.end();
+    pilot.end();
+    monitor.stop();
+}

@@ -1,0 +1,124 @@
+/* Attacks a metrics server on 127.0.0.1 until its input ends: storm PORT. Prints `attacking` when all parts are under way.
+ *
+ *   pipeline  128 connections that send requests without end and read all answers
+ *   deaf      128 connections that send requests without end and read nothing
+ *   idle      500 connections that say nothing
+ *   half      100 connections with half a request
+ *   reopen    2 processes that connect, ask and close, from many addresses, as fast as they can
+ *   reset     2 processes that connect and reset, as fast as they can */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define REQUEST "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
+
+static int port, announce;
+
+/* A connection from any address of the loopback network; -1 if none could be made. */
+static int reach(int number) {
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in from = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + number % 200) };
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    if (fd < 0) return -1;
+    bind(fd, (void *)&from, sizeof(from));
+    if (connect(fd, (void *)&to, sizeof(to))) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static void ready(void) {
+    static int said;
+
+    if (said++ == 0 && write(announce, "x", 1) != 1) exit(1);
+}
+
+/* Keeps `count` connections; those that are closed are opened again. */
+static void keep(int count, const char *request, int listens) {
+    struct pollfd all[512];
+    static char many[64 * sizeof(REQUEST)], sink[1 << 16];
+    size_t length = 0;
+
+    for (int i = 0; request && i < 64; i++) length += sprintf(many + length, "%s", request);
+    if (request && strcmp(request, REQUEST)) length = strlen(request);
+    for (int i = 0; i < count; i++) all[i].fd = -1;
+    for (;;) {
+        for (int i = 0; i < count; i++) {
+            if (all[i].fd >= 0) continue;
+            all[i].fd = reach(i);
+            if (all[i].fd < 0) continue;
+            fcntl(all[i].fd, F_SETFL, O_NONBLOCK);
+            all[i].events = (listens ? POLLIN : POLLRDHUP) | (length && !strcmp(request, REQUEST) ? POLLOUT : 0);
+            if (length && write(all[i].fd, many, length) < 0 && errno != EAGAIN) all[i].revents = POLLERR;
+        }
+        ready();
+        poll(all, count, 100);
+        for (int i = 0; i < count; i++) {
+            int over = all[i].revents & (POLLERR | POLLHUP | POLLRDHUP);
+
+            if (all[i].revents & POLLIN && read(all[i].fd, sink, sizeof(sink)) == 0) over = 1;
+            if (!over && all[i].revents & POLLOUT && write(all[i].fd, many, length) < 0 && errno != EAGAIN) over = 1;
+            if (over) {
+                close(all[i].fd);
+                all[i].fd = -1;
+            }
+        }
+    }
+}
+
+static void pipeline(void) { keep(128, REQUEST, 1); }
+static void deaf(void) { keep(128, REQUEST, 0); }
+static void idle(void) { keep(500, NULL, 0); }
+static void half(void) { keep(100, "GET /metrics HTTP/1.1\r\nHos", 0); }
+
+static void storm(int ask) {
+    struct linger reset = { .l_onoff = 1 };
+
+    for (int number = 0;; number++) {
+        int fd = reach(number);
+
+        if (fd < 0) continue;
+        if (ask && write(fd, REQUEST, sizeof(REQUEST) - 1) < 0) {}
+        if (!ask) setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+        close(fd);
+        if (number > 100) ready();
+    }
+}
+static void reopen(void) { storm(1); }
+static void reset(void) { storm(0); }
+
+int main(int argc, char **argv) {
+    static void (*const parts[])(void) = { pipeline, deaf, idle, half, reopen, reopen, reset, reset };
+    struct rlimit files = { 1024, 1024 };
+    int said[2];
+    char byte;
+
+    if (argc != 2 || pipe(said)) return 1;
+    port = atoi(argv[1]);
+    announce = said[1];
+    signal(SIGPIPE, SIG_IGN);
+    setrlimit(RLIMIT_NOFILE, &files);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        if (fork()) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        parts[i]();
+    }
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+        if (read(said[0], &byte, 1) != 1) return 1;
+    puts("attacking");
+    fflush(stdout);
+    while (read(0, &byte, 1) > 0) {}
+    return 0;
+}

@@ -1,0 +1,154 @@
+//! Inside pid, mount and user namespaces, as in containers: the same exact results as outside.
+
+use std::{fs, process::Command};
+
+use crate::support::{
+    Ended, Scene,
+    calls::{Trace, account},
+    folded::kernels_by_path,
+    jsonl::Events,
+    oracle::{Kind, Walk},
+    program,
+    programs::{WARPSCOPE, libraries},
+    scene::{lost, number},
+    truth::Truth,
+};
+
+/// A command that runs in new namespaces.
+fn unshare(scene: &Scene, namespaces: &[&str], command: &[&str]) -> Command {
+    let mut unshare = scene.bare("unshare");
+    unshare.args(namespaces).args(command);
+    unshare
+}
+
+const PID_NAMESPACE: [&str; 3] = ["--pid", "--fork", "--mount-proc"];
+
+/// Records the program of known paths by `warpscope`, which is in namespaces, or by `within`, which puts the program there.
+/// Every kernel is under its path, every count as the GPU has it, and CPU samples are there and have names.
+#[track_caller]
+fn is_exact(scene: &Scene, outside: &[&str], inside: &[&str]) -> Events {
+    let walk = Walk { processes: 2, threads: 4, streams: 2, devices: 2, launches: 1_000, graphs: false };
+    let arguments = walk.arguments();
+    let truth = program("truth");
+    let outputs = ["record", "--sim", "-q", "-F", "997", "-o", "x.wscope", "-o", "x.folded", "-o", "x.jsonl", "--"];
+    let mut command = vec![WARPSCOPE];
+    command.extend(outputs);
+    command.extend(inside);
+    command.push(&truth);
+    command.extend(arguments.split(' '));
+    let script = format!("devices=2,kernel_ns=3us,truth={}", scene.text("account"));
+    let mut run = if outside.is_empty() { scene.bare(command.remove(0)) } else { unshare(scene, outside, &[]) };
+    Ended::of(run.args(command).env("WARPSCOPE_SIM", script)).exits(0);
+    let report = scene.report("x.wscope");
+    Truth::of(scene, "account").agrees(&report);
+    let folded = scene.read("x.folded");
+    let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
+    assert_eq!(kernels_by_path(&folded, 3), expected);
+    assert!(!folded.contains("[unknown_process]"), "{folded}");
+    let sampled = folded.lines().filter(|line| line.starts_with("truth;") && !line.contains("[GPU")).count();
+    assert!(number(&report, "cpu_samples") > 0 && sampled > 0, "{folded}");
+    assert_eq!(lost(&report), 0, "{}", report["lost"]);
+    Events::read(&scene.read("x.jsonl"))
+}
+
+/// warpscope in a pid namespace: exact, and by the process ids that are valid there.
+#[test]
+fn record_in_a_pid_namespace() {
+    let scene = Scene::new();
+    let events = is_exact(&scene, &PID_NAMESPACE, &[]);
+    assert!(events.pids().iter().all(|pid| *pid < 100), "ids of the namespace: {:?}", events.pids());
+}
+
+/// warpscope in a pid namespace within another.
+#[test]
+fn record_in_nested_namespaces() {
+    let scene = Scene::new();
+    let nested = [&PID_NAMESPACE[..], &["unshare"], &PID_NAMESPACE[..]].concat();
+    is_exact(&scene, &nested, &[]);
+}
+
+/// The program in namespaces of its own, pid, mount and user; warpscope outside.
+#[test]
+fn record_a_container() {
+    let scene = Scene::new();
+    is_exact(&scene, &[], &["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
+}
+
+/// Both: warpscope in a pid namespace, the program in another one within.
+#[test]
+fn record_a_container_in_a_container() {
+    let scene = Scene::new();
+    is_exact(&scene, &PID_NAMESPACE, &["unshare", "--pid", "--fork", "--mount-proc"]);
+}
+
+/// In a mount namespace where the program is at a path that exists nowhere else.
+#[test]
+fn record_in_a_mount_namespace() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("mounted")).expect("a directory");
+    let walk = Walk { processes: 1, threads: 2, streams: 1, devices: 1, launches: 500, graphs: false };
+    let script = format!(
+        "mount -t tmpfs none mounted && cp {} mounted/truth && exec {WARPSCOPE} record --sim -q -o x.wscope -o x.folded -- mounted/truth {}",
+        program("truth"),
+        walk.arguments()
+    );
+    let mut command = unshare(&scene, &["--mount"], &["sh", "-c", &script]);
+    Ended::of(command.env("WARPSCOPE_SIM", "kernel_ns=3us")).exits(0);
+    let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
+    assert_eq!(kernels_by_path(&scene.read("x.folded"), 3), expected);
+}
+
+/// A pid namespace without its own /proc: warpscope says what that costs, and still puts every kernel under its path.
+#[test]
+fn a_foreign_proc_is_reported() {
+    let scene = Scene::new();
+    let command = format!("record --sim -q -o x.wscope -o x.folded -- {} 1 2 1 1 500", program("truth"));
+    let mut run = unshare(&scene, &["--pid", "--fork"], &[WARPSCOPE]);
+    Ended::of(run.args(command.split(' ')).env("WARPSCOPE_SIM", "kernel_ns=3us")).exits(0);
+    let report = scene.report("x.wscope");
+    assert_eq!((number(&report, "matched"), number(&report, "pending_launches")), (1_000, 0));
+    assert!(report["notes"].to_string().contains("mount this namespace's /proc"), "{}", report["notes"]);
+    let kernels: u64 = kernels_by_path(&scene.read("x.folded"), 3).values().sum();
+    assert_eq!(kernels, number(&report, "kernels"));
+}
+
+/// Tracing in a pid namespace: every call of the program's own account, by the ids that it knows itself.
+#[test]
+fn trace_in_a_pid_namespace() {
+    let scene = Scene::new();
+    let command = format!("trace --sim -q --stacks -o t.jsonl -- {} account account", program("traced"));
+    let mut run = unshare(&scene, &PID_NAMESPACE, &[WARPSCOPE]);
+    Ended::of(run.args(command.split(' '))).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    crate::trace::same(&trace.outermost(), &account(&scene.read("account")));
+    trace.check_nesting();
+}
+
+/// A process of the namespace that runs already is found by its id there.
+#[test]
+fn trace_a_running_process_in_a_pid_namespace() {
+    let scene = Scene::new();
+    let script = "\"$1\" steps account stop > ready & pid=$!
+        until grep -q ready ready; do sleep 0.01; done
+        \"$2\" trace -p $pid -q -d 1 -o t.jsonl && touch stop && wait $pid";
+    let mut run = unshare(&scene, &PID_NAMESPACE, &["sh", "-c", script, "sh", &program("traced"), WARPSCOPE]);
+    Ended::of(run.env("LD_LIBRARY_PATH", libraries())).exits(0);
+    let (trace, made) = (Trace::read(&scene.read("t.jsonl")).outermost(), account(&scene.read("account")));
+    assert_eq!(trace.keys().collect::<Vec<_>>(), made.keys().collect::<Vec<_>>());
+    for (thread, calls) in &trace {
+        let calls = &calls[calls.iter().position(|call| call.name.starts_with("cuda")).expect("runtime calls")..];
+        let place = made[thread].windows(calls.len()).position(|window| window == calls);
+        assert!(calls.len() >= 10 && place.is_some(), "{} calls of {thread:?}", calls.len());
+    }
+}
+
+/// In a user namespace the kernel refuses eBPF to its root: warpscope says so.
+#[test]
+fn a_user_namespace_is_refused() {
+    let scene = Scene::new();
+    for arguments in ["record -q -- true", "trace -q -- true"] {
+        let mut run = unshare(&scene, &["--user", "--map-root-user"], &[WARPSCOPE]);
+        Ended::of(run.args(arguments.split(' '))).exits(1).says(&["user namespace", "outside of it"]);
+        assert_eq!(scene.files(), Vec::<String>::new());
+    }
+}
