@@ -188,7 +188,7 @@ fn map_of_addresses() {
     let mut watching = watching.expect("it starts");
     let listed = || {
         let text = scene.read("console");
-        let last = text.rsplit_once("\nAllocations").map_or("", |(_, last)| last).to_owned();
+        let last = text.rsplit_once("\nMap ").map_or("", |(_, last)| last).to_owned();
         last.lines().skip(1).take_while(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
     };
     wait_until("both allocations are listed with their line", || {

@@ -248,7 +248,7 @@ fn allocations(paces: &[Pace<'_>]) -> Table {
         }
     }
     let columns = row(["pid", "address", "size", "space", "age"], "allocated by");
-    Table { title: "Allocations", columns, rows }
+    Table { title: "Map", columns, rows }
 }
 
 fn failures(paces: &[Pace<'_>]) -> Table {

@@ -93,9 +93,13 @@ pub fn free(address: usize) -> Outcome {
 /// Frees everything that was allocated in a context, as its end does.
 pub fn free_all(context: &'static Context) {
     let mut allocations = ALLOCATIONS.write().unwrap_or_else(PoisonError::into_inner);
-    for (address, allocation) in allocations.extract_if(.., |_, allocation| std::ptr::eq(allocation.context, context)) {
-        allocation.release(address);
-    }
+    allocations.retain(|&address, allocation| {
+        let stays = !std::ptr::eq(allocation.context, context);
+        if !stays {
+            allocation.release(address);
+        }
+        stays
+    });
 }
 
 /// What kind of memory lies at `address` and on which device, if `bytes` from there lie in one allocation.

@@ -18,6 +18,10 @@ use super::{
     suspects::{self, Held, Key},
 };
 
+/// What the log says of processes that were not tracked completely.
+const UNTRACKED: &str = "some processes have more live allocations than their share of the kernel's map: \
+    their live memory is more than is shown (warpscope_memory_untracked_allocations_total)";
+
 /// Entries of the kernel's maps by process.
 struct ByProcess<T>(HashMap<u32, Vec<T>>);
 
@@ -88,6 +92,9 @@ impl Monitor {
             }
             if kinds.memory {
                 process.memory = spaces(memory.get(id.0));
+                if process.memory.iter().any(|memory| memory.untracked > 0) {
+                    state.notes.add(UNTRACKED.into());
+                }
                 suspects::add(&mut process, id, &held, &self.growth, state, &self.namer);
                 suspects::add_each(&mut process, id, each.remove(&id).unwrap_or_default(), state, &self.namer);
             }
