@@ -80,7 +80,7 @@ impl Monitor {
     }
 
     /// The log says what is missing in the numbers from now on.
-    fn tell_losses(&mut self) {
+    pub fn tell_losses(&mut self) {
         let lost = self.lost();
         for (what, _) in lost.iter().filter(|now| now.1 > 0 && !self.times.lost.contains(now)) {
             self.collector.sink.notes.add(health::meaning(what).to_owned());

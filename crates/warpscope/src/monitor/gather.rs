@@ -19,8 +19,8 @@ use super::{
 };
 
 /// What the log says of processes that were not tracked completely.
-const UNTRACKED: &str = "some processes have more live allocations than their share of the kernel's map: \
-    their live memory is more than is shown (warpscope_memory_untracked_allocations_total)";
+const UNTRACKED: &str = "some allocations are not tracked, because their process has had its share of the kernel's map: \
+    its live memory is more than is shown (warpscope_memory_untracked_allocations_total)";
 
 /// Entries of the kernel's maps by process.
 struct ByProcess<T>(HashMap<u32, Vec<T>>);

@@ -104,6 +104,8 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     }
     health::give_memory_back();
     monitor.watch(display.as_ref());
+    // What was lost in the last moments, too.
+    monitor.tell_losses();
     Ok(ExitCode::SUCCESS)
 }
 
