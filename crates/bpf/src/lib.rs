@@ -25,7 +25,7 @@ pub use error::{Error, Result};
 pub use hooks::{Refused, try_hook};
 pub use mappings::{MapEvent, Mapped, Mappings};
 pub use python::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
-pub use record::{Losses, Origin, RawStack, Record, StackRecord};
+pub use record::{Losses, Memo, Origin, RawStack, Record, StackRecord};
 pub use recorder::{Marker, Options, Recorder};
 pub use sums::SumRooms;
 pub use tracing::{Cgroup, Probe, Tracing, Watch};

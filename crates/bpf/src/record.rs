@@ -8,6 +8,8 @@ use crate::{
 const COMM_LENGTH: usize = 16;
 const MAX_KERNEL_FRAMES: usize = 64;
 const RAW_PAGE: usize = 4096;
+const MEMO_WORDS: usize = 256;
+const LAUNCH_KNOWN: u16 = 0x8000;
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +44,11 @@ pub enum Record {
         correlation: u32,
         /// Second argument of the marker.
         work: u16,
+        /// The thread recognised its stack, which was not walked.
+        known: bool,
     },
+    /// What decided the walk of a launch's stack.
+    Memo(Box<Memo>),
     /// A watched function was called.
     Call(Box<CallRecord>),
     /// A system call on a device file was made.
@@ -139,6 +145,25 @@ pub struct RawStack {
     pub kernel: Vec<u64>,
     /// Whole pages, from the one that rsp points into.
     pub bytes: Vec<u8>,
+}
+
+/// What decided the walk of a launch's stack: a thread that comes with the same registers and words has the same stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memo {
+    /// The process image.
+    pub image: u32,
+    /// Third argument of the marker.
+    pub session: u64,
+    /// The stack's id.
+    pub stack: u64,
+    /// The stack pointer at the marker.
+    pub sp: u64,
+    /// The frame pointer there.
+    pub bp: u64,
+    /// How many words from `sp` on hold all that were read.
+    pub span: u32,
+    /// The words that were read: how many words above `sp`, and what was there.
+    pub words: Vec<(u16, u64)>,
 }
 
 /// How a process image came to be.
@@ -246,8 +271,9 @@ impl Record {
             2 => {
                 let (session, stack, python, time) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
                 let (pid, tid, correlation) = (f.u32()?, f.u32()?, f.u32()?);
-                let (cpu, work) = (u32::from(f.u16()?), f.u16()?);
-                Self::Launch { image, session, stack, python, time, pid, tid, cpu, correlation, work }
+                let (cpu, work) = (f.u16()?, f.u16()?);
+                let (cpu, known) = (u32::from(cpu & !LAUNCH_KNOWN), cpu & LAUNCH_KNOWN != 0);
+                Self::Launch { image, session, stack, python, time, pid, tid, cpu, correlation, work, known }
             }
             3 => {
                 let (stack, python, time, _pid) = (f.u64()?, f.u64()?, f.u64()?, f.u32()?);
@@ -276,6 +302,14 @@ impl Record {
                 let kernel = room.addresses(kernel_frames)?;
                 let bytes = f.bytes(RAW_PAGE.checked_mul(pages as usize)?)?.to_vec();
                 Self::RawStack(Box::new(RawStack { id, image, time, pid, ip, general, kernel, bytes }))
+            }
+            40 => {
+                let (session, stack, sp, bp) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
+                let (count, span) = (f.u32()?, f.u32()?);
+                let values = f.addresses(MEMO_WORDS as u16)?;
+                let words = values.into_iter().map(|value| Some((f.u16()?, value))).collect::<Option<Vec<_>>>()?;
+                let words = words.get(..count as usize)?.to_vec();
+                Self::Memo(Box::new(Memo { image, session, stack, sp, bp, span, words }))
             }
             8 => Self::PythonStack(PythonStack::parse(image, &mut f)?),
             9 => Self::PythonCode(Box::new(PythonCode::parse(image, &mut f)?)),

@@ -118,6 +118,9 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceSummary>,
 
+    /// Why there is no GPU work, where some was to be recorded and there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_gpu_work: Option<&'static str>,
     /// What the user should read.
     pub notes: Vec<String>,
     /// The ledger in sentences: `matched 100 %`, what graphs captured, then each loss.
@@ -258,6 +261,7 @@ impl Summary {
             copies_by_direction: copies(profile),
             devices,
             trace: TraceSummary::of(profile),
+            no_gpu_work: no_gpu_work(profile),
             notes: profile.notes.clone(),
             ledger: losses::matched(ledger)
                 .into_iter()
@@ -310,6 +314,28 @@ fn top<K: Ord, W>(weights: BTreeMap<K, W>, ns: impl Fn(&W) -> u64) -> impl Itera
     let mut rows: Vec<(K, W)> = weights.into_iter().collect();
     rows.sort_by_key(|(_, weight)| std::cmp::Reverse(ns(weight)));
     rows.into_iter().take(TOP)
+}
+
+/// Why a recording has no GPU work. What kept a process that uses CUDA from reporting is in the notes.
+fn no_gpu_work(profile: &Profile) -> Option<&'static str> {
+    let mode = profile.start.as_ref().map_or(Mode::Merged, |start| start.mode);
+    if !matches!(mode, Mode::Merged | Mode::GpuOnly) || !profile.gpu.is_empty() {
+        return None;
+    }
+    let is_libcuda = |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so"));
+    Some(if profile.notes.iter().any(|note| note.starts_with("no GPU activity")) {
+        "see the notes above"
+    } else if !profile.sessions.is_empty() && profile.ledger.launches == 0 {
+        "CUDA was initialised, but nothing was launched"
+    } else if !profile.sessions.is_empty() {
+        "see the ledger below"
+    } else if profile.mappings.is_empty() {
+        "which libraries were loaded is unknown"
+    } else if profile.mappings.iter().any(|mapping| is_libcuda(&mapping.path)) {
+        "libcuda was loaded, but nothing was reported"
+    } else {
+        "no process loaded libcuda"
+    })
 }
 
 fn top_kernels(profile: &Profile) -> Vec<Kernel> {

@@ -10,7 +10,7 @@
 //!                  jmp  *slot(%rip)
 //! ```
 //!
-//! - [`exported`] lists the functions of a library, [`find`] looks one up by name, local ones too.
+//! - [`exported`] lists the functions of a library, [`find`] looks one up by name, [`matching`] many, local ones too.
 //! - [`choose`] picks the site in a function's code.
 //! - [`Selection`] is what `--match` and `--exclude` say; [`near`] helps where they match nothing.
 //! - [`summary`] counts functions by cost.
@@ -26,8 +26,8 @@ mod pattern;
 mod site;
 
 pub use error::Error;
-pub use library::{Function, exported, find, linked, open};
+pub use library::{Function, exported, find, linked, matching, open};
 pub use listing::{Summary, summary};
 pub use near::near;
-pub use pattern::{Selection, registrations};
+pub use pattern::{Glob, Selection, registrations};
 pub use site::{Cost, Site, choose};

@@ -69,6 +69,19 @@ pub fn linked<'data, R: ReadRef<'data>>(data: R, wanted: impl Fn(&str) -> bool) 
     library.functions(&table, |_, name| wanted(&String::from_utf8_lossy(name)))
 }
 
+/// The functions with a wanted name: exported, or local to the file if it still has its `.symtab`.
+pub fn matching<'data, R: ReadRef<'data>>(data: R, wanted: impl Fn(&str) -> bool) -> Result<Vec<Function>, Error> {
+    let library = Library::parse(data)?;
+    let mut found: Vec<Function> = Vec::new();
+    let mut offsets = std::collections::HashSet::new();
+    for kind in [SHT_DYNSYM, SHT_SYMTAB] {
+        let Some(table) = library.table(kind)? else { continue };
+        let functions = library.functions(&table, |_, name| wanted(&String::from_utf8_lossy(name)))?;
+        found.extend(functions.into_iter().filter(|function| offsets.insert(function.offset)));
+    }
+    Ok(found)
+}
+
 /// One function by its exact name: exported, of an older version, or local to the file if it still has its `.symtab`.
 /// Of several local ones with this name, the first.
 pub fn find<'data, R: ReadRef<'data>>(data: R, name: &str) -> Result<Option<Function>, Error> {

@@ -29,7 +29,7 @@ pub struct Cli {
 pub enum Command {
     /// Run a command and record what it does on CPUs and GPUs.
     Record(Record),
-    /// Trace every CUDA call and every request to the driver, one by one or summed up.
+    /// Trace CUDA calls and requests to the driver, as events or as sums.
     Trace(Trace),
     /// Watch every GPU process on this machine: memory and leaks, launches, copies, errors; a table and /metrics.
     Monitor(Monitor),
@@ -141,17 +141,18 @@ const TRACE_HELP: &str = "The file's ending picks the format; -o may be repeated
   .jsonl    every call, request and kernel as a line of JSON
   .json     Chrome trace (chrome://tracing, Perfetto)
 
-libcuda and libcudart are found by themselves, in the program, in wheels and in containers.
-Patterns are shell-like (* ? [A-Z]) and may be a list: 'cuMem*,cuLaunch*'. Where a function is
-probed is chosen by what costs least. Where a function's arguments are not known, six words are
-shown: the registers that arguments come in, whether it takes so many or not.
+libcuda and libcudart are found automatically: on the library search path, in Python wheels, in
+containers, and linked into the program. PATTERN is a shell-style glob (* ? [A-Z]) or a
+comma-separated list of globs: 'cuMem*,cuLaunch*'. --uprobe takes one glob, matched against symbols
+and demangled names with and without arguments. For functions with an unknown signature the six
+argument registers are shown, used or not. docs/hooks.md lists kernel functions worth tracing.
 
 Examples:
   sudo warpscope trace -- ./vectoradd
   sudo warpscope trace --driver -o run.json -o run.jsonl -- python3 infer.py
   sudo warpscope trace --live --match 'cuMem*,cudaMalloc*' -p 1234
   sudo warpscope trace --summary-only -d 10 -a
-  sudo warpscope trace --lib libnccl.so.2 --uprobe ./app:work -- ./app
+  sudo warpscope trace --lib libnccl.so.2 --uprobe './app:ns::Model::*' -- ./app
   sudo warpscope trace --fentry 'vfs_read,vfs_write' -- ./app
   warpscope trace --list 'cuMemcpy*'";
 
@@ -159,53 +160,53 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = TRACE_HELP)]
 pub struct Trace {
-    /// Trace a running process, and what it forks; may be repeated.
+    /// Trace a running process and its future children; may be repeated.
     #[arg(short, long, value_name = "PID", conflicts_with_all = ["all", "command"])]
     pub pid: Vec<u32>,
-    /// Trace every process that uses CUDA, also those that start later.
+    /// Trace every process that uses CUDA, including those that start later.
     #[arg(short, long, conflicts_with = "command")]
     pub all: bool,
-    /// Only functions with such names.
-    #[arg(long, value_name = "PATTERNS")]
+    /// Trace only functions matching PATTERN.
+    #[arg(long, value_name = "PATTERN")]
     pub r#match: Vec<String>,
-    /// No functions with such names.
-    #[arg(long, value_name = "PATTERNS")]
+    /// Do not trace functions matching PATTERN.
+    #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
-    /// Another library to trace, by path or file name; may be repeated.
+    /// Also trace this library, given by path or file name; may be repeated.
     #[arg(long, value_name = "LIBRARY")]
     pub lib: Vec<PathBuf>,
-    /// A function to trace, in a library or program; may be repeated.
-    #[arg(long, value_name = "LIBRARY:SYMBOL")]
+    /// Also trace functions of a library or program matching PATTERN; may be repeated.
+    #[arg(long, value_name = "LIBRARY:PATTERN")]
     pub uprobe: Vec<String>,
-    /// What is asked of the driver: ioctl, mmap, open and close of /dev/nvidia*, and Xid events.
+    /// Trace requests to the driver: ioctl, mmap, open and close on /dev/nvidia*, and Xid events.
     #[arg(long, alias = "kernel")]
     pub driver: bool,
-    /// Functions of the kernel to trace, where it permits.
-    #[arg(long, value_name = "PATTERNS")]
+    /// Trace kernel functions with kprobes.
+    #[arg(long, value_name = "PATTERN")]
     pub kprobe: Vec<String>,
-    /// The same by fentry: by the types that the kernel and its modules tell (BTF), and without kprobes.
-    #[arg(long, value_name = "PATTERNS")]
+    /// Trace kernel functions with fentry (requires BTF).
+    #[arg(long, value_name = "PATTERN")]
     pub fentry: Vec<String>,
-    /// A tracepoint to trace; may be repeated.
+    /// Trace a tracepoint; may be repeated.
     #[arg(long, value_name = "CATEGORY:NAME")]
     pub tracepoint: Vec<String>,
-    /// When threads are off the CPU.
+    /// Record off-CPU intervals.
     #[arg(long)]
     pub sched: bool,
-    /// Add the call stack to every call.
+    /// Record the call stack of every call.
     #[arg(long)]
     pub stacks: bool,
-    /// Load nothing into the command: no kernels, copies and memsets on their streams.
+    /// Do not load the CUPTI library into the command; GPU activity is not traced.
     #[arg(long)]
     pub no_gpu: bool,
-    /// Print every call as it returns, or those with such names.
-    #[arg(long, value_name = "PATTERNS", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
+    /// Print calls as they return; all, or those matching PATTERN.
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub live: Option<String>,
-    /// Sum calls up in the kernel and write none of them down: for millions of calls a second.
+    /// Aggregate calls in the kernel instead of recording each one; for millions of calls per second.
     #[arg(long, conflicts_with_all = ["live", "stacks", "driver", "sched", "tracepoint"])]
     pub summary_only: bool,
-    /// List what can be traced here, and end.
-    #[arg(long, value_name = "PATTERNS", num_args = 0..=1, default_missing_value = "")]
+    /// List what can be traced and exit; all, or what matches PATTERN.
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "")]
     pub list: Option<String>,
     /// Stop tracing after this many seconds; the command runs on.
     #[arg(short, long, value_name = "SECS")]
@@ -236,7 +237,10 @@ pub struct Trace {
 const MONITOR_HELP: &str =
     "Without --memleak, --cudatrace, --bandwidth and --errors all four are watched. Calls are summed
 up in the kernel, and read when somebody looks; nothing is loaded into any process, and none has
-to be restarted. /metrics is for Prometheus (OpenMetrics), /healthz for whoever restarts services.
+to be restarted. /metrics is for Prometheus (OpenMetrics), /healthz for health checks.
+
+CUDA libraries on the loader's path and in Python packages are watched before a program loads them.
+One elsewhere is watched some milliseconds after it is first loaded; --lib FILE watches it earlier.
 
 Examples:
   sudo warpscope monitor                            every GPU process, and metrics on port 9400
@@ -281,6 +285,12 @@ pub struct Monitor {
     /// Kernels per process with time series of their own [default: 30].
     #[arg(long, value_name = "N")]
     pub top_kernels: Option<usize>,
+    /// Serve the last numbers of an ended process for this long [default: 300].
+    #[arg(long, value_name = "SECS")]
+    pub keep_ended: Option<f64>,
+    /// Watch this CUDA library, or program with a CUDA runtime inside, from its first call; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub lib: Vec<PathBuf>,
     /// List live allocations on the console: address, size, kind, age, and the line that allocated each; the 1,000 largest
     /// of each process.
     #[arg(long)]

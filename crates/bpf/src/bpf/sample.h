@@ -65,7 +65,7 @@ static __always_inline u64 sampled_python(struct python_process *process, const 
 	scratch->image = record->image;
 	scratch->pid = record->pid;
 	scratch->time = record->time;
-	return take_python(scratch, thread, 0, 0, process);
+	return take_python(scratch, thread, 0, process);
 }
 
 SEC("perf_event")

@@ -26,6 +26,7 @@ enum record_type {
 	RECORD_SYSCALL = 11,
 	RECORD_SWITCH = 12,
 	RECORD_POINT = 13,
+	RECORD_MEMO = 40,
 };
 
 /* How a process image came to be. */
@@ -227,6 +228,9 @@ struct python_code_record {
 };
 #define PYTHON_CODE_HEADER (40 + PYTHON_NAME + PYTHON_FILE)
 
+/* Kinds of work from here on are reasons why the injected library does nothing (wire::Refusal). */
+#define WORK_REFUSAL 0xff00
+
 struct launch_record {
 	__u32 type;
 	__u32 image;
@@ -237,8 +241,25 @@ struct launch_record {
 	__u32 pid;
 	__u32 tid;
 	__u32 correlation;
-	__u16 cpu;
+	__u16 cpu; /* with LAUNCH_KNOWN where the thread knew its stack */
 	__u16 work;
+};
+#define LAUNCH_KNOWN 0x8000
+
+/* What decided the walk of a launch's stack: the registers at the marker, and the words that were read. A thread that comes with
+ * the same ones again has the same stack. */
+#define MEMO_WORDS 256
+struct memo_record {
+	__u32 type;
+	__u32 image;
+	__u64 session;
+	__u64 stack;
+	__u64 sp;
+	__u64 bp;
+	__u32 count;
+	__u32 span; /* words from sp to the last one noted */
+	__u64 value[MEMO_WORDS];
+	__u16 place[MEMO_WORDS]; /* words from sp */
 };
 
 struct sample_record {
@@ -565,6 +586,7 @@ _Static_assert(sizeof(struct stack_record) == STACK_HEADER + 8 * (MAX_KERNEL_FRA
 _Static_assert(sizeof(struct raw_stack_record) == 176 + 8 * MAX_KERNEL_FRAMES, "raw_stack_record");
 _Static_assert(sizeof(struct mapping) == 40, "mapping");
 _Static_assert(sizeof(struct launch_record) == 56, "launch_record");
+_Static_assert(sizeof(struct memo_record) == 48 + 10 * MEMO_WORDS, "memo_record");
 _Static_assert(sizeof(struct sample_record) == 48, "sample_record");
 _Static_assert(sizeof(struct python_process) == 88, "python_process");
 _Static_assert(sizeof(struct python_frame) == 24, "python_frame");

@@ -1,7 +1,5 @@
 //! The summary as text. Tables put the name last, so that long names cost no alignment.
 
-use model::event::Mode;
-
 use super::Summary;
 use crate::{
     losses, names,
@@ -224,14 +222,16 @@ impl Page {
         }
         let no_gpu = s.kernels + s.copies + s.memsets == 0;
         let nothing = match &s.trace {
-            Some(trace) => (trace.calls + trace.unfinished == 0).then_some("nothing that is traced was called"),
-            None => (no_gpu && s.mode != Mode::CpuOnly).then_some("no GPU work was recorded"),
+            Some(trace) => {
+                (trace.calls + trace.unfinished == 0).then(|| "nothing that is traced was called".to_owned())
+            }
+            None => s.no_gpu_work.map(|why| format!("no GPU work was recorded: {why}")),
         };
         if nothing.is_some() || !s.ledger.is_empty() {
             self.text.push('\n');
         }
         if let Some(nothing) = nothing {
-            self.line(nothing);
+            self.line(&nothing);
         }
         let (captured, empty) = (losses::captured(s.captured_launches), losses::empty(s.empty_launches));
         for (place, sentence) in s.ledger.iter().enumerate() {

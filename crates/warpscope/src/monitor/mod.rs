@@ -147,6 +147,8 @@ fn settings(options: args::Monitor) -> anyhow::Result<Options> {
         cgroup: options.cgroup,
         max_series: options.max_series,
         top_kernels: options.top_kernels,
+        keep_ended: options.keep_ended,
+        lib: Some(options.lib).filter(|libraries| !libraries.is_empty()),
         nvml: options.no_nvml.then_some(false),
         stacks: options.no_stacks.then_some(false),
         map: flag(options.map),
@@ -194,6 +196,7 @@ impl Monitor {
             recorder,
             mappings: Some(Mappings::watch()?),
             sessions: None,
+            silent: None,
             signals,
             sink: State::default(),
             images: Images::default(),
@@ -217,6 +220,7 @@ impl Monitor {
             times: Times::new(),
         };
         monitor.ask_nvml();
+        monitor.watch_given()?;
         monitor.find_processes();
         Ok(monitor)
     }
@@ -229,6 +233,17 @@ impl Monitor {
             Ok(sampler) => self.nvml = Some(sampler),
             Err(error) => self.collector.sink.notes.add(format!("GPUs themselves are not watched: {error}")),
         }
+    }
+
+    /// Libraries that the user named: whoever loads them is watched from the first call on.
+    fn watch_given(&mut self) -> anyhow::Result<()> {
+        let Collector { recorder, sink, trace: Some(trace), .. } = &mut self.collector else { return Ok(()) };
+        for file in &self.options.libraries {
+            if !trace.watch(file, recorder, &mut |event| sink.push(&event))? {
+                bail!("--lib {}: this file has no CUDA functions to watch", file.display());
+            }
+        }
+        Ok(())
     }
 
     /// Processes that were there before us.
@@ -310,8 +325,11 @@ impl Monitor {
                     }
                 }
                 Named::Stub(process, address, name) => {
-                    if state.processes.contains_key(&process) {
-                        state.names.name_stub(process, address, &name);
+                    if let Some(known) = state.processes.get_mut(&process) {
+                        known.awaited_stubs.remove(&address);
+                        if let Some(name) = name {
+                            state.names.name_stub(process, address, &name);
+                        }
                     }
                 }
             }

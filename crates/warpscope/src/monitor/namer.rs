@@ -49,12 +49,19 @@ enum What {
     Stubs(Vec<u64>),
 }
 
+impl What {
+    /// A kernel has a name; the line of its host function is not a part of it.
+    fn lines(&self) -> bool {
+        matches!(self, Self::Stacks(_))
+    }
+}
+
 /// What came of it.
 pub enum Named {
     /// Frames, outermost first.
     Stack(ProcessId, StackId, Arc<[String]>),
-    /// The kernel that a host function stands for.
-    Stub(ProcessId, u64, String),
+    /// The kernel that a host function stands for, if that can be told.
+    Stub(ProcessId, u64, Option<String>),
 }
 
 impl Namer {
@@ -124,8 +131,8 @@ fn profile<'a>(process: ProcessId, pid: u32, mappings: impl Iterator<Item = &'a 
     profile
 }
 
-/// A place in a file as it was when it was asked for.
-type Place = (Identity, Stamp, u64);
+/// A place in a file as it was when it was asked for, and whether its line is wanted too.
+type Place = (Identity, Stamp, u64, bool);
 
 /// The names of places that were asked for, by whichever process.
 #[derive(Default)]
@@ -155,7 +162,7 @@ fn places(what: &What, profile: &Profile, kept: &mut Kept, pid: u32) -> HashMap<
             if let Frame::User(address) = frame
                 && (mapping.start..mapping.end).contains(address)
             {
-                places.insert(*frame, (identity, stamp, address - mapping.start + mapping.offset));
+                places.insert(*frame, (identity, stamp, address - mapping.start + mapping.offset, what.lines()));
             }
         }
     }
@@ -172,7 +179,7 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
         }
     }
     let debug_files = DebugFiles::default();
-    let wishes = Wishes { injector: INJECTOR, lines: true, debug_files, budget: Budget::DAEMON };
+    let wishes = Wishes { injector: INJECTOR, lines: what.lines(), debug_files, budget: Budget::DAEMON };
     let found = symbols::resolve(&profile, &mut kept, &wishes).symbols;
     let any = !found.is_empty();
     for symbol in found {
@@ -193,8 +200,8 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
         What::Stubs(stubs) => {
             symbols::name_kernels(&mut profile);
             let name = |stub: &u64| profile.calls.names.get(process, KernelRef::HostStub(*stub));
-            let named = |stub: &u64| Some(Named::Stub(process, *stub, name(stub)?.to_string()));
-            stubs.iter().filter_map(named).collect()
+            let named = |stub: &u64| Named::Stub(process, *stub, name(stub).map(|name| name.to_string()));
+            stubs.iter().map(named).collect()
         }
     }
 }

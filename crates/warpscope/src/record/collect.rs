@@ -14,6 +14,7 @@ use model::event::{
 };
 use symbols::Kept;
 use unwind::Ended;
+use wire::Refusal;
 
 use super::{
     found,
@@ -22,6 +23,7 @@ use super::{
     reused::Reused,
     sessions::Sessions,
     signals::Signals,
+    silent::Silent,
     sink::Sink,
     unwinding::{Unwinding, Walked},
 };
@@ -37,6 +39,8 @@ pub struct Collector<S> {
     pub recorder: Recorder,
     pub mappings: Option<Mappings>,
     pub sessions: Option<Sessions>,
+    /// CUDA processes that report nothing, where sessions are expected.
+    pub silent: Option<Silent>,
     pub signals: Signals,
     pub sink: S,
     pub images: Images,
@@ -126,11 +130,17 @@ impl<S: Sink> Collector<S> {
         let file = self.kept.mapped(&numbered, found::in_proc(pid));
         self.unwinding.mapped(mapping, file, &self.kept.files);
         if takes_over {
+            if let Some(sessions) = &mut self.sessions {
+                sessions.forget_known();
+            }
             self.unwinding.wait_for(file);
         }
         let pythons = self.pythons.as_mut();
         let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
         let sink = &mut self.sink;
+        if let Some(silent) = &mut self.silent {
+            silent.mapped(mapping, pid);
+        }
         if let Some(why) = unsupported {
             sink.push(&Event::Note(Note { text: format!("{}: {why}", mapping.path) }));
         }
@@ -160,6 +170,9 @@ impl<S: Sink> Collector<S> {
         }
         if let Some(sessions) = &mut self.sessions {
             sessions.finish(&mut |event| sink.push(&event));
+            if let Some(silent) = &mut self.silent {
+                silent.finish(sessions.strangers(), &mut |event| sink.push(&event));
+            }
         }
         self.count_losses();
     }
@@ -241,7 +254,13 @@ impl<S: Sink> Collector<S> {
             // Whoever has not said hello yet waits until the record of its process has been taken. The others must not
             // wait for a ring that is never empty: their queues are short, and their exits wait for us.
             let newcomers = !more;
-            any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| sink.push(&event));
+            let silent = &mut self.silent;
+            any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| {
+                if let Some(silent) = silent {
+                    silent.heard(&event);
+                }
+                sink.push(&event);
+            });
         }
         sink.show();
         any || more
@@ -280,6 +299,12 @@ impl<S: Sink> Collector<S> {
                 }
                 return;
             }
+            Record::Memo(memo) => {
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.remember(&memo);
+                }
+                return;
+            }
             Record::Call(call) => {
                 if self.trace.as_ref().is_some_and(|trace| trace.is_own(&call)) {
                     return;
@@ -305,8 +330,17 @@ impl<S: Sink> Collector<S> {
                 self.adopt(pid, ProcessId(image), time, &comm);
                 return;
             }
-            Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, .. } => {
+            Record::Launch { image, pid, correlation, work, .. } if u32::from(work) >= Refusal::BASE => {
+                if let (Some(silent), Some(refusal)) = (&mut self.silent, Refusal::from_work(work.into())) {
+                    silent.refused(ProcessId(image), pid, refusal, correlation);
+                }
+                return;
+            }
+            Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, known, .. } => {
                 let Some(sessions) = &mut self.sessions else { return };
+                if known {
+                    sessions.count_recognised();
+                }
                 let Some(kind) = LaunchKind::from_number(work as u8) else { return };
                 let Some(session) = sessions.id(session, ProcessId(image)) else { return };
                 Event::Launch(Launch {

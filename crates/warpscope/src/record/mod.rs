@@ -3,12 +3,14 @@
 pub mod collect;
 pub mod found;
 pub mod images;
+mod known;
 pub mod limits;
 pub mod python;
 mod quota;
 pub mod reused;
 mod sessions;
 pub mod signals;
+mod silent;
 pub mod sink;
 mod socket;
 pub mod stage;
@@ -40,6 +42,7 @@ use collect::{Collector, Until};
 use images::Images;
 use python::Pythons;
 use reused::Reused;
+use sessions::Sessions;
 use signals::Signals;
 use sink::{Recording, Sink as _};
 use stage::Stage;
@@ -73,7 +76,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
 
     let signals = Signals::take().context("cannot take signals")?;
-    let Stage { workspace, injection, sessions, marker } =
+    let Stage { workspace, injection, sessions, silent, marker } =
         Stage::set(mode != Mode::CpuOnly, options.sim, user.as_ref())?;
 
     let sample_hz = (mode != Mode::GpuOnly).then_some(options.frequency);
@@ -100,6 +103,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         recorder,
         mappings,
         sessions,
+        silent,
         signals,
         sink,
         images: Images::default(),
@@ -131,6 +135,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     collector.drain();
     let Collector { sink, recorder, sessions, unwinding, signals, mut kept, .. } = collector;
     let tables = unwinding.made();
+    let recognised = sessions.as_ref().map_or(0, Sessions::recognised);
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
     let ending = (options.kill && status.is_none()).then(|| Ending::begin(&child));
@@ -149,6 +154,10 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
             tables.rows,
             (tables.rows * size_of::<unwind::Row>() as u64) as f64 / f64::from(1 << 20),
             tables.time.as_secs_f64()
+        );
+        eprintln!(
+            "warpscope: the program recognised the stacks of {recognised} of {} launches",
+            profile.ledger.launches
         );
         eprintln!("warpscope: outputs were ready {:.3} s after the command's end", ended.elapsed().as_secs_f64());
     }

@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use anyhow::bail;
 use bpf::{Probe, Recorder, Watch, calls::Gather};
 use model::{
     calls::Tier,
@@ -20,7 +19,10 @@ use model::{
 };
 use probes::{Cost, Function, Selection};
 
-use super::functions::{Functions, gather};
+use super::{
+    functions::{Functions, gather},
+    named::Named,
+};
 
 /// Libraries that a trace is about, whatever else is named.
 const USUAL: [&str; 2] = ["libcuda", "libcudart"];
@@ -45,15 +47,6 @@ const SHORT_LIST: [&str; 16] = [
     "cuCtxSynchronize",
 ];
 
-/// A function that the user named: `--uprobe LIB:SYM`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Single {
-    /// The library, by path or by the beginning of its file name.
-    pub library: PathBuf,
-    /// The function.
-    pub symbol: String,
-}
-
 /// What to gather at the calls of a function, given what is known of it; `None` to leave it alone.
 pub type Choice = Box<dyn Fn(&str, Gather) -> Option<Gather>>;
 
@@ -68,10 +61,10 @@ pub struct Libraries {
     selection: Selection,
     /// `--lib`: besides the usual ones.
     named: Vec<PathBuf>,
-    single: Vec<Single>,
+    functions: Vec<Named>,
     choice: Choice,
-    /// Files that were looked at; those without functions to watch have none.
-    watched: HashMap<Identity, (Stamp, Option<Watch>)>,
+    /// Files that were inspected, with their last change, and since when they are watched if they have functions to watch.
+    watched: HashMap<Identity, (Stamp, Option<(Watch, u64)>)>,
     /// Every name in the libraries seen, to tell of near misses.
     names: HashSet<String>,
     /// Functions that are watched, by the cost of their probes.
@@ -84,11 +77,11 @@ pub struct Libraries {
 
 impl Libraries {
     /// Nothing is watched yet.
-    pub fn new(selection: Selection, named: Vec<PathBuf>, single: Vec<Single>, choice: Choice) -> Self {
+    pub fn new(selection: Selection, named: Vec<PathBuf>, functions: Vec<Named>, choice: Choice) -> Self {
         Self {
             selection,
             named,
-            single,
+            functions,
             choice,
             watched: HashMap::new(),
             names: HashSet::new(),
@@ -102,17 +95,17 @@ impl Libraries {
     pub fn wants(&self, path: &str) -> bool {
         is_usual(path)
             || self.named.iter().any(|named| is(named, path))
-            || self.single.iter().any(|single| is(&single.library, path))
+            || self.functions.iter().any(|function| is(&function.library, path))
     }
 
     /// Libraries that the user named and that lie where the name says.
     pub fn given_paths(&self) -> impl Iterator<Item = &Path> {
-        let named = self.named.iter().chain(self.single.iter().map(|s| &s.library));
+        let named = self.named.iter().chain(self.functions.iter().map(|function| &function.library));
         named.filter(|l| l.as_os_str().as_encoded_bytes().contains(&b'/')).map(PathBuf::as_path)
     }
 
-    /// Watches a file, unless it is watched already; `false` if it was, or has nothing to watch. It is opened at `place`
-    /// and known to the user as `path`.
+    /// Watches a file, unless it is watched already; returns since when it is, if it has anything to watch. It is opened at
+    /// `place` and known to the user as `path`.
     pub fn watch(
         &mut self,
         place: &Path,
@@ -120,19 +113,20 @@ impl Libraries {
         recorder: &mut Recorder,
         functions: &mut Functions,
         push: &mut dyn FnMut(Event),
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Option<u64>> {
         // Held from here on: a place in /proc goes with its process.
         let file = open(place)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let (identity, stamp) = known_by(&file.metadata()?);
         match self.watched.get(&identity) {
-            Some((known, _)) if *known == stamp => return Ok(false),
+            Some((known, watch)) if *known == stamp => return Ok(watch.map(|(_, since)| since)),
             // Written over in its place: its functions lie elsewhere now.
-            Some((_, Some(watch))) => recorder.unwatch(&[*watch]),
+            Some((_, Some((watch, _)))) => recorder.unwatch(&[*watch]),
             Some((_, None)) | None => {}
         }
         self.watched.insert(identity, (stamp, None));
-        let found = self.find(&place, path)?;
+        let mut found = self.find(&place, path)?;
+        found.retain(|found| found.function.site.cost != Cost::Refused);
         let mut probes = Vec::new();
         let mut chosen = Vec::new();
         for Found { function, name, shown } in found {
@@ -150,20 +144,21 @@ impl Libraries {
             chosen.push(function);
         }
         if probes.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let (watch, spent) = recorder.watch(&place, &probes)?;
-        self.watched.insert(identity, (stamp, Some(watch)));
+        let since = bpf::now();
+        self.watched.insert(identity, (stamp, Some((watch, since))));
         self.spent += spent;
         let costs = probes::summary(&chosen);
         self.costs.nop5 += costs.nop5;
         self.costs.emulated += costs.emulated;
         self.costs.stepped += costs.stepped;
-        Ok(true)
+        Ok(Some(since))
     }
 
-    /// The functions of a file that are meant.
-    fn find(&mut self, place: &Path, path: &str) -> anyhow::Result<Vec<Found>> {
+    /// The functions of a file that are to be watched, those that cannot be probed included.
+    pub fn find(&mut self, place: &Path, path: &str) -> anyhow::Result<Vec<Found>> {
         let name = path.rsplit('/').next().unwrap_or(path);
         let data = probes::open(place)?;
         let mut found = Vec::new();
@@ -190,18 +185,12 @@ impl Libraries {
                 }
             }
         }
-        for single in self.single.iter().filter(|s| is(&s.library, path)) {
-            let Some(function) = probes::find(&data, &single.symbol)? else {
-                let mut names = probes::exported(&data)?;
-                names.extend(probes::linked(&data, |_| true)?);
-                let names: Vec<_> = names.into_iter().map(|f| f.name).collect();
-                let near = probes::near(names.iter().map(String::as_str), &single.symbol);
-                bail!("{path} has no function {}{}", single.symbol, did_you_mean(&near));
-            };
-            found.retain(|f| f.function.offset != function.offset);
-            found.push(Found { name: single.symbol.clone(), function, shown: true });
+        for named in self.functions.iter().filter(|named| is(&named.library, path)) {
+            for (name, function) in named.find(&data, path)? {
+                found.retain(|found| found.function.offset != function.offset);
+                found.push(Found { name, function, shown: true });
+            }
         }
-        found.retain(|f| f.function.site.cost != Cost::Refused);
         Ok(found)
     }
 
@@ -238,15 +227,19 @@ impl Libraries {
     /// Watches files no more that nobody has mapped.
     pub fn forget_all_but(&mut self, mapped: &HashSet<Identity>, recorder: &mut Recorder) {
         let gone = self.watched.extract_if(|identity, _| !mapped.contains(identity));
-        let gone: Vec<Watch> = gone.filter_map(|(_, (_, watch))| watch).collect();
+        let gone: Vec<Watch> = gone.filter_map(|(_, (_, watch))| Some(watch?.0)).collect();
         recorder.unwatch(&gone);
     }
 }
 
-struct Found {
-    function: Function,
-    name: String,
-    shown: bool,
+/// A function to watch.
+pub struct Found {
+    /// Where it is.
+    pub function: Function,
+    /// The name to show.
+    pub name: String,
+    /// It was requested; others are watched for the names of kernels.
+    pub shown: bool,
 }
 
 /// "; did you mean this, or that?"

@@ -2,8 +2,10 @@
 
 pub mod functions;
 mod kernel;
+mod late;
 pub mod libraries;
 mod list;
+mod named;
 mod points;
 mod search;
 pub mod tracer;
@@ -49,7 +51,8 @@ use crate::{
         user::User,
     },
 };
-use libraries::{Libraries, Single, did_you_mean};
+use libraries::{Libraries, did_you_mean};
+use named::Named;
 use tracer::Tracer;
 
 /// Xid errors, where the driver tells of them.
@@ -60,15 +63,15 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let selection = Selection::parse(&options.r#match, &options.exclude)?;
     let live =
         options.live.as_ref().map(|patterns| Selection::parse(std::slice::from_ref(patterns), &[])).transpose()?;
-    let single = options.uprobe.iter().map(|text| single(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let functions = options.uprobe.iter().map(|text| Named::parse(text)).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(patterns) = &options.list {
-        return list::run(patterns, &options.lib);
+        return list::run(patterns, &options, selection, functions);
     }
     if options.pid.is_empty() && !options.all && options.command.is_empty() {
-        bail!("say what to trace: -p PID, -a for every process, or -- COMMAND");
+        bail!("specify what to trace: -p PID, -a for every process, or -- COMMAND");
     }
     if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
-        bail!("-d wants a number of seconds greater than 0");
+        bail!("-d expects a number of seconds greater than 0");
     }
     for pid in &options.pid {
         if found::comm(*pid).is_none() {
@@ -84,7 +87,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
 
     let signals = Signals::take().context("cannot take signals")?;
     let inject = !options.command.is_empty() && !options.no_gpu && !options.summary_only;
-    let Stage { workspace, injection, sessions, marker } = Stage::set(inject, options.sim, user.as_ref())?;
+    let Stage { workspace, injection, sessions, silent, marker } = Stage::set(inject, options.sim, user.as_ref())?;
     let tracing = Tracing {
         sums_only: options.summary_only,
         stacks: options.stacks,
@@ -128,7 +131,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
 
     let stack = options.stacks;
     let choice = Box::new(move |_: &str, gather| Some(Gather { stack, ..gather }));
-    let mut libraries = Libraries::new(selection, options.lib.clone(), single, choice);
+    let mut libraries = Libraries::new(selection, options.lib.clone(), functions, choice);
     if !recorder.can_watch_many() {
         libraries.shorten()?;
     }
@@ -136,6 +139,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         recorder,
         mappings: Some(Mappings::watch()?),
         sessions,
+        silent,
         signals,
         sink,
         images: Images::default(),
@@ -180,9 +184,8 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let Collector { mut sink, recorder, sessions, unwinding, signals, trace, mut kept, .. } = collector;
     let missed = recorder.missed_by_hooks();
     if missed > 0 {
-        let text = format!(
-            "{missed} calls of kernel functions were missed (fentry): the kernel made them while it told of another"
-        );
+        let text =
+            format!("{missed} calls of kernel functions were missed (fentry): they were made inside another hook");
         sink.push(&Event::Note(Note { text }));
     }
     // Detached before the outputs are made: whoever still runs is rid of us.
@@ -192,7 +195,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         if options.verbose {
             let libraries = &trace.libraries;
             eprintln!(
-                "warpscope: watched {}, attached in {:.1} ms",
+                "warpscope: traced {}, attached in {:.1} ms",
                 libraries.costs,
                 libraries.spent.as_secs_f64() * 1e3
             );
@@ -213,7 +216,10 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let Some(mut child) = child else { return Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }) };
     if status.is_none() {
         if !options.quiet {
-            eprintln!("warpscope: the trace ended after {} s; the command runs on", options.duration.unwrap_or(0.0));
+            eprintln!(
+                "warpscope: the trace ended after {} s; the command is still running",
+                options.duration.unwrap_or(0.0)
+            );
         }
         status = Some(signals.wait_for(&mut child).context("cannot wait for the command")?);
     }
@@ -277,7 +283,7 @@ fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Res
         let names: Vec<_> =
             options.pid.iter().map(|pid| format!("{pid} ({})", found::comm(*pid).unwrap_or_default())).collect();
         bail!(
-            "process {} has not loaded CUDA (neither libcuda nor libcudart is mapped): trace it once it has, or start it with -- COMMAND",
+            "process {} has not loaded CUDA (neither libcuda nor libcudart is mapped): trace it later, or start it with -- COMMAND",
             names.join(", ")
         );
     }
@@ -299,7 +305,7 @@ fn note_what_was_missed(libraries: &Libraries, sink: &mut Recording) {
         note("no CUDA library was loaded: neither libcuda nor libcudart".into());
     } else {
         if libraries.shortened {
-            note("this kernel has no multi-uprobes (Linux 6.6 and later have them): only the most important functions are watched; --match names others".into());
+            note("this kernel has no multi-uprobes (Linux 6.6 and later do): only the most important functions are traced; use --match to choose others".into());
         }
         for (pattern, near) in libraries.idle_patterns() {
             note(format!("--match {pattern} matched no function{}", did_you_mean(&near)));
@@ -356,15 +362,6 @@ fn take_sums(collector: &mut Collector<Recording>) {
         };
         let process = ProcessId(sum.image);
         collector.sink.push(&Event::KernelSum(KernelSum { process, kernel, count: sum.count }));
-    }
-}
-
-fn single(text: &str) -> anyhow::Result<Single> {
-    match text.rsplit_once(':') {
-        Some((library, symbol)) if !library.is_empty() && !symbol.is_empty() => {
-            Ok(Single { library: library.into(), symbol: symbol.into() })
-        }
-        _ => bail!("--uprobe wants LIBRARY:SYMBOL, such as ./libfoo.so:work, not {text}"),
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::record::found;
 use object::{Endianness, elf::FileHeader64, read::elf::FileHeader};
 
 /// Directories that loaders look into by themselves, and where CUDA is usually installed.
@@ -22,6 +23,9 @@ const USUAL: [&str; 8] = [
     "/usr/local/nvidia/lib64",
     "/usr/lib/wsl/lib",
 ];
+
+/// The most libraries that are looked for before anybody loads them.
+const MOST_INSTALLED: usize = 48;
 
 /// The program that a command name means.
 pub fn program(name: &OsStr) -> Option<PathBuf> {
@@ -57,6 +61,48 @@ pub fn files(directories: &[PathBuf], wanted: impl Fn(&str) -> bool) -> Vec<Path
         here.sort();
         found.extend(here.into_iter().filter(|p| names.insert(p.file_name().map(OsString::from))));
     }
+    found
+}
+
+/// Libraries that programs of this machine are likely to load, wherever they are installed: on the loader's path, in Python
+/// packages of the system, of usual prefixes, of users, and of the Pythons that run now.
+pub fn installed(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let mut all = directories(None, None);
+    all.extend(python_prefixes().iter().flat_map(|prefix| packages(prefix)));
+    let mut found = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    for directory in all {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut here: Vec<PathBuf> = entries
+            .filter(|entry| entry.file_name().to_str().is_some_and(&wanted))
+            .filter_map(|entry| fs::canonicalize(entry.path()).ok())
+            .filter(|path| path.is_file() && seen.insert(path.clone()))
+            .take(MOST_INSTALLED - found.len())
+            .collect();
+        here.sort();
+        found.extend(here);
+    }
+    found
+}
+
+/// Where Pythons are installed, or have their packages.
+fn python_prefixes() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = ["/usr", "/usr/local", "/opt"].map(PathBuf::from).to_vec();
+    found.extend(subdirectories(Path::new("/opt"), ""));
+    let mut homes = subdirectories(Path::new("/home"), "");
+    homes.push("/root".into());
+    for home in homes {
+        found.extend([".local", "venv", ".venv"].map(|name| home.join(name)));
+        for name in ["miniconda", "anaconda", "miniforge", "mambaforge"] {
+            let conda = subdirectories(&home, name);
+            found.extend(conda.iter().flat_map(|conda| subdirectories(&conda.join("envs"), "")));
+            found.extend(conda);
+        }
+    }
+    let running = found::all().into_iter().filter_map(|pid| fs::read_link(format!("/proc/{pid}/exe")).ok());
+    found.extend(running.filter(|p| is_python(p)).filter_map(|python| Some(python.parent()?.parent()?.to_owned())));
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|prefix| seen.insert(prefix.clone()));
     found
 }
 
@@ -106,20 +152,23 @@ fn python_packages(program: &Path) -> Vec<PathBuf> {
     // The link's own directory (a virtual environment), then where the link leads (what it was made from).
     let prefixes = [Some(python.clone()), fs::canonicalize(&python).ok()];
     let prefixes = prefixes.iter().flatten().filter_map(|p| p.parent()?.parent());
-    let mut found = Vec::new();
-    for prefix in prefixes {
-        for lib in ["lib", "lib64", "local/lib"] {
-            for version in subdirectories(&prefix.join(lib), "python3") {
-                for packages in ["site-packages", "dist-packages"] {
-                    let packages = version.join(packages);
-                    found.push(packages.join("torch/lib"));
-                    found.extend(subdirectories(&packages.join("nvidia"), "").iter().map(|d| d.join("lib")));
-                }
+    prefixes.flat_map(packages).collect()
+}
+
+/// Directories with libraries in the packages of the Pythons under a prefix.
+fn packages(prefix: &Path) -> Vec<PathBuf> {
+    let mut found = vec![prefix.join("lib")];
+    for lib in ["lib", "lib64", "local/lib"] {
+        for version in subdirectories(&prefix.join(lib), "python3") {
+            for packages in ["site-packages", "dist-packages"] {
+                let packages = version.join(packages);
+                found.push(packages.join("torch/lib"));
+                found.extend(subdirectories(&packages.join("nvidia"), "").iter().map(|d| d.join("lib")));
             }
         }
-        let dist = prefix.join("lib/python3/dist-packages/nvidia");
-        found.extend(subdirectories(&dist, "").iter().map(|d| d.join("lib")));
     }
+    let dist = prefix.join("lib/python3/dist-packages/nvidia");
+    found.extend(subdirectories(&dist, "").iter().map(|d| d.join("lib")));
     found
 }
 
@@ -197,6 +246,18 @@ mod tests {
         }
         let found = files(&[a.path().into(), b.path().into()], |name| name.starts_with("libcuda"));
         assert_eq!(found, [a.path().join("libcuda.so.1"), b.path().join("libcudart.so.13")]);
+    }
+
+    /// Packages of every version under a prefix are searched.
+    #[test]
+    fn packages_of_a_prefix() {
+        let prefix = tempfile::tempdir().unwrap();
+        for directory in
+            ["lib/python3.12/site-packages/nvidia/cuda_runtime/lib", "lib64/python3.9/dist-packages/torch/lib"]
+        {
+            fs::create_dir_all(prefix.path().join(directory)).unwrap();
+            assert!(packages(prefix.path()).contains(&prefix.path().join(directory)), "{directory}");
+        }
     }
 
     /// Scripts are run by what their first line says.
