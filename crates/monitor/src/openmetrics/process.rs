@@ -157,7 +157,7 @@ fn write_with(kinds: Kinds, mut each: impl FnMut(&'static Definition, Tell<'_>))
 
 fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
     type Part = (&'static Definition, fn(&Memory) -> u64);
-    let parts: [Part; 12] = [
+    let parts: [Part; 8] = [
         (&LIVE_BYTES, |memory| memory.live_bytes),
         (&LIVE, |memory| memory.live),
         (&PEAK, |memory| memory.peak_bytes),
@@ -166,6 +166,9 @@ fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
         (&FREES, |memory| memory.frees),
         (&FAILED, |memory| memory.failed),
         (&FAILED_FREES, |memory| memory.failed_frees),
+    ];
+    // Rare: one series each, for all kinds of memory together.
+    let totals: [Part; 4] = [
         (&UNKNOWN_FREES, |memory| memory.unknown_frees),
         (&MISSED_FREES, |memory| memory.missed_frees),
         (&RELEASED, |memory| memory.released),
@@ -179,6 +182,13 @@ fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
                 if let Some(memory) = process.memory.iter().find(|memory| memory.space == space) {
                     family.push(labels.with("space", space.name()), part(memory));
                 }
+            }
+        });
+    }
+    for (definition, part) in totals {
+        each(definition, &|family, labels, process| {
+            if !process.memory.is_empty() {
+                family.push(labels.clone(), process.memory.iter().map(part).fold(0, u64::saturating_add));
             }
         });
     }

@@ -30,7 +30,7 @@ use super::{
 pub const OTHER: &str = "other";
 
 /// Series of a process that say how it fares: memory in three spaces, launches, memsets, time.
-const CORE: usize = 42;
+const CORE: usize = 34;
 /// Series of one function's durations.
 const CALLS: usize = DURATION_BOUNDS.len() + 3;
 /// Series of one direction of copies: two counters and two histograms.
