@@ -20,8 +20,7 @@ const ROOM: u64 = 262_144;
 #[test]
 fn leaks_stay_within_their_share() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
-    let monitor = Monitor::of_machine(&scene, "");
-    let _pilot = monitor.pilot(&scene);
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
     // The tests may be built where other users cannot go.
     fs::copy(program("watched"), attacker.path("watched")).expect("a copy");
     for library in fs::read_dir(programs::libraries()).expect("libraries").map(|entry| entry.expect("a file").path()) {
@@ -31,6 +30,10 @@ fn leaks_stay_within_their_share() {
         let mut command = attacker.command(attacker.path("watched"));
         let mut hoarder = Watched::of(command.env("LD_LIBRARY_PATH", attacker.path("")));
         let pid = hoarder.pid().to_string();
+        // The monitor watches the scene's control group, where there is one.
+        if let Some(group) = scene.group() {
+            fs::write(group.path().join("cgroup.procs"), &pid).expect("root may move it");
+        }
         wait_until("the attacker's libraries are watched", || {
             hoarder.does("leak 1");
             hoarder.does("free");
