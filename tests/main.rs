@@ -10,6 +10,8 @@ mod behaviour;
 mod command_line;
 mod demo;
 mod environment;
+mod event;
+mod faults;
 mod formats;
 mod full_disk;
 mod ground_truth;

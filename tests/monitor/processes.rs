@@ -123,7 +123,7 @@ fn short_life() {
 
     let missing =
         Ended::of(&mut scene.warpscope(&["monitor", "--metrics-addr", "", "--lib", "/nonexistent/libcuda.so.1"]));
-    missing.exits(1).says(&["cannot watch /nonexistent/libcuda.so.1"]);
+    missing.exits(1).says(&["/nonexistent/libcuda.so.1", "No such file"]);
     let other = Ended::of(&mut scene.warpscope(&["monitor", "--metrics-addr", "", "--lib", "/bin/true"]));
     other.exits(1).says(&["--lib /bin/true", "no CUDA functions"]);
 }

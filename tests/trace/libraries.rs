@@ -156,7 +156,7 @@ fn one_function() {
         assert!(low.ends_with("ffffffff") && call["ret"] == 0 && call["depth"] == 0, "{call}");
     }
     assert_eq!(trace.named("cudaFree").count(), 20);
-    assert_eq!(trace.all.len(), 27);
+    assert_eq!(trace.of("userspace").count(), 27);
 }
 
 /// Builds the C++ program in the scene.

@@ -2,6 +2,7 @@
 
 use crate::{
     calls::{CallRecord, PointRecord, SwitchRecord, SyscallRecord},
+    hits::HitRecord,
     python::{PythonCode, PythonStack},
 };
 
@@ -57,6 +58,8 @@ pub enum Record {
     Switch(SwitchRecord),
     /// A tracepoint was hit.
     Point(Box<PointRecord>),
+    /// A key of hits is new, or a hit found no room in the kernel's map.
+    Hit(HitRecord),
     /// A followed thread was running.
     Sample {
         /// The process image.
@@ -196,6 +199,8 @@ pub struct Losses {
     pub deep_calls: u64,
     /// Calls that found no room in the sums.
     pub sums: u64,
+    /// Hits of events that found neither room in their map nor in the ring buffer.
+    pub hits: u64,
     /// Records of a type or length that the programs do not write.
     pub unparsed: u64,
 }
@@ -250,12 +255,13 @@ impl Record {
             Self::Stack(stack) => stack.time,
             Self::RawStack(raw) => raw.time,
             Self::Launch { time, .. } | Self::Sample { time, .. } => *time,
+            Self::Hit(hit) => hit.time,
             _ => 0,
         }
     }
 
     /// Reads one record as the programs wrote it; `None` if it is of a type or length that they do not write.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut f = Fields(bytes);
         let kind = f.u32()?;
         let image = f.u32()?;
@@ -317,6 +323,7 @@ impl Record {
             11 => Self::Syscall(Box::new(SyscallRecord::parse(image, &mut f)?)),
             12 => Self::Switch(SwitchRecord::parse(image, &mut f)?),
             13 => Self::Point(Box::new(PointRecord::parse(image, &mut f)?)),
+            32 => Self::Hit(HitRecord::parse(&mut f)?),
             _ => return None,
         })
     }

@@ -17,8 +17,10 @@ use crate::{
     units::hundredths,
 };
 
+pub mod events;
 pub(crate) mod render;
 
+pub use events::EventSummary;
 pub use render::render;
 
 /// Most rows of each table.
@@ -113,6 +115,10 @@ pub struct Summary {
     pub top_functions: Vec<Function>,
     /// Copies by direction, by bytes.
     pub copies_by_direction: Vec<Copies>,
+
+    /// Events that were counted; absent where none was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventSummary>,
 
     /// What was traced; absent where nothing was.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -260,6 +266,7 @@ impl Summary {
             top_functions: top_functions(profile, cpu_time_ns),
             copies_by_direction: copies(profile),
             devices,
+            events: events::of(profile),
             trace: TraceSummary::of(profile),
             no_gpu_work: no_gpu_work(profile),
             notes: profile.notes.clone(),
@@ -357,32 +364,32 @@ fn top_kernels(profile: &Profile) -> Vec<Kernel> {
 }
 
 fn top_paths(profile: &Profile, gpu_time_ns: u64) -> Vec<Path> {
-    let flame = Flame::of(profile, View { cpu: false, gpu: true });
+    let flame = Flame::of(profile, View { cpu: false, ..View::default() });
     let lines = flame.lines.into_iter().map(|line| (line.frames, line.weight)).collect();
-    top(lines, |weight| weight.ns)
+    top(lines, |weight| weight.amount)
         .map(|(frames, weight)| Path {
             path: frames.iter().map(ToString::to_string).collect(),
-            ns: weight.ns,
+            ns: weight.amount,
             count: weight.operations,
-            share: share(weight.ns, gpu_time_ns),
+            share: share(weight.amount, gpu_time_ns),
         })
         .collect()
 }
 
 fn top_functions(profile: &Profile, cpu_time_ns: u64) -> Vec<Function> {
-    let flame = Flame::of(profile, View { cpu: true, gpu: false });
+    let flame = Flame::of(profile, View { gpu: false, ..View::default() });
     let mut functions = BTreeMap::new();
     for line in flame.lines {
         if let Some(innermost) = line.frames.last() {
             functions.entry(innermost.clone()).or_insert_with(crate::flame::Weight::default).add(line.weight);
         }
     }
-    top(functions, |weight| weight.ns)
+    top(functions, |weight| weight.amount)
         .map(|(name, weight)| Function {
             name: name.to_string(),
-            ns: weight.ns,
+            ns: weight.amount,
             samples: weight.samples,
-            share: share(weight.ns, cpu_time_ns),
+            share: share(weight.amount, cpu_time_ns),
         })
         .collect()
 }

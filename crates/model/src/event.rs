@@ -3,12 +3,14 @@
 //! Times are nanoseconds of CLOCK_MONOTONIC. Events of one source come in order; events of different sources do not:
 //! an activity may come before its launch, a launch before the frames of its stack.
 
+mod counter;
 mod trace;
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use counter::{Counter, CounterId, CounterPoint, Hits, PointId, Unit};
 pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, MemorySum, Sum, Switch};
 
 /// One program image in one process: born at fork or exec, gone at exec or exit. Unlike a pid it is never reused
@@ -73,6 +75,12 @@ pub enum Event {
     MemorySum(MemorySum),
     /// Launches of a kernel counted in the kernel.
     KernelSum(KernelSum),
+    /// An event that is counted by stack appears.
+    Counter(Counter),
+    /// A place where it can happen appears.
+    CounterPoint(CounterPoint),
+    /// Hits of such a place.
+    Hits(Hits),
     /// A session's own totals; each replaces that session's last.
     Totals(Totals),
     /// Something was lost.
@@ -119,6 +127,8 @@ pub enum Mode {
     Trace,
     /// Calls, summed up.
     TraceSums,
+    /// Counted events alone.
+    EventsOnly,
 }
 
 /// A process image appears.
@@ -629,11 +639,13 @@ pub enum LossCause {
     UnwindTables = 20,
     /// Processes that have no process id in warpscope's pid namespace.
     ForeignProcesses = 21,
+    /// Hits of counted events that found room neither in the kernel's sums nor in the ring buffer.
+    Hits = 32,
 }
 
 impl LossCause {
     /// All of them, by number.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -656,6 +668,7 @@ impl LossCause {
         Self::RecordsSkipped,
         Self::UnwindTables,
         Self::ForeignProcesses,
+        Self::Hits,
     ];
 }
 

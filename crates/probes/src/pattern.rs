@@ -27,6 +27,11 @@ impl Selection {
         Selection { include, exclude: self.exclude.clone() }
     }
 
+    /// Whether there is a `--match`.
+    pub fn has_patterns(&self) -> bool {
+        !self.include.is_empty()
+    }
+
     /// Whether a name is meant.
     pub fn takes(&self, name: &str) -> bool {
         let any = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(name));

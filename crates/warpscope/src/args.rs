@@ -77,11 +77,29 @@ The exit status is the command's own; with --kill it is 0 if the command was end
 signal. Its children are followed. Its output is untouched; warpscope's summary goes to stderr
 after it has ended.
 
+Events:
+  uprobe:LIB:FUNCTION       a function is called: by symbol, C++ or Rust name, or pattern (* ? [])
+  uprobe:LIB:0xOFFSET       an instruction, by its offset in the file
+  uretprobe:LIB:FUNCTION    a function returns
+  tracepoint:GROUP:NAME     a tracepoint of the operating system
+  usdt:LIB:[PROVIDER:]NAME  a static tracepoint of a library or program
+Options follow, separated by commas:
+  weight=argN               weigh each hit by an argument; arg1 is the first. Add a type for a
+                            narrow one: weight=arg2:u32 (u8 to u64, s8 to s64)
+  weight=retval             by what the function returns (uretprobe)
+  weight=FIELD              by a field of the tracepoint
+  unit=bytes, unit=ns       how to show the sum
+  name=LABEL                what to call the event
+LIB is a path, or the beginning of a file name. An event has amounts of its own: with
+--events-only -o FILE.svg draws it; else record a .wscope file and use export --event NAME.
+
 Examples:
   sudo warpscope record -- python3 train.py
   sudo warpscope record --gpu-only -o run.svg -o run.json -- ./transformer 64
   sudo warpscope record -F 997 -d 10 -o run.wscope -- torchrun --nproc-per-node 2 train.py
   sudo warpscope record -d 10 --kill -- ./server
+  sudo warpscope record --events-only --event uprobe:libc.so.6:malloc,weight=arg1,unit=bytes -o malloc.svg -- ./app
+  sudo warpscope record --event tracepoint:syscalls:sys_enter_write,weight=count -- python3 train.py
   warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
 );
 
@@ -95,6 +113,12 @@ pub struct Record {
     /// Record CPU samples alone; nothing is loaded into the command.
     #[arg(long)]
     pub cpu_only: bool,
+    /// Count an event by call stack; may be repeated. See below.
+    #[arg(long, value_name = "EVENT")]
+    pub event: Vec<String>,
+    /// Record the events of --event alone: no CPU samples, no GPU activity.
+    #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only"])]
+    pub events_only: bool,
     /// Samples per second on every CPU.
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
     pub frequency: u32,
@@ -346,7 +370,14 @@ pub struct Report {
 
 /// `export`
 #[derive(Args, Debug)]
-#[command(after_help = formats!())]
+#[command(after_help = concat!(
+    formats!(),
+    "
+
+Examples:
+  warpscope export warpscope.wscope -o run.svg -o run.json
+  warpscope export warpscope.wscope --event malloc -o malloc.svg"
+))]
 pub struct Export {
     /// The recording.
     pub recording: PathBuf,
@@ -359,6 +390,12 @@ pub struct Export {
     /// Leave GPU activity out of flame graphs and folded stacks.
     #[arg(long)]
     pub cpu_only: bool,
+    /// Show an event in flame graphs and folded stacks, in place of time: one that `record --event` counted, by its name.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["gpu_only", "cpu_only"])]
+    pub event: Option<String>,
+    /// Show how often the event happened, even if it has a weight.
+    #[arg(long, requires = "event")]
+    pub count: bool,
 }
 
 /// `demo`

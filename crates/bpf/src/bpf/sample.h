@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The sampler: runs on every CPU some times a second and notes what the followed processes do there. */
+#ifndef WARPSCOPE_SAMPLE_H
+#define WARPSCOPE_SAMPLE_H
+
 #include "python.h"
 #include "stack.h"
 
@@ -104,3 +107,5 @@ int sample(struct bpf_perf_event_data *ctx)
 	send(&record, sizeof(record), wake_seldom(), LOSS_SAMPLE);
 	return 0;
 }
+
+#endif

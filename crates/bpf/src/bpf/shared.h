@@ -26,6 +26,7 @@ enum record_type {
 	RECORD_SYSCALL = 11,
 	RECORD_SWITCH = 12,
 	RECORD_POINT = 13,
+	RECORD_HIT = 32,
 	RECORD_MEMO = 40,
 };
 
@@ -46,7 +47,8 @@ enum loss {
 	LOSS_CALL = 5, /* calls, system calls, switches and tracepoints that found the ring full */
 	LOSS_CALL_DEPTH = 6, /* calls nested too deeply to be followed */
 	LOSS_CALL_SUMS = 7, /* calls that found no room in the sums */
-	LOSS_COUNT = 8,
+	LOSS_HIT = 8, /* hits of `--event` that found neither room in their map nor in the ring */
+	LOSS_COUNT = 9,
 };
 
 /* One image of one process; see `images`. */
@@ -401,6 +403,7 @@ struct sum {
 	__u64 bytes;
 	__u64 self; /* without the time of calls within them */
 	__u64 outer; /* time of those that are not within another call of their layer */
+	__u64 inverse_min; /* all bits of the shortest inverted: 0 before the first */
 	__u64 buckets[SUM_BUCKETS];
 	__u64 sizes[SUM_SIZES]; /* calls by the number of bits in their bytes */
 };
@@ -594,7 +597,7 @@ _Static_assert(sizeof(struct python_stack_record) == PYTHON_STACK_HEADER + 24 * 
 _Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_LINES, "python_code_record");
 _Static_assert(sizeof(struct function) == 26, "function");
 _Static_assert(sizeof(struct call_record) == CALL_HEADER + 8 * CALL_WORDS + CALL_PAYLOAD, "call_record");
-_Static_assert(sizeof(struct sum) == 56 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
+_Static_assert(sizeof(struct sum) == 64 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
 _Static_assert(sizeof(struct allocation) == 56, "allocation");
 _Static_assert(sizeof(struct memory_sum) == 96, "memory_sum");
 _Static_assert(sizeof(struct context) == 32, "context");

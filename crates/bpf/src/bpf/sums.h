@@ -144,6 +144,7 @@ static __always_inline void add_to_sums(const struct function *function, const s
 		__sync_fetch_and_add(&sum->outer, ns);
 	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], 1);
 	raise_to(&sum->max, ns);
+	raise_to(&sum->inverse_min, ~ns);
 	if (is_error(function, call->result)) {
 		__sync_fetch_and_add(&sum->errors, 1);
 		count_error(call);

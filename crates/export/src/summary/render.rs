@@ -26,6 +26,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
         page.copies(summary);
     }
     page.functions(summary);
+    page.events(summary);
     page.ledger(summary);
     page.text
 }
@@ -39,6 +40,7 @@ pub(crate) enum Ink {
     Red,
     Green,
     Yellow,
+    Magenta,
 }
 
 pub(crate) struct Page {
@@ -56,6 +58,7 @@ impl Page {
             Ink::Red => 31,
             Ink::Green => 32,
             Ink::Yellow => 33,
+            Ink::Magenta => 35,
         };
         if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -84,11 +87,16 @@ impl Page {
 
     /// A bar, a share and a time: how rows begin.
     fn row(&self, ink: Ink, ns: u64, share: f64, whole: u64) -> String {
-        format!("{} {:>8}  {:>8}", self.ink(ink, &bar(share, self.bar_width())), percent(ns, whole), time(ns))
+        self.row_of(ink, (ns, whole), share, &time(ns))
+    }
+
+    /// The same for what is not time: a part of a whole, its share, and its text.
+    pub(crate) fn row_of(&self, ink: Ink, (part, whole): (u64, u64), share: f64, text: &str) -> String {
+        format!("{} {:>8}  {text:>8}", self.ink(ink, &bar(share, self.bar_width())), percent(part, whole))
     }
 
     /// What is left of a line after a row and `more` columns.
-    fn rest(&self, more: usize) -> usize {
+    pub(crate) fn rest(&self, more: usize) -> usize {
         self.width.saturating_sub(self.bar_width() + 19 + more)
     }
 
@@ -301,7 +309,7 @@ fn telling(name: &str) -> bool {
 }
 
 /// `python3 > … > train > forward > linear > matmul`: the process, what ran, and its nearest callers.
-fn path_text(path: &[String], most: usize) -> String {
+pub(crate) fn path_text(path: &[String], most: usize) -> String {
     const BETWEEN: &str = " > ";
     let inner = 1..path.len().saturating_sub(1);
     let shown = path.iter().enumerate().filter(|(i, name)| !inner.contains(i) || telling(name));

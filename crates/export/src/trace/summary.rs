@@ -318,7 +318,7 @@ impl<'a> Sums<'a> {
             sum.self_ns = sum.self_ns.saturating_add(part.self_ns);
             sum.max_ns = sum.max_ns.max(part.max_ns);
             sum.bytes = sum.bytes.saturating_add(part.bytes);
-            sum.histogram.merge(part.histogram.buckets());
+            sum.histogram.add_all(&part.histogram);
         }
         Self { by_function: sums.into_values().filter(|(_, sum)| sum.count > 0).collect() }
     }
@@ -335,9 +335,8 @@ impl<'a> Sums<'a> {
             ns: sum.ns,
             self_ns: sum.self_ns,
             mean_ns: sum.ns / sum.count.max(1),
-            // A bucket's middle may lie beyond the longest in it.
-            p50_ns: sum.histogram.quantile(0.5).min(sum.max_ns),
-            p99_ns: sum.histogram.quantile(0.99).min(sum.max_ns),
+            p50_ns: sum.histogram.quantile(0.5),
+            p99_ns: sum.histogram.quantile(0.99),
             max_ns: sum.max_ns,
             bytes: sum.bytes,
             histogram: durations(&sum.histogram),

@@ -219,7 +219,7 @@ impl Monitor {
             pythons.forget_files(&known);
         }
         if let Some(trace) = &mut collector.trace
-            && trace.libraries.count() > MOST_LIBRARIES
+            && trace.libraries.remembered() > MOST_LIBRARIES
         {
             let mapped = mapped(&trace.libraries);
             trace.libraries.forget_all_but(&mapped, &mut collector.recorder);

@@ -24,7 +24,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{Mappings, Recorder, Tracing};
+use bpf::{Mappings, Recorder, Share, Tracing};
+use elf::Budget;
 use model::event::ProcessId;
 use monitor::{
     config::{Options, Settings},
@@ -183,18 +184,18 @@ impl Monitor {
         let unwinding =
             Unwinding::start(recorder.unwind_maps()?, MOST_RAW).context("cannot start the thread for unwind tables")?;
         // Scrapes come first. A stack through a library that has just taken another's place may end there.
-        let mut unwinding = unwinding.without_waiting();
+        let mut unwinding = unwinding.without_waiting().within(&Budget::DAEMON);
         let mut kept = Kept::new(limits::raise());
         unwinding.prepare(&mut kept.files, &[]);
         let mut libraries =
-            Libraries::new(probes::Selection::default(), Vec::new(), Vec::new(), choice::choice(&options));
+            Libraries::new(probes::Selection::default(), Vec::new(), Vec::new(), choice::choice(&options)).for_daemon();
         if !recorder.can_watch_many() {
             libraries.shorten()?;
         }
         let pythons = Some(Pythons::new(recorder.python_maps()?));
         let collector = Collector {
             recorder,
-            mappings: Some(Mappings::watch()?),
+            mappings: Some(Mappings::watch(Share::DAEMON)?),
             sessions: None,
             silent: None,
             signals,
@@ -205,6 +206,7 @@ impl Monitor {
             unwinding,
             pythons,
             trace: Some(Tracer::by_name(libraries, all)),
+            events: None,
             period: 0,
         };
         let namer = Namer::start().context("cannot start the thread for names")?;
@@ -319,6 +321,7 @@ impl Monitor {
         let state = &mut self.collector.sink;
         for named in self.namer.done() {
             match named {
+                Named::Note(note) => state.notes.add(note),
                 Named::Stack(process, stack, frames) => {
                     if let Some(known) = state.processes.get_mut(&process) {
                         known.stack_names.insert(stack, frames);

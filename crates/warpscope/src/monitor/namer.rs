@@ -62,6 +62,8 @@ pub enum Named {
     Stack(ProcessId, StackId, Arc<[String]>),
     /// The kernel that a host function stands for, if that can be told.
     Stub(ProcessId, u64, Option<String>),
+    /// What could not be read.
+    Note(String),
 }
 
 impl Namer {
@@ -180,7 +182,7 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
     }
     let debug_files = DebugFiles::default();
     let wishes = Wishes { injector: INJECTOR, lines: what.lines(), debug_files, budget: Budget::DAEMON };
-    let found = symbols::resolve(&profile, &mut kept, &wishes).symbols;
+    let symbols::Named { symbols: found, notes } = symbols::resolve(&profile, &mut kept, &wishes);
     let any = !found.is_empty();
     for symbol in found {
         if let Some(place) = places.get(&symbol.frame).filter(|_| symbol.process == process) {
@@ -192,16 +194,17 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
         drop(kept);
         health::give_memory_back();
     }
+    let notes = notes.into_iter().map(Named::Note);
     match what {
         What::Stacks(stacks) => {
             let named = |id: &StackId| profile.frames(*id).iter().map(|frame| frame.name.to_string()).collect();
-            stacks.iter().map(|id| Named::Stack(process, *id, named(id))).collect()
+            stacks.iter().map(|id| Named::Stack(process, *id, named(id))).chain(notes).collect()
         }
         What::Stubs(stubs) => {
             symbols::name_kernels(&mut profile);
             let name = |stub: &u64| profile.calls.names.get(process, KernelRef::HostStub(*stub));
             let named = |stub: &u64| Named::Stub(process, *stub, name(stub).map(|name| name.to_string()));
-            stubs.iter().map(named).collect()
+            stubs.iter().map(named).chain(notes).collect()
         }
     }
 }

@@ -17,6 +17,7 @@ use unwind::Ended;
 use wire::Refusal;
 
 use super::{
+    events::Events,
     found,
     images::Images,
     python::Pythons,
@@ -52,6 +53,8 @@ pub struct Collector<S> {
     pub pythons: Option<Pythons>,
     /// Present in a trace.
     pub trace: Option<Tracer>,
+    /// Present if events are counted.
+    pub events: Option<Events>,
     /// Nanoseconds that one CPU sample stands for.
     pub period: u64,
 }
@@ -87,6 +90,7 @@ impl<S: Sink> Collector<S> {
                 return Ok(None);
             }
             if flushed.elapsed() >= FLUSH {
+                self.take_hits(false);
                 self.sink.flush();
                 flushed = Instant::now();
             }
@@ -150,6 +154,9 @@ impl<S: Sink> Collector<S> {
             trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
             trace.mapped_by(mapping);
         }
+        if let Some(events) = &mut self.events {
+            events.mapped(mapping, found::in_proc(pid), &mut self.recorder, &mut |event| sink.push(&event));
+        }
         sink.push(&Event::Mapping(numbered));
     }
 
@@ -160,9 +167,31 @@ impl<S: Sink> Collector<S> {
         }
     }
 
+    /// Takes what was added up of events since the last time. A key whose announcement has not come yet waits for it, unless
+    /// this is the last time.
+    fn take_hits(&mut self, last: bool) {
+        if self.events.is_none() {
+            return;
+        }
+        let sums = self.recorder.hit_sums();
+        // The stacks of all that was read are in the ring by then.
+        while last && self.gather() {}
+        for (key, sum) in sums {
+            let known = self.events.as_ref().and_then(|events| events.stack(&key));
+            let stack = match known {
+                Some(stack) => stack,
+                None if last => self.whole_stack(key.image, key.stack, key.python, bpf::now()),
+                None => continue,
+            };
+            let (Some(events), sink) = (&mut self.events, &mut self.sink) else { return };
+            events.sum(key, stack, sum, &mut |event| sink.push(&event));
+        }
+    }
+
     /// After the end: takes what is still on its way, until nothing comes any more.
     pub fn drain(&mut self) {
         while self.gather() {}
+        self.take_hits(true);
         let (sink, reused) = (&mut self.sink, &self.reused);
         self.unwinding.finish_all(&mut |walked| sink.push(&Event::Stack(self::walked(walked, reused))));
         if let Some(pythons) = &mut self.pythons {
@@ -173,6 +202,9 @@ impl<S: Sink> Collector<S> {
             if let Some(silent) = &mut self.silent {
                 silent.finish(sessions.strangers(), &mut |event| sink.push(&event));
             }
+        }
+        if let Some(events) = &self.events {
+            events.finish(&mut |event| sink.push(&event));
         }
         self.count_losses();
     }
@@ -239,6 +271,9 @@ impl<S: Sink> Collector<S> {
         unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked, reused))), &mut |image| {
             told.push(image);
         });
+        for text in unwinding.notes() {
+            sink.push(&Event::Note(Note { text }));
+        }
         for image in told {
             self.reused.told(image, bpf::now());
         }
@@ -354,6 +389,12 @@ impl<S: Sink> Collector<S> {
                     stack: self.whole_stack(image, stack, python, time),
                 })
             }
+            Record::Hit(hit) => {
+                let stack = self.whole_stack(hit.key.image, hit.key.stack, hit.key.python, hit.time);
+                let (Some(events), sink) = (&mut self.events, &mut self.sink) else { return };
+                events.hit(&hit, stack, &mut |event| sink.push(&event));
+                return;
+            }
             Record::Sample { image, stack, python, time, tid, cpu } => Event::Sample(Sample {
                 process: ProcessId(image),
                 tid,
@@ -448,6 +489,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::RingCalls, losses.calls),
             (LossCause::DeepCalls, losses.deep_calls),
             (LossCause::CallSums, losses.sums),
+            (LossCause::Hits, losses.hits + self.events.as_ref().map_or(0, |_| self.recorder.hits_missed())),
             (LossCause::Mappings, mappings),
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
             (LossCause::UnwindTables, self.unwinding.panics()),

@@ -12,7 +12,9 @@ use std::{
     time::Duration,
 };
 
+use anyhow::bail;
 use bpf::{Probe, Recorder, Watch, calls::Gather};
+use elf::Budget;
 use model::{
     calls::Tier,
     event::{Event, Layer, Note},
@@ -56,6 +58,36 @@ pub type Identity = (u64, u64);
 /// Changes whenever a file is written to.
 pub type Stamp = (u64, i64, i64);
 
+/// How much of the files of others is watched, so that no file and no user takes the room of all.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    budget: Budget,
+    /// Functions of one file that are not in `cuda`'s tables.
+    unknown_functions: usize,
+    /// Files that are watched at a time, and those of them that belong to one user other than root.
+    files: usize,
+    files_of_user: usize,
+}
+
+impl Limits {
+    /// For a trace, where the user decides what runs.
+    const TRACE: Limits =
+        Limits { budget: Budget::RECORDING, unknown_functions: 16_384, files: usize::MAX, files_of_user: usize::MAX };
+    /// For the daemon. The largest libcuda has some 700 functions that are not in the tables.
+    const DAEMON: Limits = Limits { budget: Budget::DAEMON, unknown_functions: 1024, files: 256, files_of_user: 64 };
+}
+
+/// The most names that are kept to suggest near ones.
+const MOST_NAMES: usize = 1 << 18;
+
+/// A file that was inspected.
+struct Known {
+    stamp: Stamp,
+    owner: u32,
+    /// Since when it is watched; none if it has nothing to watch.
+    watch: Option<(Watch, u64)>,
+}
+
 /// What to watch, and what is watched.
 pub struct Libraries {
     selection: Selection,
@@ -63,9 +95,10 @@ pub struct Libraries {
     named: Vec<PathBuf>,
     functions: Vec<Named>,
     choice: Choice,
-    /// Files that were inspected, with their last change, and since when they are watched if they have functions to watch.
-    watched: HashMap<Identity, (Stamp, Option<(Watch, u64)>)>,
-    /// Every name in the libraries seen, to tell of near misses.
+    limits: Limits,
+    /// Files that were inspected.
+    known: HashMap<Identity, Known>,
+    /// Names in these files, to suggest near ones where a pattern of the user's matches nothing.
     names: HashSet<String>,
     /// Functions that are watched, by the cost of their probes.
     pub costs: probes::Summary,
@@ -73,6 +106,7 @@ pub struct Libraries {
     pub spent: Duration,
     /// Only the most important functions are meant.
     pub shortened: bool,
+    any: bool,
 }
 
 impl Libraries {
@@ -83,12 +117,19 @@ impl Libraries {
             named,
             functions,
             choice,
-            watched: HashMap::new(),
+            limits: Limits::TRACE,
+            known: HashMap::new(),
             names: HashSet::new(),
             costs: probes::Summary::default(),
             spent: Duration::ZERO,
             shortened: false,
+            any: false,
         }
+    }
+
+    /// For a daemon that watches the files of strangers.
+    pub fn for_daemon(self) -> Self {
+        Self { limits: Limits::DAEMON, ..self }
     }
 
     /// A file with this path is one to watch.
@@ -117,38 +158,48 @@ impl Libraries {
         // Held from here on: a place in /proc goes with its process.
         let file = open(place)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let (identity, stamp) = known_by(&file.metadata()?);
-        match self.watched.get(&identity) {
-            Some((known, watch)) if *known == stamp => return Ok(watch.map(|(_, since)| since)),
-            // Written over in its place: its functions lie elsewhere now.
-            Some((_, Some((watch, _)))) => recorder.unwatch(&[*watch]),
-            Some((_, None)) | None => {}
+        let info = file.metadata()?;
+        let (identity, stamp) = known_by(&info);
+        match self.known.get(&identity) {
+            Some(known) if known.stamp == stamp => return Ok(known.watch.map(|(_, since)| since)),
+            // It was overwritten in place: its functions are elsewhere now.
+            Some(Known { watch: Some((watch, _)), .. }) => recorder.unwatch(&[*watch]),
+            Some(_) | None => {}
         }
-        self.watched.insert(identity, (stamp, None));
-        let mut found = self.find(&place, path)?;
+        let owner = info.uid();
+        self.known.remove(&identity);
+        self.check_room(owner)?;
+        self.known.insert(identity, Known { stamp, owner, watch: None });
+        let mut found = self.find(&file, path)?;
         found.retain(|found| found.function.site.cost != Cost::Refused);
+        let mut unknown = self.limits.unknown_functions;
         let mut probes = Vec::new();
         let mut chosen = Vec::new();
+        let mut refused = 0;
         for Found { function, name, shown } in found {
             let layer = if shown { Tier::of_name(&name) as u8 + 1 } else { 0 };
             let Some(gather) = (self.choice)(&name, Gather { layer, ..gather(&name) }) else { continue };
-            let Some(described) = functions.add(Layer::Library, path, &name, shown) else {
-                push(Event::Note(Note {
-                    text: format!("not all functions of {path} are watched: there are too many"),
-                }));
-                break;
+            let room = cuda::call(&name).is_some() || unknown > 0;
+            let Some(described) = functions.add(Layer::Library, path, &name, shown).filter(|_| room) else {
+                refused += 1;
+                continue;
             };
+            unknown -= usize::from(cuda::call(&name).is_none());
             recorder.describe(described.id.0, gather)?;
             probes.push(Probe { offset: function.site.offset, function: described.id.0 });
             push(Event::Function(described));
             chosen.push(function);
+        }
+        if refused > 0 {
+            let text = format!("{refused} functions of {path} are not watched: there are too many");
+            push(Event::Note(Note { text }));
         }
         if probes.is_empty() {
             return Ok(None);
         }
         let (watch, spent) = recorder.watch(&place, &probes)?;
         let since = bpf::now();
-        self.watched.insert(identity, (stamp, Some((watch, since))));
+        self.known.insert(identity, Known { stamp, owner, watch: Some((watch, since)) });
         self.spent += spent;
         let costs = probes::summary(&chosen);
         self.costs.nop5 += costs.nop5;
@@ -157,16 +208,34 @@ impl Libraries {
         Ok(Some(since))
     }
 
+    /// Refuses one more file where there are too many. It is tried again when it is mapped the next time.
+    fn check_room(&self, owner: u32) -> anyhow::Result<()> {
+        let Limits { files, files_of_user, .. } = self.limits;
+        if self.count() >= files {
+            bail!("{files} libraries are watched already");
+        }
+        let of_owner = self.known.values().filter(|known| known.watch.is_some() && known.owner == owner).count();
+        if owner != 0 && of_owner >= files_of_user {
+            bail!("{files_of_user} libraries that belong to user {owner} are watched already");
+        }
+        Ok(())
+    }
+
     /// The functions of a file that are to be watched, those that cannot be probed included.
-    pub fn find(&mut self, place: &Path, path: &str) -> anyhow::Result<Vec<Found>> {
+    pub fn find(&mut self, file: &File, path: &str) -> anyhow::Result<Vec<Found>> {
         let name = path.rsplit('/').next().unwrap_or(path);
-        let data = probes::open(place)?;
+        let budget = self.limits.budget;
         let mut found = Vec::new();
+        self.any |= true;
         if is_usual(path) || self.named.iter().any(|named| is(named, path)) {
             let selection = self.selection.for_library(name);
             let registrations = probes::registrations(name);
-            for function in probes::exported(&data)? {
-                self.names.extend(function.names().map(str::to_owned));
+            // Names that are not meant are needed where a pattern matches nothing.
+            let keep = self.selection.has_patterns() && !self.shortened;
+            let meant = |name: &str| selection.takes(name) || registrations.as_ref().is_some_and(|r| r.takes(name));
+            for function in probes::exported(file, |name| keep || meant(name), &budget)? {
+                let room = if keep { MOST_NAMES.saturating_sub(self.names.len()) } else { 0 };
+                self.names.extend(function.names().take(room).map(str::to_owned));
                 if let Some(name) = selection.name_of(&function).map(str::to_owned) {
                     found.push(Found { function, name, shown: true });
                 } else if let Some(name) = registrations.as_ref().and_then(|r| r.name_of(&function)).map(str::to_owned)
@@ -177,16 +246,18 @@ impl Libraries {
         } else {
             // A program with a libcudart of its own in it.
             let wanted = |name: &str| is_call(name) || name == "__cudaRegisterFunction";
-            for function in probes::linked(&data, wanted)? {
+            for function in probes::linked(file, wanted, &budget)? {
                 let shown = is_call(&function.name);
                 if !shown || self.selection.takes(&function.name) {
-                    self.names.insert(function.name.clone());
+                    if self.names.len() < MOST_NAMES {
+                        self.names.insert(function.name.clone());
+                    }
                     found.push(Found { name: function.name.clone(), function, shown });
                 }
             }
         }
         for named in self.functions.iter().filter(|named| is(&named.library, path)) {
-            for (name, function) in named.find(&data, path)? {
+            for (name, function) in named.find(file, path, &budget)? {
                 found.retain(|found| found.function.offset != function.offset);
                 found.push(Found { name, function, shown: true });
             }
@@ -216,18 +287,23 @@ impl Libraries {
 
     /// Any library was seen.
     pub fn any(&self) -> bool {
-        !self.names.is_empty() || self.count() > 0
+        self.any
     }
 
     /// How many files are watched.
     pub fn count(&self) -> usize {
-        self.watched.values().filter(|(_, watch)| watch.is_some()).count()
+        self.known.values().filter(|known| known.watch.is_some()).count()
     }
 
-    /// Watches files no more that nobody has mapped.
+    /// How many files are remembered, watched or not.
+    pub fn remembered(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Stops to watch files that nobody has mapped.
     pub fn forget_all_but(&mut self, mapped: &HashSet<Identity>, recorder: &mut Recorder) {
-        let gone = self.watched.extract_if(|identity, _| !mapped.contains(identity));
-        let gone: Vec<Watch> = gone.filter_map(|(_, (_, watch))| Some(watch?.0)).collect();
+        let gone = self.known.extract_if(|identity, _| !mapped.contains(identity));
+        let gone: Vec<Watch> = gone.filter_map(|(_, known)| Some(known.watch?.0)).collect();
         recorder.unwatch(&gone);
     }
 }
@@ -260,7 +336,7 @@ fn is_usual(path: &str) -> bool {
 }
 
 /// A library named by its path, or by the beginning of its file name.
-fn is(named: &Path, path: &str) -> bool {
+pub fn is(named: &Path, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     match named.to_str() {
         Some(text) if !text.contains('/') => {
@@ -271,9 +347,9 @@ fn is(named: &Path, path: &str) -> bool {
 }
 
 /// Opens a plain file. Others may have put something there that nobody comes back from.
-fn open(place: &Path) -> io::Result<File> {
+pub fn open(place: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(place)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no plain file")) }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 /// Which file this is, and its last change.

@@ -108,13 +108,14 @@ fn list_library(
         Some(name) => format!("{} (simulated GPU)", name.display()),
         None => file.display().to_string(),
     };
-    let mut found = match libraries.find(file, &real.to_string_lossy()) {
-        Ok(found) => found,
-        Err(error) => {
-            writeln!(out, "{shown}: {error}")?;
-            return Ok(false);
-        }
-    };
+    let mut found =
+        match probes::open(file).map_err(Into::into).and_then(|data| libraries.find(&data, &real.to_string_lossy())) {
+            Ok(found) => found,
+            Err(error) => {
+                writeln!(out, "{shown}: {error}")?;
+                return Ok(false);
+            }
+        };
     found.retain(|found| found.shown);
     writeln!(out, "{shown}: {}", probes::summary(found.iter().map(|found| &found.function)))?;
     for Found { function, name, .. } in &found {

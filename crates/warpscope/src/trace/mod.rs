@@ -5,9 +5,9 @@ mod kernel;
 mod late;
 pub mod libraries;
 mod list;
-mod named;
-mod points;
-mod search;
+pub mod named;
+pub mod points;
+pub mod search;
 pub mod tracer;
 
 use std::{
@@ -19,7 +19,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use bpf::{
-    KernelFunction, Mappings, Options, Recorder, Tracing,
+    KernelFunction, Mappings, Options, Recorder, Share, Tracing,
     calls::{ErrorSum as ErrorCount, Gather},
     tracefs,
 };
@@ -105,6 +105,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         marker,
         ring_bytes: RING_BYTES,
         raw_ring_bytes: None,
+        hits: false,
         tracing: Some(tracing),
         found: options.pid.clone(),
     })?;
@@ -137,7 +138,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     }
     let mut collector = Collector {
         recorder,
-        mappings: Some(Mappings::watch()?),
+        mappings: Some(Mappings::watch(Share::RECORDING)?),
         sessions,
         silent,
         signals,
@@ -148,6 +149,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         reused: Reused::default(),
         pythons,
         trace: Some(Tracer::new(libraries, options.all)),
+        events: None,
         period: 0,
     };
     let watched = watch(&mut collector, &options, &injection, probed, hooked);
@@ -325,6 +327,7 @@ fn take_sums(collector: &mut Collector<Recording>) {
             errors: sum.errors,
             ns: sum.ns,
             max_ns: sum.max_ns,
+            min_ns: sum.min_ns,
             bytes: sum.bytes,
             self_ns: sum.self_ns,
             outer_ns: sum.outer_ns,

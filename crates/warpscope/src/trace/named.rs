@@ -1,9 +1,9 @@
 //! Functions that the user names: `--uprobe LIBRARY:PATTERN`.
 
-use std::{cell::RefCell, path::PathBuf};
+use std::{cell::RefCell, fs::File, path::PathBuf};
 
 use anyhow::bail;
-use object::read::ReadRef;
+use elf::Budget;
 use probes::{Function, Glob};
 
 use super::libraries::did_you_mean;
@@ -37,9 +37,14 @@ impl Named {
         }
     }
 
+    /// As the user wrote it.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
     /// The functions of a file that it names, each with the name to show.
-    pub fn find<'data, R: ReadRef<'data>>(&self, data: R, path: &str) -> anyhow::Result<Vec<(String, Function)>> {
-        if let Some(function) = probes::find(data, &self.pattern)? {
+    pub fn find(&self, file: &File, path: &str, budget: &Budget) -> anyhow::Result<Vec<(String, Function)>> {
+        if let Some(function) = probes::find(file, &self.pattern, budget)? {
             return Ok(vec![(self.pattern.clone(), function)]);
         }
         let names = RefCell::new(Vec::new());
@@ -49,7 +54,7 @@ impl Named {
             names.borrow_mut().push(without_arguments(&name).to_owned());
             wanted
         };
-        let found = probes::matching(data, wanted)?;
+        let found = probes::matching(file, wanted, budget)?;
         if found.is_empty() {
             let names = names.into_inner();
             let near = probes::near(names.iter().map(String::as_str), &self.pattern);

@@ -9,8 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use elf::Elf;
+
 use crate::record::found;
-use object::{Endianness, elf::FileHeader64, read::elf::FileHeader};
 
 /// Directories that loaders look into by themselves, and where CUDA is usually installed.
 const USUAL: [&str; 8] = [
@@ -106,11 +107,11 @@ fn python_prefixes() -> Vec<PathBuf> {
     found
 }
 
-/// Where the program itself says that its libraries lie.
+/// The directories that the program itself names for its libraries.
 fn run_paths(program: &Path) -> Vec<PathBuf> {
-    let Ok(data) = read_head(program, 256 << 20) else { return Vec::new() };
+    let Ok(file) = probes::open(program) else { return Vec::new() };
     let origin = fs::canonicalize(program).ok().and_then(|p| p.parent().map(Path::to_owned)).unwrap_or_default();
-    let texts = dynamic_paths(&data).unwrap_or_default();
+    let texts = Elf::read(&file).and_then(|elf| elf::dynamic_strings(&elf, &file)).unwrap_or_default();
     let expand = |path: &str| {
         let origin = origin.to_string_lossy();
         PathBuf::from(path.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin))
@@ -118,31 +119,15 @@ fn run_paths(program: &Path) -> Vec<PathBuf> {
     texts.iter().flat_map(|text| text.split(':').filter(|p| !p.is_empty()).map(expand).collect::<Vec<_>>()).collect()
 }
 
-/// A file's contents, if it is a plain file and not larger than `most`.
-fn read_head(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
-    let file = fs::File::open(path)?;
-    let info = file.metadata()?;
-    if !info.is_file() || info.len() > most {
-        return Err(std::io::ErrorKind::InvalidData.into());
+/// A file's contents, if it is a regular file and not larger than `most`.
+fn read_head(path: &Path, most: u64) -> Option<Vec<u8>> {
+    let file = probes::open(path).ok()?;
+    if file.metadata().ok()?.len() > most {
+        return None;
     }
     let mut data = Vec::new();
-    file.take(most).read_to_end(&mut data)?;
-    Ok(data)
-}
-
-fn dynamic_paths(data: &[u8]) -> object::Result<Vec<String>> {
-    let header = FileHeader64::<Endianness>::parse(data)?;
-    let endian = header.endian()?;
-    let sections = header.sections(endian, data)?;
-    let Some((entries, strings)) = sections.dynamic(endian, data)? else { return Ok(Vec::new()) };
-    let strings = sections.strings(endian, data, strings)?;
-    let paths = entries.iter().filter_map(|entry| {
-        use object::read::elf::Dyn;
-        matches!(entry.d_tag(endian), object::elf::DT_RPATH | object::elf::DT_RUNPATH)
-            .then(|| entry.string(endian, strings).ok())
-            .flatten()
-    });
-    Ok(paths.map(|path| String::from_utf8_lossy(path).into_owned()).collect())
+    file.take(most).read_to_end(&mut data).ok()?;
+    Some(data)
 }
 
 /// Python wheels carry CUDA's libraries with them: `site-packages/nvidia/*/lib`.
@@ -197,11 +182,19 @@ fn interpreter(program: &Path) -> Option<PathBuf> {
 /// Directories in the loader's cache.
 fn cached() -> Vec<PathBuf> {
     let data = read_head(Path::new("/etc/ld.so.cache"), 64 << 20).unwrap_or_default();
+    let is_cuda = |path: &&String| path.contains("/libcuda") || path.contains("/libnvidia");
+    let files = cached_files(&data);
     let mut found: Vec<PathBuf> =
-        cached_files(&data).iter().filter_map(|p| Path::new(p).parent().map(Path::to_owned)).collect();
+        files.iter().filter(is_cuda).filter_map(|p| Path::new(p).parent().map(Path::to_owned)).collect();
     found.sort();
     found.dedup();
     found
+}
+
+/// Libraries in the loader's cache whose path `wanted` takes.
+pub fn cached_libraries(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let data = read_head(Path::new("/etc/ld.so.cache"), 64 << 20).unwrap_or_default();
+    cached_files(&data).into_iter().filter(|path| wanted(path)).map(PathBuf::from).collect()
 }
 
 /// Files that the loader's cache names: a header, then entries of 24 bytes whose third word is the place of the path.
@@ -219,7 +212,7 @@ fn cached_files(data: &[u8]) -> Vec<String> {
         let length = text.iter().position(|b| *b == 0)?;
         std::str::from_utf8(&text[..length]).ok().map(str::to_owned)
     };
-    (0..entries).filter_map(path).filter(|p| p.contains("/libcuda") || p.contains("/libnvidia")).collect()
+    (0..entries).filter_map(path).collect()
 }
 
 #[cfg(test)]
