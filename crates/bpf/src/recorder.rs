@@ -21,7 +21,9 @@ use crate::{
     Error, Losses, PythonMaps, Record, Result, UnwindMaps, features, hits,
     hooks::Hook,
     perf,
+    sums::USERS,
     tracing::{self, Tracing},
+    unwind_maps::Shared,
 };
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, clippy::restriction, unused_qualifications)]
@@ -78,6 +80,8 @@ pub struct Recorder {
     /// Records that could not be parsed.
     unparsed: Rc<Cell<u64>>,
     pub(crate) skel: RecordSkel<'static>,
+    /// Allocations by user, of all that are in the kernel's map.
+    pub(crate) held_by_user: Shared,
     pub(crate) multi: bool,
 }
 
@@ -168,6 +172,7 @@ impl Recorder {
             builder.add(map, take).map_err(load_error)?;
             builder.build().map_err(load_error)
         };
+        let held_by_user = Shared::map(&skel.maps.held_by_user, USERS * 8).map_err(load_error)?;
         let (events, raw_ring) = (ring(&skel.maps.events)?, ring(&skel.maps.raw_stacks)?);
         let mut recorder = Self {
             links: Vec::new(),
@@ -179,6 +184,7 @@ impl Recorder {
             records,
             unparsed,
             skel,
+            held_by_user,
             multi,
         };
         let found = recorder.skel.progs.find_recorder.test_run(ProgramInput::default());

@@ -110,6 +110,8 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     }
     health::give_memory_back();
     monitor.watch(display.as_ref());
+    // What was lost in the last moments, too.
+    monitor.tell_losses();
     Ok(ExitCode::SUCCESS)
 }
 
@@ -155,6 +157,7 @@ fn settings(options: args::Monitor) -> anyhow::Result<Options> {
         lib: Some(options.lib).filter(|libraries| !libraries.is_empty()),
         nvml: options.no_nvml.then_some(false),
         stacks: options.no_stacks.then_some(false),
+        allocations: flag(options.allocations),
     };
     given.over(file).options().map_err(anyhow::Error::msg)
 }
