@@ -3,6 +3,7 @@
 mod http;
 mod outputs;
 mod sessions;
+mod text;
 mod workspace;
 
 use crate::support::{Ended, attacker::Attacker};

@@ -82,6 +82,8 @@ pub struct Flame {
     pub lines: Vec<Line>,
     /// The family of each name.
     pub families: BTreeMap<Arc<str>, Family>,
+    /// CPU samples in warpscope's own code, in CUPTI and in probes: what recording costs is not the program's.
+    pub own: Weight,
 }
 
 impl Flame {
@@ -89,9 +91,14 @@ impl Flame {
     pub fn of(profile: &Profile, view: View) -> Self {
         let mut naming = Naming { profile, names: HashSet::new(), stacks: HashMap::new(), families: BTreeMap::new() };
         let mut lines: BTreeMap<Vec<Arc<str>>, Weight> = BTreeMap::new();
+        let mut own = Weight::default();
         if view.cpu {
             for (&(process, stack), cpu) in &profile.cpu {
                 let weight = Weight { ns: cpu.ns, samples: cpu.count, operations: 0 };
+                if profile.is_own_cost(stack) {
+                    own.add(weight);
+                    continue;
+                }
                 lines.entry(naming.stack(process, Some(stack))).or_default().add(weight);
             }
         }
@@ -105,7 +112,7 @@ impl Flame {
             }
         }
         let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
-        Self { lines, families: naming.families }
+        Self { lines, families: naming.families, own }
     }
 }
 

@@ -54,8 +54,10 @@ pub struct Ledger {
     pub gpu_stack_ends: BTreeMap<StackEnd, u64>,
     /// How the walks of the stacks ended, by CPU samples under them.
     pub cpu_stack_ends: BTreeMap<StackEnd, u64>,
-    /// Sessions that ended without a goodbye: killed, or still running.
+    /// Sessions whose process exited before it flushed its GPU records, as one that is killed does.
     pub sessions_cut_off: u64,
+    /// Sessions whose process was still running when the recording stopped, and that did not finish in time.
+    pub sessions_left: u64,
     /// Losses by cause, in a fixed order of names.
     pub lost: Lost,
 }

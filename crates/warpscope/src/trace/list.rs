@@ -7,6 +7,7 @@ use std::{
 };
 
 use bpf::tracefs;
+use export::names::printable;
 use probes::{Cost, Selection};
 
 use super::{kernel, libraries::Libraries, search};
@@ -85,13 +86,13 @@ fn list_library(file: &Path, selection: &Selection, out: &mut dyn Write) -> anyh
     let functions = match probes::open(file).and_then(|data| probes::exported(&data)) {
         Ok(functions) => functions,
         Err(error) => {
-            writeln!(out, "{}: {error}", file.display())?;
+            writeln!(out, "{}: {error}", printable(&file.display().to_string()))?;
             return Ok(false);
         }
     };
     let selection = selection.for_library(&name);
     let chosen: Vec<_> = functions.iter().filter(|f| selection.name_of(f).is_some()).collect();
-    writeln!(out, "{}: {}", file.display(), probes::summary(chosen.iter().copied()))?;
+    writeln!(out, "{}: {}", printable(&file.display().to_string()), probes::summary(chosen.iter().copied()))?;
     for function in &chosen {
         let cost = match function.site.cost {
             Cost::Nop5 => "nop",
@@ -101,7 +102,7 @@ fn list_library(file: &Path, selection: &Selection, out: &mut dyn Write) -> anyh
         };
         let offset = function.site.offset - function.offset;
         let known = if cuda::call(&function.name).is_some() { "arguments" } else { "" };
-        writeln!(out, "  {:<44} +{offset:<3} {cost:<9} {known}", function.name)?;
+        writeln!(out, "  {:<44} +{offset:<3} {cost:<9} {known}", printable(&function.name))?;
     }
     Ok(!chosen.is_empty())
 }
