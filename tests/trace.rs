@@ -7,6 +7,7 @@ mod driver;
 mod formats;
 mod layers;
 mod libraries;
+mod memory;
 mod points;
 mod stopped;
 mod storm;

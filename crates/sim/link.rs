@@ -1,5 +1,4 @@
-// How the simulated GPU's files are made from its static library. Included by the build script of `embedded` and by
-// the tests of `sim`, so that both use the same commands.
+// How the simulated GPU's files are made from its static library. Included by the build script of `embedded`.
 
 use std::path::Path;
 use std::process::Command;

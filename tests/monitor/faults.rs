@@ -80,6 +80,28 @@ fn no_nvml() {
     assert!(log.err().contains("GPUs themselves are not watched: cannot load libnvidia-ml.so.1"), "{}", log.err());
 }
 
+/// While nothing can be watched, health checks fail, with the reason in one sentence.
+#[test]
+fn nothing_to_watch() {
+    let scene = Scene::new();
+    fs::write(scene.path("libcuda.so.1"), vec![b'x'; 8192]).expect("a file");
+    let script = "import mmap,sys,time; f=open(sys.argv[1],'rb'); \
+                      m=mmap.mmap(f.fileno(),4096,prot=mmap.PROT_READ|mmap.PROT_EXEC,flags=mmap.MAP_PRIVATE); \
+                      print('ready',flush=True); sys.stdin.read()";
+    let mut command = scene.bare("python3");
+    let broken = Watched::of(command.args(["-c", script, &scene.text("libcuda.so.1")]));
+    let monitor = Monitor::of_machine(&scene, &format!("-p {}", broken.pid()));
+    let mut answer = (String::new(), String::new());
+    wait_until("the monitor says that it is not well", || {
+        answer = get(&monitor.address, "/healthz", "");
+        answer.0.starts_with("HTTP/1.1 503")
+    });
+    assert!(answer.1.starts_with("no CUDA library is watched: "), "{}", answer.1);
+    assert!(answer.1.contains("libcuda.so.1 is not watched: ") && answer.1.lines().count() == 1, "{}", answer.1);
+    monitor.stop();
+    broken.end();
+}
+
 /// Scrapers that say nothing, or never read, hold up nobody.
 #[test]
 fn hanging_scrapers() {

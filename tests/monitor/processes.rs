@@ -9,11 +9,11 @@ use crate::support::{
     programs, wait_until,
 };
 
-/// A process that is killed in the middle of a call is told once more, with what it had done, and then no more.
+/// A process that is killed in the middle of a call is in the metrics with what it had done, until its time is over.
 #[test]
 fn killed_in_a_call() {
     let scene = Scene::new();
-    let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "--keep-ended 1");
     let mut victim = Watched::start_with(&scene, "slow=cudaDeviceSynchronize:600s");
     let pid = victim.pid().to_string();
     victim.does("leak 2");
@@ -33,6 +33,99 @@ fn killed_in_a_call() {
     });
     assert_eq!(last.sum("warpscope_lost_calls_total", &[]), 0);
     monitor.stop();
+}
+
+/// Two scrapers see the same last numbers of a process that has ended, whoever comes first and however often; it holds no
+/// memory any more.
+#[test]
+fn last_numbers_for_everybody() {
+    let scene = Scene::new();
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
+    let mut worker = Watched::start(&scene);
+    let pid = worker.pid().to_string();
+    worker.does("work");
+    // One scraper has seen it alive, the other not.
+    assert_eq!(monitor.scrape().sum("warpscope_launches_total", &[("pid", &pid)]), 12);
+    worker.does("launch 5");
+    worker.end();
+    wait_until("its end is known", || {
+        !monitor.scrape().values("warpscope_memory_live_bytes", "pid", &[]).iter().any(|(known, _)| *known == pid)
+    });
+    for scraper in ["one", "two", "one", "two"] {
+        let metrics = monitor.scrape();
+        assert_eq!(metrics.sum("warpscope_launches_total", &[("pid", &pid)]), 17, "scraper {scraper}");
+        for (name, labels, wanted) in WORK.iter().filter(|(name, ..)| name.ends_with("_total")) {
+            let labels = [&[("pid", pid.as_str())], *labels].concat();
+            let more = if name.contains("launches") && labels.len() == 1
+                || labels.contains(&("kernel", "first(float*, int)"))
+            {
+                5
+            } else {
+                0
+            };
+            assert_eq!(metrics.sum(name, &labels), wanted + more, "scraper {scraper}: {name} {labels:?}");
+        }
+        assert_eq!(metrics.sum("warpscope_memory_suspect_bytes", &[("pid", &pid)]), 0);
+    }
+    monitor.stop();
+}
+
+/// A short life whose library nobody had loaded before: its kernels have names, though its registration was missed, and
+/// what is missing is in the metrics. With `--lib` nothing is missing.
+#[test]
+fn short_life() {
+    const LAUNCHES: u64 = 300_000;
+    let scene = Scene::new();
+    fs::create_dir(scene.path("lib")).expect("a directory");
+    let libraries = ["libcuda.so.1", "libcudart.so.13"].map(|name| {
+        fs::copy(programs::libraries().join(name), scene.path("lib").join(name)).expect("a copy");
+        scene.path("lib").join(name)
+    });
+    let brief = |count: u64| {
+        let mut command = scene.bare_cuda("brief");
+        Ended::of(command.arg(count.to_string()).env("LD_LIBRARY_PATH", scene.path("lib"))).exits(0);
+    };
+    let labels = [("comm", "brief"), ("kernel", "first(float*, int)")];
+
+    let monitor = Monitor::start(&scene, "");
+    brief(LAUNCHES);
+    let mut metrics = monitor.scrape();
+    wait_until("its kernel has a name", || {
+        metrics = monitor.scrape();
+        metrics.any(&labels)
+    });
+    let counted = metrics.sum("warpscope_launches_total", &[("comm", "brief")]);
+    let gap = metrics.one("warpscope_process_unwatched_seconds", &[("comm", "brief")]);
+    eprintln!("found when it was loaded: {} of {LAUNCHES} launches missing, {:.1} ms", LAUNCHES - counted, gap * 1e3);
+    assert!(counted < LAUNCHES && counted > LAUNCHES / 2, "{counted}");
+    assert_eq!(metrics.sum("warpscope_kernel_launches_total", &labels), counted);
+    assert!(!metrics.any(&[("comm", "brief"), ("kernel", "[unknown kernel]")]));
+    assert!(gap > 0.0 && gap < 5.0, "{gap}");
+    assert!(metrics.sum("warpscope_late_processes_total", &[]) >= 1);
+    monitor.stop();
+
+    // Other files, which no probe of any other monitor is on.
+    let options = libraries.map(|library| {
+        fs::copy(&library, scene.path("new")).expect("a copy");
+        fs::rename(scene.path("new"), &library).expect("a new file");
+        format!("--lib {}", library.display())
+    });
+    let monitor = Monitor::start(&scene, &options.join(" "));
+    brief(1000);
+    let mut metrics = monitor.scrape();
+    wait_until("it is seen", || {
+        metrics = monitor.scrape();
+        metrics.any(&labels)
+    });
+    assert_eq!(metrics.sum("warpscope_kernel_launches_total", &labels), 1000);
+    assert!(!metrics.has("warpscope_process_unwatched_seconds"));
+    monitor.stop();
+
+    let missing =
+        Ended::of(&mut scene.warpscope(&["monitor", "--metrics-addr", "", "--lib", "/nonexistent/libcuda.so.1"]));
+    missing.exits(1).says(&["/nonexistent/libcuda.so.1", "No such file"]);
+    let other = Ended::of(&mut scene.warpscope(&["monitor", "--metrics-addr", "", "--lib", "/bin/true"]));
+    other.exits(1).says(&["--lib /bin/true", "no CUDA functions"]);
 }
 
 /// A program that runs another in its place begins anew, under the same pid; what it forks is a process of its own.
@@ -198,7 +291,7 @@ fn short_lives_alone() {
     });
     let log = monitor.stop();
     for name in ["libcuda.so.1", "libcudart.so.13"] {
-        assert!(log.err().contains(&format!("/lib/{name} was found when it was mapped")), "{}", log.err());
+        assert!(log.err().contains(&format!("/lib/{name} was loaded before it was watched")), "{}", log.err());
     }
 }
 

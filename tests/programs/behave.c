@@ -4,6 +4,9 @@
  *   kill K       launches K kernels, then kills itself with SIGKILL
  *   fork K       launches K, forks a child that tries CUDA (error 3 expected) and exits 9 without exec; then K more; exits 0
  *   status       launches one kernel, exits 42
+ *   starve N     as loop 0.5, with only N descriptors left
+ *   forgetful X  as loop 0.5, after removing the variable X from its environment
+ *   init         initialises CUDA, launches nothing, exits 42
  *   output       launches one kernel, prints 1000 numbered lines to stdout and as many to stderr
  *   empty K      K copies and memsets of 0 bytes through the runtime and the driver each, and one copy of 8 bytes
  *   quick K      launches K kernels, then _exit(0) without waiting for them
@@ -120,16 +123,31 @@ static int loop(double duration) {
     return 0;
 }
 
+static void starve(long left) {
+    int last, descriptors[1024];
+    long count = 0;
+    while ((last = dup(0)) >= 0 && count < 1024) descriptors[count++] = last;
+    while (left-- > 0 && count > 0) close(descriptors[--count]);
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     const char *argument = argc > 2 ? argv[2] : "1";
     if (!strcmp(mode, "none")) return 0;
+    if (!strcmp(mode, "starve")) starve(atol(argument));
+    if (!strcmp(mode, "forgetful")) unsetenv(argument);
     start();
+    if (!strcmp(mode, "init")) {
+        synchronize();
+        return 42;
+    }
     if (!strcmp(mode, "kill")) {
         launch(atol(argument));
         raise(SIGKILL);
     } else if (!strcmp(mode, "fork")) {
         return fork_without_exec(atol(argument));
+    } else if (!strcmp(mode, "starve") || !strcmp(mode, "forgetful")) {
+        return loop(0.5);
     } else if (!strcmp(mode, "status")) {
         launch(1);
         synchronize();
@@ -146,6 +164,6 @@ int main(int argc, char **argv) {
     } else if (!strcmp(mode, "loop")) {
         return loop(atof(argument));
     }
-    fprintf(stderr, "usage: behave none|kill K|fork K|status|output|empty K|quick K|interrupt|loop SECS\n");
+    fprintf(stderr, "usage: behave none|kill K|fork K|status|starve N|forgetful X|init|output|empty K|quick K|interrupt|loop SECS\n");
     return 2;
 }

@@ -19,12 +19,12 @@ fn senseless_options() {
     refused("--sim --match cuMem*,,", &["cannot understand the pattern ''", "empty"]);
     refused("--sim --exclude [z-a]", &["[z-a]", "a range runs backwards"]);
     refused("--sim --live=[", &["cannot understand the pattern '['"]);
-    refused("--uprobe nonsense", &["--uprobe wants LIBRARY:SYMBOL", "nonsense"]);
-    refused("--uprobe libc.so.6:", &["--uprobe wants LIBRARY:SYMBOL", "libc.so.6:"]);
-    refused("--tracepoint nonsense", &["--tracepoint wants CATEGORY:NAME", "nonsense"]);
-    refused("--tracepoint ../../x:y", &["--tracepoint wants CATEGORY:NAME"]);
-    refused("-d 0", &["-d wants a number of seconds greater than 0"]);
-    refused("-d inf", &["-d wants"]);
+    refused("--uprobe nonsense", &["--uprobe expects LIBRARY:PATTERN", "nonsense"]);
+    refused("--uprobe libc.so.6:", &["--uprobe expects LIBRARY:PATTERN", "libc.so.6:"]);
+    refused("--tracepoint nonsense", &["--tracepoint expects CATEGORY:NAME", "nonsense"]);
+    refused("--tracepoint ../../x:y", &["--tracepoint expects CATEGORY:NAME"]);
+    refused("-d 0", &["-d expects a number of seconds greater than 0"]);
+    refused("-d inf", &["-d expects"]);
     refused("-o x.pdf", &["x.pdf", ".wscope", ".jsonl", ".json"]);
     refused("-o missing/x.jsonl", &["cannot write missing/x.jsonl", "No such file"]);
     refused("-o a.wscope -o b.wscope", &["one recording is enough"]);
@@ -54,7 +54,7 @@ fn kernel_functions() {
     let sentence = if fs::exists("/sys/bus/event_source/devices/kprobe").is_ok_and(|there| there) {
         "matches no function of the kernel"
     } else {
-        "it has no kprobes (--driver sees ioctls all the same)"
+        "it was built without kprobes; use --driver to trace ioctls"
     };
     run.says(&[sentence]);
     assert_eq!(scene.files(), Vec::<String>::new());
@@ -65,13 +65,14 @@ fn kernel_functions() {
 #[test]
 fn hooked_functions() {
     refused("--fentry vfs_reed", &["--fentry vfs_reed matches no function of the kernel", "did you mean vfs_read"]);
-    refused("--fentry *", &["--fentry * matches ", " functions: name no more than 100"]);
+    refused("--fentry *", &["--fentry * matches ", " functions, of at most 100: use a narrower pattern"]);
     let scene = Scene::new();
     let run = Ended::of(&mut scene.trace("-q --fentry vfs_read -o t.jsonl", "cat /etc/passwd"));
     if run.status.success() {
         assert!(Trace::read(&scene.read("t.jsonl")).named("vfs_read").count() > 0);
     } else {
-        run.exits(1).says(&["put on vfs_read (fentry)", "--tracepoint, --uprobe and --driver do without"]);
+        run.exits(1)
+            .says(&["does not permit fentry on vfs_read", "--tracepoint, --uprobe and --driver work without it"]);
         assert_eq!(scene.files(), Vec::<String>::new());
     }
 }
@@ -80,7 +81,7 @@ fn hooked_functions() {
 #[test]
 fn targets() {
     let scene = Scene::new();
-    Ended::of(&mut scene.trace("", "")).exits(1).says(&["say what to trace", "-p PID", "-a", "-- COMMAND"]);
+    Ended::of(&mut scene.trace("", "")).exits(1).says(&["specify what to trace", "-p PID", "-a", "-- COMMAND"]);
     for options in ["-p 1 -a", "-p 1 -- true", "-a -- true", "-p x", "--summary-only --driver -a", "--no-such-option"] {
         let run = Ended::of(&mut scene.trace(options, "")).exits(2);
         assert!(run.err().contains("--help"), "{options}: {}", run.err());

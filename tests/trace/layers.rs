@@ -123,6 +123,30 @@ fn summed_in_the_kernel() {
     assert!(0 < runtime_own && runtime_own < runtime && runtime - runtime_own < total, "{layers:?}");
 }
 
+/// Quantiles of few calls are what was measured, written call by call or summed up in the kernel: of one call its duration, of
+/// two the shorter and the longer; of any number nothing beyond the extremes.
+#[test]
+fn few_calls() {
+    for options in ["--no-gpu", "--summary-only"] {
+        let scene = traced(options);
+        let report = scene.report("t.wscope");
+        let rows = report["trace"]["functions"].as_array().expect("functions");
+        let mut few = [0; 3];
+        for row in rows {
+            let [calls, ns, p50, p99, max] = ["calls", "ns", "p50_ns", "p99_ns", "max_ns"].map(|key| number(row, key));
+            assert!(p50 <= p99 && p99 <= max, "{row}");
+            match calls {
+                1 => assert_eq!((p50, p99, max), (ns, ns, ns), "{row}"),
+                2 => assert_eq!((p50, p99), (ns - max, max), "{row}"),
+                3..100 => assert_eq!(p99, max, "{row}"),
+                _ => {}
+            }
+            few[calls.min(3) as usize - 1] += 1;
+        }
+        assert!(few.iter().all(|functions| *functions > 0), "functions with one, two and more calls: {few:?}");
+    }
+}
+
 /// Requests to the driver: how many and how long is said in the totals; each is within the call that made it.
 #[test]
 fn requests() {

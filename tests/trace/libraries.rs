@@ -1,6 +1,6 @@
 //! Libraries and functions that the user names, wherever they lie and whenever they are loaded.
 
-use std::{fs, process::Stdio};
+use std::{collections::BTreeMap, fs, process::Stdio};
 
 use crate::support::{
     Ended, Running, Scene,
@@ -61,7 +61,7 @@ fn by_path() {
     let command = format!("{} ./unusual/libtiny.so stop", program("tiny"));
     let (trace, last) = until_seen(&scene, "--lib ./unusual/libtiny.so", &command);
     assert_eq!(without_gaps(&trace, last), 1);
-    assert!(!trace.notes.iter().any(|note| note.contains("was found when it was mapped")), "{:?}", trace.notes);
+    assert!(!trace.notes.iter().any(|note| note.contains("was loaded before it was watched")), "{:?}", trace.notes);
 }
 
 /// --lib by file name: loaded late from a directory that nobody would look into, it is watched from then on, and the trace
@@ -74,7 +74,7 @@ fn by_name() {
     let command = format!("{} ./unusual/libtiny.so stop", program("tiny"));
     let (trace, last) = until_seen(&scene, "--lib libtiny.so", &command);
     without_gaps(&trace, last);
-    let late = "/unusual/libtiny.so was found when it was mapped, and watched";
+    let late = "/unusual/libtiny.so was loaded before it was watched, ";
     assert_eq!(trace.notes.iter().filter(|note| note.contains(late)).count(), 1, "{:?}", trace.notes);
 }
 
@@ -156,7 +156,85 @@ fn one_function() {
         assert!(low.ends_with("ffffffff") && call["ret"] == 0 && call["depth"] == 0, "{call}");
     }
     assert_eq!(trace.named("cudaFree").count(), 20);
-    assert_eq!(trace.all.len(), 27);
+    assert_eq!(trace.of("userspace").count(), 27);
+}
+
+/// Builds the C++ program in the scene.
+fn build_models(scene: &Scene) {
+    let source = programs::sources().join("programs/models.cpp");
+    Ended::of(scene.bare("c++").args(["-O1", "-g", "-o"]).arg(scene.path("models")).arg(source)).exits(0);
+}
+
+/// --uprobe with a pattern: methods and templates by their demangled names, with or without arguments, and by their symbols;
+/// all that match, each under its own name, and nothing else.
+#[test]
+fn demangled_names() {
+    let scene = Scene::new();
+    build_models(&scene);
+    let step = [("ns::Model::step(double)", 2), ("ns::Model::step(int)", 5)];
+    for (pattern, expected) in [
+        ("ns::Model::step", &step[..]),
+        ("ns::Model::step(int)", &step[1..]),
+        ("ns::Model::*", &[("ns::Model::size() const", 1), step[0], step[1]]),
+        ("_ZN2ns4rest*", &[("ns::rest()", 1)]),
+        ("_ZN2ns4restEv", &[("_ZN2ns4restEv", 1)]),
+        ("ns::mix<int,?float>", &[("void ns::mix<int, float>(int, float)", 3)]),
+        ("ns::[m-r]*", &[("void ns::mix<int, float>(int, float)", 3), ("ns::rest()", 1)]),
+    ] {
+        let uprobe = format!("./models:{pattern}");
+        let words = ["trace", "-q", "--uprobe", &uprobe, "-o", "t.jsonl", "--", "./models"];
+        Ended::of(&mut scene.warpscope(&words)).exits(0);
+        let trace = Trace::read(&scene.read("t.jsonl"));
+        let mut counts = BTreeMap::<&str, u64>::new();
+        for call in trace.of("userspace") {
+            *counts.entry(call["name"].as_str().expect("a name")).or_default() += 1;
+        }
+        // The return type of a template is part of its symbol, and not of its name.
+        let plain = |name: &'static str| name.trim_start_matches("void ");
+        let expected: BTreeMap<&str, u64> = expected.iter().map(|(name, count)| (plain(name), *count)).collect();
+        assert_eq!(counts, expected, "{pattern}");
+    }
+}
+
+/// --uprobe with a pattern that matches nothing names what is near; one that matches too much is refused with a sentence.
+#[test]
+fn patterns_of_functions() {
+    let scene = Scene::new();
+    build_models(&scene);
+    for (uprobe, words) in [
+        ("./models:ns::Model::stepp", ["has no function ns::Model::stepp", "did you mean ns::Model::step"]),
+        ("./models:ns::model::*", ["has no function ns::model::*", "did you mean ns::Model::"]),
+        ("/lib/x86_64-linux-gnu/libc.so.6:*", ["functions *, of at most 1000", "use a narrower pattern"]),
+        ("./models:ns::[", ["cannot understand the pattern 'ns::['", "a [ has no ]"]),
+    ] {
+        let run = Ended::of(&mut scene.warpscope(&["trace", "--uprobe", uprobe, "--", "touch", "ran"])).exits(1);
+        run.says(&words);
+    }
+    assert_eq!(scene.files(), ["models"]);
+}
+
+/// --list with --sim: the functions of the simulated GPU's libraries, without any in the usual places; and what --uprobe and
+/// --match would trace, in the program too.
+#[test]
+fn list_of_the_simulator() {
+    let scene = Scene::new();
+    build_models(&scene);
+    let names = |words: &[&str]| -> Vec<String> {
+        let run = Ended::of(&mut scene.warpscope(&[&["trace", "--sim", "--list"], words].concat())).exits(0);
+        assert!(run.out().contains("libcuda.so.1 (simulated GPU): "), "{}", run.out());
+        assert!(!run.out().contains("warpscope."), "the temporary directory: {}", run.out());
+        run.out().lines().filter_map(|line| Some(line.strip_prefix("  ")?.split("  ").next()?.to_owned())).collect()
+    };
+    let all = names(&[]);
+    for name in ["cuInit", "cuLaunchKernel", "cudaMalloc", "cudaGraphLaunch"] {
+        assert!(all.iter().any(|listed| listed == name), "{name} is not in the list");
+    }
+    let own = names(&["--uprobe", "./models:ns::Model::*", "--match", "cudaMalloc"]);
+    for name in ["cudaMalloc", "ns::Model::step(int)", "ns::Model::step(double)", "ns::Model::size() const"] {
+        assert!(own.iter().any(|listed| listed == name), "{name} is not in {own:?}");
+    }
+    assert!(!own.iter().any(|listed| listed == "cuInit" || listed == "cudaFree"), "{own:?}");
+    assert_eq!(scene.files(), ["models"]);
 }
 
 /// --list: the functions of the libraries that are found, all or some, and a status that is not 0 where there are none.
@@ -176,7 +254,7 @@ fn list() {
     let names: Vec<&str> = some.out().lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
     assert!(!names.is_empty() && names.iter().all(|name| *name == "cudaMallocHost"), "{names:?}");
     let none = list("--list noSuchFunction*").exits(1);
-    assert!(none.out().contains("nothing here matches noSuchFunction*"), "{}", none.out());
+    assert!(none.out().contains("nothing matches noSuchFunction*"), "{}", none.out());
     list("--list [").exits(1).says(&["cannot understand the pattern '['"]);
     build(&scene, "libtiny.so", &[]);
     let own = list("--lib ./libtiny.so --list tiny*").exits(0);

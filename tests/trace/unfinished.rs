@@ -56,7 +56,7 @@ fn killed() {
 fn deadline() {
     let scene = Scene::new();
     let (mut run, pid) = start_waiting(&scene, "-d 1.5 -o t.jsonl");
-    run.stderr_until("the command runs on");
+    run.stderr_until("the command is still running");
     check_waiting(&scene);
     kill(pid, libc::SIGTERM);
     run.wait().dies_of(libc::SIGTERM);

@@ -54,6 +54,11 @@ pub fn kernel_functions(wanted: impl Fn(&str) -> bool) -> io::Result<Vec<KernelF
     functions_in(Path::new(DIRECTORY), wanted)
 }
 
+/// Functions with such names in one BTF file, such as `/sys/kernel/btf/vmlinux`. `None`: it cannot be understood.
+pub fn functions_of(bytes: &[u8], module: &str, wanted: impl Fn(&str) -> bool) -> Option<Vec<KernelFunction>> {
+    Some(Types::parse(bytes, None)?.functions(module, &wanted))
+}
+
 fn functions_in(directory: &Path, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<KernelFunction>> {
     let kernel = fs::read(directory.join(KERNEL))?;
     let broken = |path: PathBuf| io::Error::other(format!("cannot understand {}", path.display()));

@@ -400,6 +400,8 @@ pub struct Sum {
     pub ns: u64,
     /// The longest.
     pub max_ns: u64,
+    /// The shortest, in nanoseconds.
+    pub min_ns: u64,
     /// Bytes of those that succeeded.
     pub bytes: u64,
     /// Their time without that of calls within them.
@@ -426,11 +428,12 @@ impl Sum {
             class,
             nested,
             failed,
+            min_ns: u64::MAX,
             buckets: vec![0; BUCKETS],
             sizes: vec![0; SIZES],
             ..Self::default()
         };
-        for value in values.chunks_exact(56 + 8 * (BUCKETS + SIZES)) {
+        for value in values.chunks_exact(64 + 8 * (BUCKETS + SIZES)) {
             let mut f = Fields::new(value);
             sum.count += f.u64()?;
             sum.errors += f.u64()?;
@@ -439,6 +442,8 @@ impl Sum {
             sum.bytes += f.u64()?;
             sum.self_ns += f.u64()?;
             sum.outer_ns += f.u64()?;
+            // A CPU that made no call has 0: it is not shorter than any.
+            sum.min_ns = sum.min_ns.min(!f.u64()?);
             for count in sum.buckets.iter_mut().chain(&mut sum.sizes) {
                 *count += f.u64()?;
             }

@@ -8,6 +8,7 @@ mod btf;
 pub mod calls;
 mod error;
 pub mod features;
+mod hits;
 mod hooks;
 mod map;
 mod mappings;
@@ -15,21 +16,24 @@ mod perf;
 mod python;
 mod record;
 mod recorder;
+mod shares;
 mod sums;
 pub mod tracefs;
 mod tracing;
 mod unwind_maps;
 
-pub use btf::{KernelFunction, KernelResult, kernel_functions};
+pub use btf::{KernelFunction, KernelResult, functions_of, kernel_functions};
 pub use error::{Error, Result};
+pub use hits::{HitKey, HitPoint, HitProbe, HitRecord, HitSource, HitSum, HitWeight, MAX_HIT_POINTS};
 pub use hooks::{Refused, try_hook};
 pub use mappings::{MapEvent, Mapped, Mappings};
 pub use python::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
-pub use record::{Losses, Origin, RawStack, Record, StackRecord};
+pub use record::{Losses, Memo, Origin, RawStack, Record, StackRecord};
 pub use recorder::{Marker, Options, Recorder};
+pub use shares::Share;
 pub use sums::SumRooms;
 pub use tracing::{Cgroup, Probe, Tracing, Watch};
-pub use unwind_maps::{Code, Place, UnwindMaps};
+pub use unwind_maps::{Code, MOST_PER_IMAGE, Place, UnwindMaps};
 
 /// Now, on the clock that every record carries.
 pub fn now() -> u64 {

@@ -11,7 +11,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use crate::{Error, Result, perf};
+use crate::{
+    Error, Result, perf,
+    shares::{Share, Shares},
+};
 
 /// Data pages of one CPU's ring, at most and at least: powers of two. The kernel lets everybody lock 129 pages for each CPU
 /// (`perf_event_mlock_kb`); more takes CAP_IPC_LOCK or a higher limit on locked memory.
@@ -81,19 +84,22 @@ impl MapEvent {
 pub struct Mappings {
     rings: Vec<Ring>,
     scratch: Vec<u8>,
+    shares: Shares,
     lost: u64,
     unparsed: u64,
 }
 
 impl Mappings {
-    /// Begins to watch.
-    pub fn watch() -> Result<Self> {
+    /// Begins to watch. Of each process no more is taken than its share.
+    pub fn watch(share: Share) -> Result<Self> {
         let cpus = perf::online_cpus()?;
         let mut pages = PAGES;
         loop {
             let open = |cpu: &u32| Ring::open(*cpu, pages).map_err(|source| (*cpu, source));
             match cpus.iter().map(open).collect() {
-                Ok(rings) => return Ok(Self { rings, scratch: Vec::new(), lost: 0, unparsed: 0 }),
+                Ok(rings) => {
+                    return Ok(Self { rings, scratch: Vec::new(), shares: Shares::new(share), lost: 0, unparsed: 0 });
+                }
                 Err((_, error)) if error.raw_os_error() == Some(libc::EPERM) && pages > LEAST_PAGES => pages /= 2,
                 Err((cpu, source)) => return Err(Error::Mappings { cpu, source }),
             }
@@ -110,7 +116,7 @@ impl Mappings {
         let mut events = Vec::new();
         for ring in &mut self.rings {
             ring.read(&mut self.scratch);
-            let Counted { lost, unparsed } = parse_all(&self.scratch, &mut events);
+            let Counted { lost, unparsed } = parse_all(&self.scratch, &mut self.shares, &mut events);
             self.lost += lost;
             self.unparsed += unparsed;
         }
@@ -118,7 +124,7 @@ impl Mappings {
         events
     }
 
-    /// Records that the kernel had no room for, since the start.
+    /// Records that the kernel had no room for, or that were more than the share of their process, since the start.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -211,7 +217,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// Reads whole records; returns how many the kernel says it lost, and how many make no sense. A record of an impossible
 /// length makes the rest unreadable and counts once.
-fn parse_all(mut bytes: &[u8], events: &mut Vec<MapEvent>) -> Counted {
+fn parse_all(mut bytes: &[u8], shares: &mut Shares, events: &mut Vec<MapEvent>) -> Counted {
     let mut counted = Counted::default();
     while let (Some(kind), Some(misc_and_size)) = (u32_at(bytes, 0), u32_at(bytes, 4)) {
         let (misc, size) = (misc_and_size as u16, (misc_and_size >> 16) as usize);
@@ -227,7 +233,14 @@ fn parse_all(mut bytes: &[u8], events: &mut Vec<MapEvent>) -> Counted {
                 _ => None,
             },
             RECORD_MMAP2 if u32_at(record, 64).is_some_and(|protection| protection & PROT_EXEC == 0) => Some(()),
-            RECORD_MMAP2 => parse_mapping(record, misc).map(|mapped| events.push(MapEvent::Mapped(mapped))),
+            RECORD_MMAP2 => match (u32_at(record, 8), u64_at(record, size - 8)) {
+                // Before anything is allocated: this is cheap however many there are.
+                (Some(pid), Some(time)) if !shares.take(pid, time) => {
+                    counted.lost += 1;
+                    Some(())
+                }
+                _ => parse_mapping(record, misc).map(|mapped| events.push(MapEvent::Mapped(mapped))),
+            },
             _ => Some(()),
         };
         counted.unparsed += u64::from(parsed.is_none());
@@ -274,11 +287,12 @@ mod tests {
         let short = record(RECORD_MMAP2, 0, &[0xff; 60]);
         let lost = record(RECORD_LOST, 0, &[[0; 8], 5_u64.to_ne_bytes()].concat());
         let mut events = Vec::new();
+        let shares = &mut Shares::new(Share::DAEMON);
         let all = [&exec[..], &short, &lost, &exec].concat();
-        assert_eq!(parse_all(&all, &mut events), Counted { lost: 5, unparsed: 1 });
+        assert_eq!(parse_all(&all, shares, &mut events), Counted { lost: 5, unparsed: 1 });
         assert_eq!(events.len(), 2);
-        assert_eq!(parse_all(&record(RECORD_LOST, 0, &[]), &mut events), Counted { lost: 0, unparsed: 1 });
-        assert_eq!(parse_all(&[9, 0, 0, 0, 0, 0, 0, 0], &mut events), Counted { lost: 0, unparsed: 1 });
-        assert_eq!(parse_all(&[], &mut events), Counted::default());
+        assert_eq!(parse_all(&record(RECORD_LOST, 0, &[]), shares, &mut events), Counted { lost: 0, unparsed: 1 });
+        assert_eq!(parse_all(&[9, 0, 0, 0, 0, 0, 0, 0], shares, &mut events), Counted { lost: 0, unparsed: 1 });
+        assert_eq!(parse_all(&[], shares, &mut events), Counted::default());
     }
 }

@@ -2,12 +2,15 @@
 
 use crate::{
     calls::{CallRecord, PointRecord, SwitchRecord, SyscallRecord},
+    hits::HitRecord,
     python::{PythonCode, PythonStack},
 };
 
 const COMM_LENGTH: usize = 16;
 const MAX_KERNEL_FRAMES: usize = 64;
 const RAW_PAGE: usize = 4096;
+const MEMO_WORDS: usize = 256;
+const LAUNCH_KNOWN: u16 = 0x8000;
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +45,11 @@ pub enum Record {
         correlation: u32,
         /// Second argument of the marker.
         work: u16,
+        /// The thread recognised its stack, which was not walked.
+        known: bool,
     },
+    /// What decided the walk of a launch's stack.
+    Memo(Box<Memo>),
     /// A watched function was called.
     Call(Box<CallRecord>),
     /// A system call on a device file was made.
@@ -51,6 +58,8 @@ pub enum Record {
     Switch(SwitchRecord),
     /// A tracepoint was hit.
     Point(Box<PointRecord>),
+    /// A key of hits is new, or a hit found no room in the kernel's map.
+    Hit(HitRecord),
     /// A followed thread was running.
     Sample {
         /// The process image.
@@ -141,6 +150,25 @@ pub struct RawStack {
     pub bytes: Vec<u8>,
 }
 
+/// What decided the walk of a launch's stack: a thread that comes with the same registers and words has the same stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memo {
+    /// The process image.
+    pub image: u32,
+    /// Third argument of the marker.
+    pub session: u64,
+    /// The stack's id.
+    pub stack: u64,
+    /// The stack pointer at the marker.
+    pub sp: u64,
+    /// The frame pointer there.
+    pub bp: u64,
+    /// How many words from `sp` on hold all that were read.
+    pub span: u32,
+    /// The words that were read: how many words above `sp`, and what was there.
+    pub words: Vec<(u16, u64)>,
+}
+
 /// How a process image came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -171,6 +199,8 @@ pub struct Losses {
     pub deep_calls: u64,
     /// Calls that found no room in the sums.
     pub sums: u64,
+    /// Hits of events that found neither room in their map nor in the ring buffer.
+    pub hits: u64,
     /// Records of a type or length that the programs do not write.
     pub unparsed: u64,
 }
@@ -225,12 +255,13 @@ impl Record {
             Self::Stack(stack) => stack.time,
             Self::RawStack(raw) => raw.time,
             Self::Launch { time, .. } | Self::Sample { time, .. } => *time,
+            Self::Hit(hit) => hit.time,
             _ => 0,
         }
     }
 
     /// Reads one record as the programs wrote it; `None` if it is of a type or length that they do not write.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut f = Fields(bytes);
         let kind = f.u32()?;
         let image = f.u32()?;
@@ -246,8 +277,9 @@ impl Record {
             2 => {
                 let (session, stack, python, time) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
                 let (pid, tid, correlation) = (f.u32()?, f.u32()?, f.u32()?);
-                let (cpu, work) = (u32::from(f.u16()?), f.u16()?);
-                Self::Launch { image, session, stack, python, time, pid, tid, cpu, correlation, work }
+                let (cpu, work) = (f.u16()?, f.u16()?);
+                let (cpu, known) = (u32::from(cpu & !LAUNCH_KNOWN), cpu & LAUNCH_KNOWN != 0);
+                Self::Launch { image, session, stack, python, time, pid, tid, cpu, correlation, work, known }
             }
             3 => {
                 let (stack, python, time, _pid) = (f.u64()?, f.u64()?, f.u64()?, f.u32()?);
@@ -277,12 +309,21 @@ impl Record {
                 let bytes = f.bytes(RAW_PAGE.checked_mul(pages as usize)?)?.to_vec();
                 Self::RawStack(Box::new(RawStack { id, image, time, pid, ip, general, kernel, bytes }))
             }
+            40 => {
+                let (session, stack, sp, bp) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
+                let (count, span) = (f.u32()?, f.u32()?);
+                let values = f.addresses(MEMO_WORDS as u16)?;
+                let words = values.into_iter().map(|value| Some((f.u16()?, value))).collect::<Option<Vec<_>>>()?;
+                let words = words.get(..count as usize)?.to_vec();
+                Self::Memo(Box::new(Memo { image, session, stack, sp, bp, span, words }))
+            }
             8 => Self::PythonStack(PythonStack::parse(image, &mut f)?),
             9 => Self::PythonCode(Box::new(PythonCode::parse(image, &mut f)?)),
             10 => Self::Call(Box::new(CallRecord::parse(image, &mut f)?)),
             11 => Self::Syscall(Box::new(SyscallRecord::parse(image, &mut f)?)),
             12 => Self::Switch(SwitchRecord::parse(image, &mut f)?),
             13 => Self::Point(Box::new(PointRecord::parse(image, &mut f)?)),
+            32 => Self::Hit(HitRecord::parse(&mut f)?),
             _ => return None,
         })
     }

@@ -18,7 +18,7 @@ use libbpf_rs::{
 };
 
 use crate::{
-    Error, Losses, PythonMaps, Record, Result, UnwindMaps, features,
+    Error, Losses, PythonMaps, Record, Result, UnwindMaps, features, hits,
     hooks::Hook,
     perf,
     tracing::{self, Tracing},
@@ -50,6 +50,8 @@ pub struct Options {
     pub raw_ring_bytes: Option<u32>,
     /// What to trace.
     pub tracing: Option<Tracing>,
+    /// Count hits of events.
+    pub hits: bool,
     /// Running processes to follow; they are the images 1, 2 and so on.
     pub found: Vec<u32>,
 }
@@ -120,7 +122,7 @@ fn load_error(error: libbpf_rs::Error) -> Error {
 impl Recorder {
     /// Loads and attaches. Nothing is followed yet.
     pub fn start(options: &Options) -> Result<Self> {
-        let multi = (options.marker.is_some() || options.tracing.is_some()) && features::uprobe_multi();
+        let multi = (options.marker.is_some() || options.tracing.is_some() || options.hits) && features::uprobe_multi();
         match Self::start_with(options, multi) {
             // What this kernel does not know, it refuses: then the plain probe must do.
             Err(Error::Load(..) | Error::OldKernel { .. } | Error::Attach { what: MARKER, .. }) if multi => {
@@ -140,6 +142,7 @@ impl Recorder {
             open.maps.raw_stacks.set_max_entries(bytes).map_err(load_error)?;
         }
         tracing::prepare(&mut open, options.tracing.as_ref(), multi).map_err(load_error)?;
+        hits::prepare(&mut open, options.hits, multi).map_err(load_error)?;
         if let Some(data) = open.maps.data_data.as_deref_mut() {
             data.next_image += options.found.len() as u32;
         }
@@ -324,6 +327,7 @@ impl Recorder {
             calls: count(5),
             deep_calls: count(6),
             sums: count(7),
+            hits: count(8),
             unparsed: self.unparsed.get(),
         }
     }

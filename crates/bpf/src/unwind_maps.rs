@@ -19,8 +19,8 @@ const SHARD: usize = 1 << 20;
 /// As in `bpf/walk.bpf.h`.
 const MOST_SHARDS: usize = 256;
 const MOST_MAPPINGS: usize = 128 * 1024;
-/// The most mappings of one image: what the search in `bpf/walk.bpf.h` can tell apart.
-const MOST_PER_IMAGE: usize = 8 * 1024;
+/// The most mappings of one image that the walker can use: what the search in `bpf/walk.bpf.h` can tell apart.
+pub const MOST_PER_IMAGE: usize = 8 * 1024;
 /// How long a range rests: no program runs that long.
 const REST: Duration = Duration::from_secs(2);
 

@@ -1,17 +1,20 @@
 //! Real programs in a real kernel (needs root): processes are followed from their first instruction, CPUs are sampled,
 //! mappings are seen.
 
-use std::{process::Command, sync::Mutex};
+use std::{
+    process::{Command, Stdio},
+    sync::Mutex,
+};
 
-use bpf::{MapEvent, Mappings, Options, Origin, Record, Recorder};
+use bpf::{HitPoint, HitSource, HitSum, HitWeight, MapEvent, Mappings, Options, Origin, Record, Recorder};
 
-/// Both tests follow the children of this process: one at a time.
+/// All tests follow the children of this process: one at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn record(options: &Options, command: &mut Command) -> (Vec<Record>, Vec<MapEvent>) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut recorder = Recorder::start(options).expect("recorder");
-    let mut mappings = Mappings::watch().expect("mappings");
+    let mut mappings = Mappings::watch(bpf::Share::RECORDING).expect("mappings");
     recorder.follow_children().expect("follow");
     let mut child = command.spawn().expect("spawn");
     recorder.forget_children().expect("forget");
@@ -73,4 +76,40 @@ fn samples_a_busy_process() {
         records.iter().filter_map(|r| if let Record::Sample { stack, .. } = r { Some(*stack) } else { None }).collect();
     assert!(samples.len() > 20, "{} samples", samples.len());
     assert!(samples.iter().all(|s| *s == 0 || stacks.contains(s)));
+}
+
+/// Hits of a tracepoint are added up in the kernel by stack, weighted by a field of its record, and each key is announced
+/// once before it is read.
+#[test]
+fn hits_of_a_tracepoint() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let options = Options { hits: true, ring_bytes: 1 << 22, ..Options::default() };
+    let mut recorder = Recorder::start(&options).expect("recorder");
+    let id =
+        bpf::tracefs::read("events/syscalls/sys_enter_write/id").expect("tracefs").trim().parse().expect("a number");
+    // common fields (8), the number of the system call (8), fd (8), buf (8), count.
+    let weight = HitWeight { source: HitSource::Field(32), size: 8, signed: false };
+    recorder.describe_hits(7, HitPoint { weight: Some(weight), ..HitPoint::default() }).expect("a description");
+    recorder.watch_hits_at(id, 7).expect("a tracepoint");
+    recorder.follow_children().expect("follow");
+    let mut child = Command::new("sh")
+        .args(["-c", "for i in 1 2 3; do printf abcde; done; printf 0123456789"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("spawn");
+    recorder.forget_children().expect("forget");
+    child.wait().expect("wait");
+    let sums = recorder.hit_sums();
+    let mut announced = Vec::new();
+    while recorder.drain(|record| {
+        if let Record::Hit(hit) = record {
+            assert_eq!(hit.sum, HitSum::default());
+            announced.push(hit.key);
+        }
+    }) {}
+    assert_eq!(recorder.losses().hits, 0);
+    let total = |of: fn(&HitSum) -> u64| sums.iter().map(|(_, sum)| of(sum)).sum::<u64>();
+    assert_eq!((total(|sum| sum.count), total(|sum| sum.weight), total(|sum| sum.outside)), (4, 25, 0));
+    assert_eq!(sums.len(), announced.len());
+    assert!(sums.iter().all(|(key, _)| key.point == 7 && key.stack != 0 && announced.contains(key)));
 }

@@ -12,6 +12,8 @@ pub struct Budget {
     pub symbols: u64,
     /// Bytes of the string table of the symbols, where all names are needed.
     pub strings: u64,
+    /// Bytes of code that are disassembled, where functions are probed.
+    pub code: u64,
     /// Bytes of debug information (DWARF) of one file, uncompressed.
     pub debug: u64,
     /// Time that the debug information of one file may take.
@@ -31,6 +33,7 @@ impl Budget {
     pub const RECORDING: Budget = Budget {
         symbols: 1024 * MIB,
         strings: 512 * MIB,
+        code: 512 * MIB,
         debug: 2048 * MIB,
         time: Duration::from_secs(30),
         tables: 2048 * MIB,
@@ -40,8 +43,9 @@ impl Budget {
     pub const DAEMON: Budget = Budget {
         symbols: 64 * MIB,
         strings: 4 * MIB,
+        code: 16 * MIB,
         debug: 16 * MIB,
         time: Duration::from_secs(2),
-        tables: 128 * MIB,
+        tables: 160 * MIB,
     };
 }

@@ -30,5 +30,5 @@ pub use symbols::{Symbol, Symbols};
 
 pub use object::elf::{
     EM_X86_64, SHN_ABS, SHN_UNDEF, SHT_DYNSYM, SHT_GNU_VERSYM, SHT_SYMTAB, STB_GLOBAL, STB_WEAK, STT_FUNC,
-    STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT,
+    STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, SectionType,
 };

@@ -6,11 +6,14 @@ use std::{
 };
 
 use model::{
-    event::{FrameKind, NamedFrame, ProcessId, StackId},
+    event::{Counter, CounterId, FrameKind, NamedFrame, ProcessId, StackId, Unit},
     profile::Profile,
 };
 
-use crate::names::{self, GpuFrames};
+use crate::{
+    names::{self, GpuFrames},
+    units,
+};
 
 /// Which halves of a profile to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +22,22 @@ pub struct View {
     pub cpu: bool,
     /// GPU work, under the stacks that launched it.
     pub gpu: bool,
+    /// A counted event in place of both: its amounts are no times.
+    pub event: Option<EventView>,
+}
+
+/// Which counted event to show, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventView {
+    /// The event.
+    pub counter: CounterId,
+    /// By the number of its hits, even if they have a weight.
+    pub by_count: bool,
 }
 
 impl Default for View {
     fn default() -> Self {
-        Self { cpu: true, gpu: true }
+        Self { cpu: true, gpu: true, event: None }
     }
 }
 
@@ -42,6 +56,8 @@ pub enum Family {
     GpuKernel,
     /// A copy or memset on a GPU.
     GpuMemory,
+    /// A counted event.
+    Event,
     /// What is not known: a lost stack, a launch not seen.
     Unknown,
 }
@@ -58,20 +74,24 @@ pub struct Line {
 /// What a stack, or everything under a frame, amounts to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// Time: of samples, their periods; of GPU work, how long it ran.
-    pub ns: u64,
+    /// Nanoseconds (of samples, their periods; of GPU work, how long it ran), or what the hits of a counted event weigh:
+    /// [`Flame::measure`] tells.
+    pub amount: u64,
     /// CPU samples.
     pub samples: u64,
     /// Kernels, copies and memsets.
     pub operations: u64,
+    /// Hits of a counted event.
+    pub hits: u64,
 }
 
 impl Weight {
     /// Adds another weight.
     pub fn add(&mut self, other: Self) {
-        self.ns = self.ns.saturating_add(other.ns);
+        self.amount = self.amount.saturating_add(other.amount);
         self.samples += other.samples;
         self.operations += other.operations;
+        self.hits = self.hits.saturating_add(other.hits);
     }
 }
 
@@ -84,6 +104,41 @@ pub struct Flame {
     pub families: BTreeMap<Arc<str>, Family>,
     /// CPU samples in warpscope's own code, in CUPTI and in probes: what recording costs is not the program's.
     pub own: Weight,
+    /// What the amounts are.
+    pub measure: Measure,
+}
+
+/// What an amount is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Measure {
+    /// Time, in nanoseconds.
+    #[default]
+    Time,
+    /// Bytes.
+    Bytes,
+    /// A number of hits, or of whatever the user weighs them by.
+    Number,
+}
+
+impl Measure {
+    /// How an event is measured.
+    pub fn of(counter: &Counter, by_count: bool) -> Self {
+        match counter.unit {
+            _ if by_count || counter.weight.is_empty() => Self::Number,
+            Unit::Number => Self::Number,
+            Unit::Bytes => Self::Bytes,
+            Unit::Ns => Self::Time,
+        }
+    }
+
+    /// An amount as a person reads it.
+    pub fn text(self, amount: u64) -> String {
+        match self {
+            Self::Time => units::time(amount),
+            Self::Bytes => units::bytes(amount),
+            Self::Number => units::count(amount),
+        }
+    }
 }
 
 impl Flame {
@@ -91,10 +146,13 @@ impl Flame {
     pub fn of(profile: &Profile, view: View) -> Self {
         let mut naming = Naming { profile, names: HashSet::new(), stacks: HashMap::new(), families: BTreeMap::new() };
         let mut lines: BTreeMap<Vec<Arc<str>>, Weight> = BTreeMap::new();
+        if let Some(event) = view.event {
+            return naming.event(event);
+        }
         let mut own = Weight::default();
         if view.cpu {
             for (&(process, stack), cpu) in &profile.cpu {
-                let weight = Weight { ns: cpu.ns, samples: cpu.count, operations: 0 };
+                let weight = Weight { amount: cpu.ns, samples: cpu.count, ..Weight::default() };
                 if profile.is_own_cost(stack) {
                     own.add(weight);
                     continue;
@@ -107,12 +165,12 @@ impl Flame {
             for (key, gpu) in &profile.gpu {
                 let mut frames = naming.stack(key.process, key.stack);
                 frames.push(naming.name(gpu_frames.name(key.device, key.what), GpuFrames::family(key.what)));
-                let weight = Weight { ns: gpu.ns, samples: 0, operations: gpu.count };
+                let weight = Weight { amount: gpu.ns, operations: gpu.count, ..Weight::default() };
                 lines.entry(frames).or_default().add(weight);
             }
         }
         let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
-        Self { lines, families: naming.families, own }
+        Self { lines, families: naming.families, own, measure: Measure::Time }
     }
 }
 
@@ -125,6 +183,22 @@ struct Naming<'a> {
 }
 
 impl Naming<'_> {
+    /// The stacks of a counted event: the innermost frame says what was hit.
+    fn event(mut self, event: EventView) -> Flame {
+        let counters = &self.profile.counters;
+        let Some(counter) = counters.all.get(&event.counter) else { return Flame::default() };
+        let by_count = event.by_count || counter.weight.is_empty();
+        let mut lines: BTreeMap<Vec<Arc<str>>, Weight> = BTreeMap::new();
+        for (point, process, stack, hits) in counters.of(event.counter) {
+            let mut frames = self.stack(process, Some(stack));
+            frames.push(self.name(names::event(counter, point), Family::Event));
+            let amount = if by_count { hits.count } else { hits.weight };
+            lines.entry(frames).or_default().add(Weight { amount, hits: hits.count, ..Weight::default() });
+        }
+        let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
+        Flame { lines, families: self.families, own: Weight::default(), measure: Measure::of(counter, by_count) }
+    }
+
     fn name(&mut self, name: String, family: Family) -> Arc<str> {
         let name = match self.names.get(name.as_str()) {
             Some(known) => known.clone(),

@@ -1,4 +1,5 @@
-//! `.folded`: `process;frame;frame;[GPU_Kernel] name weight`, one line per distinct stack, in microseconds.
+//! `.folded`: `process;frame;frame;[GPU_Kernel] name weight`, one line per distinct stack, in microseconds; of a counted
+//! event its hits, or what they weigh.
 //!
 //! The format of flamegraph.pl, inferno, speedscope and many others.
 
@@ -8,11 +9,13 @@ use model::profile::Profile;
 
 use crate::flame::{Flame, View};
 
-/// Writes the stacks of a profile, sorted by line. Stacks that come to no whole microsecond are left out; the total
+/// Writes the stacks of a profile, sorted by line. Stacks that come to nothing, or to no whole microsecond, are left out; the total
 /// of what is left is the true total, rounded once.
 pub fn write(profile: &Profile, view: View, out: &mut dyn Write) -> io::Result<()> {
     let flame = Flame::of(profile, view);
-    let weights = microseconds(&flame.lines.iter().map(|line| line.weight.ns).collect::<Vec<_>>());
+    let amounts: Vec<u64> = flame.lines.iter().map(|line| line.weight.amount).collect();
+    // What a user counts is written as it is.
+    let weights = if view.event.is_some() { amounts } else { microseconds(&amounts) };
     let mut lines: Vec<String> = flame
         .lines
         .iter()

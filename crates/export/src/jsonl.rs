@@ -9,7 +9,9 @@ use std::{
 };
 
 use model::{
-    event::{Activity, Direction, Event, LaunchKind, LossCause, Mode, Origin, ProcessId, SessionId, StackId, Work},
+    event::{
+        Activity, Direction, Event, LaunchKind, LossCause, Mode, Origin, ProcessId, SessionId, StackId, Unit, Work,
+    },
     ledger::Ledger,
     profile::Profile,
 };
@@ -83,6 +85,23 @@ enum Line<'a> {
         cpu: u32,
         stack: u64,
         weight_ns: u64,
+    },
+    Event {
+        event: &'a str,
+        source: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        weight: Option<&'a str>,
+        unit: Unit,
+    },
+    Hits {
+        event: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        function: Option<&'a str>,
+        pid: u32,
+        stack: u64,
+        count: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        weight: Option<u64>,
     },
     Session {
         session: SessionId,
@@ -300,6 +319,20 @@ impl Lines<'_> {
             Event::Loss(e) => self.line(&Line::Loss { cause: e.cause, count: e.count }),
             Event::Note(e) => self.line(&Line::Note { text: &e.text }),
             Event::End(e) => self.line(&Line::End { ts_ns: e.time, status: e.status }),
+            Event::Counter(e) => {
+                let weight = Some(e.weight.as_str()).filter(|weight| !weight.is_empty());
+                self.line(&Line::Event { event: &e.name, source: &e.source, weight, unit: e.unit })
+            }
+            Event::CounterPoint(_) => Ok(()),
+            Event::Hits(e) => {
+                let counters = &self.profile.counters;
+                let Some(point) = counters.points.get(&e.point) else { return Ok(()) };
+                let Some(counter) = counters.all.get(&point.counter) else { return Ok(()) };
+                let function = Some(point.function.as_str()).filter(|function| !function.is_empty());
+                let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
+                let weight = (!counter.weight.is_empty()).then_some(e.weight);
+                self.line(&Line::Hits { event: &counter.name, function, pid, stack, count: e.count, weight })
+            }
             // Hidden by the view, or resolved: a session's totals are in the ledger.
             Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => Ok(()),
             Event::Activity(_) | Event::Sync(_) => Ok(()),

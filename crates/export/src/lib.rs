@@ -24,7 +24,7 @@ pub mod trace;
 pub mod units;
 
 pub use crate::{
-    flame::View,
+    flame::{EventView, View},
     format::{Format, UnknownEnding},
     summary::Summary,
 };

@@ -49,7 +49,7 @@ pub fn own_cost(own: Weight) -> Option<String> {
     let (one, many) = ("CPU sample was", "CPU samples were");
     let samples = format!("{} {}", count(own.samples), if own.samples == 1 { one } else { many });
     (own.samples > 0)
-        .then(|| format!("{samples} in warpscope's own code, CUPTI or probes ({}): not shown", time(own.ns)))
+        .then(|| format!("{samples} in warpscope's own code, CUPTI or probes ({}): not shown", time(own.amount)))
 }
 
 /// One sentence for each loss that happened.
@@ -105,7 +105,8 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
     };
     let gpu = ledger.gpu_stack_ends.iter().map(|(end, number)| ("GPU operation|GPU operations", *end, *number));
     let cpu = ledger.cpu_stack_ends.iter().map(|(end, number)| ("CPU sample|CPU samples", *end, *number));
-    let short = gpu.chain(cpu).filter_map(|(what, end, number)| {
+    let hits = ledger.hit_stack_ends.iter().map(|(end, number)| ("hit of an event|hits of events", *end, *number));
+    let short = gpu.chain(cpu).chain(hits).filter_map(|(what, end, number)| {
         Some(format!("{} under a stack cut short {}", counted(number, what), stack_end(end)?))
     });
     before
@@ -152,6 +153,9 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         }
         LossCause::DeepCalls => "call was nested too deeply to be followed|calls were nested too deeply to be followed",
         LossCause::CallSums => "call found no room in the kernel's sums|calls found no room in the kernel's sums",
+        LossCause::Hits => {
+            "hit of an event found no room in the kernel's sums|hits of events found no room in the kernel's sums"
+        }
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
         LossCause::SessionsRefused => {
             "connection or launch was refused: too many CUDA sessions|connections or launches were refused: too many CUDA sessions"

@@ -6,7 +6,7 @@
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use model::{
-    event::{FrameKind, KernelName, NamedFrame, ProcessId, SessionId},
+    event::{Counter, CounterPoint, FrameKind, KernelName, NamedFrame, ProcessId, SessionId},
     fold::NAME_LOST,
     profile::{Profile, What},
 };
@@ -80,6 +80,15 @@ pub fn raw_frame(frame: &NamedFrame) -> String {
     match frame.kind {
         FrameKind::Kernel if !frame.name.ends_with("_[k]") => format!("{}_[k]", frame.name),
         _ => frame.name.to_string(),
+    }
+}
+
+/// The innermost frame of a counted event: the function that was called or has returned, or the event's own name.
+pub fn event(counter: &Counter, point: &CounterPoint) -> String {
+    if point.function.is_empty() {
+        format!("[event {}]", clean(&counter.name))
+    } else {
+        clean(&point.function).into_owned()
     }
 }
 

@@ -20,8 +20,10 @@ use crate::{
     units::hundredths,
 };
 
+pub mod events;
 pub(crate) mod render;
 
+pub use events::EventSummary;
 pub use render::render;
 
 /// Most rows of each table.
@@ -125,10 +127,17 @@ pub struct Summary {
     /// Copies by direction, by bytes.
     pub copies_by_direction: Vec<Copies>,
 
+    /// Events that were counted; absent where none was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventSummary>,
+
     /// What was traced; absent where nothing was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceSummary>,
 
+    /// Why there is no GPU work, where some was to be recorded and there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_gpu_work: Option<&'static str>,
     /// What the user should read.
     pub notes: Vec<String>,
     /// The ledger in sentences: `matched 100 %`, what graphs captured, then each loss.
@@ -216,7 +225,7 @@ impl Summary {
         let wall_ns = profile.wall_ns();
         let gpu_time_ns = profile.gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
         let cpu_time_ns = profile.cpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
-        let cpu = Flame::of(profile, View { cpu: true, gpu: false });
+        let cpu = Flame::of(profile, View { gpu: false, ..View::default() });
         let devices = devices(profile, wall_ns);
         let working = || devices.iter().filter(|device| device.streams > 0);
         let mut lost = ledger.lost.clone();
@@ -264,7 +273,7 @@ impl Summary {
             cpu_samples: ledger.samples,
             cpu_time_ns,
             own_samples: cpu.own.samples,
-            own_time_ns: cpu.own.ns,
+            own_time_ns: cpu.own.amount,
             processes: profile.processes.values().filter(|image| image.origin != Origin::Exec).count() as u64,
             images: profile.processes.len() as u64,
             threads: profile.threads.len() as u64,
@@ -273,7 +282,9 @@ impl Summary {
             top_functions: top_functions(cpu.lines, cpu_time_ns),
             copies_by_direction: copies(profile),
             devices,
+            events: events::of(profile),
             trace: TraceSummary::of(profile),
+            no_gpu_work: no_gpu_work(profile),
             notes: profile.notes.clone(),
             ledger: losses::matched(ledger)
                 .into_iter()
@@ -335,6 +346,28 @@ fn top<K: Ord, W>(weights: BTreeMap<K, W>, ns: impl Fn(&W) -> u64) -> impl Itera
     rows.into_iter().take(TOP)
 }
 
+/// Why a recording has no GPU work. What kept a process that uses CUDA from reporting is in the notes.
+fn no_gpu_work(profile: &Profile) -> Option<&'static str> {
+    let mode = profile.start.as_ref().map_or(Mode::Merged, |start| start.mode);
+    if !matches!(mode, Mode::Merged | Mode::GpuOnly) || !profile.gpu.is_empty() {
+        return None;
+    }
+    let is_libcuda = |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so"));
+    Some(if profile.notes.iter().any(|note| note.starts_with("no GPU activity")) {
+        "see the notes above"
+    } else if !profile.sessions.is_empty() && profile.ledger.launches == 0 {
+        "CUDA was initialised, but nothing was launched"
+    } else if !profile.sessions.is_empty() {
+        "see the ledger below"
+    } else if profile.mappings.is_empty() {
+        "which libraries were loaded is unknown"
+    } else if profile.mappings.iter().any(|mapping| is_libcuda(&mapping.path)) {
+        "libcuda was loaded, but nothing was reported"
+    } else {
+        "no process loaded libcuda"
+    })
+}
+
 fn top_kernels(profile: &Profile) -> Vec<Kernel> {
     let mut kernels: BTreeMap<&str, GpuWeight> = BTreeMap::new();
     for (key, weight) in &profile.gpu {
@@ -354,14 +387,14 @@ fn top_kernels(profile: &Profile) -> Vec<Kernel> {
 }
 
 fn top_paths(profile: &Profile, gpu_time_ns: u64) -> Vec<Path> {
-    let flame = Flame::of(profile, View { cpu: false, gpu: true });
+    let flame = Flame::of(profile, View { cpu: false, ..View::default() });
     let lines = flame.lines.into_iter().map(|line| (line.frames, line.weight)).collect();
-    top(lines, |weight| weight.ns)
+    top(lines, |weight| weight.amount)
         .map(|(frames, weight)| Path {
             path: frames.iter().map(ToString::to_string).collect(),
-            ns: weight.ns,
+            ns: weight.amount,
             count: weight.operations,
-            share: share(weight.ns, gpu_time_ns),
+            share: share(weight.amount, gpu_time_ns),
         })
         .collect()
 }
@@ -373,12 +406,12 @@ fn top_functions(lines: Vec<Line>, cpu_time_ns: u64) -> Vec<Function> {
             functions.entry(innermost.clone()).or_insert_with(crate::flame::Weight::default).add(line.weight);
         }
     }
-    top(functions, |weight| weight.ns)
+    top(functions, |weight| weight.amount)
         .map(|(name, weight)| Function {
             name: name.to_string(),
-            ns: weight.ns,
+            ns: weight.amount,
             samples: weight.samples,
-            share: share(weight.ns, cpu_time_ns),
+            share: share(weight.amount, cpu_time_ns),
         })
         .collect()
 }

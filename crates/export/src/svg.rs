@@ -12,10 +12,10 @@ use inferno::flamegraph::{
     self, Options, TextTruncateDirection,
     color::{BackgroundColor, Color, PaletteMap},
 };
-use model::profile::Profile;
+use model::{event::Counter, profile::Profile};
 
 use crate::{
-    flame::{Family, Flame, Line, View, Weight},
+    flame::{Family, Flame, Line, Measure, View, Weight},
     losses, names, palette,
     short::short_frame,
     units::{count, counted, percent, time},
@@ -31,6 +31,8 @@ const LABEL_LENGTH: usize = 100;
 /// How the script makes a label of a tool tip, and how it is to: a label that is not the name stands beside it.
 const LABEL_OF_TIP: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
 const LABEL: &str = r#"(t.getAttribute("fg:l") || find_child(e, "title").textContent.replace(/\([^(]*\)$/,""))"#;
+const NO_TIME: &str = "no CPU sample and no finished GPU work";
+const NO_HITS: &str = "the event did not happen, or all its weights are 0";
 const STYLE: &str = "<style type=\"text/css\">
 text { font-family:ui-monospace,\"SF Mono\",Menlo,Consolas,\"DejaVu Sans Mono\",monospace; fill:#1d232b }
 #title { font-weight:600 }
@@ -45,10 +47,15 @@ text { font-family:ui-monospace,\"SF Mono\",Menlo,Consolas,\"DejaVu Sans Mono\",
 pub fn write(profile: &Profile, view: View, out: &mut dyn Write) -> io::Result<()> {
     let mut flame = Flame::of(profile, view);
     let shift = shift(&flame.lines);
-    flame.lines.retain(|line| line.weight.ns >> shift > 0);
-    let (title, subtitle) = (title(profile), subtitle(profile));
+    flame.lines.retain(|line| line.weight.amount >> shift > 0);
+    let counter = view.event.and_then(|event| profile.counters.all.get(&event.counter));
+    let (title, subtitle) = match counter {
+        None => (title(profile), subtitle(profile)),
+        Some(counter) => (event_title(counter, profile), event_subtitle(counter, profile, &flame)),
+    };
     if flame.lines.is_empty() {
-        write_empty(profile, &title, &subtitle, out)?;
+        let nothing = if counter.is_some() { NO_HITS } else { NO_TIME };
+        write_empty(profile, &title, &subtitle, nothing, out)?;
         return out.flush();
     }
     let drawn = draw(&flame, shift, title, subtitle)?;
@@ -59,7 +66,7 @@ pub fn write(profile: &Profile, view: View, out: &mut dyn Write) -> io::Result<(
 /// By how much to shift weights so that their sum is exact in the script's numbers. 0 up to 104 days of time; more only in
 /// a recording that contains nonsense.
 fn shift(lines: &[Line]) -> u32 {
-    let total: u128 = lines.iter().map(|line| u128::from(line.weight.ns)).sum();
+    let total: u128 = lines.iter().map(|line| u128::from(line.weight.amount)).sum();
     (u128::BITS - total.leading_zeros()).saturating_sub(53)
 }
 
@@ -83,8 +90,12 @@ fn draw(flame: &Flame, shift: u32, title: String, subtitle: String) -> io::Resul
     // Our order, by frames, keeps equal frames side by side. inferno's own, by lines, parts `f;x` from `f;y` by `f g;z`.
     // Only as a "chart" it takes lines in the order given, from the last to the first.
     options.flame_chart = true;
-    let lines: Vec<String> =
-        flame.lines.iter().rev().map(|line| format!("{} {}", line.frames.join(";"), line.weight.ns >> shift)).collect();
+    let lines: Vec<String> = flame
+        .lines
+        .iter()
+        .rev()
+        .map(|line| format!("{} {}", line.frames.join(";"), line.weight.amount >> shift))
+        .collect();
     let mut drawn = Vec::new();
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut drawn)?;
     String::from_utf8(drawn).map_err(io::Error::other)
@@ -110,7 +121,7 @@ fn finish(drawn: &str, profile: &Profile, flame: &Flame, shift: u32, out: &mut d
     out.write_all(legend(flame, height + LEGEND_HEIGHT / 2).as_bytes())?;
 
     let nodes = nodes(&flame.lines, shift);
-    let total = nodes.get(&(0, 0)).map_or(0, |node| node.weight.ns);
+    let total = nodes.get(&(0, 0)).map_or(0, |node| node.weight.amount);
     let rows: Vec<(&str, usize, u64)> =
         frames.split("<title>").skip(1).map(row).collect::<Option<_>>().ok_or_else(changed)?;
     // The outermost frame is the lowest.
@@ -118,7 +129,7 @@ fn finish(drawn: &str, profile: &Profile, flame: &Flame, shift: u32, out: &mut d
     out.write_all(frames.split("<title>").next().unwrap_or_default().as_bytes())?;
     for (rest, y, start) in rows {
         let node = nodes.get(&((bottom - y) / FRAME_HEIGHT, start)).ok_or_else(changed)?;
-        write!(out, "<title>{}", escape(&node.tip(total)))?;
+        write!(out, "<title>{}", escape(&node.tip(total, flame.measure)))?;
         write_label(rest, node.name, out)?;
     }
     Ok(())
@@ -170,14 +181,17 @@ struct Node<'a> {
 impl Node<'_> {
     /// `name (12.3 ms, 45.6 %, 1,234 GPU operations, 56 CPU samples)`. The script in the file takes what stands before
     /// the last bracket as the name.
-    fn tip(&self, total: u64) -> String {
-        let Weight { ns, samples, operations } = self.weight;
-        let mut tip = format!("{} ({}, {}", self.name, time(ns), percent(ns, total));
+    fn tip(&self, total: u64, measure: Measure) -> String {
+        let Weight { amount, samples, operations, hits } = self.weight;
+        let mut tip = format!("{} ({}, {}", self.name, measure.text(amount), percent(amount, total));
         if operations > 0 {
             tip += &format!(", {}", counted(operations, "GPU operation", "GPU operations"));
         }
         if samples > 0 {
             tip += &format!(", {}", counted(samples, "CPU sample", "CPU samples"));
+        }
+        if hits > 0 {
+            tip += &format!(", {}", counted(hits, "hit", "hits"));
         }
         tip + ")"
     }
@@ -196,7 +210,7 @@ fn nodes(lines: &[Line], shift: u32) -> HashMap<(usize, u64), Node<'_>> {
             let node = nodes.entry((depth, start)).or_insert(Node { name, weight: Weight::default() });
             node.weight.add(line.weight);
         }
-        now += line.weight.ns >> shift;
+        now += line.weight.amount >> shift;
     }
     nodes
 }
@@ -264,18 +278,40 @@ fn subtitle(profile: &Profile) -> String {
     if ledger.launches_pending > 0 {
         parts.push(format!("{} pending", count(ledger.launches_pending)));
     }
-    parts.push(match ledger.lost.total() {
+    parts.push(lost(profile));
+    parts.join("  ·  ")
+}
+
+/// `malloc, by arg1: ./program 5`
+fn event_title(counter: &Counter, profile: &Profile) -> String {
+    let by = if counter.weight.is_empty() { String::new() } else { format!(", by {}", counter.weight) };
+    cut(&format!("{}{by}: {}", names::printable(&counter.name), title(profile)), TITLE_LENGTH)
+}
+
+/// `10.0 s recorded · 1,234 hits · 12.3 MiB · nothing lost`
+fn event_subtitle(counter: &Counter, profile: &Profile, flame: &Flame) -> String {
+    let mut sum = Weight::default();
+    flame.lines.iter().for_each(|line| sum.add(line.weight));
+    let mut parts = vec![format!("{} recorded", time(profile.wall_ns())), counted(sum.hits, "hit", "hits")];
+    if !counter.weight.is_empty() {
+        parts.push(flame.measure.text(sum.amount));
+    }
+    parts.push(lost(profile));
+    parts.join("  ·  ")
+}
+
+fn lost(profile: &Profile) -> String {
+    match profile.ledger.lost.total() {
         0 => "nothing lost".to_owned(),
         lost => format!("{} lost", count(lost)),
-    });
-    parts.join("  ·  ")
+    }
 }
 
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).collect::<String>() + "…" }
 }
 
-fn write_empty(profile: &Profile, title: &str, subtitle: &str, out: &mut dyn Write) -> io::Result<()> {
+fn write_empty(profile: &Profile, title: &str, subtitle: &str, nothing: &str, out: &mut dyn Write) -> io::Result<()> {
     write!(
         out,
         "<?xml version=\"1.0\" standalone=\"no\"?><svg version=\"1.1\" width=\"{WIDTH}\" height=\"110\" \
@@ -283,7 +319,7 @@ fn write_empty(profile: &Profile, title: &str, subtitle: &str, out: &mut dyn Wri
          <rect width=\"100%\" height=\"110\" fill=\"rgb(252,252,253)\"/>\
          <g text-anchor=\"middle\" font-size=\"12\"><text id=\"title\" x=\"50%\" y=\"24\" font-size=\"17\">{}</text>\
          <text id=\"subtitle\" x=\"50%\" y=\"48\">{}</text>\
-         <text x=\"50%\" y=\"84\">Nothing to draw: no CPU sample and no finished GPU work.</text></g></svg>",
+         <text x=\"50%\" y=\"84\">Nothing to draw: {nothing}.</text></g></svg>",
         metadata(profile)?,
         escape(title),
         escape(subtitle)

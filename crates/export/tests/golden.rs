@@ -25,8 +25,8 @@ fn whole_recording() {
 #[test]
 fn halves() {
     let events = support::events();
-    check("server.gpu.folded", &support::export(Format::Folded, &events, View { cpu: false, gpu: true }));
-    check("server.cpu.folded", &support::export(Format::Folded, &events, View { cpu: true, gpu: false }));
+    check("server.gpu.folded", &support::export(Format::Folded, &events, View { cpu: false, ..View::default() }));
+    check("server.cpu.folded", &support::export(Format::Folded, &events, View { gpu: false, ..View::default() }));
 }
 
 /// Check the summary: its numbers, its text, and its text on a narrow terminal with colours.

@@ -36,10 +36,10 @@ fn folded_grammar_and_totals() {
     let gpu_ns: u64 = profile.gpu.values().map(|weight| weight.ns).sum();
     let cpu_ns: u64 = profile.cpu.values().map(|weight| weight.ns).sum();
     assert_eq!(all.values().sum::<u64>(), (gpu_ns + cpu_ns + 500) / 1000);
-    let gpu = support::export(Format::Folded, &events, View { cpu: false, gpu: true });
+    let gpu = support::export(Format::Folded, &events, View { cpu: false, ..View::default() });
     assert_eq!(folded(&gpu).values().sum::<u64>(), (gpu_ns + 500) / 1000);
     assert!(gpu.lines().all(|line| line.contains(";[GPU")));
-    let cpu = support::export(Format::Folded, &events, View { cpu: true, gpu: false });
+    let cpu = support::export(Format::Folded, &events, View { gpu: false, ..View::default() });
     assert_eq!(folded(&cpu).values().sum::<u64>(), (cpu_ns + 500) / 1000);
     assert!(!cpu.contains("[GPU"));
 }

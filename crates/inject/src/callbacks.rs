@@ -11,7 +11,7 @@ use cupti::callback::CallbackData;
 use cupti::ids::{COUNT_OFFSET, LAUNCH_CALLS, Work, domain, resource, site};
 
 use crate::lifecycle;
-use crate::marker::warpscope_launch_marker;
+use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::totals::{ShardOf, TOTALS, add};
 
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
                 thread.marked.set(id);
                 thread.call.set(call);
                 thread.node.set(false);
-                warpscope_launch_marker(data.correlation_id, u32::from(work), lifecycle::session());
+                mark(data.correlation_id, u32::from(work), lifecycle::session());
                 thread.shard.count_launch();
             }
         } else if data.site == site::EXIT && thread.marked.get() == id && thread.call.get() == call {

@@ -2,18 +2,24 @@
 
 use core::mem::{size_of, zeroed};
 
-use crate::sys;
+use wire::Refusal;
+
+use crate::{known, sys};
 
 /// How long a listener whose backlog is full is asked again.
 const PATIENCE: u64 = 200_000_000;
 
-/// Connects to the socket at `path`; `None` if nobody trustworthy listens there. Never waits longer than [`PATIENCE`].
-pub fn connect(path: &[u8]) -> Option<i32> {
+/// Why there is no session, and the error number that says more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused(pub Refusal, pub i32);
+
+/// Connects to the socket at `path`, if somebody trustworthy listens there. Never waits longer than [`PATIENCE`].
+pub fn connect(path: &[u8]) -> Result<i32, Refused> {
     // SAFETY: all zeros is a value of this type.
     let mut address: libc::sockaddr_un = unsafe { zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     if path.is_empty() || path.len() >= address.sun_path.len() {
-        return None;
+        return Err(Refused(Refusal::Connect, libc::ENAMETOOLONG));
     }
     for (to, from) in address.sun_path.iter_mut().zip(path) {
         *to = *from as libc::c_char;
@@ -22,21 +28,22 @@ pub fn connect(path: &[u8]) -> Option<i32> {
     // SAFETY: makes a descriptor, nothing else.
     let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
     if socket < 0 {
-        return None;
+        return Err(Refused(Refusal::Socket, sys::errno()));
     }
     let deadline = sys::now() + PATIENCE;
     loop {
         let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
         // SAFETY: the address is initialised and as long as said.
-        if unsafe { libc::connect(socket, (&raw const address).cast(), length) } == 0 && peer_is_trusted(socket) {
-            return Some(socket);
+        let connected = unsafe { libc::connect(socket, (&raw const address).cast(), length) } == 0;
+        if connected && peer_is_trusted(socket) {
+            return Ok(socket);
         }
+        let error = sys::errno();
         // A Unix socket answers at once: EAGAIN means a full backlog.
-        let again = matches!(sys::errno(), libc::EAGAIN | libc::EINTR) && sys::now() < deadline;
-        if !again {
+        if connected || !matches!(error, libc::EAGAIN | libc::EINTR) || sys::now() >= deadline {
             // SAFETY: the descriptor is ours.
             unsafe { libc::close(socket) };
-            return None;
+            return Err(Refused(if connected { Refusal::Peer } else { Refusal::Connect }, error));
         }
         let pause = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
         // SAFETY: the time is initialised; the remainder is not wanted.
@@ -48,12 +55,43 @@ pub fn connect(path: &[u8]) -> Option<i32> {
 /// about a millisecond; whatever happens, the program goes on after [`wire::WELCOME_PATIENCE_MS`].
 pub fn await_welcome(socket: i32) {
     let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
-    let mut answer = 0_u8;
-    // SAFETY: one entry; one byte of room; neither call takes longer than said.
-    unsafe {
-        if libc::poll(&raw mut poll, 1, wire::WELCOME_PATIENCE_MS) == 1 {
-            libc::recv(socket, (&raw mut answer).cast(), 1, libc::MSG_DONTWAIT);
+    // SAFETY: one entry; the call does not take longer than said.
+    if unsafe { libc::poll(&raw mut poll, 1, wire::WELCOME_PATIENCE_MS) } != 1 {
+        return;
+    }
+    if let Some(memory) = receive_welcome(socket) {
+        if known::is_sealed(memory) {
+            known::open(memory);
         }
+        // SAFETY: the descriptor came with the welcome, and is ours.
+        unsafe { libc::close(memory) };
+    }
+}
+
+/// Receives the welcome; the descriptor that came with it.
+fn receive_welcome(socket: i32) -> Option<i32> {
+    /// Room for the header of a control message and one descriptor, aligned as the header must be.
+    #[repr(C, align(8))]
+    struct Control([u8; 32]);
+    let mut control = Control([0; 32]);
+    let mut answer = 0_u8;
+    let mut bytes = libc::iovec { iov_base: (&raw mut answer).cast(), iov_len: 1 };
+    // SAFETY: all zeros is a value of this type.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut bytes;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>();
+    // SAFETY: the message's pointers are to locals; the header, if there is one, lies in `control`, and a message of this type
+    // and length holds a descriptor.
+    unsafe {
+        if libc::recvmsg(socket, &mut message, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC) <= 0 {
+            return None;
+        }
+        let header = libc::CMSG_FIRSTHDR(&raw const message).as_ref()?;
+        let is_descriptor = header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS;
+        (is_descriptor && header.cmsg_len >= libc::CMSG_LEN(4) as usize)
+            .then(|| libc::CMSG_DATA(header).cast::<i32>().read_unaligned())
     }
 }
 

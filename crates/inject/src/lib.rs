@@ -16,6 +16,7 @@ pub mod callbacks;
 mod connect;
 mod driver;
 mod entry;
+mod known;
 mod library;
 pub mod lifecycle;
 mod marker;
@@ -28,7 +29,7 @@ mod start;
 mod sys;
 mod totals;
 
-pub use connect::{connect, peer_is_trusted};
+pub use connect::{Refused, connect, peer_is_trusted};
 pub use entry::InitializeInjection;
 pub use library::Cupti;
 pub use marker::warpscope_launch_marker;

@@ -10,7 +10,7 @@ use core::arch::naked_asm;
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.warpscope_launch_marker")]
-pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64) {
+pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64, stack: u64) {
     naked_asm!(".byte 0x0f, 0x1f, 0x44, 0x00, 0x00", "ret", ".p2align 4")
 }
 
@@ -19,8 +19,38 @@ pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: 
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.warpscope_launch_marker")]
-pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64) {
+pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64, stack: u64) {
     naked_asm!("nop", "ret", ".p2align 4")
+}
+
+/// Calls the marker with the id of the caller's stack, where that is known.
+///
+/// The registers at the marker decide which stack it is, so they must be the ones that are looked up: the marker is jumped to
+/// with this function's own stack pointer and its caller's frame pointer.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
+    naked_asm!(
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "lea rdi, [rsp + 24]",
+        "mov rsi, rbp",
+        "call {find}",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "mov rcx, rax",
+        "jmp {marker}",
+        find = sym crate::known::find,
+        marker = sym warpscope_launch_marker,
+    )
+}
+
+/// As on x86-64, but every stack is walked.
+#[cfg(target_arch = "aarch64")]
+pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
+    warpscope_launch_marker(correlation, work, session, 0);
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -40,6 +70,6 @@ mod tests {
     /// Calling it is harmless.
     #[test]
     fn can_be_called() {
-        warpscope_launch_marker(1, 2, 3);
+        warpscope_launch_marker(1, 2, 3, 4);
     }
 }

@@ -38,7 +38,8 @@ pub fn is_this_thread() -> bool {
     THREAD.load(Ordering::Relaxed) == unsafe { libc::gettid() }
 }
 
-/// Starts the thread, with every signal blocked. With `records`, CUPTI is to be flushed.
+/// Starts the thread, with every signal blocked. With `records`, CUPTI is to be flushed. False, with errno set, if there is no
+/// thread.
 pub fn spawn(records: bool) -> bool {
     // SAFETY: all pointers are to locals that outlive their calls; the mask is put back as it was.
     unsafe {
@@ -56,6 +57,9 @@ pub fn spawn(records: bool) -> bool {
         let started = libc::pthread_create(&mut thread, &attributes, run, usize::from(records) as *mut c_void);
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
         libc::pthread_attr_destroy(&mut attributes);
+        if started != 0 {
+            sys::set_errno(started);
+        }
         started == 0
     }
 }

@@ -6,8 +6,9 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use cupti::ids::{LAUNCH_CALLS, domain, kind, resource, result};
 use cupti::types::{CuptiResult, SubscriberParams};
-use wire::Notice;
+use wire::{Notice, Refusal};
 
+use crate::connect::Refused;
 use crate::library::{self, Cupti};
 use crate::queue::QUEUE;
 use crate::{buffers, callbacks, connect, lifecycle, search, sender, sys};
@@ -25,16 +26,18 @@ const KINDS: [u32; 5] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, k
 
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Starts the session on a connected socket, which is the library's from here on. Once in a process.
-pub fn start(socket: i32, found: Found, driver: u32) {
+/// Starts the session on a connected socket, which is the library's from here on. Once in a process. Returns why there is no
+/// session, if there is none.
+pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
     let ready = QUEUE.prepare() && buffers::prepare();
     if !ready {
+        let error = sys::errno();
         // SAFETY: the descriptor was given to us.
         unsafe { libc::close(socket) };
-        return;
+        return Some(Refused(Refusal::Memory, error));
     }
     if !lifecycle::open(socket) {
-        return;
+        return Some(Refused(Refusal::Exit, sys::errno()));
     }
     let mut notices = Vec::new();
     let mut hello = wire::Hello {
@@ -68,11 +71,15 @@ pub fn start(socket: i32, found: Found, driver: u32) {
     }
     if !sender::spawn(records) {
         // Without the sender nothing can be told: leave the program as it was.
+        let error = sys::errno();
         stop();
         lifecycle::close();
-    } else if records {
+        return Some(Refused(Refusal::Thread, error));
+    }
+    if records {
         connect::await_welcome(lifecycle::socket());
     }
+    None
 }
 
 /// Ends the session from outside CUPTI's callbacks: no more records, no more callbacks. The program goes on.

@@ -227,7 +227,7 @@ fn target() {
             inject::start(socket, library, 13000);
             assert_eq!(fake::logged().last().map(String::as_str), Some("subscribe"), "and nothing after");
         }
-        "nothing" => inject::start(socket, Found::Nothing("tried /usr/local".into()), 12080),
+        "nothing" => assert_eq!(inject::start(socket, Found::Nothing("tried /usr/local".into()), 12080), None),
         "peer" => {
             inject::start(socket, library, 13000);
             fake::launch(1, 0, 0);

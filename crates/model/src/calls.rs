@@ -2,6 +2,7 @@
 //!
 //! Memory grows with functions, kernels and live allocations, not with calls.
 
+mod changes;
 mod names;
 mod nesting;
 mod slowest;
@@ -17,6 +18,7 @@ use cuda::{
 };
 use rustc_hash::FxHashMap;
 
+pub use changes::{MemoryChange, MemoryChanges, MemoryOperation};
 pub use names::KernelNames;
 pub use nesting::{Nesting, Placed};
 pub use slowest::Slowest;
@@ -402,7 +404,7 @@ impl Calls {
         add(&mut total.self_ns, sum.self_ns);
         total.max_ns = total.max_ns.max(sum.max_ns);
         add(&mut total.bytes, sum.bytes);
-        total.histogram.merge(&sum.buckets);
+        total.histogram.merge(&sum.buckets, sum.min_ns, sum.max_ns);
         let Some(known) = cuda::call(&function.name).filter(|_| !sum.nested) else { return };
         let done = sum.count.saturating_sub(sum.errors);
         let moved = Moved { count: done, bytes: sum.bytes, ns: sum.ns };

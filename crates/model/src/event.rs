@@ -3,12 +3,14 @@
 //! Times are nanoseconds of CLOCK_MONOTONIC. Events of one source come in order; events of different sources do not:
 //! an activity may come before its launch, a launch before the frames of its stack.
 
+mod counter;
 mod trace;
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use counter::{Counter, CounterId, CounterPoint, Hits, PointId, Unit};
 pub use trace::{Call, ErrorSum, Function, FunctionId, Layer, LiveSum, Sum, Switch};
 
 /// One program image in one process: born at fork or exec, gone at exec or exit. Unlike a pid it is never reused
@@ -71,6 +73,12 @@ pub enum Event {
     ErrorSum(ErrorSum),
     /// Live memory counted in the kernel.
     LiveSum(LiveSum),
+    /// An event that is counted by stack appears.
+    Counter(Counter),
+    /// A place where it can happen appears.
+    CounterPoint(CounterPoint),
+    /// Hits of such a place.
+    Hits(Hits),
     /// A session's own totals; each replaces that session's last.
     Totals(Totals),
     /// Something was lost.
@@ -117,6 +125,8 @@ pub enum Mode {
     Trace,
     /// Calls, summed up.
     TraceSums,
+    /// Counted events alone.
+    EventsOnly,
 }
 
 /// A process image appears.
@@ -627,11 +637,13 @@ pub enum LossCause {
     UnwindTables = 20,
     /// Processes that have no process id in warpscope's pid namespace.
     ForeignProcesses = 21,
+    /// Hits of counted events that found room neither in the kernel's sums nor in the ring buffer.
+    Hits = 32,
 }
 
 impl LossCause {
     /// All of them, by number.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -654,6 +666,7 @@ impl LossCause {
         Self::RecordsSkipped,
         Self::UnwindTables,
         Self::ForeignProcesses,
+        Self::Hits,
     ];
 }
 

@@ -170,6 +170,7 @@ impl Fold {
         profile.gpu = self.gpu.weights;
         profile.kernel_names = self.gpu.names.into_texts();
         ledger.stacks_missing = stacks_missing(&profile);
+        ledger.hits = profile.counters.count();
         count_stack_ends(&profile, &mut ledger);
         profile.ledger = ledger;
         profile
@@ -238,6 +239,13 @@ impl Fold {
             Event::Sum(sum) => profile.calls.sum(sum),
             Event::ErrorSum(sum) => profile.calls.error_sum(*sum),
             Event::LiveSum(sum) => profile.calls.live_sum(*sum),
+            Event::Counter(counter) => {
+                profile.counters.all.insert(counter.id, counter.clone());
+            }
+            Event::CounterPoint(point) => {
+                profile.counters.points.insert(point.id, point.clone());
+            }
+            Event::Hits(hits) => profile.counters.add(hits),
             Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
             Event::Failed(_) | Event::Captured(_) | Event::Empty(_) | Event::Sync(_) => {}
         }
@@ -311,9 +319,11 @@ fn stacks_missing(profile: &Profile) -> u64 {
     let gpu = profile.gpu.keys().filter_map(|key| key.stack);
     let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
     let pending = profile.pending.keys().map(|(_, stack, _)| *stack);
+    let counted = profile.counters.hits.keys().map(|(_, _, stack)| *stack);
     let missing: FxHashSet<StackId> = gpu
         .chain(cpu)
         .chain(pending)
+        .chain(counted)
         .filter(|id| id.0 != 0 || !traced)
         .filter(|id| !profile.stacks.contains_key(id))
         .collect();
@@ -331,6 +341,11 @@ fn count_stack_ends(profile: &Profile, ledger: &mut Ledger) {
     for ((_, stack), weight) in &profile.cpu {
         if let Some(end) = end(*stack) {
             add(ledger.cpu_stack_ends.entry(end).or_default(), weight.count);
+        }
+    }
+    for ((_, _, stack), weight) in &profile.counters.hits {
+        if let Some(end) = end(*stack) {
+            add(ledger.hit_stack_ends.entry(end).or_default(), weight.count);
         }
     }
 }

@@ -4,15 +4,18 @@
 /// Buckets; the last is for everything beyond two minutes.
 pub const BUCKETS: usize = 128;
 
-/// How many durations fell into each bucket.
+/// How many durations fell into each bucket, and the extremes of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Box<[u64; BUCKETS]>,
+    /// `u64::MAX` if nothing was counted.
+    shortest: u64,
+    longest: u64,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: Box::new([0; BUCKETS]) }
+        Self { buckets: Box::new([0; BUCKETS]), shortest: u64::MAX, longest: 0 }
     }
 }
 
@@ -22,13 +25,25 @@ impl Histogram {
     pub fn add(&mut self, ns: u64) {
         let count = &mut self.buckets[bucket(ns)];
         *count = count.saturating_add(1);
+        self.widen(ns, ns);
     }
 
-    /// Adds what was counted elsewhere; what is beyond the last bucket is not looked at.
-    pub fn merge(&mut self, counts: &[u64]) {
+    /// Adds what was counted elsewhere, with its extremes; counts beyond the last bucket are ignored.
+    pub fn merge(&mut self, counts: &[u64], shortest: u64, longest: u64) {
+        self.widen(shortest, longest);
         for (sum, count) in self.buckets.iter_mut().zip(counts) {
             *sum = sum.saturating_add(*count);
         }
+    }
+
+    /// Adds another.
+    pub fn add_all(&mut self, other: &Self) {
+        self.merge(other.buckets(), other.shortest, other.longest);
+    }
+
+    fn widen(&mut self, shortest: u64, longest: u64) {
+        self.shortest = self.shortest.min(shortest);
+        self.longest = self.longest.max(longest);
     }
 
     /// Counts by bucket.
@@ -36,16 +51,24 @@ impl Histogram {
         &*self.buckets
     }
 
-    /// The duration that `share` (0 to 1) of all are not longer than: exact to a bucket, an eighth of its size at most.
-    /// 0 if nothing was counted.
+    /// The duration that `share` (0 to 1) of all are not longer than. The shortest and the longest are exact, others to a bucket,
+    /// an eighth of its size at most, and never beyond these two. 0 if nothing was counted.
     pub fn quantile(&self, share: f64) -> u64 {
         let total = self.buckets.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
-        let wanted = (share * total as f64).ceil().max(1.0) as u64;
+        let wanted = ((share * total as f64).ceil().max(1.0) as u64).min(total);
+        // The extremes may be those of a recording, and wrong.
+        let (shortest, longest) = (self.shortest.min(self.longest), self.longest);
+        if wanted == 1 && total > 0 {
+            return shortest;
+        }
+        if wanted == total {
+            return longest;
+        }
         let mut seen = 0_u64;
         for (index, count) in self.buckets.iter().enumerate() {
             seen = seen.saturating_add(*count);
             if *count > 0 && seen >= wanted {
-                return midpoint(index);
+                return midpoint(index).clamp(shortest, longest);
             }
         }
         0
@@ -92,6 +115,41 @@ mod tests {
             }
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    /// Check that quantiles of few calls are what was measured: of one call all are its duration, of two the median is the
+    /// shorter, and none is beyond the extremes.
+    #[test]
+    fn few() {
+        let of = |all: &[u64]| {
+            let mut histogram = Histogram::default();
+            all.iter().for_each(|ns| histogram.add(*ns));
+            [0.0, 0.5, 0.99, 1.0].map(|share| histogram.quantile(share))
+        };
+        assert_eq!(of(&[]), [0; 4]);
+        assert_eq!(of(&[0]), [0; 4]);
+        assert_eq!(of(&[41_100_000]), [41_100_000; 4]);
+        assert_eq!(of(&[41_100_000, 36_000_000]), [36_000_000, 36_000_000, 41_100_000, 41_100_000]);
+        for all in [[1, 2, 3], [1000, 1001, 1002], [41_100_000, 41_200_000, 41_300_000], [5, 5_000, 5_000_000]] {
+            let [least, median, most, greatest] = of(&all);
+            assert_eq!([least, most, greatest], [all[0], all[2], all[2]], "{all:?}");
+            assert!((all[0]..=all[2]).contains(&median), "{all:?}: {median}");
+        }
+        // The same from the kernel's sums, and from several processes.
+        let mut merged = Histogram::default();
+        let mut one = Histogram::default();
+        one.add(41_100_000);
+        merged.merge(one.buckets(), 41_100_000, 41_100_000);
+        assert_eq!(merged.quantile(0.5), 41_100_000);
+        merged.add_all(&one);
+        assert_eq!(merged, {
+            one.add(41_100_000);
+            one
+        });
+        // Extremes that contradict each other, in a damaged recording.
+        let mut damaged = Histogram::default();
+        damaged.merge(&[5; BUCKETS], 100, 7);
+        assert_eq!(damaged.quantile(0.5), 7);
     }
 
     /// A quantile is off by an eighth at most.

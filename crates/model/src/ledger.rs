@@ -54,12 +54,23 @@ pub struct Ledger {
     pub gpu_stack_ends: BTreeMap<StackEnd, u64>,
     /// How the walks of the stacks ended, by CPU samples under them.
     pub cpu_stack_ends: BTreeMap<StackEnd, u64>,
+    /// Hits of counted events.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub hits: u64,
+    /// How the walks of the stacks ended, by hits of counted events under them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub hit_stack_ends: BTreeMap<StackEnd, u64>,
     /// Sessions whose process exited before it flushed its GPU records, as one that is killed does.
     pub sessions_cut_off: u64,
     /// Sessions whose process was still running when the recording stopped, and that did not finish in time.
     pub sessions_left: u64,
     /// Losses by cause, in a fixed order of names.
     pub lost: Lost,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Losses by cause. A cause that did not occur is 0, never absent.

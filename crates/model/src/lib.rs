@@ -5,6 +5,7 @@
 //! `export` fold what they read from a recording: the same code, the same result.
 
 pub mod calls;
+pub mod counters;
 pub mod event;
 pub mod fold;
 pub mod histogram;

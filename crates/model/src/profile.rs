@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     calls::Calls,
+    counters::Counters,
     event::{
         Direction, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, ProcessId, SessionId, Stack, StackId, Start,
     },
@@ -48,6 +49,8 @@ pub struct Profile {
     pub waits: CpuWeight,
     /// What was traced.
     pub calls: Calls,
+    /// What was counted.
+    pub counters: Counters,
     /// The ledger.
     pub ledger: Ledger,
     /// What the user should read.

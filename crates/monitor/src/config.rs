@@ -8,7 +8,10 @@
 //! max-series = 5000
 //! ```
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde::Deserialize;
 
@@ -39,10 +42,14 @@ pub struct Settings {
     pub pid: Option<Vec<u32>>,
     /// Only processes of this control group and those below.
     pub cgroup: Option<String>,
+    /// Libraries to watch from their first call.
+    pub lib: Option<Vec<PathBuf>>,
     /// The most time series of processes.
     pub max_series: Option<usize>,
     /// Kernels per process with time series of their own.
     pub top_kernels: Option<usize>,
+    /// Seconds for which the last numbers of ended processes are served.
+    pub keep_ended: Option<f64>,
     /// Ask NVML about GPUs.
     pub nvml: Option<bool>,
     /// Take the call stacks of allocations.
@@ -50,7 +57,7 @@ pub struct Settings {
 }
 
 /// Names of all keys, as a file has them.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 16] = [
     "memleak",
     "cudatrace",
     "bandwidth",
@@ -63,6 +70,8 @@ const KEYS: [&str; 14] = [
     "cgroup",
     "max-series",
     "top-kernels",
+    "keep-ended",
+    "lib",
     "nvml",
     "stacks",
 ];
@@ -88,6 +97,8 @@ pub struct Options {
     pub cgroup: Option<String>,
     /// How many time series there may be.
     pub limits: Limits,
+    /// Libraries to watch besides those that are found.
+    pub libraries: Vec<PathBuf>,
     /// Ask NVML about GPUs.
     pub nvml: bool,
     /// Take the call stacks of allocations.
@@ -133,6 +144,8 @@ impl Settings {
             cgroup: self.cgroup.or(below.cgroup),
             max_series: self.max_series.or(below.max_series),
             top_kernels: self.top_kernels.or(below.top_kernels),
+            keep_ended: self.keep_ended.or(below.keep_ended),
+            lib: self.lib.or(below.lib),
             nvml: self.nvml.or(below.nvml),
             stacks: self.stacks.or(below.stacks),
         }
@@ -156,6 +169,10 @@ impl Settings {
         if max_series < 100 {
             return Err(format!("max-series is {max_series}: fewer than 100 time series say nothing"));
         }
+        let keep_ended = self.keep_ended.unwrap_or(limits.keep_ended.as_secs_f64());
+        if !(0.0..=LONGEST_INTERVAL).contains(&keep_ended) {
+            return Err(format!("keep-ended is {keep_ended}: it should be seconds, from 0 to 86400"));
+        }
         if self.pid.as_ref().is_some_and(|pids| pids.contains(&0)) {
             return Err("pid 0 is no process".to_owned());
         }
@@ -172,7 +189,12 @@ impl Settings {
             display_interval: (interval > 0.0).then(|| Duration::from_secs_f64(interval)),
             pids: self.pid.unwrap_or_default(),
             cgroup: self.cgroup.filter(|cgroup| !cgroup.is_empty()),
-            limits: Limits { max_series, top_kernels: self.top_kernels.unwrap_or(limits.top_kernels) },
+            limits: Limits {
+                max_series,
+                top_kernels: self.top_kernels.unwrap_or(limits.top_kernels),
+                keep_ended: Duration::from_secs_f64(keep_ended),
+            },
+            libraries: self.lib.unwrap_or_default(),
             nvml: self.nvml.unwrap_or(true),
             stacks: self.stacks.unwrap_or(true),
         })
@@ -191,13 +213,13 @@ mod tests {
     #[test]
     fn keys() {
         let all = "memleak = true\ncudatrace = false\nbandwidth = true\nerrors = true\nmetrics-addr = \"[::1]:1\"\n\
-                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nnvml = false\nstacks = false";
+                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nkeep-ended = 60\nlib = [\"/opt/libcuda.so.1\"]\nnvml = false\nstacks = false";
         let settings = Settings::parse(all).expect("good");
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
         let options = settings.options().expect("good");
         assert_eq!(options.metrics_addr.as_deref(), Some("[::1]:1"));
         assert_eq!(options.display_interval, Some(Duration::from_millis(500)));
-        assert_eq!(options.limits, Limits { max_series: 500, top_kernels: 0 });
+        assert_eq!(options.limits, Limits { max_series: 500, top_kernels: 0, keep_ended: Duration::from_secs(60) });
         assert_eq!(Settings::parse("bandwidth-util = true\npids = [7]").expect("good").bandwidth, Some(true));
         assert_eq!(Settings::parse("display-interval = 2").expect("good").display_interval, Some(2.0));
         for key in KEYS {
@@ -243,6 +265,7 @@ mod tests {
         assert!(error("display-interval = -1").contains("display-interval"));
         assert!(error("display-interval = nan").contains("display-interval"));
         assert!(error("max-series = 5").contains("max-series"));
+        assert!(error("keep-ended = -1").contains("keep-ended"));
         assert!(error("memleak=false\nerrors=false\nbandwidth=false\ncudatrace=false").contains("nothing to watch"));
         let missing = Settings::read(Path::new("/nonexistent/monitor.toml")).expect_err("missing");
         assert!(missing.starts_with("cannot read /nonexistent/monitor.toml: "), "{missing}");

@@ -22,7 +22,7 @@ mod server;
 
 pub use self::{
     endpoints::{Source, answer},
-    message::{Method, Request, Response},
+    message::{Method, Refusal, Request, Response},
     peer::Peer,
     server::Server,
 };

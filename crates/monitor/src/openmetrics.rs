@@ -6,6 +6,7 @@
 
 mod accept;
 mod device;
+mod ended;
 mod health;
 mod process;
 mod selection;
@@ -38,13 +39,13 @@ impl Exposition {
     /// Takes note of processes that end in a snapshot which is not scraped, as the console's: their last numbers are in
     /// the next scrape.
     pub fn observe(&mut self, snapshot: &Snapshot) {
-        self.selection.keep_ended(&snapshot.processes);
+        self.selection.keep_ended(&snapshot.processes, snapshot.time_ns);
     }
 
     /// The whole text of a scrape. `took` is how long the snapshot took to gather. Processes that have ended are in it
-    /// once.
+    /// for some minutes.
     pub fn render(&mut self, snapshot: &Snapshot, format: Format, took: Duration) -> String {
-        let selected = self.selection.select(&snapshot.processes);
+        let selected = self.selection.select(&snapshot.processes, snapshot.time_ns);
         let mut text = String::with_capacity(self.length + self.length / 8 + (1 << 12));
         health::write(snapshot, selected.summed, took, format, &mut text);
         process::write(&selected, snapshot.kinds, format, &mut text);

@@ -82,7 +82,8 @@ impl<'a> Pace<'a> {
 /// All launches of a process, graphs included.
 pub fn launches(process: &Process) -> u64 {
     let named = process.kernels.iter().fold(0_u64, |sum, kernel| sum.saturating_add(kernel.launches));
-    named.saturating_add(process.other_launches).saturating_add(process.graph_launches)
+    let others = process.other_launches.saturating_add(process.unnamed_launches);
+    named.saturating_add(others).saturating_add(process.graph_launches)
 }
 
 /// All bytes of a process copied in one direction.

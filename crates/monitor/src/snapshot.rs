@@ -67,6 +67,9 @@ pub struct Process {
     pub command: String,
     /// For how long it has been watched.
     pub watched: Duration,
+    /// For how long it had a CUDA library loaded that was not watched yet: calls in that time are missing. `None` if it was
+    /// watched from its first call.
+    pub unwatched: Option<Duration>,
     /// It has ended since the last snapshot: these are its last numbers.
     pub ended: bool,
     /// Memory by where it lies.
@@ -77,6 +80,8 @@ pub struct Process {
     pub kernels: Vec<Kernel>,
     /// Launches of kernels that are not in `kernels`.
     pub other_launches: u64,
+    /// Launches of kernels whose names are being looked up. They are in `kernels` afterwards.
+    pub unnamed_launches: u64,
     /// Launches of whole graphs.
     pub graph_launches: u64,
     /// Copies by direction, synchronous and asynchronous ones apart.
@@ -226,6 +231,12 @@ pub struct Health {
     pub libraries: u64,
     /// Functions that are watched.
     pub functions: u64,
+    /// Processes that loaded a CUDA library before it was watched.
+    pub late_processes: u64,
+    /// The time between, of all of them.
+    pub late: Duration,
+    /// Processes that ended before their CUDA library was watched.
+    pub missed_processes: u64,
     /// Calls that found no room in the kernel's maps, by map.
     pub lost: Vec<(&'static str, u64)>,
     /// How full the kernel's maps are: name, entries, room.

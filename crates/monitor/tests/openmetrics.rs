@@ -119,6 +119,7 @@ fn merged_gauges() {
         "warpscope_resident_memory_bytes",
         "warpscope_scrape_duration_seconds",
         "warpscope_process_watched_seconds",
+        "warpscope_process_unwatched_seconds",
         "warpscope_memory_peak_bytes",
         "warpscope_memory_suspect_age_seconds",
         "warpscope_device_lost",
@@ -155,11 +156,29 @@ fn merged_gauges() {
 
     // No room for any process: all are in "other".
     let processes = vec![process(1, 10), process(2, 30), process(3, 20)];
-    let mut exposition = Exposition::new(Limits { max_series: 0, top_kernels: 0 });
+    let mut exposition = Exposition::new(Limits { max_series: 0, top_kernels: 0, ..Limits::default() });
     let snapshot = Snapshot { processes, ..Snapshot::default() };
     let text = exposition.render(&snapshot, Format::Prometheus, Duration::ZERO);
     assert_eq!(value(&text, "warpscope_memory_peak_bytes{pid=\"other\""), 30.0);
     assert_eq!(value(&text, "warpscope_memory_live_bytes{pid=\"other\""), 15.0);
+}
+
+/// Check that an ended process holds no memory, and that what it did is told on for every scraper.
+#[test]
+fn ended_process() {
+    let mut exposition = Exposition::new(Limits::default());
+    let mut machine = support::machine(1);
+    machine.processes[1].ended = true;
+    let first = exposition.render(&machine, Format::Prometheus, Duration::ZERO);
+    machine.processes.clear();
+    let second = exposition.render(&machine, Format::Prometheus, Duration::ZERO);
+    for text in [first, second] {
+        let has = |name: &str| text.contains(&format!("{name}{{pid=\"4711\""));
+        assert!(has("warpscope_launches_total") && has("warpscope_memory_peak_bytes"), "{text}");
+        assert!(has("warpscope_memory_allocations_total") && has("warpscope_kernel_launches_total"));
+        assert!(!has("warpscope_memory_live_bytes") && !has("warpscope_memory_live_allocations"));
+        assert!(!has("warpscope_memory_suspect_bytes"));
+    }
 }
 
 /// Check that what is not counted is absent from the text, and is not a 0.
@@ -200,7 +219,7 @@ fn limits() {
         ..support::machine(1).processes[1].clone()
     });
     let snapshot = Snapshot { processes: processes.collect(), ..Snapshot::default() };
-    let mut exposition = Exposition::new(Limits { max_series: 5_000, top_kernels: 20 });
+    let mut exposition = Exposition::new(Limits { max_series: 5_000, top_kernels: 20, ..Limits::default() });
     let text = exposition.render(&snapshot, Format::OpenMetrics, Duration::ZERO);
     let samples = text.lines().filter(|line| !line.starts_with('#')).count();
     // Suspects (five a process at the most) and warpscope's own come on top.

@@ -14,9 +14,9 @@ pub enum Error {
         source: std::io::Error,
     },
 
-    /// The headers are not those of an ELF file, or contradict each other.
-    #[error("cannot read ELF headers: {0}")]
-    Elf(#[from] object::read::Error),
+    /// It is not an ELF file, or a part of it is missing or too large.
+    #[error("{0}")]
+    Elf(#[from] elf::Error),
 
     /// A machine whose instructions are not known here.
     #[error("cannot probe code for ELF machine {0}: only x86-64 is supported")]
@@ -25,15 +25,6 @@ pub enum Error {
     /// No executable `PT_LOAD` segment: an object file, or a file of debug information.
     #[error("no executable segment: not a program or a shared library")]
     NoCode,
-
-    /// More than any sound file has of something.
-    #[error("too many {what}: more than {limit}")]
-    TooMany {
-        /// What there is too much of.
-        what: &'static str,
-        /// How much is allowed.
-        limit: u64,
-    },
 
     /// A glob that has no meaning.
     #[error("cannot understand the pattern '{pattern}': {reason}")]

@@ -10,7 +10,8 @@
 //!                  jmp  *slot(%rip)
 //! ```
 //!
-//! - [`exported`] lists the functions of a library, [`find`] looks one up by name, local ones too.
+//! - [`exported`] lists the functions of a library, [`find`] looks one up by name, [`matching`] many, local ones too.
+//! - [`usdt`] lists static tracepoints.
 //! - [`choose`] picks the site in a function's code.
 //! - [`Selection`] is what `--match` and `--exclude` say; [`near`] helps where they match nothing.
 //! - [`summary`] counts functions by cost.
@@ -24,10 +25,12 @@ mod listing;
 mod near;
 mod pattern;
 mod site;
+mod usdt;
 
 pub use error::Error;
-pub use library::{Function, exported, find, linked, open};
+pub use library::{Function, chosen_at_load, exported, find, linked, matching, offset_in_code, open};
 pub use listing::{Summary, summary};
 pub use near::near;
-pub use pattern::{Selection, registrations};
+pub use pattern::{Glob, Selection, registrations};
 pub use site::{Cost, Site, choose};
+pub use usdt::{Argument, Place, Usdt, usdt};

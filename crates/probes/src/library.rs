@@ -5,27 +5,27 @@
 //! since two probes there would fire twice for each call.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use object::elf::{
-    EM_X86_64, FileHeader64, PF_X, PT_LOAD, SHN_ABS, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, SectionType, Sym64,
-    Versym,
+use elf::{
+    Budget, Bytes, EM_X86_64, Elf, SHN_ABS, SHT_DYNSYM, SHT_GNU_VERSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, Symbol,
+    Symbols,
 };
-use object::endian::LittleEndian as Le;
-use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable, Sym as _};
-use object::read::{ReadCache, ReadRef};
 
 use crate::site::{at_entry, choose};
 use crate::{Error, Site};
 
-const MAX_SEGMENTS: usize = 64;
-/// Far above what linkers make: libtorch exports 200,000.
-const MAX_SYMBOLS: usize = 1 << 23;
-/// Longer names are cut. C++ templates reach a few thousand bytes.
-const MAX_NAME: usize = 1 << 14;
-/// How much is looked at of a function whose size the file does not tell.
+/// How much is read of a function whose size the file does not give.
 const UNSIZED: u64 = 4096;
+/// How much is read of a function that is too large to be searched: enough for its first instructions.
+const ENTRY: u64 = 128;
+/// Functions with more bytes are probed at their entry.
+const LARGEST: u64 = 1 << 20;
+/// Opening must not wait for the other end of a pipe, nor take a terminal.
+const HARMLESS: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
 
 /// A function that can be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,48 +49,100 @@ impl Function {
     }
 }
 
-/// Opens a file so that only what is looked at is read: `exported(&open(path)?)`.
-pub fn open(path: &Path) -> Result<ReadCache<File>, Error> {
-    File::open(path).map(ReadCache::new).map_err(|source| Error::Open { path: path.into(), source })
+/// Opens a regular file.
+pub fn open(path: &Path) -> Result<File, Error> {
+    let regular = |file: File| {
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
+    };
+    let opened = OpenOptions::new().read(true).custom_flags(HARMLESS).open(path).and_then(regular);
+    opened.map_err(|source| Error::Open { path: path.into(), source })
 }
 
-/// The functions a library offers to others, sorted by name: defined, of default version, and not chosen at load time
-/// (`STT_GNU_IFUNC`: the symbol is the chooser's, which runs once).
-pub fn exported<'data, R: ReadRef<'data>>(data: R) -> Result<Vec<Function>, Error> {
-    let library = Library::parse(data)?;
+/// The functions a library offers to others of which one name is wanted, sorted by name: defined, of default version, and not
+/// chosen at load time (`STT_GNU_IFUNC`: the symbol is the chooser's, which runs once).
+pub fn exported<B: Bytes + ?Sized>(
+    bytes: &B,
+    wanted: impl Fn(&str) -> bool,
+    budget: &Budget,
+) -> Result<Vec<Function>, Error> {
+    let library = Library::read(bytes, budget)?;
     let Some(table) = library.table(SHT_DYNSYM)? else { return Ok(Vec::new()) };
-    library.functions(&table, |index, _| table.is_default(index))
+    library.functions(&table, |index, name| table.is_default(index) && wanted(name), |index, _| table.is_default(index))
 }
 
 /// The functions with a wanted name that were linked into a program, if it still has its `.symtab`: a static libcudart.
-pub fn linked<'data, R: ReadRef<'data>>(data: R, wanted: impl Fn(&str) -> bool) -> Result<Vec<Function>, Error> {
-    let library = Library::parse(data)?;
+pub fn linked<B: Bytes + ?Sized>(
+    bytes: &B,
+    wanted: impl Fn(&str) -> bool,
+    budget: &Budget,
+) -> Result<Vec<Function>, Error> {
+    let library = Library::read(bytes, budget)?;
     let Some(table) = library.table(SHT_SYMTAB)? else { return Ok(Vec::new()) };
-    library.functions(&table, |_, name| wanted(&String::from_utf8_lossy(name)))
+    library.functions(&table, |_, name| wanted(name), |_, _| false)
+}
+
+/// The functions with a wanted name: exported, or local to the file if it still has its `.symtab`.
+pub fn matching<B: Bytes + ?Sized>(
+    bytes: &B,
+    wanted: impl Fn(&str) -> bool,
+    budget: &Budget,
+) -> Result<Vec<Function>, Error> {
+    let library = Library::read(bytes, budget)?;
+    let mut found: Vec<Function> = Vec::new();
+    let mut offsets = std::collections::HashSet::new();
+    for kind in [SHT_DYNSYM, SHT_SYMTAB] {
+        let Some(table) = library.table(kind)? else { continue };
+        let functions = library.functions(&table, |_, name| wanted(name), |_, _| false)?;
+        found.extend(functions.into_iter().filter(|function| offsets.insert(function.offset)));
+    }
+    Ok(found)
 }
 
 /// One function by its exact name: exported, of an older version, or local to the file if it still has its `.symtab`.
 /// Of several local ones with this name, the first.
-pub fn find<'data, R: ReadRef<'data>>(data: R, name: &str) -> Result<Option<Function>, Error> {
-    let library = Library::parse(data)?;
+pub fn find<B: Bytes + ?Sized>(bytes: &B, name: &str, budget: &Budget) -> Result<Option<Function>, Error> {
+    let library = Library::read(bytes, budget)?;
     for kind in [SHT_DYNSYM, SHT_SYMTAB] {
         let Some(table) = library.table(kind)? else { continue };
-        let named = || table.functions().filter(|(_, symbol)| table.is_named(symbol, name));
-        let Some((_, symbol)) = named().find(|&(index, _)| table.is_default(index)).or_else(|| named().next()) else {
-            continue;
-        };
-        let mut starts: Vec<u64> = table.functions().map(|(_, symbol)| symbol.st_value(Le)).collect();
+        let (mut default, mut first, mut starts) = (None, None, Vec::new());
+        library.each(&table, |index, symbol| {
+            starts.push(symbol.address);
+            if table.name(&symbol) == Some(name.as_bytes()) {
+                first = first.or(Some(symbol));
+                default = default.or_else(|| table.is_default(index).then_some(symbol));
+            }
+        })?;
         starts.sort_unstable();
-        let place = Place { size: symbol.st_size(Le), names: vec![name.into()] };
-        if let Some(function) = library.function(symbol.st_value(Le), place, &starts) {
-            return Ok(Some(function));
+        let function = default.or(first).and_then(|symbol| {
+            let place = Place { size: symbol.size, names: vec![name.into()] };
+            library.function(symbol.address, place, &starts, &mut { budget.code })
+        });
+        if function.is_some() {
+            return Ok(function);
         }
     }
     Ok(None)
 }
 
-fn within(what: &'static str, count: u64, limit: u64) -> Result<(), Error> {
-    if count > limit { Err(Error::TooMany { what, limit }) } else { Ok(()) }
+/// Whether a plain reference to the name is bound to one of several functions when the library is loaded
+/// (`STT_GNU_IFUNC`), as with `memcpy`: the symbol is that of the chooser, which runs once.
+pub fn chosen_at_load<B: Bytes + ?Sized>(bytes: &B, name: &str, budget: &Budget) -> Result<bool, Error> {
+    let library = Library::read(bytes, budget)?;
+    let Some(table) = library.table(SHT_DYNSYM)? else { return Ok(false) };
+    let mut chosen = false;
+    table.symbols.each(bytes, budget.symbols, |index, symbol| {
+        chosen |=
+            symbol.kind == STT_GNU_IFUNC && table.is_default(index) && table.name(&symbol) == Some(name.as_bytes());
+    })?;
+    Ok(chosen)
+}
+
+/// Whether an offset of the file is in code, where a probe can be.
+pub fn offset_in_code<B: Bytes + ?Sized>(bytes: &B, offset: u64) -> Result<bool, Error> {
+    let elf = Elf::read(bytes)?;
+    let holds =
+        |segment: &elf::Segment| offset.checked_sub(segment.offset).is_some_and(|inside| inside < segment.file_size);
+    Ok(elf.segments.executable().any(holds))
 }
 
 /// What symbols say about one address.
@@ -100,102 +152,112 @@ struct Place {
     names: Vec<String>,
 }
 
-/// Code in the file: an executable `PT_LOAD` segment.
-struct Segment {
-    address: u64,
-    offset: u64,
-    size: u64,
+struct Library<'a, B: ?Sized> {
+    bytes: &'a B,
+    elf: Elf,
+    budget: &'a Budget,
 }
 
-struct Library<'data, R: ReadRef<'data>> {
-    data: R,
-    length: u64,
-    code: Vec<Segment>,
-    sections: SectionTable<'data, FileHeader64<Le>, R>,
-}
-
-impl<'data, R: ReadRef<'data>> Library<'data, R> {
-    fn parse(data: R) -> Result<Self, Error> {
-        let header = FileHeader64::<Le>::parse(data)?;
-        header.endian()?;
-        if header.e_machine(Le) != EM_X86_64 {
-            return Err(Error::Machine(header.e_machine(Le).0));
+impl<'a, B: Bytes + ?Sized> Library<'a, B> {
+    fn read(bytes: &'a B, budget: &'a Budget) -> Result<Self, Error> {
+        let elf = Elf::read(bytes)?;
+        if elf.machine != EM_X86_64.0 || !elf.wide {
+            return Err(Error::Machine(elf.machine));
         }
-        let code: Vec<Segment> = header
-            .program_headers(Le, data)?
-            .iter()
-            .filter(|header| header.p_type(Le) == PT_LOAD && header.p_flags(Le).contains(PF_X))
-            .map(|header| Segment {
-                address: header.p_vaddr(Le),
-                offset: header.p_offset(Le),
-                size: header.p_filesz(Le),
-            })
-            .collect();
-        if code.is_empty() {
+        if elf.segments.executable().next().is_none() {
             return Err(Error::NoCode);
         }
-        within("segments", code.len() as u64, MAX_SEGMENTS as u64)?;
-        let length = data.len().unwrap_or(u64::MAX);
-        Ok(Library { data, length, code, sections: header.sections(Le, data)? })
+        Ok(Library { bytes, elf, budget })
     }
 
     /// A table of symbols with its names and, for dynamic ones, versions.
-    fn table(&self, kind: SectionType) -> Result<Option<Table<'data>>, Error> {
-        let symbols = self.sections.symbols(Le, self.data, kind)?;
-        if symbols.is_empty() {
-            return Ok(None);
-        }
-        within("symbols", symbols.len() as u64, MAX_SYMBOLS as u64)?;
-        let names = self.sections.section(symbols.string_section())?.data(Le, self.data)?;
-        let versions = match self.sections.gnu_versym(Le, self.data)? {
-            Some((versions, of)) if of == symbols.section() => versions,
-            _ => &[],
-        };
-        Ok(Some(Table { symbols: symbols.symbols(), names, versions }))
+    fn table(&self, kind: elf::SectionType) -> Result<Option<Table<'_>>, Error> {
+        let Some(symbols) = Symbols::of(&self.elf, kind) else { return Ok(None) };
+        let names = symbols.strings().read(self.bytes, self.budget.strings, "string table")?;
+        let versions = self
+            .elf
+            .sections
+            .iter()
+            .find(|section| section.kind == SHT_GNU_VERSYM && section.link as usize == symbols.index)
+            .map(|section| section.read(self.bytes, self.budget.strings, "table of versions"))
+            .transpose()?
+            .unwrap_or_default();
+        Ok(Some(Table { symbols, names, versions }))
     }
 
-    /// The functions of a table that are wanted, by index and name: one for each address, sorted by name.
-    fn functions(&self, table: &Table<'data>, wanted: impl Fn(usize, &[u8]) -> bool) -> Result<Vec<Function>, Error> {
+    /// Visits the defined functions of a table, with their index.
+    fn each(&self, table: &Table<'_>, mut each: impl FnMut(usize, Symbol)) -> Result<(), Error> {
+        let is_function = |symbol: &Symbol| {
+            symbol.kind == STT_FUNC && symbol.is_defined() && symbol.section != SHN_ABS.0 && symbol.address != 0
+        };
+        table.symbols.each(self.bytes, self.budget.symbols, |index, symbol| {
+            if is_function(&symbol) {
+                each(index, symbol);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// The functions of a table that are wanted, by index and name: one for each address, sorted by name. Other symbols of the
+    /// same address give names too, where they are `aliases`.
+    fn functions(
+        &self,
+        table: &Table<'_>,
+        wanted: impl Fn(usize, &str) -> bool,
+        aliases: impl Fn(usize, &str) -> bool,
+    ) -> Result<Vec<Function>, Error> {
         let mut places: BTreeMap<u64, Place> = BTreeMap::new();
-        let mut letters = 0;
         let mut starts = Vec::new();
-        for (index, symbol) in table.functions() {
-            let address = symbol.st_value(Le);
-            starts.push(address);
-            let Some(name) = table.name(symbol).filter(|name| wanted(index, name)) else { continue };
+        let mut letters = 0;
+        let mut add = |place: &mut Place, symbol: &Symbol, name: &str| {
             letters += name.len() as u64;
+            place.size = place.size.max(symbol.size);
             // Names may share their tails, but not so much.
-            within("bytes of names", letters, self.length)?;
-            let place = places.entry(address).or_default();
-            place.size = place.size.max(symbol.st_size(Le));
-            place.names.push(String::from_utf8_lossy(name).into_owned());
-        }
+            if letters <= self.budget.strings {
+                place.names.push(name.to_owned());
+            }
+        };
+        self.each(table, |index, symbol| {
+            starts.push(symbol.address);
+            let Some(name) = table.name(&symbol).map(String::from_utf8_lossy) else { return };
+            if wanted(index, &name) {
+                add(places.entry(symbol.address).or_default(), &symbol, &name);
+            }
+        })?;
         starts.sort_unstable();
-        let mut functions = Vec::with_capacity(places.len());
-        let mut bytes = 0;
-        for (address, place) in places {
-            let Some(function) = self.function(address, place, &starts) else { continue };
-            bytes += function.size;
-            within("bytes of functions", bytes, self.length)?;
-            functions.push(function);
-        }
+        self.each(table, |index, symbol| {
+            let Some(place) = places.get_mut(&symbol.address) else { return };
+            let Some(name) = table.name(&symbol).map(String::from_utf8_lossy) else { return };
+            if aliases(index, &name) && !wanted(index, &name) {
+                add(place, &symbol, &name);
+            }
+        })?;
+        elf::Error::check_bytes("list of names", letters, self.budget.strings)?;
+        let mut room = self.budget.code;
+        let function = |(address, place)| self.function(address, place, &starts, &mut room);
+        let mut functions: Vec<Function> = places.into_iter().filter_map(function).collect();
         functions.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(functions)
     }
 
-    /// A function with its site; none if its code is not in the file. `starts` are the addresses of all functions, sorted.
-    fn function(&self, address: u64, mut place: Place, starts: &[u64]) -> Option<Function> {
-        let (offset, left) = self.code.iter().find_map(|segment| {
-            let inside = address.checked_sub(segment.address).filter(|&inside| inside < segment.size)?;
-            Some((segment.offset.checked_add(inside)?, segment.size - inside))
+    /// A function with its site; none if its code is not in the file. `starts` are the addresses of all functions, sorted. Reads
+    /// at most `room` bytes of code, and less the next time; then, and of very large functions, only the entry.
+    fn function(&self, address: u64, mut place: Place, starts: &[u64], room: &mut u64) -> Option<Function> {
+        let (offset, left) = self.elf.segments.executable().find_map(|segment| {
+            let inside = address.checked_sub(segment.address).filter(|&inside| inside < segment.file_size)?;
+            Some((segment.offset.checked_add(inside)?, segment.file_size - inside))
         })?;
         let next = starts[starts.partition_point(|&start| start <= address)..].first().map(|start| start - address);
         let extent = if place.size > 0 { place.size } else { next.unwrap_or(u64::MAX).min(UNSIZED) };
-        let code = self.data.read_bytes_at(offset, extent.min(left)).ok()?;
-        let (delta, cost) = match choose(code, address) {
+        let whole = extent.min(left);
+        offset.checked_add(whole).filter(|end| *end <= self.bytes.length())?;
+        let searched = whole <= LARGEST.min(*room);
+        let code = elf::read(self.bytes, offset, if searched { whole } else { whole.min(ENTRY) }, "code").ok()?;
+        *room = room.saturating_sub(code.len() as u64);
+        let (delta, cost) = match searched.then(|| choose(&code, address)) {
             // Another function begins in between: whoever calls that one is no caller of this one.
-            (delta, _) if next.is_some_and(|next| next <= delta) => (0, at_entry(code, address)),
-            site => site,
+            Some((delta, cost)) if next.is_none_or(|next| next > delta) => (delta, cost),
+            _ => (0, at_entry(&code, address)),
         };
         place.names.sort_by(|a, b| rank(a).cmp(&rank(b)));
         place.names.dedup();
@@ -210,38 +272,22 @@ fn rank(name: &str) -> (usize, usize, &str) {
     (name.len() - name.trim_start_matches('_').len(), name.len(), name)
 }
 
-struct Table<'data> {
-    symbols: &'data [Sym64<Le>],
-    names: &'data [u8],
-    versions: &'data [Versym<Le>],
+struct Table<'a> {
+    symbols: Symbols<'a>,
+    names: Vec<u8>,
+    versions: Vec<u8>,
 }
 
-impl<'data> Table<'data> {
-    /// Defined functions, with their index.
-    fn functions(&self) -> impl Iterator<Item = (usize, &'data Sym64<Le>)> {
-        let defined = |symbol: &Sym64<Le>| symbol.st_shndx(Le) != SHN_UNDEF && symbol.st_shndx(Le) != SHN_ABS;
-        self.symbols
-            .iter()
-            .enumerate()
-            .filter(move |(_, symbol)| symbol.st_type() == STT_FUNC && defined(symbol) && symbol.st_value(Le) != 0)
-    }
-
+impl Table<'_> {
     /// Whether a plain reference to the name means this symbol: `name@@VERSION`, or no version at all.
     fn is_default(&self, index: usize) -> bool {
-        self.versions.get(index).map(|version| version.0.get(Le)).is_none_or(|it| !it.is_hidden() && !it.is_local())
+        const HIDDEN: u16 = 0x8000;
+        const LOCAL: u16 = 0;
+        let bytes = index.checked_mul(2).and_then(|at| self.versions.get(at..at + 2));
+        bytes.map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]])).is_none_or(|it| it & HIDDEN == 0 && it != LOCAL)
     }
 
-    fn name(&self, symbol: &Sym64<Le>) -> Option<&'data [u8]> {
-        let rest = self.names.get(symbol.st_name(Le) as usize..)?;
-        let rest = &rest[..rest.len().min(MAX_NAME)];
-        let end = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
-        Some(&rest[..end]).filter(|name| !name.is_empty())
-    }
-
-    /// Compares without looking for the name's end: that may be far in a broken file.
-    fn is_named(&self, symbol: &Sym64<Le>, name: &str) -> bool {
-        let rest = self.names.get(symbol.st_name(Le) as usize..);
-        let rest = rest.and_then(|rest| rest.strip_prefix(name.as_bytes()));
-        !name.is_empty() && rest.is_some_and(|rest| rest.first() == Some(&0))
+    fn name(&self, symbol: &Symbol) -> Option<&[u8]> {
+        Symbols::name_in(&self.names, symbol)
     }
 }

@@ -27,6 +27,11 @@ impl Selection {
         Selection { include, exclude: self.exclude.clone() }
     }
 
+    /// Whether there is a `--match`.
+    pub fn has_patterns(&self) -> bool {
+        !self.include.is_empty()
+    }
+
     /// Whether a name is meant.
     pub fn takes(&self, name: &str) -> bool {
         let any = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(name));
@@ -77,8 +82,9 @@ fn globs(lists: &[String]) -> Result<Vec<Glob>, Error> {
     lists.iter().flat_map(|list| list.split(',')).map(|pattern| Glob::parse(pattern.trim())).collect()
 }
 
+/// One pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Glob {
+pub struct Glob {
     text: String,
     parts: Vec<Part>,
 }
@@ -96,7 +102,8 @@ enum Part {
 }
 
 impl Glob {
-    fn parse(text: &str) -> Result<Glob, Error> {
+    /// Reads a pattern. Commas stand for themselves: names of templates contain some.
+    pub fn parse(text: &str) -> Result<Glob, Error> {
         let wrong = |reason| Error::Pattern { pattern: text.into(), reason };
         if text.is_empty() {
             return Err(wrong("it is empty"));
@@ -124,9 +131,11 @@ impl Glob {
         Ok(Glob { text: text.into(), parts })
     }
 
-    /// Takes as little as possible for each star, and more where the rest does not fit. Only the last star has to be
+    /// Whether the whole name matches.
+    ///
+    /// Each star first takes as little as possible, and more where the rest does not match. Only the last star has to be
     /// tried again, so this takes at most pattern times name steps.
-    fn matches(&self, name: &str) -> bool {
+    pub fn matches(&self, name: &str) -> bool {
         let name = name.as_bytes();
         let (mut part, mut at) = (0, 0);
         let mut again = None;

@@ -5,7 +5,16 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use probes::{Cost, Function, exported, find, open, summary};
+use elf::{Budget, Bytes};
+use probes::{Cost, Error, Function, open, summary};
+
+fn exported<B: Bytes + ?Sized>(bytes: &B) -> Result<Vec<Function>, Error> {
+    probes::exported(bytes, |_| true, &Budget::RECORDING)
+}
+
+fn find(bytes: &[u8], name: &str) -> Result<Option<Function>, Error> {
+    probes::find(bytes, name, &Budget::RECORDING)
+}
 
 /// The C library this test runs with.
 fn libc() -> PathBuf {

@@ -1,14 +1,18 @@
 //! The linked libraries, seen by C programs and by a small CUPTI client (`client.c`).
 
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::process::Output;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use cupti::ids::kind;
 use cupti::release::RELEASES;
 
-include!("../link.rs");
+/// Runs a compiler, which must succeed.
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
 
 /// A folder with the libraries, the client, the workload and the test programs, made once.
 fn folder() -> &'static Path {
@@ -18,10 +22,8 @@ fn folder() -> &'static Path {
         let workspace = sim.join("../..");
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim");
         std::fs::create_dir_all(&out).expect("a folder for the libraries");
-        let target = out.join("target");
-        build_packages(env!("CARGO"), &workspace, &target, &["sim"]).expect("the static library");
-        link_libraries(sim, &target.join("embedded/libsim.a"), &out).expect("the libraries");
-        compile_workload(sim, &out).expect("the workload");
+        embedded::write_sim(&out).expect("the libraries");
+        embedded::write_executable(&out.join("workload"), embedded::WORKLOAD).expect("the workload");
         let flags =
             ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"];
         for program in ["truth", "calls", "behave"] {
@@ -31,8 +33,7 @@ fn folder() -> &'static Path {
                 .arg("-o")
                 .arg(out.join(program))
                 .args([out.join("libcudart.so.13"), out.join("libcuda.so.1")])
-                .arg("-pthread"))
-            .expect("a test program");
+                .arg("-pthread"));
         }
         run(Command::new("cc")
             .args(flags)
@@ -41,8 +42,7 @@ fn folder() -> &'static Path {
             .arg("-o")
             .arg(out.join("client.so"))
             .arg(out.join("libcupti.so.13"))
-            .arg("-pthread"))
-        .expect("the client");
+            .arg("-pthread"));
         out
     })
 }

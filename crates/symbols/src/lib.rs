@@ -15,7 +15,7 @@ mod files;
 mod jits;
 mod kept;
 mod modules;
-mod perf_map;
+pub mod perf_map;
 pub mod python;
 mod resolve;
 mod roots;

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 const LONGEST: usize = 4096;
 
 /// The names of addresses. The last line is read first: an address has its name from the first line that holds it.
-pub(crate) fn names(text: &[u8], mut addresses: BTreeSet<u64>) -> HashMap<u64, String> {
+pub fn names(text: &[u8], mut addresses: BTreeSet<u64>) -> HashMap<u64, String> {
     let mut names = HashMap::new();
     for line in text.rsplit(|byte| *byte == b'\n') {
         if addresses.is_empty() {

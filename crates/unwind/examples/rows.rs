@@ -14,7 +14,7 @@ fn main() {
         let start = Instant::now();
         match File::open(&path)
             .map_err(|error| error.to_string())
-            .and_then(|file| Table::from_file(&file).map_err(|error| error.to_string()))
+            .and_then(|file| Table::of(&file).map_err(|error| error.to_string()))
         {
             Ok(table) => {
                 let (elapsed, stats) = (start.elapsed(), &table.stats);

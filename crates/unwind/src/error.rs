@@ -3,9 +3,9 @@
 /// Why a file could not be read or compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The headers are not those of an ELF file, or contradict each other.
-    #[error("cannot read ELF headers: {0}")]
-    Elf(#[from] object::read::Error),
+    /// It is not an ELF file, or a part of it is missing or too large.
+    #[error("{0}")]
+    Elf(#[from] elf::Error),
 
     /// A machine there are no rows for.
     #[error("cannot unwind code for ELF machine {0}: only x86-64 is supported")]
@@ -14,10 +14,6 @@ pub enum Error {
     /// No `PT_LOAD` segment: an object file, or a core's fragment.
     #[error("no loadable segments: not an executable or a shared library")]
     NotLoadable,
-
-    /// A section whose bytes lie outside the file.
-    #[error("cannot read {0}: its bytes lie outside the file, or the file was cut short")]
-    Truncated(&'static str),
 
     /// More than any sound file has of something.
     #[error("too many {what}: more than {limit}")]

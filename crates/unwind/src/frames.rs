@@ -5,9 +5,11 @@
 
 use gimli::{BaseAddresses, EndianSlice, LittleEndian, UnwindSection};
 
-use crate::elf::{Elf, FrameBytes};
+use elf::Elf;
+
+use crate::places::FrameBytes;
 use crate::program::{Bytes, Common, Machine, Program};
-use crate::table::{Builder, MAX_FUNCTIONS};
+use crate::table::{Builder, Limits};
 use crate::{Error, Loss, Row, Stats};
 
 /// Addresses that one FDE covers, and where to find it.
@@ -49,9 +51,10 @@ impl<'data, S: UnwindSection<Bytes<'data>>> Frames<'data, S> {
         bytes: &'data [u8],
         place: &FrameBytes,
         elf: &Elf,
+        limits: &Limits,
         stats: &mut Stats,
     ) -> Result<Self, Error> {
-        let bases = BaseAddresses::default().set_eh_frame(place.address);
+        let bases = BaseAddresses::default().set_eh_frame(place.place.address);
         let mut frames = Frames { section, bases, commons: Vec::new(), functions: Vec::new() };
         let mut at = 0;
         while at < bytes.len() {
@@ -67,8 +70,12 @@ impl<'data, S: UnwindSection<Bytes<'data>>> Frames<'data, S> {
                     if frames.read::<M>(&entry, elf, stats).is_none() {
                         stats.malformed += 1;
                     }
-                    if frames.functions.len() > MAX_FUNCTIONS {
-                        return Err(Error::TooMany { what: "functions", limit: MAX_FUNCTIONS as u64 });
+                    if frames.functions.len() > limits.functions {
+                        return Err(Error::TooMany { what: "functions", limit: limits.functions as u64 });
+                    }
+                    // What is known of a CIE takes ten times as much memory as what is known of a function.
+                    if frames.commons.len() > limits.functions / 16 {
+                        return Err(Error::TooMany { what: "CIEs", limit: limits.functions as u64 / 16 });
                     }
                     at = entry.end;
                 }
@@ -106,7 +113,7 @@ impl<'data, S: UnwindSection<Bytes<'data>>> Frames<'data, S> {
         if start == end {
             return Some(());
         }
-        if elf.executable_segment(start, end).is_none() {
+        if elf.segments.executable_around(start, end).is_none() {
             stats.outside += 1;
             return Some(());
         }

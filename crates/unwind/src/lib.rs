@@ -15,7 +15,6 @@
 //!  (padding)            0x1051  no rule
 //! ```
 //!
-//! - [`Elf`] knows a file's segments, build id and where its frame information lies, and turns mappings into load biases.
 //! - [`Table`] is the compiled rows, with [`Stats`] on everything that could not be said.
 //! - `src/rows.h` is the row in C; `src/walk.h` is the walker, one text that compiles for BPF and natively: [`walk()`] and
 //!   [`Table::lookup`] are its twins in Rust.
@@ -23,9 +22,9 @@
 //! Files are not trusted. Whatever the bytes, the work is linear in the size of the frame sections, rows and
 //! functions are capped, and a broken entry costs that entry only.
 
-mod elf;
 mod error;
 mod frames;
+mod places;
 mod program;
 mod row;
 mod stats;
@@ -33,7 +32,6 @@ mod table;
 mod walk;
 mod x86_64;
 
-pub use elf::{Arch, Elf, Segment};
 pub use error::Error;
 pub use row::{Cfa, Row, Saved};
 pub use stats::{Loss, Stats};

@@ -1,12 +1,10 @@
 //! A file's rows: the functions of its sections, in the order of their addresses, compiled one after another.
 
-use std::fs::File;
-
+use elf::{Bytes as FileBytes, EM_X86_64, Elf};
 use gimli::{DebugFrame, EhFrame};
-use object::read::{ReadCache, ReadRef};
 
-use crate::elf::{Arch, Elf, FrameBytes};
 use crate::frames::{Flavour, Frames, Function, reader};
+use crate::places;
 use crate::program::{Bytes, Machine};
 use crate::x86_64::X86_64;
 use crate::{Cfa, Error, Loss, Row, Stats};
@@ -17,6 +15,27 @@ pub const MAX_ROWS: usize = 1 << 23;
 pub const MAX_FUNCTIONS: usize = 1 << 22;
 /// Most bytes a frame section may have.
 const MAX_FRAME_BYTES: u64 = 256 << 20;
+
+/// How large a table may become, and what it is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    frame_bytes: u64,
+    pub functions: usize,
+    rows: usize,
+}
+
+impl Limits {
+    /// So that making the table takes at most `memory` bytes: half of it for the sections, a quarter each for what is known of the
+    /// functions and for their rows.
+    fn within(memory: u64) -> Self {
+        let quarter = usize::try_from(memory / 4).unwrap_or(usize::MAX);
+        Self {
+            frame_bytes: MAX_FRAME_BYTES.min(memory / 2),
+            functions: MAX_FUNCTIONS.min(quarter / size_of::<Function>()),
+            rows: MAX_ROWS.min(quarter / size_of::<Row>()),
+        }
+    }
+}
 
 const PAGE: u64 = 4096;
 /// As much code as a program's first function may have, where it has no rules: glibc's loader has 61 bytes.
@@ -34,24 +53,21 @@ pub struct Table {
 }
 
 impl Table {
-    /// Compiles the rows of a whole file in memory.
-    pub fn from_elf(data: &[u8]) -> Result<Table, Error> {
-        Table::new(&Elf::parse(data)?, data)
-    }
-
-    /// Compiles the rows of a file. Only its headers and frame sections are read, and only with `read`: a
-    /// file that is cut short meanwhile gives an error, where a mapping of it would give SIGBUS.
-    pub fn from_file(file: &File) -> Result<Table, Error> {
-        let cache = ReadCache::new(file);
-        Table::new(&Elf::parse(&cache)?, &cache)
-    }
-
-    /// Compiles the rows of a file whose headers have been read from `data` before. A file without frame sections has
-    /// an empty table.
-    pub fn new<'data, R: ReadRef<'data>>(elf: &Elf, data: R) -> Result<Table, Error> {
-        match elf.arch() {
-            Arch::X86_64 => compile::<X86_64, R>(elf, data),
+    /// Compiles the rows of a file in at most `memory` bytes, some fixed limits aside. A file without frame sections has an empty
+    /// table.
+    pub fn read<B: FileBytes + ?Sized>(elf: &Elf, bytes: &B, memory: u64) -> Result<Table, Error> {
+        if elf.machine != EM_X86_64.0 || !elf.wide {
+            return Err(Error::Machine(elf.machine));
         }
+        if elf.segments.0.is_empty() {
+            return Err(Error::NotLoadable);
+        }
+        compile::<X86_64, B>(elf, bytes, Limits::within(memory))
+    }
+
+    /// The same without a limit on memory.
+    pub fn of<B: FileBytes + ?Sized>(bytes: &B) -> Result<Table, Error> {
+        Table::read(&Elf::read(bytes)?, bytes, u64::MAX)
     }
 
     /// The row for a virtual address of the file. None below the first function; above the last one, and in
@@ -61,15 +77,20 @@ impl Table {
     }
 }
 
-fn compile<'data, M: Machine, R: ReadRef<'data>>(elf: &Elf, data: R) -> Result<Table, Error> {
+fn compile<M: Machine, B: FileBytes + ?Sized>(elf: &Elf, data: &B, limits: Limits) -> Result<Table, Error> {
     let mut stats = Stats::default();
-    let (eh_bytes, eh_place) = bytes(".eh_frame", elf.eh_frame, data)?;
-    let (debug_bytes, debug_place) = bytes(".debug_frame", elf.debug_frame, data)?;
-    let section: EhFrame<Bytes<'data>> = reader(eh_bytes).into();
-    let eh = Frames::new::<M>(section, Flavour::EhFrame, eh_bytes, &eh_place, elf, &mut stats)?;
-    let mut section: DebugFrame<Bytes<'data>> = reader(debug_bytes).into();
+    let (eh_place, debug_place) = (places::eh_frame(elf, data), places::debug_frame(elf));
+    let eh_bytes = places::read(data, ".eh_frame", eh_place, limits.frame_bytes)?;
+    let left = limits.frame_bytes - eh_bytes.len() as u64;
+    let debug_bytes = places::read(data, ".debug_frame", debug_place, left)?;
+    let section: EhFrame<Bytes<'_>> = reader(&eh_bytes).into();
+    let eh_place = eh_place.unwrap_or_default();
+    let eh = Frames::new::<M>(section, Flavour::EhFrame, &eh_bytes, &eh_place, elf, &limits, &mut stats)?;
+    let mut section: DebugFrame<Bytes<'_>> = reader(&debug_bytes).into();
     section.set_address_size(8);
-    let mut debug = Frames::new::<M>(section, Flavour::DebugFrame, debug_bytes, &debug_place, elf, &mut stats)?;
+    let debug_place = debug_place.unwrap_or_default();
+    let mut debug =
+        Frames::new::<M>(section, Flavour::DebugFrame, &debug_bytes, &debug_place, elf, &limits, &mut stats)?;
     // What runs is described by .eh_frame; .debug_frame fills its holes.
     debug.functions.retain(|function| !overlaps(&eh.functions, function));
 
@@ -81,7 +102,7 @@ fn compile<'data, M: Machine, R: ReadRef<'data>>(elf: &Elf, data: R) -> Result<T
         return Err(Error::TooFar(last - base));
     }
 
-    let mut rows = Builder { base, rows: Vec::new(), end: None, entry: elf.entry, stats };
+    let mut rows = Builder { base, rows: Vec::new(), most: limits.rows, end: None, entry: elf.entry, stats };
     let (mut from_eh, mut from_debug) = (eh.functions.iter().peekable(), debug.functions.iter().peekable());
     loop {
         let (next_eh, next_debug) = (from_eh.peek(), from_debug.peek());
@@ -111,28 +132,11 @@ fn compile<'data, M: Machine, R: ReadRef<'data>>(elf: &Elf, data: R) -> Result<T
         rows.gap(end, end + 1)?;
     }
     let code = |pc: u32, length: u32| {
-        let offset = elf.offset_of_vaddr(base + u64::from(pc))?;
-        data.read_bytes_at(offset, length.into()).ok().map(<[u8]>::to_vec)
+        let (offset, _) = elf.segments.offset_of_vaddr(base + u64::from(pc))?;
+        elf::read(data, offset, length.into(), "code").ok()
     };
     M::correct(&mut rows.rows, &code);
     Ok(rows.finish())
-}
-
-/// A section's bytes; none where there is no such section.
-fn bytes<'data, R: ReadRef<'data>>(
-    name: &'static str,
-    place: Option<FrameBytes>,
-    data: R,
-) -> Result<(&'data [u8], FrameBytes), Error> {
-    let Some(place) = place else {
-        return Ok((&[], FrameBytes { address: 0, offset: 0, size: 0, zero_ends: false }));
-    };
-    // Without a section header the size is that of the rest of the segment, which may be anything.
-    let size = if place.zero_ends { place.size.min(MAX_FRAME_BYTES) } else { place.size };
-    if size > MAX_FRAME_BYTES {
-        return Err(Error::TooMany { what: "bytes of frame information", limit: MAX_FRAME_BYTES });
-    }
-    Ok((data.read_bytes_at(place.offset, size).map_err(|()| Error::Truncated(name))?, place))
 }
 
 /// Whether any of the sorted functions shares an address with this one. Overlaps among themselves do not matter: the one
@@ -146,6 +150,7 @@ fn overlaps(sorted: &[Function], function: &Function) -> bool {
 pub(crate) struct Builder {
     base: u64,
     rows: Vec<Row>,
+    most: usize,
     /// Where the last function ended.
     end: Option<u64>,
     /// Where the program starts, 0 if it does not.
@@ -169,8 +174,8 @@ impl Builder {
         if self.rows.last().is_some_and(|last| last.same_rules(&row)) {
             return Ok(());
         }
-        if self.rows.len() == MAX_ROWS {
-            return Err(Error::TooMany { what: "rows", limit: MAX_ROWS as u64 });
+        if self.rows.len() == self.most {
+            return Err(Error::TooMany { what: "rows", limit: self.most as u64 });
         }
         if let Some(loss) = loss {
             self.stats.lose(loss);

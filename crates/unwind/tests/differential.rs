@@ -146,7 +146,7 @@ fn compare(path: &str, samples: usize) {
     fdes.retain(|fde| fde.len() > 0);
     fdes.sort_by_key(|fde| fde.initial_address());
 
-    let table = Table::from_elf(&data).unwrap();
+    let table = Table::of(&*data).unwrap();
     assert!(table.rows.is_sorted_by(|a, b| a.pc < b.pc && !a.same_rules(b)), "{path}: sorted, and merged");
     let mut context = UnwindContext::new();
     let mut random = Random(0x5eed);
@@ -230,7 +230,7 @@ fn random_programs() {
         let cie = common::cie(&[]);
         let program: Vec<u8> = (0..length).flat_map(|_| instruction(&mut random)).collect();
         let frame = [cie.clone(), common::fde(cie.len(), 0, common::CODE, 256, &program)].concat();
-        let table = Table::from_elf(&common::elf(&frame, &[])).unwrap();
+        let table = Table::of(&*common::elf(&frame, &[])).unwrap();
 
         let eh_frame = EhFrame::new(&frame, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(common::EH_FRAME);

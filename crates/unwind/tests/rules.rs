@@ -5,11 +5,12 @@
 mod common;
 
 use common::{address_of, assemble};
-use unwind::{Cfa, Elf, Loss, Saved, Table};
+use elf::Elf;
+use unwind::{Cfa, Loss, Saved, Table};
 
 /// Assembles a function `f` and returns the rows from its start on: offset, CFA, rbp.
 fn rows_of_bytes(elf: &[u8]) -> (Vec<(u64, Cfa, Saved)>, Table) {
-    let table = Table::from_elf(elf).unwrap();
+    let table = Table::of(elf).unwrap();
     let start = address_of(elf, "f");
     let rows = table.rows.iter().filter(|row| table.base + u64::from(row.pc) >= start);
     let rows = rows.map(|row| (table.base + u64::from(row.pc) - start, row.cfa(), row.rbp())).collect();
@@ -82,7 +83,7 @@ fn base_pointer() {
         ".globl f\n f: .cfi_startproc\n .cfi_def_cfa_offset 24\n nop\n .cfi_def_cfa_offset 32\n .cfi_offset %rbx, -32\n
          nop\n .cfi_def_cfa_register %rbx\n nop\n .cfi_endproc",
     );
-    let table = Table::from_elf(&elf).unwrap();
+    let table = Table::of(&*elf).unwrap();
     let start = address_of(&elf, "f");
     let rows: Vec<_> = (0..3).map(|at| table.lookup(start + at).unwrap()).map(|row| (row.cfa(), row.rbx())).collect();
     assert_eq!(
@@ -253,7 +254,7 @@ fn entry_with_rules() {
 #[test]
 fn procedure_linkage_table() {
     let elf = assemble(".globl f\n f: .cfi_startproc\n call g@plt\n .cfi_endproc");
-    let table = Table::from_elf(&elf).unwrap();
+    let table = Table::of(&*elf).unwrap();
     let plt: Vec<_> = table.rows.iter().map(|row| row.cfa()).filter(|cfa| matches!(cfa, Cfa::Plt(_))).collect();
     assert_eq!(plt, [Cfa::Plt(11)]);
 }
@@ -272,10 +273,10 @@ fn debug_frame() {
 #[test]
 fn without_section_headers() {
     let mut elf = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
-    let with = Table::from_elf(&elf).unwrap();
+    let with = Table::of(&*elf).unwrap();
     elf[0x28..0x30].fill(0);
     elf[0x3c..0x40].fill(0);
-    assert_eq!(Table::from_elf(&elf).unwrap(), with);
+    assert_eq!(Table::of(&*elf).unwrap(), with);
 }
 
 /// Check that a file read in pieces has the same table as a whole one, and that its build id is the one ld wrote.
@@ -283,10 +284,10 @@ fn without_section_headers() {
 fn files_are_as_bytes() {
     let path = "/lib/x86_64-linux-gnu/libc.so.6";
     let (bytes, file) = (std::fs::read(path).unwrap(), std::fs::File::open(path).unwrap());
-    assert_eq!(Table::from_file(&file).unwrap(), Table::from_elf(&bytes).unwrap());
-    let elf = Elf::from_file(&file).unwrap();
-    assert_eq!(elf, Elf::parse(&*bytes).unwrap());
+    assert_eq!(Table::of(&file).unwrap(), Table::of(&*bytes).unwrap());
+    let elf = Elf::read(&file).unwrap();
+    assert_eq!(elf, Elf::read(&*bytes).unwrap());
     let id = object::Object::build_id(&object::File::parse(&*bytes).unwrap()).unwrap();
-    assert_eq!(elf.build_id(), id);
+    assert_eq!(Some(&*elf.build_id), id);
     assert!(id.is_some());
 }

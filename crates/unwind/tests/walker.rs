@@ -10,7 +10,8 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Random, gcc};
-use unwind::{Cfa, Elf, Row, Saved, Table};
+use elf::Elf;
+use unwind::{Cfa, Row, Saved, Table};
 
 const MAX_FRAMES: usize = 256;
 /// As in walk_types.h.
@@ -82,15 +83,15 @@ fn tables() -> Vec<(u64, u64, u64, Table)> {
         let (elf, table) = if path == "[vdso]" {
             // SAFETY: the mapping is readable and stays for the life of the process.
             let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, (end - start) as usize) };
-            (Elf::parse(bytes).unwrap(), Table::from_elf(bytes).unwrap())
+            (Elf::read(bytes).unwrap(), Table::of(bytes).unwrap())
         } else if path.starts_with('/') {
             // A library of another test, open but deleted, is on nobody's stack here.
             let Ok(file) = File::open(path) else { continue };
-            (Elf::from_file(&file).unwrap(), Table::from_file(&file).unwrap())
+            (Elf::read(&file).unwrap(), Table::of(&file).unwrap())
         } else {
             continue;
         };
-        let bias = elf.bias(start, offset).unwrap();
+        let bias = elf.segments.bias(start, offset).unwrap();
         tables.push((start, end, bias.wrapping_add(table.base), table));
     }
     tables
@@ -184,7 +185,7 @@ fn searches_agree() {
         let mut found = Row::no_rule(0);
         (search(rows.as_ptr(), rows.len() as u32, pc, &mut found) == 0).then_some(found)
     };
-    let libc = Table::from_file(&File::open("/lib/x86_64-linux-gnu/libc.so.6").unwrap()).unwrap();
+    let libc = Table::of(&File::open("/lib/x86_64-linux-gnu/libc.so.6").unwrap()).unwrap();
     let mut random = Random(1);
     for size in (0..40).chain([libc.rows.len()]) {
         let table = Table { rows: libc.rows[..size].to_vec(), ..libc.clone() };

@@ -29,7 +29,7 @@ pub struct Cli {
 pub enum Command {
     /// Run a command and record what it does on CPUs and GPUs.
     Record(Record),
-    /// Trace every CUDA call and every request to the driver, one by one or summed up.
+    /// Trace CUDA calls and requests to the driver, as events or as sums.
     Trace(Trace),
     /// Watch every GPU process on this machine: memory and leaks, launches, copies, errors; a table and /metrics.
     Monitor(Monitor),
@@ -77,11 +77,29 @@ The exit status is the command's own; with --kill it is 0 if the command was end
 signal. Its children are followed. Its output is untouched; warpscope's summary goes to stderr
 after it has ended.
 
+Events:
+  uprobe:LIB:FUNCTION       a function is called: by symbol, C++ or Rust name, or pattern (* ? [])
+  uprobe:LIB:0xOFFSET       an instruction, by its offset in the file
+  uretprobe:LIB:FUNCTION    a function returns
+  tracepoint:GROUP:NAME     a tracepoint of the operating system
+  usdt:LIB:[PROVIDER:]NAME  a static tracepoint of a library or program
+Options follow, separated by commas:
+  weight=argN               weigh each hit by an argument; arg1 is the first. Add a type for a
+                            narrow one: weight=arg2:u32 (u8 to u64, s8 to s64)
+  weight=retval             by what the function returns (uretprobe)
+  weight=FIELD              by a field of the tracepoint
+  unit=bytes, unit=ns       how to show the sum
+  name=LABEL                what to call the event
+LIB is a path, or the beginning of a file name. An event has amounts of its own: with
+--events-only -o FILE.svg draws it; else record a .wscope file and use export --event NAME.
+
 Examples:
   sudo warpscope record -- python3 train.py
   sudo warpscope record --gpu-only -o run.svg -o run.json -- ./transformer 64
   sudo warpscope record -F 997 -d 10 -o run.wscope -- torchrun --nproc-per-node 2 train.py
   sudo warpscope record -d 10 --kill -- ./server
+  sudo warpscope record --events-only --event uprobe:libc.so.6:malloc,weight=arg1,unit=bytes -o malloc.svg -- ./app
+  sudo warpscope record --event tracepoint:syscalls:sys_enter_write,weight=count -- python3 train.py
   warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
 );
 
@@ -95,6 +113,12 @@ pub struct Record {
     /// Record CPU samples alone; nothing is loaded into the command.
     #[arg(long)]
     pub cpu_only: bool,
+    /// Count an event by call stack; may be repeated. See below.
+    #[arg(long, value_name = "EVENT")]
+    pub event: Vec<String>,
+    /// Record the events of --event alone: no CPU samples, no GPU activity.
+    #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only"])]
+    pub events_only: bool,
     /// Samples per second on every CPU.
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
     pub frequency: u32,
@@ -141,17 +165,18 @@ const TRACE_HELP: &str = "The file's ending picks the format; -o may be repeated
   .jsonl    every call, request and kernel as a line of JSON
   .json     Chrome trace (chrome://tracing, Perfetto)
 
-libcuda and libcudart are found by themselves, in the program, in wheels and in containers.
-Patterns are shell-like (* ? [A-Z]) and may be a list: 'cuMem*,cuLaunch*'. Where a function is
-probed is chosen by what costs least. Where a function's arguments are not known, six words are
-shown: the registers that arguments come in, whether it takes so many or not.
+libcuda and libcudart are found automatically: on the library search path, in Python wheels, in
+containers, and linked into the program. PATTERN is a shell-style glob (* ? [A-Z]) or a
+comma-separated list of globs: 'cuMem*,cuLaunch*'. --uprobe takes one glob, matched against symbols
+and demangled names with and without arguments. For functions with an unknown signature the six
+argument registers are shown, used or not. docs/hooks.md lists kernel functions worth tracing.
 
 Examples:
   sudo warpscope trace -- ./vectoradd
   sudo warpscope trace --driver -o run.json -o run.jsonl -- python3 infer.py
   sudo warpscope trace --live --match 'cuMem*,cudaMalloc*' -p 1234
   sudo warpscope trace --summary-only -d 10 -a
-  sudo warpscope trace --lib libnccl.so.2 --uprobe ./app:work -- ./app
+  sudo warpscope trace --lib libnccl.so.2 --uprobe './app:ns::Model::*' -- ./app
   sudo warpscope trace --fentry 'vfs_read,vfs_write' -- ./app
   warpscope trace --list 'cuMemcpy*'";
 
@@ -159,53 +184,53 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = TRACE_HELP)]
 pub struct Trace {
-    /// Trace a running process, and what it forks; may be repeated.
+    /// Trace a running process and its future children; may be repeated.
     #[arg(short, long, value_name = "PID", conflicts_with_all = ["all", "command"])]
     pub pid: Vec<u32>,
-    /// Trace every process that uses CUDA, also those that start later.
+    /// Trace every process that uses CUDA, including those that start later.
     #[arg(short, long, conflicts_with = "command")]
     pub all: bool,
-    /// Only functions with such names.
-    #[arg(long, value_name = "PATTERNS")]
+    /// Trace only functions matching PATTERN.
+    #[arg(long, value_name = "PATTERN")]
     pub r#match: Vec<String>,
-    /// No functions with such names.
-    #[arg(long, value_name = "PATTERNS")]
+    /// Do not trace functions matching PATTERN.
+    #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
-    /// Another library to trace, by path or file name; may be repeated.
+    /// Also trace this library, given by path or file name; may be repeated.
     #[arg(long, value_name = "LIBRARY")]
     pub lib: Vec<PathBuf>,
-    /// A function to trace, in a library or program; may be repeated.
-    #[arg(long, value_name = "LIBRARY:SYMBOL")]
+    /// Also trace functions of a library or program matching PATTERN; may be repeated.
+    #[arg(long, value_name = "LIBRARY:PATTERN")]
     pub uprobe: Vec<String>,
-    /// What is asked of the driver: ioctl, mmap, open and close of /dev/nvidia*, and Xid events.
+    /// Trace requests to the driver: ioctl, mmap, open and close on /dev/nvidia*, and Xid events.
     #[arg(long, alias = "kernel")]
     pub driver: bool,
-    /// Functions of the kernel to trace, where it permits.
-    #[arg(long, value_name = "PATTERNS")]
+    /// Trace kernel functions with kprobes.
+    #[arg(long, value_name = "PATTERN")]
     pub kprobe: Vec<String>,
-    /// The same by fentry: by the types that the kernel and its modules tell (BTF), and without kprobes.
-    #[arg(long, value_name = "PATTERNS")]
+    /// Trace kernel functions with fentry (requires BTF).
+    #[arg(long, value_name = "PATTERN")]
     pub fentry: Vec<String>,
-    /// A tracepoint to trace; may be repeated.
+    /// Trace a tracepoint; may be repeated.
     #[arg(long, value_name = "CATEGORY:NAME")]
     pub tracepoint: Vec<String>,
-    /// When threads are off the CPU.
+    /// Record off-CPU intervals.
     #[arg(long)]
     pub sched: bool,
-    /// Add the call stack to every call.
+    /// Record the call stack of every call.
     #[arg(long)]
     pub stacks: bool,
-    /// Load nothing into the command: no kernels, copies and memsets on their streams.
+    /// Do not load the CUPTI library into the command; GPU activity is not traced.
     #[arg(long)]
     pub no_gpu: bool,
-    /// Print every call as it returns, or those with such names.
-    #[arg(long, value_name = "PATTERNS", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
+    /// Print calls as they return; all, or those matching PATTERN.
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub live: Option<String>,
-    /// Sum calls up in the kernel and write none of them down: for millions of calls a second.
+    /// Aggregate calls in the kernel instead of recording each one; for millions of calls per second.
     #[arg(long, conflicts_with_all = ["live", "stacks", "driver", "sched", "tracepoint"])]
     pub summary_only: bool,
-    /// List what can be traced here, and end.
-    #[arg(long, value_name = "PATTERNS", num_args = 0..=1, default_missing_value = "")]
+    /// List what can be traced and exit; all, or what matches PATTERN.
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "")]
     pub list: Option<String>,
     /// Stop tracing after this many seconds; the command runs on.
     #[arg(short, long, value_name = "SECS")]
@@ -236,7 +261,10 @@ pub struct Trace {
 const MONITOR_HELP: &str =
     "Without --memleak, --cudatrace, --bandwidth and --errors all four are watched. Calls are summed
 up in the kernel, and read when somebody looks; nothing is loaded into any process, and none has
-to be restarted. /metrics is for Prometheus (OpenMetrics), /healthz for whoever restarts services.
+to be restarted. /metrics is for Prometheus (OpenMetrics), /healthz for health checks.
+
+CUDA libraries on the loader's path and in Python packages are watched before a program loads them.
+One elsewhere is watched some milliseconds after it is first loaded; --lib FILE watches it earlier.
 
 Examples:
   sudo warpscope monitor                            every GPU process, and metrics on port 9400
@@ -281,6 +309,12 @@ pub struct Monitor {
     /// Kernels per process with time series of their own [default: 30].
     #[arg(long, value_name = "N")]
     pub top_kernels: Option<usize>,
+    /// Serve the last numbers of an ended process for this long [default: 300].
+    #[arg(long, value_name = "SECS")]
+    pub keep_ended: Option<f64>,
+    /// Watch this CUDA library, or program with a CUDA runtime inside, from its first call; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub lib: Vec<PathBuf>,
     /// Do not take the call stacks of allocations.
     #[arg(long)]
     pub no_stacks: bool,
@@ -332,7 +366,14 @@ pub struct Report {
 
 /// `export`
 #[derive(Args, Debug)]
-#[command(after_help = formats!())]
+#[command(after_help = concat!(
+    formats!(),
+    "
+
+Examples:
+  warpscope export warpscope.wscope -o run.svg -o run.json
+  warpscope export warpscope.wscope --event malloc -o malloc.svg"
+))]
 pub struct Export {
     /// The recording.
     pub recording: PathBuf,
@@ -345,6 +386,12 @@ pub struct Export {
     /// Leave GPU activity out of flame graphs and folded stacks.
     #[arg(long)]
     pub cpu_only: bool,
+    /// Show an event in flame graphs and folded stacks, in place of time: one that `record --event` counted, by its name.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["gpu_only", "cpu_only"])]
+    pub event: Option<String>,
+    /// Show how often the event happened, even if it has a weight.
+    #[arg(long, requires = "event")]
+    pub count: bool,
 }
 
 /// `demo`

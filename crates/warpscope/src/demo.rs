@@ -25,6 +25,8 @@ pub fn run(options: args::Demo) -> anyhow::Result<ExitCode> {
         output: output.clone(),
         sim: true,
         no_python: false,
+        event: Vec::new(),
+        events_only: false,
         lines: false,
         debug_dir: Vec::new(),
         as_root: false,

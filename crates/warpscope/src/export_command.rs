@@ -2,18 +2,49 @@
 
 use std::process::ExitCode;
 
-use export::View;
+use anyhow::bail;
+use export::{EventView, View};
+use model::profile::Profile;
 
-use crate::{args, load::load, outputs::Outputs, record::user::User};
+use crate::{
+    args,
+    load::load,
+    outputs::Outputs,
+    record::{events, user::User},
+};
 
 /// Runs the command.
 pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     let mut outputs = Outputs::open(&options.output, &[], User::behind_sudo().as_ref())?;
     let loaded = load(&options.recording)?;
     outputs.read_from(loaded.file)?;
-    let view = View { cpu: !options.gpu_only, gpu: !options.cpu_only };
+    let view = view(options, &loaded.profile)?;
     for note in &loaded.profile.notes {
         crate::say::say(note);
     }
     Ok(if outputs.write(&loaded.profile, view, true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What flame graphs and folded stacks show.
+fn view(options: &args::Export, profile: &Profile) -> anyhow::Result<View> {
+    let counters = &profile.counters;
+    let names = || counters.all.values().map(|counter| counter.name.as_str()).collect::<Vec<_>>().join(", ");
+    let Some(name) = &options.event else {
+        let view = events::view(profile);
+        if view.event.is_none()
+            && events::alone(profile)
+            && options.output.iter().any(|path| events::shows_stacks(path))
+        {
+            bail!("the recording has several events and nothing else: choose one with --event, of {}", names());
+        }
+        return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, ..view });
+    };
+    match counters.named(name) {
+        Some(counter) => {
+            let event = EventView { counter: counter.id, by_count: options.count };
+            Ok(View { event: Some(event), ..View::default() })
+        }
+        None if counters.all.is_empty() => bail!("the recording has no events: record some with --event"),
+        None => bail!("the recording has no event called {name}; it has: {}", names()),
+    }
 }

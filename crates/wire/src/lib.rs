@@ -8,9 +8,12 @@
 
 #![no_std]
 
+pub mod known;
 mod message;
+mod refusal;
 
 pub use message::*;
+pub use refusal::*;
 
 /// Raised when a message changes. Both sides come from one binary, so there is no negotiation: another version is refused.
 pub const VERSION: u16 = 2;
@@ -21,7 +24,8 @@ pub const MAX_PACKET: usize = 32 * 1024;
 /// The most bytes of text in one message; longer text is cut by the sender.
 pub const MAX_TEXT: usize = 8 * 1024;
 
-/// What warpscope answers to [`Hello`], once it is ready to walk this process's stacks: one packet of one byte. The library
+/// What warpscope answers to [`Hello`], once it is ready to walk this process's stacks: one packet of one byte,
+/// with the descriptor of the memory described in [`known`]. The library
 /// waits for it a moment ([`WELCOME_PATIENCE_MS`]) before the first launch, and goes on without it.
 pub const WELCOME: u8 = 1;
 
@@ -35,8 +39,13 @@ pub const WELCOME_PATIENCE_MS: i32 = 100;
 /// The environment variable that tells the injected library where to connect.
 pub const SOCKET_VARIABLE: &str = "WARPSCOPE_SOCKET";
 
+/// How many seccomp filters warpscope itself runs under, in the environment of a command if there are any. A command with no
+/// more than these may make the same system calls.
+pub const FILTERS_VARIABLE: &str = "WARPSCOPE_SECCOMP_FILTERS";
+
 /// The marker function's symbol in the injected library:
-/// `extern "C" fn(correlation: u32, work: u32, session: u64)`. Its first instruction is a 5-byte nop.
+/// `extern "C" fn(correlation: u32, work: u32, session: u64, stack: u64)`. Its first instruction is a 5-byte nop. `stack` is
+/// the id of the stack where the library recognised it (see [`known`]), else 0.
 pub const MARKER_SYMBOL: &str = "warpscope_launch_marker";
 
 /// A packet could not be decoded.

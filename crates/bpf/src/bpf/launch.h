@@ -34,8 +34,7 @@ struct {
 	__type(value, struct launch_python);
 } launch_python SEC(".maps");
 
-static __always_inline u64 python_of_launch(struct python_process *process, u32 image, u32 pid, u64 time, u64 stack, u64 sp,
-					    struct memory *native)
+static __always_inline u64 python_of_launch(struct python_process *process, u32 image, u32 pid, u64 time)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct launch_python *python = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -48,9 +47,7 @@ static __always_inline u64 python_of_launch(struct python_process *process, u32 
 	python->scratch.image = image;
 	python->scratch.pid = pid;
 	python->scratch.time = time;
-	python->scratch.native = stack;
-	python->scratch.sp = sp;
-	return take_python(&python->scratch, &python->thread, memory, native, process);
+	return take_python(&python->scratch, &python->thread, memory, process);
 }
 
 /*
@@ -78,7 +75,29 @@ static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struc
 	}
 	process = bpf_map_lookup_elem(&python_processes, &image_id);
 	if (process)
-		*python = python_of_launch(process, image_id, pid_tgid >> 32, time, *native, sp, memory);
+		*python = python_of_launch(process, image_id, pid_tgid >> 32, time);
+}
+
+/* If the stack was walked just now, the thread gets what it needs to recognise it. */
+static __always_inline void offer_memo(const struct launch_record *record)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct scratch *scratch = bpf_task_storage_get(&launch_scratch, task, 0, 0);
+	struct memory *memory = bpf_task_storage_get(&memories, task, 0, 0);
+
+	if (scratch && memory && scratch->remembered)
+		send_memo(&memory->memos[memory->last & (MEMOS - 1)], record->image, record->session);
+}
+
+/* The thread has recognised its native stack: only its Python part is taken. */
+static __always_inline void take_known(u64 stack, struct launch_record *record)
+{
+	struct python_process *process = bpf_map_lookup_elem(&python_processes, &record->image);
+
+	record->stack = stack;
+	record->cpu |= LAUNCH_KNOWN;
+	if (process)
+		record->python = python_of_launch(process, record->image, record->pid, record->time);
 }
 
 static __always_inline int launch(struct pt_regs *ctx)
@@ -100,10 +119,16 @@ static __always_inline int launch(struct pt_regs *ctx)
 	if (!image)
 		image = &none;
 	record.image = image->id;
-	if (calls_traced)
+	if (record.work >= WORK_REFUSAL)
+		; /* no launch: the injected library reports why it does nothing */
+	else if (calls_traced)
 		tag_call(&record);
-	else
+	else if (PT_REGS_PARM4(ctx))
+		take_known(PT_REGS_PARM4(ctx), &record);
+	else {
 		take_both(ctx, PT_REGS_IP(ctx), PT_REGS_SP(ctx), image, pid_tgid, record.time, &record.stack, &record.python);
+		offer_memo(&record);
+	}
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);
 	return 0;
 }

@@ -17,8 +17,6 @@
 #include "returns.h"
 
 #define MEMOS 8
-/* Two for each frame, and some: saved frame pointers are read seldom. */
-#define MEMO_WORDS 256
 #define MEMO_TELLTALES 4
 /* Return probes on the way: calls within watched calls have one for each. */
 #define MEMO_RETURNS 4
@@ -194,6 +192,40 @@ static __always_inline void note_return(struct memo *memo, u64 slot, u64 real)
 	memo->slot[count] = slot;
 	memo->real[count] = real;
 	memo->returns = count + 1;
+}
+
+/* Memos that the reader has; one that falls out of it is sent again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, u8);
+} memos_sent SEC(".maps");
+
+/* Hands the memo of a walk that just ended to the reader, so that the thread itself can recognise the stack. */
+static __always_inline void send_memo(const struct memo *memo, u32 image, u64 session)
+{
+	u64 key = mix(mix(mix(memo->id, memo->sp), memo->bp), session);
+	struct memo_record *record;
+	u8 one = 1;
+
+	if (!memo->sp || memo->returns || memo->count > MEMO_WORDS || bpf_map_lookup_elem(&memos_sent, &key))
+		return;
+	record = bpf_ringbuf_reserve(&events, sizeof(*record), 0);
+	if (!record)
+		return;
+	record->type = RECORD_MEMO;
+	record->image = image;
+	record->session = session;
+	record->stack = memo->id;
+	record->sp = memo->sp;
+	record->bp = memo->bp;
+	record->count = memo->count;
+	record->span = memo->span;
+	bpf_probe_read_kernel(record->value, sizeof(record->value), memo->value);
+	bpf_probe_read_kernel(record->place, sizeof(record->place), memo->place);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	bpf_map_update_elem(&memos_sent, &key, &one, BPF_ANY);
 }
 
 /* The walk is over: the memo counts from now on, if all its words fitted. */

@@ -9,10 +9,9 @@
  * code objects and instruction offsets; each distinct one is sent once, and so are the names, file and line table of each
  * code object, read here while they are sure to be there. Turning an offset into a line is the reader's.
  *
- * An interpreter calls from Python to Python without touching the native stack, so its frames are looked at every time, if only
- * to find that they are those remembered (python_memo.h). A read of the process's memory costs more than all else, so there are
- * as few as can be: from 3.11 on frames lie one behind the other, and a page of them is read at once; and from 3.12 on the
- * interpreter counts the code objects that it makes, so that those looked at before need no look while it has made no more.
+ * An interpreter calls from Python to Python without touching the native stack, so its frames are read every time, if only to
+ * find that they are those remembered (python_memo.h). A read of the process's memory costs more than all else, so there are as
+ * few as possible: from 3.11 on frames lie one behind the other, and a page of them is read at once.
  */
 #ifndef WARPSCOPE_PYTHON_H
 #define WARPSCOPE_PYTHON_H
@@ -60,9 +59,10 @@ static __always_inline u64 code_tag(struct python_walker *walker, u64 code)
 		known->code = code;
 		known->tag = tag;
 		known->look = scratch->look;
+	} else {
+		/* The count says nothing of this one: the stack is not remembered by it. */
+		scratch->quick = 0;
 	}
-	if (walker->memo && !(sure && scratch->made))
-		note_code(walker->memo, code, tag);
 	return tag;
 }
 
@@ -111,8 +111,6 @@ static long python_step(u32 index, struct python_walker *walker)
 		return 1;
 	}
 	copy = scratch->bytes + at;
-	if (walker->memo)
-		note_frame(walker->memo, process, scratch->sp, scratch->frame, copy);
 	scratch->frame = field_word(copy, process->frame_previous);
 	if (process->kind == PYTHON_SHIMS) {
 		/* The interpreter's loop was entered here, for the frame before this one. */
@@ -147,6 +145,59 @@ static long python_step(u32 index, struct python_walker *walker)
 	scratch->hash = mix(mix(scratch->hash, code ^ tag), (u64)flags << 32 | instruction);
 	scratch->depth = depth + 1;
 	return 0;
+}
+
+/* Adds one frame to the hash by which stacks are remembered. */
+static long hash_frame(u32 index, struct python_walker *walker)
+{
+	struct python_scratch *scratch = walker->scratch;
+	struct python_process *process = walker->process;
+	const u8 *copy;
+	u64 at;
+
+	if (!scratch->frame)
+		return 1;
+	at = read_frame(walker, scratch->frame);
+	if (at > PYTHON_PAGE) {
+		scratch->quick = 0;
+		return 1;
+	}
+	copy = scratch->bytes + at;
+	scratch->frame = field_word(copy, process->frame_previous);
+	scratch->quick = mix(mix(scratch->quick, field_word(copy, process->frame_code)),
+			     instruction_word(process, copy) ^ (u64)entry_byte(process, copy) << 56);
+	return 0;
+}
+
+/* The id of the stack if it is remembered, else 0. Leaves its hash in `quick`, 0 if it cannot be remembered. */
+static __always_inline u64 recall_python(struct python_walker *walker, struct python_memory *memory)
+{
+	struct python_scratch *scratch = walker->scratch;
+	u64 first = scratch->frame;
+	struct python_memo *memo;
+
+	scratch->quick = 0;
+	if (!memory || !scratch->made)
+		return 0;
+	scratch->quick = scratch->image;
+	scratch->window_bytes = 0;
+	bpf_loop(PYTHON_STEPS, hash_frame, walker, 0);
+	scratch->frame = first;
+	memo = python_memo_of(memory, scratch->quick);
+	return scratch->quick && memo->hash == scratch->quick && memo->made == scratch->made ? memo->id : 0;
+}
+
+static __always_inline void remember_python(struct python_scratch *scratch, struct python_memory *memory, u64 id)
+{
+	struct python_memo *memo;
+
+	if (!memory || !scratch->quick || !id || scratch->record.flags & PYTHON_STACK_BROKEN)
+		return;
+	memo = python_memo_of(memory, scratch->quick);
+	memo->hash = 0;
+	memo->made = scratch->made;
+	memo->id = id;
+	memo->hash = scratch->quick;
 }
 
 /* Copies a str object's characters: of a name the first ones, of a file the last ones. */
@@ -216,7 +267,7 @@ static __always_inline u64 walk_python(struct python_walker *walker)
 {
 	struct python_scratch *scratch = walker->scratch;
 	struct python_stack_record *record = &scratch->record;
-	u64 id, size, frame = scratch->frame;
+	u64 id, size;
 	u8 one = 1;
 
 	record->flags = 0;
@@ -232,7 +283,7 @@ static __always_inline u64 walk_python(struct python_walker *walker)
 		return 0;
 	id = mix(scratch->hash, record->flags) | 1;
 	if (bpf_map_lookup_elem(&python_stacks_sent, &id))
-		goto sent;
+		return id;
 	record->type = RECORD_PYTHON_STACK;
 	record->image = scratch->image;
 	record->id = id;
@@ -248,25 +299,18 @@ static __always_inline u64 walk_python(struct python_walker *walker)
 		return 0;
 	}
 	bpf_map_update_elem(&python_stacks_sent, &id, &one, BPF_ANY);
-sent:
-	if (walker->memo && !(record->flags & PYTHON_STACK_BROKEN))
-		end_python_memo(walker->memo, frame, id);
 	return id;
 }
 
 /* Where a walk begins, and how many code objects there have been by then; the thread state has been read. */
-static __always_inline void first_frame(struct python_walker *walker, struct memory *native)
+static __always_inline void first_frame(struct python_walker *walker)
 {
 	struct python_scratch *scratch = walker->scratch;
 	struct python_process *process = walker->process;
 	u64 frame = state_word(scratch, process->thread_frame), made = 0;
 
-	if (process->frame_link && frame) {
-		u64 address = frame + (process->frame_link & 63), inside = in_window(native, address, sizeof(u64));
-
-		/* It most often lies on the native stack. */
-		frame = native && inside <= WINDOW * 8 - 8 ? *(u64 *)((u8 *)native->window + inside) : user_word(address);
-	}
+	if (process->frame_link && frame)
+		frame = user_word(frame + (process->frame_link & 63));
 	if (process->versions)
 		made = (u32)user_word(process->versions);
 	else if (process->interpreter_versions)
@@ -277,10 +321,10 @@ static __always_inline void first_frame(struct python_walker *walker, struct mem
 
 /*
  * Takes the current thread's Python stack, sends it if it is new, and returns its id; 0 if there is none. `memory` is the
- * thread's, if it is to remember; `native` its native stack's. A function of its own for the verifier.
+ * thread's, if it is to remember. A function of its own for the verifier.
  */
 __noinline u64 take_python(struct python_scratch *scratch, struct python_thread *thread, struct python_memory *memory,
-			   struct memory *native, struct python_process *process)
+			   struct python_process *process)
 {
 	struct python_walker walker = { .scratch = scratch, .process = process, .thread = thread };
 	bool known;
@@ -291,25 +335,24 @@ __noinline u64 take_python(struct python_scratch *scratch, struct python_thread 
 	scratch->wanted = bpf_get_current_task_btf()->thread.fsbase;
 	known = thread->image == scratch->image && read_state(&walker, thread->state);
 	if (known)
-		first_frame(&walker, native);
+		first_frame(&walker);
 	/* A thread state that was freed has no frames: to be remembered, it need not be in the list. */
-	if (known && memory && scratch->frame) {
-		id = recall_python(memory, memo_of(memory, scratch), native, process, scratch);
+	if (known && scratch->frame) {
+		id = recall_python(&walker, memory);
 		if (id)
 			return id;
 	}
 	if (!known || !in_list(&walker, thread->state)) {
 		if (!find_thread(&walker))
 			return 0;
-		first_frame(&walker, native);
+		first_frame(&walker);
+		scratch->quick = 0;
 	}
 	if (!scratch->frame)
 		return 0;
-	if (memory) {
-		walker.memo = memo_of(memory, scratch);
-		begin_python_memo(walker.memo, scratch);
-	}
-	return walk_python(&walker);
+	id = walk_python(&walker);
+	remember_python(scratch, memory, id);
+	return id;
 }
 
 /* A forked child has its parent's interpreter, at the same addresses. */

@@ -51,10 +51,8 @@ struct python_thread {
 #define PYTHON_STEPS (2 * MAX_PYTHON_FRAMES)
 
 struct python_scratch {
-	/* What is wanted: the stack of which moment, and with which native stack. */
+	/* What is wanted: the stack of which moment. */
 	u64 time;
-	u64 native;
-	u64 sp;
 	u32 image;
 	u32 pid;
 	u64 wanted; /* the thread's fs base */
@@ -62,6 +60,7 @@ struct python_scratch {
 	u64 state;
 	u64 frame;
 	u64 hash;
+	u64 quick; /* by which the stack is remembered; 0 if it cannot be */
 	u64 made; /* how many code objects the interpreter has made so far; 0 if it is not known */
 	u64 look; /* code objects looked at under this number need no other look */
 	u64 window; /* which addresses `bytes` begins with */
@@ -81,7 +80,6 @@ struct python_walker {
 	struct python_scratch *scratch;
 	struct python_process *process;
 	struct python_thread *thread;
-	struct python_memo *memo; /* notes what is read; may be null */
 };
 
 /* The fields of a frame, of which `frame` has a copy. */

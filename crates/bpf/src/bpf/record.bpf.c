@@ -7,5 +7,6 @@
 #include "driver.h"
 #include "hooks.h"
 #include "points.h"
+#include "hits.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The sampler: runs on every CPU some times a second and notes what the followed processes do there. */
+#ifndef WARPSCOPE_SAMPLE_H
+#define WARPSCOPE_SAMPLE_H
+
 #include "python.h"
 #include "stack.h"
 
@@ -65,7 +68,7 @@ static __always_inline u64 sampled_python(struct python_process *process, const 
 	scratch->image = record->image;
 	scratch->pid = record->pid;
 	scratch->time = record->time;
-	return take_python(scratch, thread, 0, 0, process);
+	return take_python(scratch, thread, 0, process);
 }
 
 SEC("perf_event")
@@ -104,3 +107,5 @@ int sample(struct bpf_perf_event_data *ctx)
 	send(&record, sizeof(record), wake_seldom(), LOSS_SAMPLE);
 	return 0;
 }
+
+#endif

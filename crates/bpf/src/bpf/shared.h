@@ -26,6 +26,8 @@ enum record_type {
 	RECORD_SYSCALL = 11,
 	RECORD_SWITCH = 12,
 	RECORD_POINT = 13,
+	RECORD_HIT = 32,
+	RECORD_MEMO = 40,
 };
 
 /* How a process image came to be. */
@@ -45,7 +47,8 @@ enum loss {
 	LOSS_CALL = 5, /* calls, system calls, switches and tracepoints that found the ring full */
 	LOSS_CALL_DEPTH = 6, /* calls nested too deeply to be followed */
 	LOSS_CALL_SUMS = 7, /* calls that found no room in the sums */
-	LOSS_COUNT = 8,
+	LOSS_HIT = 8, /* hits of `--event` that found neither room in their map nor in the ring */
+	LOSS_COUNT = 9,
 };
 
 /* One image of one process; see `images`. */
@@ -226,6 +229,9 @@ struct python_code_record {
 };
 #define PYTHON_CODE_HEADER (40 + PYTHON_NAME + PYTHON_FILE)
 
+/* Kinds of work from here on are reasons why the injected library does nothing (wire::Refusal). */
+#define WORK_REFUSAL 0xff00
+
 struct launch_record {
 	__u32 type;
 	__u32 image;
@@ -236,8 +242,25 @@ struct launch_record {
 	__u32 pid;
 	__u32 tid;
 	__u32 correlation;
-	__u16 cpu;
+	__u16 cpu; /* with LAUNCH_KNOWN where the thread knew its stack */
 	__u16 work;
+};
+#define LAUNCH_KNOWN 0x8000
+
+/* What decided the walk of a launch's stack: the registers at the marker, and the words that were read. A thread that comes with
+ * the same ones again has the same stack. */
+#define MEMO_WORDS 256
+struct memo_record {
+	__u32 type;
+	__u32 image;
+	__u64 session;
+	__u64 stack;
+	__u64 sp;
+	__u64 bp;
+	__u32 count;
+	__u32 span; /* words from sp to the last one noted */
+	__u64 value[MEMO_WORDS];
+	__u16 place[MEMO_WORDS]; /* words from sp */
 };
 
 struct sample_record {
@@ -365,6 +388,7 @@ struct sum {
 	__u64 bytes;
 	__u64 self; /* without the time of calls within them */
 	__u64 outer; /* time of those that are not within another call of their layer */
+	__u64 inverse_min; /* all bits of the shortest inverted: 0 before the first */
 	__u64 buckets[SUM_BUCKETS];
 	__u64 sizes[SUM_SIZES]; /* calls by the number of bits in their bytes */
 };
@@ -518,6 +542,7 @@ _Static_assert(sizeof(struct stack_record) == STACK_HEADER + 8 * (MAX_KERNEL_FRA
 _Static_assert(sizeof(struct raw_stack_record) == 176 + 8 * MAX_KERNEL_FRAMES, "raw_stack_record");
 _Static_assert(sizeof(struct mapping) == 40, "mapping");
 _Static_assert(sizeof(struct launch_record) == 56, "launch_record");
+_Static_assert(sizeof(struct memo_record) == 48 + 10 * MEMO_WORDS, "memo_record");
 _Static_assert(sizeof(struct sample_record) == 48, "sample_record");
 _Static_assert(sizeof(struct python_process) == 88, "python_process");
 _Static_assert(sizeof(struct python_frame) == 24, "python_frame");
@@ -525,7 +550,7 @@ _Static_assert(sizeof(struct python_stack_record) == PYTHON_STACK_HEADER + 24 * 
 _Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_LINES, "python_code_record");
 _Static_assert(sizeof(struct function) == 24, "function");
 _Static_assert(sizeof(struct call_record) == CALL_HEADER + 8 * CALL_WORDS + CALL_PAYLOAD, "call_record");
-_Static_assert(sizeof(struct sum) == 56 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
+_Static_assert(sizeof(struct sum) == 64 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
 _Static_assert(sizeof(struct allocation) == 40, "allocation");
 _Static_assert(sizeof(struct kernel_sum) == 32, "kernel_sum");
 _Static_assert(sizeof(struct syscall_record) == 152, "syscall_record");

@@ -104,6 +104,7 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 
 	scratch->range = range ? *range : none;
 	scratch->owner = (u64)image_id << 32 | scratch->range.generation;
+	scratch->remembered = 0;
 	if (memory) {
 		u32 index = recall_stack(memory, regs, scratch->owner, &id);
 
@@ -152,8 +153,10 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	bpf_map_update_elem(&stacks_sent, &id, &one, BPF_ANY);
 sent:
 	/* A stack that found no room to be sent raw is tried again. */
-	if (memory && !scratch->state.by_register && !(scratch->unready && image->raw_left))
+	if (memory && !scratch->state.by_register && !(scratch->unready && image->raw_left)) {
 		end_memo(walker.memo, scratch->sp, scratch->span, id);
+		scratch->remembered = scratch->result == WALK_END && !scratch->unready;
+	}
 	return id;
 }
 

@@ -156,6 +156,8 @@ static __always_inline void add_to_sums(const struct function *function, const s
 	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], 1);
 	if (ns > sum->max)
 		sum->max = ns;
+	if (~ns > sum->inverse_min)
+		sum->inverse_min = ~ns;
 	if (is_error(function, call->result)) {
 		__sync_fetch_and_add(&sum->errors, 1);
 		count_error(call);

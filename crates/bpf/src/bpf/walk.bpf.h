@@ -68,7 +68,7 @@ struct scratch {
 	u32 result;
 	/* An address on the way lies in a mapping that the reader has not told of yet. */
 	u32 unready;
-	u32 pad;
+	u32 remembered; /* this walk was noted in a memo, and reached the end of the stack */
 	struct registers registers; /* where it began */
 	struct stack_record record;
 };

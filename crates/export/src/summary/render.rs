@@ -1,7 +1,5 @@
 //! The summary as text. Tables put the name last, so that long names cost no alignment.
 
-use model::event::Mode;
-
 use super::Summary;
 use crate::{
     flame::Weight,
@@ -29,6 +27,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
         page.copies(summary);
     }
     page.functions(summary);
+    page.events(summary);
     page.ledger(summary);
     page.text
 }
@@ -42,6 +41,7 @@ pub(crate) enum Ink {
     Red,
     Green,
     Yellow,
+    Magenta,
 }
 
 pub(crate) struct Page {
@@ -59,6 +59,7 @@ impl Page {
             Ink::Red => 31,
             Ink::Green => 32,
             Ink::Yellow => 33,
+            Ink::Magenta => 35,
         };
         if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -87,11 +88,16 @@ impl Page {
 
     /// A bar, a share and a time: how rows begin.
     fn row(&self, ink: Ink, ns: u64, share: f64, whole: u64) -> String {
-        format!("{} {:>8}  {:>8}", self.ink(ink, &bar(share, self.bar_width())), percent(ns, whole), time(ns))
+        self.row_of(ink, (ns, whole), share, &time(ns))
+    }
+
+    /// The same for what is not time: a part of a whole, its share, and its text.
+    pub(crate) fn row_of(&self, ink: Ink, (part, whole): (u64, u64), share: f64, text: &str) -> String {
+        format!("{} {:>8}  {text:>8}", self.ink(ink, &bar(share, self.bar_width())), percent(part, whole))
     }
 
     /// What is left of a line after a row and `more` columns.
-    fn rest(&self, more: usize) -> usize {
+    pub(crate) fn rest(&self, more: usize) -> usize {
         self.width.saturating_sub(self.bar_width() + 19 + more)
     }
 
@@ -228,17 +234,19 @@ impl Page {
         }
         let no_gpu = s.kernels + s.copies + s.memsets == 0;
         let nothing = match &s.trace {
-            Some(trace) => (trace.calls + trace.unfinished == 0).then_some("nothing that is traced was called"),
-            None => (no_gpu && s.mode != Mode::CpuOnly).then_some("no GPU work was recorded"),
+            Some(trace) => {
+                (trace.calls + trace.unfinished == 0).then(|| "nothing that is traced was called".to_owned())
+            }
+            None => s.no_gpu_work.map(|why| format!("no GPU work was recorded: {why}")),
         };
         if nothing.is_some() || !s.ledger.is_empty() {
             self.text.push('\n');
         }
         if let Some(nothing) = nothing {
-            self.line(nothing);
+            self.line(&nothing);
         }
         let (captured, empty) = (losses::captured(s.captured_launches), losses::empty(s.empty_launches));
-        let own = losses::own_cost(Weight { ns: s.own_time_ns, samples: s.own_samples, operations: 0 });
+        let own = losses::own_cost(Weight { amount: s.own_time_ns, samples: s.own_samples, ..Weight::default() });
         for (place, sentence) in s.ledger.iter().enumerate() {
             let good = place == 0 && !no_gpu && s.unmatched_activities == 0;
             let ink = if good {
@@ -306,7 +314,7 @@ fn telling(name: &str) -> bool {
 }
 
 /// `python3 > … > train > forward > linear > matmul`: the process, what ran, and its nearest callers.
-fn path_text(path: &[String], most: usize) -> String {
+pub(crate) fn path_text(path: &[String], most: usize) -> String {
     const BETWEEN: &str = " > ";
     let inner = 1..path.len().saturating_sub(1);
     let shown = path.iter().enumerate().filter(|(i, name)| !inner.contains(i) || telling(name));

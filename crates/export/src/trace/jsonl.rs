@@ -1,8 +1,8 @@
-//! What happened in a trace as lines of JSON, one schema for all: calls, requests to the driver, tracepoints, switches,
-//! GPU work.
+//! What happened in a trace as lines of JSON, one schema for all: calls, requests to the driver, tracepoints, memory,
+//! switches, GPU work.
 
 use model::{
-    calls::{Nesting, Placed, Tier},
+    calls::{MemoryChange, MemoryChanges, MemoryOperation, Nesting, Placed, Tier},
     event::{Activity, Call, Event, Function, Layer, ProcessId, SessionId, Switch, Work},
     profile::Profile,
 };
@@ -12,6 +12,7 @@ use super::{
     launched::Launched,
     line::{OFF_CPU, off_cpu},
     reading::{Arguments, Outcome, Reader, Reading},
+    summary::space_name,
 };
 use crate::names::{self, SessionKernels};
 
@@ -23,6 +24,7 @@ pub(crate) struct TraceLines<'a> {
     reader: Reader,
     nesting: Nesting,
     launched: Launched,
+    memory: MemoryChanges<'a>,
 }
 
 /// One line.
@@ -42,7 +44,10 @@ struct Line<'a, A: Serialize> {
     tid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     depth: Option<u8>,
-    args: A,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<A>,
+    #[serde(flatten)]
+    memory: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ret: Option<Outcome>,
     #[serde(skip_serializing_if = "is_false")]
@@ -69,6 +74,18 @@ fn write<A: Serialize>(line: &Line<'_, A>, out: &mut Vec<u8>) -> serde_json::Res
 
 fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+/// What a line about memory has besides.
+#[derive(Serialize)]
+struct Memory {
+    op: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    kind: &'static str,
+    live_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -107,7 +124,14 @@ impl<'a> TraceLines<'a> {
     pub(crate) fn new(profile: &'a Profile) -> Self {
         let start = profile.start.as_ref().map_or(0, |start| start.time);
         let launched = Launched::new(profile.calls.launching > 0);
-        Self { profile, start, reader: Reader::again(profile), nesting: profile.calls.nesting.again(), launched }
+        Self {
+            profile,
+            start,
+            reader: Reader::again(profile),
+            nesting: profile.calls.nesting.again(),
+            launched,
+            memory: MemoryChanges::new(&profile.calls.functions),
+        }
     }
 
     /// Appends the lines of an event, if it has any. GPU work waits for the call that launched it.
@@ -126,7 +150,12 @@ impl<'a> TraceLines<'a> {
                     Some(tier) => self.nesting.call(thread, tier, call.start, call.around, call.duration()),
                     None => self.nesting.moment(thread, call.around),
                 };
+                let changes = self.memory.call(call);
                 write(&self.call(placed, call, reading), out)?;
+                for change in changes {
+                    let placed = Placed { id: self.nesting.number(), parent: Some(placed.id), inside_ns: 0 };
+                    write(&self.memory(placed, call, change), out)?;
+                }
                 if let Some(launch) = call.launch.filter(|_| call.launches) {
                     for activity in self.launched.by(launch, placed.id) {
                         self.activity(&activity, Some(placed.id), kernels, out)?;
@@ -182,6 +211,28 @@ impl<'a> TraceLines<'a> {
             nested: call.nested,
             stack,
             ..line
+        }
+    }
+
+    fn memory(&self, placed: Placed, call: &Call, change: MemoryChange) -> Line<'static, ()> {
+        // Memory is there from the return of an allocation to the entry of a free.
+        let (op, at) = match change.operation {
+            MemoryOperation::Alloc => ("alloc", call.end),
+            MemoryOperation::Free => ("free", call.start),
+            MemoryOperation::Release => ("release", call.start),
+        };
+        Line {
+            pid: self.pid(call.process),
+            tid: Some(call.tid),
+            memory: Some(Memory {
+                op,
+                address: change.address.map(|address| format!("{address:#x}")),
+                bytes: change.bytes,
+                kind: space_name(change.space),
+                live_bytes: change.live_bytes,
+            }),
+            args: None,
+            ..self.line(placed, at, "memory", op, 'i', ())
         }
     }
 
@@ -264,7 +315,8 @@ impl<'a> TraceLines<'a> {
             pid: 0,
             tid: None,
             depth: None,
-            args,
+            args: Some(args),
+            memory: None,
             ret: None,
             error: false,
             duration_us: None,

@@ -306,7 +306,7 @@ impl<'a> Sums<'a> {
             sum.self_ns = sum.self_ns.saturating_add(part.self_ns);
             sum.max_ns = sum.max_ns.max(part.max_ns);
             sum.bytes = sum.bytes.saturating_add(part.bytes);
-            sum.histogram.merge(part.histogram.buckets());
+            sum.histogram.add_all(&part.histogram);
         }
         Self { by_function: sums.into_values().filter(|(_, sum)| sum.count > 0).collect() }
     }
@@ -323,9 +323,8 @@ impl<'a> Sums<'a> {
             ns: sum.ns,
             self_ns: sum.self_ns,
             mean_ns: sum.ns / sum.count.max(1),
-            // A bucket's middle may lie beyond the longest in it.
-            p50_ns: sum.histogram.quantile(0.5).min(sum.max_ns),
-            p99_ns: sum.histogram.quantile(0.99).min(sum.max_ns),
+            p50_ns: sum.histogram.quantile(0.5),
+            p99_ns: sum.histogram.quantile(0.99),
             max_ns: sum.max_ns,
             bytes: sum.bytes,
             histogram: durations(&sum.histogram),
@@ -449,17 +448,7 @@ fn launches(profile: &Profile) -> Vec<LaunchRow> {
 
 fn memory(calls: &Calls) -> Vec<MemoryRow> {
     let row = |(space, memory): (&Space, &model::calls::Memory)| MemoryRow {
-        space: match space {
-            Space::Device => "device",
-            Space::Managed => "managed",
-            Space::Host => "host",
-            Space::Registered => "registered",
-            Space::Array => "array",
-            Space::Physical => "physical",
-            Space::Mapped => "mapped",
-            Space::Reserved => "reserved",
-            Space::Imported => "imported",
-        },
+        space: space_name(*space),
         allocations: memory.allocations,
         bytes: memory.bytes,
         failed: memory.failed,
@@ -469,6 +458,21 @@ fn memory(calls: &Calls) -> Vec<MemoryRow> {
         peak_bytes: memory.peak_bytes,
     };
     calls.memory.iter().map(row).collect()
+}
+
+/// What a kind of memory is called.
+pub(super) fn space_name(space: Space) -> &'static str {
+    match space {
+        Space::Device => "device",
+        Space::Managed => "managed",
+        Space::Host => "host",
+        Space::Registered => "registered",
+        Space::Array => "array",
+        Space::Physical => "physical",
+        Space::Mapped => "mapped",
+        Space::Reserved => "reserved",
+        Space::Imported => "imported",
+    }
 }
 
 fn slowest(profile: &Profile) -> Vec<SlowRow> {

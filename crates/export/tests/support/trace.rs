@@ -287,6 +287,7 @@ pub fn sums() -> Vec<Event> {
             errors,
             ns,
             max_ns: 2 * ns / count,
+            min_ns: 36_000,
             bytes,
             self_ns: own,
             outer_ns: ns,

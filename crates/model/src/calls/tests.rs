@@ -228,6 +228,7 @@ fn sums_equal_calls() {
         errors: 1,
         ns: 300,
         max_ns: 100,
+        min_ns: 100,
         bytes: 800,
         self_ns: 300,
         outer_ns: 300,

@@ -136,6 +136,8 @@ pub struct Sum {
     pub ns: u64,
     /// The longest.
     pub max_ns: u64,
+    /// The shortest.
+    pub min_ns: u64,
     /// Bytes of those that succeeded.
     pub bytes: u64,
     /// Their time without that of calls within them.

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     event::{
-        Captured, Device, Direction, End, Exit, Failed, Frame, KernelName, Loss, Mode, Note, Origin, Sample, Session,
-        StackEnd, Start, Work,
+        Captured, Counter, CounterId, CounterPoint, Device, Direction, End, Exit, Failed, Frame, Hits, KernelName,
+        Loss, Mode, Note, Origin, PointId, Sample, Session, StackEnd, Start, Work,
     },
     profile::{CpuWeight, GpuKey, GpuWeight, What},
     recording::{Reader, Writer},
@@ -291,6 +291,48 @@ proptest! {
         prop_assert_eq!(&read.devices, &profile.devices);
         prop_assert_eq!(&read.ledger, &profile.ledger);
     }
+}
+
+/// Hits of a counted event are added up by place and stack, however many records they come in; events do not mix.
+#[test]
+fn counted_events() {
+    let hits = |point: u32, stack: u64, count, weight, outside| {
+        Event::Hits(Hits { point: PointId(point), process: IMAGE, stack: StackId(stack), count, weight, outside })
+    };
+    let point = |id: u32, counter: u32| {
+        Event::CounterPoint(CounterPoint { id: PointId(id), counter: CounterId(counter), ..CounterPoint::default() })
+    };
+    let counter =
+        |id: u32, name: &str| Event::Counter(Counter { id: CounterId(id), name: name.into(), ..Counter::default() });
+    let mut fold = Fold::new();
+    for event in [
+        counter(0, "malloc"),
+        counter(1, "free"),
+        point(0, 0),
+        point(1, 0),
+        point(2, 1),
+        stack(77, StackEnd::Whole),
+        stack(78, StackEnd::NoRule),
+        hits(0, 77, 3, 300, 1),
+        hits(2, 77, 5, 0, 0),
+        hits(0, 77, 1, 50, 0),
+        hits(1, 78, 2, 2, 0),
+        hits(1, 79, u64::MAX, u64::MAX, 0),
+        hits(1, 79, 1, 1, 0),
+    ] {
+        fold.push(&event);
+    }
+    let profile = fold.finish();
+    let counters = &profile.counters;
+    let mut malloc: Vec<_> =
+        counters.of(CounterId(0)).map(|(p, _, s, w)| (p.id.0, s.0, w.count, w.weight, w.outside)).collect();
+    malloc.sort_unstable();
+    assert_eq!(malloc, [(0, 77, 4, 350, 1), (1, 78, 2, 2, 0), (1, 79, u64::MAX, u64::MAX, 0)]);
+    assert_eq!(counters.of(CounterId(1)).count(), 1);
+    assert_eq!(counters.named("free").map(|counter| counter.id), Some(CounterId(1)));
+    assert_eq!(profile.ledger.hits, u64::MAX);
+    assert_eq!(profile.ledger.stacks_missing, 1);
+    assert_eq!(profile.ledger.hit_stack_ends, BTreeMap::from([(StackEnd::Whole, 9), (StackEnd::NoRule, 2)]));
 }
 
 /// Check that sums that cannot be kept apart are still counted, and that another process keeps its own.

@@ -41,6 +41,9 @@ pub const SUM: u8 = 35;
 pub const ERROR_SUM: u8 = 36;
 pub const LIVE_SUM: u8 = 37;
 pub const EMPTY: u8 = 40;
+pub const COUNTER: u8 = 48;
+pub const COUNTER_POINT: u8 = 49;
+pub const HITS: u8 = 50;
 
 /// What a call has.
 pub const CALL_NESTED: u8 = 1;

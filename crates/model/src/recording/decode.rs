@@ -7,11 +7,12 @@ use super::{
     codec::{self, Lane, Last, Launcher, Shape, Waiter},
 };
 use crate::event::{
-    Activity, Call, Captured, Device, Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
-    FunctionId, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss, LossCause, Mapping, Mode, NamedFrame, Note,
-    Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync,
-    Thread, Totals, Work,
+    Activity, Call, Captured, Counter, CounterId, CounterPoint, Device, Direction, Empty, End, ErrorSum, Event, Exit,
+    Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss,
+    LossCause, Mapping, Mode, NamedFrame, Note, Origin, PointId, Process, ProcessId, Sample, Session, SessionId, Stack,
+    StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
 };
+use crate::histogram;
 
 /// One record.
 pub enum Record {
@@ -254,6 +255,7 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
             let buckets = c.several(Cursor::u64)?;
             // Recordings of earlier versions have no more.
             let (self_ns, outer_ns) = (c.u64().unwrap_or(ns), c.u64().unwrap_or(ns));
+            let min_ns = c.u64().unwrap_or_else(|| shortest(&buckets, max_ns));
             Event::Sum(Sum {
                 function,
                 process,
@@ -263,6 +265,7 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
                 errors,
                 ns,
                 max_ns,
+                min_ns,
                 bytes,
                 self_ns,
                 outer_ns,
@@ -275,6 +278,27 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
         codec::LIVE_SUM => {
             Event::LiveSum(LiveSum { process: ProcessId(c.u32()?), space: c.byte()?, count: c.u64()?, bytes: c.u64()? })
         }
+        codec::COUNTER => Event::Counter(Counter {
+            id: CounterId(c.u32()?),
+            name: c.text()?,
+            source: c.text()?,
+            weight: c.text()?,
+            unit: Unit::from_number(c.byte()?),
+        }),
+        codec::COUNTER_POINT => Event::CounterPoint(CounterPoint {
+            id: PointId(c.u32()?),
+            counter: CounterId(c.u32()?),
+            function: c.text()?,
+            file: c.text()?,
+        }),
+        codec::HITS => Event::Hits(Hits {
+            point: PointId(c.u32()?),
+            process: ProcessId(c.u32()?),
+            stack: StackId(c.u64()?),
+            count: c.u64()?,
+            weight: c.u64()?,
+            outside: c.u64()?,
+        }),
         codec::LOSS => {
             let number = c.byte()?;
             let cause = LossCause::ALL.into_iter().find(|cause| *cause as u8 == number)?;
@@ -292,6 +316,12 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
         }
         _ => return None,
     })
+}
+
+/// The least that the shortest of these durations can be.
+fn shortest(buckets: &[u64], longest: u64) -> u64 {
+    let first = buckets.iter().position(|count| *count > 0).unwrap_or(0);
+    histogram::lower_bound(first.min(histogram::BUCKETS)).min(longest)
 }
 
 fn mapping(c: &mut Cursor<'_>) -> Option<Mapping> {
@@ -402,6 +432,7 @@ fn mode(number: u8) -> Mode {
         2 => Mode::CpuOnly,
         3 => Mode::Trace,
         4 => Mode::TraceSums,
+        5 => Mode::EventsOnly,
         _ => Mode::Merged,
     }
 }

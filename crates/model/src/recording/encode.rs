@@ -379,6 +379,7 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
             put_numbers(out, &sum.buckets);
             put(out, sum.self_ns);
             put(out, sum.outer_ns);
+            put(out, sum.min_ns);
             codec::SUM
         }
         Event::ErrorSum(sum) => {
@@ -386,6 +387,30 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
             put(out, sum.code);
             put(out, sum.count);
             codec::ERROR_SUM
+        }
+        Event::Counter(counter) => {
+            put(out, counter.id.0);
+            put_text(out, &counter.name);
+            put_text(out, &counter.source);
+            put_text(out, &counter.weight);
+            out.push(counter.unit as u8);
+            codec::COUNTER
+        }
+        Event::CounterPoint(point) => {
+            put(out, point.id.0);
+            put(out, point.counter.0);
+            put_text(out, &point.function);
+            put_text(out, &point.file);
+            codec::COUNTER_POINT
+        }
+        Event::Hits(hits) => {
+            put(out, hits.point.0);
+            put(out, hits.process.0);
+            put(out, hits.stack.0);
+            put(out, hits.count);
+            put(out, hits.weight);
+            put(out, hits.outside);
+            codec::HITS
         }
         Event::LiveSum(sum) => {
             put(out, sum.process.0);

@@ -15,10 +15,10 @@ use proptest::{
 
 use super::*;
 use crate::event::{
-    Activity, Call, Captured, Device, Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function,
-    FunctionId, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss, LossCause, Mapping, Mode, NamedFrame, Note,
-    Origin, Process, ProcessId, Sample, Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync,
-    Thread, Totals, Work,
+    Activity, Call, Captured, Counter, CounterId, CounterPoint, Device, Direction, Empty, End, ErrorSum, Event, Exit,
+    Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss,
+    LossCause, Mapping, Mode, NamedFrame, Note, Origin, PointId, Process, ProcessId, Sample, Session, SessionId, Stack,
+    StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -140,8 +140,8 @@ fn traced_rarely() -> impl Strategy<Value = Event> {
         },
     );
     let buckets = vec(prop_oneof![3 => Just(0), 1 => any::<u64>()], 0..crate::histogram::BUCKETS);
-    let sum = (function_id(), process(), any::<u32>(), any::<bool>(), any::<[u64; 7]>(), buckets).prop_map(
-        |(function, process, class, nested, [count, errors, ns, max_ns, bytes, self_ns, outer_ns], buckets)| {
+    let sum = (function_id(), process(), any::<u32>(), any::<bool>(), any::<[u64; 8]>(), buckets).prop_map(
+        |(function, process, class, nested, [count, errors, ns, max_ns, min_ns, bytes, self_ns, outer_ns], buckets)| {
             Event::Sum(Sum {
                 function,
                 process,
@@ -151,6 +151,7 @@ fn traced_rarely() -> impl Strategy<Value = Event> {
                 errors,
                 ns,
                 max_ns,
+                min_ns,
                 bytes,
                 self_ns,
                 outer_ns,
@@ -165,8 +166,26 @@ fn traced_rarely() -> impl Strategy<Value = Event> {
     prop_oneof![function, sum, errors, live]
 }
 
+/// Events that the user named.
+fn counted() -> impl Strategy<Value = Event> {
+    let units = select(vec![Unit::Number, Unit::Bytes, Unit::Ns]);
+    let counter = (any::<u32>(), text(), text(), text(), units).prop_map(|(id, name, source, weight, unit)| {
+        Event::Counter(Counter { id: CounterId(id), name, source, weight, unit })
+    });
+    let point = (any::<[u32; 2]>(), text(), text()).prop_map(|([id, counter], function, file)| {
+        Event::CounterPoint(CounterPoint { id: PointId(id), counter: CounterId(counter), function, file })
+    });
+    let hits = (any::<u32>(), process(), stack_id(), any::<[u64; 3]>()).prop_map(
+        |(point, process, stack, [count, weight, outside])| {
+            Event::Hits(Hits { point: PointId(point), process, stack, count, weight, outside })
+        },
+    );
+    prop_oneof![counter, point, hits]
+}
+
 fn rare() -> impl Strategy<Value = Event> {
-    let modes = select(vec![Mode::Merged, Mode::GpuOnly, Mode::CpuOnly, Mode::Trace, Mode::TraceSums]);
+    let modes =
+        select(vec![Mode::Merged, Mode::GpuOnly, Mode::CpuOnly, Mode::Trace, Mode::TraceSums, Mode::EventsOnly]);
     let start = (time(), time(), text(), text(), vec(text(), 0..4), modes, any::<u32>()).prop_map(
         |(time, wall_clock, version, host, command, mode, frequency)| {
             Event::Start(Start { time, wall_clock, version, host, command, mode, frequency })
@@ -227,7 +246,8 @@ fn rare() -> impl Strategy<Value = Event> {
     prop_oneof![
         prop_oneof![start, appears, thread, exit, mapping, stack, connects, name],
         prop_oneof![device, failed, captured, empty, totals, loss, note, symbol, end],
-        traced_rarely()
+        traced_rarely(),
+        counted()
     ]
 }
 

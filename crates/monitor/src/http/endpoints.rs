@@ -1,5 +1,7 @@
 //! What is where: `/metrics`, `/healthz`, and a page with links.
 
+use export::names::printable;
+
 use super::{Request, Response};
 use crate::openmetrics::Format;
 
@@ -34,7 +36,7 @@ pub fn answer(request: &Request, source: &dyn Source) -> Response {
         }
         "/healthz" => match source.health() {
             Ok(()) => Response::text(200, "ok\n"),
-            Err(reason) => Response::text(503, &format!("{reason}\n")),
+            Err(reason) => Response::text(503, &format!("{}\n", printable(&reason))),
         },
         "/" => Response {
             status: 200,

@@ -35,10 +35,14 @@ pub struct Request {
 
 /// Why a request is answered without being understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub enum Refusal {
+    /// It is no request of HTTP.
     Malformed,
+    /// It is neither GET nor HEAD.
     Method,
+    /// Its head is too long.
     TooLong,
+    /// It is of another version of HTTP.
     Version,
 }
 
@@ -67,7 +71,7 @@ impl Request {
 
     /// Reads a request from the beginning of `input`. `None`: the rest of the head has not come yet. Otherwise also says
     /// how many bytes it took.
-    pub(super) fn parse(input: &[u8]) -> Option<(Result<Self, Refusal>, usize)> {
+    pub fn parse(input: &[u8]) -> Option<(Result<Self, Refusal>, usize)> {
         let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
         let mut head = httparse::Request::new(&mut fields);
         let refused = |refusal| Some((Err(refusal), input.len()));

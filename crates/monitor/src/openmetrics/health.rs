@@ -14,6 +14,12 @@ define! {
     PROCESSES = Maximum "warpscope_processes", "", "Processes that use CUDA.";
     LIBRARIES = Maximum "warpscope_watched_libraries", "", "CUDA libraries that are watched.";
     FUNCTIONS = Maximum "warpscope_watched_functions", "", "Functions of those libraries that are watched.";
+    LATE = Counter "warpscope_late_processes", "",
+        "Processes that loaded a CUDA library before it was watched: their first calls are missing.";
+    LATE_TIME = Counter "warpscope_late_seconds", "seconds",
+        "Time between the loading of a CUDA library and its watching, over all late processes.";
+    MISSED = Counter "warpscope_missed_processes", "",
+        "Processes that ended before their CUDA library was watched: all their calls are missing.";
     LOST = Counter "warpscope_lost_calls", "", "Calls that found no room in a map of the kernel.";
     MAP_ENTRIES = Gauge "warpscope_map_entries", "", "Entries in a map of the kernel.";
     MAP_ROOM = Gauge "warpscope_map_max_entries", "", "Entries that a map of the kernel has room for.";
@@ -37,6 +43,9 @@ pub fn write(snapshot: &Snapshot, summed: u64, took: Duration, format: Format, t
     one(&PROCESSES, Labels::default(), Number::Whole(living as u64));
     one(&LIBRARIES, Labels::default(), health.libraries.into());
     one(&FUNCTIONS, Labels::default(), health.functions.into());
+    one(&LATE, Labels::default(), health.late_processes.into());
+    one(&LATE_TIME, Labels::default(), health.late.as_secs_f64().into());
+    one(&MISSED, Labels::default(), health.missed_processes.into());
     one(&SUMMED, Labels::default(), (summed + health.series_dropped).into());
     one(&CPU, Labels::default(), health.cpu_seconds.into());
     one(&RESIDENT, Labels::default(), health.resident_bytes.into());

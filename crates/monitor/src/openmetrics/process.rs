@@ -36,6 +36,8 @@ pub(super) use define;
 
 define! {
     WATCHED = Maximum "warpscope_process_watched_seconds", "seconds", "For how long the process has been watched.";
+    UNWATCHED = Maximum "warpscope_process_unwatched_seconds", "seconds",
+        "For how long the process had loaded a CUDA library that was not watched yet: calls in that time are missing.";
     LIVE_BYTES = Gauge "warpscope_memory_live_bytes", "bytes", "Memory allocated through CUDA and not yet freed.";
     LIVE = Gauge "warpscope_memory_live_allocations", "", "Allocations not yet freed.";
     PEAK = Maximum "warpscope_memory_peak_bytes", "bytes", "The most memory that one process had at a time.";
@@ -106,6 +108,9 @@ fn write_with(kinds: Kinds, mut each: impl FnMut(&'static Definition, Tell<'_>))
             family.push(labels.clone(), process.watched.as_secs_f64());
         }
     });
+    each(&UNWATCHED, &|family, labels, process| {
+        family.push_some(labels, process.unwatched.map(|time| time.as_secs_f64()));
+    });
     if kinds.memory {
         memory(&mut each);
         suspects(&mut each);
@@ -153,8 +158,10 @@ fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
         (&FAILED, |memory| memory.failed),
     ];
     for (definition, part) in parts {
+        let now = definition.name == LIVE.name || definition.name == LIVE_BYTES.name;
+        // What has ended holds nothing.
         each(definition, &|family, labels, process| {
-            for space in SPACES {
+            for space in SPACES.into_iter().filter(|_| !(now && process.ended)) {
                 if let Some(memory) = process.memory.iter().find(|memory| memory.space == space) {
                     family.push(labels.with("space", space.name()), part(memory));
                 }
@@ -187,7 +194,8 @@ fn suspects(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
 fn launches(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
     each(&LAUNCHES, &|family, labels, process| {
         let named: u64 = process.kernels.iter().map(|kernel| kernel.launches).sum();
-        family.push(labels.clone(), named.saturating_add(process.other_launches));
+        let others = process.other_launches.saturating_add(process.unnamed_launches);
+        family.push(labels.clone(), named.saturating_add(others));
     });
     each(&KERNEL_LAUNCHES, &|family, labels, process| {
         for kernel in &process.kernels {

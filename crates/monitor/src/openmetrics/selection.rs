@@ -3,7 +3,8 @@
 //! A counter that falls looks like a restart to Prometheus, and makes nonsense of rates. So "other" must only grow, and the
 //! choice is for life: whoever comes first, the greatest of those that come together, gets a series and keeps it
 //! until its process ends. What finds no room goes to "other" and stays there. What processes without series of their
-//! own had counted stays in "other" after they have ended.
+//! own had counted stays in "other" after they have ended. Ended processes keep their series for some minutes, a quarter of
+//! all if they are new, half if they had them before, and give way where a living one needs room.
 //!
 //! ```text
 //!   max-series   0 ────────────────────────────── 3/4 ──────────── 1
@@ -12,14 +13,18 @@
 //! ```
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet},
     hash::Hash,
     sync::Arc,
+    time::Duration,
 };
 
 use crate::snapshot::{Calls, Copies, Errors, Kernel, Memory, Moved, Process, Space};
 
-use super::process::{DURATION_BOUNDS, SIZE_BOUNDS};
+use super::{
+    ended::Ended,
+    process::{DURATION_BOUNDS, SIZE_BOUNDS},
+};
 
 /// What stands for whatever has no series of its own.
 pub const OTHER: &str = "other";
@@ -42,9 +47,6 @@ const MOST_COPIES: usize = 12;
 const MOST_ERRORS: usize = 32;
 /// Leak suspects per process.
 const MOST_SUSPECTS: usize = 5;
-/// Ended processes that wait to be told. Beyond them, the oldest are told in "other".
-const MOST_ENDED: usize = 1024;
-
 /// How many series there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -52,11 +54,13 @@ pub struct Limits {
     pub max_series: usize,
     /// Kernels per process.
     pub top_kernels: usize,
+    /// How long the last numbers of an ended process are told.
+    pub keep_ended: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_series: 20_000, top_kernels: 30 }
+        Self { max_series: 20_000, top_kernels: 30, keep_ended: Duration::from_secs(300) }
     }
 }
 
@@ -70,7 +74,7 @@ pub struct Selection {
     /// What is left of ended ones.
     gone: Process,
     gone_processes: u64,
-    ended: VecDeque<Process>,
+    ended: Ended,
 }
 
 /// What of a process has series.
@@ -122,25 +126,19 @@ impl Selection {
             without: HashMap::new(),
             gone: Process { comm: OTHER.to_owned(), ..Process::default() },
             gone_processes: 0,
-            ended: VecDeque::new(),
+            ended: Ended::new(limits.keep_ended),
         }
     }
 
-    /// Keeps the last numbers of processes that have ended, until they were selected once.
-    pub fn keep_ended(&mut self, processes: &[Process]) {
-        for process in processes.iter().filter(|process| process.ended) {
-            if !self.ended.iter().any(|known| known.id == process.id) {
-                self.ended.push_back(process.clone());
-            }
-        }
-        while self.ended.len() > MOST_ENDED
-            && let Some(process) = self.ended.pop_front()
-        {
+    /// Keeps the last numbers of processes that have ended by `now`.
+    pub fn keep_ended(&mut self, processes: &[Process], now: u64) {
+        self.ended.keep(processes, now);
+        for process in self.ended.release(now) {
             self.pass_over(&process);
         }
     }
 
-    /// An ended process whose last numbers cannot be told. Where it had series, "other" would count again what was in
+    /// An ended process whose last numbers are told no more. Where it had series, "other" would count again what was in
     /// them, so what it did since the last scrape is left out; where it had none, all goes to "other".
     fn pass_over(&mut self, process: &Process) {
         if self.with_series.contains_key(&process.id) || self.without.contains_key(&process.id) {
@@ -150,25 +148,36 @@ impl Selection {
         }
     }
 
-    /// Selects from the processes of a snapshot, and from those that have ended since the last time.
-    pub fn select(&mut self, processes: &[Process]) -> Selected {
-        self.keep_ended(processes);
-        let ended = std::mem::take(&mut self.ended);
+    /// Selects from the processes of a snapshot made at the time `now`, and from those that have ended before.
+    pub fn select(&mut self, processes: &[Process], now: u64) -> Selected {
+        self.keep_ended(processes, now);
         let living = || processes.iter().filter(|process| !process.ended);
-        self.forget_all_but(&living().chain(&ended).map(|process| process.id).collect());
-
+        // A pid that came round must not be told twice, and the newest counts.
         let mut taken: HashSet<u32> = living().map(|process| process.pid).collect();
+        let newest = self.ended.newest_first().filter(|process| taken.insert(process.pid));
+        let newest: HashSet<u32> = newest.map(|process| process.id).collect();
+        while let Some(process) = self.ended.release_oldest(|process| !newest.contains(&process.id)) {
+            self.pass_over(&process);
+        }
+        self.make_room(living());
+        while self.series_of_ended() >= self.limits.max_series / 4
+            && let Some(process) = self.ended.release_seen(now)
+        {
+            self.pass_over(&process);
+        }
+        let ended: Vec<Process> = self.ended.newest_first().cloned().collect();
+        self.forget_all_but(&living().chain(&ended).map(|process| process.id).collect());
         let mut selected = Selected { processes: Vec::with_capacity(processes.len() + 1), summed: 0 };
         for process in living() {
-            self.select_one(process, &mut selected);
+            self.select_one(process, self.limits.max_series, &mut selected);
         }
-        // The newest first: a pid that came round must not be told twice.
-        for process in ended.iter().rev() {
-            if taken.insert(process.pid) {
-                self.select_one(process, &mut selected);
-            } else {
-                self.pass_over(process);
-            }
+        let quarter = self.limits.max_series / 4;
+        let mut of_ended = self.series_of_ended();
+        for process in &ended {
+            let before = self.used;
+            // One that lived between two scrapes has a series only if all of them will see it.
+            self.select_one(process, if of_ended < quarter { self.limits.max_series } else { 0 }, &mut selected);
+            of_ended += self.used - before;
         }
         let mut other = self.gone.clone();
         for process in self.without.values() {
@@ -180,6 +189,27 @@ impl Selection {
             selected.processes.push(other);
         }
         selected
+    }
+
+    /// Ended processes leave room for living ones that have no series yet, and have half of all at the most.
+    fn make_room<'a>(&mut self, living: impl Iterator<Item = &'a Process>) {
+        let new = living.filter(|p| !self.with_series.contains_key(&p.id) && !self.without.contains_key(&p.id)).count();
+        loop {
+            let half = self.limits.max_series / 2;
+            let enough = self.used + new * CORE <= self.limits.max_series && self.series_of_ended() <= half;
+            if enough {
+                return;
+            }
+            let with_series = &self.with_series;
+            let oldest = self.ended.release_oldest(|process| with_series.contains_key(&process.id));
+            let Some(oldest) = oldest else { return };
+            self.pass_over(&oldest);
+        }
+    }
+
+    fn series_of_ended(&self) -> usize {
+        let own = self.ended.newest_first().filter_map(|process| self.with_series.get(&process.id));
+        own.map(|own| own.used).sum()
     }
 
     fn forget_all_but(&mut self, known: &HashSet<u32>) {
@@ -210,9 +240,10 @@ impl Selection {
         self.gone_processes += 1;
     }
 
-    fn select_one(&mut self, process: &Process, selected: &mut Selected) {
+    /// Selects one process. If it is new, it gets series where there are fewer than `most`.
+    fn select_one(&mut self, process: &Process, most: usize, selected: &mut Selected) {
         if !self.with_series.contains_key(&process.id) {
-            if self.without.contains_key(&process.id) || self.used + CORE > self.limits.max_series {
+            if self.without.contains_key(&process.id) || self.used + CORE > most {
                 let mut sums = Process::default();
                 absorb(&mut sums, process);
                 self.without.insert(process.id, sums);
@@ -314,7 +345,7 @@ fn absorb(into: &mut Process, from: &Process) {
         add_memory(&mut into.memory, memory);
     }
     let launches: u64 = from.kernels.iter().map(|kernel| kernel.launches).sum();
-    add(&mut into.other_launches, launches + from.other_launches);
+    add(&mut into.other_launches, launches + from.other_launches + from.unnamed_launches);
     add(&mut into.graph_launches, from.graph_launches);
     add_moved(&mut into.sets, from.sets);
     into.copies.extend(from.copies.iter().cloned());
@@ -391,7 +422,7 @@ pub const SPACES: [Space; 3] = [Space::Device, Space::Managed, Space::Host];
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::ended::MOST_ENDED, *};
 
     fn process(id: u32, kernels: &[(&str, u64)]) -> Process {
         let kernel = |&(name, launches): &(&str, u64)| Kernel { name: name.into(), launches, ..Kernel::default() };
@@ -405,11 +436,11 @@ mod tests {
     /// Check that a kernel which overtakes others does not make "other" fall: who has a series keeps it.
     #[test]
     fn other_only_grows() {
-        let mut selection = Selection::new(Limits { max_series: 1000, top_kernels: 2 });
+        let mut selection = Selection::new(Limits { max_series: 1000, top_kernels: 2, ..Limits::default() });
         let mut other = 0;
         for round in 1..50_u64 {
-            let selected =
-                selection.select(&[process(1, &[("a", 100 * round), ("b", 50 * round), ("c", round * round * round)])]);
+            let selected = selection
+                .select(&[process(1, &[("a", 100 * round), ("b", 50 * round), ("c", round * round * round)])], 0);
             let shown = &selected.processes[0];
             assert_eq!(shown.kernels.iter().map(|kernel| &*kernel.name).collect::<HashSet<_>>(), ["a", "b"].into());
             assert!(shown.other_launches > other);
@@ -422,11 +453,11 @@ mod tests {
     /// Check that the number of series is bounded, that nothing counted is lost, and that room comes back.
     #[test]
     fn bounded() {
-        let mut selection = Selection::new(Limits { max_series: 200, top_kernels: 30 });
+        let mut selection = Selection::new(Limits { max_series: 200, ..Limits::default() });
         let names: Vec<String> = (0..100).map(|name| format!("k{name}")).collect();
         let kernels: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 7)).collect();
         let many: Vec<Process> = (1..=50).map(|id| process(id, &kernels)).collect();
-        let selected = selection.select(&many);
+        let selected = selection.select(&many, 0);
         assert_eq!(selected.processes.iter().map(launches).sum::<u64>(), 50 * 700);
         let series: usize = selected.processes.iter().map(|process| CORE + process.kernels.len()).sum();
         assert!(series <= 200 + CORE, "{series}");
@@ -434,10 +465,10 @@ mod tests {
         assert!(selected.summed > 0);
 
         // All end without a word. What was in "other" stays there, what had a series is gone with it.
-        let selected = selection.select(&[process(99, &[("k", 1)])]);
+        let selected = selection.select(&[process(99, &[("k", 1)])], 0);
         assert_eq!(selected.processes.len(), 2);
         assert_eq!(selection.used, CORE + 1);
-        let again = selection.select(&[process(99, &[("k", 1)])]);
+        let again = selection.select(&[process(99, &[("k", 1)])], 0);
         assert_eq!(launches(&again.processes[1]), launches(&selected.processes[1]));
     }
 
@@ -458,55 +489,61 @@ mod tests {
             let calls = selected.processes.into_iter().flat_map(|process| process.calls);
             calls.map(|calls| (calls.function.to_string(), calls.count)).collect()
         };
-        let first = shown(selection.select(&with(&start)));
+        let first = shown(selection.select(&with(&start), 0));
         assert_eq!(first.len(), MOST_FUNCTIONS + 1);
         assert_eq!(first.last(), Some(&(OTHER.to_owned(), 4400)));
         start.push(call("cudaLaunchKernel", true, 1));
         // One of "other" turns out to be called for itself.
         start[49].working = true;
-        let second = shown(selection.select(&with(&start)));
+        let second = shown(selection.select(&with(&start), 0));
         assert!(second.contains(&("cudaLaunchKernel".to_owned(), 1)), "{second:?}");
         assert_eq!(second.last(), first.last());
     }
 
-    /// Check that an ended process is told once, even if its last snapshot went elsewhere, and never as its pid's heir.
+    /// Check that an ended process is told until its time is over, even if its last snapshot went elsewhere, and never as
+    /// its pid's heir.
     #[test]
     fn ended() {
-        let mut selection = Selection::new(Limits::default());
+        let minutes = |minutes: u64| minutes * 60_000_000_000;
+        let mut selection = Selection::new(Limits { keep_ended: Duration::from_secs(300), ..Limits::default() });
         let last = Process { ended: true, ..process(1, &[("k", 5)]) };
-        selection.keep_ended(std::slice::from_ref(&last));
-        let told = selection.select(&[process(2, &[])]);
-        assert_eq!(told.processes.iter().map(|process| process.id).collect::<Vec<_>>(), [2, 1]);
-        assert_eq!(selection.select(&[process(2, &[])]).processes.len(), 1);
-
-        selection.keep_ended(&[Process { id: 3, pid: 2, ..last.clone() }]);
-        let told = selection.select(&[process(2, &[])]);
-        assert_eq!(
-            told.processes.iter().map(|process| (process.id, launches(process))).collect::<Vec<_>>(),
-            [(2, 0), (0, 5)]
-        );
+        let ids = |told: Selected| told.processes.iter().map(|p| (p.id, launches(p))).collect::<Vec<_>>();
+        selection.keep_ended(std::slice::from_ref(&last), minutes(1));
+        for minute in [1, 2, 5] {
+            assert_eq!(ids(selection.select(&[process(2, &[])], minutes(minute))), [(2, 0), (1, 5)]);
+        }
+        assert_eq!(ids(selection.select(&[process(2, &[])], minutes(6))), [(2, 0)]);
+        // Whoever has this pid now has series of its own: what was never told of the other is in "other".
+        selection.keep_ended(&[Process { id: 3, pid: 2, ..last.clone() }], minutes(7));
+        assert_eq!(ids(selection.select(&[process(2, &[])], minutes(7))), [(2, 0), (0, 5)]);
     }
 
     /// Check that a pid which comes round does not make "other" count again what had series of its own.
     #[test]
     fn pid_comes_round() {
         let mut selection = Selection::new(Limits::default());
-        selection.select(&[process(1, &[("k", 1_000_000)])]);
+        selection.select(&[process(1, &[("k", 1_000_000)])], 0);
         let ended = Process { ended: true, ..process(1, &[("k", 1_000_001)]) };
         let heir = Process { id: 2, ..process(1, &[("k", 3)]) };
-        let told = selection.select(&[ended, heir]);
+        let told = selection.select(&[ended, heir], 0);
         assert_eq!(told.processes.iter().map(launches).collect::<Vec<_>>(), [3]);
     }
 
-    /// Check that ten thousand short processes between two scrapes stay bounded and are all counted.
+    /// Check that ten thousand short processes within minutes stay bounded, are all counted, and leave room for living ones.
     #[test]
     fn short_processes() {
         let mut selection = Selection::new(Limits::default());
         for id in 1..=10_000 {
-            selection.keep_ended(&[Process { ended: true, ..process(id, &[("k", 3)]) }]);
+            selection.keep_ended(&[Process { ended: true, ..process(id, &[("k", 3)]) }], 0);
         }
-        let selected = selection.select(&[]);
-        assert!(selected.processes.len() <= MOST_ENDED + 1);
-        assert_eq!(selected.processes.iter().map(launches).sum::<u64>(), 30_000);
+        for _ in 0..3 {
+            let selected = selection.select(&[], 0);
+            assert!(selected.processes.len() <= MOST_ENDED + 1);
+            assert_eq!(selected.processes.iter().map(launches).sum::<u64>(), 30_000);
+        }
+        assert!(selection.used <= 20_000 / 4 * 3);
+        let living: Vec<Process> = (20_001..20_501).map(|id| process(id, &[("k", 1)])).collect();
+        let selected = selection.select(&living, 0);
+        assert_eq!(selected.processes.iter().filter(|process| process.id > 20_000).count(), 500, "each has its series");
     }
 }

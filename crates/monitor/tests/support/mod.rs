@@ -48,6 +48,7 @@ fn training(step: u64) -> Process {
         user: "alice".to_owned(),
         container: "3f9a2c77d1e0".to_owned(),
         watched: Duration::from_secs(60 + 5 * step),
+        unwatched: Some(Duration::from_millis(12)),
         ended: false,
         memory: vec![
             memory(Space::Device, (10 << 30) + (step << 28), 2_000 + step, 500),
@@ -89,6 +90,7 @@ fn training(step: u64) -> Process {
             kernel(add, 5_000 * step, [4096, 1, 1], [128, 1, 1]),
         ],
         other_launches: 77,
+        unnamed_launches: 0,
         graph_launches: 12 * step,
         copies: vec![
             Copies {
@@ -183,6 +185,9 @@ pub fn machine(step: u64) -> Snapshot {
         health: Health {
             libraries: 2,
             functions: 61,
+            late_processes: 1,
+            late: Duration::from_millis(12),
+            missed_processes: 0,
             lost: vec![("allocations", 0), ("stacks", 3)],
             maps: vec![("allocations", 2_001, 262_144), ("stacks", 12, 16_384)],
             series_dropped: 0,

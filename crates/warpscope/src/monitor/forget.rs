@@ -9,7 +9,11 @@ use std::{
 use bpf::calls::Site;
 use model::event::{ProcessId, StackId};
 
-use super::{Monitor, health, kernels};
+use super::{
+    Monitor,
+    health::{self, Checkup, Findings},
+    kernels,
+};
 use crate::{
     record::found,
     trace::libraries::{Libraries, identity},
@@ -36,12 +40,23 @@ pub struct Times {
     empty_sites: HashSet<(u32, u64, u64)>,
     /// What was lost up to the last look.
     lost: Vec<(&'static str, u64)>,
+    /// Maps of the kernel that were full in the last snapshot.
+    pub full: Vec<&'static str>,
+    checkup: Checkup,
 }
 
 impl Times {
     pub fn new() -> Self {
         let now = Instant::now();
-        Self { often: now, seldom: now, kernels: HashMap::new(), empty_sites: HashSet::new(), lost: Vec::new() }
+        Self {
+            often: now,
+            seldom: now,
+            kernels: HashMap::new(),
+            empty_sites: HashSet::new(),
+            lost: Vec::new(),
+            full: Vec::new(),
+            checkup: Checkup::default(),
+        }
     }
 
     /// When there is something to do.
@@ -59,6 +74,7 @@ impl Monitor {
         }
         self.times.often = Instant::now();
         self.tell_losses();
+        self.check_up();
         let seldom = self.times.seldom.elapsed() >= SELDOM;
         // If nobody else looks, somebody must: those who scrape later want the last numbers.
         if ended > MOST_ENDED || (seldom && ended > 0) {
@@ -87,6 +103,19 @@ impl Monitor {
         self.times.lost = lost;
     }
 
+    /// What health checks are told.
+    fn check_up(&mut self) {
+        let (Some(scrapes), Some(trace)) = (&self.scrapes, &self.collector.trace) else { return };
+        let findings = Findings {
+            libraries: trace.libraries.count() as u64,
+            refused: trace.refused.as_deref(),
+            functions_full: trace.functions.count() as usize >= bpf::calls::MAX_FUNCTIONS,
+            lost: &self.times.lost,
+            full: self.times.full.clone(),
+        };
+        scrapes.set_ailment(self.times.checkup.ailment(&findings, Instant::now()));
+    }
+
     fn forget_ended(&mut self) {
         let collector = &mut self.collector;
         let told = collector.sink.processes.iter().filter(|(_, known)| known.told).map(|(id, _)| *id);
@@ -95,6 +124,11 @@ impl Monitor {
             return;
         }
         let is_gone = |id: ProcessId| gone.contains(&id);
+        if let Some(trace) = &mut collector.trace {
+            for known in gone.iter().filter_map(|id| collector.sink.processes.get(id)) {
+                trace.late.forget(known.pid);
+            }
+        }
         collector.recorder.forget_sums(&|image| is_gone(ProcessId(image)));
         collector.sink.forget(&is_gone);
         collector.kept.forget(&is_gone);
@@ -106,7 +140,9 @@ impl Monitor {
     /// Processes whose end was lost on its way.
     fn find_ended(&mut self) {
         for known in self.collector.sink.processes.values_mut().filter(|known| !known.ended) {
-            known.ended = !Path::new(&format!("/proc/{}", known.pid)).exists();
+            if !Path::new(&format!("/proc/{}", known.pid)).exists() {
+                known.end(bpf::now());
+            }
         }
     }
 
@@ -169,7 +205,7 @@ impl Monitor {
             pythons.forget_files(&known);
         }
         if let Some(trace) = &mut collector.trace
-            && trace.libraries.count() > MOST_LIBRARIES
+            && trace.libraries.remembered() > MOST_LIBRARIES
         {
             let mapped = mapped(&trace.libraries);
             trace.libraries.forget_all_but(&mapped, &mut collector.recorder);

@@ -51,6 +51,7 @@ impl Monitor {
             ("sites", sites.len() as u64, rooms.sites),
             ("kernels", kernel_sums.len() as u64, rooms.kernels),
         ];
+        self.times.full = maps.iter().filter(|(_, used, room)| used >= room).map(|(name, ..)| *name).collect();
         let held = suspects::held(&sites, &mut self.collector);
         let sums = ByProcess::of(sums.iter(), |sum| sum.image);
         let errors = ByProcess::of(errors.iter(), |sum| sum.image);
@@ -64,9 +65,9 @@ impl Monitor {
         let kinds = self.kinds();
         let mut processes = Vec::new();
         for id in ids {
+            let late = self.collector.trace.as_ref().map(|trace| &trace.late);
             let state = &mut self.collector.sink;
             let Some(known) = state.processes.get_mut(&id) else { continue };
-            known.told = known.ended;
             let mut process = Process {
                 id: id.0,
                 pid: known.pid,
@@ -74,8 +75,8 @@ impl Monitor {
                 user: known.user.clone(),
                 container: known.container.clone(),
                 command: known.command.clone(),
-                watched: Duration::from_nanos(now.saturating_sub(known.since)),
-                ended: known.ended,
+                watched: Duration::from_nanos(known.until(now).saturating_sub(known.since)),
+                unwatched: late.and_then(|late| late.of(known.pid, known.since)).map(Duration::from_nanos),
                 ..Process::default()
             };
             calls::add(&mut process, sums.get(id.0), state);
@@ -89,6 +90,10 @@ impl Monitor {
             if kinds.memory {
                 process.memory = spaces(memory.get(id.0));
                 suspects::add(&mut process, id, &held, &self.growth, state, &self.namer);
+            }
+            if let Some(known) = state.processes.get_mut(&id) {
+                known.told = known.ended && (process.unnamed_launches == 0 || known.had_time_for_names(now));
+                process.ended = known.told;
             }
             // What a followed process forked may never call CUDA.
             if !process.calls.is_empty() {
@@ -143,6 +148,9 @@ impl Monitor {
         Health {
             libraries: trace.map_or(0, |trace| trace.libraries.count() as u64),
             functions: trace.map_or(0, |trace| trace.functions.count().into()),
+            late_processes: trace.map_or(0, |trace| trace.late.processes),
+            late: Duration::from_nanos(trace.map_or(0, |trace| trace.late.ns)),
+            missed_processes: trace.map_or(0, |trace| trace.late.missed),
             lost: self.lost(),
             maps,
             series_dropped: self.evicted,

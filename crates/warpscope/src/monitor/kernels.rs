@@ -12,6 +12,9 @@ use super::{namer::Namer, state::State};
 /// The most kernels of one process in a snapshot.
 const MOST: usize = 1024;
 
+/// A kernel whose name nobody knows.
+const UNKNOWN: &str = "[unknown kernel]";
+
 /// Brings launches into the snapshot of a process. Kernels of one name are one.
 pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mut State, namer: &Namer) {
     let mut by_name = HashMap::<Arc<str>, Kernel>::new();
@@ -23,10 +26,19 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
             continue;
         }
         let reference = if sum.handle { KernelRef::Handle(sum.address) } else { KernelRef::HostStub(sum.address) };
-        let name = state.kernel_name(id, reference);
-        if !sum.handle && name.starts_with("0x") {
-            nameless.push(sum.address);
-        }
+        let name = match state.kernel_name(id, reference) {
+            Some(name) => name,
+            None if !sum.handle && state.is_unasked(id, sum.address) => {
+                nameless.push(sum.address);
+                process.unnamed_launches += sum.count;
+                continue;
+            }
+            None if state.is_awaited(id, sum.address) => {
+                process.unnamed_launches += sum.count;
+                continue;
+            }
+            None => UNKNOWN.into(),
+        };
         let kernel = by_name.entry(name.clone()).or_insert_with(|| Kernel { name, ..Kernel::default() });
         kernel.launches += sum.count;
         (kernel.grid, kernel.block) = (sum.grid, sum.block);
@@ -48,6 +60,7 @@ fn ask(id: ProcessId, mut stubs: Vec<u64>, state: &mut State, namer: &Namer) {
         && namer.ask_stubs(id, &stubs, state)
         && let Some(known) = state.processes.get_mut(&id)
     {
+        known.awaited_stubs.extend(&stubs);
         known.asked_stubs.extend(stubs);
     }
 }

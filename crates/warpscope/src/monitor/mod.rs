@@ -24,7 +24,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{Mappings, Recorder, Tracing};
+use bpf::{Mappings, Recorder, Share, Tracing};
+use elf::Budget;
 use model::event::ProcessId;
 use monitor::{
     config::{Options, Settings},
@@ -145,6 +146,8 @@ fn settings(options: args::Monitor) -> anyhow::Result<Options> {
         cgroup: options.cgroup,
         max_series: options.max_series,
         top_kernels: options.top_kernels,
+        keep_ended: options.keep_ended,
+        lib: Some(options.lib).filter(|libraries| !libraries.is_empty()),
         nvml: options.no_nvml.then_some(false),
         stacks: options.no_stacks.then_some(false),
     };
@@ -178,19 +181,20 @@ impl Monitor {
         let unwinding =
             Unwinding::start(recorder.unwind_maps()?, MOST_RAW).context("cannot start the thread for unwind tables")?;
         // Scrapes come first. A stack through a library that has just taken another's place may end there.
-        let mut unwinding = unwinding.without_waiting();
+        let mut unwinding = unwinding.without_waiting().within(&Budget::DAEMON);
         let mut kept = Kept::new(limits::raise());
         unwinding.prepare(&mut kept.files, &[]);
         let mut libraries =
-            Libraries::new(probes::Selection::default(), Vec::new(), Vec::new(), choice::choice(&options));
+            Libraries::new(probes::Selection::default(), Vec::new(), Vec::new(), choice::choice(&options)).for_daemon();
         if !recorder.can_watch_many() {
             libraries.shorten()?;
         }
         let pythons = Some(Pythons::new(recorder.python_maps()?));
         let collector = Collector {
             recorder,
-            mappings: Some(Mappings::watch()?),
+            mappings: Some(Mappings::watch(Share::DAEMON)?),
             sessions: None,
+            silent: None,
             signals,
             sink: State::default(),
             images: Images::default(),
@@ -199,6 +203,7 @@ impl Monitor {
             unwinding,
             pythons,
             trace: Some(Tracer::by_name(libraries, all)),
+            events: None,
             period: 0,
         };
         let namer = Namer::start().context("cannot start the thread for names")?;
@@ -214,6 +219,7 @@ impl Monitor {
             times: Times::new(),
         };
         monitor.ask_nvml();
+        monitor.watch_given()?;
         monitor.find_processes();
         Ok(monitor)
     }
@@ -226,6 +232,17 @@ impl Monitor {
             Ok(sampler) => self.nvml = Some(sampler),
             Err(error) => self.collector.sink.notes.add(format!("GPUs themselves are not watched: {error}")),
         }
+    }
+
+    /// Libraries that the user named: whoever loads them is watched from the first call on.
+    fn watch_given(&mut self) -> anyhow::Result<()> {
+        let Collector { recorder, sink, trace: Some(trace), .. } = &mut self.collector else { return Ok(()) };
+        for file in &self.options.libraries {
+            if !trace.watch(file, recorder, &mut |event| sink.push(&event))? {
+                bail!("--lib {}: this file has no CUDA functions to watch", file.display());
+            }
+        }
+        Ok(())
     }
 
     /// Processes that were there before us.
@@ -301,14 +318,18 @@ impl Monitor {
         let state = &mut self.collector.sink;
         for named in self.namer.done() {
             match named {
+                Named::Note(note) => state.notes.add(note),
                 Named::Stack(process, stack, frames) => {
                     if let Some(known) = state.processes.get_mut(&process) {
                         known.stack_names.insert(stack, frames);
                     }
                 }
                 Named::Stub(process, address, name) => {
-                    if state.processes.contains_key(&process) {
-                        state.names.name_stub(process, address, &name);
+                    if let Some(known) = state.processes.get_mut(&process) {
+                        known.awaited_stubs.remove(&address);
+                        if let Some(name) = name {
+                            state.names.name_stub(process, address, &name);
+                        }
                     }
                 }
             }

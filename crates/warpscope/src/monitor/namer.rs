@@ -49,12 +49,21 @@ enum What {
     Stubs(Vec<u64>),
 }
 
+impl What {
+    /// A kernel has a name; the line of its host function is not a part of it.
+    fn lines(&self) -> bool {
+        matches!(self, Self::Stacks(_))
+    }
+}
+
 /// What came of it.
 pub enum Named {
     /// Frames, outermost first.
     Stack(ProcessId, StackId, Arc<[String]>),
-    /// The kernel that a host function stands for.
-    Stub(ProcessId, u64, String),
+    /// The kernel that a host function stands for, if that can be told.
+    Stub(ProcessId, u64, Option<String>),
+    /// What could not be read.
+    Note(String),
 }
 
 impl Namer {
@@ -124,8 +133,8 @@ fn profile<'a>(process: ProcessId, pid: u32, mappings: impl Iterator<Item = &'a 
     profile
 }
 
-/// A place in a file as it was when it was asked for.
-type Place = (Identity, Stamp, u64);
+/// A place in a file as it was when it was asked for, and whether its line is wanted too.
+type Place = (Identity, Stamp, u64, bool);
 
 /// The names of places that were asked for, by whichever process.
 #[derive(Default)]
@@ -155,7 +164,7 @@ fn places(what: &What, profile: &Profile, kept: &mut Kept, pid: u32) -> HashMap<
             if let Frame::User(address) = frame
                 && (mapping.start..mapping.end).contains(address)
             {
-                places.insert(*frame, (identity, stamp, address - mapping.start + mapping.offset));
+                places.insert(*frame, (identity, stamp, address - mapping.start + mapping.offset, what.lines()));
             }
         }
     }
@@ -172,8 +181,8 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
         }
     }
     let debug_files = DebugFiles::default();
-    let wishes = Wishes { injector: INJECTOR, lines: true, debug_files, budget: Budget::DAEMON };
-    let found = symbols::resolve(&profile, &mut kept, &wishes).symbols;
+    let wishes = Wishes { injector: INJECTOR, lines: what.lines(), debug_files, budget: Budget::DAEMON };
+    let symbols::Named { symbols: found, notes } = symbols::resolve(&profile, &mut kept, &wishes);
     let any = !found.is_empty();
     for symbol in found {
         if let Some(place) = places.get(&symbol.frame).filter(|_| symbol.process == process) {
@@ -185,16 +194,17 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
         drop(kept);
         health::give_memory_back();
     }
+    let notes = notes.into_iter().map(Named::Note);
     match what {
         What::Stacks(stacks) => {
             let named = |id: &StackId| profile.frames(*id).iter().map(|frame| frame.name.to_string()).collect();
-            stacks.iter().map(|id| Named::Stack(process, *id, named(id))).collect()
+            stacks.iter().map(|id| Named::Stack(process, *id, named(id))).chain(notes).collect()
         }
         What::Stubs(stubs) => {
             symbols::name_kernels(&mut profile);
             let name = |stub: &u64| profile.calls.names.get(process, KernelRef::HostStub(*stub));
-            let named = |stub: &u64| Some(Named::Stub(process, *stub, name(stub)?.to_string()));
-            stubs.iter().filter_map(named).collect()
+            let named = |stub: &u64| Named::Stub(process, *stub, name(stub).map(|name| name.to_string()));
+            stubs.iter().map(named).chain(notes).collect()
         }
     }
 }

@@ -30,6 +30,7 @@ pub struct Scrapes {
     waiting: Mutex<Vec<mpsc::SyncSender<Made>>>,
     exposition: Mutex<Exposition>,
     last: Mutex<Option<Made>>,
+    ailment: Mutex<Option<String>>,
     bell: OwnedFd,
     heard: AtomicU64,
     closed: AtomicBool,
@@ -50,6 +51,7 @@ impl Scrapes {
             waiting: Mutex::default(),
             exposition: Mutex::new(Exposition::new(limits)),
             last: Mutex::default(),
+            ailment: Mutex::default(),
             bell,
             heard: AtomicU64::new(bpf::now()),
             closed: AtomicBool::new(false),
@@ -73,6 +75,11 @@ impl Scrapes {
     /// A snapshot was made that no scrape asked for: those who ended in it are told in the next.
     pub fn observe(&self, snapshot: &Snapshot) {
         lock(&self.exposition).observe(snapshot);
+    }
+
+    /// What keeps the monitor from its work, if anything does.
+    pub fn set_ailment(&self, ailment: Option<String>) {
+        *lock(&self.ailment) = ailment;
     }
 
     /// Nobody asks any more, and nobody answers; `true` if that is new.
@@ -120,9 +127,9 @@ impl Source for Scrapes {
     fn health(&self) -> Result<(), String> {
         let silence = bpf::now().saturating_sub(self.heard.load(Ordering::Relaxed));
         if silence > SILENCE_NS {
-            return Err(format!("the monitor has not looked at the kernel's maps for {} s", silence / 1_000_000_000));
+            return Err(format!("the monitor has not read the kernel's maps for {} s", silence / 1_000_000_000));
         }
-        Ok(())
+        lock(&self.ailment).clone().map_or(Ok(()), Err)
     }
 }
 

@@ -22,6 +22,8 @@ const MOST_MAPPINGS: usize = 8192;
 const MOST_NAMES: usize = 1 << 18;
 /// The most readable names kept at a time.
 const MOST_READABLE: usize = 4096;
+/// How long an ended process is kept for the names of its kernels.
+const TO_NAME_NS: u64 = 2_000_000_000;
 /// The most notes kept, and told once each.
 const MOST_NOTES: usize = 32;
 
@@ -62,6 +64,10 @@ pub struct Process {
     /// What the namer was asked for.
     pub asked_stacks: HashSet<StackId>,
     pub asked_stubs: HashSet<u64>,
+    /// Host functions that the namer has not answered yet.
+    pub awaited_stubs: HashSet<u64>,
+    /// When it ended.
+    ended_at: u64,
     /// Launches of kernels that were thrown out of the kernel's map.
     pub evicted_launches: u64,
     /// The first stack with such frames: stacks taken as raw memory have ids of their own.
@@ -81,6 +87,25 @@ struct Kept {
     same_as: StackId,
 }
 
+impl Process {
+    /// It has ended, at this time.
+    pub fn end(&mut self, time: u64) {
+        if !self.ended {
+            (self.ended, self.ended_at) = (true, time);
+        }
+    }
+
+    /// When it ended, or `now` if it has not.
+    pub fn until(&self, now: u64) -> u64 {
+        if self.ended { self.ended_at } else { now }
+    }
+
+    /// It has ended so long ago that the names of its kernels would be known by now.
+    pub fn had_time_for_names(&self, now: u64) -> bool {
+        self.ended && now.saturating_sub(self.ended_at) >= TO_NAME_NS
+    }
+}
+
 impl State {
     /// The first stack with the same frames as this one.
     pub fn canonical(&self, id: StackId) -> StackId {
@@ -97,21 +122,28 @@ impl State {
         self.python.get(&frame).map(Vec::as_slice)
     }
 
-    /// A kernel's name as a person reads it; its address where nobody told.
-    pub fn kernel_name(&mut self, process: ProcessId, kernel: KernelRef) -> Arc<str> {
-        let Some(name) = self.names.get(process, kernel) else {
-            let (KernelRef::Handle(address) | KernelRef::HostStub(address)) = kernel;
-            return format!("{address:#x}").into();
-        };
+    /// Nobody was asked for the name of a host function yet.
+    pub fn is_unasked(&self, process: ProcessId, stub: u64) -> bool {
+        self.processes.get(&process).is_some_and(|known| !known.asked_stubs.contains(&stub))
+    }
+
+    /// The name of a host function is being looked up.
+    pub fn is_awaited(&self, process: ProcessId, stub: u64) -> bool {
+        self.processes.get(&process).is_some_and(|known| known.awaited_stubs.contains(&stub))
+    }
+
+    /// A kernel's name as a person reads it, if it is known.
+    pub fn kernel_name(&mut self, process: ProcessId, kernel: KernelRef) -> Option<Arc<str>> {
+        let name = self.names.get(process, kernel)?;
         if let Some(text) = self.readable.get(name) {
-            return text.clone();
+            return Some(text.clone());
         }
         if self.readable.len() >= MOST_READABLE {
             self.readable.clear();
         }
         let text: Arc<str> = symbols::demangle(name).into();
         self.readable.insert(name.clone(), text.clone());
-        text
+        Some(text)
     }
 
     /// Forgets processes for good.
@@ -170,7 +202,7 @@ impl State {
         };
         // Whoever had this pid before has ended, though nobody said so.
         for other in self.processes.values_mut().filter(|other| other.pid == process.pid) {
-            other.ended = true;
+            other.end(process.time);
         }
         self.processes.insert(process.id, new);
     }
@@ -205,7 +237,7 @@ impl Sink for State {
             Event::Process(process) => self.take_process(process),
             Event::Exit(exit) => {
                 if let Some(process) = self.processes.get_mut(&exit.process) {
-                    process.ended = true;
+                    process.end(exit.time);
                 }
             }
             Event::Mapping(mapping) => self.take_mapping(mapping),

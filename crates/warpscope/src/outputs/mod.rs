@@ -122,6 +122,11 @@ impl Outputs {
         Ok(())
     }
 
+    /// The name of the recording, if one is wanted.
+    pub fn recording_path(&self) -> Option<&Path> {
+        self.recording_name().map(|(_, path)| path)
+    }
+
     fn recording_name(&self) -> Option<(&Name, &Path)> {
         self.outputs.iter().find_map(|output| match &output.place {
             Place::Name(name) if output.format == Format::Recording => Some((name, output.path.as_path())),

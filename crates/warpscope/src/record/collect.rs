@@ -14,14 +14,17 @@ use model::event::{
 };
 use symbols::Kept;
 use unwind::Ended;
+use wire::Refusal;
 
 use super::{
+    events::Events,
     found,
     images::Images,
     python::Pythons,
     reused::Reused,
     sessions::Sessions,
     signals::Signals,
+    silent::Silent,
     sink::Sink,
     unwinding::{Unwinding, Walked},
 };
@@ -40,6 +43,8 @@ pub struct Collector<S> {
     pub recorder: Recorder,
     pub mappings: Option<Mappings>,
     pub sessions: Option<Sessions>,
+    /// CUDA processes that report nothing, where sessions are expected.
+    pub silent: Option<Silent>,
     pub signals: Signals,
     pub sink: S,
     pub images: Images,
@@ -51,6 +56,8 @@ pub struct Collector<S> {
     pub pythons: Option<Pythons>,
     /// Present in a trace.
     pub trace: Option<Tracer>,
+    /// Present if events are counted.
+    pub events: Option<Events>,
     /// Nanoseconds that one CPU sample stands for.
     pub period: u64,
 }
@@ -86,6 +93,7 @@ impl<S: Sink> Collector<S> {
                 return Ok(None);
             }
             if flushed.elapsed() >= FLUSH {
+                self.take_hits(false);
                 self.sink.flush();
                 flushed = Instant::now();
             }
@@ -129,11 +137,17 @@ impl<S: Sink> Collector<S> {
         let file = self.kept.mapped(&numbered, found::in_proc(pid));
         self.unwinding.mapped(mapping, file, &self.kept.files);
         if takes_over {
+            if let Some(sessions) = &mut self.sessions {
+                sessions.forget_known();
+            }
             self.unwinding.wait_for(file);
         }
         let pythons = self.pythons.as_mut();
         let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
         let sink = &mut self.sink;
+        if let Some(silent) = &mut self.silent {
+            silent.mapped(mapping, pid);
+        }
         if let Some(why) = unsupported {
             sink.push(&Event::Note(Note { text: format!("{}: {why}", mapping.path) }));
         }
@@ -142,6 +156,9 @@ impl<S: Sink> Collector<S> {
             let mapped = Mapped { pid, start: *start, end: *end, path, time: *time };
             trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
             trace.mapped_by(mapping);
+        }
+        if let Some(events) = &mut self.events {
+            events.mapped(mapping, found::in_proc(pid), &mut self.recorder, &mut |event| sink.push(&event));
         }
         sink.push(&Event::Mapping(numbered));
     }
@@ -173,9 +190,31 @@ impl<S: Sink> Collector<S> {
         }
     }
 
+    /// Takes what was added up of events since the last time. A key whose announcement has not come yet waits for it, unless
+    /// this is the last time.
+    fn take_hits(&mut self, last: bool) {
+        if self.events.is_none() {
+            return;
+        }
+        let sums = self.recorder.hit_sums();
+        // The stacks of all that was read are in the ring by then.
+        while last && self.gather() {}
+        for (key, sum) in sums {
+            let known = self.events.as_ref().and_then(|events| events.stack(&key));
+            let stack = match known {
+                Some(stack) => stack,
+                None if last => self.whole_stack(key.image, key.stack, key.python, bpf::now()),
+                None => continue,
+            };
+            let (Some(events), sink) = (&mut self.events, &mut self.sink) else { return };
+            events.sum(key, stack, sum, &mut |event| sink.push(&event));
+        }
+    }
+
     /// After the end: takes what is still on its way, until nothing comes any more.
     pub fn drain(&mut self) {
         while self.gather() {}
+        self.take_hits(true);
         let (sink, reused) = (&mut self.sink, &self.reused);
         self.unwinding.finish_all(&mut |walked| sink.push(&Event::Stack(self::walked(walked, reused))));
         if let Some(pythons) = &mut self.pythons {
@@ -183,6 +222,12 @@ impl<S: Sink> Collector<S> {
         }
         if let Some(sessions) = &mut self.sessions {
             sessions.finish(&mut |event| sink.push(&event));
+            if let Some(silent) = &mut self.silent {
+                silent.finish(sessions.strangers(), &mut |event| sink.push(&event));
+            }
+        }
+        if let Some(events) = &self.events {
+            events.finish(&mut |event| sink.push(&event));
         }
         self.count_losses();
     }
@@ -249,6 +294,9 @@ impl<S: Sink> Collector<S> {
         unwinding.settle(&mut |walked| sink.push(&Event::Stack(self::walked(walked, reused))), &mut |image| {
             told.push(image);
         });
+        for text in unwinding.notes() {
+            sink.push(&Event::Note(Note { text }));
+        }
         for image in told {
             self.reused.told(image, bpf::now());
         }
@@ -264,7 +312,13 @@ impl<S: Sink> Collector<S> {
             // Whoever has not said hello yet waits until the record of its process has been taken. The others must not
             // wait for a ring that is never empty: their queues are short, and their exits wait for us.
             let newcomers = !more;
-            any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| sink.push(&event));
+            let silent = &mut self.silent;
+            any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| {
+                if let Some(silent) = silent {
+                    silent.heard(&event);
+                }
+                sink.push(&event);
+            });
         }
         sink.show();
         any || more
@@ -303,6 +357,12 @@ impl<S: Sink> Collector<S> {
                 }
                 return;
             }
+            Record::Memo(memo) => {
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.remember(&memo);
+                }
+                return;
+            }
             Record::Call(call) => {
                 if self.trace.as_ref().is_some_and(|trace| trace.is_own(&call)) {
                     return;
@@ -328,8 +388,17 @@ impl<S: Sink> Collector<S> {
                 self.adopt(pid, ProcessId(image), time, &comm);
                 return;
             }
-            Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, .. } => {
+            Record::Launch { image, pid, correlation, work, .. } if u32::from(work) >= Refusal::BASE => {
+                if let (Some(silent), Some(refusal)) = (&mut self.silent, Refusal::from_work(work.into())) {
+                    silent.refused(ProcessId(image), pid, refusal, correlation);
+                }
+                return;
+            }
+            Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, known, .. } => {
                 let Some(sessions) = &mut self.sessions else { return };
+                if known {
+                    sessions.count_recognised();
+                }
                 let Some(kind) = LaunchKind::from_number(work as u8) else { return };
                 let Some(session) = sessions.id(session, ProcessId(image)) else { return };
                 Event::Launch(Launch {
@@ -342,6 +411,12 @@ impl<S: Sink> Collector<S> {
                     time,
                     stack: self.whole_stack(image, stack, python, time),
                 })
+            }
+            Record::Hit(hit) => {
+                let stack = self.whole_stack(hit.key.image, hit.key.stack, hit.key.python, hit.time);
+                let (Some(events), sink) = (&mut self.events, &mut self.sink) else { return };
+                events.hit(&hit, stack, &mut |event| sink.push(&event));
+                return;
             }
             Record::Sample { image, stack, python, time, tid, cpu } => Event::Sample(Sample {
                 process: ProcessId(image),
@@ -437,6 +512,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::RingCalls, losses.calls),
             (LossCause::DeepCalls, losses.deep_calls),
             (LossCause::CallSums, losses.sums),
+            (LossCause::Hits, losses.hits + self.events.as_ref().map_or(0, |_| self.recorder.hits_missed())),
             (LossCause::Mappings, mappings),
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
             (LossCause::UnwindTables, self.unwinding.panics()),

@@ -1,14 +1,17 @@
 //! `record`: one command turns a program into an exact flame graph of CPUs and GPUs.
 
 pub mod collect;
+pub mod events;
 pub mod found;
 pub mod images;
+mod known;
 pub mod limits;
 pub mod python;
 mod quota;
 pub mod reused;
 mod sessions;
 pub mod signals;
+mod silent;
 pub mod sink;
 mod socket;
 pub mod stage;
@@ -30,8 +33,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{Mappings, Options, Recorder};
-use export::View;
+use bpf::{Mappings, Options, Recorder, Share};
 use model::event::{End, Event, Mode, Note, Start};
 use symbols::{DebugFiles, Kept, Wishes};
 
@@ -40,6 +42,7 @@ use collect::{Collector, Until};
 use images::Images;
 use python::Pythons;
 use reused::Reused;
+use sessions::Sessions;
 use signals::Signals;
 use sink::{Recording, Sink as _};
 use stage::Stage;
@@ -55,29 +58,39 @@ const DEFAULT_OUTPUTS: [&str; 2] = ["warpscope.svg", "warpscope.wscope"];
 
 /// Runs the command.
 pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
-    let mode = match (options.gpu_only, options.cpu_only) {
-        (true, _) => Mode::GpuOnly,
-        (_, true) => Mode::CpuOnly,
+    let mode = match (options.gpu_only, options.cpu_only, options.events_only) {
+        (true, _, _) => Mode::GpuOnly,
+        (_, true, _) => Mode::CpuOnly,
+        (_, _, true) => Mode::EventsOnly,
         _ => Mode::Merged,
     };
-    if options.frequency == 0 && mode != Mode::GpuOnly {
+    let (samples, inject) =
+        (!matches!(mode, Mode::GpuOnly | Mode::EventsOnly), matches!(mode, Mode::GpuOnly | Mode::Merged));
+    let specs = events::spec::parse(&options.event)?;
+    events::check_outputs(&options, &specs)?;
+    if options.frequency == 0 && samples {
         bail!("-F 0 would take no samples: give a frequency of at least 1, or --gpu-only for none");
     }
     if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
         bail!("-d wants a number of seconds greater than 0");
     }
     let user = if options.as_root { None } else { User::behind_sudo() };
-    let mut outputs = Outputs::open(&options.output, &DEFAULT_OUTPUTS, User::behind_sudo().as_ref())?;
+    let mut outputs = Outputs::open(
+        &options.output,
+        if specs.len() > 1 && mode == Mode::EventsOnly { &DEFAULT_OUTPUTS[1..] } else { &DEFAULT_OUTPUTS },
+        User::behind_sudo().as_ref(),
+    )?;
     if !bpf::features::privileged() {
         return Err(bpf::Error::NotPermitted.into());
     }
 
     let signals = Signals::take().context("cannot take signals")?;
-    let Stage { workspace, injection, sessions, marker } =
-        Stage::set(mode != Mode::CpuOnly, options.sim, user.as_ref())?;
+    let Stage { workspace, injection, sessions, silent, marker } = Stage::set(inject, options.sim, user.as_ref())?;
 
-    let sample_hz = (mode != Mode::GpuOnly).then_some(options.frequency);
-    let recorder = Recorder::start(&Options { sample_hz, marker, ring_bytes: RING_BYTES, ..Options::default() })?;
+    let sample_hz = samples.then_some(options.frequency);
+    let hits = !specs.is_empty();
+    let mut recorder =
+        Recorder::start(&Options { sample_hz, marker, hits, ring_bytes: RING_BYTES, ..Options::default() })?;
     let mut unwinding =
         Unwinding::start(recorder.unwind_maps()?, MOST_RAW).context("cannot start the thread for unwind tables")?;
     let mut kept = Kept::new(limits::raise());
@@ -86,10 +99,20 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let (file, path) = outputs.recording()?;
     let mut sink = Recording::new(file, path).context("cannot begin the recording")?;
     sink.push(&Event::Start(start(&options, mode)));
+    let events = match events::start(specs, &options, &injection, &mut recorder, &mut |event| sink.push(&event)) {
+        Ok(events) => events,
+        Err(error) => {
+            outputs.remove_recording();
+            return Err(error);
+        }
+    };
+    if let Some(events) = &events {
+        unwinding.prepare(&mut kept.files, events.watched_files());
+    }
     if !found::proc_is_own() {
         sink.push(&Event::Note(Note { text: found::FOREIGN_PROC.into() }));
     }
-    let mappings = match Mappings::watch() {
+    let mappings = match Mappings::watch(Share::RECORDING) {
         Ok(mappings) => Some(mappings),
         Err(error) => {
             sink.push(&Event::Note(Note { text: format!("functions cannot be named: {error}") }));
@@ -100,6 +123,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         recorder,
         mappings,
         sessions,
+        silent,
         signals,
         sink,
         images: Images::default(),
@@ -108,6 +132,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         reused: Reused::default(),
         pythons,
         trace: None,
+        events,
         period: 1_000_000_000 / u64::from(options.frequency.max(1)),
     };
 
@@ -138,6 +163,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     }
     let Collector { sink, recorder, sessions, unwinding, signals, mut kept, .. } = collector;
     let tables = unwinding.made();
+    let recognised = sessions.as_ref().map_or(0, Sessions::recognised);
     // Detached before the outputs are made: whoever still runs is rid of us.
     drop((recorder, sessions, unwinding));
     let ending = (options.kill && status.is_none()).then(|| Ending::begin(&child));
@@ -148,7 +174,8 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     if let Some(failure) = failure {
         crate::say::say(failure);
     }
-    whole &= outputs.write(&profile, View::default(), whole);
+    let view = events::view(&profile);
+    whole &= outputs.write(&profile, view, whole);
     if options.verbose {
         eprintln!(
             "warpscope: unwind tables of {} files have {} rows ({:.1} MiB) and took {:.3} s of CPU time",
@@ -157,11 +184,16 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
             (tables.rows * size_of::<unwind::Row>() as u64) as f64 / f64::from(1 << 20),
             tables.time.as_secs_f64()
         );
+        eprintln!(
+            "warpscope: the program recognised the stacks of {recognised} of {} launches",
+            profile.ledger.launches
+        );
         eprintln!("warpscope: outputs were ready {:.3} s after the command's end", ended.elapsed().as_secs_f64());
     }
     if !options.quiet {
         crate::report::print(&profile, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
+        events::announce(&profile, view, outputs.recording_path());
     }
     let mut ended_by_us = false;
     if let Some(ending) = ending {
@@ -233,6 +265,6 @@ fn start(options: &args::Record, mode: Mode) -> Start {
             None => options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
         },
         mode,
-        frequency: if mode == Mode::GpuOnly { 0 } else { options.frequency },
+        frequency: if matches!(mode, Mode::GpuOnly | Mode::EventsOnly) { 0 } else { options.frequency },
     }
 }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use bpf::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
+use elf::{Elf, Segments};
 use model::event::{
     ADDRESS, Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol,
 };
@@ -18,7 +19,6 @@ use symbols::{
     FileId, Files,
     python::{self, Frames, Interpreter, Kind, Native, Part, Python, Unsupported},
 };
-use unwind::Elf;
 
 use super::sink::Sink;
 
@@ -39,7 +39,7 @@ pub struct Pythons {
 }
 
 struct Found {
-    elf: Elf,
+    segments: Segments,
     interpreter: Interpreter,
 }
 
@@ -138,7 +138,7 @@ impl Pythons {
             }
         });
         let Some(found) = found.clone() else { return unsupported };
-        let bias = found.elf.bias(mapping.start, mapping.offset)?;
+        let bias = found.segments.bias(mapping.start, mapping.offset)?;
         let interpreter = &found.interpreter;
         let moved = |r: &Range<u64>| r.start.wrapping_add(bias)..r.end.wrapping_add(bias);
         image.interpreter.push(range);
@@ -315,8 +315,8 @@ fn number(numbers: &mut Numbers, name: &NamedFrame, sink: &mut dyn Sink) -> Fram
 
 /// Looks for Python in a file that was mapped.
 fn find(file: &File, path: &str) -> Option<Result<Found, Unsupported>> {
-    let elf = Elf::from_file(file).ok()?;
-    Some(Interpreter::find(file, path)?.map(|interpreter| Found { elf, interpreter }))
+    let segments = Elf::read(file).ok()?.segments;
+    Some(Interpreter::find(file, path)?.map(|interpreter| Found { segments, interpreter }))
 }
 
 /// As the kernel wants it.

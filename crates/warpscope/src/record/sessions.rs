@@ -16,9 +16,12 @@ use model::event::{
 };
 use wire::{Message, Notice};
 
+use bpf::Memo;
+
 use super::{
+    known::KnownStacks,
     quota::{Kind, MOST_DEVICES, MOST_TEXT, Refused, Used},
-    socket::{accept, credentials, receive, send_byte},
+    socket::{accept, credentials, receive, send_byte, send_with},
 };
 
 /// The most connections at once, and of one process. A process has one injected library.
@@ -31,6 +34,8 @@ const MOST_OF_IMAGE: usize = 64;
 const ACCEPTED: usize = 256;
 const PACKETS: usize = 512;
 const PACKETS_OF_ONE: usize = 64;
+/// The most memory for known stacks of all sessions.
+const MOST_KNOWN_BYTES: usize = 64 << 20;
 
 /// All sessions of a recording.
 pub struct Sessions {
@@ -47,6 +52,12 @@ pub struct Sessions {
     heard: HashSet<SessionId>,
     used: Used,
     refused: Refused,
+    /// Launches whose stack the thread recognised by itself.
+    recognised: u64,
+    /// Memory that known stacks have taken.
+    known_bytes: usize,
+    /// Processes of other users that wanted to connect, and their users: the first few.
+    strangers: Vec<(u32, u32)>,
     packet: Vec<u8>,
 }
 
@@ -76,6 +87,8 @@ struct Connection {
     ended: bool,
     welcomed: bool,
     used: Used,
+    /// Stacks that its threads recognise by themselves.
+    known: Option<KnownStacks>,
     /// Streams seen: device, context and stream.
     streams: HashSet<(u32, u32, u32)>,
     last_stream: Option<(u32, u32, u32)>,
@@ -94,6 +107,9 @@ impl Sessions {
             heard: HashSet::new(),
             used: Used::default(),
             refused: Refused::default(),
+            recognised: 0,
+            known_bytes: 0,
+            strangers: Vec::new(),
             packet: vec![0; wire::MAX_PACKET],
         }
     }
@@ -114,6 +130,11 @@ impl Sessions {
         Some(id)
     }
 
+    /// Processes of other users whose connections were refused, and their users.
+    pub fn strangers(&self) -> &[(u32, u32)] {
+        &self.strangers
+    }
+
     /// Descriptors to wait on.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         std::iter::once(self.listener.as_raw_fd()).chain(self.connections.iter().map(|c| c.socket.as_raw_fd()))
@@ -124,10 +145,13 @@ impl Sessions {
         for _ in 0..ACCEPTED {
             let Ok(socket) = accept(&self.listener) else { return };
             let Ok(peer) = credentials(&socket) else { continue };
+            let pid = peer.pid as u32;
             if peer.uid != self.uid && peer.uid != 0 {
+                if self.strangers.len() < MOST_OF_PROCESS && !self.strangers.contains(&(pid, peer.uid)) {
+                    self.strangers.push((pid, peer.uid));
+                }
                 continue;
             }
-            let pid = peer.pid as u32;
             let of_process = self.connections.iter().filter(|connection| connection.pid == pid).count();
             if self.connections.len() >= MOST_CONNECTIONS || of_process >= MOST_OF_PROCESS {
                 self.refused.count(LossCause::SessionsRefused);
@@ -143,6 +167,7 @@ impl Sessions {
                 ended: false,
                 welcomed: false,
                 used: Used::default(),
+                known: None,
                 streams: HashSet::new(),
                 last_stream: None,
             });
@@ -159,7 +184,11 @@ impl Sessions {
     pub fn welcome(&mut self, waiting: &[RawFd]) {
         for connection in self.connections.iter_mut().filter(|c| waiting.contains(&c.socket.as_raw_fd())) {
             connection.welcomed = true;
-            send_byte(connection.socket.as_raw_fd(), wire::WELCOME);
+            connection.known = KnownStacks::new().ok();
+            match &connection.known {
+                Some(known) => send_with(&connection.socket, wire::WELCOME, known.file()),
+                None => send_byte(connection.socket.as_raw_fd(), wire::WELCOME),
+            }
         }
     }
 
@@ -173,6 +202,32 @@ impl Sessions {
     /// Whether a session has not ended yet.
     pub fn any_open(&self) -> bool {
         self.connections.iter().any(Connection::is_open)
+    }
+
+    /// A thread recognised the stack of its launch.
+    pub fn count_recognised(&mut self) {
+        self.recognised += 1;
+    }
+
+    /// Launches whose stack the thread recognised by itself.
+    pub fn recognised(&self) -> u64 {
+        self.recognised
+    }
+
+    /// A stack was walked: the session's threads can recognise it from now on.
+    pub fn remember(&mut self, memo: &Memo) {
+        let Some(id) = self.ids.get(&memo.session) else { return };
+        let connection = self.connections.iter_mut().find(|connection| connection.session == Some(*id));
+        if let Some(known) = connection.and_then(|connection| connection.known.as_mut())
+            && self.known_bytes < MOST_KNOWN_BYTES
+        {
+            self.known_bytes += known.add(memo);
+        }
+    }
+
+    /// Other code may have taken the place of some that was walked.
+    pub fn forget_known(&mut self) {
+        self.connections.iter_mut().filter_map(|connection| connection.known.as_mut()).for_each(KnownStacks::forget);
     }
 
     /// The recording ends. There may be launches of sessions that never sent a [`wire::Hello`], as of a process that was
@@ -252,7 +307,8 @@ impl Sessions {
         }
         closed.sort_unstable_by(|a, b| b.cmp(a));
         for index in closed {
-            self.connections.swap_remove(index);
+            let closed = self.connections.swap_remove(index);
+            self.known_bytes -= closed.known.as_ref().map_or(0, KnownStacks::bytes);
         }
         self.count_refused(push);
         any

@@ -2,8 +2,11 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 /// The next connection.
 pub fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
@@ -45,6 +48,16 @@ pub fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the buffer is valid for its length.
     let length = unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
     if length < 0 { Err(io::Error::last_os_error()) } else { Ok(length as usize) }
+}
+
+/// Sends one byte and a descriptor, without waiting. A peer that is gone does not matter.
+pub fn send_with(socket: &OwnedFd, byte: u8, descriptor: BorrowedFd<'_>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor];
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = rustix::net::sendmsg(socket, &[io::IoSlice::new(&[byte])], &mut control, flags);
 }
 
 /// Sends one byte, without waiting. A peer that is gone does not matter.

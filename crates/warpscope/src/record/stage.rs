@@ -3,7 +3,7 @@
 use anyhow::Context;
 use bpf::Marker;
 
-use super::{sessions::Sessions, target::Injection, user::User, workspace::Workspace};
+use super::{sessions::Sessions, silent::Silent, target::Injection, user::User, workspace::Workspace};
 
 /// Everything that is set up before a command starts.
 pub struct Stage {
@@ -13,6 +13,8 @@ pub struct Stage {
     pub injection: Injection,
     /// Who listens to the injected library.
     pub sessions: Option<Sessions>,
+    /// Who should report and does not.
+    pub silent: Option<Silent>,
     /// Where its launches are seen.
     pub marker: Option<Marker>,
 }
@@ -22,13 +24,14 @@ impl Stage {
     pub fn set(inject: bool, sim: bool, user: Option<&User>) -> anyhow::Result<Self> {
         let workspace = Workspace::create()?;
         let mut injection = Injection::default();
-        let (mut sessions, mut marker) = (None, None);
+        let (mut sessions, mut silent, mut marker) = (None, None, None);
         if inject {
             let library = workspace.write_injector()?;
             let (listener, socket) = workspace.listen()?;
             // SAFETY: always succeeds.
             let uid = user.map_or_else(|| unsafe { libc::geteuid() }, |u| u.uid);
             sessions = Some(Sessions::new(listener, uid));
+            silent = Some(Silent::new(&library));
             marker = Some(Marker { library: library.clone(), symbol: wire::MARKER_SYMBOL.into() });
             injection.library = Some((library, socket));
         }
@@ -37,6 +40,6 @@ impl Stage {
             embedded::write_sim(&directory).context("cannot write the simulated GPU")?;
             injection.simulator = Some(directory);
         }
-        Ok(Self { workspace, injection, sessions, marker })
+        Ok(Self { workspace, injection, sessions, silent, marker })
     }
 }

@@ -60,6 +60,10 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
     child.args(arguments);
     if let Some((library, socket)) = &injection.library {
         child.env("CUDA_INJECTION64_PATH", library).env(wire::SOCKET_VARIABLE, socket);
+        let filters = seccomp_filters();
+        if filters > 0 {
+            child.env(wire::FILTERS_VARIABLE, filters.to_string());
+        }
     }
     if let Some(directory) = &injection.simulator {
         child.env("LD_LIBRARY_PATH", prepend(directory, std::env::var_os("LD_LIBRARY_PATH").as_deref()));
@@ -89,6 +93,12 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
         });
     }
     child.spawn().map_err(|source| CannotRun { program: program.clone(), source })
+}
+
+/// How many seccomp filters warpscope runs under, as in a container. The command inherits them.
+fn seccomp_filters() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:")?.trim().parse().ok()).unwrap_or(0)
 }
 
 fn prepend(directory: &Path, list: Option<&OsStr>) -> OsString {

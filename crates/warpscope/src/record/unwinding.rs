@@ -8,15 +8,20 @@ use std::{
     fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use bpf::{Code, Place, RawStack, UnwindMaps};
+use bpf::{Code, MOST_PER_IMAGE, Place, RawStack, UnwindMaps};
+use elf::{Budget, Elf, Segments};
 use model::event::{Mapping, ProcessId};
 use symbols::{FileId, Files};
-use unwind::{Elf, Ended, Found, Registers, Row, Table};
+use unwind::{Ended, Found, Registers, Row, Table};
 
 /// The most frames kept of a stack, as in the kernel.
 const MOST_FRAMES: usize = 127;
@@ -53,6 +58,28 @@ pub struct Unwinding {
     most_raw: usize,
     patience: Duration,
     made: Made,
+    room: Arc<Room>,
+    notes: Vec<String>,
+}
+
+/// The memory that tables may take, and what those that are kept take.
+struct Room {
+    limit: AtomicU64,
+    kept: AtomicU64,
+}
+
+impl Room {
+    fn left(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed).saturating_sub(self.kept.load(Ordering::Relaxed))
+    }
+
+    fn take(&self, rows: usize) {
+        self.kept.fetch_add((rows * size_of::<Row>()) as u64, Ordering::Relaxed);
+    }
+
+    fn give_back(&self, rows: usize) {
+        self.kept.fetch_sub((rows * size_of::<Row>()) as u64, Ordering::Relaxed);
+    }
 }
 
 /// The tables made so far, and what they cost.
@@ -66,10 +93,12 @@ pub struct Made {
     pub time: Duration,
 }
 
-/// A file, its tables if they could be made, and the CPU time that went into them.
+/// A file, its tables or why there are none, and the CPU time that went into them.
 struct Finished {
     id: FileId,
+    path: String,
     result: Option<Unwindable>,
+    refused: Option<unwind::Error>,
     panicked: bool,
     time: Duration,
 }
@@ -81,6 +110,8 @@ struct Image {
     /// What other files have taken the place of, the last ones.
     replaced: Vec<Replaced>,
     gone: bool,
+    /// When the kernel's walker got them last.
+    published: Option<Instant>,
 }
 
 impl Image {
@@ -89,6 +120,15 @@ impl Image {
         let gone = self.modules.extract_if(.., |m| m.end > start && m.start < end);
         self.replaced.extend(gone.map(|module| Replaced { module, until: time }));
         self.replaced.drain(..self.replaced.len().saturating_sub(MOST_REPLACED));
+    }
+
+    /// Its many modules were published a moment ago. Publishing costs time and, for two seconds, a second range of the walker's
+    /// map, so that a process that maps code all the time would use up both.
+    fn is_published_often(&self) -> bool {
+        const MANY: usize = 1024;
+        const EACH: Duration = Duration::from_micros(50);
+        let pause = EACH * self.modules.len() as u32;
+        self.modules.len() > MANY && self.published.is_some_and(|published| published.elapsed() < pause)
     }
 }
 
@@ -120,12 +160,15 @@ enum Progress {
 }
 
 struct Unwindable {
-    elf: Elf,
+    segments: Segments,
     table: Table,
+    /// How many rows it has, wherever they are.
+    rows: usize,
 }
 
 struct Job {
     id: FileId,
+    path: String,
     file: File,
 }
 
@@ -134,11 +177,13 @@ impl Unwinding {
     pub fn start(maps: UnwindMaps, most_raw: usize) -> std::io::Result<Self> {
         let (jobs, todo) = mpsc::channel::<Job>();
         let (finished, done) = mpsc::channel();
+        let room = Arc::new(Room { limit: AtomicU64::new(Budget::RECORDING.tables), kept: AtomicU64::new(0) });
+        let shared = room.clone();
         thread::Builder::new().name("unwind-tables".into()).spawn(move || {
             // Tables can wait; the threads that are measured cannot.
             super::take_time();
             for job in todo {
-                if finished.send(job.run(compile)).is_err() {
+                if finished.send(job.run(|file| compile(file, &shared))).is_err() {
                     break;
                 }
             }
@@ -156,12 +201,25 @@ impl Unwinding {
             most_raw,
             patience: LONGEST,
             made: Made::default(),
+            room,
+            notes: Vec::new(),
         })
     }
 
     /// For whoever must not be held up: no table is waited for.
     pub fn without_waiting(self) -> Self {
         Self { patience: Duration::ZERO, ..self }
+    }
+
+    /// Limits the memory of all tables.
+    pub fn within(self, budget: &Budget) -> Self {
+        self.room.limit.store(budget.tables, Ordering::Relaxed);
+        self
+    }
+
+    /// What could not be read since the last call, for the user.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 
     /// Makes the tables of files that the command is sure to map, before it starts: those that we have mapped ourselves, as
@@ -174,7 +232,8 @@ impl Unwinding {
         for path in own.chain(sure).filter(|path| Files::is_file(path)).collect::<HashSet<_>>() {
             let Some(id) = files.expected(&path) else { continue };
             if let Some(file) = files.open(id) {
-                self.finish(Job { id, file }.run(compile));
+                let room = self.room.clone();
+                self.finish(Job { id, path, file }.run(|file| compile(file, &room)));
             }
         }
     }
@@ -186,7 +245,7 @@ impl Unwinding {
         if !modules.is_empty() {
             self.changed.insert(image);
         }
-        self.images.insert(image, Image { modules, replaced, gone: false });
+        self.images.insert(image, Image { modules, replaced, ..Image::default() });
     }
 
     /// An image is gone; its stacks may still be under way.
@@ -206,10 +265,14 @@ impl Unwinding {
             && !self.files.contains_key(&id)
             && let Some(file) = files.open(id)
         {
-            let asked = self.jobs.send(Job { id, file });
+            let asked = self.jobs.send(Job { id, path: mapping.path.clone(), file });
             self.files.insert(id, if asked.is_ok() { Progress::Asked } else { Progress::Nothing });
         }
         image.replace(start, end, mapping.time);
+        // The kernel's walker could not use more. Stacks end in what is left out.
+        if image.modules.len() >= MOST_PER_IMAGE {
+            return;
+        }
         let place = image.modules.partition_point(|m| m.start < start);
         image.modules.insert(place, Module { start, end, offset, file });
         self.changed.insert(mapping.process);
@@ -238,7 +301,7 @@ impl Unwinding {
     fn row(&self, module: &Module, address: u64) -> Option<Row> {
         let Progress::Ready(file, place) = self.files.get(&module.file?)? else { return None };
         let rows = place.map_or(&*file.table.rows, |place| Row::of_bytes(self.maps.rows(place)));
-        let bias = file.elf.bias(module.start, module.offset)?;
+        let bias = file.segments.bias(module.start, module.offset)?;
         let pc = u32::try_from(address.wrapping_sub(bias).checked_sub(file.table.base)?).ok()?;
         Row::find(rows, pc)
     }
@@ -269,17 +332,20 @@ impl Unwinding {
         }
     }
 
-    /// Forgets the tables of files that no image has mapped, once there are many; returns which are still known.
+    /// Forgets the tables of files that no image has mapped, once there are many or memory is short; returns which are still known.
     pub fn forget_unused(&mut self) -> HashSet<FileId> {
         const MANY: usize = 512;
-        if self.files.len() > MANY {
+        if self.files.len() > MANY || self.room.left() < self.room.limit.load(Ordering::Relaxed) / 2 {
             let images = self.images.values();
             let used: HashSet<FileId> = images.flat_map(|image| image.modules.iter().filter_map(|m| m.file)).collect();
-            let maps = &mut self.maps;
+            let (maps, room) = (&mut self.maps, &self.room);
             self.files.retain(|id, progress| {
                 let keep = used.contains(id) || matches!(progress, Progress::Asked);
-                if let (false, Progress::Ready(_, Some(place))) = (keep, progress) {
-                    maps.remove_rows(*place);
+                if let (false, Progress::Ready(file, place)) = (keep, progress) {
+                    room.give_back(file.rows);
+                    if let Some(place) = place {
+                        maps.remove_rows(*place);
+                    }
                 }
                 keep
             });
@@ -298,6 +364,13 @@ impl Unwinding {
             self.finish(finished);
         }
         for image in std::mem::take(&mut self.changed) {
+            if let Some(known) = self.images.get_mut(&image).filter(|i| !i.gone) {
+                if known.is_published_often() {
+                    self.changed.insert(image);
+                    continue;
+                }
+                known.published = Some(Instant::now());
+            }
             if let Some(known) = self.images.get(&image).filter(|i| !i.gone) {
                 let codes: Vec<Code> = known.modules.iter().map(|m| self.code(m)).collect();
                 // A full map is told by walks that end early.
@@ -331,9 +404,12 @@ impl Unwinding {
         }
     }
 
-    fn finish(&mut self, Finished { id, result, panicked, time }: Finished) {
+    fn finish(&mut self, Finished { id, path, result, refused, panicked, time }: Finished) {
         self.made.time += time;
         self.panics += u64::from(panicked);
+        if let Some(why @ (unwind::Error::Elf(elf::Error::TooLarge { .. }) | unwind::Error::TooMany { .. })) = refused {
+            self.notes.push(format!("stacks end in {path}: its unwind table was not made: {why}"));
+        }
         let progress = match result {
             None => Progress::Nothing,
             Some(mut unwindable) => {
@@ -356,7 +432,7 @@ impl Unwinding {
         let (base, rows) = match module.file.and_then(|id| self.files.get(&id)) {
             None | Some(Progress::Nothing) => (0, Some(None)),
             Some(Progress::Asked) => (0, None),
-            Some(Progress::Ready(file, place)) => match file.elf.bias(module.start, module.offset) {
+            Some(Progress::Ready(file, place)) => match file.segments.bias(module.start, module.offset) {
                 Some(bias) => (bias.wrapping_add(file.table.base), Some(*place)),
                 None => (0, Some(None)),
             },
@@ -395,11 +471,15 @@ impl Unwinding {
 
 impl Job {
     /// Always comes to an end with a result: whoever waits for the file must not wait for ever.
-    fn run(self, compile: impl FnOnce(&File) -> Option<Unwindable>) -> Finished {
+    fn run(self, compile: impl FnOnce(&File) -> Result<Unwindable, unwind::Error>) -> Finished {
         let begin = cpu_time();
-        let result = catch_unwind(AssertUnwindSafe(|| compile(&self.file)));
-        let panicked = result.is_err();
-        Finished { id: self.id, result: result.ok().flatten(), panicked, time: cpu_time().saturating_sub(begin) }
+        let (result, refused, panicked) = match catch_unwind(AssertUnwindSafe(|| compile(&self.file))) {
+            Ok(Ok(made)) => (Some(made), None, false),
+            Ok(Err(why)) => (None, Some(why), false),
+            Err(_) => (None, None, true),
+        };
+        let time = cpu_time().saturating_sub(begin);
+        Finished { id: self.id, path: self.path, result, refused, panicked, time }
     }
 }
 
@@ -411,9 +491,11 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn compile(file: &File) -> Option<Unwindable> {
-    let elf = Elf::from_file(file).ok()?;
-    Some(Unwindable { table: Table::from_file(file).ok()?, elf })
+fn compile(file: &File, room: &Room) -> Result<Unwindable, unwind::Error> {
+    let elf = Elf::read(file)?;
+    let table = Table::read(&elf, file, room.left())?;
+    room.take(table.rows.len());
+    Ok(Unwindable { rows: table.rows.len(), table, segments: elf.segments })
 }
 
 #[cfg(test)]
@@ -426,7 +508,7 @@ mod tests {
         let mut files = Files::new(1);
         let id = files.expected("/proc/self/exe").expect("it can be opened");
         let file = File::open("/proc/self/exe").expect("it is there");
-        let finished = Job { id, file }.run(|_| std::panic::resume_unwind(Box::new("stopped")));
+        let finished = Job { id, path: String::new(), file }.run(|_| std::panic::resume_unwind(Box::new("stopped")));
         assert!(finished.panicked && finished.result.is_none());
     }
 

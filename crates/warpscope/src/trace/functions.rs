@@ -10,13 +10,18 @@ use cuda::{
 };
 use model::event::{Function, FunctionId, Layer};
 
-/// Hands out numbers, and remembers the names that have been told.
+/// Numbers for functions that are not in `cuda`'s tables, where a name has one number: files may invent names, and numbers are
+/// never given back.
+const MOST_UNKNOWN: usize = 4096;
+
+/// Hands out numbers, and remembers the names that have been reported.
 #[derive(Debug, Default)]
 pub struct Functions {
     next: u32,
     requests: HashMap<(String, u32, u64), FunctionId>,
     /// Numbers by name, where a name has one number.
     names: Option<HashMap<String, FunctionId>>,
+    unknown: usize,
 }
 
 impl Functions {
@@ -46,10 +51,15 @@ impl Functions {
         if layer != Layer::Driver && self.next as usize >= bpf::calls::MAX_FUNCTIONS {
             return None;
         }
-        self.next += 1;
         if let Some(names) = &mut self.names {
+            let unknown = calls::call(name).is_none();
+            if unknown && self.unknown >= MOST_UNKNOWN {
+                return None;
+            }
+            self.unknown += usize::from(unknown);
             names.insert(name.into(), id);
         }
+        self.next += 1;
         Some(Function { id, layer, library: library.into(), name: name.into(), shown, ..Function::default() })
     }
 

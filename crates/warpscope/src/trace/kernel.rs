@@ -19,10 +19,9 @@ pub fn probed(patterns: &[String]) -> anyhow::Result<Vec<String>> {
     }
     let all = match tracefs::kernel_functions() {
         Ok(all) => all,
-        Err(error) => bail!(
-            "this kernel does not list functions to probe: {} (--driver sees ioctls all the same)",
-            unlisted(&error)
-        ),
+        Err(error) => {
+            bail!("this kernel does not list functions for kprobes: {}; use --driver to trace ioctls", unlisted(&error))
+        }
     };
     choose("--kprobe", patterns, all, String::as_str, MOST_PROBED)
 }
@@ -35,7 +34,7 @@ pub fn hooked(patterns: &[String]) -> anyhow::Result<Vec<KernelFunction>> {
     let chosen = choose("--fentry", patterns, can_be_hooked()?, |function| &function.name, MOST_HOOKED)?;
     if let Some(error) = refused(&chosen) {
         bail!(
-            "this kernel does not let programs be put on {} (fentry): {}; --tracepoint, --uprobe and --driver do without",
+            "this kernel does not permit fentry on {}: {}; --tracepoint, --uprobe and --driver work without it",
             if let [function] = chosen.as_slice() { &function.name } else { "any of these functions" },
             reason(&error),
         );
@@ -56,7 +55,7 @@ pub fn refused(functions: &[KernelFunction]) -> Option<io::Error> {
 /// Why the kernel does not list what kprobes can be put on.
 pub fn unlisted(error: &io::Error) -> String {
     let has_kprobes = Path::new("/sys/bus/event_source/devices/kprobe").exists();
-    if has_kprobes { reason(error) } else { "it has no kprobes".into() }
+    if has_kprobes { reason(error) } else { "it was built without kprobes".into() }
 }
 
 /// An error of the kernel's, in words.
@@ -64,7 +63,7 @@ pub fn reason(error: &io::Error) -> String {
     /// The kernel's own ENOTSUPP, which has no name outside.
     const UNSUPPORTED: i32 = 524;
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => "it is locked down, or its administrator forbids it".into(),
+        Some(libc::EPERM | libc::EACCES) => "not permitted (kernel lockdown or policy)".into(),
         Some(UNSUPPORTED) => "it was built without support for it".into(),
         _ => error.to_string(),
     }
@@ -72,8 +71,8 @@ pub fn reason(error: &io::Error) -> String {
 
 /// Functions whose types the kernel tells, without those that it says cannot be traced.
 pub fn can_be_hooked() -> anyhow::Result<Vec<KernelFunction>> {
-    let mut all = bpf::kernel_functions(|_| true)
-        .context("this kernel does not tell the types of its functions (BTF), which --fentry needs")?;
+    let mut all =
+        bpf::kernel_functions(|_| true).context("--fentry requires BTF, which this kernel does not provide")?;
     // A locked kernel keeps the list to itself. What cannot be traced is refused later, then.
     if let Ok(traced) = tracefs::kernel_functions() {
         let traced: std::collections::HashSet<_> = traced.into_iter().collect();
@@ -100,7 +99,7 @@ fn choose<T: Clone>(
         bail!("{option} {patterns} matches no function of the kernel{}", did_you_mean(&near));
     }
     if chosen.len() > most {
-        bail!("{option} {patterns} matches {} functions: name no more than {most}", chosen.len());
+        bail!("{option} {patterns} matches {} functions, of at most {most}: use a narrower pattern", chosen.len());
     }
     Ok(chosen)
 }
@@ -117,7 +116,7 @@ mod tests {
             choose("--kprobe", &[pattern.to_owned()], all.clone(), String::as_str, most).map_err(|e| e.to_string())
         };
         assert_eq!(choose("vfs_*", 2), Ok(vec!["vfs_read".to_owned(), "vfs_write".to_owned()]));
-        assert_eq!(choose("*", 2), Err("--kprobe * matches 3 functions: name no more than 2".into()));
+        assert_eq!(choose("*", 2), Err("--kprobe * matches 3 functions, of at most 2: use a narrower pattern".into()));
         let near = choose("vfs_red", 2).expect_err("no such function");
         assert!(
             near.starts_with("--kprobe vfs_red matches no function of the kernel; did you mean vfs_read"),

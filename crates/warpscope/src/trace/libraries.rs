@@ -14,13 +14,17 @@ use std::{
 
 use anyhow::bail;
 use bpf::{Probe, Recorder, Watch, calls::Gather};
+use elf::Budget;
 use model::{
     calls::Tier,
     event::{Event, Layer, Note},
 };
 use probes::{Cost, Function, Selection};
 
-use super::functions::{Functions, gather};
+use super::{
+    functions::{Functions, gather},
+    named::Named,
+};
 
 /// Libraries that a trace is about, whatever else is named.
 const USUAL: [&str; 2] = ["libcuda", "libcudart"];
@@ -45,15 +49,6 @@ const SHORT_LIST: [&str; 16] = [
     "cuCtxSynchronize",
 ];
 
-/// A function that the user named: `--uprobe LIB:SYM`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Single {
-    /// The library, by path or by the beginning of its file name.
-    pub library: PathBuf,
-    /// The function.
-    pub symbol: String,
-}
-
 /// What to gather at the calls of a function, given what is known of it; `None` to leave it alone.
 pub type Choice = Box<dyn Fn(&str, Gather) -> Option<Gather>>;
 
@@ -63,16 +58,47 @@ pub type Identity = (u64, u64);
 /// Changes whenever a file is written to.
 pub type Stamp = (u64, i64, i64);
 
+/// How much of the files of others is watched, so that no file and no user takes the room of all.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    budget: Budget,
+    /// Functions of one file that are not in `cuda`'s tables.
+    unknown_functions: usize,
+    /// Files that are watched at a time, and those of them that belong to one user other than root.
+    files: usize,
+    files_of_user: usize,
+}
+
+impl Limits {
+    /// For a trace, where the user decides what runs.
+    const TRACE: Limits =
+        Limits { budget: Budget::RECORDING, unknown_functions: 16_384, files: usize::MAX, files_of_user: usize::MAX };
+    /// For the daemon. The largest libcuda has some 700 functions that are not in the tables.
+    const DAEMON: Limits = Limits { budget: Budget::DAEMON, unknown_functions: 1024, files: 256, files_of_user: 64 };
+}
+
+/// The most names that are kept to suggest near ones.
+const MOST_NAMES: usize = 1 << 18;
+
+/// A file that was inspected.
+struct Known {
+    stamp: Stamp,
+    owner: u32,
+    /// Since when it is watched; none if it has nothing to watch.
+    watch: Option<(Watch, u64)>,
+}
+
 /// What to watch, and what is watched.
 pub struct Libraries {
     selection: Selection,
     /// `--lib`: besides the usual ones.
     named: Vec<PathBuf>,
-    single: Vec<Single>,
+    functions: Vec<Named>,
     choice: Choice,
-    /// Files that were looked at; those without functions to watch have none.
-    watched: HashMap<Identity, (Stamp, Option<Watch>)>,
-    /// Every name in the libraries seen, to tell of near misses.
+    limits: Limits,
+    /// Files that were inspected.
+    known: HashMap<Identity, Known>,
+    /// Names in these files, to suggest near ones where a pattern of the user's matches nothing.
     names: HashSet<String>,
     /// Functions that are watched, by the cost of their probes.
     pub costs: probes::Summary,
@@ -80,39 +106,47 @@ pub struct Libraries {
     pub spent: Duration,
     /// Only the most important functions are meant.
     pub shortened: bool,
+    any: bool,
 }
 
 impl Libraries {
     /// Nothing is watched yet.
-    pub fn new(selection: Selection, named: Vec<PathBuf>, single: Vec<Single>, choice: Choice) -> Self {
+    pub fn new(selection: Selection, named: Vec<PathBuf>, functions: Vec<Named>, choice: Choice) -> Self {
         Self {
             selection,
             named,
-            single,
+            functions,
             choice,
-            watched: HashMap::new(),
+            limits: Limits::TRACE,
+            known: HashMap::new(),
             names: HashSet::new(),
             costs: probes::Summary::default(),
             spent: Duration::ZERO,
             shortened: false,
+            any: false,
         }
+    }
+
+    /// For a daemon that watches the files of strangers.
+    pub fn for_daemon(self) -> Self {
+        Self { limits: Limits::DAEMON, ..self }
     }
 
     /// A file with this path is one to watch.
     pub fn wants(&self, path: &str) -> bool {
         is_usual(path)
             || self.named.iter().any(|named| is(named, path))
-            || self.single.iter().any(|single| is(&single.library, path))
+            || self.functions.iter().any(|function| is(&function.library, path))
     }
 
     /// Libraries that the user named and that lie where the name says.
     pub fn given_paths(&self) -> impl Iterator<Item = &Path> {
-        let named = self.named.iter().chain(self.single.iter().map(|s| &s.library));
+        let named = self.named.iter().chain(self.functions.iter().map(|function| &function.library));
         named.filter(|l| l.as_os_str().as_encoded_bytes().contains(&b'/')).map(PathBuf::as_path)
     }
 
-    /// Watches a file, unless it is watched already; `false` if it was, or has nothing to watch. It is opened at `place`
-    /// and known to the user as `path`.
+    /// Watches a file, unless it is watched already; returns since when it is, if it has anything to watch. It is opened at
+    /// `place` and known to the user as `path`.
     pub fn watch(
         &mut self,
         place: &Path,
@@ -120,58 +154,88 @@ impl Libraries {
         recorder: &mut Recorder,
         functions: &mut Functions,
         push: &mut dyn FnMut(Event),
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Option<u64>> {
         // Held from here on: a place in /proc goes with its process.
         let file = open(place)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let (identity, stamp) = known_by(&file.metadata()?);
-        match self.watched.get(&identity) {
-            Some((known, _)) if *known == stamp => return Ok(false),
-            // Written over in its place: its functions lie elsewhere now.
-            Some((_, Some(watch))) => recorder.unwatch(&[*watch]),
-            Some((_, None)) | None => {}
+        let info = file.metadata()?;
+        let (identity, stamp) = known_by(&info);
+        match self.known.get(&identity) {
+            Some(known) if known.stamp == stamp => return Ok(known.watch.map(|(_, since)| since)),
+            // It was overwritten in place: its functions are elsewhere now.
+            Some(Known { watch: Some((watch, _)), .. }) => recorder.unwatch(&[*watch]),
+            Some(_) | None => {}
         }
-        self.watched.insert(identity, (stamp, None));
-        let found = self.find(&place, path)?;
+        let owner = info.uid();
+        self.known.remove(&identity);
+        self.check_room(owner)?;
+        self.known.insert(identity, Known { stamp, owner, watch: None });
+        let mut found = self.find(&file, path)?;
+        found.retain(|found| found.function.site.cost != Cost::Refused);
+        let mut unknown = self.limits.unknown_functions;
         let mut probes = Vec::new();
         let mut chosen = Vec::new();
+        let mut refused = 0;
         for Found { function, name, shown } in found {
             let layer = if shown { Tier::of_name(&name) as u8 + 1 } else { 0 };
             let Some(gather) = (self.choice)(&name, Gather { layer, ..gather(&name) }) else { continue };
-            let Some(described) = functions.add(Layer::Library, path, &name, shown) else {
-                push(Event::Note(Note {
-                    text: format!("not all functions of {path} are watched: there are too many"),
-                }));
-                break;
+            let room = cuda::call(&name).is_some() || unknown > 0;
+            let Some(described) = functions.add(Layer::Library, path, &name, shown).filter(|_| room) else {
+                refused += 1;
+                continue;
             };
+            unknown -= usize::from(cuda::call(&name).is_none());
             recorder.describe(described.id.0, gather)?;
             probes.push(Probe { offset: function.site.offset, function: described.id.0 });
             push(Event::Function(described));
             chosen.push(function);
         }
+        if refused > 0 {
+            let text = format!("{refused} functions of {path} are not watched: there are too many");
+            push(Event::Note(Note { text }));
+        }
         if probes.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let (watch, spent) = recorder.watch(&place, &probes)?;
-        self.watched.insert(identity, (stamp, Some(watch)));
+        let since = bpf::now();
+        self.known.insert(identity, Known { stamp, owner, watch: Some((watch, since)) });
         self.spent += spent;
         let costs = probes::summary(&chosen);
         self.costs.nop5 += costs.nop5;
         self.costs.emulated += costs.emulated;
         self.costs.stepped += costs.stepped;
-        Ok(true)
+        Ok(Some(since))
     }
 
-    /// The functions of a file that are meant.
-    fn find(&mut self, place: &Path, path: &str) -> anyhow::Result<Vec<Found>> {
+    /// Refuses one more file where there are too many. It is tried again when it is mapped the next time.
+    fn check_room(&self, owner: u32) -> anyhow::Result<()> {
+        let Limits { files, files_of_user, .. } = self.limits;
+        if self.count() >= files {
+            bail!("{files} libraries are watched already");
+        }
+        let of_owner = self.known.values().filter(|known| known.watch.is_some() && known.owner == owner).count();
+        if owner != 0 && of_owner >= files_of_user {
+            bail!("{files_of_user} libraries that belong to user {owner} are watched already");
+        }
+        Ok(())
+    }
+
+    /// The functions of a file that are to be watched, those that cannot be probed included.
+    pub fn find(&mut self, file: &File, path: &str) -> anyhow::Result<Vec<Found>> {
         let name = path.rsplit('/').next().unwrap_or(path);
-        let data = probes::open(place)?;
+        let budget = self.limits.budget;
         let mut found = Vec::new();
+        self.any |= true;
         if is_usual(path) || self.named.iter().any(|named| is(named, path)) {
             let selection = self.selection.for_library(name);
             let registrations = probes::registrations(name);
-            for function in probes::exported(&data)? {
-                self.names.extend(function.names().map(str::to_owned));
+            // Names that are not meant are needed where a pattern matches nothing.
+            let keep = self.selection.has_patterns() && !self.shortened;
+            let meant = |name: &str| selection.takes(name) || registrations.as_ref().is_some_and(|r| r.takes(name));
+            for function in probes::exported(file, |name| keep || meant(name), &budget)? {
+                let room = if keep { MOST_NAMES.saturating_sub(self.names.len()) } else { 0 };
+                self.names.extend(function.names().take(room).map(str::to_owned));
                 if let Some(name) = selection.name_of(&function).map(str::to_owned) {
                     found.push(Found { function, name, shown: true });
                 } else if let Some(name) = registrations.as_ref().and_then(|r| r.name_of(&function)).map(str::to_owned)
@@ -182,26 +246,22 @@ impl Libraries {
         } else {
             // A program with a libcudart of its own in it.
             let wanted = |name: &str| is_call(name) || name == "__cudaRegisterFunction";
-            for function in probes::linked(&data, wanted)? {
+            for function in probes::linked(file, wanted, &budget)? {
                 let shown = is_call(&function.name);
                 if !shown || self.selection.takes(&function.name) {
-                    self.names.insert(function.name.clone());
+                    if self.names.len() < MOST_NAMES {
+                        self.names.insert(function.name.clone());
+                    }
                     found.push(Found { name: function.name.clone(), function, shown });
                 }
             }
         }
-        for single in self.single.iter().filter(|s| is(&s.library, path)) {
-            let Some(function) = probes::find(&data, &single.symbol)? else {
-                let mut names = probes::exported(&data)?;
-                names.extend(probes::linked(&data, |_| true)?);
-                let names: Vec<_> = names.into_iter().map(|f| f.name).collect();
-                let near = probes::near(names.iter().map(String::as_str), &single.symbol);
-                bail!("{path} has no function {}{}", single.symbol, did_you_mean(&near));
-            };
-            found.retain(|f| f.function.offset != function.offset);
-            found.push(Found { name: single.symbol.clone(), function, shown: true });
+        for named in self.functions.iter().filter(|named| is(&named.library, path)) {
+            for (name, function) in named.find(file, path, &budget)? {
+                found.retain(|found| found.function.offset != function.offset);
+                found.push(Found { name, function, shown: true });
+            }
         }
-        found.retain(|f| f.function.site.cost != Cost::Refused);
         Ok(found)
     }
 
@@ -227,26 +287,35 @@ impl Libraries {
 
     /// Any library was seen.
     pub fn any(&self) -> bool {
-        !self.names.is_empty() || self.count() > 0
+        self.any
     }
 
     /// How many files are watched.
     pub fn count(&self) -> usize {
-        self.watched.values().filter(|(_, watch)| watch.is_some()).count()
+        self.known.values().filter(|known| known.watch.is_some()).count()
     }
 
-    /// Watches files no more that nobody has mapped.
+    /// How many files are remembered, watched or not.
+    pub fn remembered(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Stops to watch files that nobody has mapped.
     pub fn forget_all_but(&mut self, mapped: &HashSet<Identity>, recorder: &mut Recorder) {
-        let gone = self.watched.extract_if(|identity, _| !mapped.contains(identity));
-        let gone: Vec<Watch> = gone.filter_map(|(_, (_, watch))| watch).collect();
+        let gone = self.known.extract_if(|identity, _| !mapped.contains(identity));
+        let gone: Vec<Watch> = gone.filter_map(|(_, known)| Some(known.watch?.0)).collect();
         recorder.unwatch(&gone);
     }
 }
 
-struct Found {
-    function: Function,
-    name: String,
-    shown: bool,
+/// A function to watch.
+pub struct Found {
+    /// Where it is.
+    pub function: Function,
+    /// The name to show.
+    pub name: String,
+    /// It was requested; others are watched for the names of kernels.
+    pub shown: bool,
 }
 
 /// "; did you mean this, or that?"
@@ -267,7 +336,7 @@ fn is_usual(path: &str) -> bool {
 }
 
 /// A library named by its path, or by the beginning of its file name.
-fn is(named: &Path, path: &str) -> bool {
+pub fn is(named: &Path, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     match named.to_str() {
         Some(text) if !text.contains('/') => {
@@ -278,9 +347,9 @@ fn is(named: &Path, path: &str) -> bool {
 }
 
 /// Opens a plain file. Others may have put something there that nobody comes back from.
-fn open(place: &Path) -> io::Result<File> {
+pub fn open(place: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(place)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no plain file")) }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 /// Which file this is, and its last change.

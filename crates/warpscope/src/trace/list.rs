@@ -10,26 +10,43 @@ use bpf::tracefs;
 use export::names::printable;
 use probes::{Cost, Selection};
 
-use super::{kernel, libraries::Libraries, search};
+use super::{
+    kernel,
+    libraries::{Found, Libraries},
+    named::Named,
+    search,
+};
+use crate::{args, record::stage::Stage};
 
-/// Lists libraries with their functions, tracepoints and functions of the kernel; those with such names, or the usual.
-pub fn run(patterns: &str, named: &[PathBuf]) -> anyhow::Result<ExitCode> {
-    let wanted: Vec<String> = if patterns.is_empty() { Vec::new() } else { vec![patterns.to_owned()] };
-    let selection = Selection::parse(&wanted, &[])?;
+/// Lists libraries with the functions that would be traced, tracepoints and functions of the kernel: those that match, or
+/// the usual ones.
+pub fn run(
+    patterns: &str,
+    options: &args::Trace,
+    selection: Selection,
+    functions: Vec<Named>,
+) -> anyhow::Result<ExitCode> {
+    let selection =
+        if patterns.is_empty() { selection } else { Selection::parse(&[patterns.to_owned()], &options.exclude)? };
     let mut out = io::stdout().lock();
-    let mut files: Vec<PathBuf> = named.iter().filter(|l| l.is_file()).cloned().collect();
-    let libraries =
-        Libraries::new(Selection::default(), named.to_vec(), Vec::new(), Box::new(|_, gather| Some(gather)));
-    files.extend(search::files(&search::directories(None, None), |name| libraries.wants(name)));
+    let stage = if options.sim { Some(Stage::set(false, true, None)?) } else { None };
+    let simulator = stage.as_ref().and_then(|stage| stage.injection.simulator.as_deref());
+    let program = options.command.first().and_then(|program| search::program(program));
+    let mut libraries =
+        Libraries::new(selection.clone(), options.lib.clone(), functions, Box::new(|_, gather| Some(gather)));
+    let mut files: Vec<PathBuf> = libraries.given_paths().map(PathBuf::from).collect();
+    let directories = search::directories(program.as_deref(), simulator);
+    files.extend(search::files(&directories, |name| libraries.wants(name)));
+    files.extend(program);
     // A library and the links to it are one.
     let mut seen = std::collections::HashSet::new();
-    files.retain(|file| std::fs::canonicalize(file).is_ok_and(|real| seen.insert(real)));
+    files.retain(|file| std::fs::canonicalize(file).map_or(true, |real| seen.insert(real)));
     let mut any = false;
     for file in &files {
-        any |= list_library(file, &selection, &mut out)?;
+        any |= list_library(file, simulator, &mut libraries, &mut out)?;
     }
     if files.is_empty() {
-        writeln!(out, "no CUDA library in the usual places; those of a program are found when it is traced")?;
+        writeln!(out, "no CUDA library in the usual locations; --sim lists those of the simulated GPU")?;
     }
     let points = tracefs::tracepoints().unwrap_or_default();
     let relevant = |name: &&String| match patterns {
@@ -44,15 +61,15 @@ pub fn run(patterns: &str, named: &[PathBuf]) -> anyhow::Result<ExitCode> {
     match tracefs::kernel_functions() {
         Ok(functions) => {
             let functions = functions.iter().filter(|name| relevant(name));
-            any |= list_names("functions of the kernel (--kprobe)", functions, &mut out)?;
+            any |= list_names("kernel functions (--kprobe)", functions, &mut out)?;
         }
         Err(error) => {
-            writeln!(out, "\nfunctions of the kernel cannot be probed here (--kprobe): {}", kernel::unlisted(&error))?;
+            writeln!(out, "\nkernel functions cannot be traced with --kprobe here: {}", kernel::unlisted(&error))?;
         }
     }
     any |= list_hooks(relevant, &mut out)?;
     if !patterns.is_empty() && !any {
-        writeln!(out, "\nnothing here matches {patterns}")?;
+        writeln!(out, "\nnothing matches {patterns}")?;
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -60,7 +77,7 @@ pub fn run(patterns: &str, named: &[PathBuf]) -> anyhow::Result<ExitCode> {
 
 /// Functions for fentry with their parameters; or why there are none.
 fn list_hooks(relevant: impl Fn(&str) -> bool, out: &mut dyn Write) -> io::Result<bool> {
-    const NOT_HERE: &str = "functions of the kernel cannot be hooked here (--fentry)";
+    const NOT_HERE: &str = "kernel functions cannot be traced with --fentry here";
     let mut functions = match kernel::can_be_hooked() {
         Ok(functions) => functions,
         Err(error) => {
@@ -78,22 +95,31 @@ fn list_hooks(relevant: impl Fn(&str) -> bool, out: &mut dyn Write) -> io::Resul
         return Ok(false);
     }
     let prototypes = functions.iter().map(|function| format!("{}({})", function.name, function.parameters.join(", ")));
-    list_names("functions of the kernel (--fentry)", prototypes.collect::<Vec<_>>().iter(), out)
+    list_names("kernel functions (--fentry)", prototypes.collect::<Vec<_>>().iter(), out)
 }
 
-fn list_library(file: &Path, selection: &Selection, out: &mut dyn Write) -> anyhow::Result<bool> {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let functions = match probes::open(file).and_then(|data| probes::exported(&data)) {
-        Ok(functions) => functions,
-        Err(error) => {
-            writeln!(out, "{}: {error}", printable(&file.display().to_string()))?;
-            return Ok(false);
-        }
+fn list_library(
+    file: &Path,
+    simulator: Option<&Path>,
+    libraries: &mut Libraries,
+    out: &mut dyn Write,
+) -> anyhow::Result<bool> {
+    let real = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let shown = match real.file_name().filter(|_| simulator.is_some_and(|simulator| file.starts_with(simulator))) {
+        Some(name) => format!("{} (simulated GPU)", name.display()),
+        None => file.display().to_string(),
     };
-    let selection = selection.for_library(&name);
-    let chosen: Vec<_> = functions.iter().filter(|f| selection.name_of(f).is_some()).collect();
-    writeln!(out, "{}: {}", printable(&file.display().to_string()), probes::summary(chosen.iter().copied()))?;
-    for function in &chosen {
+    let mut found =
+        match probes::open(file).map_err(Into::into).and_then(|data| libraries.find(&data, &real.to_string_lossy())) {
+            Ok(found) => found,
+            Err(error) => {
+                writeln!(out, "{}: {error}", printable(&shown))?;
+                return Ok(false);
+            }
+        };
+    found.retain(|found| found.shown);
+    writeln!(out, "{}: {}", printable(&shown), probes::summary(found.iter().map(|found| &found.function)))?;
+    for Found { function, name, .. } in &found {
         let cost = match function.site.cost {
             Cost::Nop5 => "nop",
             Cost::Emulated => "emulated",
@@ -101,10 +127,10 @@ fn list_library(file: &Path, selection: &Selection, out: &mut dyn Write) -> anyh
             Cost::Refused => "refused",
         };
         let offset = function.site.offset - function.offset;
-        let known = if cuda::call(&function.name).is_some() { "arguments" } else { "" };
-        writeln!(out, "  {:<44} +{offset:<3} {cost:<9} {known}", printable(&function.name))?;
+        let known = if cuda::call(name).is_some() { "arguments" } else { "" };
+        writeln!(out, "  {:<44} +{offset:<3} {cost:<9} {known}", printable(name))?;
     }
-    Ok(!chosen.is_empty())
+    Ok(!found.is_empty())
 }
 
 fn list_names<'a>(title: &str, names: impl Iterator<Item = &'a String>, out: &mut dyn Write) -> io::Result<bool> {

@@ -2,10 +2,12 @@
 
 pub mod functions;
 mod kernel;
+mod late;
 pub mod libraries;
 mod list;
-mod points;
-mod search;
+pub mod named;
+pub mod points;
+pub mod search;
 pub mod tracer;
 
 use std::{
@@ -16,7 +18,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{KernelFunction, Mappings, Options, Recorder, Tracing, calls::Gather, tracefs};
+use bpf::{KernelFunction, Mappings, Options, Recorder, Share, Tracing, calls::Gather, tracefs};
 use export::{Format, View, trace::Lines};
 use model::event::{End, ErrorSum, Event, FunctionId, LiveSum, Mode, Note, ProcessId, Start, Sum};
 use probes::Selection;
@@ -41,7 +43,8 @@ use crate::{
         user::User,
     },
 };
-use libraries::{Libraries, Single, did_you_mean};
+use libraries::{Libraries, did_you_mean};
+use named::Named;
 use tracer::Tracer;
 
 /// Xid errors, where the driver tells of them.
@@ -52,15 +55,15 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let selection = Selection::parse(&options.r#match, &options.exclude)?;
     let live =
         options.live.as_ref().map(|patterns| Selection::parse(std::slice::from_ref(patterns), &[])).transpose()?;
-    let single = options.uprobe.iter().map(|text| single(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let functions = options.uprobe.iter().map(|text| Named::parse(text)).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(patterns) = &options.list {
-        return list::run(patterns, &options.lib);
+        return list::run(patterns, &options, selection, functions);
     }
     if options.pid.is_empty() && !options.all && options.command.is_empty() {
-        bail!("say what to trace: -p PID, -a for every process, or -- COMMAND");
+        bail!("specify what to trace: -p PID, -a for every process, or -- COMMAND");
     }
     if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
-        bail!("-d wants a number of seconds greater than 0");
+        bail!("-d expects a number of seconds greater than 0");
     }
     for pid in &options.pid {
         if found::comm(*pid).is_none() {
@@ -76,7 +79,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
 
     let signals = Signals::take().context("cannot take signals")?;
     let inject = !options.command.is_empty() && !options.no_gpu && !options.summary_only;
-    let Stage { workspace, injection, sessions, marker } = Stage::set(inject, options.sim, user.as_ref())?;
+    let Stage { workspace, injection, sessions, silent, marker } = Stage::set(inject, options.sim, user.as_ref())?;
     let tracing = Tracing {
         sums_only: options.summary_only,
         stacks: options.stacks,
@@ -93,6 +96,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         marker,
         ring_bytes: RING_BYTES,
         raw_ring_bytes: None,
+        hits: false,
         tracing: Some(tracing),
         found: options.pid.clone(),
     })?;
@@ -125,14 +129,15 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     }
     let stack = options.stacks;
     let choice = Box::new(move |_: &str, gather| Some(Gather { stack, ..gather }));
-    let mut libraries = Libraries::new(selection, options.lib.clone(), single, choice);
+    let mut libraries = Libraries::new(selection, options.lib.clone(), functions, choice);
     if !recorder.can_watch_many() {
         libraries.shorten()?;
     }
     let mut collector = Collector {
         recorder,
-        mappings: Some(Mappings::watch()?),
+        mappings: Some(Mappings::watch(Share::RECORDING)?),
         sessions,
+        silent,
         signals,
         sink,
         images: Images::default(),
@@ -141,6 +146,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         reused: Reused::default(),
         pythons,
         trace: Some(Tracer::new(libraries, options.all)),
+        events: None,
         period: 0,
     };
     let watched = watch(&mut collector, &options, &injection, probed, hooked);
@@ -181,9 +187,8 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let Collector { mut sink, recorder, sessions, unwinding, signals, trace, mut kept, .. } = collector;
     let missed = recorder.missed_by_hooks();
     if missed > 0 {
-        let text = format!(
-            "{missed} calls of kernel functions were missed (fentry): the kernel made them while it told of another"
-        );
+        let text =
+            format!("{missed} calls of kernel functions were missed (fentry): they were made inside another hook");
         sink.push(&Event::Note(Note { text }));
     }
     // Detached before the outputs are made: whoever still runs is rid of us.
@@ -193,7 +198,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         if options.verbose {
             let libraries = &trace.libraries;
             eprintln!(
-                "warpscope: watched {}, attached in {:.1} ms",
+                "warpscope: traced {}, attached in {:.1} ms",
                 libraries.costs,
                 libraries.spent.as_secs_f64() * 1e3
             );
@@ -214,7 +219,10 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let Some(mut child) = child else { return Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }) };
     if status.is_none() {
         if !options.quiet {
-            eprintln!("warpscope: the trace ended after {} s; the command runs on", options.duration.unwrap_or(0.0));
+            eprintln!(
+                "warpscope: the trace ended after {} s; the command is still running",
+                options.duration.unwrap_or(0.0)
+            );
         }
         status = Some(signals.wait_for(&mut child).context("cannot wait for the command")?);
     }
@@ -278,7 +286,7 @@ fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Res
         let names: Vec<_> =
             options.pid.iter().map(|pid| format!("{pid} ({})", found::comm(*pid).unwrap_or_default())).collect();
         bail!(
-            "process {} has not loaded CUDA (neither libcuda nor libcudart is mapped): trace it once it has, or start it with -- COMMAND",
+            "process {} has not loaded CUDA (neither libcuda nor libcudart is mapped): trace it later, or start it with -- COMMAND",
             names.join(", ")
         );
     }
@@ -300,7 +308,7 @@ fn note_what_was_missed(libraries: &Libraries, sink: &mut Recording) {
         note("no CUDA library was loaded: neither libcuda nor libcudart".into());
     } else {
         if libraries.shortened {
-            note("this kernel has no multi-uprobes (Linux 6.6 and later have them): only the most important functions are watched; --match names others".into());
+            note("this kernel has no multi-uprobes (Linux 6.6 and later do): only the most important functions are traced; use --match to choose others".into());
         }
         for (pattern, near) in libraries.idle_patterns() {
             note(format!("--match {pattern} matched no function{}", did_you_mean(&near)));
@@ -320,6 +328,7 @@ fn take_sums(collector: &mut Collector<Recording>) {
             errors: sum.errors,
             ns: sum.ns,
             max_ns: sum.max_ns,
+            min_ns: sum.min_ns,
             bytes: sum.bytes,
             self_ns: sum.self_ns,
             outer_ns: sum.outer_ns,
@@ -333,15 +342,6 @@ fn take_sums(collector: &mut Collector<Recording>) {
     for sum in collector.recorder.memory_sums().into_iter().filter(|sum| sum.live > 0) {
         let (process, count, bytes) = (ProcessId(sum.image), sum.live, sum.live_bytes);
         collector.sink.push(&Event::LiveSum(LiveSum { process, space: sum.space as u8, count, bytes }));
-    }
-}
-
-fn single(text: &str) -> anyhow::Result<Single> {
-    match text.rsplit_once(':') {
-        Some((library, symbol)) if !library.is_empty() && !symbol.is_empty() => {
-            Ok(Single { library: library.into(), symbol: symbol.into() })
-        }
-        _ => bail!("--uprobe wants LIBRARY:SYMBOL, such as ./libfoo.so:work, not {text}"),
     }
 }
 

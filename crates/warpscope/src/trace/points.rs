@@ -33,6 +33,17 @@ impl Format {
         Self(text.lines().filter_map(field).filter(|f| !f.name.starts_with("common_")).collect())
     }
 
+    /// Where a record has a number, how many bytes, and whether it has a sign.
+    pub fn number(&self, name: &str) -> Option<(u16, u8, bool)> {
+        let field = self.0.iter().find(|field| field.name == name && field.kind == Kind::Number)?;
+        Some((field.offset.try_into().ok()?, field.size.try_into().ok()?, field.signed))
+    }
+
+    /// The names of its numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(|field| field.kind == Kind::Number).map(|field| field.name.as_str())
+    }
+
     /// A record as `name=value name=value`.
     pub fn text(&self, record: &[u8]) -> String {
         let mut text = String::new();

@@ -9,7 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use object::{Endianness, elf::FileHeader64, read::elf::FileHeader};
+use elf::Elf;
+
+use crate::record::found;
 
 /// Directories that loaders look into by themselves, and where CUDA is usually installed.
 const USUAL: [&str; 8] = [
@@ -22,6 +24,9 @@ const USUAL: [&str; 8] = [
     "/usr/local/nvidia/lib64",
     "/usr/lib/wsl/lib",
 ];
+
+/// The most libraries that are looked for before anybody loads them.
+const MOST_INSTALLED: usize = 48;
 
 /// The program that a command name means.
 pub fn program(name: &OsStr) -> Option<PathBuf> {
@@ -60,11 +65,53 @@ pub fn files(directories: &[PathBuf], wanted: impl Fn(&str) -> bool) -> Vec<Path
     found
 }
 
-/// Where the program itself says that its libraries lie.
+/// Libraries that programs of this machine are likely to load, wherever they are installed: on the loader's path, in Python
+/// packages of the system, of usual prefixes, of users, and of the Pythons that run now.
+pub fn installed(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let mut all = directories(None, None);
+    all.extend(python_prefixes().iter().flat_map(|prefix| packages(prefix)));
+    let mut found = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    for directory in all {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut here: Vec<PathBuf> = entries
+            .filter(|entry| entry.file_name().to_str().is_some_and(&wanted))
+            .filter_map(|entry| fs::canonicalize(entry.path()).ok())
+            .filter(|path| path.is_file() && seen.insert(path.clone()))
+            .take(MOST_INSTALLED - found.len())
+            .collect();
+        here.sort();
+        found.extend(here);
+    }
+    found
+}
+
+/// Where Pythons are installed, or have their packages.
+fn python_prefixes() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = ["/usr", "/usr/local", "/opt"].map(PathBuf::from).to_vec();
+    found.extend(subdirectories(Path::new("/opt"), ""));
+    let mut homes = subdirectories(Path::new("/home"), "");
+    homes.push("/root".into());
+    for home in homes {
+        found.extend([".local", "venv", ".venv"].map(|name| home.join(name)));
+        for name in ["miniconda", "anaconda", "miniforge", "mambaforge"] {
+            let conda = subdirectories(&home, name);
+            found.extend(conda.iter().flat_map(|conda| subdirectories(&conda.join("envs"), "")));
+            found.extend(conda);
+        }
+    }
+    let running = found::all().into_iter().filter_map(|pid| fs::read_link(format!("/proc/{pid}/exe")).ok());
+    found.extend(running.filter(|p| is_python(p)).filter_map(|python| Some(python.parent()?.parent()?.to_owned())));
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|prefix| seen.insert(prefix.clone()));
+    found
+}
+
+/// The directories that the program itself names for its libraries.
 fn run_paths(program: &Path) -> Vec<PathBuf> {
-    let Ok(data) = read_head(program, 256 << 20) else { return Vec::new() };
+    let Ok(file) = probes::open(program) else { return Vec::new() };
     let origin = fs::canonicalize(program).ok().and_then(|p| p.parent().map(Path::to_owned)).unwrap_or_default();
-    let texts = dynamic_paths(&data).unwrap_or_default();
+    let texts = Elf::read(&file).and_then(|elf| elf::dynamic_strings(&elf, &file)).unwrap_or_default();
     let expand = |path: &str| {
         let origin = origin.to_string_lossy();
         PathBuf::from(path.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin))
@@ -72,31 +119,15 @@ fn run_paths(program: &Path) -> Vec<PathBuf> {
     texts.iter().flat_map(|text| text.split(':').filter(|p| !p.is_empty()).map(expand).collect::<Vec<_>>()).collect()
 }
 
-/// A file's contents, if it is a plain file and not larger than `most`.
-fn read_head(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
-    let file = fs::File::open(path)?;
-    let info = file.metadata()?;
-    if !info.is_file() || info.len() > most {
-        return Err(std::io::ErrorKind::InvalidData.into());
+/// A file's contents, if it is a regular file and not larger than `most`.
+fn read_head(path: &Path, most: u64) -> Option<Vec<u8>> {
+    let file = probes::open(path).ok()?;
+    if file.metadata().ok()?.len() > most {
+        return None;
     }
     let mut data = Vec::new();
-    file.take(most).read_to_end(&mut data)?;
-    Ok(data)
-}
-
-fn dynamic_paths(data: &[u8]) -> object::Result<Vec<String>> {
-    let header = FileHeader64::<Endianness>::parse(data)?;
-    let endian = header.endian()?;
-    let sections = header.sections(endian, data)?;
-    let Some((entries, strings)) = sections.dynamic(endian, data)? else { return Ok(Vec::new()) };
-    let strings = sections.strings(endian, data, strings)?;
-    let paths = entries.iter().filter_map(|entry| {
-        use object::read::elf::Dyn;
-        matches!(entry.d_tag(endian), object::elf::DT_RPATH | object::elf::DT_RUNPATH)
-            .then(|| entry.string(endian, strings).ok())
-            .flatten()
-    });
-    Ok(paths.map(|path| String::from_utf8_lossy(path).into_owned()).collect())
+    file.take(most).read_to_end(&mut data).ok()?;
+    Some(data)
 }
 
 /// Python wheels carry CUDA's libraries with them: `site-packages/nvidia/*/lib`.
@@ -106,20 +137,23 @@ fn python_packages(program: &Path) -> Vec<PathBuf> {
     // The link's own directory (a virtual environment), then where the link leads (what it was made from).
     let prefixes = [Some(python.clone()), fs::canonicalize(&python).ok()];
     let prefixes = prefixes.iter().flatten().filter_map(|p| p.parent()?.parent());
-    let mut found = Vec::new();
-    for prefix in prefixes {
-        for lib in ["lib", "lib64", "local/lib"] {
-            for version in subdirectories(&prefix.join(lib), "python3") {
-                for packages in ["site-packages", "dist-packages"] {
-                    let packages = version.join(packages);
-                    found.push(packages.join("torch/lib"));
-                    found.extend(subdirectories(&packages.join("nvidia"), "").iter().map(|d| d.join("lib")));
-                }
+    prefixes.flat_map(packages).collect()
+}
+
+/// Directories with libraries in the packages of the Pythons under a prefix.
+fn packages(prefix: &Path) -> Vec<PathBuf> {
+    let mut found = vec![prefix.join("lib")];
+    for lib in ["lib", "lib64", "local/lib"] {
+        for version in subdirectories(&prefix.join(lib), "python3") {
+            for packages in ["site-packages", "dist-packages"] {
+                let packages = version.join(packages);
+                found.push(packages.join("torch/lib"));
+                found.extend(subdirectories(&packages.join("nvidia"), "").iter().map(|d| d.join("lib")));
             }
         }
-        let dist = prefix.join("lib/python3/dist-packages/nvidia");
-        found.extend(subdirectories(&dist, "").iter().map(|d| d.join("lib")));
     }
+    let dist = prefix.join("lib/python3/dist-packages/nvidia");
+    found.extend(subdirectories(&dist, "").iter().map(|d| d.join("lib")));
     found
 }
 
@@ -148,11 +182,19 @@ fn interpreter(program: &Path) -> Option<PathBuf> {
 /// Directories in the loader's cache.
 fn cached() -> Vec<PathBuf> {
     let data = read_head(Path::new("/etc/ld.so.cache"), 64 << 20).unwrap_or_default();
+    let is_cuda = |path: &&String| path.contains("/libcuda") || path.contains("/libnvidia");
+    let files = cached_files(&data);
     let mut found: Vec<PathBuf> =
-        cached_files(&data).iter().filter_map(|p| Path::new(p).parent().map(Path::to_owned)).collect();
+        files.iter().filter(is_cuda).filter_map(|p| Path::new(p).parent().map(Path::to_owned)).collect();
     found.sort();
     found.dedup();
     found
+}
+
+/// Libraries in the loader's cache whose path `wanted` takes.
+pub fn cached_libraries(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let data = read_head(Path::new("/etc/ld.so.cache"), 64 << 20).unwrap_or_default();
+    cached_files(&data).into_iter().filter(|path| wanted(path)).map(PathBuf::from).collect()
 }
 
 /// Files that the loader's cache names: a header, then entries of 24 bytes whose third word is the place of the path.
@@ -170,7 +212,7 @@ fn cached_files(data: &[u8]) -> Vec<String> {
         let length = text.iter().position(|b| *b == 0)?;
         std::str::from_utf8(&text[..length]).ok().map(str::to_owned)
     };
-    (0..entries).filter_map(path).filter(|p| p.contains("/libcuda") || p.contains("/libnvidia")).collect()
+    (0..entries).filter_map(path).collect()
 }
 
 #[cfg(test)]
@@ -197,6 +239,18 @@ mod tests {
         }
         let found = files(&[a.path().into(), b.path().into()], |name| name.starts_with("libcuda"));
         assert_eq!(found, [a.path().join("libcuda.so.1"), b.path().join("libcudart.so.13")]);
+    }
+
+    /// Packages of every version under a prefix are searched.
+    #[test]
+    fn packages_of_a_prefix() {
+        let prefix = tempfile::tempdir().unwrap();
+        for directory in
+            ["lib/python3.12/site-packages/nvidia/cuda_runtime/lib", "lib64/python3.9/dist-packages/torch/lib"]
+        {
+            fs::create_dir_all(prefix.path().join(directory)).unwrap();
+            assert!(packages(prefix.path()).contains(&prefix.path().join(directory)), "{directory}");
+        }
     }
 
     /// Scripts are run by what their first line says.

@@ -17,7 +17,7 @@ use model::{
     event::{Call, Event, FunctionId, Layer, Mapping, Note, ProcessId, SessionId, StackId, Switch},
 };
 
-use super::{functions::Functions, kernel, libraries::Libraries, points::Format, search};
+use super::{functions::Functions, kernel, late::Late, libraries::Libraries, points::Format, search};
 use crate::record::{INJECTOR, found};
 
 /// A trace under way.
@@ -33,6 +33,10 @@ pub struct Tracer {
     gone: Vec<ProcessId>,
     /// Every process is traced, so every mapping counts.
     pub all: bool,
+    /// Libraries that were mapped before they were watched.
+    pub late: Late,
+    /// Why the last library that could not be watched could not.
+    pub refused: Option<String>,
 }
 
 impl Tracer {
@@ -55,29 +59,32 @@ impl Tracer {
             own_code: HashMap::new(),
             gone: Vec::new(),
             all,
+            late: Late::default(),
+            refused: None,
         }
     }
 
-    /// Watches a file that is there before anything runs.
+    /// Watches a file that is there before anything runs; `false` if it has nothing to watch.
     pub fn watch(
         &mut self,
         file: &PathBuf,
         recorder: &mut Recorder,
         push: &mut dyn FnMut(Event),
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<bool> {
         let real = std::fs::canonicalize(file).unwrap_or_else(|_| file.clone());
         let path = real.to_string_lossy();
         self.libraries
             .watch(file, &path, recorder, &mut self.functions, push)
-            .map(drop)
-            .with_context(|| format!("cannot watch {path}"))
+            .map(|watched| watched.is_some())
+            .with_context(|| format!("cannot trace {path}"))
     }
 
-    /// Watches what is installed where loaders look, so that no first call is missed, and what running processes have mapped.
+    /// Watches what is installed where loaders and Python look, so that no first call is missed, and what running processes
+    /// have mapped.
     pub fn watch_machine(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
-        for file in search::files(&search::directories(None, None), |name| self.libraries.wants(name)) {
+        for file in search::installed(|name| self.libraries.wants(name)) {
             if let Err(error) = self.watch(&file, recorder, push) {
-                push(Event::Note(Note { text: format!("{error:#}") }));
+                self.refuse(format!("{error:#}"), push);
             }
         }
         for pid in found::all() {
@@ -95,29 +102,40 @@ impl Tracer {
         }
         // By this name it is the file that was mapped, whatever lies at its path by now, and in whatever container.
         let place = PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", mapped.pid, mapped.start, mapped.end));
+        let before = self.libraries.count();
         let mut watched = self.libraries.watch(&place, mapped.path, recorder, &mut self.functions, push);
         // The process went before it was looked at. The next one will map the same file, if we can reach it.
         if watched.is_err() && !place.exists() {
             watched = self.libraries.watch(mapped.path.as_ref(), mapped.path, recorder, &mut self.functions, push);
         }
-        let text = match watched {
-            Ok(false) => return,
-            Ok(true) if mapped.time == 0 => return,
-            Ok(true) => {
-                let late = bpf::now().saturating_sub(mapped.time);
-                format!(
-                    "{} was found when it was mapped, and watched {:.1} ms later: calls before that are missing",
-                    mapped.path,
-                    late as f64 / 1e6
-                )
+        match watched {
+            Ok(None) => {}
+            Ok(Some(since)) => {
+                self.late.add(mapped.pid, mapped.time, since);
+                if self.libraries.count() > before && mapped.time != 0 {
+                    let late = since.saturating_sub(mapped.time) as f64 / 1e6;
+                    let text = format!(
+                        "{} was loaded before it was watched, {late:.1} ms earlier: calls in that time are missing",
+                        mapped.path
+                    );
+                    push(Event::Note(Note { text }));
+                }
             }
-            Err(_) if !place.exists() => format!(
-                "{} was mapped by a process that ended before it was looked at: \
-                 its calls are missing, unless the file was watched already",
-                mapped.path
-            ),
-            Err(error) => format!("{} is not watched: {error:#}", mapped.path),
-        };
+            Err(_) if !place.exists() => {
+                self.late.missed += 1;
+                let text = format!(
+                    "{} was mapped by a process that ended before the file was inspected: \
+                     its calls are missing, unless the file was watched already",
+                    mapped.path
+                );
+                push(Event::Note(Note { text }));
+            }
+            Err(error) => self.refuse(format!("{} is not watched: {error:#}", mapped.path), push),
+        }
+    }
+
+    fn refuse(&mut self, text: String, push: &mut dyn FnMut(Event)) {
+        self.refused = Some(text.clone());
         push(Event::Note(Note { text }));
     }
 
@@ -129,7 +147,7 @@ impl Tracer {
         push: &mut dyn FnMut(Event),
     ) -> anyhow::Result<()> {
         let Some((category, point)) = name.split_once(':').filter(|(c, p)| is_plain(c) && is_plain(p)) else {
-            bail!("--tracepoint wants CATEGORY:NAME, such as sched:sched_switch, not {name}");
+            bail!("--tracepoint expects CATEGORY:NAME, such as sched:sched_switch, not {name}");
         };
         let read = |file| tracefs::read(&format!("events/{category}/{point}/{file}"));
         let id = match read("id") {
@@ -142,10 +160,8 @@ impl Tracer {
             Err(error) => return Err(error).context("cannot read the kernel's list of tracepoints (tracefs)"),
         };
         let id = id.trim().parse().context("tracefs gave a tracepoint without a number")?;
-        let function = self
-            .functions
-            .add(Layer::Point, category, point, true)
-            .context("too many functions are watched already")?;
+        let function =
+            self.functions.add(Layer::Point, category, point, true).context("too many functions are traced already")?;
         recorder.watch_point(id, function.id.0)?;
         self.points.insert(function.id.0, Format::parse(&read("format").unwrap_or_default()));
         push(Event::Function(function));
@@ -168,9 +184,7 @@ impl Tracer {
             let number = self.describe_kernel(name, known.get(name.as_str()).copied(), recorder, push)?;
             numbers.push((name.clone(), number));
         }
-        recorder.watch_kernel(&numbers).context(
-            "this kernel does not let us probe its functions (kprobes); ioctls are seen by --driver all the same",
-        )
+        recorder.watch_kernel(&numbers).context("this kernel does not permit kprobes; use --driver to trace ioctls")
     }
 
     /// Watches functions of the kernel by fentry.
@@ -186,7 +200,7 @@ impl Tracer {
             numbers.push((function, number));
         }
         for refused in recorder.hook(&numbers) {
-            let text = format!("{} is not watched (fentry): {}", refused.name, kernel::reason(&refused.error));
+            let text = format!("{} is not traced (fentry): {}", refused.name, kernel::reason(&refused.error));
             push(Event::Note(Note { text }));
         }
         Ok(())
@@ -203,7 +217,7 @@ impl Tracer {
         let module = known.map_or("vmlinux", |function| &function.module);
         let library = if module == "vmlinux" { "kernel" } else { module };
         let mut function =
-            self.functions.add(Layer::Kernel, library, name, true).context("too many functions are watched already")?;
+            self.functions.add(Layer::Kernel, library, name, true).context("too many functions are traced already")?;
         let mut gather = Gather { kernel: true, words: 6, layer: Tier::Kernel as u8 + 1, ..Gather::default() };
         if let Some(known) = known {
             gather.words = known.parameters.len().min(CALL_WORDS) as u8;

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* The contract between hits.h and its reader, src/hits.rs. */
+#ifndef WARPSCOPE_HITS_SHARED_H
+#define WARPSCOPE_HITS_SHARED_H
+
+#include "shared.h"
+
+/* Places that can be watched, and distinct (place, process image, stack) that are added up in the kernel. */
+#define MAX_HIT_POINTS 4096
+#define MAX_HITS 262144
+
+/* Where the weight of a hit comes from. */
+enum hit_source {
+	SOURCE_NONE = 0, /* hits are only counted */
+	SOURCE_CONSTANT = 1, /* `offset` */
+	SOURCE_REGISTER = 2, /* `base`, shifted right by `offset` */
+	SOURCE_MEMORY = 3, /* of the process, at `base` + `index` * `scale` + `offset` */
+	SOURCE_FIELD = 4, /* of the tracepoint's record, at `offset` */
+};
+#define NO_REGISTER 0xff
+
+/* A place that is watched. Registers are numbered as in DWARF. */
+struct hit_point {
+	__u8 source;
+	__u8 size; /* bytes of the weight */
+	__u8 is_signed;
+	__u8 base;
+	__u8 index;
+	__u8 scale;
+	__u8 at_entry; /* the first thing on the stack is the return address */
+	__u8 kernel; /* the stack has a kernel part */
+	__s64 offset;
+};
+
+/* By what hits are added up. Mappings of another generation may give the same addresses another meaning. */
+struct hit_key {
+	__u64 stack;
+	__u64 python;
+	__u32 image;
+	__u32 point;
+	__u32 generation;
+	__u32 pad;
+};
+
+struct hit_sum {
+	__u64 count;
+	__u64 weight;
+	__u64 outside; /* hits whose weight was unreadable, negative or too large: it is not in `weight` */
+};
+
+/* A new key, with a sum of 0; or a hit that found no room in the map. */
+struct hit_record {
+	__u32 type;
+	__u32 pid;
+	__u64 time;
+	struct hit_key key;
+	struct hit_sum sum;
+};
+
+_Static_assert(sizeof(struct hit_point) == 16, "hit_point");
+_Static_assert(sizeof(struct hit_key) == 32, "hit_key");
+_Static_assert(sizeof(struct hit_record) == 72, "hit_record");
+
+#endif

@@ -1,0 +1,144 @@
+//! Counted events in the summary: how often, how much, and from where.
+
+use std::cmp::Reverse;
+
+use model::{
+    event::{Counter, Unit},
+    profile::Profile,
+};
+use serde::Serialize;
+
+use super::{
+    Summary, TOP,
+    render::{Ink, Page, path_text},
+    share,
+};
+use crate::{
+    flame::{EventView, Flame, Measure, View},
+    names,
+    units::{count, counted},
+};
+
+/// One event.
+#[derive(Clone, Debug, Serialize)]
+pub struct EventSummary {
+    /// What the user calls it.
+    pub name: String,
+    /// What was asked for.
+    pub source: String,
+    /// What a hit weighs; absent if hits are only counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
+    /// The unit of the weight.
+    pub unit: Unit,
+    /// Places that were watched: functions, or places in them.
+    pub points: u64,
+    /// Hits.
+    pub count: u64,
+    /// What they weigh together; absent if hits are only counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sum: Option<u64>,
+    /// Hits whose weight was unreadable, negative or 2^56 and more: they are not in `sum`.
+    pub outside: u64,
+    /// Distinct stacks, by name.
+    pub stacks: u64,
+    /// The stacks with the largest sums, or counts where there is no weight.
+    pub top_stacks: Vec<EventStack>,
+    #[serde(skip)]
+    measure: Measure,
+}
+
+/// Hits from one stack.
+#[derive(Clone, Debug, Serialize)]
+pub struct EventStack {
+    /// From the process to what was hit.
+    pub path: Vec<String>,
+    /// Hits.
+    pub count: u64,
+    /// What they weigh together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sum: Option<u64>,
+    /// Its share of the event's sum, or count where there is no weight; 0 to 1.
+    pub share: f64,
+}
+
+/// All events of a profile, in the order that the user gave.
+pub(super) fn of(profile: &Profile) -> Vec<EventSummary> {
+    profile.counters.all.values().map(|counter| event(profile, counter)).collect()
+}
+
+fn event(profile: &Profile, counter: &Counter) -> EventSummary {
+    let view = EventView { counter: counter.id, by_count: false };
+    let mut flame = Flame::of(profile, View { event: Some(view), ..View::default() });
+    let weighted = !counter.weight.is_empty();
+    let (mut hits, mut sum, mut outside) = (0_u64, 0_u64, 0_u64);
+    for (_, _, _, weight) in profile.counters.of(counter.id) {
+        hits = hits.saturating_add(weight.count);
+        sum = sum.saturating_add(weight.weight);
+        outside = outside.saturating_add(weight.outside);
+    }
+    let whole = if weighted { sum } else { hits };
+    let stacks = flame.lines.len() as u64;
+    flame.lines.sort_by_key(|line| Reverse(line.weight.amount));
+    let top_stacks = flame.lines.iter().take(TOP).map(|line| EventStack {
+        path: line.frames.iter().map(ToString::to_string).collect(),
+        count: line.weight.hits,
+        sum: weighted.then_some(line.weight.amount),
+        share: share(line.weight.amount, whole),
+    });
+    EventSummary {
+        name: counter.name.clone(),
+        source: counter.source.clone(),
+        weight: weighted.then(|| counter.weight.clone()),
+        unit: counter.unit,
+        points: profile.counters.points.values().filter(|point| point.counter == counter.id).count() as u64,
+        count: hits,
+        sum: weighted.then_some(sum),
+        outside,
+        stacks,
+        top_stacks: top_stacks.collect(),
+        measure: flame.measure,
+    }
+}
+
+impl Page {
+    pub(super) fn events(&mut self, s: &Summary) {
+        for event in &s.events {
+            self.event(event);
+        }
+    }
+
+    fn event(&mut self, event: &EventSummary) {
+        let whole = event.sum.unwrap_or(event.count);
+        let mut parts = vec![counted(event.count, "hit", "hits")];
+        if let (Some(sum), Some(weight)) = (event.sum, &event.weight) {
+            parts.push(format!("{} of {weight}", event.measure.text(sum)));
+        }
+        parts.push(counted(event.stacks, "distinct stack", "distinct stacks"));
+        let name = names::printable(&event.name).into_owned();
+        let source = if event.source.ends_with(&event.name) { String::new() } else { format!("  {}", event.source) };
+        let title = format!(
+            "{}{}",
+            self.ink(Ink::Bold, &format!("Event {name}")),
+            self.ink(Ink::Dim, &names::printable(&source))
+        );
+        self.text.push('\n');
+        self.line(&title);
+        self.line(&parts.join(", "));
+        if event.outside > 0 {
+            let text = format!(
+                "{} had a weight that was unreadable, negative or 2^56 and more: counted, but not added",
+                counted(event.outside, "hit", "hits")
+            );
+            let line = self.ink(Ink::Yellow, &text);
+            self.line(&line);
+        }
+        for stack in &event.top_stacks {
+            let amount = stack.sum.unwrap_or(stack.count);
+            let row = self.row_of(Ink::Magenta, (amount, whole), stack.share, &event.measure.text(amount));
+            let hits = if stack.sum.is_some() { format!("  {:>7}", count(stack.count)) } else { String::new() };
+            let text = path_text(&stack.path, self.rest(if hits.is_empty() { 2 } else { 11 }));
+            self.line(&format!("{row}{hits}  {text}"));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Counted events in every output: exact, apart from time, and apart from each other.
+
+mod support;
+
+use export::{EventView, Format, Summary, View, summary::render};
+use model::event::{Counter, CounterId, CounterPoint, Event, Hits, PointId, ProcessId, StackId, Unit};
+use support::check;
+
+fn hits(point: u32, process: ProcessId, stack: StackId, count: u64, weight: u64) -> Event {
+    Event::Hits(Hits {
+        point: PointId(point),
+        process,
+        stack,
+        count,
+        weight,
+        outside: u64::from(weight == 0 && point == 0),
+    })
+}
+
+/// The recording of the other tests, with an event that has a weight and one that has none.
+fn events() -> Vec<Event> {
+    let mut events = support::events();
+    let stacks: Vec<(ProcessId, StackId)> = events
+        .iter()
+        .filter_map(|event| if let Event::Stack(stack) = event { Some((stack.process, stack.id)) } else { None })
+        .collect();
+    let ((first, one), (second, two)) = (stacks[0], stacks[1]);
+    let counter = |id, name: &str, source: &str, weight: &str, unit| {
+        let (name, source, weight) = (name.into(), source.into(), weight.into());
+        Event::Counter(Counter { id: CounterId(id), name, source, weight, unit })
+    };
+    let point = |id, counter, function: &str| {
+        let (function, file) = (function.into(), "/usr/lib/libc.so.6".into());
+        Event::CounterPoint(CounterPoint { id: PointId(id), counter: CounterId(counter), function, file })
+    };
+    let end = events.pop().expect("an end");
+    events.extend([
+        counter(0, "malloc", "uprobe:libc.so.6:malloc,weight=arg1,unit=bytes", "arg1", Unit::Bytes),
+        counter(1, "syscalls:sys_enter_write", "tracepoint:syscalls:sys_enter_write", "", Unit::Number),
+        point(0, 0, "malloc"),
+        point(1, 1, ""),
+        hits(0, first, one, 3, 4096),
+        hits(0, second, two, 2, 100),
+        hits(1, first, one, 7, 0),
+        hits(0, first, one, 1, 0),
+        end,
+    ]);
+    events
+}
+
+fn view(counter: u32, by_count: bool) -> View {
+    View { event: Some(EventView { counter: CounterId(counter), by_count }), ..View::default() }
+}
+
+/// The weights of all lines.
+fn weights(folded: &str) -> Vec<u64> {
+    folded.lines().map(|line| line.rsplit_once(' ').expect("a weight").1.parse().expect("a number")).collect()
+}
+
+/// Check that folded stacks of an event have its own amounts, as they are, and that time has nothing of it.
+#[test]
+fn folded() {
+    let events = events();
+    let by_weight = support::export(Format::Folded, &events, view(0, false));
+    let mut amounts = weights(&by_weight);
+    amounts.sort_unstable();
+    assert_eq!(amounts, [100, 4096]);
+    assert!(by_weight.lines().all(|line| line.contains(";malloc ")), "{by_weight}");
+    let mut counts = weights(&support::export(Format::Folded, &events, view(0, true)));
+    counts.sort_unstable();
+    assert_eq!(counts, [2, 4]);
+    let writes = support::export(Format::Folded, &events, view(1, false));
+    assert_eq!(weights(&writes), [7]);
+    assert!(writes.contains(";[event syscalls:sys_enter_write] 7"), "{writes}");
+    let time = |events: &[Event]| support::export(Format::Folded, events, View::default());
+    assert_eq!(time(&events), time(&support::events()));
+}
+
+/// Check the picture, the lines and the summary of events.
+#[test]
+fn golden() {
+    let events = events();
+    check("event.svg", &support::export(Format::Svg, &events, view(0, false)));
+    let lines = support::export(Format::Jsonl, &events, View::default());
+    let ours = |line: &&str| line.contains("\"type\":\"event\"") || line.contains("\"type\":\"hits\"");
+    check("event.jsonl", &lines.lines().filter(ours).map(|line| format!("{line}\n")).collect::<String>());
+    let summary = Summary::of(&support::fold(&events));
+    check("event.json", &(serde_json::to_string_pretty(&summary.events).expect("JSON") + "\n"));
+    let text = render(&summary, false, 120);
+    let from = text.find("Event malloc").expect("the events");
+    check("event.txt", &text[from..text.find("note:").expect("what follows them")]);
+}

@@ -1,0 +1,121 @@
+//! Recognises stacks that warpscope has walked before, by the memory that it shares ([`wire::known`]).
+//!
+//! Only the calling thread's own stack is read, between its stack pointer and the stack's end, which is always there. A
+//! thread on another stack (a coroutine, a signal stack) is left to the probe.
+
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::mem::{MaybeUninit, size_of};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use wire::known::{BYTES, Entry, Header, MOST_TRIED, MOST_WORDS, bucket};
+
+static MEMORY: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
+
+thread_local! {
+    /// The thread's stack: its lowest address and its end. Both 0 before the first look; the end is 1 if it is not known.
+    static STACK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// Takes the memory behind a descriptor, which stays the caller's. Without it every stack is walked.
+pub fn open(descriptor: i32) {
+    // SAFETY: a new mapping of a file of this size, which its owner has sealed against shrinking; it is never unmapped.
+    let mapped = unsafe { libc::mmap(ptr::null_mut(), BYTES, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0) };
+    if mapped != libc::MAP_FAILED {
+        MEMORY.store(mapped.cast(), Ordering::Release);
+    }
+}
+
+/// Whether a descriptor is memory of the right size that cannot shrink: reading past its end would be fatal.
+pub fn is_sealed(descriptor: i32) -> bool {
+    let mut status = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `status` is writable, and all zeros is a value of the type.
+    let (sized, seals) = unsafe {
+        let got = libc::fstat(descriptor, status.as_mut_ptr());
+        let size = status.assume_init().st_size;
+        (got == 0 && size == BYTES as i64, libc::fcntl(descriptor, libc::F_GET_SEALS))
+    };
+    sized && seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
+}
+
+/// The id of the stack of a call to the marker with these registers; 0 if it is not known.
+pub extern "C" fn find(sp: u64, bp: u64) -> u64 {
+    let memory = MEMORY.load(Ordering::Acquire);
+    if memory.is_null() {
+        return 0;
+    }
+    let (low, end) = stack();
+    if sp < low || sp >= end || sp & 7 != 0 {
+        return 0;
+    }
+    // SAFETY: the mapping is `BYTES` long, and begins with a header.
+    let header = unsafe { &*memory };
+    let generation = header.generation.load(Ordering::Relaxed);
+    let mut at = header.buckets[bucket(sp, bp)].load(Ordering::Acquire);
+    for _ in 0..MOST_TRIED {
+        let offset = at as usize * 8;
+        if offset < size_of::<Header>() || offset > BYTES - Entry::size(MOST_WORDS) {
+            return 0;
+        }
+        // SAFETY: an entry with the most words fits behind the offset, which is a multiple of 8; entries never change.
+        let entry = unsafe { &*memory.byte_add(offset).cast::<Entry>() };
+        let here = entry.sp == sp && entry.bp == bp && entry.generation == generation;
+        if here && u64::from(entry.span) <= (end - sp) / 8 && is_same(entry, sp) {
+            return entry.stack;
+        }
+        at = entry.next;
+    }
+    0
+}
+
+/// Whether all words that the walk read are as they were.
+fn is_same(entry: &Entry, sp: u64) -> bool {
+    let count = (entry.count as usize).min(MOST_WORDS);
+    let values = ptr::from_ref(entry).wrapping_add(1).cast::<u64>();
+    let places = values.wrapping_add(count).cast::<u16>();
+    for index in 0..count {
+        // SAFETY: both lie behind the entry, within the mapping.
+        let (value, place) = unsafe { (values.add(index).read(), places.add(index).read()) };
+        if u32::from(place) >= entry.span {
+            return false;
+        }
+        // SAFETY: the word lies on this thread's stack, above its stack pointer: `span` words are there. It may be changed
+        // by other threads, hence volatile.
+        let word = unsafe { ptr::with_exposed_provenance::<u64>(sp as usize + 8 * usize::from(place)).read_volatile() };
+        if word != value {
+            return false;
+        }
+    }
+    true
+}
+
+/// The thread's stack.
+fn stack() -> (u64, u64) {
+    STACK.with(|known| {
+        if known.get() == (0, 0) {
+            known.set(look());
+        }
+        known.get()
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn look() -> (u64, u64) {
+    crate::lifecycle::guarded((0, 1), || {
+        let mut attributes = MaybeUninit::<libc::pthread_attr_t>::zeroed();
+        let (mut low, mut size) = (ptr::null_mut::<c_void>(), 0_usize);
+        // SAFETY: all pointers are to locals; the attributes are destroyed after a successful call.
+        let got = unsafe {
+            if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
+                return (0, 1);
+            }
+            let got = libc::pthread_attr_getstack(attributes.as_ptr(), &mut low, &mut size);
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            got
+        };
+        let end = (low.addr() + size) as u64;
+        if got == 0 && end > 8 { (low.addr() as u64, end - 8) } else { (0, 1) }
+    })
+}

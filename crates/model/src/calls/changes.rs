@@ -1,0 +1,82 @@
+//! What each call did to the memory of its process, one by one, by the same account as the sums.
+
+use std::collections::BTreeMap;
+
+use cuda::calls::{Role, Space};
+use rustc_hash::FxHashMap;
+
+use super::{Calls, facts};
+use crate::event::{Call, Function, FunctionId, ProcessId};
+
+/// Goes through the calls of a trace again, process by process.
+#[derive(Debug)]
+pub struct MemoryChanges<'a> {
+    functions: &'a BTreeMap<FunctionId, Function>,
+    processes: FxHashMap<ProcessId, Calls>,
+}
+
+/// Memory came or went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryChange {
+    /// How.
+    pub operation: MemoryOperation,
+    /// Its address or handle; none if the call does not tell it, or if it is more than one allocation.
+    pub address: Option<u64>,
+    /// How much; none if its allocation was not seen.
+    pub bytes: Option<u64>,
+    /// What kind of memory it is.
+    pub space: Space,
+    /// Memory of this kind that is live in the process from then on.
+    pub live_bytes: u64,
+}
+
+/// How memory came or went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryOperation {
+    /// It was allocated.
+    Alloc,
+    /// It was freed.
+    Free,
+    /// All that belonged to a context or device was released with it.
+    Release,
+}
+
+impl<'a> MemoryChanges<'a> {
+    /// Nothing is allocated yet.
+    pub fn new(functions: &'a BTreeMap<FunctionId, Function>) -> Self {
+        Self { functions, processes: FxHashMap::default() }
+    }
+
+    /// What a call did.
+    pub fn call(&mut self, call: &Call) -> Vec<MemoryChange> {
+        let Some(function) = self.functions.get(&call.function) else { return Vec::new() };
+        let Some(known) = cuda::call(&function.name) else { return Vec::new() };
+        if !matches!(known.role, Role::Alloc | Role::Free | Role::Context) {
+            return Vec::new();
+        }
+        let account = self.processes.entry(call.process).or_insert_with(|| {
+            let mut calls = Calls::default();
+            self.functions.values().for_each(|function| calls.function(function));
+            calls
+        });
+        let before = account.memory.clone();
+        account.call(call);
+        let mut changes = Vec::new();
+        for (&space, after) in &account.memory {
+            let before = before.get(&space).copied().unwrap_or_default();
+            let gone = (after.live < before.live).then(|| before.live_bytes.saturating_sub(after.live_bytes));
+            let (operation, address, bytes) = if after.allocations > before.allocations {
+                let address = facts(function, call).and_then(|facts| facts.address);
+                (MemoryOperation::Alloc, address, Some(after.bytes.saturating_sub(before.bytes)))
+            } else if after.frees > before.frees {
+                (MemoryOperation::Free, call.words.first().copied(), gone)
+            } else if gone.is_some() && known.role == Role::Context {
+                (MemoryOperation::Release, None, gone)
+            } else {
+                continue;
+            };
+            changes.push(MemoryChange { operation, address, bytes, space, live_bytes: after.live_bytes });
+        }
+        changes
+    }
+}

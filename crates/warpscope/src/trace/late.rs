@@ -1,0 +1,79 @@
+//! What is missing because a library was mapped before it was watched. Calls in that gap cannot be counted; the gap can.
+
+use std::collections::HashMap;
+
+/// Processes whose gap is remembered by pid.
+const MOST: usize = 4096;
+
+/// Gaps so far.
+#[derive(Debug, Default)]
+pub struct Late {
+    /// Processes that mapped a library before it was watched.
+    pub processes: u64,
+    /// The time between, in nanoseconds, the longest of each process.
+    pub ns: u64,
+    /// Processes that ended before their library was watched.
+    pub missed: u64,
+    by_pid: HashMap<u32, Gap>,
+}
+
+/// The gap of one process: from when it had mapped the library, and how long it was.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    from: u64,
+    ns: u64,
+}
+
+impl Late {
+    /// A process mapped a library at the time `mapped`, which is watched since `watched`.
+    pub fn add(&mut self, pid: u32, mapped: u64, watched: u64) {
+        if mapped == 0 || mapped >= watched {
+            return;
+        }
+        let ns = watched - mapped;
+        if self.by_pid.len() >= MOST {
+            self.by_pid.clear();
+        }
+        match self.by_pid.get_mut(&pid) {
+            // Another library of the same process.
+            Some(gap) => {
+                self.ns += ns.saturating_sub(gap.ns);
+                gap.ns = gap.ns.max(ns);
+            }
+            None => {
+                self.processes += 1;
+                self.ns += ns;
+                self.by_pid.insert(pid, Gap { from: mapped, ns });
+            }
+        }
+    }
+
+    /// For how long a process that was first seen at the time `seen` was not watched.
+    pub fn of(&self, pid: u32, seen: u64) -> Option<u64> {
+        self.by_pid.get(&pid).filter(|gap| gap.from <= seen).map(|gap| gap.ns)
+    }
+
+    /// The process has ended; its pid may come again.
+    pub fn forget(&mut self, pid: u32) {
+        self.by_pid.remove(&pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a process counts once, with its longest gap, and one that came later not at all.
+    #[test]
+    fn gaps() {
+        let mut late = Late::default();
+        late.add(7, 100, 130);
+        late.add(7, 110, 150);
+        late.add(8, 200, 150);
+        late.add(9, 0, 150);
+        assert_eq!((late.processes, late.ns), (1, 40));
+        assert_eq!((late.of(7, 160), late.of(8, 210), late.of(7, 50)), (Some(40), None, None));
+        late.forget(7);
+        assert_eq!(late.of(7, 160), None);
+    }
+}

@@ -1,0 +1,21 @@
+//! Requests of scrapers, whole and in pieces.
+#![no_main]
+
+use monitor::{http::Request, openmetrics::Format};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    if let Some((request, length)) = Request::parse(bytes) {
+        assert!(length <= bytes.len() && length > 0);
+        if let Ok(request) = request {
+            assert!(request.path.starts_with('/'));
+            request.parameter("pid");
+            Format::negotiate(&request.header("accept"));
+            // A request that is not whole is waited for: it is never understood as another.
+            let before = Request::parse(&bytes[..length - 1]);
+            assert!(before.is_none_or(|(before, _)| before.is_err()), "a part is a request, too");
+        }
+    }
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        Format::negotiate(text);
+    }
+});

@@ -1,0 +1,22 @@
+//! What is read from a Python process: tables of lines, the runtime's own account of its structures, and frames to be merged.
+#![no_main]
+
+use symbols::python::{Kind, Native, Offsets, Python, line, merge};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Some(([version, first, at @ ..], table)) = bytes.split_first_chunk::<6>() else { return };
+    let minor = 8 + version % 7;
+    line(minor, table, u32::from(*first), u32::from_le_bytes(*at));
+    Offsets::of_runtime(minor, table);
+    let kind = |byte: &u8| match byte % 5 {
+        0 => Kind::Loop,
+        1 => Kind::Interpreter,
+        2 => Kind::System,
+        3 => Kind::Generated,
+        _ => Kind::Other,
+    };
+    let (native, python) = table.split_at(table.len() / 2);
+    let kinds: Vec<Kind> = native.iter().map(kind).collect();
+    let entries: Vec<bool> = python.iter().map(|byte| byte & 1 != 0).collect();
+    merge(Native { kinds: &kinds, whole: first & 1 != 0 }, Python { entries: &entries, whole: first & 2 != 0 });
+});

@@ -1,0 +1,69 @@
+//! Random faults, one per recording: whatever happens, nothing hangs, nothing is left behind, the target's own result is right,
+//! and the recording can be read to its last whole chunk.
+//!
+//! A round is made from the seed and its number alone. The seed is printed; to run one round again:
+//! `WARPSCOPE_FAULTS_SEED=7 WARPSCOPE_FAULTS_ROUND=123 ./test faults::a_few`.
+
+mod fault;
+mod round;
+
+use std::{
+    env,
+    io::Write,
+    panic::catch_unwind,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use round::Round;
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is not a number")))
+}
+
+/// Runs rounds, several at a time.
+fn run(rounds: u64) {
+    let from_clock = || SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs();
+    let seed = number("WARPSCOPE_FAULTS_SEED").unwrap_or_else(from_clock);
+    let (first, end) = number("WARPSCOPE_FAULTS_ROUND").map_or((0, rounds), |round| (round, round + 1));
+    // Not a print macro: those are hidden while a test passes.
+    let say = |text: String| drop(std::io::stderr().write_all(text.as_bytes()));
+    say(format!("faults: {} rounds, seed {seed}\n", end - first));
+    let next = AtomicU64::new(first);
+    let failed = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= end {
+                return;
+            }
+            let round = Round::new(seed, number);
+            if catch_unwind(|| round.run()).is_err() {
+                failed.lock().expect("no panic with the lock").push(format!("round {number}: {round:?}"));
+            }
+            if number % 100 == 99 {
+                say(format!("faults: {} rounds\n", number + 1));
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(2, |cpus| 2 * cpus.get());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let failed = failed.into_inner().expect("all threads have ended");
+    assert!(failed.is_empty(), "with WARPSCOPE_FAULTS_SEED={seed}:\n{}", failed.join("\n"));
+}
+
+/// A few rounds, so that the harness itself is known to work.
+#[test]
+fn a_few() {
+    run(24);
+}
+
+/// A thousand rounds, for `./test --full`.
+#[test]
+#[ignore = "takes many minutes: ./test --full runs it"]
+fn a_thousand() {
+    run(1_000);
+}

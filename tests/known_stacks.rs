@@ -1,0 +1,35 @@
+//! Threads recognise stacks that were walked before. What they recognise is never a stack that is only similar.
+
+use crate::support::{Ended, Scene, folded, program, scene::number};
+
+const DEPTH: usize = 40;
+const ROUNDS: u64 = 4_000;
+
+/// Stacks at the same stack pointer that differ in one return address, at every depth: each kernel is under its own, and many
+/// launches were recognised.
+#[test]
+fn one_different_word_is_another_stack() {
+    let scene = Scene::new();
+    let command = format!("{} {ROUNDS}", program("alike"));
+    let run = Ended::of(
+        scene.record("--sim -v --gpu-only -o x.folded -o x.wscope", &command).env("WARPSCOPE_SIM", "kernel_ns=1us"),
+    )
+    .exits(0);
+    let mut seen = [0; DEPTH + 1];
+    for line in folded::read(&scene.read("x.folded")) {
+        let Some(kernel) = line.on_gpu() else { continue };
+        let differs: usize =
+            kernel.name.strip_prefix("differs_").and_then(|n| n.parse().ok()).expect("a kernel's path");
+        let steps: Vec<&str> = line.launcher().iter().copied().filter(|frame| frame.starts_with("step_")).collect();
+        let expected: Vec<&str> = (1..=DEPTH).map(|level| if level == differs { "step_b" } else { "step_a" }).collect();
+        assert_eq!(steps, expected, "{}", kernel.name);
+        seen[differs] += line.weight;
+    }
+    assert_eq!(seen, [ROUNDS; DEPTH + 1]);
+    let report = scene.report("x.wscope");
+    let launches = ROUNDS * (DEPTH as u64 + 1);
+    assert_eq!((number(&report, "launches"), number(&report, "matched")), (launches, launches));
+    let recognised = run.err().split("recognised the stacks of ").nth(1).and_then(|text| text.split(' ').next());
+    let recognised: u64 = recognised.and_then(|count| count.parse().ok()).expect("how many were recognised");
+    assert!(recognised > launches / 10, "{recognised} of {launches}");
+}

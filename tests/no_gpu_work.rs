@@ -1,0 +1,162 @@
+//! "no GPU work was recorded" says why. The command is unharmed in every case.
+
+use std::fs;
+
+use crate::support::{
+    Ended, Scene,
+    attacker::{id, with_sudo},
+    program, programs,
+    scene::number,
+};
+
+/// The report's reason, and its notes.
+#[track_caller]
+fn reason(scene: &Scene) -> (String, String) {
+    let report = scene.report("x.wscope");
+    assert_eq!(number(&report, "kernels"), 0);
+    (report["no_gpu_work"].as_str().unwrap_or_default().to_owned(), report["notes"].to_string())
+}
+
+/// Long enough for a process to be examined while it runs.
+const LOOP: [&str; 2] = ["loop", "0.5"];
+
+/// Records a command on the simulated GPU, and insists on these words in the notes.
+#[track_caller]
+fn explained(words: &[&str], command: &[&str]) {
+    let scene = Scene::new();
+    let run = Ended::of(&mut scene.record_words("--sim -o x.wscope", command)).exits(0);
+    assert!(run.err().contains("no GPU work was recorded: see the notes above"), "{}", run.err());
+    let (_, notes) = reason(&scene);
+    assert_eq!(notes.matches("no GPU activity from process").count(), 1, "{notes}");
+    for word in words {
+        assert!(notes.contains(word), "`{word}` is not in: {notes}");
+    }
+}
+
+/// A program that does not use CUDA.
+#[test]
+fn no_libcuda() {
+    let scene = Scene::new();
+    let run = Ended::of(&mut scene.record("-o x.wscope", "true")).exits(0);
+    assert!(run.err().contains("no GPU work was recorded: no process loaded libcuda"), "{}", run.err());
+    let run = Ended::of(&mut scene.record("--cpu-only -o x.wscope", "true")).exits(0);
+    assert!(!run.err().contains("no GPU work"), "{}", run.err());
+}
+
+/// A program that initialises CUDA and launches nothing, and one that loads libcuda and never calls it.
+#[test]
+fn nothing_launched() {
+    let scene = Scene::new();
+    Ended::of(&mut scene.record("--sim -q -o x.wscope", &format!("{} init", program("behave")))).exits(42);
+    assert_eq!(reason(&scene).0, "CUDA was initialised, but nothing was launched");
+    let run = Ended::of(&mut scene.record("--sim -o x.wscope", &format!("{} none", program("behave")))).exits(0);
+    assert!(run.err().contains("see the notes above"), "{}", run.err());
+    assert!(reason(&scene).1.contains("never called cuInit"), "{}", reason(&scene).1);
+}
+
+/// A seccomp filter that kills for socket(). Before, the injected library made one, and the program died of it.
+#[test]
+fn seccomp() {
+    explained(&["seccomp filter of its own"], &[&program("sandboxed"), &program("behave"), LOOP[0], LOOP[1]]);
+}
+
+/// A filter that warpscope runs under, too, as in a container: nothing is different, and the recording is whole.
+#[test]
+fn seccomp_around_warpscope() {
+    let scene = Scene::new();
+    let script = "import ctypes, os, sys\n\
+        libc = ctypes.CDLL(None, use_errno=True)\n\
+        code = (ctypes.c_uint64 * 1)(0x7fff000000000006)\n\
+        prog = (ctypes.c_uint64 * 2)(1, ctypes.addressof(code))\n\
+        assert libc.prctl(22, 2, prog) == 0, os.strerror(ctypes.get_errno())\n\
+        os.execv(sys.argv[1], sys.argv[1:])";
+    let mut command = scene.bare("python3");
+    let behave = program("behave");
+    command.args([
+        "-c",
+        script,
+        programs::WARPSCOPE,
+        "record",
+        "--sim",
+        "-q",
+        "-o",
+        "x.wscope",
+        "--",
+        &behave,
+        "status",
+    ]);
+    Ended::of(&mut command).exits(42);
+    assert_eq!(number(&scene.report("x.wscope"), "matched"), 1);
+}
+
+/// The variables of the injection removed, by whoever started the program or by the program itself.
+#[test]
+fn variables_removed() {
+    let behave = program("behave");
+    let gone = "CUDA_INJECTION64_PATH is not in its environment";
+    explained(&[gone], &["env", "-u", "CUDA_INJECTION64_PATH", &behave, LOOP[0], LOOP[1]]);
+    explained(&["was replaced"], &["env", "CUDA_INJECTION64_PATH=/other.so", &behave, LOOP[0], LOOP[1]]);
+    explained(&["WARPSCOPE_SOCKET is not in its environment"], &[&behave, "forgetful", "WARPSCOPE_SOCKET"]);
+    explained(&["it changed CUDA_INJECTION64_PATH"], &[&behave, "forgetful", "CUDA_INJECTION64_PATH"]);
+}
+
+/// No descriptors left: none at all, so that no library can be loaded, or one, which is not enough for CUPTI.
+#[test]
+fn no_descriptors() {
+    let behave = program("behave");
+    let starve = |left: &str| format!("ulimit -n 64; exec {behave} starve {left}");
+    explained(&["no descriptors left (its limit is 64)"], &["sh", "-c", &starve("0")]);
+    explained(&["libcupti was not found", "Too many open files"], &["sh", "-c", &starve("1")]);
+}
+
+/// A mount namespace in which the library is not visible.
+#[test]
+fn mount_namespace() {
+    let scene = Scene::new();
+    let script = format!("mount -t tmpfs none $TMPDIR && exec {} loop 0.5", program("behave"));
+    let mut command = scene.record_words("-o x.wscope", &["unshare", "-m", "sh", "-c", &script]);
+    Ended::of(command.env("LD_LIBRARY_PATH", programs::libraries())).exits(0);
+    let (why, notes) = reason(&scene);
+    assert_eq!(why, "see the notes above");
+    assert!(notes.contains("chroot or mount namespace in which") && notes.contains("is not visible"), "{notes}");
+}
+
+/// Too little address space for the library's buffers.
+#[test]
+fn address_space() {
+    explained(&["address space"], &["sh", "-c", &format!("ulimit -v 100000; exec {} loop 0.5", program("behave"))]);
+}
+
+/// Records a program of a user who called sudo, under a wrapper.
+#[track_caller]
+fn of_caller(words: &[&str], wrapper: &[&str]) {
+    let scene = Scene::new();
+    fs::copy(program("behave"), scene.path("behave")).expect("a copy");
+    let behave = scene.text("behave");
+    let command = [wrapper, &[behave.as_str(), "status"]].concat();
+    let mut record = scene.record_words("--sim -o x.wscope", &command);
+    Ended::of(with_sudo(&mut record)).exits(42);
+    let (_, notes) = reason(&scene);
+    for word in words {
+        assert!(notes.contains(word), "`{word}` is not in: {notes}");
+    }
+}
+
+/// A user namespace in which root is unknown, and a limit that allows no further thread.
+#[test]
+fn user_namespace_and_threads() {
+    of_caller(&["user namespace"], &["unshare", "-r"]);
+    of_caller(&["could not start a thread"], &["prlimit", "--nproc=1"]);
+}
+
+/// A command of root's that goes on as another user: that user may not report to root's recording.
+#[test]
+fn another_user() {
+    let scene = Scene::new();
+    fs::copy(program("behave"), scene.path("behave")).expect("a copy");
+    let (uid, behave) = (format!("--reuid={}", id("-u")), scene.text("behave"));
+    let command = ["setpriv", &uid, "--clear-groups", &behave, "status"];
+    Ended::of(&mut scene.record_words("--sim -o x.wscope", &command)).exits(42);
+    let (_, notes) = reason(&scene);
+    assert!(notes.contains(&format!("it runs as user {}", id("-u"))), "{notes}");
+}

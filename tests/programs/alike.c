@@ -1,0 +1,54 @@
+/* Stacks that differ in a single word, at every depth.
+ *
+ *   alike ROUNDS
+ *
+ * Two functions with the same frame call each other DEPTH levels deep. In path 0 every level is `step_a`; in path N, level N is
+ * `step_b`. All launches happen at the same stack pointer, and the kernel of path N is named `differs_N`. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda.h"
+
+enum { DEPTH = 40 };
+
+static char keys[DEPTH + 1];
+static int differs;
+
+static void step_a(int level);
+static void step_b(int level);
+
+__attribute__((noinline)) static void next(int level) {
+    if (level > DEPTH) {
+        if (cudaLaunchKernel(&keys[differs], (dim3){1, 1, 1}, (dim3){32, 1, 1}, NULL, 0, NULL)) exit(1);
+    } else if (level == differs) {
+        step_b(level);
+    } else {
+        step_a(level);
+    }
+}
+
+__attribute__((noinline)) static void step_a(int level) {
+    next(level + 1);
+    __asm__ volatile("" ::"r"(&level) : "memory");
+}
+
+__attribute__((noinline)) static void step_b(int level) {
+    next(level + 1);
+    __asm__ volatile("# not folded into step_a" ::"r"(&level) : "memory");
+}
+
+int main(int argc, char **argv) {
+    static char names[DEPTH + 1][16];
+    void **handle = __cudaRegisterFatBinary(NULL);
+    for (int path = 0; path <= DEPTH; path++) {
+        snprintf(names[path], sizeof(names[path]), "differs_%d", path);
+        __cudaRegisterFunction(handle, &keys[path], names[path], names[path], -1, NULL, NULL, NULL, NULL, NULL);
+    }
+    __cudaRegisterFatBinaryEnd(handle);
+    for (long rounds = argc > 1 ? atol(argv[1]) : 1; rounds > 0; rounds--) {
+        for (differs = 0; differs <= DEPTH; differs++)
+            next(1);
+        cudaDeviceSynchronize();
+    }
+    return 0;
+}
