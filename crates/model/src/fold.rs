@@ -104,7 +104,11 @@ impl Fold {
             Event::Sync(sync) => self.wait(sync),
             Event::Call(call) => {
                 profile.saw(call.start.max(call.end));
-                profile.calls.call(call);
+                if profile.start.as_ref().is_some_and(|start| start.mode == Mode::TraceSums) {
+                    profile.calls.teach(call);
+                } else {
+                    profile.calls.call(call);
+                }
             }
             Event::Switch(switch) => {
                 profile.saw(switch.end);
@@ -238,7 +242,8 @@ impl Fold {
             Event::Function(function) => profile.calls.function(function),
             Event::Sum(sum) => profile.calls.sum(sum),
             Event::ErrorSum(sum) => profile.calls.error_sum(*sum),
-            Event::LiveSum(sum) => profile.calls.live_sum(*sum),
+            Event::MemorySum(sum) => profile.calls.memory_sum(sum),
+            Event::KernelSum(sum) => profile.calls.kernel_sum(*sum),
             Event::Counter(counter) => {
                 profile.counters.all.insert(counter.id, counter.clone());
             }

@@ -33,7 +33,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{Mappings, Options, Recorder, Share};
+use bpf::{MAX_HITS, Mappings, Options, Recorder, Share};
 use model::event::{End, Event, Mode, Note, Start};
 use symbols::{DebugFiles, Kept, Wishes};
 
@@ -88,7 +88,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let Stage { workspace, injection, sessions, silent, marker } = Stage::set(inject, options.sim, user.as_ref())?;
 
     let sample_hz = samples.then_some(options.frequency);
-    let hits = !specs.is_empty();
+    let hits = (!specs.is_empty()).then_some(MAX_HITS);
     let mut recorder =
         Recorder::start(&Options { sample_hz, marker, hits, ring_bytes: RING_BYTES, ..Options::default() })?;
     let mut unwinding =
