@@ -27,7 +27,8 @@ use self::gpu::{GpuTime, count_times};
 pub use self::gpu::{NAME_LOST, size_class};
 use crate::{
     event::{
-        Activity, Event, Launch, LaunchKind, LossCause, Process, ProcessId, SessionId, Stack, StackId, Sync, Totals,
+        Activity, Event, Launch, LaunchKind, LossCause, Mode, Process, ProcessId, SessionId, Stack, StackId, Sync,
+        Totals,
     },
     join::{Fate, Join, Limits, Outcome},
     ledger::Ledger,
