@@ -4,6 +4,7 @@ mod http;
 mod monitor_maps;
 mod outputs;
 mod sessions;
+mod text;
 mod workspace;
 
 use crate::support::{Ended, attacker::Attacker};
