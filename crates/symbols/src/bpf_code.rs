@@ -36,7 +36,7 @@ impl BpfCode {
     }
 }
 
-/// `ffffffffc0b2f5d4 t bpf_prog_6deef7357e7b4530_sample	[bpf]`; an address of 0 is one that is not shown.
+/// `ffffffffc0b2f5d4 t bpf_prog_6deef7357e7b4530_sample [bpf]`; an address of 0 is one that is not shown.
 fn entry(line: &str) -> Option<(u64, Arc<str>)> {
     let mut words = line.strip_suffix("[bpf]")?.split_ascii_whitespace();
     let start = u64::from_str_radix(words.next()?, 16).ok().filter(|start| *start != 0)?;
