@@ -25,7 +25,11 @@ fn main() -> ExitCode {
         // A reader that has seen enough, such as `head`, is no error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            say::say_error(&sentence(&error));
+            // What the verifier objects to has many lines, and none of them comes from a program. A path may contain any.
+            match error.downcast_ref::<bpf::Error>() {
+                Some(_) => say::say_lines(&sentence(&error)),
+                None => say::say(sentence(&error)),
+            }
             ExitCode::from(error.downcast_ref::<record::CannotRun>().map_or(1, record::CannotRun::exit_code))
         }
     }

@@ -10,8 +10,8 @@ pub fn say(text: impl Display) {
     eprintln!("{}", line(text));
 }
 
-/// Writes an error, which may have several lines, as what the verifier says has.
-pub fn say_error(text: &str) {
+/// Writes a text of several lines, which must not have come from a program.
+pub fn say_lines(text: &str) {
     let lines: Vec<_> = text.lines().map(printable).collect();
     eprintln!("warpscope: {}", lines.join("\n"));
 }
