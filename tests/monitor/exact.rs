@@ -231,12 +231,22 @@ fn console() {
 
 /// `--allocations` lists allocations one by one: address, size, kind, age and line.
 #[test]
-fn map_of_addresses() {
+fn allocations_one_by_one() {
     let scene = Scene::new();
     let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
     let pid = pilot.pid().to_string();
     let watching = scene
-        .warpscope(&["monitor", "--memleak", "--allocations", "--metrics-addr", "", "--display-interval", "0.1", "-p", &pid])
+        .warpscope(&[
+            "monitor",
+            "--memleak",
+            "--allocations",
+            "--metrics-addr",
+            "",
+            "--display-interval",
+            "0.1",
+            "-p",
+            &pid,
+        ])
         .stdout(std::fs::File::create(scene.path("console")).expect("a file"))
         .spawn();
     let mut watching = watching.expect("it starts");

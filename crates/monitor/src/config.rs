@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn keys() {
         let all = "memleak = true\ncudatrace = false\nbandwidth = true\nerrors = true\nmetrics-addr = \"[::1]:1\"\n\
-                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nkeep-ended = 60\nlib = [\"/opt/libcuda.so.1\"]\nnvml = false\nstacks = false\nmap = true";
+                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nkeep-ended = 60\nlib = [\"/opt/libcuda.so.1\"]\nnvml = false\nstacks = false\nallocations = true";
         let settings = Settings::parse(all).expect("good");
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
         let options = settings.options().expect("good");
