@@ -1,31 +1,12 @@
-//! Libraries that are larger than they seem: sound for the loader, which uses program headers, and bombs for whoever reads
-//! sections.
+//! Libraries for attacks by files.
 
 use std::{
-    fs::{self, File},
-    io::Write,
-    os::unix::fs::FileExt,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use flate2::{Compression, write::ZlibEncoder};
-
 use crate::support::programs;
-
-/// 3 GiB, none of them on the disk.
-pub const HUGE: u64 = 3 << 30;
-
-// Offsets in the ELF header, in a section header and in a program header.
-const PHOFF: usize = 0x20;
-const SHOFF: usize = 0x28;
-const PHNUM: usize = 0x38;
-const SHNUM: usize = 0x3c;
-const SHSTRNDX: usize = 0x3e;
-const SECTION: usize = 64;
-const PROGRAM: usize = 56;
-const PT_NOTE: u32 = 4;
-const SHF_COMPRESSED: u64 = 0x800;
 
 /// A library that is changed byte by byte.
 pub struct Library(Vec<u8>);
@@ -47,74 +28,8 @@ impl Library {
         Self(fs::read(path).expect("it was built"))
     }
 
-    fn number(&self, at: usize, length: usize) -> u64 {
-        self.0[at..at + length].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
-    }
-
     fn put(&mut self, at: usize, bytes: &[u8]) {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-
-    /// Where the header of a section is.
-    fn section(&self, name: &str) -> usize {
-        let header = |index: usize| self.number(SHOFF, 8) as usize + SECTION * index;
-        let names = self.number(header(self.number(SHSTRNDX, 2) as usize) + 24, 8) as usize;
-        let wanted = format!("{name}\0");
-        let named = |at: &usize| self.0[names + self.number(*at, 4) as usize..].starts_with(wanted.as_bytes());
-        (0..self.number(SHNUM, 2) as usize).map(header).find(named).unwrap_or_else(|| panic!("it has no {name}"))
-    }
-
-    /// The section begins at the end of the file and has so many bytes.
-    pub fn enlarge(mut self, name: &str, size: u64) -> Self {
-        let (header, end) = (self.section(name), self.0.len() as u64);
-        self.put(header + 24, &end.to_le_bytes());
-        self.put(header + 32, &size.to_le_bytes());
-        self
-    }
-
-    /// The section is compressed, and has so many bytes without.
-    pub fn compress(mut self, name: &str, size: u64, really: u64) -> Self {
-        let header = self.section(name);
-        let mut zeros = ZlibEncoder::new(Vec::new(), Compression::fast());
-        for _ in 0..really >> 20 {
-            zeros.write_all(&[0; 1 << 20]).expect("memory");
-        }
-        let zeros = zeros.finish().expect("memory");
-        let head = [1_u64.to_le_bytes(), size.to_le_bytes(), 1_u64.to_le_bytes()].concat();
-        let flags = self.number(header + 8, 8) | SHF_COMPRESSED;
-        let end = self.0.len() as u64;
-        self.put(header + 8, &flags.to_le_bytes());
-        self.put(header + 24, &end.to_le_bytes());
-        self.put(header + 32, &((head.len() + zeros.len()) as u64).to_le_bytes());
-        self.0.extend(head);
-        self.0.extend(zeros);
-        self
-    }
-
-    /// Its notes have so many bytes.
-    pub fn enlarge_notes(mut self, size: u64) -> Self {
-        let start = self.number(PHOFF, 8) as usize;
-        let headers = (0..self.number(PHNUM, 2) as usize).map(|index| start + PROGRAM * index);
-        for header in headers.filter(|header| self.number(*header, 4) == PT_NOTE.into()).collect::<Vec<_>>() {
-            self.put(header + 32, &size.to_le_bytes());
-        }
-        self
-    }
-
-    /// It has as many program headers as can be said.
-    pub fn many_program_headers(mut self) -> Self {
-        let first = self.number(SHOFF, 8) as usize;
-        self.put(PHNUM, &[0xff; 2]);
-        self.put(first + 44, &u32::MAX.to_le_bytes());
-        self
-    }
-
-    /// It has as many sections as can be said.
-    pub fn many_sections(mut self) -> Self {
-        let first = self.number(SHOFF, 8) as usize;
-        self.put(SHNUM, &[0; 2]);
-        self.put(first + 32, &(1_u64 << 40).to_le_bytes());
-        self
     }
 
     /// All bytes `from` become `to`.
@@ -128,10 +43,9 @@ impl Library {
         self
     }
 
-    /// Writes it, with a hole of so many bytes at its end.
-    pub fn write(&self, path: &Path, hole: u64) -> String {
-        let file = File::create(path).expect("the directory is writable");
-        file.write_all_at(&self.0, 0).and_then(|()| file.set_len(self.0.len() as u64 + hole)).expect("a sparse file");
+    /// Writes it.
+    pub fn write(&self, path: &Path) -> String {
+        fs::write(path, &self.0).expect("the directory is writable");
         path.to_str().expect("the path is text").to_owned()
     }
 }

@@ -34,7 +34,7 @@ impl Budget {
         symbols: 1024 * MIB,
         strings: 512 * MIB,
         code: 512 * MIB,
-        debug: 1024 * MIB,
+        debug: 2048 * MIB,
         time: Duration::from_secs(30),
         tables: 2048 * MIB,
     };

@@ -252,7 +252,7 @@ fn unreadable_lines() {
     assert_eq!(
         notes,
         [
-            "program: lines were not read, or not all: its debug information has 1024.0 GiB, more than the limit of 1.0 GiB"
+            "program: lines were not read, or not all: its debug information has 1024.0 GiB, more than the limit of 2.0 GiB"
         ]
     );
 }
