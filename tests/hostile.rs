@@ -3,8 +3,10 @@
 mod bombs;
 mod files;
 mod http;
+mod monitor_maps;
 mod outputs;
 mod sessions;
+mod text;
 mod workspace;
 
 use crate::support::{Ended, attacker::Attacker};

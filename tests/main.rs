@@ -3,6 +3,7 @@
 //! Every test has a directory of its own ([`support::Scene`]) and may run beside the others. `programs/` holds what is
 //! recorded; `support::oracle` knows what must come out.
 
+mod accounts;
 mod bad_input;
 mod bad_recordings;
 mod behaviour;
@@ -27,6 +28,7 @@ mod privileges;
 mod python;
 mod robustness;
 mod signals;
+mod stopped;
 mod sudo;
 mod support;
 mod symbols;

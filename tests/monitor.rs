@@ -2,7 +2,7 @@
 
 mod containers;
 mod deploy;
-mod exact;
+pub mod exact;
 mod faults;
 mod many;
 mod processes;

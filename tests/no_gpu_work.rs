@@ -1,6 +1,6 @@
 //! "no GPU work was recorded" says why. The command is unharmed in every case.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use crate::support::{
     Ended, Scene,
@@ -159,4 +159,28 @@ fn another_user() {
     Ended::of(&mut scene.record_words("--sim -o x.wscope", &command)).exits(42);
     let (_, notes) = reason(&scene);
     assert!(notes.contains(&format!("it runs as user {}", id("-u"))), "{notes}");
+}
+
+/// A set-user-id program, on a file system that permits it. As the caller it must not be told what to load.
+#[test]
+fn set_user_id() {
+    let scene = Scene::new();
+    let directory = scene.text("trusted");
+    // Without a library path of the environment's: the loader takes none for such a program.
+    let source = programs::sources().join("programs/behave.c");
+    programs::run(
+        Command::new("cc")
+            .args(["-O1", "-o"])
+            .args([&scene.path("behave"), &source])
+            .arg(format!("-L{}", programs::libraries().display()))
+            .args(["-lcudart", "-lcuda", &format!("-Wl,-rpath,{directory}")]),
+    );
+    let script = r#"mkdir trusted && mount -t tmpfs -o mode=755 none trusted && cp behave "$0"/lib* trusted && \
+        chmod 4755 trusted/behave && exec "$@""#;
+    let record = [programs::WARPSCOPE, "record", "-o", "x.wscope", "--", "trusted/behave", "loop", "0.5"];
+    let mut command = scene.bare("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(programs::libraries()).args(record);
+    Ended::of(with_sudo(&mut command)).exits(0);
+    let (_, notes) = reason(&scene);
+    assert!(notes.contains("more rights than its caller"), "{notes}");
 }

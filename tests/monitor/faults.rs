@@ -37,14 +37,14 @@ fn full_map_of_kernels() {
     assert!(log.err().contains("the least launched are counted as other"), "{}", log.err());
 }
 
-/// More live allocations than the kernel's map has room for: all are counted as made, those that cannot be followed are
-/// told as lost, and the log says so. Memory that is freed makes room again.
+/// More live allocations than the kernel's map has room for, of the one process that is watched: all are counted as made,
+/// those that cannot be tracked are counted as lost, and the log says so.
 #[test]
 fn full_map_of_allocations() {
     let scene = Scene::new();
-    let (monitor, _pilot) = Monitor::with_pilot(&scene, "--memleak --no-stacks");
     let mut hoarder = Watched::start(&scene);
     let pid = hoarder.pid().to_string();
+    let monitor = Monitor::of_machine(&scene, &format!("--memleak --no-stacks -p {pid}"));
     hoarder.does("hoard 300000");
     let metrics = monitor.scrape();
     let of = |metrics: &Metrics, name: &str| metrics.sum(name, &[("pid", &pid), ("space", "device")]);
@@ -52,8 +52,30 @@ fn full_map_of_allocations() {
     let live = of(&metrics, "warpscope_memory_live_allocations");
     let lost = metrics.sum("warpscope_lost_calls_total", &[("map", "sums")]);
     assert_eq!(of(&metrics, "warpscope_memory_allocations_total"), 300_000);
-    assert_eq!(live + lost, 300_000, "each is followed or lost");
+    assert_eq!(live + lost, 300_000, "each is tracked or lost");
+    assert_eq!(metrics.sum("warpscope_memory_untracked_allocations_total", &[("pid", &pid)]), lost);
     assert!(live <= room && live >= room / 10 * 9, "{live} of {room}");
+    let log = monitor.stop();
+    assert!(log.err().contains("found no room in a map of the kernel"), "{}", log.err());
+    hoarder.end();
+}
+
+/// Where all processes are watched, one has a share of the map: what is beyond is counted as untracked, and the log says so.
+/// When the process ends, its room is free again.
+#[test]
+fn share_of_allocations() {
+    let scene = Scene::new();
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "--memleak --no-stacks");
+    let mut hoarder = Watched::start(&scene);
+    let pid = hoarder.pid().to_string();
+    hoarder.does("hoard 100000");
+    let metrics = monitor.scrape();
+    let of = |name: &str| metrics.sum(name, &[("pid", &pid)]);
+    let room = metrics.sum("warpscope_map_max_entries", &[("map", "allocations")]);
+    assert_eq!(of("warpscope_memory_allocations_total"), 100_000);
+    assert_eq!(of("warpscope_memory_live_allocations"), room / 4);
+    assert_eq!(of("warpscope_memory_untracked_allocations_total"), 100_000 - room / 4);
+    assert_eq!(metrics.sum("warpscope_lost_calls_total", &[]), 0);
     hoarder.end();
     let mut next = Watched::start(&scene);
     let pid = next.pid().to_string();
@@ -64,7 +86,7 @@ fn full_map_of_allocations() {
     assert_eq!(monitor.scrape().sum("warpscope_memory_live_allocations", &[("pid", &pid)]), 10);
     next.end();
     let log = monitor.stop();
-    assert!(log.err().contains("found no room in a map of the kernel"), "{}", log.err());
+    assert!(log.err().contains("some allocations are not tracked"), "{}", log.err());
 }
 
 /// A machine without NVML: the log says what is missing and why, and all else is told.

@@ -75,6 +75,34 @@ fn steady_calls() {
     monitor.stop();
 }
 
+/// Threads that make the first calls of their process at the same moment belong to one process, and every allocation of
+/// theirs is in its numbers; so is the peak, which all of them raise.
+#[test]
+fn first_calls_at_once() {
+    const ROUNDS: usize = 100;
+    const THREADS: u64 = 4;
+    let scene = Scene::new();
+    let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
+    let mut first = Watched::of(scene.bare_cuda("first").args([ROUNDS.to_string(), THREADS.to_string()]));
+    first.says("done");
+    let bytes = 256 * THREADS * (THREADS + 1) / 2;
+    // Twice: numbers of a lost image would be in the first scrape alone.
+    for _ in 0..2 {
+        let metrics = monitor.scrape();
+        for (name, wanted) in [
+            ("warpscope_memory_allocations_total", THREADS),
+            ("warpscope_memory_live_bytes", bytes),
+            ("warpscope_memory_peak_bytes", bytes),
+        ] {
+            let found = metrics.values(name, "pid", &[("comm", "first")]);
+            assert_eq!(found.len(), ROUNDS, "{name}");
+            assert!(found.iter().all(|(_, count)| *count == wanted), "{name}: not {wanted} in {found:?}");
+        }
+    }
+    first.end();
+    monitor.stop();
+}
+
 /// Processes that live for milliseconds, one after another: every launch of each is told, what they leave is cleaned up.
 #[test]
 fn short_processes() {

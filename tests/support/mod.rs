@@ -15,6 +15,7 @@ pub mod pythons;
 pub mod recording;
 pub mod running;
 pub mod scene;
+pub mod scripted;
 pub mod terminal;
 pub mod truth;
 

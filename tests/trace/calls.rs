@@ -34,6 +34,24 @@ pub fn same(trace: &ByThread, account: &ByThread) {
 /// Kernels, copies and memsets on the GPU that one account leads to.
 const WORK: [usize; 3] = [41 + 20 + 1 + 5, 6 + 4 + 1, 2 + 1 + 1];
 
+/// A trace of sums names the kernels that a full trace names, and counts them alike: those that were registered, and those
+/// that were found by name.
+#[test]
+fn sums_name_their_kernels() {
+    let launches = |options: &str| {
+        let scene = Scene::new();
+        Ended::of(&mut scene.trace(&format!("{options} --sim -q -o t.wscope"), &program("calls"))).exits(0);
+        let report = scene.report("t.wscope");
+        report["trace"]["launches"].clone()
+    };
+    let wanted = serde_json::json!([
+        { "kernel": "calls_runtime", "count": 3 },
+        { "kernel": "calls_driver", "count": 2 },
+    ]);
+    assert_eq!(launches(""), wanted);
+    assert_eq!(launches("--summary-only"), wanted);
+}
+
 /// Four threads, both APIs: every call with its arguments and its result, in order, and nothing else; driver calls within
 /// them; and the work on the GPU under the call that asked for it.
 #[test]

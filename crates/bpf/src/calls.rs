@@ -17,6 +17,7 @@ const UNFINISHED: u16 = 2;
 const HAS_PAYLOAD: u16 = 4;
 const HAS_OUT: u16 = 8;
 const LAUNCHES: u16 = 16;
+const ENCLOSED: u16 = 32;
 
 /// What to gather at the calls of a function. Words are counted from 0, in the order of the argument list: six
 /// registers, then the stack.
@@ -40,8 +41,10 @@ pub struct Gather {
     pub class: Option<u8>,
     /// What it does to memory.
     pub memory: Memory,
-    /// Where that memory lies: sums are kept apart by it.
+    /// What kind of memory it is: sums are kept apart by it.
     pub space: u8,
+    /// The group of addresses that it is in: the same number in another group is other memory.
+    pub group: u8,
     /// A function of the kernel.
     pub kernel: bool,
     /// Take the stack at its calls.
@@ -89,21 +92,41 @@ pub enum Payload {
     Text(u8),
 }
 
-/// What a function does to memory.
+/// What a function does to memory and contexts, for the account of live memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
     /// Nothing that is accounted for.
     #[default]
     None = 0,
-    /// Takes some: `out` is its address.
+    /// Allocates: `out` is the address, or the first word where there is no `out`.
     Alloc = 1,
-    /// Gives some back: the first word is its address.
+    /// Frees: the first word is the address.
     Free = 2,
+    /// Makes the device in the first word current.
+    SetDevice = 3,
+    /// Makes the context in the first word current.
+    SetContext = 4,
+    /// The same, and keeps the one before.
+    PushContext = 5,
+    /// Returns to the one before.
+    PopContext = 6,
+    /// Makes a context, `out`, and makes it current.
+    CreateContext = 7,
+    /// Destroys the context in the first word.
+    DestroyContext = 8,
+    /// Retains the primary context, `out`, of the device in the second word.
+    RetainPrimary = 9,
+    /// Releases the primary context of the device in the first word.
+    ReleasePrimary = 10,
+    /// Resets the primary context of the device in the first word.
+    ResetPrimary = 11,
+    /// Resets the current device.
+    ResetDevice = 12,
 }
 
 impl Gather {
     /// As `struct function`.
-    pub(crate) fn to_bytes(self) -> [u8; 24] {
+    pub(crate) fn to_bytes(self) -> [u8; 26] {
         let word = |word: Option<u8>| word.map_or(0, |w| w + 1);
         let (payload, text, length) = match self.payload {
             None => (0, 0, 0),
@@ -148,6 +171,8 @@ impl Gather {
             gathers.into(),
             self.teaches.into(),
             self.layer,
+            self.group,
+            0,
         ]
     }
 }
@@ -169,6 +194,8 @@ pub struct CallRecord {
     pub depth: u8,
     /// One of them has the same role.
     pub nested: bool,
+    /// One of them returns a status: an error is counted there.
+    pub enclosed: bool,
     /// Entry.
     pub start: u64,
     /// Return; 0 if it had not returned when its thread or the trace ended.
@@ -223,6 +250,7 @@ impl CallRecord {
             cpu,
             depth,
             nested: has(NESTED),
+            enclosed: has(ENCLOSED),
             start,
             end: if unfinished { 0 } else { end },
             result: if unfinished { 0 } else { result },
@@ -461,6 +489,8 @@ pub struct ErrorSum {
     pub function: u32,
     /// The result.
     pub code: u32,
+    /// Within calls that return a status of their own: the error is counted there.
+    pub enclosed: bool,
     /// How many.
     pub count: u64,
 }
@@ -470,7 +500,7 @@ pub struct ErrorSum {
 pub struct MemorySum {
     /// The process image.
     pub image: u32,
-    /// Where it lies, as [`Gather::space`] says.
+    /// What kind it is, as [`Gather::space`] says.
     pub space: u32,
     /// Bytes that are live.
     pub live_bytes: u64,
@@ -482,10 +512,41 @@ pub struct MemorySum {
     pub allocations: u64,
     /// Their bytes.
     pub allocated_bytes: u64,
-    /// Frees of what was seen to be allocated.
+    /// Frees that succeeded.
     pub frees: u64,
     /// Allocations that failed.
     pub failed: u64,
+    /// Frees that failed.
+    pub failed_frees: u64,
+    /// Of the frees that succeeded: those of memory whose allocation was not seen.
+    pub unknown_frees: u64,
+    /// Allocations whose address was given out again, though no free of it was seen.
+    pub missed_frees: u64,
+    /// Allocations that were released with their context or device.
+    pub released: u64,
+    /// Allocations that succeeded and are not tracked: beyond the process's share, or without room.
+    pub untracked: u64,
+}
+
+/// One allocation that is live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocation {
+    /// The process image.
+    pub image: u32,
+    /// Its address, or its handle.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was allocated.
+    pub time: u64,
+    /// What kind it is, as [`Gather::space`] says.
+    pub space: u32,
+    /// The function that allocated it.
+    pub function: u32,
+    /// The stack, 0 if none was taken.
+    pub stack: u64,
+    /// The id of its Python part, 0 if there is none.
+    pub python: u64,
 }
 
 /// Live allocations with one call stack.

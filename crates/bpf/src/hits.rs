@@ -9,6 +9,9 @@ use libbpf_rs::{Link, MapCore, MapFlags, PerfEventOpts, Program, UprobeMultiOpts
 
 use crate::{Error, Recorder, Result, map, perf, record::Fields, recorder::skeleton::OpenRecordSkel};
 
+/// Distinct (place, process image, stack) that are added up in the kernel, as a rule: some 40 MiB if all are there.
+pub const MAX_HITS: u32 = 262_144;
+
 /// Places that can be watched in one recording.
 pub const MAX_HIT_POINTS: usize = 4096;
 
@@ -161,9 +164,10 @@ impl HitRecord {
 }
 
 /// Loads the programs if hits are wanted, else keeps their maps small.
-pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, wanted: bool, multi: bool) -> libbpf_rs::Result<()> {
+pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, room: Option<u32>, multi: bool) -> libbpf_rs::Result<()> {
+    let wanted = room.is_some();
+    open.maps.hits.set_max_entries(room.unwrap_or(1))?;
     if !wanted {
-        open.maps.hits.set_max_entries(1)?;
         open.maps.hit_points.set_max_entries(1)?;
     }
     for program in [&mut open.progs.hit_multi, &mut open.progs.hit_return_multi] {

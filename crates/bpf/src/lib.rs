@@ -24,7 +24,7 @@ mod unwind_maps;
 
 pub use btf::{KernelFunction, KernelResult, functions_of, kernel_functions};
 pub use error::{Error, Result};
-pub use hits::{HitKey, HitPoint, HitProbe, HitRecord, HitSource, HitSum, HitWeight, MAX_HIT_POINTS};
+pub use hits::{HitKey, HitPoint, HitProbe, HitRecord, HitSource, HitSum, HitWeight, MAX_HIT_POINTS, MAX_HITS};
 pub use hooks::{Refused, try_hook};
 pub use mappings::{MapEvent, Mapped, Mappings};
 pub use python::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};

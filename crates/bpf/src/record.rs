@@ -130,7 +130,7 @@ pub struct StackRecord {
 }
 
 /// Registers and memory of a stack.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawStack {
     /// Its id, which stands for this stack alone.
     pub id: u64,

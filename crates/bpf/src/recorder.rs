@@ -21,7 +21,9 @@ use crate::{
     Error, Losses, PythonMaps, Record, Result, UnwindMaps, features, hits,
     hooks::Hook,
     perf,
+    sums::USERS,
     tracing::{self, Tracing},
+    unwind_maps::Shared,
 };
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, clippy::restriction, unused_qualifications)]
@@ -50,8 +52,8 @@ pub struct Options {
     pub raw_ring_bytes: Option<u32>,
     /// What to trace.
     pub tracing: Option<Tracing>,
-    /// Count hits of events.
-    pub hits: bool,
+    /// Count hits of events, with room for so many distinct (place, process image, stack) in the kernel; none without.
+    pub hits: Option<u32>,
     /// Running processes to follow; they are the images 1, 2 and so on.
     pub found: Vec<u32>,
 }
@@ -78,6 +80,8 @@ pub struct Recorder {
     /// Records that could not be parsed.
     unparsed: Rc<Cell<u64>>,
     pub(crate) skel: RecordSkel<'static>,
+    /// Allocations by user, of all that are in the kernel's map.
+    pub(crate) held_by_user: Shared,
     pub(crate) multi: bool,
 }
 
@@ -122,7 +126,8 @@ fn load_error(error: libbpf_rs::Error) -> Error {
 impl Recorder {
     /// Loads and attaches. Nothing is followed yet.
     pub fn start(options: &Options) -> Result<Self> {
-        let multi = (options.marker.is_some() || options.tracing.is_some() || options.hits) && features::uprobe_multi();
+        let multi = (options.marker.is_some() || options.tracing.is_some() || options.hits.is_some())
+            && features::uprobe_multi();
         match Self::start_with(options, multi) {
             // What this kernel does not know, it refuses: then the plain probe must do.
             Err(Error::Load(..) | Error::OldKernel { .. } | Error::Attach { what: MARKER, .. }) if multi => {
@@ -167,6 +172,7 @@ impl Recorder {
             builder.add(map, take).map_err(load_error)?;
             builder.build().map_err(load_error)
         };
+        let held_by_user = Shared::map(&skel.maps.held_by_user, USERS * 8).map_err(load_error)?;
         let (events, raw_ring) = (ring(&skel.maps.events)?, ring(&skel.maps.raw_stacks)?);
         let mut recorder = Self {
             links: Vec::new(),
@@ -178,6 +184,7 @@ impl Recorder {
             records,
             unparsed,
             skel,
+            held_by_user,
             multi,
         };
         let found = recorder.skel.progs.find_recorder.test_run(ProgramInput::default());

@@ -1,10 +1,12 @@
 //! What is summed up in the kernel, read and forgotten.
 
+use std::sync::atomic::Ordering;
+
 use libbpf_rs::MapCore;
 
 use crate::{
     Recorder,
-    calls::{ErrorSum, KernelSum, MemorySum, Site, Sum},
+    calls::{Allocation, ErrorSum, KernelSum, MemorySum, Site, Sum},
     map,
     record::Fields,
 };
@@ -21,8 +23,8 @@ impl Recorder {
     /// Failed calls by result.
     pub fn error_sums(&self) -> Vec<ErrorSum> {
         entries(&self.skel.maps.errors, |key, value| {
-            let (image, function, code) = (key.u32()?, key.u32()?, key.u64()? as u32);
-            Some(ErrorSum { image, function, code, count: value.u64()? })
+            let (image, function, code, enclosed) = (key.u32()?, key.u32()?, key.u32()?, key.u32()? != 0);
+            Some(ErrorSum { image, function, code, enclosed, count: value.u64()? })
         })
     }
 
@@ -39,8 +41,29 @@ impl Recorder {
                 allocated_bytes: value.u64()?,
                 frees: value.u64()?,
                 failed: value.u64()?,
+                failed_frees: value.u64()?,
+                unknown_frees: value.u64()?,
+                missed_frees: value.u64()?,
+                released: value.u64()?,
+                untracked: value.u64()?,
             })
         })
+    }
+
+    /// Live allocations one by one.
+    pub fn allocations(&self) -> Vec<Allocation> {
+        entries(&self.skel.maps.allocations, |key, value| {
+            let (address, image) = (key.u64()?, key.u32()?);
+            let (bytes, time, _place, space, _user) =
+                (value.u64()?, value.u64()?, value.u64()?, value.u32()?, value.u32()?);
+            let (stack, python, _image, function) = (value.u64()?, value.u64()?, value.u32()?, value.u32()?);
+            Some(Allocation { image, address, bytes, time, space, function, stack, python })
+        })
+    }
+
+    /// How many live allocations are in the kernel's map.
+    pub fn held(&self) -> u64 {
+        (0..USERS).map(|user| self.held_by_user.counter(user).load(Ordering::Relaxed)).sum()
     }
 
     /// Live memory by the call stack that allocated it.
@@ -70,17 +93,35 @@ impl Recorder {
     /// Forgets the sums of process images that are gone.
     pub fn forget_sums(&self, gone: &dyn Fn(u32) -> bool) {
         let maps = &self.skel.maps;
-        // The map of allocations is large, and empty of most processes that have ended.
-        let left_some = self.memory_sums().iter().any(|sum| sum.live > 0 && gone(sum.image));
-        // Where in each map's key the image stands.
+        self.forget_allocations(gone);
+        // Where in each map's key the image is.
+        forget(&maps.contexts, 0, gone);
         forget(&maps.sums, 0, gone);
         forget(&maps.errors, 0, gone);
         forget(&maps.memory_sums, 0, gone);
         forget(&maps.kernels, 8, gone);
         forget(&maps.kernels_beyond, 0, gone);
         forget(&maps.sites, 16, gone);
-        if left_some {
-            forget(&maps.allocations, 8, gone);
+    }
+
+    /// Forgets the live allocations of process images that are gone, and returns their users' shares. What they amounted
+    /// to stays in the sums.
+    pub fn forget_allocations(&self, gone: &dyn Fn(u32) -> bool) {
+        // The map of allocations is large, and empty of most processes that have ended.
+        if !self.memory_sums().iter().any(|sum| sum.live > 0 && gone(sum.image)) {
+            return;
+        }
+        let mut keys = Vec::new();
+        let _ = map::each(&self.skel.maps.allocations, |key, value| {
+            let image = Fields::new(&key[8..]).u32();
+            if image.is_some_and(gone) {
+                keys.push((key.to_vec(), Fields::new(&value[ALLOCATION_USER..]).u32().unwrap_or(0)));
+            }
+        });
+        for (key, user) in keys {
+            if self.skel.maps.allocations.delete(&key).is_ok() {
+                self.held_by_user.counter(user as usize % USERS).fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -141,6 +182,11 @@ pub struct SumRooms {
     /// Of [`Recorder::kernel_sums`].
     pub kernels: u64,
 }
+
+/// Users that are told apart, as in `bpf/shared.h`.
+pub(crate) const USERS: usize = 1024;
+/// Where `struct allocation` has its user.
+const ALLOCATION_USER: usize = 28;
 
 fn entries<T>(map: &impl MapCore, read: impl Fn(&mut Fields<'_>, &mut Fields<'_>) -> Option<T>) -> Vec<T> {
     let mut found = Vec::new();

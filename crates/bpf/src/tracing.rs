@@ -74,6 +74,7 @@ pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, 
     let off = Tracing::default();
     let on = tracing.is_some();
     let tracing = tracing.unwrap_or(&off);
+    let allocations = open.maps.allocations.max_entries();
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {
         data.calls_traced = on;
         data.call_records = !tracing.sums_only;
@@ -84,6 +85,11 @@ pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, 
         data.callers_only = tracing.callers_only;
         data.only_cgroup = tracing.cgroup.map_or(0, |cgroup| cgroup.id);
         data.cgroup_level = tracing.cgroup.map_or(0, |cgroup| cgroup.level);
+        // Among strangers nobody may use up the room of all.
+        if tracing.all {
+            data.process_share = allocations / 4;
+            data.user_share = u64::from(allocations / 2);
+        }
     }
     if tracing.shared_sums {
         open.maps.sums.set_type(MapType::Hash)?;

@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     os::fd::{AsFd, AsRawFd},
     ptr::NonNull,
+    sync::atomic::AtomicU64,
     time::{Duration, Instant},
 };
 
@@ -227,13 +228,13 @@ fn give_back(free: &mut BTreeMap<u32, u32>, mut first: u32, mut count: u32) {
 
 /// A map's memory, shared with the kernel.
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     base: NonNull<u8>,
     length: usize,
 }
 
 impl Shared {
-    fn map(map: &impl MapCore, length: usize) -> Result<Self> {
+    pub(crate) fn map(map: &impl MapCore, length: usize) -> Result<Self> {
         let length = length.next_multiple_of(4096);
         // SAFETY: a fresh mapping of a map that was made to be mapped; the result is checked.
         let base = unsafe {
@@ -251,6 +252,13 @@ impl Shared {
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::ENOMEM))?;
         Ok(Self { base, length })
+    }
+
+    /// A counter that the kernel's programs change, too.
+    pub(crate) fn counter(&self, index: usize) -> &AtomicU64 {
+        assert!((index + 1) * 8 <= self.length);
+        // SAFETY: aligned, within the mapping, which lives as long as `self`; programs access it by atomic instructions.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
     }
 
     fn read(&self, from: usize, length: usize) -> &[u8] {

@@ -6,7 +6,7 @@ use std::{
     sync::Mutex,
 };
 
-use bpf::{HitPoint, HitSource, HitSum, HitWeight, MapEvent, Mappings, Options, Origin, Record, Recorder};
+use bpf::{HitKey, HitPoint, HitSource, HitSum, HitWeight, MapEvent, Mappings, Options, Origin, Record, Recorder};
 
 /// All tests follow the children of this process: one at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -78,19 +78,17 @@ fn samples_a_busy_process() {
     assert!(samples.iter().all(|s| *s == 0 || stacks.contains(s)));
 }
 
-/// Hits of a tracepoint are added up in the kernel by stack, weighted by a field of its record, and each key is announced
-/// once before it is read.
-#[test]
-fn hits_of_a_tracepoint() {
+/// Records the writes of a shell that writes 5 bytes three times, and 10 bytes once. Returns what was added up in the
+/// kernel, and what came through the ring. The keys of the former were announced there, each once.
+fn writes(room: u32) -> (Vec<(HitKey, HitSum)>, Vec<HitSum>) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let options = Options { hits: true, ring_bytes: 1 << 22, ..Options::default() };
+    let options = Options { hits: Some(room), ring_bytes: 1 << 22, ..Options::default() };
     let mut recorder = Recorder::start(&options).expect("recorder");
-    let id =
-        bpf::tracefs::read("events/syscalls/sys_enter_write/id").expect("tracefs").trim().parse().expect("a number");
+    let id = bpf::tracefs::read("events/syscalls/sys_enter_write/id").expect("tracefs");
     // common fields (8), the number of the system call (8), fd (8), buf (8), count.
     let weight = HitWeight { source: HitSource::Field(32), size: 8, signed: false };
     recorder.describe_hits(7, HitPoint { weight: Some(weight), ..HitPoint::default() }).expect("a description");
-    recorder.watch_hits_at(id, 7).expect("a tracepoint");
+    recorder.watch_hits_at(id.trim().parse().expect("a number"), 7).expect("a tracepoint");
     recorder.follow_children().expect("follow");
     let mut child = Command::new("sh")
         .args(["-c", "for i in 1 2 3; do printf abcde; done; printf 0123456789"])
@@ -100,16 +98,37 @@ fn hits_of_a_tracepoint() {
     recorder.forget_children().expect("forget");
     child.wait().expect("wait");
     let sums = recorder.hit_sums();
-    let mut announced = Vec::new();
-    while recorder.drain(|record| {
-        if let Record::Hit(hit) = record {
-            assert_eq!(hit.sum, HitSum::default());
-            announced.push(hit.key);
-        }
+    let (mut announced, mut sent) = (Vec::new(), Vec::new());
+    while recorder.drain(|record| match record {
+        Record::Hit(hit) if hit.sum == HitSum::default() => announced.push(hit.key),
+        Record::Hit(hit) => sent.push(hit.sum),
+        _ => {}
     }) {}
     assert_eq!(recorder.losses().hits, 0);
-    let total = |of: fn(&HitSum) -> u64| sums.iter().map(|(_, sum)| of(sum)).sum::<u64>();
-    assert_eq!((total(|sum| sum.count), total(|sum| sum.weight), total(|sum| sum.outside)), (4, 25, 0));
     assert_eq!(sums.len(), announced.len());
     assert!(sums.iter().all(|(key, _)| key.point == 7 && key.stack != 0 && announced.contains(key)));
+    (sums, sent)
+}
+
+fn total(sums: impl Iterator<Item = HitSum>) -> (u64, u64, u64) {
+    sums.fold((0, 0, 0), |(count, weight, outside), sum| {
+        (count + sum.count, weight + sum.weight, outside + sum.outside)
+    })
+}
+
+/// Hits of a tracepoint are added up in the kernel by stack, weighted by a field of its record.
+#[test]
+fn hits_of_a_tracepoint() {
+    let (sums, sent) = writes(1000);
+    assert_eq!(total(sums.iter().map(|(_, sum)| *sum)), (4, 25, 0));
+    assert_eq!(sent, []);
+}
+
+/// Where the kernel has no room for another stack, hits come one by one, and none is lost.
+#[test]
+fn hits_without_room() {
+    let (sums, sent) = writes(1);
+    assert_eq!(sums.len(), 1);
+    assert!(!sent.is_empty() && sent.iter().all(|sum| sum.count == 1));
+    assert_eq!(total(sums.iter().map(|(_, sum)| *sum).chain(sent)), (4, 25, 0));
 }

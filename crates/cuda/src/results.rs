@@ -33,10 +33,15 @@ pub fn returns_status(function: &str) -> bool {
     Library::returned_by(function).is_some()
 }
 
+/// Whether the status that `function` returns says whether this call failed. Some report the failure of an earlier one.
+pub fn can_fail(function: &str) -> bool {
+    returns_status(function) && !EARLIER_STATUS.contains(&base(function))
+}
+
 /// Whether `code`, returned by `function`, says that the call failed. "Not ready" and "in progress" are answers, not failures.
 pub fn is_error(function: &str, code: u32) -> bool {
     // Nearly every call, and to no library a failure.
-    if code == 0 {
+    if code == 0 || !can_fail(function) {
         return false;
     }
     match Library::returned_by(function) {
@@ -89,6 +94,9 @@ fn base(function: &str) -> &str {
 
 /// `__cuda*`, which the compiler's stubs call, and which return a `cudaError_t`. The others return a handle, a flag or nothing.
 const RUNTIME_INTERNALS: &[&str] = &["GetKernel", "LaunchKernel", "PopCallConfiguration", "PushCallConfiguration"];
+
+/// Functions that return the status of an earlier call.
+const EARLIER_STATUS: &[&str] = &["cudaGetLastError", "cudaPeekAtLastError"];
 
 /// Functions under the libraries' prefixes whose return value is not a status.
 const NOT_A_STATUS: &[&str] = &[
@@ -281,5 +289,6 @@ mod tests {
         assert!(is_error("cudaMalloc", 2));
         assert!(is_error("cublasCreate_v2", 1));
         assert!(!is_error("cudaMalloc", 0));
+        assert!(!is_error("cudaGetLastError", 2), "the error of an earlier call");
     }
 }

@@ -339,7 +339,7 @@ impl Lines<'_> {
             Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
             // Told above, or summed up in the summary.
             Event::Function(_) | Event::Call(_) | Event::Switch(_) => Ok(()),
-            Event::Sum(_) | Event::ErrorSum(_) | Event::LiveSum(_) => Ok(()),
+            Event::Sum(_) | Event::ErrorSum(_) | Event::MemorySum(_) | Event::KernelSum(_) => Ok(()),
         }
     }
 

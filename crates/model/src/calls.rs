@@ -3,6 +3,7 @@
 //! Memory grows with functions, kernels and live allocations, not with calls.
 
 mod changes;
+mod memory;
 mod names;
 mod nesting;
 mod slowest;
@@ -15,17 +16,20 @@ use std::collections::BTreeMap;
 use cuda::{
     calls::{Captured, Direction, Facts, KernelRef, Role, Space, Way},
     ioctls,
+    memory::Action,
 };
+use memory::{Accounts, Allocated};
 use rustc_hash::FxHashMap;
 
 pub use changes::{MemoryChange, MemoryChanges, MemoryOperation};
+pub use memory::{Memory, Spaces};
 pub use names::KernelNames;
 pub use nesting::{Nesting, Placed};
 pub use slowest::Slowest;
 pub use tier::{Tier, TierSum};
 
 use crate::{
-    event::{Call, ErrorSum, Function, FunctionId, Layer, LiveSum, ProcessId, Sum, Switch},
+    event::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, MemorySum, ProcessId, Sum, Switch},
     histogram::Histogram,
 };
 
@@ -36,12 +40,14 @@ pub struct Calls {
     pub functions: BTreeMap<FunctionId, Function>,
     /// Calls by function and process.
     pub sums: FxHashMap<(ProcessId, FunctionId), CallSum>,
-    /// Failed calls by function and result.
+    /// Failed calls by function and result. Of a call that fails because one within it does, only the outer one counts.
     pub errors: BTreeMap<(FunctionId, u32), u64>,
+    /// Failed calls within calls that return a status of their own.
+    pub enclosed_errors: BTreeMap<(FunctionId, u32), u64>,
     /// Calls that had not returned when their thread or the trace ended.
     pub unfinished: u64,
-    /// Memory by where it lies.
-    pub memory: BTreeMap<Space, Memory>,
+    /// Memory by kind.
+    pub memory: Spaces,
     /// Copies by direction.
     pub copies: BTreeMap<Direction, Moved>,
     /// Memsets.
@@ -68,7 +74,7 @@ pub struct Calls {
     pub nesting: Nesting,
     /// Time in the calls of each tier, of those that were summed up in the kernel.
     summed: [u64; Tier::ALL.len()],
-    live: FxHashMap<(ProcessId, u64), (Space, u64)>,
+    accounts: Accounts,
     known: FxHashMap<FunctionId, Known>,
 }
 
@@ -76,6 +82,7 @@ pub struct Calls {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     call: &'static cuda::calls::Call,
+    action: Option<Action>,
     summed: bool,
     teaches: bool,
 }
@@ -134,25 +141,6 @@ pub struct Moved {
     pub bytes: u64,
     /// Time in the calls.
     pub ns: u64,
-}
-
-/// Memory taken and given back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// Allocations that succeeded.
-    pub allocations: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Allocations that failed.
-    pub failed: u64,
-    /// Frees that succeeded.
-    pub frees: u64,
-    /// Allocations not given back by the end of the trace, or of their process.
-    pub live: u64,
-    /// Their bytes.
-    pub live_bytes: u64,
-    /// The most bytes at a time.
-    pub peak_bytes: u64,
 }
 
 /// Times that threads were off the CPU.
@@ -228,7 +216,8 @@ impl Calls {
         // A broken recording may tell of one function twice.
         self.known.remove(&function.id);
         if let Some(call) = known(function) {
-            self.known.insert(function.id, Known { call, summed: call.is_summed(), teaches: call.can_teach() });
+            let (action, summed, teaches) = (call.action(), call.is_summed(), call.can_teach());
+            self.known.insert(function.id, Known { call, action, summed, teaches });
         }
     }
 
@@ -261,7 +250,8 @@ impl Calls {
         sum.max_ns = sum.max_ns.max(ns);
         sum.histogram.add(ns);
         if failed {
-            add(self.errors.entry((call.function, call.result as u32)).or_default(), 1);
+            let errors = if call.enclosed { &mut self.enclosed_errors } else { &mut self.errors };
+            add(errors.entry((call.function, call.result as u32)).or_default(), 1);
         } else if let Some(facts) = &facts {
             add(&mut sum.bytes, facts.bytes.unwrap_or(0));
         }
@@ -276,16 +266,18 @@ impl Calls {
             self.slowest.offer(call, ns);
         }
         let Some(known) = known else { return };
-        if known.teaches
-            && !failed
-            && let Some(lesson) = known.call.teaches(&captured(call))
-        {
-            self.names.learn(call.process, lesson);
+        if known.teaches {
+            self.names.learn_from(known.call, call);
+        }
+        match known.action {
+            Some(Action::Alloc | Action::Free) | None => {}
+            Some(action) if !failed => self.accounts.context(call, action, &mut self.memory),
+            Some(_) => {}
         }
         if let Some(facts) = facts
             && !call.nested
         {
-            self.did(call.process, known.call, &facts, failed, ns);
+            self.did(call, known.call, &facts, failed, ns);
         }
     }
 
@@ -324,53 +316,29 @@ impl Calls {
     }
 
     /// What the outermost call of its role did for the program.
-    fn did(&mut self, process: ProcessId, known: &cuda::calls::Call, facts: &Facts, failed: bool, ns: u64) {
+    fn did(&mut self, call: &Call, known: &cuda::calls::Call, facts: &Facts, failed: bool, ns: u64) {
         let bytes = facts.bytes.unwrap_or(0);
         match (known.role, known.space) {
             (Role::Alloc, Some(space)) if failed => add(&mut self.memory.entry(space).or_default().failed, 1),
-            (Role::Alloc, Some(space)) => self.took(process, space, facts.address, bytes),
-            (Role::Free, Some(space)) if !failed => self.gave_back(process, space, facts.address),
+            (Role::Alloc, Some(space)) => {
+                self.accounts.allocated(call, &Allocated { space, address: facts.address, bytes }, &mut self.memory);
+            }
+            (Role::Free, Some(space)) => self.accounts.freed(call, space, failed, &mut self.memory),
             _ if failed => {}
             (Role::Copy, _) => {
                 self.copies.entry(facts.direction.unwrap_or(Direction::Default)).or_default().add(bytes, ns);
             }
             (Role::Set, _) => self.sets.add(bytes, ns),
-            (Role::Launch, _) => add(self.launches.entry((process, facts.kernel)).or_default(), 1),
+            (Role::Launch, _) => add(self.launches.entry((call.process, facts.kernel)).or_default(), 1),
             (Role::GraphLaunch, _) => add(&mut self.graph_launches, 1),
             _ => {}
         }
     }
 
-    fn took(&mut self, process: ProcessId, space: Space, address: Option<u64>, bytes: u64) {
-        // An address that is taken again was given back by a call that was not seen.
-        if let Some(address) = address
-            && let Some((space, bytes)) = self.live.insert((process, address), (space, bytes))
-        {
-            let memory = self.memory.entry(space).or_default();
-            memory.live = memory.live.saturating_sub(1);
-            memory.live_bytes = memory.live_bytes.saturating_sub(bytes);
-        }
-        let memory = self.memory.entry(space).or_default();
-        add(&mut memory.allocations, 1);
-        add(&mut memory.bytes, bytes);
-        if address.is_some() {
-            add(&mut memory.live, 1);
-            add(&mut memory.live_bytes, bytes);
-            memory.peak_bytes = memory.peak_bytes.max(memory.live_bytes);
-        }
-    }
-
-    /// The address says which allocation ends; the function that was called only where it was not seen.
-    fn gave_back(&mut self, process: ProcessId, space: Space, address: Option<u64>) {
-        let Some(address) = address else { return };
-        match self.live.remove(&(process, address)) {
-            Some((space, bytes)) => {
-                let memory = self.memory.entry(space).or_default();
-                add(&mut memory.frees, 1);
-                memory.live = memory.live.saturating_sub(1);
-                memory.live_bytes = memory.live_bytes.saturating_sub(bytes);
-            }
-            None => add(&mut self.memory.entry(space).or_default().frees, 1),
+    /// Of a call in a trace of sums, which has it in its sums already: what it teaches of names.
+    pub(crate) fn teach(&mut self, call: &Call) {
+        if let Some(known) = self.known.get(&call.function) {
+            self.names.learn_from(known.call, call);
         }
     }
 
@@ -408,15 +376,8 @@ impl Calls {
         let Some(known) = cuda::call(&function.name).filter(|_| !sum.nested) else { return };
         let done = sum.count.saturating_sub(sum.errors);
         let moved = Moved { count: done, bytes: sum.bytes, ns: sum.ns };
-        match (known.role, known.space) {
-            (Role::Alloc, Some(space)) => {
-                let memory = self.memory.entry(space).or_default();
-                add(&mut memory.allocations, done);
-                add(&mut memory.failed, sum.errors);
-                add(&mut memory.bytes, sum.bytes);
-            }
-            (Role::Free, Some(space)) => add(&mut self.memory.entry(space).or_default().frees, done),
-            (Role::Copy, _) => {
+        match known.role {
+            Role::Copy => {
                 let direction = match known.sums().and_then(|s| s.direction) {
                     Some(Way::Fixed(direction)) => Some(direction),
                     Some(Way::Word(_)) => Direction::from_kind(sum.class.into()),
@@ -424,22 +385,41 @@ impl Calls {
                 };
                 self.copies.entry(direction.unwrap_or(Direction::Default)).or_default().merge(moved);
             }
-            (Role::Set, _) => self.sets.merge(moved),
-            (Role::Launch, _) => add(self.launches.entry((sum.process, None)).or_default(), done),
-            (Role::GraphLaunch, _) => add(&mut self.graph_launches, done),
+            Role::Set => self.sets.merge(moved),
+            // Launches of a kernel that the call names are in sums of their own.
+            Role::Launch if known.launches().is_none() => {
+                add(self.launches.entry((sum.process, None)).or_default(), done);
+            }
+            Role::GraphLaunch => add(&mut self.graph_launches, done),
             _ => {}
         }
     }
 
     pub(crate) fn error_sum(&mut self, sum: ErrorSum) {
-        add(self.errors.entry((sum.function, sum.code)).or_default(), sum.count);
+        let errors = if sum.enclosed { &mut self.enclosed_errors } else { &mut self.errors };
+        add(errors.entry((sum.function, sum.code)).or_default(), sum.count);
     }
 
-    pub(crate) fn live_sum(&mut self, sum: LiveSum) {
+    pub(crate) fn memory_sum(&mut self, sum: &MemorySum) {
         let space = Space::ALL.get(usize::from(sum.space)).copied().unwrap_or(Space::Device);
-        let memory = self.memory.entry(space).or_default();
-        add(&mut memory.live, sum.count);
-        add(&mut memory.live_bytes, sum.bytes);
+        let (memory, part) = (self.memory.entry(space).or_default(), &sum.memory);
+        add(&mut memory.allocations, part.allocations);
+        add(&mut memory.bytes, part.bytes);
+        add(&mut memory.failed, part.failed);
+        add(&mut memory.frees, part.frees);
+        add(&mut memory.failed_frees, part.failed_frees);
+        add(&mut memory.unknown_frees, part.unknown_frees);
+        add(&mut memory.missed_frees, part.missed_frees);
+        add(&mut memory.released, part.released);
+        add(&mut memory.untracked, part.untracked);
+        add(&mut memory.live, part.live);
+        add(&mut memory.live_bytes, part.live_bytes);
+        // Those of several processes need not have been at the same time: what is known is that one of them had this much.
+        memory.peak_bytes = memory.peak_bytes.max(part.peak_bytes);
+    }
+
+    pub(crate) fn kernel_sum(&mut self, sum: KernelSum) {
+        add(self.launches.entry((sum.process, sum.kernel)).or_default(), sum.count);
     }
 }
 

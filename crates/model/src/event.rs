@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use counter::{Counter, CounterId, CounterPoint, Hits, PointId, Unit};
-pub use trace::{Call, ErrorSum, Function, FunctionId, Layer, LiveSum, Sum, Switch};
+pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, MemorySum, Sum, Switch};
 
 /// One program image in one process: born at fork or exec, gone at exec or exit. Unlike a pid it is never reused
 /// within a recording.
@@ -71,8 +71,10 @@ pub enum Event {
     Sum(Sum),
     /// Failed calls counted in the kernel.
     ErrorSum(ErrorSum),
-    /// Live memory counted in the kernel.
-    LiveSum(LiveSum),
+    /// Memory counted in the kernel.
+    MemorySum(MemorySum),
+    /// Launches of a kernel counted in the kernel.
+    KernelSum(KernelSum),
     /// An event that is counted by stack appears.
     Counter(Counter),
     /// A place where it can happen appears.

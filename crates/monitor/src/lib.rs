@@ -5,6 +5,7 @@ mod clock;
 pub mod config;
 pub mod console;
 pub mod http;
+pub mod map;
 pub mod openmetrics;
 pub mod rates;
 pub mod site;

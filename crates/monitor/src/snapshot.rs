@@ -76,6 +76,8 @@ pub struct Process {
     pub memory: Vec<Memory>,
     /// Allocations that are still live, by the call stack that made them, most suspect first; bounded.
     pub suspects: Vec<Suspect>,
+    /// Live allocations one by one, largest first; bounded, and empty unless they were requested.
+    pub allocations: Vec<Allocation>,
     /// Launches by kernel, most frequent first; bounded, the rest is in `other_launches`.
     pub kernels: Vec<Kernel>,
     /// Launches of kernels that are not in `kernels`.
@@ -95,9 +97,10 @@ pub struct Process {
 }
 
 /// Where memory lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Space {
     /// On a GPU.
+    #[default]
     Device,
     /// Moves between host and GPUs.
     Managed,
@@ -117,7 +120,7 @@ impl Space {
 }
 
 /// Memory in one space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Where.
     pub space: Space,
@@ -135,6 +138,16 @@ pub struct Memory {
     pub frees: u64,
     /// Allocations that failed.
     pub failed: u64,
+    /// Frees that failed.
+    pub failed_frees: u64,
+    /// Of the frees that succeeded: those of memory whose allocation was not seen.
+    pub unknown_frees: u64,
+    /// Allocations whose address was given out again, though no free of it was seen.
+    pub missed_frees: u64,
+    /// Allocations that were released with their context or device.
+    pub released: u64,
+    /// Allocations that succeeded and are not tracked: live memory is more than is shown.
+    pub untracked: u64,
 }
 
 /// Live allocations with one call stack.
@@ -154,6 +167,23 @@ pub struct Suspect {
     pub stack: Arc<[String]>,
     /// What is to be known of it, such as "PyTorch's caching allocator: held for reuse, not leaked"; empty if nothing.
     pub remark: &'static str,
+}
+
+/// One live allocation.
+#[derive(Clone, Debug, Default)]
+pub struct Allocation {
+    /// Its address, or its handle.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Where it is.
+    pub space: Space,
+    /// How long ago it was allocated.
+    pub age: Duration,
+    /// The function that allocated it, such as `cudaMalloc`.
+    pub function: Arc<str>,
+    /// Frames, outermost first, as a person reads them; empty if the stack is not known.
+    pub stack: Arc<[String]>,
 }
 
 /// Launches of one kernel.

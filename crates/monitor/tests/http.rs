@@ -25,6 +25,10 @@ impl Source for Fake {
     fn health(&self) -> Result<(), String> {
         Err("the probes are gone".to_owned())
     }
+
+    fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)> {
+        if pid == 7 { Ok(format!("for user {user}\n")) } else { Err((404, "there is none".to_owned())) }
+    }
 }
 
 fn start() -> Server {
@@ -62,6 +66,11 @@ fn paths() {
     assert!(open.ends_with("OpenMetrics\n"));
     let health = get(server.address(), "/healthz", "");
     assert!(health.starts_with("HTTP/1.1 503 ") && health.ends_with("the probes are gone\n"));
+    // SAFETY: takes nothing, and cannot fail.
+    let ours = unsafe { libc::geteuid() };
+    assert!(get(server.address(), "/map?pid=7", "").ends_with(&format!("\r\n\r\nfor user {ours}\n")));
+    assert!(get(server.address(), "/map?pid=8", "").starts_with("HTTP/1.1 404 "));
+    assert!(get(server.address(), "/map?pid=x", "").starts_with("HTTP/1.1 400 "));
     assert!(get(server.address(), "/", "").contains("<a href=\"/metrics\">"));
     assert!(get(server.address(), "/etc/passwd", "").starts_with("HTTP/1.1 404 "));
     let refused = ask(server.address(), b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");

@@ -30,6 +30,10 @@ impl Source for Machine {
     fn health(&self) -> Result<(), String> {
         Ok(())
     }
+
+    fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)> {
+        if pid == 7 { Ok(format!("for user {user}\n")) } else { Err((404, "there is none".to_owned())) }
+    }
 }
 
 /// Ended with the test.

@@ -131,6 +131,7 @@ mod tests {
                 cpu: 0,
                 depth: 0,
                 nested: false,
+                enclosed: false,
                 start: 1,
                 end: 2,
                 result: 0,

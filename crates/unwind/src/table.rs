@@ -129,7 +129,7 @@ fn compile<M: Machine, B: FileBytes + ?Sized>(elf: &Elf, data: &B, limits: Limit
         }
     }
     if let Some(end) = rows.end {
-        rows.gap(end, end + 1)?;
+        rows.gap(end, end)?;
     }
     let code = |pc: u32, length: u32| {
         let (offset, _) = elf.segments.offset_of_vaddr(base + u64::from(pc))?;
@@ -192,7 +192,9 @@ impl Builder {
     /// A hole. Where the program starts in one, as in glibc's loader, nobody has called it: the stack ends there.
     fn gap(&mut self, from: u64, to: u64) -> Result<(), Error> {
         self.stats.gaps += 1;
-        self.push(from, |pc| (Row::no_rule(pc), None))?;
+        if from != self.entry || from == to {
+            self.push(from, |pc| (Row::no_rule(pc), None))?;
+        }
         if (from..to).contains(&self.entry) {
             let end = self.entry.saturating_add(ENTRY).min(to);
             self.push(self.entry, |pc| (Row::end(pc), None))?;

@@ -154,6 +154,24 @@ fn overlapping_functions() {
     assert_eq!((table.stats.functions, table.stats.overlapping), (3, 2));
 }
 
+/// Check files whose entry point is where a hole starts, or where the last function ends: one row for one address.
+#[test]
+fn entry_at_the_start_of_a_hole() {
+    let mut frame = cie(&[]);
+    for start in [0, 512] {
+        frame.extend(fde(frame.len(), 0, CODE + start, 64, &[0x0e, 16]));
+    }
+    let rows = |entry: u64| -> Vec<(u32, Cfa)> {
+        let mut bytes = elf(&frame, &[]);
+        bytes[24..32].copy_from_slice(&entry.to_le_bytes());
+        compile(&bytes).unwrap().rows.iter().map(|row| (row.pc, row.cfa())).collect()
+    };
+    let (code, hole) = (Cfa::Rsp(16), Cfa::NoRule);
+    assert_eq!(rows(CODE + 64), [(0, code), (64, Cfa::End), (192, hole), (512, code), (576, hole)]);
+    assert_eq!(rows(CODE + 100), [(0, code), (64, hole), (100, Cfa::End), (228, hole), (512, code), (576, hole)]);
+    assert_eq!(rows(CODE + 576), [(0, code), (64, hole), (512, code), (576, hole)]);
+}
+
 /// Check that functions outside the code, empty ones, and ones whose end wraps around are left out.
 #[test]
 fn functions_outside_the_code() {

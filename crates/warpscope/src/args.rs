@@ -269,6 +269,7 @@ One elsewhere is watched some milliseconds after it is first loaded; --lib FILE 
 Examples:
   sudo warpscope monitor                            every GPU process, and metrics on port 9400
   sudo warpscope monitor --memleak -p 1234          who holds memory, and from which line
+  warpscope monitor --map 1234                      its live memory by address: size, kind, age, line
   sudo warpscope monitor --display-interval 0 --metrics-addr 0.0.0.0:9400
   sudo warpscope monitor --config monitor.toml      every long option is a key: max-series = 5000";
 
@@ -309,12 +310,19 @@ pub struct Monitor {
     /// Kernels per process with time series of their own [default: 30].
     #[arg(long, value_name = "N")]
     pub top_kernels: Option<usize>,
+    /// Ask the monitor that runs for the live memory of a process, by address, and print it.
+    #[arg(long, value_name = "PID")]
+    pub map: Option<u32>,
     /// Serve the last numbers of an ended process for this long [default: 300].
     #[arg(long, value_name = "SECS")]
     pub keep_ended: Option<f64>,
     /// Watch this CUDA library, or program with a CUDA runtime inside, from its first call; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub lib: Vec<PathBuf>,
+    /// List live allocations on the console: address, size, kind, age, and the line that allocated each; the 1,000 largest
+    /// of each process.
+    #[arg(long)]
+    pub allocations: bool,
     /// Do not take the call stacks of allocations.
     #[arg(long)]
     pub no_stacks: bool,

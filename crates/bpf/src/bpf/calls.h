@@ -10,6 +10,7 @@
 #define WARPSCOPE_CALLS_H
 
 #include "launch.h"
+#include "memory.h"
 #include "open_calls.h"
 #include "process.h"
 #include "sums.h"
@@ -155,7 +156,7 @@ static __always_inline struct thread_calls *caller(u64 pid_tgid)
 }
 
 /* A call begins: what is known of it wherever it was seen; null if there is no room. */
-static __always_inline struct call_record *begin_call(struct thread_calls *calls, const struct function *function, u32 index,
+static __always_inline struct open_call *begin_call(struct thread_calls *calls, const struct function *function, u32 index,
 						      u64 pid_tgid, u64 sp)
 {
 	u32 depth = calls->depth, depth_seen = depth_of(calls);
@@ -169,7 +170,8 @@ static __always_inline struct call_record *begin_call(struct thread_calls *calls
 	call = &open->record;
 	open->sp = sp;
 	open->roles = 0;
-	open->role = function->role;
+	open->own_roles = 1ull << (function->role & 63) | (function->status ? STATUS_ROLE : 0);
+	open->removed = 0;
 	open->index = depth;
 	open->inside = 0;
 	open->layers = 0;
@@ -187,7 +189,7 @@ static __always_inline struct call_record *begin_call(struct thread_calls *calls
 
 		call->stack = around->record.stack;
 		call->python = around->record.python;
-		open->roles = around->roles | 1ull << (around->role & 63);
+		open->roles = around->roles | around->own_roles;
 		open->layers = around->layers | around->layer;
 		call->correlation = around->record.correlation;
 		call->session = around->record.session;
@@ -209,10 +211,12 @@ static __always_inline struct call_record *begin_call(struct thread_calls *calls
 	call->cpu = bpf_get_smp_processor_id();
 	if (open->roles >> (function->role & 63) & 1 && function->role)
 		call->flags |= CALL_NESTED;
+	if (open->roles & STATUS_ROLE)
+		call->flags |= CALL_ENCLOSED;
 	call->payload = 0;
 	call->end = 0;
 	call->caller = 0;
-	return call;
+	return open;
 }
 
 static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
@@ -223,6 +227,7 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	struct function *function = bpf_map_lookup_elem(&functions, &index);
 	struct thread_calls *calls = caller(pid_tgid);
 	struct call_record *call;
+	struct open_call *open;
 
 	if (!calls || !function)
 		return 0;
@@ -232,15 +237,18 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 		if (calls->depth)
 			drop_left_calls(calls, PT_REGS_SP(ctx), true);
 	}
-	call = begin_call(calls, function, index, pid_tgid, PT_REGS_SP(ctx));
-	if (!call)
+	open = begin_call(calls, function, index, pid_tgid, PT_REGS_SP(ctx));
+	if (!open)
 		return 0;
+	call = &open->record;
 	call->caller = return_address;
 	/* Sums seldom need the arguments. */
 	if (call_records || function->gathers)
 		gather_words(ctx, function, call);
 	if (call_stacks && function->stack)
 		take_call_stack(ctx, pid_tgid, call);
+	if (!call_records && function->memory == MEMORY_FREE && !(call->flags & CALL_NESTED))
+		begin_free(function, open);
 	call->start = bpf_ktime_get_ns();
 	return 0;
 }
@@ -279,7 +287,7 @@ static __always_inline void send_call(const struct function *function, struct ca
 }
 
 /* A call has returned: it is sent, or added up. */
-static __always_inline void tell_call(const struct function *function, struct open_call *open)
+static __always_inline void tell_call(struct thread_calls *calls, const struct function *function, struct open_call *open)
 {
 	struct call_record *call = &open->record;
 	u64 bytes;
@@ -296,7 +304,7 @@ static __always_inline void tell_call(const struct function *function, struct op
 	bytes <<= function->shift & 63;
 	add_to_sums(function, open, bytes, function->class_word ? word_of(call, function->class_word) : 0);
 	if (function->memory)
-		account_memory(function, call, bytes);
+		account_memory(calls, function, open, bytes);
 	if (function->launches)
 		count_kernel(function, call);
 	if (call_names && function->teaches && !is_error(function, call->result))
@@ -314,7 +322,7 @@ static __always_inline void end_call(struct thread_calls *calls, struct open_cal
 
 	open->record.end = end;
 	open->record.result = result;
-	tell_call(function, open);
+	tell_call(calls, function, open);
 	if (!call_records && index && index < CALL_DEPTH)
 		calls->calls[index - 1].inside += function->layer ? end - open->record.start : open->inside;
 	calls->depth = index;

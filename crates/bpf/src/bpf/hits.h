@@ -22,7 +22,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_HITS); /* resized before loading */
+	__uint(max_entries, 1); /* resized before loading */
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct hit_key);
 	__type(value, struct hit_sum);

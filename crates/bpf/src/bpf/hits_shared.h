@@ -5,9 +5,8 @@
 
 #include "shared.h"
 
-/* Places that can be watched, and distinct (place, process image, stack) that are added up in the kernel. */
+/* Places that can be watched. */
 #define MAX_HIT_POINTS 4096
-#define MAX_HITS 262144
 
 /* Where the weight of a hit comes from. */
 enum hit_source {

@@ -17,13 +17,15 @@ int enter_hook(u64 *ctx)
 	struct function *function = bpf_map_lookup_elem(&functions, &index);
 	struct thread_calls *calls = caller(pid_tgid);
 	struct call_record *call;
+	struct open_call *open;
 
 	if (!calls || !function)
 		return 0;
 	/* Entry and return see the same context on the kernel's stack, and no other call under way has it. */
-	call = begin_call(calls, function, index, pid_tgid, (u64)ctx);
-	if (!call)
+	open = begin_call(calls, function, index, pid_tgid, (u64)ctx);
+	if (!open)
 		return 0;
+	call = &open->record;
 	call->words = function->words;
 	if (call_records) {
 #pragma unroll

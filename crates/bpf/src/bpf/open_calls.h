@@ -5,14 +5,19 @@
 
 #include "returns.h"
 
+/* Among the bits for roles: the function returns a status. */
+#define STATUS_ROLE (1ull << 63)
+
 struct open_call {
 	u64 sp; /* at the entry, where the return address lies */
-	u64 roles; /* of the calls around it, a bit each */
-	u32 role;
+	u64 roles; /* of the calls around it, a bit each, and STATUS_ROLE */
+	u64 own_roles; /* the same of itself */
 	u32 index; /* its place in `calls` */
+	u32 removed; /* it is a free, and `allocation` was live at its entry */
 	u64 inside; /* time of the calls directly within it that have returned */
 	u32 layers; /* of the calls around it, a bit each */
 	u32 layer; /* its own bit */
+	struct allocation allocation;
 	struct call_record record;
 };
 
@@ -25,6 +30,9 @@ struct thread_calls {
 	u64 pending_session;
 	u32 pending_correlation;
 	u32 pad2;
+	/* The device or context that allocations belong to, and the one below it; 0 is device 0. */
+	u64 place;
+	u64 place_below;
 	struct syscall_record syscall;
 	u64 switched_out; /* when it last left a CPU */
 	u32 state;

@@ -48,8 +48,10 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 		inherit_mappings(parent, image.id);
 		inherit_python(parent, image.id);
 	}
-	if (bpf_map_update_elem(&images, &tgid, &image, BPF_ANY)) {
-		count_loss(LOSS_PROCESS);
+	/* Several threads may make the first call of a process at once: one of them creates its image, the others use it. */
+	if (bpf_map_update_elem(&images, &tgid, &image, origin == ORIGIN_FOUND ? BPF_NOEXIST : BPF_ANY)) {
+		if (origin != ORIGIN_FOUND || !bpf_map_lookup_elem(&images, &tgid))
+			count_loss(LOSS_PROCESS);
 		return;
 	}
 	BPF_CORE_READ_STR_INTO(&record.comm, task, comm);
@@ -96,6 +98,8 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 	if (calls) {
 		send_unfinished(calls);
 		calls->image = 0;
+		calls->place = 0;
+		calls->place_below = 0;
 	}
 	if (image && callers_only)
 		end_image(task, image->id);

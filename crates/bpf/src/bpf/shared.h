@@ -58,7 +58,8 @@ struct image {
 	__u32 children_only;
 	/* How many raw stacks it may still send. */
 	__u32 raw_left;
-	__u32 pad;
+	/* Allocations that it has in `allocations`. */
+	__u32 held;
 	/* Its memory, by the address of its description in the kernel. A task that has another one, or none, is in the middle
 	 * of an exec or at its end: its stack is no more. 0 where it is not known. */
 	__u64 memory;
@@ -311,6 +312,8 @@ struct function {
 	__u8 gathers; /* sums need its arguments */
 	__u8 teaches; /* what kernels are called */
 	__u8 layer; /* below 8; 0 if it is not shown: its time is its caller's */
+	__u8 group; /* of addresses: in different groups, the same number means different memory */
+	__u8 pad;
 };
 
 /* Where a launch has its dimensions. */
@@ -321,11 +324,21 @@ enum function_dims {
 	DIMS_PAYLOAD = 3, /* the first 24 bytes of the payload */
 };
 
-/* What a function does to memory, for the account of what is live. */
+/* What a function does to memory and contexts, for the account of live memory: crates/cuda/src/memory.rs has the rules. */
 enum function_memory {
 	MEMORY_NONE = 0,
-	MEMORY_ALLOC = 1, /* `out` is the address, the sum's bytes its size */
+	MEMORY_ALLOC = 1, /* `out` is the address, or the first word where there is no `out`; the sum's bytes are its size */
 	MEMORY_FREE = 2, /* the first word is the address */
+	MEMORY_SET_DEVICE = 3, /* the first word is the device */
+	MEMORY_SET_CONTEXT = 4, /* the first word is the context */
+	MEMORY_PUSH_CONTEXT = 5,
+	MEMORY_POP_CONTEXT = 6,
+	MEMORY_CREATE_CONTEXT = 7, /* `out` is the context, which becomes current */
+	MEMORY_DESTROY_CONTEXT = 8, /* the first word is the context */
+	MEMORY_RETAIN_PRIMARY = 9, /* `out` is the context, the second word the device */
+	MEMORY_RELEASE_PRIMARY = 10, /* the first word is the device */
+	MEMORY_RESET_PRIMARY = 11, /* the first word is the device */
+	MEMORY_RESET_DEVICE = 12, /* the current one */
 };
 
 /* Within a call of the same role. */
@@ -338,6 +351,8 @@ enum function_memory {
 #define CALL_HAS_OUT 8
 /* The launch is its own, not that of a call around it. */
 #define CALL_LAUNCHES 16
+/* Within a call that returns a status of its own: an error is counted there. */
+#define CALL_ENCLOSED 32
 
 /* One call of a function. While it is under way it lies in `thread_calls`; what is sent is the head, as many words as
  * there are, and the payload after all CALL_WORDS words. */
@@ -396,13 +411,14 @@ struct sum {
 struct error_key {
 	__u32 image;
 	__u32 function;
-	__u64 code;
+	__u32 code;
+	__u32 enclosed; /* CALL_ENCLOSED, or 0 */
 };
 
 struct allocation_key {
 	__u64 address;
 	__u32 image;
-	__u32 pad;
+	__u32 group;
 };
 
 /* Who allocated: allocations with one call stack. */
@@ -421,8 +437,34 @@ struct site {
 
 struct allocation {
 	__u64 bytes;
-	__u64 space;
+	__u64 time; /* of its return */
+	__u64 place; /* the device or context that it belongs to */
+	__u32 space;
+	__u32 user; /* whose share it counts against: an index of `held_by_user` */
 	struct site_key site;
+};
+
+/* A device as a place; any other place is the handle of a context. */
+#define PLACE_DEVICE (1ull << 63)
+
+/* From this group on, memory belongs to no context. */
+#define GROUP_WITHOUT_CONTEXT 3
+
+/* Slots of `held_by_user`: users whose numbers are equal modulo this share one. */
+#define USERS 1024
+
+/* What is known of a process's primary contexts: a slot for each device, and one for each handle. */
+#define CONTEXT_SLOTS 64
+struct context_key {
+	__u32 image;
+	__u32 slot;
+};
+
+struct context {
+	__u64 handle;
+	__u64 device; /* as a place */
+	__u64 references; /* retains less releases, as far as they were seen */
+	__u64 unseen; /* there are references that were not seen */
 };
 
 /* Memory of a process in one space. */
@@ -438,7 +480,12 @@ struct memory_sum {
 	__u64 allocations;
 	__u64 allocated_bytes;
 	__u64 frees;
-	__u64 failed;
+	__u64 failed; /* allocations */
+	__u64 failed_frees;
+	__u64 unknown_frees; /* of the frees: of memory whose allocation was not seen */
+	__u64 missed_frees; /* allocations whose address was given out again without a free in between */
+	__u64 released; /* allocations that went with their context */
+	__u64 untracked; /* allocations that found no room, or were beyond their process's share */
 };
 
 /* Launches of a kernel. */
@@ -548,10 +595,12 @@ _Static_assert(sizeof(struct python_process) == 88, "python_process");
 _Static_assert(sizeof(struct python_frame) == 24, "python_frame");
 _Static_assert(sizeof(struct python_stack_record) == PYTHON_STACK_HEADER + 24 * MAX_PYTHON_FRAMES, "python_stack_record");
 _Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_LINES, "python_code_record");
-_Static_assert(sizeof(struct function) == 24, "function");
+_Static_assert(sizeof(struct function) == 26, "function");
 _Static_assert(sizeof(struct call_record) == CALL_HEADER + 8 * CALL_WORDS + CALL_PAYLOAD, "call_record");
 _Static_assert(sizeof(struct sum) == 64 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
-_Static_assert(sizeof(struct allocation) == 40, "allocation");
+_Static_assert(sizeof(struct allocation) == 56, "allocation");
+_Static_assert(sizeof(struct memory_sum) == 96, "memory_sum");
+_Static_assert(sizeof(struct context) == 32, "context");
 _Static_assert(sizeof(struct kernel_sum) == 32, "kernel_sum");
 _Static_assert(sizeof(struct syscall_record) == 152, "syscall_record");
 _Static_assert(sizeof(struct switch_record) == 48, "switch_record");

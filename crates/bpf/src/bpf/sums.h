@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sums of calls, kept in the kernel: counts, times, bytes, errors by code, and what memory is live. */
+/* Sums of calls, kept in the kernel: counts, times, bytes, and errors by code. */
 #ifndef WARPSCOPE_SUMS_H
 #define WARPSCOPE_SUMS_H
 
@@ -25,33 +25,6 @@ struct {
 	__type(value, u64);
 } errors SEC(".maps");
 
-/* What was allocated and not yet freed, by address. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 262144);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct allocation_key);
-	__type(value, struct allocation);
-} allocations SEC(".maps");
-
-/* The same, summed by call stack. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct site_key);
-	__type(value, struct site);
-} sites SEC(".maps");
-
-/* The same, summed by process and space, with what came and went. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 8192);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct memory_key);
-	__type(value, struct memory_sum);
-} memory_sums SEC(".maps");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -70,8 +43,6 @@ struct {
 } kernels_beyond SEC(".maps");
 
 const struct sum empty_sum = {};
-const struct site empty_site = {};
-const struct memory_sum empty_memory = {};
 const struct kernel_sum empty_kernel = {};
 const u64 no_launches = 0;
 
@@ -85,6 +56,19 @@ const u64 no_launches = 0;
 		}                                                             \
 		value_;                                                       \
 	})
+
+/* How often a maximum is tried to be raised while other CPUs raise it. */
+#define MOST_RAISES 32
+
+static __always_inline void raise_to(u64 *maximum, u64 value)
+{
+	for (u32 i = 0; i < MOST_RAISES; i++) {
+		u64 before = *(volatile u64 *)maximum;
+
+		if (value <= before || __sync_val_compare_and_swap(maximum, before, value) == before)
+			break;
+	}
+}
 
 static __always_inline u32 log2_of(u64 value)
 {
@@ -121,7 +105,12 @@ static __always_inline bool is_error(const struct function *function, u64 result
 
 static __always_inline void count_error(const struct call_record *call)
 {
-	struct error_key key = { .image = call->image, .function = call->function, .code = (u32)call->result };
+	struct error_key key = {
+		.image = call->image,
+		.function = call->function,
+		.code = (u32)call->result,
+		.enclosed = call->flags & CALL_ENCLOSED,
+	};
 	u64 one = 1, *count = bpf_map_lookup_elem(&errors, &key);
 
 	if (count)
@@ -154,100 +143,14 @@ static __always_inline void add_to_sums(const struct function *function, const s
 	if (!(open->layers & open->layer))
 		__sync_fetch_and_add(&sum->outer, ns);
 	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], 1);
-	if (ns > sum->max)
-		sum->max = ns;
-	if (~ns > sum->inverse_min)
-		sum->inverse_min = ~ns;
+	raise_to(&sum->max, ns);
+	raise_to(&sum->inverse_min, ~ns);
 	if (is_error(function, call->result)) {
 		__sync_fetch_and_add(&sum->errors, 1);
 		count_error(call);
 	} else if (function->bytes_a) {
 		__sync_fetch_and_add(&sum->bytes, bytes);
 		__sync_fetch_and_add(&sum->sizes[(bytes ? log2_of(bytes) + 1 : 0) & (SUM_SIZES - 1)], 1);
-	}
-}
-
-static __always_inline void add_to_site(const struct site_key *key, s64 bytes, s64 count, u64 now)
-{
-	struct site *site = find_or_make(&sites, key, &empty_site);
-
-	if (!site) {
-		count_loss(LOSS_CALL_SUMS);
-		return;
-	}
-	/* Was empty until now. */
-	if (!__sync_fetch_and_add(&site->count, count))
-		site->since = now;
-	__sync_fetch_and_add(&site->bytes, bytes);
-}
-
-static __always_inline void take_memory(const struct function *function, const struct call_record *call, u64 bytes,
-					struct memory_sum *sum)
-{
-	struct allocation_key key = { .image = call->image, .address = call->out };
-	struct allocation allocation = {
-		.bytes = bytes,
-		.space = function->space,
-		.site = { .stack = call->stack, .python = call->python, .image = call->image, .function = call->function },
-	};
-	s64 live;
-
-	__sync_fetch_and_add(&sum->allocations, 1);
-	__sync_fetch_and_add(&sum->allocated_bytes, bytes);
-	if (!(call->flags & CALL_HAS_OUT) || !call->out)
-		return;
-	if (bpf_map_update_elem(&allocations, &key, &allocation, BPF_ANY)) {
-		count_loss(LOSS_CALL_SUMS);
-		return;
-	}
-	__sync_fetch_and_add(&sum->live, 1);
-	live = __sync_fetch_and_add(&sum->live_bytes, bytes) + bytes;
-	if (live > sum->peak_bytes)
-		sum->peak_bytes = live;
-	add_to_site(&allocation.site, bytes, 1, call->end);
-}
-
-static __always_inline void give_memory_back(const struct call_record *call, u64 now)
-{
-	struct allocation_key key = { .image = call->image, .address = call->word[0] };
-	struct allocation *found = bpf_map_lookup_elem(&allocations, &key), allocation;
-	struct memory_key space = { .image = call->image };
-	struct memory_sum *sum;
-
-	if (!found)
-		return;
-	allocation = *found;
-	/* Of two threads that free it, one did. */
-	if (bpf_map_delete_elem(&allocations, &key))
-		return;
-	space.space = allocation.space;
-	sum = bpf_map_lookup_elem(&memory_sums, &space);
-	if (sum) {
-		__sync_fetch_and_add(&sum->frees, 1);
-		__sync_fetch_and_add(&sum->live, -1);
-		__sync_fetch_and_add(&sum->live_bytes, -allocation.bytes);
-	}
-	add_to_site(&allocation.site, -allocation.bytes, -1, now);
-}
-
-static __always_inline void account_memory(const struct function *function, const struct call_record *call, u64 bytes)
-{
-	struct memory_key key = { .image = call->image, .space = function->space };
-	bool failed = is_error(function, call->result);
-
-	if (call->flags & CALL_NESTED)
-		return;
-	if (function->memory == MEMORY_ALLOC) {
-		struct memory_sum *sum = find_or_make(&memory_sums, &key, &empty_memory);
-
-		if (!sum)
-			count_loss(LOSS_CALL_SUMS);
-		else if (failed)
-			__sync_fetch_and_add(&sum->failed, 1);
-		else
-			take_memory(function, call, bytes, sum);
-	} else if (!failed) {
-		give_memory_back(call, call->end);
 	}
 }
 

@@ -87,6 +87,21 @@ impl Space {
         Space::Reserved,
         Space::Imported,
     ];
+
+    /// As summaries name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Managed => "managed",
+            Self::Host => "host",
+            Self::Registered => "registered",
+            Self::Array => "array",
+            Self::Physical => "physical",
+            Self::Mapped => "mapped",
+            Self::Reserved => "reserved",
+            Self::Imported => "imported",
+        }
+    }
 }
 
 /// What a probe should take of a call.

@@ -161,6 +161,7 @@ mod tests {
             cpu: 0,
             depth,
             nested: false,
+            enclosed: false,
             start,
             end,
             result: 0,

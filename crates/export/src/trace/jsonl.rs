@@ -12,7 +12,6 @@ use super::{
     launched::Launched,
     line::{OFF_CPU, off_cpu},
     reading::{Arguments, Outcome, Reader, Reading},
-    summary::space_name,
 };
 use crate::names::{self, SessionKernels};
 
@@ -228,7 +227,7 @@ impl<'a> TraceLines<'a> {
                 op,
                 address: change.address.map(|address| format!("{address:#x}")),
                 bytes: change.bytes,
-                kind: space_name(change.space),
+                kind: change.space.name(),
                 live_bytes: change.live_bytes,
             }),
             args: None,

@@ -48,10 +48,9 @@ impl Reader {
             Event::Call(call) => {
                 let Some(function) = self.functions.get(&call.function) else { return };
                 if function.layer == Layer::Library
-                    && call.end != 0
-                    && let Some(lesson) = cuda::call(&function.name).and_then(|known| known.teaches(&captured(call)))
+                    && let Some(known) = cuda::call(&function.name)
                 {
-                    self.names.learn(call.process, lesson);
+                    self.names.learn_from(known, call);
                 }
             }
             _ => {}
@@ -286,6 +285,7 @@ mod tests {
                 cpu: 0,
                 depth: 0,
                 nested: false,
+                enclosed: false,
                 start: 1,
                 end: 2,
                 result: 9,

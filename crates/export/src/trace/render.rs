@@ -148,9 +148,16 @@ impl Page {
         }
         self.title("Errors", &format!("{:>8}", "count"));
         for error in t.errors.iter().take(TOP) {
-            let text = format!("{} from {}", error.error, names::printable(&error.function));
-            let text = self.ink(Ink::Red, &cut(&text, self.width.saturating_sub(BAR + 11)));
-            self.line(&format!("{:BAR$} {:>8}  {text}", "", count(error.count)));
+            let mut text = format!("{} from {}", error.error, names::printable(&error.function));
+            let (ink, number) = match error.count {
+                0 => (Ink::Dim, error.enclosed),
+                outermost => (Ink::Red, outermost),
+            };
+            if error.count == 0 {
+                text += ", within other calls";
+            }
+            let text = self.ink(ink, &cut(&text, self.width.saturating_sub(BAR + 11)));
+            self.line(&format!("{:BAR$} {:>8}  {text}", "", count(number)));
         }
         self.more(t.errors.len(), TOP, "error", "errors");
     }
@@ -218,10 +225,15 @@ impl Page {
             };
             let live = format!("{live:>15}");
             let live = if m.live > 0 { self.ink(Ink::Yellow, &live) } else { live };
-            let failed = match m.failed {
-                0 => String::new(),
-                failed => format!("  {}", self.ink(Ink::Red, &format!("{} failed", count(failed)))),
+            let failed = match (m.failed, m.failed_frees) {
+                (0, 0) => String::new(),
+                (failed, 0) => format!("{} failed", count(failed)),
+                (0, frees) => counted(frees, "free failed", "frees failed"),
+                (failed, frees) => {
+                    format!("{} failed, {}", count(failed), counted(frees, "free failed", "frees failed"))
+                }
             };
+            let failed = if failed.is_empty() { failed } else { format!("  {}", self.ink(Ink::Red, &failed)) };
             let line = format!(
                 "{:<11} {:>9}  {:>9}  {:>7}  {peak:>9}  {live}{failed}",
                 m.space,

@@ -152,8 +152,10 @@ pub struct ErrorRow {
     pub error: String,
     /// Its number.
     pub code: i64,
-    /// Calls.
+    /// Calls. Of one that failed because a call within it did, only the outer one is counted.
     pub count: u64,
+    /// Calls within others that return a status of their own.
+    pub enclosed: u64,
 }
 
 /// Launches of one kernel.
@@ -168,7 +170,7 @@ pub struct LaunchRow {
 /// Memory of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryRow {
-    /// Where it lies.
+    /// What kind it is.
     pub space: &'static str,
     /// Allocations that succeeded.
     pub allocations: u64,
@@ -178,11 +180,21 @@ pub struct MemoryRow {
     pub failed: u64,
     /// Frees that succeeded.
     pub frees: u64,
-    /// Allocations never given back.
+    /// Frees that failed.
+    pub failed_frees: u64,
+    /// Of the frees that succeeded: those of memory whose allocation was not seen.
+    pub unknown_frees: u64,
+    /// Allocations whose address was given out again, though no free of it was seen.
+    pub missed_frees: u64,
+    /// Allocations that were released with their context or device.
+    pub released: u64,
+    /// Allocations that are not tracked, because there was no room.
+    pub untracked: u64,
+    /// Allocations never freed.
     pub live: u64,
     /// Their bytes.
     pub live_bytes: u64,
-    /// The most bytes at a time; 0 where calls were only summed up.
+    /// The most bytes at a time; where calls were only summed up, the most of one process.
     pub peak_bytes: u64,
 }
 
@@ -406,8 +418,9 @@ fn durations(histogram: &Histogram) -> Vec<(u64, u64)> {
 }
 
 fn errors(calls: &Calls) -> Vec<ErrorRow> {
-    let mut sums: BTreeMap<(&str, i64), (String, u64)> = BTreeMap::new();
-    for ((id, code), count) in &calls.errors {
+    let mut sums: BTreeMap<(&str, i64), (String, [u64; 2])> = BTreeMap::new();
+    let enclosed = calls.enclosed_errors.iter().map(|error| (error, 1));
+    for (((id, code), count), place) in calls.errors.iter().map(|error| (error, 0)).chain(enclosed) {
         let Some(function) = calls.functions.get(id).filter(|function| function.shown) else { continue };
         let (number, name) = match function.layer {
             Layer::Driver => (i64::from(code.cast_signed()), driver::error_name(*code)),
@@ -416,17 +429,18 @@ fn errors(calls: &Calls) -> Vec<ErrorRow> {
                 (i64::from(*code), name.map_or_else(|| code.to_string(), Into::into))
             }
         };
-        let (_, sum) = sums.entry((&function.name, number)).or_insert((name, 0));
-        *sum = sum.saturating_add(*count);
+        let (_, counts) = sums.entry((&function.name, number)).or_insert((name, [0; 2]));
+        counts[place] = counts[place].saturating_add(*count);
     }
-    let row = |((function, code), (error, count)): ((&str, i64), (String, u64))| ErrorRow {
+    let row = |((function, code), (error, [count, enclosed])): ((&str, i64), (String, [u64; 2]))| ErrorRow {
         function: function.to_owned(),
         error,
         code,
         count,
+        enclosed,
     };
     let mut rows: Vec<ErrorRow> = sums.into_iter().map(row).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+    rows.sort_by_key(|row| std::cmp::Reverse((row.count, row.enclosed)));
     rows
 }
 
@@ -448,31 +462,21 @@ fn launches(profile: &Profile) -> Vec<LaunchRow> {
 
 fn memory(calls: &Calls) -> Vec<MemoryRow> {
     let row = |(space, memory): (&Space, &model::calls::Memory)| MemoryRow {
-        space: space_name(*space),
+        space: space.name(),
         allocations: memory.allocations,
         bytes: memory.bytes,
         failed: memory.failed,
         frees: memory.frees,
+        failed_frees: memory.failed_frees,
+        unknown_frees: memory.unknown_frees,
+        missed_frees: memory.missed_frees,
+        released: memory.released,
+        untracked: memory.untracked,
         live: memory.live,
         live_bytes: memory.live_bytes,
         peak_bytes: memory.peak_bytes,
     };
     calls.memory.iter().map(row).collect()
-}
-
-/// What a kind of memory is called.
-pub(super) fn space_name(space: Space) -> &'static str {
-    match space {
-        Space::Device => "device",
-        Space::Managed => "managed",
-        Space::Host => "host",
-        Space::Registered => "registered",
-        Space::Array => "array",
-        Space::Physical => "physical",
-        Space::Mapped => "mapped",
-        Space::Reserved => "reserved",
-        Space::Imported => "imported",
-    }
 }
 
 fn slowest(profile: &Profile) -> Vec<SlowRow> {

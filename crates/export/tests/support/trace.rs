@@ -2,7 +2,7 @@
 //! fails, requests to the driver, switches, tracepoints, GPU work, and everything that goes wrong.
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
-use model::event::*;
+use model::{calls::Memory, event::*};
 
 use super::{MS, START, US};
 
@@ -46,6 +46,7 @@ fn call(name: &str, depth: u8, at: u64, length: u64, words: &[u64]) -> Call {
         cpu: 3,
         depth,
         nested: false,
+        enclosed: false,
         start: START + at,
         end: START + at + length,
         result: 0,
@@ -170,6 +171,7 @@ fn memory() -> Vec<Event> {
     let map = Call { result: 0x7f00_0000_0000, ..call("mmap", 2, 1_250 * US, 45 * US, &[2 << 20, 3, 0]) };
     let inner = Call {
         nested: true,
+        enclosed: true,
         out: Some(0x7f12_0000_0000),
         ..call("cuMemAlloc_v2", 1, 1_020 * US, 400 * US, &[0x7ffd_0008, 16 << 20])
     };
@@ -212,6 +214,7 @@ fn launch(step: u64) -> Vec<Event> {
     let [grid, depth, block, thickness] = dims;
     let inner = Call {
         nested: true,
+        enclosed: true,
         ..call("cuLaunchKernel", 1, at + 3 * US, 4 * US, &[HANDLE, 4, 2, 1, 64, 1, 1, 256, 0, 0, 0])
     };
     let outer = Call {
@@ -301,9 +304,28 @@ pub fn sums() -> Vec<Event> {
         sum("cudaMemcpy", 2, 4, 0, 3 * MS, 4 << 20),
         sum("cudaLaunchKernel", 0, 10_000, 0, 80 * MS, 0),
         sum("NV_ESC_RM_CONTROL", 0, 300, 1, 33 * MS, 0),
-        Event::ErrorSum(ErrorSum { function: number("cudaMalloc"), code: 2, count: 3 }),
-        Event::ErrorSum(ErrorSum { function: number("NV_ESC_RM_CONTROL"), code: (-22_i32).cast_unsigned(), count: 1 }),
-        Event::LiveSum(LiveSum { process: APP, space: 0, count: 7, bytes: 7 << 20 }),
+        Event::ErrorSum(ErrorSum { function: number("cudaMalloc"), code: 2, enclosed: false, count: 3 }),
+        Event::ErrorSum(ErrorSum {
+            function: number("NV_ESC_RM_CONTROL"),
+            code: (-22_i32).cast_unsigned(),
+            enclosed: false,
+            count: 1,
+        }),
+        Event::MemorySum(MemorySum {
+            process: APP,
+            space: 0,
+            memory: Memory {
+                allocations: 97,
+                bytes: 97 << 20,
+                failed: 3,
+                frees: 90,
+                live: 7,
+                live_bytes: 7 << 20,
+                peak_bytes: 20 << 20,
+                ..Memory::default()
+            },
+        }),
+        Event::KernelSum(KernelSum { process: APP, kernel: None, count: 10_000 }),
         Event::End(End { time: START + 900 * MS, status: Some(0) }),
     ]);
     events

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use cuda::calls::{KernelRef, Lesson};
 use rustc_hash::FxHashMap;
 
-use crate::event::ProcessId;
+use super::captured;
+use crate::event::{Call, ProcessId};
 
 /// Names by handle or host function.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +43,15 @@ impl KernelNames {
                     self.names.insert((process, kernel), name);
                 }
             }
+        }
+    }
+
+    /// Takes what a call taught, if it returned and succeeded.
+    pub fn learn_from(&mut self, function: &cuda::Call, call: &Call) {
+        if call.end != 0
+            && let Some(lesson) = function.teaches(&captured(call))
+        {
+            self.learn(call.process, lesson);
         }
     }
 

@@ -35,6 +35,7 @@ fn call(name: &str, ns: u64, words: &[u64]) -> Call {
         cpu: 0,
         depth: 0,
         nested: false,
+        enclosed: false,
         start: 1_000,
         end: 1_000 + ns,
         result: 0,
@@ -57,7 +58,15 @@ fn free(address: u64) -> Call {
 }
 
 fn inside(call: Call) -> Call {
-    Call { depth: 1, nested: true, start: call.start + 1, end: call.end + 1, around: call.start, ..call }
+    Call {
+        depth: 1,
+        nested: true,
+        enclosed: true,
+        start: call.start + 1,
+        end: call.end + 1,
+        around: call.start,
+        ..call
+    }
 }
 
 fn fold(calls: impl IntoIterator<Item = Call>) -> Calls {
@@ -79,40 +88,90 @@ fn fold(calls: impl IntoIterator<Item = Call>) -> Calls {
     fold.finish().calls
 }
 
-/// Memory that is given back is not live, whichever thread gives it back, and the peak stays.
+/// The test vectors of [`cuda::memory`]: what each call does to the account.
 #[test]
-fn memory_is_taken_and_given_back() {
-    let other_thread = Call { tid: 11, ..free(0xa000) };
-    let calls = fold([malloc(0xa000, 400), malloc(0xb000, 600), other_thread, malloc(0xc000, 100)]);
-    let memory = calls.memory[&Space::Device];
-    let expected =
-        Memory { allocations: 3, bytes: 1_100, failed: 0, frees: 1, live: 2, live_bytes: 700, peak_bytes: 1_000 };
-    assert_eq!(memory, expected);
+fn memory_vectors() {
+    use cuda::memory::vectors::{self, Step};
+    for vector in vectors::all() {
+        let mut fold = Fold::new();
+        let mut functions = BTreeMap::<&str, FunctionId>::new();
+        // Calls under way, by thread: function, words, start.
+        let mut open = BTreeMap::<u32, Vec<(&str, Vec<u64>, u64)>>::new();
+        for (step, time) in vector.steps.into_iter().zip(1..) {
+            match step {
+                Step::Enter { thread, function, words } => {
+                    let id = FunctionId(functions.len() as u32);
+                    if !functions.contains_key(function) {
+                        functions.insert(function, id);
+                        let name = function.into();
+                        let function = Function { id, name, shown: true, ..Function::default() };
+                        fold.push(&Event::Function(function));
+                    }
+                    open.entry(thread).or_default().push((function, words, time));
+                }
+                Step::Return { thread, answer, result } => {
+                    let around = open.get_mut(&thread).expect("entered");
+                    let (function, words, start) = around.pop().expect("entered");
+                    let role = |name: &str| cuda::call(name).expect("known").role;
+                    fold.push(&Event::Call(Call {
+                        function: functions[function],
+                        tid: thread,
+                        depth: around.len() as u8,
+                        nested: around.iter().any(|(outer, ..)| role(outer) == role(function)),
+                        enclosed: !around.is_empty(),
+                        start,
+                        end: time,
+                        result: result.into(),
+                        out: answer,
+                        words,
+                        ..call("cudaFree", 0, &[])
+                    }));
+                }
+            }
+        }
+        let memory = fold.finish().calls.memory;
+        for space in Space::ALL {
+            let Memory {
+                allocations,
+                bytes,
+                failed,
+                frees,
+                failed_frees,
+                unknown_frees,
+                missed_frees,
+                released,
+                untracked,
+                live,
+                live_bytes,
+                peak_bytes,
+            } = memory.get(&space).copied().unwrap_or_default();
+            let found = [
+                ("allocations", allocations),
+                ("bytes", bytes),
+                ("failed", failed),
+                ("failed_frees", failed_frees),
+                ("frees", frees),
+                ("live", live),
+                ("live_bytes", live_bytes),
+                ("missed_frees", missed_frees),
+                ("peak_bytes", peak_bytes),
+                ("released", released),
+                ("unknown_frees", unknown_frees),
+                ("untracked", untracked),
+            ];
+            let found: BTreeMap<&str, u64> = found.into_iter().filter(|(_, count)| *count > 0).collect();
+            let wanted = vector.account.get(space.name()).cloned().unwrap_or_default();
+            assert_eq!(found, wanted, "{}: {}", vector.name, space.name());
+        }
+    }
 }
 
-/// Addresses are a process's own, and a free of nothing, or of what was never seen, frees nothing.
+/// Addresses are a process's own.
 #[test]
 fn frees_find_their_own() {
     let other_process = Call { process: ProcessId(2), ..free(0xa000) };
-    let calls = fold([malloc(0xa000, 400), other_process, free(0), free(0xdead)]);
-    let memory = calls.memory[&Space::Device];
-    assert_eq!((memory.live, memory.live_bytes, memory.frees), (1, 400, 2));
-}
-
-/// The address tells which allocation ends: the host's too, whatever function frees it.
-#[test]
-fn the_address_decides_where_memory_lay() {
-    let host = Call { out: Some(0xa000), ..call("cudaMallocHost", 10, &[0x7ffd_0000, 64]) };
-    let calls = fold([host, free(0xa000)]);
-    assert_eq!((calls.memory[&Space::Host].frees, calls.memory[&Space::Host].live), (1, 0));
-    assert!(!calls.memory.contains_key(&Space::Device));
-}
-
-/// An address handed out again was given back by a call that was not seen.
-#[test]
-fn an_address_is_live_once() {
-    let memory = fold([malloc(0xa000, 400), malloc(0xa000, 50)]).memory[&Space::Device];
-    assert_eq!((memory.live, memory.live_bytes, memory.peak_bytes, memory.allocations), (1, 50, 400, 2));
+    let memory = fold([malloc(0xa000, 400), other_process]).memory[&Space::Device];
+    assert_eq!((memory.live, memory.live_bytes, memory.frees, memory.unknown_frees), (1, 400, 1, 1));
 }
 
 /// What fails takes and gives back nothing, and is counted by its result.
@@ -120,10 +179,12 @@ fn an_address_is_live_once() {
 fn failed_calls_do_nothing() {
     let no_memory = Call { result: OUT_OF_MEMORY, ..malloc(0xa000, 1 << 40) };
     let not_freed = Call { result: 1, ..free(0xb000) };
-    let calls = fold([no_memory.clone(), no_memory, malloc(0xb000, 8), not_freed]);
+    let inner = Call { result: OUT_OF_MEMORY, ..call("cuMemAlloc_v2", 80, &[0x7ffd_0000, 1 << 40]) };
+    let calls = fold([inside(inner), no_memory.clone(), no_memory, malloc(0xb000, 8), not_freed]);
     let memory = calls.memory[&Space::Device];
     assert_eq!((memory.allocations, memory.failed, memory.frees, memory.live_bytes), (1, 2, 0, 8));
     assert_eq!(calls.errors, [((number("cudaMalloc"), 2), 2), ((number("cudaFree"), 1), 1)].into());
+    assert_eq!(calls.enclosed_errors, [((number("cuMemAlloc_v2"), 2), 1)].into(), "the outer call's error");
     let sum = &calls.sums[&(PROCESS, number("cudaMalloc"))];
     assert_eq!((sum.count, sum.errors, sum.bytes), (3, 2, 8));
 }
@@ -235,8 +296,11 @@ fn sums_equal_calls() {
         buckets: histogram.buckets().to_vec(),
     });
     assert_eq!(summed.sums, told.sums);
-    let memory = summed.memory[&Space::Device];
-    assert_eq!((memory.allocations, memory.failed, memory.bytes), (2, 1, 800));
+    summed.memory_sum(&MemorySum { process: PROCESS, space: Space::Device as u8, memory: told.memory[&Space::Device] });
+    assert_eq!(summed.memory, told.memory);
+    let kernel = Some(KernelRef::Handle(0x5000));
+    summed.kernel_sum(KernelSum { process: PROCESS, kernel, count: 7 });
+    assert_eq!(summed.launches, [((PROCESS, kernel), 7)].into_iter().collect());
 }
 
 /// Of the calls that took longest a few are kept, the longest first.

@@ -1,8 +1,10 @@
 //! What a trace contains besides: calls of functions, system calls, switches.
 
+use cuda::calls::KernelRef;
 use serde::Serialize;
 
 use super::{ProcessId, SessionId, StackId};
+use crate::calls::Memory;
 
 /// Something that can be called: a function of a library, a request to a driver, a tracepoint. Numbers are dense.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -65,6 +67,8 @@ pub struct Call {
     pub depth: u8,
     /// One of those does the same for the program (a driver's launch in the runtime's): it is not counted again.
     pub nested: bool,
+    /// One of those returns a status of its own: an error of this call is counted as that one's.
+    pub enclosed: bool,
     /// Entry.
     pub start: u64,
     /// Return; 0 if it had not returned when its thread or the trace ended.
@@ -155,19 +159,30 @@ pub struct ErrorSum {
     pub function: FunctionId,
     /// The result.
     pub code: u32,
+    /// Within calls that return a status of their own: the error is counted there.
+    pub enclosed: bool,
     /// Calls.
     pub count: u64,
 }
 
-/// Memory that was live at the end, as counted in the kernel.
+/// Memory of one kind that a process had, as counted in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LiveSum {
+pub struct MemorySum {
     /// The image.
     pub process: ProcessId,
-    /// Where it lies: the number of a [`cuda::calls::Space`].
+    /// What kind it is: the number of a [`cuda::calls::Space`].
     pub space: u8,
-    /// Allocations.
+    /// What came and went.
+    pub memory: Memory,
+}
+
+/// Launches of one kernel that were counted in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelSum {
+    /// The image.
+    pub process: ProcessId,
+    /// Which kernel; `None` for those for which there was no room.
+    pub kernel: Option<KernelRef>,
+    /// Launches that succeeded.
     pub count: u64,
-    /// Their bytes.
-    pub bytes: u64,
 }

@@ -40,6 +40,8 @@ pub const SWITCH: u8 = 34;
 pub const SUM: u8 = 35;
 pub const ERROR_SUM: u8 = 36;
 pub const LIVE_SUM: u8 = 37;
+pub const MEMORY_SUM: u8 = 38;
+pub const KERNEL_SUM: u8 = 39;
 pub const EMPTY: u8 = 40;
 pub const COUNTER: u8 = 48;
 pub const COUNTER_POINT: u8 = 49;
@@ -51,6 +53,7 @@ pub const CALL_OUT: u8 = 2;
 pub const CALL_LAUNCH: u8 = 4;
 pub const CALL_STACK: u8 = 8;
 pub const CALL_LAUNCHES: u8 = 16;
+pub const CALL_ENCLOSED: u8 = 32;
 
 /// Kinds of [`Work`] in a [`Shape`].
 pub const KERNEL: u8 = 1;

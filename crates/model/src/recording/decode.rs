@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use cuda::calls::KernelRef;
+
 use super::{
     bytes::{Cursor, unzigzag},
     codec::{self, Lane, Last, Launcher, Shape, Waiter},
 };
+use crate::calls::Memory;
 use crate::event::{
     Activity, Call, Captured, Counter, CounterId, CounterPoint, Device, Direction, Empty, End, ErrorSum, Event, Exit,
-    Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss,
-    LossCause, Mapping, Mode, NamedFrame, Note, Origin, PointId, Process, ProcessId, Sample, Session, SessionId, Stack,
-    StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
+    Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss,
+    LossCause, Mapping, MemorySum, Mode, NamedFrame, Note, Origin, PointId, Process, ProcessId, Sample, Session,
+    SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
 };
 use crate::histogram;
 
@@ -273,10 +276,43 @@ fn sized(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
             })
         }
         codec::ERROR_SUM => {
-            Event::ErrorSum(ErrorSum { function: FunctionId(c.u32()?), code: c.u32()?, count: c.u64()? })
+            let (function, code, count) = (FunctionId(c.u32()?), c.u32()?, c.u64()?);
+            // Older writers end here.
+            let enclosed = c.byte().is_some_and(|enclosed| enclosed != 0);
+            Event::ErrorSum(ErrorSum { function, code, enclosed, count })
         }
+        // Of older writers.
         codec::LIVE_SUM => {
-            Event::LiveSum(LiveSum { process: ProcessId(c.u32()?), space: c.byte()?, count: c.u64()?, bytes: c.u64()? })
+            let (process, space) = (ProcessId(c.u32()?), c.byte()?);
+            let memory = Memory { live: c.u64()?, live_bytes: c.u64()?, ..Memory::default() };
+            Event::MemorySum(MemorySum { process, space, memory })
+        }
+        codec::MEMORY_SUM => Event::MemorySum(MemorySum {
+            process: ProcessId(c.u32()?),
+            space: c.byte()?,
+            memory: Memory {
+                allocations: c.u64()?,
+                bytes: c.u64()?,
+                failed: c.u64()?,
+                frees: c.u64()?,
+                failed_frees: c.u64()?,
+                unknown_frees: c.u64()?,
+                missed_frees: c.u64()?,
+                released: c.u64()?,
+                untracked: c.u64()?,
+                live: c.u64()?,
+                live_bytes: c.u64()?,
+                peak_bytes: c.u64()?,
+            },
+        }),
+        codec::KERNEL_SUM => {
+            let (process, kind, address, count) = (ProcessId(c.u32()?), c.byte()?, c.u64()?, c.u64()?);
+            let kernel = match kind {
+                0 => None,
+                1 => Some(KernelRef::Handle(address)),
+                _ => Some(KernelRef::HostStub(address)),
+            };
+            Event::KernelSum(KernelSum { process, kernel, count })
         }
         codec::COUNTER => Event::Counter(Counter {
             id: CounterId(c.u32()?),
@@ -388,6 +424,7 @@ fn call(c: &mut Cursor<'_>) -> Option<Call> {
         cpu,
         depth,
         nested: has(codec::CALL_NESTED),
+        enclosed: has(codec::CALL_ENCLOSED),
         start,
         end: c.distance(start)?,
         result: c.u64()?,

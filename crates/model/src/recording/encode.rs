@@ -1,5 +1,7 @@
 //! Events to bytes.
 
+use cuda::calls::KernelRef;
+
 use super::{
     bytes::{put, put_bytes, put_distance, put_distance32, put_text, zigzag},
     codec::{self, Lane, Last, Launcher, Numbers, Shape, Waiter},
@@ -386,6 +388,7 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
             put(out, sum.function.0);
             put(out, sum.code);
             put(out, sum.count);
+            out.push(sum.enclosed.into());
             codec::ERROR_SUM
         }
         Event::Counter(counter) => {
@@ -412,12 +415,28 @@ fn sized(event: &Event, out: &mut Vec<u8>) -> u8 {
             put(out, hits.outside);
             codec::HITS
         }
-        Event::LiveSum(sum) => {
+        Event::MemorySum(sum) => {
             put(out, sum.process.0);
             out.push(sum.space);
+            let m = &sum.memory;
+            let came = [m.allocations, m.bytes, m.failed];
+            let went = [m.frees, m.failed_frees, m.unknown_frees, m.missed_frees, m.released, m.untracked];
+            for count in came.into_iter().chain(went).chain([m.live, m.live_bytes, m.peak_bytes]) {
+                put(out, count);
+            }
+            codec::MEMORY_SUM
+        }
+        Event::KernelSum(sum) => {
+            let (kind, address) = match sum.kernel {
+                None => (0, 0),
+                Some(KernelRef::Handle(address)) => (1, address),
+                Some(KernelRef::HostStub(address)) => (2, address),
+            };
+            put(out, sum.process.0);
+            out.push(kind);
+            put(out, address);
             put(out, sum.count);
-            put(out, sum.bytes);
-            codec::LIVE_SUM
+            codec::KERNEL_SUM
         }
         Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Sync(_) => {
             unreachable!("has a record without a length")
@@ -437,7 +456,8 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
             | flag(call.out.is_some(), codec::CALL_OUT)
             | flag(call.launch.is_some(), codec::CALL_LAUNCH)
             | flag(call.stack.is_some(), codec::CALL_STACK)
-            | flag(call.launches, codec::CALL_LAUNCHES),
+            | flag(call.launches, codec::CALL_LAUNCHES)
+            | flag(call.enclosed, codec::CALL_ENCLOSED),
     );
     put(out, call.start);
     put_distance(out, call.start, call.end);

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use cuda::calls::KernelRef;
 use proptest::{
     collection::vec,
     option,
@@ -14,11 +15,12 @@ use proptest::{
 };
 
 use super::*;
+use crate::calls::Memory;
 use crate::event::{
     Activity, Call, Captured, Counter, CounterId, CounterPoint, Device, Direction, Empty, End, ErrorSum, Event, Exit,
-    Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, Launch, LaunchKind, Layer, LiveSum, Loss,
-    LossCause, Mapping, Mode, NamedFrame, Note, Origin, PointId, Process, ProcessId, Sample, Session, SessionId, Stack,
-    StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
+    Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss,
+    LossCause, Mapping, MemorySum, Mode, NamedFrame, Note, Origin, PointId, Process, ProcessId, Sample, Session,
+    SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -97,12 +99,12 @@ fn function_id() -> impl Strategy<Value = FunctionId> {
 
 /// What only traces have, and often.
 fn traced() -> impl Strategy<Value = Event> {
-    let place = (function_id(), process(), any::<u32>(), any::<u32>(), any::<u8>(), any::<bool>());
+    let place = (function_id(), process(), any::<u32>(), any::<u32>(), any::<u8>(), any::<[bool; 2]>());
     let times = (time(), time(), any::<u64>(), any::<Option<u64>>(), time());
     let ties = (option::of((session(), any::<u32>())), option::of(stack_id()), any::<bool>());
     let taken = (vec(any::<u64>(), 0..12), vec(any::<u8>(), 0..40));
     let call = (place, times, ties, taken).prop_map(|(place, times, (launch, stack, launches), (words, payload))| {
-        let (function, process, tid, cpu, depth, nested) = place;
+        let (function, process, tid, cpu, depth, [nested, enclosed]) = place;
         let (start, end, result, out, around) = times;
         Event::Call(Call {
             function,
@@ -111,6 +113,7 @@ fn traced() -> impl Strategy<Value = Event> {
             cpu,
             depth,
             nested,
+            enclosed,
             start,
             end,
             result,
@@ -159,11 +162,35 @@ fn traced_rarely() -> impl Strategy<Value = Event> {
             })
         },
     );
-    let errors = (function_id(), any::<u32>(), any::<u64>())
-        .prop_map(|(function, code, count)| Event::ErrorSum(ErrorSum { function, code, count }));
-    let live = (process(), any::<u8>(), any::<u64>(), any::<u64>())
-        .prop_map(|(process, space, count, bytes)| Event::LiveSum(LiveSum { process, space, count, bytes }));
-    prop_oneof![function, sum, errors, live]
+    let errors = (function_id(), any::<u32>(), any::<bool>(), any::<u64>())
+        .prop_map(|(function, code, enclosed, count)| Event::ErrorSum(ErrorSum { function, code, enclosed, count }));
+    let memory = (process(), any::<u8>(), any::<[u64; 12]>()).prop_map(|(process, space, counts)| {
+        let [allocations, bytes, failed, frees, failed_frees, unknown_frees, missed_frees, released, untracked, ..] =
+            counts;
+        let [.., live, live_bytes, peak_bytes] = counts;
+        let memory = Memory {
+            allocations,
+            bytes,
+            failed,
+            frees,
+            failed_frees,
+            unknown_frees,
+            missed_frees,
+            released,
+            untracked,
+            live,
+            live_bytes,
+            peak_bytes,
+        };
+        Event::MemorySum(MemorySum { process, space, memory })
+    });
+    let kernel =
+        option::of((any::<bool>(), any::<u64>()).prop_map(|(handle, address)| {
+            if handle { KernelRef::Handle(address) } else { KernelRef::HostStub(address) }
+        }));
+    let kernels = (process(), kernel, any::<u64>())
+        .prop_map(|(process, kernel, count)| Event::KernelSum(KernelSum { process, kernel, count }));
+    prop_oneof![function, sum, errors, memory, kernels]
 }
 
 /// Events that the user named.

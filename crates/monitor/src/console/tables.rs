@@ -19,13 +19,14 @@ use crate::{
 const LONGEST: usize = 1000;
 
 /// All tables, in their order; some may have no rows.
-pub(super) fn all(now: &Snapshot, paces: &[Pace<'_>], look: Look) -> [Table; 7] {
+pub(super) fn all(now: &Snapshot, paces: &[Pace<'_>], look: Look) -> [Table; 8] {
     [
         processes(paces, now.kinds, look),
         memory(paces, look),
         kernels(paces, look),
         copies(paces, look),
         suspects(paces, look),
+        allocations(paces),
         failures(paces),
         notes(now),
     ]
@@ -91,14 +92,15 @@ fn who(process: &Process) -> String {
 
 fn memory(paces: &[Pace<'_>], look: Look) -> Table {
     let wide = look.wide();
-    let row = |[pid, live, peak, allocations, frees, failed]: [&str; 6], space: &str| {
+    let row = |[pid, live, peak, allocations, failed, frees, failed_frees]: [&str; 7], space: &str| {
         let cells = [
             (true, 13, pid),
             (true, 9, live),
             (wide, 9, peak),
             (true, 11, allocations),
-            (true, 11, frees),
             (true, 7, failed),
+            (true, 11, frees),
+            (true, 7, failed_frees),
         ];
         row(&cells, space)
     };
@@ -110,14 +112,19 @@ fn memory(paces: &[Pace<'_>], look: Look) -> Table {
                 &bytes(memory.live_bytes),
                 &bytes(memory.peak_bytes),
                 &count(memory.allocations),
-                &count(memory.frees),
                 &count(memory.failed),
+                &count(memory.frees),
+                &count(memory.failed_frees),
             ];
-            rows.push((Reverse(memory.live_bytes), row(cells, memory.space.name())));
+            let mut space = memory.space.name().to_owned();
+            if memory.untracked > 0 {
+                let _ = write!(space, ", {} not tracked", counted(memory.untracked, "allocation", "allocations"));
+            }
+            rows.push((Reverse(memory.live_bytes), row(cells, &space)));
         }
     }
     rows.sort();
-    let columns = row(["pid", "live", "peak", "allocations", "frees", "failed"], "space");
+    let columns = row(["pid", "live", "peak", "allocations", "failed", "frees", "failed"], "space");
     Table { title: "Memory", columns, rows: rows.into_iter().map(|(_, row)| row).collect() }
 }
 
@@ -220,6 +227,28 @@ fn suspects(paces: &[Pace<'_>], look: Look) -> Table {
     rows.sort();
     let columns = row(["pid", "live", "growth", "count", "oldest"], "allocated by");
     Table { title: "Suspects", columns, rows: rows.into_iter().map(|(_, _, _, row)| row).collect() }
+}
+
+fn allocations(paces: &[Pace<'_>]) -> Table {
+    let row = |[pid, address, size, space, age]: [&str; 5], name: &str| {
+        row(&[(true, 13, pid), (true, 14, address), (true, 9, size), (true, 7, space), (true, 10, age)], name)
+    };
+    let mut rows = Vec::new();
+    for pace in paces.iter().filter(|pace| !pace.process.ended) {
+        for allocation in &pace.process.allocations {
+            let line = site(&allocation.stack).unwrap_or("an unknown line".into());
+            let cells = [
+                &*pace.process.pid.to_string(),
+                &format!("{:#x}", allocation.address),
+                &bytes(allocation.bytes),
+                allocation.space.name(),
+                &time(u64::try_from(allocation.age.as_nanos()).unwrap_or(u64::MAX)),
+            ];
+            rows.push(row(cells, &format!("{line}, {}", printable(&allocation.function))));
+        }
+    }
+    let columns = row(["pid", "address", "size", "space", "age"], "allocated by");
+    Table { title: "Map", columns, rows }
 }
 
 fn failures(paces: &[Pace<'_>]) -> Table {

@@ -1,8 +1,8 @@
-//! What is where: `/metrics`, `/healthz`, and a page with links.
+//! What is where: `/metrics`, `/healthz`, `/map`, and a page with links.
 
 use export::names::printable;
 
-use super::{Request, Response};
+use super::{Peer, Request, Response};
 use crate::openmetrics::Format;
 
 /// Who knows the answers.
@@ -11,6 +11,8 @@ pub trait Source {
     fn metrics(&self, format: Format) -> String;
     /// Whether all is well; otherwise one sentence.
     fn health(&self) -> Result<(), String>;
+    /// The memory of a process, address by address, for this user; otherwise a status and one sentence.
+    fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)>;
 }
 
 const PAGE: &str = "<!DOCTYPE html>
@@ -21,6 +23,7 @@ const PAGE: &str = "<!DOCTYPE html>
 <ul>
 <li><a href=\"/metrics\">/metrics</a>: every GPU process on this machine, for Prometheus</li>
 <li><a href=\"/healthz\">/healthz</a>: whether warpscope is well</li>
+<li>/map?pid=PID: the live GPU memory of a process by address, for root and its owner on this machine</li>
 </ul>
 </body>
 </html>
@@ -38,12 +41,23 @@ pub fn answer(request: &Request, source: &dyn Source) -> Response {
             Ok(()) => Response::text(200, "ok\n"),
             Err(reason) => Response::text(503, &format!("{}\n", printable(&reason))),
         },
+        // Addresses are nobody else's business.
+        "/map" => match (request.peer, request.parameter("pid").and_then(|pid| pid.parse().ok())) {
+            (_, None) => Response::text(400, "say which process: /map?pid=1234\n"),
+            (Peer::User(user), Some(pid)) => match source.map(pid, user) {
+                Ok(text) => Response::text(200, &text),
+                Err((status, reason)) => Response::text(status, &format!("{}\n", printable(&reason))),
+            },
+            _ => {
+                Response::text(403, "the memory of a process is shown on its own machine only, to root and its owner\n")
+            }
+        },
         "/" => Response {
             status: 200,
             content_type: "text/html; charset=utf-8",
             body: PAGE.as_bytes().into(),
             shared: true,
         },
-        _ => Response::text(404, "there is only /metrics, /healthz and /\n"),
+        _ => Response::text(404, "there is only /metrics, /healthz, /map?pid=PID and /\n"),
     }
 }

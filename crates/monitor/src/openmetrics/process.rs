@@ -45,6 +45,15 @@ define! {
     ALLOCATED = Counter "warpscope_memory_allocated_bytes", "bytes", "Bytes of allocations that succeeded.";
     FREES = Counter "warpscope_memory_frees", "", "Frees that succeeded.";
     FAILED = Counter "warpscope_memory_failed_allocations", "", "Allocations that failed.";
+    FAILED_FREES = Counter "warpscope_memory_failed_frees", "", "Frees that failed.";
+    UNKNOWN_FREES = Counter "warpscope_memory_unknown_frees", "",
+        "Frees that succeeded of memory whose allocation was not seen, such as memory allocated before the monitor started.";
+    MISSED_FREES = Counter "warpscope_memory_missed_frees", "",
+        "Allocations whose address was given out again, though no free of it was seen.";
+    RELEASED = Counter "warpscope_memory_released_allocations", "",
+        "Allocations released with their context: cudaDeviceReset, cuCtxDestroy and the like.";
+    UNTRACKED = Counter "warpscope_memory_untracked_allocations", "",
+        "Allocations that are not tracked, because the process or its user holds its share of the map already.";
     SUSPECT_BYTES = Gauge "warpscope_memory_suspect_bytes", "bytes",
         "Live memory by the line of the program that allocated it, the most suspect lines only.";
     SUSPECT_COUNT = Gauge "warpscope_memory_suspect_allocations", "", "Live allocations of a suspect line.";
@@ -148,7 +157,7 @@ fn write_with(kinds: Kinds, mut each: impl FnMut(&'static Definition, Tell<'_>))
 
 fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
     type Part = (&'static Definition, fn(&Memory) -> u64);
-    let parts: [Part; 7] = [
+    let parts: [Part; 8] = [
         (&LIVE_BYTES, |memory| memory.live_bytes),
         (&LIVE, |memory| memory.live),
         (&PEAK, |memory| memory.peak_bytes),
@@ -156,6 +165,14 @@ fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
         (&ALLOCATED, |memory| memory.allocated_bytes),
         (&FREES, |memory| memory.frees),
         (&FAILED, |memory| memory.failed),
+        (&FAILED_FREES, |memory| memory.failed_frees),
+    ];
+    // Rare: one series each, for all kinds of memory together.
+    let totals: [Part; 4] = [
+        (&UNKNOWN_FREES, |memory| memory.unknown_frees),
+        (&MISSED_FREES, |memory| memory.missed_frees),
+        (&RELEASED, |memory| memory.released),
+        (&UNTRACKED, |memory| memory.untracked),
     ];
     for (definition, part) in parts {
         let now = definition.name == LIVE.name || definition.name == LIVE_BYTES.name;
@@ -165,6 +182,13 @@ fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
                 if let Some(memory) = process.memory.iter().find(|memory| memory.space == space) {
                     family.push(labels.with("space", space.name()), part(memory));
                 }
+            }
+        });
+    }
+    for (definition, part) in totals {
+        each(definition, &|family, labels, process| {
+            if !process.memory.is_empty() {
+                family.push(labels.clone(), process.memory.iter().map(part).fold(0, u64::saturating_add));
             }
         });
     }

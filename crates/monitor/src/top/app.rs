@@ -227,8 +227,7 @@ mod tests {
             peak_bytes: live_bytes,
             allocations: 1,
             allocated_bytes: live_bytes,
-            frees: 0,
-            failed: 0,
+            ..Memory::default()
         };
         Process {
             id,

@@ -91,21 +91,20 @@ fn memory(process: &Process, lines: &mut Vec<Line<'static>>) {
     if process.memory.is_empty() {
         return;
     }
-    heading(
-        lines,
-        "Memory",
-        &format!("{:>10}  {:>9}  {:>9}  {:>12}  {:>12}  {:>7}", "", "live", "peak", "allocations", "frees", "failed"),
-    );
+    let row = |[space, live, peak, allocations, failed, frees, failed_frees]: [&str; 7]| {
+        format!("{space:>10}  {live:>9}  {peak:>9}  {allocations:>12}  {failed:>7}  {frees:>12}  {failed_frees:>7}")
+    };
+    heading(lines, "Memory", &row(["", "live", "peak", "allocations", "failed", "frees", "failed"]));
     for memory in &process.memory {
-        lines.push(Line::from(format!(
-            "{:>10}  {:>9}  {:>9}  {:>12}  {:>12}  {:>7}",
+        lines.push(Line::from(row([
             memory.space.name(),
-            bytes(memory.live_bytes),
-            bytes(memory.peak_bytes),
-            count(memory.allocations),
-            count(memory.frees),
-            count(memory.failed)
-        )));
+            &bytes(memory.live_bytes),
+            &bytes(memory.peak_bytes),
+            &count(memory.allocations),
+            &count(memory.failed),
+            &count(memory.frees),
+            &count(memory.failed_frees),
+        ])));
     }
 }
 

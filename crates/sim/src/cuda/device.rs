@@ -73,16 +73,17 @@ driver! {
         context::device(device).and(context::device(peer)).and_then(|_| answer(out, i32::from(device != peer)))
     };
     0 cuDevicePrimaryCtxRetain(out: *mut Handle, device: i32) => {
-        answer(out, context::device(device)?.primary().handle())
+        answer(out, context::device(device)?.retain().handle())
     };
-    0 cuDevicePrimaryCtxRelease_v2(device: i32) => context::device(device).map(|_| ());
+    0 cuDevicePrimaryCtxRelease_v2(device: i32) => context::device(device)?.release();
+    0 cuDevicePrimaryCtxReset_v2(device: i32) => context::device(device).map(Device::reset);
     0 cuCtxCreate_v2(out: *mut Handle, _flags: u32, device: i32) => {
         let created = Context::new(context::device(device)?);
         created.announce();
         context::set_current(created.handle())?;
         answer(out, created.handle())
     };
-    0 cuCtxDestroy_v2(ctx: Handle) => Context::from_handle(ctx).map(Context::synchronize);
+    0 cuCtxDestroy_v2(ctx: Handle) => Context::from_handle(ctx).map(Context::end);
     0 cuCtxSetCurrent(ctx: Handle) => context::set_current(ctx);
     0 cuCtxPushCurrent_v2(ctx: Handle) => context::set_current(ctx);
     0 cuCtxPopCurrent_v2(out: *mut Handle) => {

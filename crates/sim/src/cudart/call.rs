@@ -2,11 +2,13 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use cupti::ids::domain;
 
 use super::driver::{Driver, driver};
 use crate::gpu::status;
+use crate::script::MAX_DEVICES;
 use crate::table::Call;
 
 /// `cudaErrorInsufficientDriver`
@@ -44,10 +46,19 @@ fn bind(driver: &Driver, device: i32) -> Result<(), u32> {
     check((driver.cuCtxSetCurrent)(primary(driver, device)?))
 }
 
-/// The primary context of a device.
+/// The primary context of a device, retained when it is first asked for and never released.
 pub fn primary(driver: &Driver, device: i32) -> Result<*mut c_void, u32> {
+    static RETAINED: [AtomicPtr<c_void>; MAX_DEVICES as usize] =
+        [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_DEVICES as usize];
+    let kept = usize::try_from(device).ok().and_then(|device| RETAINED.get(device));
+    if let Some(context) = kept.map(|kept| kept.load(Ordering::Acquire)).filter(|context| !context.is_null()) {
+        return Ok(context);
+    }
     let mut context = std::ptr::null_mut();
     check((driver.cuDevicePrimaryCtxRetain)(&mut context, device))?;
+    if let Some(kept) = kept {
+        kept.store(context, Ordering::Release);
+    }
     Ok(context)
 }
 

@@ -69,7 +69,7 @@ runtime! {
         if access == 0 { Err(status::INVALID_DEVICE) } else { Ok(()) }
     };
     165 cudaDeviceSynchronize() => check((ready()?.cuCtxSynchronize)());
-    164 cudaDeviceReset() => check((ready()?.cuCtxSynchronize)());
+    164 cudaDeviceReset() => check((ready()?.cuDevicePrimaryCtxReset_v2)(device()));
     0 cudaSetDeviceFlags(_flags: u32) => Ok(());
     30 cudaMemGetInfo(free: *mut usize, total: *mut usize) => check((ready()?.cuMemGetInfo_v2)(free, total));
 }

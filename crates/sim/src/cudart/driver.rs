@@ -50,6 +50,7 @@ functions! {
     cuDeviceGetUuid(*mut [u8; 16], i32);
     cuDeviceCanAccessPeer(*mut i32, i32, i32);
     cuDevicePrimaryCtxRetain(*mut Handle, i32);
+    cuDevicePrimaryCtxReset_v2(i32);
     cuCtxSetCurrent(Handle);
     cuCtxGetCurrent(*mut Handle);
     cuCtxSynchronize();

@@ -9,7 +9,7 @@ use cupti::callback::ResourceData;
 use cupti::ids::resource;
 
 use super::stream::Stream;
-use super::{Outcome, behind, call, status};
+use super::{Outcome, behind, call, memory, status};
 use crate::script::{MAX_DEVICES, script};
 use crate::sys;
 
@@ -26,6 +26,8 @@ pub struct Device {
     /// Bytes allocated.
     pub used: AtomicU64,
     primary: OnceLock<&'static Context>,
+    /// References to the primary context.
+    retained: AtomicU32,
 }
 
 /// A context; lives as long as the process.
@@ -62,7 +64,14 @@ thread_local! {
 /// Makes the script's devices.
 pub fn create_devices() {
     DEVICES.get_or_init(|| {
-        (0..script().devices).map(|index| Device { index, used: AtomicU64::new(0), primary: OnceLock::new() }).collect()
+        (0..script().devices)
+            .map(|index| Device {
+                index,
+                used: AtomicU64::new(0),
+                primary: OnceLock::new(),
+                retained: AtomicU32::new(0),
+            })
+            .collect()
     });
 }
 
@@ -87,7 +96,41 @@ impl Device {
     }
 }
 
+impl Device {
+    /// One more reference to the primary context.
+    pub fn retain(&'static self) -> &'static Context {
+        self.retained.fetch_add(1, Ordering::Relaxed);
+        self.primary()
+    }
+
+    /// One reference less. The last one ends the context, and its memory goes with it.
+    pub fn release(&'static self) -> Outcome {
+        let less = |count: u32| count.checked_sub(1);
+        match self.retained.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+            Ok(1) => {
+                self.reset();
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(_) => Err(status::INVALID_CONTEXT),
+        }
+    }
+
+    /// Ends the primary context, whoever refers to it. It is the same object again when it is next used.
+    pub fn reset(&'static self) {
+        if let Some(context) = self.primary.get() {
+            context.end();
+        }
+    }
+}
+
 impl Context {
+    /// Its work is waited for, and its memory freed.
+    pub fn end(&'static self) {
+        self.synchronize();
+        memory::free_all(self);
+    }
+
     /// A further context of a device.
     pub fn new(device: &'static Device) -> &'static Context {
         static NEXT: AtomicU32 = AtomicU32::new(1);

@@ -7,7 +7,7 @@ use std::sync::{PoisonError, RwLock};
 
 use cupti::ids::{copy_kind, memory_kind};
 
-use super::context::{self, Device};
+use super::context::{self, Context, Device};
 use super::{Outcome, status};
 use crate::script::script;
 
@@ -16,6 +16,17 @@ struct Allocation {
     size: usize,
     kind: u8,
     device: &'static Device,
+    context: &'static Context,
+}
+
+impl Allocation {
+    /// Gives the memory back; the table must have forgotten it.
+    fn release(self, address: usize) {
+        if self.kind != memory_kind::PINNED {
+            self.device.used.fetch_sub(self.size as u64, Ordering::Relaxed);
+        }
+        release(address, self.size);
+    }
 }
 
 /// Every allocation by address.
@@ -54,7 +65,8 @@ pub fn allocate(kind: u8, size: usize) -> Result<usize, u32> {
     if size == 0 {
         return Err(status::INVALID_VALUE);
     }
-    let device = context::current()?.device;
+    let context = context::current()?;
+    let device = context.device;
     if kind != memory_kind::PINNED {
         let used = device.used.fetch_add(size as u64, Ordering::Relaxed);
         if used.saturating_add(size as u64) > script().memory {
@@ -64,7 +76,7 @@ pub fn allocate(kind: u8, size: usize) -> Result<usize, u32> {
     }
     let address = reserve(size).ok_or(status::OUT_OF_MEMORY)?;
     let mut allocations = ALLOCATIONS.write().unwrap_or_else(PoisonError::into_inner);
-    allocations.insert(address, Allocation { size, kind, device });
+    allocations.insert(address, Allocation { size, kind, device, context });
     Ok(address)
 }
 
@@ -74,12 +86,20 @@ pub fn free(address: usize) -> Outcome {
         return Ok(());
     }
     let gone = ALLOCATIONS.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
-    let Allocation { size, kind, device } = gone.ok_or(status::INVALID_VALUE)?;
-    if kind != memory_kind::PINNED {
-        device.used.fetch_sub(size as u64, Ordering::Relaxed);
-    }
-    release(address, size);
+    gone.ok_or(status::INVALID_VALUE)?.release(address);
     Ok(())
+}
+
+/// Frees everything that was allocated in a context, as its end does.
+pub fn free_all(context: &'static Context) {
+    let mut allocations = ALLOCATIONS.write().unwrap_or_else(PoisonError::into_inner);
+    allocations.retain(|&address, allocation| {
+        let stays = !std::ptr::eq(allocation.context, context);
+        if !stays {
+            allocation.release(address);
+        }
+        stays
+    });
 }
 
 /// What kind of memory lies at `address` and on which device, if `bytes` from there lie in one allocation.

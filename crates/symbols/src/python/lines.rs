@@ -52,17 +52,14 @@ fn locations(table: &[u8], first: u32, at: u64) -> i64 {
         // In code units of two bytes.
         end += 2 * (u64::from(head & 7) + 1);
         match head >> 3 & 15 {
-            code @ 0..=9 => {
-                let _ = code;
-                rest = rest.get(1..).unwrap_or_default();
-            }
+            0..=9 => rest = rest.get(1..).unwrap_or_default(),
             code @ 10..=12 => {
-                line += i64::from(code - 10);
+                line = line.saturating_add(i64::from(code - 10));
                 rest = rest.get(2..).unwrap_or_default();
             }
-            13 => line += signed(&mut rest),
+            13 => line = line.saturating_add(signed(&mut rest)),
             14 => {
-                line += signed(&mut rest);
+                line = line.saturating_add(signed(&mut rest));
                 for _ in 0..3 {
                     number(&mut rest);
                 }
@@ -159,6 +156,9 @@ for at in range(0, len(code.co_code), 2):
             assert_eq!(line(minor, &[], 7, 100), 7);
             line(minor, &[0xff; 33], 7, 100);
             line(minor, &[0x80, 0xf8, 0xf0], 7, 1 << 30);
+            // Differences that are as large as they can be, more than a line number holds.
+            let largest = [0xe8, 0x7e, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x3f].repeat(40);
+            line(minor, &largest, 7, 1 << 30);
         }
     }
 }

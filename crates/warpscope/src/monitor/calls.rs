@@ -60,7 +60,8 @@ pub fn add(process: &mut Process, sums: &[&Sum], state: &State) {
 
 /// Brings failed calls into the snapshot.
 pub fn add_errors(process: &mut Process, sums: &[&ErrorSum], state: &State) {
-    for sum in sums {
+    // Of a call that failed because one within it did, the outer one is counted.
+    for sum in sums.iter().filter(|sum| !sum.enclosed) {
         let Some(function) = state.functions.get(&sum.function) else { continue };
         let code = cuda::results::result(&function.name, sum.code).unwrap_or_else(|| sum.code.to_string().into());
         process.errors.push(Errors { function: function.name.clone(), code: (*code).into(), count: sum.count });

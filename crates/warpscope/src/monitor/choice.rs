@@ -11,17 +11,20 @@ pub fn choice(options: &Options) -> Choice {
     let Options { memleak, cudatrace, bandwidth, errors, stacks, .. } = *options;
     Box::new(move |name, gather| {
         let role = cuda::call(name).map_or(Role::Other, |call| call.role);
-        let memory = memleak && matches!(role, Role::Alloc | Role::Free);
+        // Calls that choose or end a context say which memory goes with it.
+        let memory = memleak && gather.memory != Memory::None;
         let moves = bandwidth && matches!(role, Role::Copy | Role::Set);
         let launches = cudatrace && (matches!(role, Role::Launch | Role::GraphLaunch) || gather.teaches);
         if !(memory || moves || launches || errors) {
             return None;
         }
-        let space = cuda::call(name).and_then(|call| call.space).and_then(space);
+        let kind = cuda::call(name).and_then(|call| call.space);
+        let space = kind.and_then(space);
+        let counts = memory && (kind.is_none() || space.is_some());
         Some(Gather {
-            memory: if memory && space.is_some() { gather.memory } else { Memory::None },
+            memory: if counts { gather.memory } else { Memory::None },
             space: space.map_or(0, |space| space as u8),
-            stack: stacks && memory && gather.memory == Memory::Alloc,
+            stack: stacks && counts && gather.memory == Memory::Alloc,
             launches: gather.launches.filter(|_| launches),
             teaches: gather.teaches && launches,
             ..gather
@@ -64,6 +67,8 @@ mod tests {
         assert_eq!(numbered(malloc.space.into()), snapshot::Space::Managed);
         assert!(chosen(memory(), "cuMemFree_v2").is_some_and(|free| !free.stack && free.memory == Memory::Free));
         assert!(chosen(memory(), "cudaLaunchKernel").is_none());
+        assert!(chosen(memory(), "cudaDeviceReset").is_some_and(|reset| reset.memory == Memory::ResetDevice));
+        assert!(chosen(memory(), "cuMemMap").is_some_and(|map| map.memory == Memory::None && !map.stack));
         let launches = || Settings { cudatrace: Some(true), ..Settings::default() };
         assert!(chosen(launches(), "cuModuleGetFunction").is_some_and(|teacher| teacher.teaches));
         assert!(chosen(launches(), "cudaMalloc").is_none());

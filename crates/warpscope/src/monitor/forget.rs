@@ -15,7 +15,7 @@ use super::{
     kernels,
 };
 use crate::{
-    record::found,
+    record::{collect::Collector, found},
     trace::libraries::{Libraries, identity},
 };
 
@@ -83,6 +83,7 @@ impl Monitor {
                 scrapes.observe(&snapshot);
             }
         }
+        self.forget_allocations();
         self.forget_ended();
         if seldom {
             self.times.seldom = Instant::now();
@@ -95,12 +96,25 @@ impl Monitor {
     }
 
     /// The log says what is missing in the numbers from now on.
-    fn tell_losses(&mut self) {
+    pub fn tell_losses(&mut self) {
         let lost = self.lost();
         for (what, _) in lost.iter().filter(|now| now.1 > 0 && !self.times.lost.contains(now)) {
             self.collector.sink.notes.add(health::meaning(what).to_owned());
         }
         self.times.lost = lost;
+    }
+
+    /// Memory goes with its process: its room is for others, though the process's last numbers are still wanted.
+    fn forget_allocations(&mut self) {
+        let Collector { sink, recorder, .. } = &mut self.collector;
+        let mut ended = HashSet::new();
+        for (id, known) in sink.processes.iter_mut().filter(|(_, known)| known.ended && !known.memory_forgotten) {
+            known.memory_forgotten = true;
+            ended.insert(id.0);
+        }
+        if !ended.is_empty() {
+            recorder.forget_allocations(&|image| ended.contains(&image));
+        }
     }
 
     /// What health checks are told.

@@ -18,6 +18,10 @@ use super::{
     suspects::{self, Held, Key},
 };
 
+/// What the log says of processes that were not tracked completely.
+const UNTRACKED: &str = "some allocations are not tracked, because their process has had its share of the kernel's map: \
+    its live memory is more than is shown (warpscope_memory_untracked_allocations_total)";
+
 /// Entries of the kernel's maps by process.
 struct ByProcess<T>(HashMap<u32, Vec<T>>);
 
@@ -42,17 +46,17 @@ impl Monitor {
         let (sums, errors) = (recorder.sums(), recorder.error_sums());
         let (memory, sites, kernel_sums) = (recorder.memory_sums(), recorder.sites(), recorder.kernel_sums());
         let rooms = recorder.sum_rooms();
-        let live: u64 = memory.iter().map(|sum| sum.live).sum();
         let maps = vec![
             ("calls", sums.len() as u64, rooms.calls),
             ("errors", errors.len() as u64, rooms.errors),
             ("memory", memory.len() as u64, rooms.memory),
-            ("allocations", live, rooms.allocations),
+            ("allocations", recorder.held(), rooms.allocations),
             ("sites", sites.len() as u64, rooms.sites),
             ("kernels", kernel_sums.len() as u64, rooms.kernels),
         ];
         self.times.full = maps.iter().filter(|(_, used, room)| used >= room).map(|(name, ..)| *name).collect();
         let held = suspects::held(&sites, &mut self.collector);
+        let mut each = if self.options.allocations { suspects::each(&mut self.collector) } else { HashMap::new() };
         let sums = ByProcess::of(sums.iter(), |sum| sum.image);
         let errors = ByProcess::of(errors.iter(), |sum| sum.image);
         let memory = ByProcess::of(memory.iter(), |sum| sum.image);
@@ -89,7 +93,11 @@ impl Monitor {
             }
             if kinds.memory {
                 process.memory = spaces(memory.get(id.0));
+                if process.memory.iter().any(|memory| memory.untracked > 0) {
+                    state.notes.add(UNTRACKED.into());
+                }
                 suspects::add(&mut process, id, &held, &self.growth, state, &self.namer);
+                suspects::add_each(&mut process, id, each.remove(&id).unwrap_or_default(), state, &self.namer);
             }
             if let Some(known) = state.processes.get_mut(&id) {
                 known.told = known.ended && (process.unnamed_launches == 0 || known.had_time_for_names(now));
@@ -196,6 +204,11 @@ fn spaces(sums: &[&MemorySum]) -> Vec<Memory> {
         allocated_bytes: sum.allocated_bytes,
         frees: sum.frees,
         failed: sum.failed,
+        failed_frees: sum.failed_frees,
+        unknown_frees: sum.unknown_frees,
+        missed_frees: sum.missed_frees,
+        released: sum.released,
+        untracked: sum.untracked,
     };
     let mut all: Vec<Memory> = sums.iter().map(memory).collect();
     all.sort_by_key(|memory: &Memory| -> Space { memory.space });

@@ -9,6 +9,7 @@ mod forget;
 mod gather;
 mod health;
 mod kernels;
+mod map;
 mod namer;
 mod scrape;
 mod state;
@@ -73,8 +74,12 @@ pub struct Monitor {
 
 /// Runs the command.
 pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
-    let (quiet, verbose) = (options.quiet, options.verbose);
+    let (quiet, verbose, map) = (options.quiet, options.verbose, options.map);
     let options = settings(options)?;
+    if let Some(pid) = map {
+        let Some(address) = &options.metrics_addr else { bail!("--map wants the address of a monitor that runs") };
+        return map::print(pid, address);
+    }
     check(&options)?;
     health::keep_heaps_few();
     // Whoever answers scrapes is served soon, as this thread is; names can wait.
@@ -105,6 +110,8 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     }
     health::give_memory_back();
     monitor.watch(display.as_ref());
+    // What was lost in the last moments, too.
+    monitor.tell_losses();
     Ok(ExitCode::SUCCESS)
 }
 
@@ -150,6 +157,7 @@ fn settings(options: args::Monitor) -> anyhow::Result<Options> {
         lib: Some(options.lib).filter(|libraries| !libraries.is_empty()),
         nvml: options.no_nvml.then_some(false),
         stacks: options.no_stacks.then_some(false),
+        allocations: flag(options.allocations),
     };
     given.over(file).options().map_err(anyhow::Error::msg)
 }
@@ -265,6 +273,9 @@ impl Monitor {
             let waiting = self.scrapes.as_ref().map(|scrapes| scrapes.waiting()).unwrap_or_default();
             let busy = self.collector.gather();
             let all_ended = self.take_what_came();
+            for wanted in self.scrapes.as_ref().map(|scrapes| scrapes.wanted_maps()).unwrap_or_default() {
+                let _ = wanted.answer.try_send(self.map(wanted.pid));
+            }
             let display_due = self.options.display_interval.is_some() && Instant::now() >= next_display;
             if display_due || all_ended || !waiting.is_empty() {
                 let begun = Instant::now();

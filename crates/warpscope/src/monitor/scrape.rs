@@ -8,22 +8,35 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use monitor::{
     http::Source,
+    map::Map,
     openmetrics::{Exposition, Format, Limits},
     snapshot::Snapshot,
 };
 
+use super::map;
+
 /// How long a scrape waits for its snapshot.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A map costs more than a scrape: all users but root together have one in this time.
+const BETWEEN_MAPS: Duration = Duration::from_millis(500);
 /// Silence of the main loop that is taken for illness.
 const SILENCE_NS: u64 = 10_000_000_000;
 
 /// A snapshot, and how long it took to make.
 pub type Made = (Arc<Snapshot>, Duration);
+
+/// Somebody wants the map of a process.
+pub struct WantedMap {
+    /// The process.
+    pub pid: u32,
+    /// Where it goes; `None` if the process is not watched.
+    pub answer: mpsc::SyncSender<Option<Map>>,
+}
 
 /// Where scrapes wait.
 pub struct Scrapes {
@@ -31,6 +44,9 @@ pub struct Scrapes {
     exposition: Mutex<Exposition>,
     last: Mutex<Option<Made>>,
     ailment: Mutex<Option<String>>,
+    maps: Mutex<Vec<WantedMap>>,
+    /// When a map was last made for anybody but root.
+    last_map: Mutex<Option<Instant>>,
     bell: OwnedFd,
     heard: AtomicU64,
     closed: AtomicBool,
@@ -52,6 +68,8 @@ impl Scrapes {
             exposition: Mutex::new(Exposition::new(limits)),
             last: Mutex::default(),
             ailment: Mutex::default(),
+            maps: Mutex::default(),
+            last_map: Mutex::default(),
             bell,
             heard: AtomicU64::new(bpf::now()),
             closed: AtomicBool::new(false),
@@ -70,6 +88,11 @@ impl Scrapes {
         // SAFETY: reads the 8 bytes of an eventfd; there may be none.
         unsafe { libc::read(self.bell.as_raw_fd(), (&raw mut count).cast(), 8) };
         std::mem::take(&mut *lock(&self.waiting))
+    }
+
+    /// Maps that are to be made.
+    pub fn wanted_maps(&self) -> Vec<WantedMap> {
+        std::mem::take(&mut *lock(&self.maps))
     }
 
     /// A snapshot was made that no scrape asked for: those who ended in it are told in the next.
@@ -130,6 +153,28 @@ impl Source for Scrapes {
             return Err(format!("the monitor has not read the kernel's maps for {} s", silence / 1_000_000_000));
         }
         lock(&self.ailment).clone().map_or(Ok(()), Err)
+    }
+
+    fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)> {
+        let unknown = || (404, format!("process {pid} does not run, or has not called CUDA since the monitor started"));
+        let busy = || (503, "the monitor is busy: ask again in a second".to_owned());
+        let owner = map::owner(pid).ok_or_else(unknown)?;
+        if user != 0 {
+            if user != owner {
+                return Err((403, format!("the memory of process {pid} is shown to root and its owner only")));
+            }
+            let now = Instant::now();
+            let last = lock(&self.last_map).replace(now);
+            if last.is_some_and(|last| now.duration_since(last) < BETWEEN_MAPS) {
+                *lock(&self.last_map) = last;
+                return Err(busy());
+            }
+        }
+        let (answer, made) = mpsc::sync_channel(1);
+        lock(&self.maps).push(WantedMap { pid, answer });
+        self.ring();
+        let made = made.recv_timeout(PATIENCE).map_err(|_| busy())?;
+        made.map(|map| map.text()).ok_or_else(unknown)
     }
 }
 

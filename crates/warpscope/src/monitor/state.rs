@@ -9,7 +9,7 @@ use std::{
 
 use cuda::calls::{Call as Known, KernelRef};
 use model::{
-    calls::{KernelNames, captured, is_error},
+    calls::KernelNames,
     event::{Event, Frame, Mapping, NamedFrame, Origin, ProcessId, Stack, StackId},
 };
 
@@ -58,6 +58,8 @@ pub struct Process {
     pub ended: bool,
     /// A snapshot has told that it has ended.
     pub told: bool,
+    /// Its live allocations are no longer in the kernel's map.
+    pub memory_forgotten: bool,
     pub mappings: Vec<Mapping>,
     /// Stacks as a person reads them.
     pub stack_names: HashMap<StackId, Arc<[String]>>,
@@ -79,7 +81,6 @@ pub struct Function {
     pub name: Arc<str>,
     pub known: Option<&'static Known>,
     pub shown: bool,
-    event: model::event::Function,
 }
 
 struct Kept {
@@ -218,15 +219,11 @@ impl State {
 
     fn learn(&mut self, call: &model::event::Call) {
         let Some(function) = self.functions.get(&call.function.0) else { return };
-        if call.end == 0 || is_error(&function.event, call.result) || !self.processes.contains_key(&call.process) {
-            return;
-        }
-        if let Some(lesson) = function.known.and_then(|known| known.teaches(&captured(call))) {
-            if self.names.count() < MOST_NAMES {
-                self.names.learn(call.process, lesson);
-            } else {
-                self.names_refused += 1;
-            }
+        let Some(known) = function.known.filter(|_| self.processes.contains_key(&call.process)) else { return };
+        if self.names.count() < MOST_NAMES {
+            self.names.learn_from(known, call);
+        } else {
+            self.names_refused += 1;
         }
     }
 }
@@ -247,8 +244,7 @@ impl Sink for State {
             }
             Event::Function(function) => {
                 let (name, known) = (function.name.as_str().into(), cuda::call(&function.name));
-                let event = function.clone();
-                self.functions.insert(function.id.0, Function { name, known, shown: function.shown, event });
+                self.functions.insert(function.id.0, Function { name, known, shown: function.shown });
             }
             Event::Call(call) => self.learn(call),
             Event::Note(note) => self.notes.add(note.text.clone()),
@@ -273,7 +269,7 @@ impl Notes {
     pub fn write_to_log(&mut self) {
         self.log = true;
         for note in &self.last {
-            eprintln!("warpscope: {note}");
+            crate::say::say(note);
         }
     }
 
@@ -283,7 +279,7 @@ impl Notes {
             return;
         }
         if self.log {
-            eprintln!("warpscope: {note}");
+            crate::say::say(&note);
         }
         if self.last.len() == MOST_NOTES {
             self.last.pop_front();

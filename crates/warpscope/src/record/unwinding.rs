@@ -51,7 +51,10 @@ pub struct Unwinding {
     changed: HashSet<ProcessId>,
     jobs: mpsc::Sender<Job>,
     done: mpsc::Receiver<Finished>,
-    raw: Vec<RawStack>,
+    /// Raw stacks, each with the round in which it came.
+    raw: Vec<(u64, RawStack)>,
+    /// Counts calls of `settle`: mappings and records of a process come at most a round apart.
+    round: u64,
     raw_dropped: u64,
     /// Files whose table could not be made because of a panic.
     panics: u64,
@@ -196,6 +199,7 @@ impl Unwinding {
             jobs,
             done,
             raw: Vec::new(),
+            round: 0,
             raw_dropped: 0,
             panics: 0,
             most_raw,
@@ -309,7 +313,7 @@ impl Unwinding {
     /// A stack came as raw memory.
     pub fn raw(&mut self, raw: RawStack) {
         if self.raw.len() < self.most_raw {
-            self.raw.push(raw);
+            self.raw.push((self.round, raw));
         } else {
             self.raw_dropped += 1;
         }
@@ -379,15 +383,16 @@ impl Unwinding {
             }
         }
         let waiting = std::mem::take(&mut self.raw);
-        for raw in waiting {
-            if self.tables_are_there(ProcessId(raw.image)) {
+        for (came, raw) in waiting {
+            if self.can_be_walked(ProcessId(raw.image), came) {
                 walked(self.walk(raw));
             } else {
-                self.raw.push(raw);
+                self.raw.push((came, raw));
             }
         }
         let raw = &self.raw;
-        self.images.retain(|id, image| !image.gone || raw.iter().any(|r| r.image == id.0));
+        self.images.retain(|id, image| !image.gone || raw.iter().any(|(_, r)| r.image == id.0));
+        self.round += 1;
     }
 
     /// Waits for all tables that were asked for, and walks what is left.
@@ -399,7 +404,7 @@ impl Unwinding {
             }
             self.settle(walked, &mut |_| ());
         }
-        for raw in std::mem::take(&mut self.raw) {
+        for (_, raw) in std::mem::take(&mut self.raw) {
             walked(self.walk(raw));
         }
     }
@@ -440,11 +445,15 @@ impl Unwinding {
         Code { start: module.start, end: module.end, base, rows }
     }
 
-    fn tables_are_there(&self, image: ProcessId) -> bool {
-        let modules = self.images.get(&image).map_or(&[][..], |i| &i.modules);
-        // Before its first mapping is known nothing can be walked.
-        !modules.is_empty()
-            && modules.iter().filter_map(|m| m.file).all(|id| !matches!(self.files.get(&id), Some(Progress::Asked)))
+    /// Whether waiting longer gives no better stack: all tables are made, or the process ended before its mappings were
+    /// read, so that none will come. Without the second case such stacks would keep their slots for good.
+    fn can_be_walked(&self, image: ProcessId, came: u64) -> bool {
+        let image = self.images.get(&image);
+        let modules = image.map_or(&[][..], |image| &image.modules);
+        if modules.is_empty() {
+            return image.is_none_or(|image| image.gone) && self.round > came;
+        }
+        modules.iter().filter_map(|m| m.file).all(|id| !matches!(self.files.get(&id), Some(Progress::Asked)))
     }
 
     fn walk(&self, raw: RawStack) -> Walked {
@@ -501,6 +510,35 @@ fn compile(file: &File, room: &Room) -> Result<Unwindable, unwind::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn raw(image: u32) -> RawStack {
+        RawStack { image, ..RawStack::default() }
+    }
+
+    /// Stacks of a process that ended before its mappings were read give their slots back, and so do those of a process
+    /// that was never reported; a living process keeps its own until its mappings come. Needs root.
+    #[test]
+    fn slots_of_the_dead_are_given_back() {
+        const SLOTS: usize = 4;
+        let recorder = bpf::Recorder::start(&bpf::Options { ring_bytes: 1 << 20, ..bpf::Options::default() });
+        let maps = recorder.expect("BPF programs load").unwind_maps().expect("maps");
+        let mut unwinding = Unwinding::start(maps, SLOTS).expect("a thread");
+        unwinding.born(ProcessId(1), None);
+        unwinding.born(ProcessId(2), None);
+        for image in [1, 1, 2, 99] {
+            unwinding.raw(raw(image));
+        }
+        unwinding.died(ProcessId(1));
+        let mut walked = Vec::new();
+        for _ in 0..3 {
+            unwinding.settle(&mut |stack| walked.push(stack.raw.image), &mut |_| ());
+        }
+        assert_eq!(walked, [1, 1, 99]);
+        for _ in 0..SLOTS {
+            unwinding.raw(raw(2));
+        }
+        assert_eq!(unwinding.raw_dropped(), 1, "the living process still holds one slot");
+    }
 
     /// Check that a panic while a table is made ends the job and not the thread, and is counted.
     #[test]

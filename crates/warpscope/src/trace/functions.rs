@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use bpf::calls::{Dims, Gather, Launches, Memory, Payload, SyscallRecord};
 use cuda::{
-    calls::{self, DimsPlace, Role, Space, Way},
+    calls::{self, DimsPlace, Role, Way},
     ioctls::{self, Device},
+    memory::Action,
     results,
 };
 use model::event::{Function, FunctionId, Layer};
@@ -102,7 +103,7 @@ fn request_name(call: &SyscallRecord) -> String {
 /// What to gather at the calls of a library's function. One that is not known may have any arguments: six words, which are
 /// those in registers, whatever they are.
 pub fn gather(name: &str) -> Gather {
-    let mut gather = Gather { words: 6, status: results::returns_status(name), ..Gather::default() };
+    let mut gather = Gather { words: 6, status: results::can_fail(name), ..Gather::default() };
     let Some(call) = calls::call(name) else { return gather };
     let capture = call.capture();
     gather.words = capture.words;
@@ -120,12 +121,8 @@ pub fn gather(name: &str) -> Gather {
             _ => None,
         };
     }
-    let own = !matches!(call.space, None | Some(Space::Mapped | Space::Reserved | Space::Imported));
-    gather.memory = match call.role {
-        Role::Alloc if own && gather.out.is_some() => Memory::Alloc,
-        Role::Free if own => Memory::Free,
-        _ => Memory::None,
-    };
+    gather.memory = call.action().map_or(Memory::None, memory);
+    gather.group = call.space.map_or(0, |space| space.group() as u8);
     gather.submits = matches!(call.role, Role::Launch | Role::GraphLaunch | Role::Copy | Role::Set);
     gather.space = call.space.map_or(0, |space| space as u8);
     gather.teaches = call.can_teach();
@@ -140,4 +137,21 @@ pub fn gather(name: &str) -> Gather {
         },
     });
     gather
+}
+
+fn memory(action: Action) -> Memory {
+    match action {
+        Action::Alloc => Memory::Alloc,
+        Action::Free => Memory::Free,
+        Action::SetDevice => Memory::SetDevice,
+        Action::SetContext => Memory::SetContext,
+        Action::PushContext => Memory::PushContext,
+        Action::PopContext => Memory::PopContext,
+        Action::CreateContext => Memory::CreateContext,
+        Action::DestroyContext => Memory::DestroyContext,
+        Action::RetainPrimary => Memory::RetainPrimary,
+        Action::ReleasePrimary => Memory::ReleasePrimary,
+        Action::ResetPrimary => Memory::ResetPrimary,
+        Action::ResetDevice => Memory::ResetDevice,
+    }
 }

@@ -18,9 +18,17 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{KernelFunction, Mappings, Options, Recorder, Share, Tracing, calls::Gather, tracefs};
-use export::{View, trace::Lines};
-use model::event::{End, ErrorSum, Event, FunctionId, LiveSum, Mode, Note, ProcessId, Start, Sum};
+use bpf::{
+    KernelFunction, Mappings, Options, Recorder, Share, Tracing,
+    calls::{ErrorSum as ErrorCount, Gather},
+    tracefs,
+};
+use cuda::calls::KernelRef;
+use export::{Format, View, trace::Lines};
+use model::{
+    calls::Memory,
+    event::{End, ErrorSum, Event, FunctionId, KernelSum, MemorySum, Mode, Note, ProcessId, Start, Sum},
+};
 use probes::Selection;
 use symbols::{Kept, Wishes};
 
@@ -83,6 +91,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let tracing = Tracing {
         sums_only: options.summary_only,
         stacks: options.stacks,
+        names: options.summary_only,
         all: options.all,
         driver: options.driver,
         switches: options.sched,
@@ -96,7 +105,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         marker,
         ring_bytes: RING_BYTES,
         raw_ring_bytes: None,
-        hits: false,
+        hits: None,
         tracing: Some(tracing),
         found: options.pid.clone(),
     })?;
@@ -121,6 +130,12 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         sink.push(&Event::Note(Note { text: found::FOREIGN_PROC.into() }));
     }
 
+    let draws = |path: &PathBuf| matches!(Format::from_path(path), Ok(Format::Svg | Format::Folded));
+    if !options.stacks && options.output.iter().any(draws) {
+        let text =
+            "call stacks were not requested: GPU work is drawn by process and kernel only (--stacks adds the calls)";
+        sink.push(&Event::Note(Note { text: text.into() }));
+    }
     let stack = options.stacks;
     let choice = Box::new(move |_: &str, gather| Some(Gather { stack, ..gather }));
     let mut libraries = Libraries::new(selection, options.lib.clone(), functions, choice);
@@ -171,6 +186,10 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     };
     let mut status = collector.run(until, deadline).context("cannot wait for the command")?;
     let ended_at = bpf::now();
+    if let (Some(child), None) = (&child, status) {
+        collector.note_stop(options.duration.unwrap_or(0.0), child);
+    }
+    collector.end_sessions();
     collector.end_trace();
     collector.drain();
     take_sums(&mut collector);
@@ -199,7 +218,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let (profile, failure) = sink.finish(end, &mut kept, &wishes);
     let mut whole = failure.is_none();
     if let Some(failure) = failure {
-        eprintln!("warpscope: {failure}");
+        crate::say::say(failure);
     }
     whole &= outputs.write(&profile, View::default(), whole);
     if !options.quiet {
@@ -327,11 +346,35 @@ fn take_sums(collector: &mut Collector<Recording>) {
     }
     for sum in collector.recorder.error_sums() {
         let function = FunctionId(sum.function);
-        collector.sink.push(&Event::ErrorSum(ErrorSum { function, code: sum.code, count: sum.count }));
+        let ErrorCount { code, enclosed, count, .. } = sum;
+        collector.sink.push(&Event::ErrorSum(ErrorSum { function, code, enclosed, count }));
     }
-    for sum in collector.recorder.memory_sums().into_iter().filter(|sum| sum.live > 0) {
-        let (process, count, bytes) = (ProcessId(sum.image), sum.live, sum.live_bytes);
-        collector.sink.push(&Event::LiveSum(LiveSum { process, space: sum.space as u8, count, bytes }));
+    for sum in collector.recorder.memory_sums() {
+        let memory = Memory {
+            allocations: sum.allocations,
+            bytes: sum.allocated_bytes,
+            failed: sum.failed,
+            frees: sum.frees,
+            failed_frees: sum.failed_frees,
+            unknown_frees: sum.unknown_frees,
+            missed_frees: sum.missed_frees,
+            released: sum.released,
+            untracked: sum.untracked,
+            live: sum.live,
+            live_bytes: sum.live_bytes,
+            peak_bytes: sum.peak_bytes,
+        };
+        let (process, space) = (ProcessId(sum.image), sum.space as u8);
+        collector.sink.push(&Event::MemorySum(MemorySum { process, space, memory }));
+    }
+    for sum in collector.recorder.kernel_sums() {
+        let kernel = match (sum.address, sum.handle) {
+            (0, _) => None,
+            (address, true) => Some(KernelRef::Handle(address)),
+            (address, false) => Some(KernelRef::HostStub(address)),
+        };
+        let process = ProcessId(sum.image);
+        collector.sink.push(&Event::KernelSum(KernelSum { process, kernel, count: sum.count }));
     }
 }
 

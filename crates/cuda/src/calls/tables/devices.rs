@@ -52,6 +52,7 @@ calls! {
         cudaSetDeviceFlags(flags: Flags);
         cudaGetDeviceFlags(flags: Out(&Flags));
         cudaDeviceReset();
+        cudaThreadExit();
         cudaDriverGetVersion(version: Out(&Int));
         cudaRuntimeGetVersion(version: Out(&Int));
     }

@@ -95,6 +95,9 @@ pub fn announce(profile: &Profile, view: View, recording: Option<&Path>) {
     }
 }
 
+/// The most notes on files that were found late.
+const MOST_NOTES: u32 = 50;
+
 /// Events of a recording under way.
 pub struct Events {
     specs: Vec<Watched>,
@@ -103,6 +106,8 @@ pub struct Events {
     files: HashMap<Identity, Stamp>,
     /// Of those, the ones with places that are watched.
     watched: Vec<PathBuf>,
+    /// Notes that may still be made: a process may map any number of files.
+    notes_left: u32,
     /// What is known of each key: its stack, and what has been passed on of its hits.
     keys: HashMap<HitKey, (StackId, HitSum)>,
 }
@@ -128,7 +133,14 @@ impl Events {
             }));
         }
         let specs = specs.into_iter().map(|spec| Watched { spec, places: 0, refusal: None }).collect();
-        Self { specs, points: 0, files: HashMap::new(), watched: Vec::new(), keys: HashMap::new() }
+        Self {
+            specs,
+            points: 0,
+            files: HashMap::new(),
+            watched: Vec::new(),
+            notes_left: MOST_NOTES,
+            keys: HashMap::new(),
+        }
     }
 
     /// Watches what is there before the command starts: tracepoints, files by path, and libraries where its loader will
@@ -188,17 +200,17 @@ impl Events {
             watched = self.watch_file(mapping.path.as_ref(), &mapping.path, recorder, push);
         }
         let late = bpf::now().saturating_sub(mapping.time) as f64 / 1e6;
-        for (watched, before) in self.specs.iter().zip(before) {
-            if watched.places > before {
-                let text = format!(
-                    "event {}: {} was found when it was mapped, and watched {late:.1} ms later: hits before that are missing",
-                    watched.spec.name, mapping.path
-                );
-                push(Event::Note(Note { text }));
-            }
-        }
-        if let Err(error) = watched {
-            push(Event::Note(Note { text: format!("{} is not watched: {error:#}", mapping.path) }));
+        let late_ones = self.specs.iter().zip(before).filter(|(watched, before)| watched.places > *before);
+        let late = late_ones.map(|(watched, _)| {
+            format!(
+                "event {}: {} was found when it was mapped, and watched {late:.1} ms later: hits before that are missing",
+                watched.spec.name, mapping.path
+            )
+        });
+        let failed = watched.err().map(|error| format!("{} is not watched: {error:#}", mapping.path));
+        for text in late.chain(failed).take(self.notes_left as usize) {
+            self.notes_left -= 1;
+            push(Event::Note(Note { text }));
         }
     }
 
@@ -301,9 +313,10 @@ impl Events {
 
     /// A key is new, or a hit found no room in the kernel's map. Its stack is known by `stack`.
     pub fn hit(&mut self, hit: &HitRecord, stack: StackId, push: &mut dyn FnMut(Event)) {
-        self.keys.entry(hit.key).or_insert((stack, HitSum::default()));
         if hit.sum.count > 0 {
             push(hits(&hit.key, stack, hit.sum));
+        } else {
+            self.keys.entry(hit.key).or_insert((stack, HitSum::default()));
         }
     }
 

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Live memory. crates/cuda/src/memory.rs has the rules and the test vectors; crates/model/src/calls/memory.rs follows the
+ * same rules where calls are recorded one by one.
+ */
+#ifndef WARPSCOPE_MEMORY_H
+#define WARPSCOPE_MEMORY_H
+
+#include "open_calls.h"
+#include "sums.h"
+
+/* Set before loading: the most allocations that one process, and one user, may have in `allocations`. */
+const volatile u32 process_share = 0xffffffff;
+const volatile u64 user_share = ~0ull;
+
+/* Allocations not yet freed, by address. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct allocation_key);
+	__type(value, struct allocation);
+} allocations SEC(".maps");
+
+/* How many of them each user has. The reader counts down those that it deletes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, USERS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, u32);
+	__type(value, u64);
+} held_by_user SEC(".maps");
+
+/* Allocations summed by call stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct site_key);
+	__type(value, struct site);
+} sites SEC(".maps");
+
+/* Allocations summed by process and space, with all that came and went. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct memory_key);
+	__type(value, struct memory_sum);
+} memory_sums SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct context_key);
+	__type(value, struct context);
+} contexts SEC(".maps");
+
+const struct site empty_site = {};
+const struct memory_sum empty_memory = {};
+const struct context empty_context = {};
+
+static __always_inline struct memory_sum *memory_of(u32 image, u32 space)
+{
+	struct memory_key key = { .image = image, .space = space };
+	struct memory_sum *sum = find_or_make(&memory_sums, &key, &empty_memory);
+
+	if (!sum)
+		count_loss(LOSS_CALL_SUMS);
+	return sum;
+}
+
+static __always_inline void add_to_site(const struct site_key *key, s64 bytes, s64 count, u64 since)
+{
+	struct site *site = find_or_make(&sites, key, &empty_site);
+
+	if (!site) {
+		count_loss(LOSS_CALL_SUMS);
+		return;
+	}
+	/* Was empty until now. */
+	if (!__sync_fetch_and_add(&site->count, count))
+		site->since = since;
+	__sync_fetch_and_add(&site->bytes, bytes);
+}
+
+/* The image of the current process, if it is still the one that the call was made in. */
+static __always_inline struct image *image_of_call(const struct call_record *call)
+{
+	u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct image *image = bpf_map_lookup_elem(&images, &pid);
+
+	return image && image->id == call->image ? image : 0;
+}
+
+/* One allocation more in the map, or one less; false if the process or its user has had its share. */
+static __always_inline bool take_share(struct image *image, u32 user)
+{
+	u64 *held = bpf_map_lookup_elem(&held_by_user, &user);
+
+	if (!held || !image || image->held >= process_share || *held >= user_share)
+		return false;
+	__sync_fetch_and_add(&image->held, 1);
+	__sync_fetch_and_add(held, 1);
+	return true;
+}
+
+static __always_inline void give_share_back(struct image *image, u32 user)
+{
+	u64 *held = bpf_map_lookup_elem(&held_by_user, &user);
+
+	if (image)
+		__sync_fetch_and_add(&image->held, -1);
+	if (held)
+		__sync_fetch_and_add(held, -1);
+}
+
+/* An allocation is live from now on. */
+static __always_inline void add_live(const struct allocation *allocation, struct memory_sum *sum)
+{
+	u64 live;
+
+	__sync_fetch_and_add(&sum->live, 1);
+	live = __sync_fetch_and_add(&sum->live_bytes, allocation->bytes) + allocation->bytes;
+	raise_to((u64 *)&sum->peak_bytes, live);
+	add_to_site(&allocation->site, allocation->bytes, 1, allocation->time);
+}
+
+/* An allocation that was deleted from the map is live no more; returns the sum that it was in. */
+static __noinline struct memory_sum *remove_live(const struct allocation *allocation, struct image *image)
+{
+	struct memory_key key = { .image = allocation->site.image, .space = allocation->space };
+	struct memory_sum *sum = bpf_map_lookup_elem(&memory_sums, &key);
+
+	give_share_back(image, allocation->user);
+	add_to_site(&allocation->site, -allocation->bytes, -1, allocation->time);
+	if (sum) {
+		__sync_fetch_and_add(&sum->live, -1);
+		__sync_fetch_and_add(&sum->live_bytes, -allocation->bytes);
+	}
+	return sum;
+}
+
+static __always_inline u64 current_place(const struct thread_calls *calls)
+{
+	return calls->place ? calls->place : PLACE_DEVICE;
+}
+
+static __always_inline struct context *context_in(u32 image, u32 slot)
+{
+	struct context_key key = { .image = image, .slot = slot };
+
+	return find_or_make(&contexts, &key, &empty_context);
+}
+
+static __always_inline u32 slot_of_device(u64 device)
+{
+	return (u32)device % CONTEXT_SLOTS;
+}
+
+static __always_inline u32 slot_of_handle(u64 handle)
+{
+	return CONTEXT_SLOTS + mix(0, handle) % CONTEXT_SLOTS;
+}
+
+/* A context as a place: a primary one is its device. */
+static __always_inline u64 place_of(u32 image, u64 handle)
+{
+	struct context_key key = { .image = image, .slot = slot_of_handle(handle) };
+	struct context *context = bpf_map_lookup_elem(&contexts, &key);
+
+	return context && context->handle == handle ? context->device : handle;
+}
+
+static __noinline int end_alloc(const struct thread_calls *calls, const struct function *function,
+				const struct call_record *call, u64 bytes)
+{
+	struct allocation_key key = { .image = call->image, .group = function->group };
+	struct allocation allocation = {
+		.bytes = bytes,
+		.time = call->end,
+		.place = current_place(calls),
+		.space = function->space,
+		.user = (u32)bpf_get_current_uid_gid() % USERS,
+		.site = { .stack = call->stack, .python = call->python, .image = call->image, .function = call->function },
+	};
+	struct memory_sum *sum = memory_of(call->image, function->space);
+	struct image *image = image_of_call(call);
+	struct allocation *before;
+
+	if (!sum)
+		return 0;
+	if (is_error(function, call->result)) {
+		__sync_fetch_and_add(&sum->failed, 1);
+		return 0;
+	}
+	__sync_fetch_and_add(&sum->allocations, 1);
+	__sync_fetch_and_add(&sum->allocated_bytes, bytes);
+	key.address = function->out ? call->out : call->word[0];
+	if ((function->out && !(call->flags & CALL_HAS_OUT)) || !key.address)
+		return 0;
+	before = bpf_map_lookup_elem(&allocations, &key);
+	if (before) {
+		struct allocation missed = *before;
+
+		if (!bpf_map_delete_elem(&allocations, &key)) {
+			struct memory_sum *of_missed = remove_live(&missed, image);
+
+			if (of_missed)
+				__sync_fetch_and_add(&of_missed->missed_frees, 1);
+		}
+	}
+	if (allocation.place & PLACE_DEVICE) {
+		struct context *context = context_in(call->image, slot_of_device(allocation.place));
+
+		/* The context is there, so somebody has retained it. */
+		if (context && !context->references)
+			context->unseen = 1;
+	}
+	if (!take_share(image, allocation.user)) {
+		__sync_fetch_and_add(&sum->untracked, 1);
+		return 0;
+	}
+	if (bpf_map_update_elem(&allocations, &key, &allocation, BPF_NOEXIST)) {
+		give_share_back(image, allocation.user);
+		__sync_fetch_and_add(&sum->untracked, 1);
+		count_loss(LOSS_CALL_SUMS);
+		return 0;
+	}
+	add_live(&allocation, sum);
+	return 0;
+}
+
+/* At the entry: as soon as the driver has freed it, another thread may be given the same address. */
+static __noinline int begin_free(const struct function *function, struct open_call *open)
+{
+	struct call_record *call = &open->record;
+	struct allocation_key key = { .image = call->image, .group = function->group, .address = call->word[0] };
+	struct allocation *found = bpf_map_lookup_elem(&allocations, &key);
+
+	open->removed = 0;
+	if (!found)
+		return 0;
+	open->allocation = *found;
+	/* Of two threads that free it, one deletes it. */
+	if (bpf_map_delete_elem(&allocations, &key))
+		return 0;
+	open->removed = 1;
+	remove_live(&open->allocation, image_of_call(call));
+	return 0;
+}
+
+static __noinline int end_free(const struct function *function, const struct open_call *open)
+{
+	const struct call_record *call = &open->record;
+	struct allocation_key key = { .image = call->image, .group = function->group, .address = call->word[0] };
+	struct memory_sum *sum;
+	struct image *image;
+
+	if (!key.address)
+		return 0;
+	sum = memory_of(call->image, open->removed ? open->allocation.space : function->space);
+	if (!sum)
+		return 0;
+	if (!is_error(function, call->result)) {
+		__sync_fetch_and_add(&sum->frees, 1);
+		if (!open->removed)
+			__sync_fetch_and_add(&sum->unknown_frees, 1);
+		return 0;
+	}
+	__sync_fetch_and_add(&sum->failed_frees, 1);
+	if (!open->removed)
+		return 0;
+	/* It is still live, unless its address has been given out again: then it was freed by a call that was not seen. */
+	image = image_of_call(call);
+	if (bpf_map_update_elem(&allocations, &key, &open->allocation, BPF_NOEXIST)) {
+		__sync_fetch_and_add(&sum->missed_frees, 1);
+		return 0;
+	}
+	if (image) {
+		u32 user = open->allocation.user;
+		u64 *held = bpf_map_lookup_elem(&held_by_user, &user);
+
+		__sync_fetch_and_add(&image->held, 1);
+		if (held)
+			__sync_fetch_and_add(held, 1);
+	}
+	add_live(&open->allocation, sum);
+	return 0;
+}
+
+struct release {
+	u64 place;
+	u64 before;
+	struct image *image;
+	u32 image_id;
+};
+
+static long release_one(void *map, const struct allocation_key *key, const struct allocation *allocation,
+			struct release *release)
+{
+	struct allocation_key own;
+	struct allocation copy;
+	struct memory_sum *sum;
+
+	if (key->image != release->image_id || allocation->place != release->place || allocation->time > release->before ||
+	    key->group >= GROUP_WITHOUT_CONTEXT)
+		return 0;
+	own = *key;
+	copy = *allocation;
+	if (bpf_map_delete_elem(&allocations, &own))
+		return 0;
+	sum = remove_live(&copy, 0);
+	if (release->image)
+		__sync_fetch_and_add(&release->image->held, -1);
+	if (sum)
+		__sync_fetch_and_add(&sum->released, 1);
+	return 0;
+}
+
+/* Everything that was allocated at a place before a call began. */
+static __noinline int release_place(const struct call_record *call, u64 place)
+{
+	struct release release = { .place = place, .before = call->start, .image_id = call->image };
+
+	release.image = image_of_call(call);
+	if (release.image && release.image->held)
+		bpf_for_each_map_elem(&allocations, release_one, &release, 0);
+	return 0;
+}
+
+static __always_inline void retain_primary(const struct call_record *call)
+{
+	u64 device = PLACE_DEVICE | (u32)call->word[1];
+	struct context *context = context_in(call->image, slot_of_device(device));
+
+	if (context)
+		__sync_fetch_and_add(&context->references, 1);
+	if (!(call->flags & CALL_HAS_OUT) || !call->out)
+		return;
+	context = context_in(call->image, slot_of_handle(call->out));
+	if (context) {
+		context->handle = call->out;
+		context->device = device;
+	}
+}
+
+/* True if that was the last reference. */
+static __always_inline bool release_primary(const struct call_record *call)
+{
+	struct context *context = context_in(call->image, slot_of_device(call->word[0]));
+
+	return context && context->references && __sync_fetch_and_add(&context->references, -1) == 1 && !context->unseen;
+}
+
+static __noinline int change_context(struct thread_calls *calls, const struct function *function,
+				     const struct call_record *call)
+{
+	u64 word = call->word[0], place;
+
+	if (is_error(function, call->result))
+		return 0;
+	switch (function->memory) {
+	case MEMORY_SET_DEVICE:
+		calls->place = PLACE_DEVICE | (u32)word;
+		break;
+	case MEMORY_SET_CONTEXT:
+		calls->place = word ? place_of(call->image, word) : 0;
+		break;
+	case MEMORY_PUSH_CONTEXT:
+		calls->place_below = calls->place;
+		calls->place = place_of(call->image, word);
+		break;
+	case MEMORY_POP_CONTEXT:
+		calls->place = calls->place_below;
+		calls->place_below = 0;
+		break;
+	case MEMORY_CREATE_CONTEXT:
+		if (call->flags & CALL_HAS_OUT) {
+			calls->place_below = calls->place;
+			calls->place = call->out;
+		}
+		break;
+	case MEMORY_DESTROY_CONTEXT:
+		release_place(call, word);
+		if (calls->place == word) {
+			calls->place = calls->place_below;
+			calls->place_below = 0;
+		}
+		break;
+	case MEMORY_RETAIN_PRIMARY:
+		retain_primary(call);
+		break;
+	case MEMORY_RELEASE_PRIMARY:
+		if (release_primary(call))
+			release_place(call, PLACE_DEVICE | (u32)word);
+		break;
+	case MEMORY_RESET_PRIMARY:
+		release_place(call, PLACE_DEVICE | (u32)word);
+		break;
+	case MEMORY_RESET_DEVICE:
+		place = current_place(calls);
+		if (place & PLACE_DEVICE)
+			release_place(call, place);
+		break;
+	}
+	return 0;
+}
+
+/* A call has returned that has to do with memory. */
+static __always_inline void account_memory(struct thread_calls *calls, const struct function *function,
+					   const struct open_call *open, u64 bytes)
+{
+	bool nested = open->record.flags & CALL_NESTED;
+
+	if (function->memory == MEMORY_ALLOC) {
+		if (!nested)
+			end_alloc(calls, function, &open->record, bytes);
+	} else if (function->memory == MEMORY_FREE) {
+		if (!nested)
+			end_free(function, open);
+	} else {
+		/* Within another call it counts as well: the runtime sets devices and retains contexts inside other calls. */
+		change_context(calls, function, &open->record);
+	}
+}
+
+#endif

@@ -1,0 +1,233 @@
+//! The account of live memory, call by call. [`cuda::memory`] has the rules.
+
+use std::collections::BTreeMap;
+
+use cuda::{
+    calls::Space,
+    memory::{Action, Group},
+};
+use rustc_hash::FxHashMap;
+
+use super::add;
+use crate::event::{Call, ProcessId};
+
+/// Memory of one kind: what came, what went, and what is live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Allocations that succeeded.
+    pub allocations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Allocations that failed.
+    pub failed: u64,
+    /// Frees that succeeded.
+    pub frees: u64,
+    /// Frees that failed.
+    pub failed_frees: u64,
+    /// Of the frees that succeeded: those of memory whose allocation was not seen.
+    pub unknown_frees: u64,
+    /// Allocations whose address was given out again, though no free of it was seen.
+    pub missed_frees: u64,
+    /// Allocations that were released with their context or device.
+    pub released: u64,
+    /// Allocations that are not tracked, because there was no room.
+    pub untracked: u64,
+    /// Allocations not freed by the end of the trace, or of their process.
+    pub live: u64,
+    /// Their bytes.
+    pub live_bytes: u64,
+    /// The most bytes at a time.
+    pub peak_bytes: u64,
+}
+
+/// Memory by kind.
+pub type Spaces = BTreeMap<Space, Memory>;
+
+/// What is live, where, and in which context each thread works.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Accounts {
+    live: FxHashMap<Key, Live>,
+    /// What was at an address before it was given out again without a seen free: the free may still be under way.
+    replaced: FxHashMap<Key, Replaced>,
+    threads: FxHashMap<(ProcessId, u32), Current>,
+    /// Primary contexts by handle.
+    primaries: FxHashMap<(ProcessId, u64), Place>,
+    references: FxHashMap<(ProcessId, Place), References>,
+}
+
+type Key = (ProcessId, Group, u64);
+
+/// What memory belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    /// A device's primary context.
+    Device(u32),
+    /// A context of the program's own.
+    Context(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    space: Space,
+    bytes: u64,
+    time: u64,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Replaced {
+    space: Space,
+    /// When the address was given out again.
+    time: u64,
+}
+
+/// The contexts of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Current {
+    place: Option<Place>,
+    below: Option<Place>,
+}
+
+/// References to a primary context.
+#[derive(Clone, Copy, Debug, Default)]
+struct References {
+    seen: u64,
+    /// There are some that were not seen.
+    unseen: bool,
+}
+
+/// An allocation as its call describes it.
+pub(super) struct Allocated {
+    pub space: Space,
+    pub address: Option<u64>,
+    pub bytes: u64,
+}
+
+impl Accounts {
+    /// An allocation succeeded.
+    pub fn allocated(&mut self, call: &Call, new: &Allocated, memory: &mut Spaces) {
+        let &Allocated { space, address, bytes } = new;
+        let sum = memory.entry(space).or_default();
+        add(&mut sum.allocations, 1);
+        add(&mut sum.bytes, bytes);
+        let Some(address) = address else { return };
+        let place = self.place(call);
+        if let Place::Device(_) = place {
+            let references = self.references.entry((call.process, place)).or_default();
+            // The context is there, so somebody has retained it.
+            references.unseen |= references.seen == 0;
+        }
+        let key = (call.process, space.group(), address);
+        if let Some(before) = self.live.insert(key, Live { space, bytes, time: call.end, place }) {
+            add(&mut before.end(memory).missed_frees, 1);
+            self.replaced.insert(key, Replaced { space: before.space, time: call.end });
+        }
+        let sum = memory.entry(space).or_default();
+        add(&mut sum.live, 1);
+        add(&mut sum.live_bytes, bytes);
+        sum.peak_bytes = sum.peak_bytes.max(sum.live_bytes);
+    }
+
+    /// A free returned. `space` is that of its function.
+    pub fn freed(&mut self, call: &Call, space: Space, failed: bool, memory: &mut Spaces) {
+        let Some(address) = call.words.first().copied().filter(|address| *address != 0) else { return };
+        let key = (call.process, space.group(), address);
+        // What was allocated after the free began is not what it frees.
+        let live = self.live.get(&key).copied().filter(|live| live.time <= call.start);
+        let replaced = self.replaced.get(&key).copied().filter(|replaced| live.is_none() && call.start < replaced.time);
+        let space = live.map(|live| live.space).or(replaced.map(|replaced| replaced.space)).unwrap_or(space);
+        let sum = memory.entry(space).or_default();
+        if failed {
+            add(&mut sum.failed_frees, 1);
+            return;
+        }
+        add(&mut sum.frees, 1);
+        if let Some(live) = live {
+            self.live.remove(&key);
+            live.end(memory);
+        } else if replaced.is_some() {
+            // The free that seemed to be missing.
+            self.replaced.remove(&key);
+            sum.missed_frees = sum.missed_frees.saturating_sub(1);
+        } else {
+            add(&mut sum.unknown_frees, 1);
+        }
+    }
+
+    /// A call that has to do with contexts succeeded.
+    pub fn context(&mut self, call: &Call, action: Action, memory: &mut Spaces) {
+        let process = call.process;
+        let word = |at: usize| call.words.get(at).copied().unwrap_or(0);
+        let device = |at: usize| Place::Device(word(at) as u32);
+        let known = |handle: u64| self.primaries.get(&(process, handle)).copied().unwrap_or(Place::Context(handle));
+        let set = (word(0) != 0).then(|| known(word(0)));
+        let thread = self.threads.entry((process, call.tid)).or_default();
+        match action {
+            Action::Alloc | Action::Free => {}
+            Action::SetDevice => thread.place = Some(device(0)),
+            Action::SetContext => thread.place = set,
+            Action::PushContext => *thread = Current { place: set, below: thread.place },
+            Action::PopContext => *thread = Current { place: thread.below, below: None },
+            Action::CreateContext => {
+                if let Some(handle) = call.out {
+                    *thread = Current { place: Some(Place::Context(handle)), below: thread.place };
+                }
+            }
+            Action::DestroyContext => {
+                let place = Place::Context(word(0));
+                if thread.place == Some(place) {
+                    *thread = Current { place: thread.below, below: None };
+                }
+                self.release(call, place, memory);
+            }
+            Action::RetainPrimary => {
+                add(&mut self.references.entry((process, device(1))).or_default().seen, 1);
+                if let Some(handle) = call.out.filter(|handle| *handle != 0) {
+                    self.primaries.insert((process, handle), device(1));
+                }
+            }
+            Action::ReleasePrimary => {
+                let references = self.references.entry((process, device(0))).or_default();
+                let last = references.seen == 1 && !references.unseen;
+                references.seen = references.seen.saturating_sub(1);
+                if last {
+                    self.release(call, device(0), memory);
+                }
+            }
+            Action::ResetPrimary => self.release(call, device(0), memory),
+            Action::ResetDevice => {
+                let place = self.place(call);
+                if let Place::Device(_) = place {
+                    self.release(call, place, memory);
+                }
+            }
+        }
+    }
+
+    /// The context that is current in a call's thread.
+    fn place(&self, call: &Call) -> Place {
+        self.threads.get(&(call.process, call.tid)).and_then(|thread| thread.place).unwrap_or(Place::Device(0))
+    }
+
+    /// Everything that was allocated at a place before a call began.
+    fn release(&mut self, call: &Call, place: Place, memory: &mut Spaces) {
+        self.live.retain(|(process, group, _), live| {
+            let goes = *process == call.process && live.place == place && live.time <= call.start;
+            let goes = goes && group.has_context();
+            if goes {
+                add(&mut live.end(memory).released, 1);
+            }
+            !goes
+        });
+    }
+}
+
+impl Live {
+    /// It is live no more; the sum that it was in.
+    fn end(self, memory: &mut Spaces) -> &mut Memory {
+        let sum = memory.entry(self.space).or_default();
+        sum.live = sum.live.saturating_sub(1);
+        sum.live_bytes = sum.live_bytes.saturating_sub(self.bytes);
+        sum
+    }
+}
