@@ -47,7 +47,7 @@ fn killed_in_the_middle() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.record("--sim -o x.wscope", &format!("{} kill 3000", program("behave"))));
     let run = run.dies_of(libc::SIGKILL);
-    assert!(run.err().contains("1 CUDA process ended without a goodbye"), "{}", run.err());
+    assert!(run.err().contains("1 CUDA process exited before flushing its GPU records"), "{}", run.err());
     let report = scene.report("x.wscope");
     assert_eq!((number(&report, "launches"), number(&report, "sessions_cut_off")), (3_000, 1));
     assert_eq!(number(&report, "matched") + number(&report, "pending_launches"), 3_000);

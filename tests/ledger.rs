@@ -88,7 +88,7 @@ fn ends_without_waiting() {
     let report = scene.report("x.wscope");
     assert_eq!(number(&report, "launches"), 5_000);
     assert_eq!(number(&report, "matched") + number(&report, "pending_launches"), 5_000);
-    // It ended without a goodbye, or so fast that it never said hello.
+    // It exited before it flushed, or even before its first message.
     assert_eq!((number(&report, "sessions_cut_off"), lost(&report)), (1, 0), "{}", report["lost"]);
 }
 

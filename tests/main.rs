@@ -28,6 +28,7 @@ mod privileges;
 mod python;
 mod robustness;
 mod signals;
+mod stopped;
 mod sudo;
 mod support;
 mod symbols;

@@ -4,7 +4,9 @@
 use std::{fs, process::Command};
 
 use crate::support::{
-    Ended, Scene, folded, program,
+    Ended, Scene, folded,
+    oracle::Walk,
+    program,
     programs::{run, sources},
     pythons::installed_of,
     scene::number,
@@ -252,4 +254,30 @@ fn nodes_functions() {
     let busy = |frame: &str| frame.contains("busySpin") && frame.contains("busy.js:1");
     let named: u64 = lines.iter().filter(|l| l.frames.last().is_some_and(|f| busy(f))).map(|line| line.weight).sum();
     assert!(named * 2 > all, "{named} of {all} µs: {text}");
+}
+
+/// What recording itself costs is not in the graph: neither the injected library and its thread, nor CUPTI, nor the probes,
+/// nor our programs in the kernel, which have their names elsewhere. The ledger says how much it was.
+#[test]
+fn own_costs_are_not_in_the_graph() {
+    let scene = Scene::new();
+    let command = format!("{} {}", program("truth"), Walk::of(5_000).arguments());
+    let run =
+        Ended::of(scene.record("--sim -F 4999 -o x.wscope -o x.folded", &command).env("WARPSCOPE_SIM", "devices=2"));
+    let run = run.exits(0);
+    let folded = scene.read("x.folded");
+    for own in ["inject::", "warpscope", "uprobes", "libcupti", "__start_bss_decrypted"] {
+        let line = folded.lines().find(|line| line.contains(own));
+        assert_eq!(line, None, "{own}");
+    }
+    let report = scene.report("x.wscope");
+    let (own, all) = (number(&report, "own_samples"), number(&report, "cpu_samples"));
+    assert!(own > 0 && own < all, "{own} of {all}");
+    assert!(number(&report, "own_time_ns") > 0);
+    assert!(run.err().contains("in warpscope's own code, CUPTI or probes"), "{}", run.err());
+    // Shown or not, none is lost.
+    let period = 1_000_000 / 4999;
+    let shown: u64 =
+        folded.lines().filter(|l| !l.contains("[GPU")).filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok()).sum();
+    assert!((shown / period).abs_diff(all - own) <= (all - own) / 50 + 2, "{shown} us are not {} samples", all - own);
 }

@@ -102,6 +102,8 @@ pub struct Flame {
     pub lines: Vec<Line>,
     /// The family of each name.
     pub families: BTreeMap<Arc<str>, Family>,
+    /// CPU samples in warpscope's own code, in CUPTI and in probes: what recording costs is not the program's.
+    pub own: Weight,
     /// What the amounts are.
     pub measure: Measure,
 }
@@ -147,9 +149,14 @@ impl Flame {
         if let Some(event) = view.event {
             return naming.event(event);
         }
+        let mut own = Weight::default();
         if view.cpu {
             for (&(process, stack), cpu) in &profile.cpu {
                 let weight = Weight { amount: cpu.ns, samples: cpu.count, ..Weight::default() };
+                if profile.is_own_cost(stack) {
+                    own.add(weight);
+                    continue;
+                }
                 lines.entry(naming.stack(process, Some(stack))).or_default().add(weight);
             }
         }
@@ -163,7 +170,7 @@ impl Flame {
             }
         }
         let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
-        Self { lines, families: naming.families, measure: Measure::Time }
+        Self { lines, families: naming.families, own, measure: Measure::Time }
     }
 }
 
@@ -189,7 +196,7 @@ impl Naming<'_> {
             lines.entry(frames).or_default().add(Weight { amount, hits: hits.count, ..Weight::default() });
         }
         let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
-        Flame { lines, families: self.families, measure: Measure::of(counter, by_count) }
+        Flame { lines, families: self.families, own: Weight::default(), measure: Measure::of(counter, by_count) }
     }
 
     fn name(&mut self, name: String, family: Family) -> Arc<str> {

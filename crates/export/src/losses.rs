@@ -5,7 +5,10 @@ use model::{
     ledger::{Ledger, Lost},
 };
 
-use crate::units::{count, hundredths, percent_of_hundredths};
+use crate::{
+    flame::Weight,
+    units::{count, hundredths, percent_of_hundredths, time},
+};
 
 /// `matched 100 %` when every activity has its launch, else how many have not; rounded down, so that 100 means all.
 /// Nothing where the GPU did nothing.
@@ -41,6 +44,14 @@ pub fn empty(launches: u64) -> Option<String> {
     Some(format!("{} {sentence}", count(launches)))
 }
 
+/// CPU time that is warpscope's own. Nothing is lost: it is not the program's.
+pub fn own_cost(own: Weight) -> Option<String> {
+    let (one, many) = ("CPU sample was", "CPU samples were");
+    let samples = format!("{} {}", count(own.samples), if own.samples == 1 { one } else { many });
+    (own.samples > 0)
+        .then(|| format!("{samples} in warpscope's own code, CUPTI or probes ({}): not shown", time(own.amount)))
+}
+
 /// One sentence for each loss that happened.
 pub fn sentences(ledger: &Ledger) -> Vec<String> {
     let Lost { cupti_dropped, queue_full, invalid_records, names, buffers_refused, join_evicted, causes } =
@@ -65,7 +76,11 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         (ledger.stacks_missing, "stack was referred to but never came|stacks were referred to but never came"),
         (
             ledger.sessions_cut_off,
-            "CUDA process ended without a goodbye: killed, or still running|CUDA processes ended without a goodbye: killed, or still running",
+            "CUDA process exited before flushing its GPU records|CUDA processes exited before flushing their GPU records",
+        ),
+        (
+            ledger.sessions_left,
+            "CUDA process was still running when the recording stopped: its last GPU records may be missing|CUDA processes were still running when the recording stopped: their last GPU records may be missing",
         ),
         (*cupti_dropped, "GPU record was dropped by CUPTI|GPU records were dropped by CUPTI"),
         (
@@ -220,6 +235,7 @@ mod tests {
                 Ledger { gpu_stack_ends: [(StackEnd::NoRule, 2)].into(), ..base() },
                 Ledger { cpu_stack_ends: [(StackEnd::Truncated, 2)].into(), ..base() },
                 Ledger { sessions_cut_off: 2, ..base() },
+                Ledger { sessions_left: 2, ..base() },
                 lost(Lost { cupti_dropped: 2, ..Lost::default() }),
                 lost(Lost { queue_full: 2, ..Lost::default() }),
                 lost(Lost { invalid_records: 2, ..Lost::default() }),

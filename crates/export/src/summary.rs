@@ -1,6 +1,9 @@
 //! What a recording amounts to: the numbers (`report --json`) and the text a person reads after `record`.
 
-use std::{collections::BTreeMap, io};
+use std::{
+    collections::{BTreeMap, HashSet},
+    io,
+};
 
 use model::{
     event::{Direction, LossCause, Mode, Origin, StackEnd},
@@ -11,7 +14,7 @@ use serde::Serialize;
 
 use crate::{
     Events,
-    flame::{Flame, View},
+    flame::{Flame, Line, View},
     losses, names,
     trace::TraceSummary,
     units::hundredths,
@@ -89,15 +92,23 @@ pub struct Summary {
     pub gpu_stack_ends: BTreeMap<StackEnd, u64>,
     /// How the walks of stacks ended, by CPU samples under them.
     pub cpu_stack_ends: BTreeMap<StackEnd, u64>,
-    /// CUDA processes that ended without a goodbye.
+    /// CUDA processes that exited before they flushed their GPU records.
     pub sessions_cut_off: u64,
+    /// CUDA processes that were still running when the recording stopped, and whose last GPU records may be missing.
+    pub sessions_left: u64,
     /// Losses by cause; 0 where there was none.
     pub lost: Lost,
 
+    /// Distinct call stacks of CPU samples and of launches whose GPU work is in the recording.
+    pub stacks: u64,
     /// CPU samples.
     pub cpu_samples: u64,
     /// The time they stand for.
     pub cpu_time_ns: u64,
+    /// Of those samples, the ones in warpscope's own code, in CUPTI and in probes: no graph or table shows them.
+    pub own_samples: u64,
+    /// The time they stand for.
+    pub own_time_ns: u64,
     /// Processes seen.
     pub processes: u64,
     /// Programs that ran in them: a process that runs another in its place has more than one.
@@ -214,6 +225,7 @@ impl Summary {
         let wall_ns = profile.wall_ns();
         let gpu_time_ns = profile.gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
         let cpu_time_ns = profile.cpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
+        let cpu = Flame::of(profile, View { gpu: false, ..View::default() });
         let devices = devices(profile, wall_ns);
         let working = || devices.iter().filter(|device| device.streams > 0);
         let mut lost = ledger.lost.clone();
@@ -255,15 +267,19 @@ impl Summary {
             gpu_stack_ends: ledger.gpu_stack_ends.clone(),
             cpu_stack_ends: ledger.cpu_stack_ends.clone(),
             sessions_cut_off: ledger.sessions_cut_off,
+            sessions_left: ledger.sessions_left,
             lost,
+            stacks: stacks(profile),
             cpu_samples: ledger.samples,
             cpu_time_ns,
+            own_samples: cpu.own.samples,
+            own_time_ns: cpu.own.amount,
             processes: profile.processes.values().filter(|image| image.origin != Origin::Exec).count() as u64,
             images: profile.processes.len() as u64,
             threads: profile.threads.len() as u64,
             top_kernels: top_kernels(profile),
             top_paths: top_paths(profile, gpu_time_ns),
-            top_functions: top_functions(profile, cpu_time_ns),
+            top_functions: top_functions(cpu.lines, cpu_time_ns),
             copies_by_direction: copies(profile),
             devices,
             events: events::of(profile),
@@ -273,6 +289,7 @@ impl Summary {
             ledger: losses::matched(ledger)
                 .into_iter()
                 .chain(losses::captured(ledger.launches_captured))
+                .chain(losses::own_cost(cpu.own))
                 .chain(losses::empty(ledger.launches_empty))
                 .chain(losses::sentences(ledger))
                 .collect(),
@@ -292,6 +309,12 @@ impl Summary {
         }
         Ok(summary)
     }
+}
+
+fn stacks(profile: &Profile) -> u64 {
+    let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
+    let gpu = profile.gpu.keys().filter_map(|key| key.stack);
+    cpu.chain(gpu).filter(|stack| profile.stacks.contains_key(stack)).collect::<HashSet<_>>().len() as u64
 }
 
 fn share(part: u64, whole: u64) -> f64 {
@@ -376,10 +399,9 @@ fn top_paths(profile: &Profile, gpu_time_ns: u64) -> Vec<Path> {
         .collect()
 }
 
-fn top_functions(profile: &Profile, cpu_time_ns: u64) -> Vec<Function> {
-    let flame = Flame::of(profile, View { gpu: false, ..View::default() });
+fn top_functions(lines: Vec<Line>, cpu_time_ns: u64) -> Vec<Function> {
     let mut functions = BTreeMap::new();
-    for line in flame.lines {
+    for line in lines {
         if let Some(innermost) = line.frames.last() {
             functions.entry(innermost.clone()).or_insert_with(crate::flame::Weight::default).add(line.weight);
         }

@@ -11,8 +11,8 @@ use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
 use crate::{buffers, driver, library, lifecycle, start, sys};
 
-/// Between two flushes.
-const TICK: u64 = 100_000_000;
+/// Between two flushes. A process that is killed loses what was complete since the last one.
+const TICK: u64 = 50_000_000;
 /// Where there is nothing to flush, the thread only waits for the end.
 const IDLE: u64 = 3_600_000_000_000;
 /// No deadline: whoever waits for the sender has one.
@@ -123,6 +123,9 @@ impl Sender {
                 self.check_peer()?;
             }
             self.send_queued(flush, due)?;
+            if flush && told_to_finish() {
+                return self.leave();
+            }
             if let Some(left) = due.checked_sub(sys::now()) {
                 ASLEEP.store(true, Ordering::SeqCst);
                 sys::wait(&WAKE, seen, left);
@@ -189,6 +192,13 @@ impl Sender {
         if gone { Err(Gone) } else { Ok(()) }
     }
 
+    /// warpscope stops recording while the process runs on: what there is goes out, and CUPTI is left alone.
+    fn leave(&mut self) -> Result<(), Gone> {
+        self.finish()?;
+        start::stop();
+        Ok(())
+    }
+
     /// The process exits: everything out, the last totals, goodbye. The exit waits for this, but not for ever.
     fn finish(&mut self) -> Result<(), Gone> {
         self.name_devices();
@@ -219,6 +229,14 @@ fn flush(force: u32) {
         // SAFETY: takes only a number; no callback of CUPTI is on this thread's stack.
         unsafe { (cupti.flush_all)(force) };
     }
+}
+
+/// Whether warpscope has sent [`wire::FINISH`].
+fn told_to_finish() -> bool {
+    let mut byte = 0_u8;
+    // SAFETY: one byte of room, and no waiting.
+    let got = unsafe { libc::recv(lifecycle::socket(), (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT) };
+    got == 1 && byte == wire::FINISH
 }
 
 fn send(packet: &[u8]) -> Result<Sent, Gone> {

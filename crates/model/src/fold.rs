@@ -130,6 +130,9 @@ impl Fold {
         ledger.launches_captured = join.launches_captured;
         ledger.launches_empty = join.launches_empty;
         ledger.launches_pending = join.launches_pending + self.join.in_flight() as u64;
+        // A process that runs on launches while its last records are on their way.
+        ledger.launches -= self.gpu.launched_after_end;
+        ledger.launches_pending -= self.gpu.launched_after_end;
         ledger.activities_matched = join.activities_matched;
         ledger.activities_unmatched = join.activities_unmatched + self.join.waiting() as u64;
         ledger.lost.join_evicted = join.launches_evicted;
@@ -144,7 +147,11 @@ impl Fold {
             add(&mut ledger.lost.buffers_refused, totals.buffers_refused);
         }
         let ended = |session: &SessionId| self.totals.get(session).is_some_and(|t| t.ended);
-        ledger.sessions_cut_off = self.profile.sessions.keys().filter(|s| !ended(s)).count() as u64;
+        let runs =
+            |info: &SessionInfo| self.profile.processes.get(&info.process).is_some_and(|process| process.end == 0);
+        for (_, info) in self.profile.sessions.iter().filter(|(session, _)| !ended(session)) {
+            *(if runs(info) { &mut ledger.sessions_left } else { &mut ledger.sessions_cut_off }) += 1;
+        }
         for cause in LossCause::ALL {
             ledger.lost.causes.entry(cause).or_default();
         }
@@ -302,6 +309,9 @@ fn settle(outcome: Outcome<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joi
             gpu.settle(None, process, activity);
             on_joined(Joined { launch: None, activity });
         }
+        Outcome::Pending(launch) if profile.end.is_some_and(|end| launch.time >= end.time) => {
+            gpu.launched_after_end += 1;
+        }
         Outcome::Pending(launch) => {
             let key: (ProcessId, StackId, LaunchKind) = (launch.process, launch.stack, launch.kind);
             *profile.pending.entry(key).or_default() += 1;
@@ -311,8 +321,7 @@ fn settle(outcome: Outcome<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joi
 
 /// Distinct stacks that something in the profile refers to, and that are not in it.
 fn stacks_missing(profile: &Profile) -> u64 {
-    // A trace takes stacks only if it is asked to: no stack is none lost.
-    let traced = profile.start.as_ref().is_some_and(|s| matches!(s.mode, Mode::Trace | Mode::TraceSums));
+    let traced = profile.is_trace();
     let gpu = profile.gpu.keys().filter_map(|key| key.stack);
     let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
     let pending = profile.pending.keys().map(|(_, stack, _)| *stack);

@@ -60,8 +60,10 @@ pub struct Ledger {
     /// How the walks of the stacks ended, by hits of counted events under them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub hit_stack_ends: BTreeMap<StackEnd, u64>,
-    /// Sessions that ended without a goodbye: killed, or still running.
+    /// Sessions whose process exited before it flushed its GPU records, as one that is killed does.
     pub sessions_cut_off: u64,
+    /// Sessions whose process was still running when the recording stopped, and that did not finish in time.
+    pub sessions_left: u64,
     /// Losses by cause, in a fixed order of names.
     pub lost: Lost,
 }

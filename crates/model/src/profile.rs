@@ -7,7 +7,9 @@ use rustc_hash::FxHashMap;
 use crate::{
     calls::Calls,
     counters::Counters,
-    event::{Direction, End, FrameKind, LaunchKind, Mapping, NamedFrame, ProcessId, SessionId, Stack, StackId, Start},
+    event::{
+        Direction, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, ProcessId, SessionId, Stack, StackId, Start,
+    },
     ledger::Ledger,
     symbols::Symbols,
 };
@@ -160,9 +162,26 @@ impl Profile {
         self.start.as_ref().map_or(0, |s| end.saturating_sub(s.time))
     }
 
+    /// Whether a stack is in warpscope's own code: the injected library, CUPTI, or a probe.
+    pub fn is_own_cost(&self, stack: StackId) -> bool {
+        let Some(stack) = self.stacks.get(&stack) else { return false };
+        stack.frames.iter().any(|frame| {
+            let names = self.symbols.at(frame.named_in(stack.process), *frame, stack.time);
+            names.is_some_and(|names| names.iter().any(|name| name.kind == FrameKind::Probe))
+        })
+    }
+
+    /// A trace takes stacks only on request: there, 0 is no stack and not a lost one.
+    pub fn is_trace(&self) -> bool {
+        self.start.as_ref().is_some_and(|start| matches!(start.mode, Mode::Trace | Mode::TraceSums))
+    }
+
     /// The frames of a stack as a person reads them, outermost first: named where names are known, by module where
     /// not, without the frames of the probe itself.
     pub fn frames(&self, stack: StackId) -> Vec<NamedFrame> {
+        if stack == StackId(0) && self.is_trace() {
+            return Vec::new();
+        }
         let Some(stack) = self.stacks.get(&stack) else {
             return vec![NamedFrame { kind: FrameKind::Native, name: "[stack lost]".into(), module: "".into() }];
         };

@@ -2,7 +2,7 @@
 
 use model::event::{Mapping, ProcessId};
 
-use crate::{FileId, Files, jits::Jits};
+use crate::{FileId, Files, bpf_code::BpfCode, jits::Jits};
 
 /// Handles to files, and ways to the names that JIT compilers write.
 #[derive(Debug, Default)]
@@ -10,12 +10,18 @@ pub struct Kept {
     /// The files that were mapped.
     pub files: Files,
     pub(crate) jits: Jits,
+    pub(crate) bpf: BpfCode,
 }
 
 impl Kept {
     /// Keeps nothing yet; at most `most` files will be held open.
     pub fn new(most: usize) -> Self {
-        Self { files: Files::new(most), jits: Jits::default() }
+        Self { files: Files::new(most), ..Self::default() }
+    }
+
+    /// Keeps the names of the eBPF programs that are loaded now.
+    pub fn keep_bpf_programs(&mut self) {
+        self.bpf = BpfCode::loaded();
     }
 
     /// A new image, forked from another.

@@ -6,6 +6,7 @@
 //! kernel. [`demangle`] makes names readable. [`python`] is what has to be known of CPython.
 
 mod ask;
+mod bpf_code;
 mod debug_files;
 mod debug_sections;
 mod demangle;

@@ -20,6 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::{
     DebugFiles, Files, Kept,
     ask::ask,
+    bpf_code::BpfCode,
     demangle::demangle,
     dwarf::{Answer, Place},
     modules::{Modules, meaning},
@@ -96,7 +97,7 @@ pub fn resolve(profile: &Profile, kept: &mut Kept, wishes: &Wishes) -> Named {
             _ => named.symbols.push(unnamed((process, frame, 0), FrameKind::Python, "python")),
         }
     }
-    named.symbols.extend(name_kernel(&kernel));
+    named.symbols.extend(name_kernel(&kernel, &kept.bpf));
     let mut files = BTreeMap::<FileKey<'_>, Vec<Spot<'_>>>::new();
     let mut generated = BTreeMap::<ProcessId, Vec<Spot<'_>>>::new();
     for spot in native.iter().flat_map(|(place, meanings)| spots(*place, meanings)) {
@@ -166,7 +167,10 @@ fn unnamed((process, frame, since): (ProcessId, Frame, u64), kind: FrameKind, mo
     Symbol { process, frame, since, names: vec![NamedFrame { kind, name: name.into(), module: module.into() }] }
 }
 
-fn name_kernel(addresses: &[u64]) -> Vec<Symbol> {
+/// No function of the kernel is longer. Beyond its last one, where eBPF programs are, the search would still find that.
+const LONGEST_FUNCTION: usize = 1 << 20;
+
+fn name_kernel(addresses: &[u64], bpf: &BpfCode) -> Vec<Symbol> {
     // The kernel's table is large, and read for the asking.
     if addresses.is_empty() {
         return Vec::new();
@@ -180,12 +184,16 @@ fn name_kernel(addresses: &[u64]) -> Vec<Symbol> {
         .enumerate()
         .map(|(i, address)| {
             let frame = Frame::Kernel(*address);
-            match answers.get(i) {
-                Some(Symbolized::Sym(sym)) => {
-                    let name = NamedFrame { kind: FrameKind::Kernel, name: (*sym.name).into(), module: module.clone() };
+            let function = || match answers.get(i) {
+                Some(Symbolized::Sym(sym)) if sym.offset < LONGEST_FUNCTION => Some((*sym.name).into()),
+                _ => None,
+            };
+            match bpf.name(*address).cloned().or_else(function) {
+                Some(name) => {
+                    let name = NamedFrame { kind: FrameKind::Kernel, name, module: module.clone() };
                     Symbol { process: ProcessId(0), frame, since: 0, names: vec![name] }
                 }
-                _ => unnamed((ProcessId(0), frame, 0), FrameKind::Kernel, "kernel"),
+                None => unnamed((ProcessId(0), frame, 0), FrameKind::Kernel, "kernel"),
             }
         })
         .collect()
@@ -271,6 +279,8 @@ fn name_generated(profile: &Profile, process: ProcessId, spots: &[Spot<'_>], kep
                 let name = NamedFrame { kind: FrameKind::Native, name: demangle(name).into(), module };
                 Symbol { process, frame, since, names: vec![name] }
             }
+            // The kernel's own code for probes.
+            None if module.starts_with("[uprobes") => unnamed((process, frame, since), FrameKind::Probe, &module),
             None => unnamed((process, frame, since), FrameKind::Native, &module),
         }
     };

@@ -20,7 +20,7 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     outputs.read_from(loaded.file)?;
     let view = view(options, &loaded.profile)?;
     for note in &loaded.profile.notes {
-        eprintln!("warpscope: {note}");
+        crate::say::say(note);
     }
     Ok(if outputs.write(&loaded.profile, view, true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -9,6 +9,7 @@ mod monitor;
 mod outputs;
 mod record;
 mod report;
+mod say;
 mod trace;
 
 use std::{io, process::ExitCode};
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         // A reader that has seen enough, such as `head`, is no error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("warpscope: {}", sentence(&error));
+            say::say_error(&sentence(&error));
             ExitCode::from(error.downcast_ref::<record::CannotRun>().map_or(1, record::CannotRun::exit_code))
         }
     }

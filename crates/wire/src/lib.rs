@@ -29,6 +29,10 @@ pub const MAX_TEXT: usize = 8 * 1024;
 /// waits for it a moment ([`WELCOME_PATIENCE_MS`]) before the first launch, and goes on without it.
 pub const WELCOME: u8 = 1;
 
+/// What warpscope sends when it stops recording while the process runs on: one packet of one byte. The library then flushes,
+/// sends what there is and [`Goodbye`], and does nothing more.
+pub const FINISH: u8 = 2;
+
 /// How long the library waits for [`WELCOME`].
 pub const WELCOME_PATIENCE_MS: i32 = 100;
 

@@ -2,6 +2,7 @@
 
 use super::Summary;
 use crate::{
+    flame::Weight,
     losses, names,
     short::{short, split_place},
     units::{bytes, count, counted, percent, time},
@@ -115,6 +116,9 @@ impl Page {
         }
         if s.cpu_samples > 0 {
             parts.push(format!("{} of {}", counted(s.cpu_samples, "CPU sample", "CPU samples"), time(s.cpu_time_ns)));
+        }
+        if s.stacks > 0 {
+            parts.push(counted(s.stacks, "distinct stack", "distinct stacks"));
         }
         let line = self.ink(Ink::Dim, &parts.join(", "));
         self.line(&line);
@@ -242,11 +246,12 @@ impl Page {
             self.line(&nothing);
         }
         let (captured, empty) = (losses::captured(s.captured_launches), losses::empty(s.empty_launches));
+        let own = losses::own_cost(Weight { amount: s.own_time_ns, samples: s.own_samples, ..Weight::default() });
         for (place, sentence) in s.ledger.iter().enumerate() {
             let good = place == 0 && !no_gpu && s.unmatched_activities == 0;
             let ink = if good {
                 Ink::Green
-            } else if [&captured, &empty].iter().any(|harmless| harmless.as_ref() == Some(sentence)) {
+            } else if [&captured, &empty, &own].iter().any(|harmless| harmless.as_ref() == Some(sentence)) {
                 // Nothing is amiss.
                 Ink::Dim
             } else {

@@ -75,6 +75,8 @@ pub struct GpuTime {
     pub weights: FxHashMap<GpuKey, GpuWeight>,
     /// How many of those each process has.
     shares: FxHashMap<ProcessId, u32>,
+    /// Launches after the end of the recording whose work was not reported: not part of it.
+    pub launched_after_end: u64,
     /// Operations that found no room for a sum of their own.
     pub not_kept_apart: u64,
     /// In the order of the devices' first activities.

@@ -354,3 +354,18 @@ fn too_many_distinct_sums() {
     let ns = |process| profile.gpu.iter().filter(|(key, _)| key.process == process).map(|(_, w)| w.ns).sum::<u64>();
     assert_eq!((ns(IMAGE), ns(other)), (460_000, 5));
 }
+
+/// Check that a launch after the end counts if its work was reported, and is left out if not; one before is pending.
+#[test]
+fn launches_after_the_end() {
+    let mut fold = Fold::new();
+    for (correlation, time) in [(1, 50), (2, 60), (3, 150), (4, 160)] {
+        fold.push(&launch(0, correlation, time, 9));
+    }
+    for correlation in [1, 3] {
+        fold.push(&activity(0, correlation, (200, 210), kernel(0)));
+    }
+    fold.push(&Event::End(End { time: 100, status: None }));
+    let ledger = fold.finish().ledger;
+    assert_eq!((ledger.launches, ledger.launches_matched, ledger.launches_pending), (3, 2, 1));
+}

@@ -269,7 +269,7 @@ impl Notes {
     pub fn write_to_log(&mut self) {
         self.log = true;
         for note in &self.last {
-            eprintln!("warpscope: {note}");
+            crate::say::say(note);
         }
     }
 
@@ -279,7 +279,7 @@ impl Notes {
             return;
         }
         if self.log {
-            eprintln!("warpscope: {note}");
+            crate::say::say(&note);
         }
         if self.last.len() == MOST_NOTES {
             self.last.pop_front();

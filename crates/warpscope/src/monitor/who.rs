@@ -3,11 +3,20 @@
 use std::{
     fs::{self, File},
     io::Read,
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
 };
 
 /// The most that is read of what a process says of itself, in bytes, and kept of its command.
 const MOST_READ: u64 = 1 << 20;
 const MOST_KEPT: usize = 200;
+/// How long a process is waited for that does not let its memory be read, and how many of them there may be.
+const PATIENCE: Duration = Duration::from_millis(50);
+const MOST_STUCK: usize = 8;
 
 /// A process's user, by name or number, and its container's short id; empty if there is none, or nobody can tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,12 +36,34 @@ pub fn is(pid: u32) -> Who {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let user = uid.map(|uid| user_name(&passwd, uid).unwrap_or(uid).to_owned()).unwrap_or_default();
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let (words, environment) = soon(move || (own_words(pid, "cmdline"), own_words(pid, "environ"))).unwrap_or_default();
     Who {
         user,
         container: container(&groups).unwrap_or_default(),
-        command: command(&own_words(pid, "cmdline")),
-        uncached: uncached(&own_words(pid, "environ")),
+        command: command(&words),
+        uncached: uncached(&environment),
     }
+}
+
+/// What a process says of itself lies in its memory, which it can lock for as long as it likes: such a read must not hold up
+/// the caller. It is made by a thread of its own, and its answer is taken if it comes soon.
+fn soon<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    static READING: AtomicUsize = AtomicUsize::new(0);
+    if READING.fetch_add(1, Ordering::Relaxed) >= MOST_STUCK {
+        READING.fetch_sub(1, Ordering::Relaxed);
+        return None;
+    }
+    let (send, answer) = mpsc::sync_channel(1);
+    let reader = move || {
+        crate::record::take_time();
+        let _ = send.send(read());
+        READING.fetch_sub(1, Ordering::Relaxed);
+    };
+    if thread::Builder::new().name("read-process".into()).spawn(reader).is_err() {
+        READING.fetch_sub(1, Ordering::Relaxed);
+        return None;
+    }
+    answer.recv_timeout(PATIENCE).ok()
 }
 
 /// What a process itself may have written: words that end with zero bytes.
@@ -75,6 +106,22 @@ fn container(groups: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that reads that do not come to an end hold the caller up for a moment each, and a bounded number of times.
+    #[test]
+    fn stuck_reads_are_given_up() {
+        let (release, stuck) = mpsc::channel::<()>();
+        let stuck = std::sync::Arc::new(std::sync::Mutex::new(stuck));
+        let begin = std::time::Instant::now();
+        for _ in 0..100 {
+            let stuck = stuck.clone();
+            let answer = soon(move || stuck.lock().is_ok_and(|stuck| stuck.recv().is_ok()));
+            assert!(answer.is_none());
+        }
+        let spent = begin.elapsed();
+        drop(release);
+        assert!(spent >= PATIENCE && spent < 30 * PATIENCE, "{spent:?} for 100 processes");
+    }
 
     /// Check that the ids of every runtime are found, and nothing else is taken for one.
     #[test]

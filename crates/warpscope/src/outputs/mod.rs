@@ -11,10 +11,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use export::{Events, Format, View};
+use export::{Events, Format, View, names::printable};
 use model::{profile::Profile, recording::Reader};
 
-use crate::record::user::User;
+use crate::{record::user::User, say::say};
 use place::{Name, Place, Unfinished};
 
 pub use place::random;
@@ -148,12 +148,12 @@ impl Outputs {
         for index in 0..self.outputs.len() {
             let Output { format, path, .. } = &self.outputs[index];
             if !recording_is_whole && format.needs_events() {
-                eprintln!("warpscope: {} ends where the recording does", path.display());
+                say(format_args!("{} ends where the recording does", path.display()));
             }
             match self.write_one(&self.outputs[index], profile, view) {
                 Ok(size) => self.outputs[index].size = Some(size),
                 Err(error) => {
-                    eprintln!("warpscope: cannot write {}: {error}", path.display());
+                    say(format_args!("cannot write {}: {error}", path.display()));
                     whole = false;
                 }
             }
@@ -189,7 +189,8 @@ impl Outputs {
     pub fn announce(&self, out: &mut dyn Write) -> io::Result<()> {
         for output in &self.outputs {
             if let Some(size) = output.size {
-                writeln!(out, "wrote {}  ({})", output.path.display(), export::units::bytes(size))?;
+                let path = output.path.display().to_string();
+                writeln!(out, "wrote {}  ({})", printable(&path), export::units::bytes(size))?;
             }
         }
         Ok(())

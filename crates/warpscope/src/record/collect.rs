@@ -35,6 +35,9 @@ const IDLE: Duration = Duration::from_millis(10);
 /// How often the recording is brought to the disk.
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// How long a recording waits for the last GPU records of processes that run on.
+const LAST_RECORDS: Duration = Duration::from_millis(500);
+
 /// Everything that a recording listens to.
 pub struct Collector<S> {
     pub recorder: Recorder,
@@ -158,6 +161,26 @@ impl<S: Sink> Collector<S> {
             events.mapped(mapping, found::in_proc(pid), &mut self.recorder, &mut |event| sink.push(&event));
         }
         sink.push(&Event::Mapping(numbered));
+    }
+
+    /// The recording stops while processes may run on: their injected libraries send what they have and finish.
+    pub fn end_sessions(&mut self) {
+        let Some(sessions) = &self.sessions else { return };
+        sessions.tell_to_finish();
+        let deadline = Instant::now() + LAST_RECORDS;
+        while self.sessions.as_ref().is_some_and(Sessions::any_open) && Instant::now() < deadline {
+            if !self.gather() {
+                self.sleep(IDLE, None);
+            }
+        }
+    }
+
+    /// Notes that the recording stopped after so many seconds while the command was running.
+    pub fn note_stop(&mut self, seconds: f64, child: &Child) {
+        let pid = child.id();
+        let comm = found::comm(pid).map_or_else(String::new, |comm| format!(" ({comm})"));
+        let text = format!("warpscope stopped recording after {seconds} s while process {pid}{comm} was running");
+        self.sink.push(&Event::Note(Note { text }));
     }
 
     /// Ends a trace: nothing is watched any more, and what has not returned is told.

@@ -153,7 +153,14 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
     let mut status = collector.run(Until::CommandEnds(&mut child), deadline).context("cannot wait for the command")?;
     let (ended, ended_at) = (Instant::now(), bpf::now());
+    if status.is_none() {
+        collector.note_stop(options.duration.unwrap_or(0.0), &child);
+    }
+    collector.end_sessions();
     collector.drain();
+    if sample_hz.is_some() {
+        collector.kept.keep_bpf_programs();
+    }
     let Collector { sink, recorder, sessions, unwinding, signals, mut kept, .. } = collector;
     let tables = unwinding.made();
     let recognised = sessions.as_ref().map_or(0, Sessions::recognised);
@@ -165,7 +172,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     drop(kept);
     let mut whole = failure.is_none();
     if let Some(failure) = failure {
-        eprintln!("warpscope: {failure}");
+        crate::say::say(failure);
     }
     let view = events::view(&profile);
     whole &= outputs.write(&profile, view, whole);

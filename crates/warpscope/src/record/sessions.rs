@@ -192,6 +192,18 @@ impl Sessions {
         }
     }
 
+    /// Tells the libraries to flush, to send what there is, and to do nothing more.
+    pub fn tell_to_finish(&self) {
+        for connection in self.connections.iter().filter(|connection| connection.is_open()) {
+            send_byte(connection.socket.as_raw_fd(), wire::FINISH);
+        }
+    }
+
+    /// Whether a session has not ended yet.
+    pub fn any_open(&self) -> bool {
+        self.connections.iter().any(Connection::is_open)
+    }
+
     /// A thread recognised the stack of its launch.
     pub fn count_recognised(&mut self) {
         self.recognised += 1;
@@ -342,6 +354,10 @@ impl Sessions {
 }
 
 impl Connection {
+    fn is_open(&self) -> bool {
+        self.session.is_some() && !self.ended
+    }
+
     /// Whether there is room for what a message brings to stay; if not, why not.
     fn allowed(&mut self, all: &mut Used, message: &Message<'_>) -> Result<(), LossCause> {
         let (wanted, cause): (&[(Kind, u64)], _) = match message {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bpf::tracefs;
+use export::names::printable;
 use probes::{Cost, Selection};
 
 use super::{
@@ -112,12 +113,12 @@ fn list_library(
         match probes::open(file).map_err(Into::into).and_then(|data| libraries.find(&data, &real.to_string_lossy())) {
             Ok(found) => found,
             Err(error) => {
-                writeln!(out, "{shown}: {error}")?;
+                writeln!(out, "{}: {error}", printable(&shown))?;
                 return Ok(false);
             }
         };
     found.retain(|found| found.shown);
-    writeln!(out, "{shown}: {}", probes::summary(found.iter().map(|found| &found.function)))?;
+    writeln!(out, "{}: {}", printable(&shown), probes::summary(found.iter().map(|found| &found.function)))?;
     for Found { function, name, .. } in &found {
         let cost = match function.site.cost {
             Cost::Nop5 => "nop",
@@ -127,7 +128,7 @@ fn list_library(
         };
         let offset = function.site.offset - function.offset;
         let known = if cuda::call(name).is_some() { "arguments" } else { "" };
-        writeln!(out, "  {name:<44} +{offset:<3} {cost:<9} {known}")?;
+        writeln!(out, "  {:<44} +{offset:<3} {cost:<9} {known}", printable(name))?;
     }
     Ok(!found.is_empty())
 }

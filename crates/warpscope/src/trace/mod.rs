@@ -24,7 +24,7 @@ use bpf::{
     tracefs,
 };
 use cuda::calls::KernelRef;
-use export::{View, trace::Lines};
+use export::{Format, View, trace::Lines};
 use model::{
     calls::Memory,
     event::{End, ErrorSum, Event, FunctionId, KernelSum, MemorySum, Mode, Note, ProcessId, Start, Sum},
@@ -130,6 +130,12 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         sink.push(&Event::Note(Note { text: found::FOREIGN_PROC.into() }));
     }
 
+    let draws = |path: &PathBuf| matches!(Format::from_path(path), Ok(Format::Svg | Format::Folded));
+    if !options.stacks && options.output.iter().any(draws) {
+        let text =
+            "call stacks were not requested: GPU work is drawn by process and kernel only (--stacks adds the calls)";
+        sink.push(&Event::Note(Note { text: text.into() }));
+    }
     let stack = options.stacks;
     let choice = Box::new(move |_: &str, gather| Some(Gather { stack, ..gather }));
     let mut libraries = Libraries::new(selection, options.lib.clone(), functions, choice);
@@ -180,6 +186,10 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     };
     let mut status = collector.run(until, deadline).context("cannot wait for the command")?;
     let ended_at = bpf::now();
+    if let (Some(child), None) = (&child, status) {
+        collector.note_stop(options.duration.unwrap_or(0.0), child);
+    }
+    collector.end_sessions();
     collector.end_trace();
     collector.drain();
     take_sums(&mut collector);
@@ -208,7 +218,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let (profile, failure) = sink.finish(end, &mut kept, &wishes);
     let mut whole = failure.is_none();
     if let Some(failure) = failure {
-        eprintln!("warpscope: {failure}");
+        crate::say::say(failure);
     }
     whole &= outputs.write(&profile, View::default(), whole);
     if !options.quiet {

@@ -1,0 +1,37 @@
+//! What warpscope says on stderr: a line for a terminal or a log. Paths, names and errors in it come from programs that may be
+//! hostile, and must neither control the terminal nor look like a line of their own.
+
+use std::fmt::Display;
+
+use export::names::printable;
+
+/// Writes one line.
+pub fn say(text: impl Display) {
+    eprintln!("{}", line(text));
+}
+
+/// Writes an error, which may have several lines, as what the verifier says has.
+pub fn say_error(text: &str) {
+    let lines: Vec<_> = text.lines().map(printable).collect();
+    eprintln!("warpscope: {}", lines.join("\n"));
+}
+
+fn line(text: impl Display) -> String {
+    format!("warpscope: {}", printable(&text.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a name with a line feed, an escape sequence or a change of direction stays one harmless line.
+    #[test]
+    fn one_line() {
+        assert_eq!(
+            line("cannot read /tmp/a\nwarpscope: all is well"),
+            "warpscope: cannot read /tmp/a warpscope: all is well"
+        );
+        assert_eq!(line("\u{1b}[2J\u{9b}1m\u{202e}\r\u{7}x"), "warpscope:  [2J 1m   x");
+        assert_eq!(line("/home/jörg/模型"), "warpscope: /home/jörg/模型");
+    }
+}

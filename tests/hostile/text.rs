@@ -1,0 +1,51 @@
+//! Names that try to control a terminal, or to look like lines of a log.
+
+use std::{fs, process::Command};
+
+use crate::support::{Ended, Scene, program, programs::libraries};
+
+/// Clears the screen, and then looks like a message of warpscope's own.
+const NAME: &str = "a\u{1b}[2J\u{202e}\nwarpscope: forged";
+
+/// Insists that a text has no control characters but line feeds, and no line that a name made up.
+#[track_caller]
+fn is_harmless(what: &str, text: &[u8]) {
+    let text = std::str::from_utf8(text).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(!text.is_empty(), "{what} says nothing");
+    assert!(!text.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{what}: {text:?}");
+    assert!(!text.lines().any(|line| line.trim_start().starts_with("warpscope: forged")), "{what}: {text}");
+}
+
+/// A program, its process and its directory are named by an attacker: what `record`, `report`, `trace`,
+/// `export` and their errors print is harmless, and so are folded stacks.
+#[test]
+fn names_do_not_reach_the_terminal() {
+    let scene = Scene::new();
+    let directory = scene.path(NAME);
+    fs::create_dir(&directory).expect("any name will do");
+    let truth = directory.join("b\u{1b}c\nforged");
+    fs::copy(program("truth"), &truth).expect("a copy");
+    let truth = truth.to_str().expect("it is text");
+    let words = [truth, "1", "2", "1", "1", "300"];
+    let sim = |command: &mut Command| Ended::of(command.env("WARPSCOPE_SIM", "kernel_ns=3us"));
+    let run = sim(&mut scene.record_words("--sim -F 997 -o x.wscope -o x.folded", &words)).exits(0);
+    is_harmless("record", &run.stderr);
+    is_harmless("folded stacks", scene.read("x.folded").as_bytes());
+    is_harmless("report", &Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0).stdout);
+    let run = sim(&mut scene.trace_words("--sim --live --stacks -o t.wscope", &words)).exits(0);
+    is_harmless("trace", &run.stderr);
+    is_harmless("report of a trace", &Ended::of(&mut scene.warpscope(&["report", "t.wscope"])).exits(0).stdout);
+    let listed = Ended::of(scene.warpscope(&["trace", "--list", "--lib", truth]).env("LD_LIBRARY_PATH", libraries()));
+    is_harmless("the list", &listed.stdout);
+
+    // Errors name files.
+    let nowhere = format!("{NAME}/x");
+    is_harmless("no recording", &Ended::of(&mut scene.warpscope(&["report", &nowhere])).exits(1).stderr);
+    let mut bytes = fs::read(scene.path("x.wscope")).expect("the recording");
+    bytes.truncate(bytes.len() - 1);
+    fs::write(directory.join("cut.wscope"), bytes).expect("a file");
+    let cut = format!("{NAME}/cut.wscope");
+    is_harmless("a note", &Ended::of(&mut scene.warpscope(&["export", &cut, "-o", "cut.folded"])).stderr);
+    let run = Ended::of(&mut scene.record_words("-q -o y.wscope", &[&nowhere])).exits(127);
+    is_harmless("no such command", &run.stderr);
+}
