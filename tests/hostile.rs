@@ -1,5 +1,7 @@
 //! Attacks by a local user without rights ([`Attacker`]) on the recorder and the monitor: nothing is gained, seen or broken.
 
+mod bombs;
+mod files;
 mod http;
 mod monitor_maps;
 mod outputs;

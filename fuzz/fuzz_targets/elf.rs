@@ -1,7 +1,7 @@
 //! ELF files: headers, symbols, the functions that can be probed, and unwind tables.
 #![no_main]
 
-use elf::{Elf, SHT_DYNSYM, SHT_SYMTAB, Symbols};
+use elf::{Budget, Elf, SHT_DYNSYM, SHT_SYMTAB, Symbols};
 use unwind::Table;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -15,14 +15,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         }
         let _ = elf::dynamic_strings(&elf, bytes);
     }
-    if let Ok(functions) = probes::exported(bytes) {
+    if let Ok(functions) = probes::exported(bytes, |_| true, &Budget::DAEMON) {
         for function in functions {
             assert!(function.offset + function.size <= bytes.len() as u64);
             assert!(function.site.offset < bytes.len() as u64);
         }
     }
-    let _ = probes::find(bytes, "work");
-    if let Ok(table) = Table::from_elf(bytes) {
+    let _ = probes::find(bytes, "work", &Budget::DAEMON);
+    if let Ok(table) = Table::of(bytes) {
         assert!(table.rows.is_sorted_by(|a, b| a.pc < b.pc));
     }
 });

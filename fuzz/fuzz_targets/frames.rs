@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     // The first byte says how much of the rest is the one section, in parts of 256.
     let Some((first, rest)) = bytes.split_first() else { return };
     let (eh_frame, debug_frame) = rest.split_at(rest.len() * usize::from(*first) / 255);
-    if let Ok(table) = Table::from_elf(&made::elf(eh_frame, debug_frame)) {
+    if let Ok(table) = Table::of(&*made::elf(eh_frame, debug_frame)) {
         assert!(table.rows.is_sorted_by(|a, b| a.pc < b.pc && !a.same_rules(b)));
         if let (Some(first), Some(last)) = (table.rows.first(), table.rows.last()) {
             assert!(first.pc < 4096, "the base is the first function's page");

@@ -231,7 +231,7 @@ fn console() {
 
 /// `--allocations` lists allocations one by one: address, size, kind, age and line.
 #[test]
-fn map_of_addresses() {
+fn allocations_one_by_one() {
     let scene = Scene::new();
     let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
     let pid = pilot.pid().to_string();

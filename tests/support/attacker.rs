@@ -13,6 +13,8 @@ use std::{
 
 use tempfile::TempDir;
 
+use super::Scene;
+
 /// A user that every system has.
 pub const USER: &str = "nobody";
 
@@ -78,7 +80,15 @@ impl Attacker {
 
     /// A command that runs as the attacker, with the attacker's directory as working directory and TMPDIR.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
+        self.run_by(Command::new(program))
+    }
+
+    /// The same in a scene's control group, if it has one.
+    pub fn command_in(&self, scene: &Scene, program: impl AsRef<OsStr>) -> Command {
+        self.run_by(scene.grouped(Command::new(program)))
+    }
+
+    fn run_by(&self, mut command: Command) -> Command {
         command
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
