@@ -75,14 +75,15 @@ fn is_named_code(symbol: &Symbol) -> bool {
     kind && symbol.is_defined() && symbol.name != 0
 }
 
-/// The highest address, then the largest, then the name that other files know; of equals the first in the table.
-fn rank(symbol: &Symbol) -> (u64, u64, Reverse<u8>) {
+/// The highest address, then the largest, then a function rather than the name that it chooses for (`STT_GNU_IFUNC`), then the
+/// name that other files know; of equals the first in the table.
+fn rank(symbol: &Symbol) -> (u64, u64, bool, Reverse<u8>) {
     let binding = match symbol.binding {
         binding if binding == STB_GLOBAL.0 => 0,
         binding if binding == STB_WEAK.0 => 1,
         _ => 2,
     };
-    (symbol.address, symbol.size, Reverse(binding))
+    (symbol.address, symbol.size, symbol.kind != STT_GNU_IFUNC, Reverse(binding))
 }
 
 #[cfg(test)]

@@ -226,8 +226,8 @@ impl Libraries {
         let name = path.rsplit('/').next().unwrap_or(path);
         let budget = self.limits.budget;
         let mut found = Vec::new();
-        self.any |= true;
         if is_usual(path) || self.named.iter().any(|named| is(named, path)) {
+            self.any = true;
             let selection = self.selection.for_library(name);
             let registrations = probes::registrations(name);
             // Names that are not meant are needed where a pattern matches nothing.
@@ -262,6 +262,8 @@ impl Libraries {
                 found.push(Found { name, function, shown: true });
             }
         }
+        // A program without a libcudart of its own is none.
+        self.any |= !found.is_empty();
         Ok(found)
     }
 
