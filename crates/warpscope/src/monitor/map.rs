@@ -22,7 +22,7 @@ use super::{Monitor, choice, suspects};
 /// Rows of a map; beyond them the smallest are left out.
 const MOST: usize = 10_000;
 /// How long `monitor --map` asks again for lines that are being looked up.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it waits before it asks again.
 const BETWEEN: Duration = Duration::from_millis(600);
 /// How long it waits for an answer.
@@ -72,7 +72,8 @@ impl Monitor {
             user,
             allocations: allocations.collect(),
             left_out: (left_out.len() as u64, left_out.iter().map(|allocation| allocation.bytes).sum()),
-            incomplete: stacks.iter().any(|stack| known.asked_stacks.contains(stack) && named(stack).is_none()),
+            // Also those that are still on their way from the kernel.
+            incomplete: stacks.iter().any(|stack| stack.0 != 0 && named(stack).is_none()),
         })
     }
 }
