@@ -98,3 +98,22 @@ fn a_reader_that_has_seen_enough() {
     let run = Ended::of(scene.warpscope(&["report", "x.wscope"]).stdout(to)).exits(0);
     assert_eq!(run.err(), "");
 }
+
+/// A limit on the size of files (`ulimit -f`) is like a full disk: a sentence and a status, not death by SIGXFSZ. The command
+/// itself has the signal's default.
+#[test]
+fn a_limit_on_the_size_of_files() {
+    let scene = Scene::new();
+    let script = format!("ulimit -f 4096; exec {} record --sim -q -o x.jsonl -- \"$@\"", programs::WARPSCOPE);
+    let arguments = format!("{} {}", program("truth"), Walk::of(2_500).arguments());
+    let mut shell = scene.bare("bash");
+    shell.args(["-c", &script, "bash"]).args(arguments.split(' ')).env("WARPSCOPE_SIM", "devices=2,kernel_ns=3us");
+    let run = Ended::of(&mut shell).exits(1);
+    assert_eq!(run.out(), "launched 40000\n");
+    run.says(&["x.jsonl", "File too large"]);
+    let command = ["bash", "-c", "grep SigIgn /proc/self/status"];
+    let mut shell = scene.bare("bash");
+    let bare = Ended::of(shell.args(&command[1..])).exits(0);
+    let under = Ended::of(&mut scene.record_words("-q -o y.svg", &command)).exits(0);
+    assert_eq!(under.out(), bare.out());
+}

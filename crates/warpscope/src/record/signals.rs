@@ -24,6 +24,7 @@ pub fn original_mask() -> libc::sigset_t {
 }
 
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+static FILE_SIZE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 /// Whether warpscope was started with SIGPIPE ignored: the command starts with the same. Rust's runtime ignores it before
 /// `main`, and a command gets it back as the default, so it must be looked at earlier.
@@ -31,12 +32,23 @@ pub fn pipe_was_ignored() -> bool {
     PIPE_IGNORED.load(Ordering::Relaxed)
 }
 
-extern "C" fn look_at_pipe() {
-    // SAFETY: asks only; an all-zero action is a valid one.
+/// Whether warpscope was started with SIGXFSZ ignored: the command starts with the same. warpscope ignores it, so that a limit
+/// on the size of files (`ulimit -f`) is a failed write like a full disk, and not its death.
+pub fn file_size_was_ignored() -> bool {
+    FILE_SIZE_IGNORED.load(Ordering::Relaxed)
+}
+
+extern "C" fn before_main() {
+    // SAFETY: sets one disposition and reads two; an all-zero action is a valid one.
     unsafe {
-        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        libc::sigaction(libc::SIGPIPE, std::ptr::null(), action.as_mut_ptr());
-        PIPE_IGNORED.store(action.assume_init().sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+        let ignored = |signal| {
+            let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+            libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+            action.assume_init().sa_sigaction == libc::SIG_IGN
+        };
+        PIPE_IGNORED.store(ignored(libc::SIGPIPE), Ordering::Relaxed);
+        FILE_SIZE_IGNORED.store(ignored(libc::SIGXFSZ), Ordering::Relaxed);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
 
@@ -44,7 +56,7 @@ extern "C" fn look_at_pipe() {
 // Rust's runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = look_at_pipe;
+static BEFORE_MAIN: extern "C" fn() = before_main;
 
 /// A descriptor that delivers signals.
 #[derive(Debug)]

@@ -89,6 +89,9 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
             if super::signals::pipe_was_ignored() {
                 libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             }
+            if !super::signals::file_size_was_ignored() {
+                libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+            }
             Ok(())
         });
     }
