@@ -117,3 +117,19 @@ fn a_limit_on_the_size_of_files() {
     let under = Ended::of(&mut scene.record_words("-q -o y.svg", &command)).exits(0);
     assert_eq!(under.out(), bare.out());
 }
+
+/// With few file descriptors warpscope ends with a sentence or does its work, and leaves no directory behind.
+#[test]
+fn few_descriptors() {
+    for limit in 4..=24 {
+        let scene = Scene::new();
+        let script =
+            format!("ulimit -n {limit}; exec timeout 60 {} record --sim -o x.svg -- true", programs::WARPSCOPE);
+        std::fs::create_dir(scene.path("tmp.own")).expect("a directory");
+        let mut shell = scene.bare("bash");
+        let run = Ended::of(shell.args(["-c", &script]).env("TMPDIR", scene.path("tmp.own")));
+        assert_ne!(run.status.code(), Some(124), "it hung with {limit} descriptors");
+        let left: Vec<_> = std::fs::read_dir(scene.path("tmp.own")).expect("it is there").flatten().collect();
+        assert!(left.is_empty(), "{limit} descriptors: {left:?}\n{}", run.err());
+    }
+}

@@ -15,7 +15,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Stat, StatVfsMountFlags};
+use rustix::{
+    fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Stat, StatVfsMountFlags},
+    io::Errno,
+};
 
 /// The injected library's file name; frames in it are the probe's own.
 pub const INJECTOR: &str = "libwarpscope_inject.so";
@@ -30,6 +33,8 @@ pub struct Workspace {
     path: PathBuf,
     /// Locked for as long as the directory is in use.
     directory: OwnedFd,
+    /// Given back before the directory is removed, which takes two descriptors: there may be no others left.
+    spare: Vec<OwnedFd>,
 }
 
 impl Workspace {
@@ -62,10 +67,21 @@ impl Workspace {
             let name = format!("{PREFIX}{:0DIGITS$x}", crate::outputs::random());
             rustix::fs::mkdirat(&handle, &name, Mode::RWXU)?;
             // A run that removes leftovers may take this for one, until it is locked.
-            if let Some(directory) = lock(&handle, &name) {
-                let workspace = Self { path: parent.join(name), directory };
-                rustix::fs::fchmod(&workspace.directory, Mode::from_raw_mode(0o711))?;
-                return Ok(workspace);
+            let locked = lock(&handle, &name).and_then(|locked| match locked {
+                Some(directory) => Ok(Some(([directory.try_clone()?, directory.try_clone()?], directory))),
+                None => Ok(None),
+            });
+            match locked {
+                Ok(Some((spare, directory))) => {
+                    let workspace = Self { path: parent.join(name), directory, spare: spare.into() };
+                    rustix::fs::fchmod(&workspace.directory, Mode::from_raw_mode(0o711))?;
+                    return Ok(workspace);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let _ = rustix::fs::unlinkat(&handle, &name, AtFlags::REMOVEDIR);
+                    return Err(error.into());
+                }
             }
         }
     }
@@ -108,6 +124,7 @@ impl Workspace {
 impl Drop for Workspace {
     fn drop(&mut self) {
         // Nothing can be done about a failure here, and nothing depends on it.
+        self.spare.clear();
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -137,13 +154,19 @@ fn check_trusted(directory: &Stat) -> anyhow::Result<()> {
 }
 
 /// Locks a directory of ours for as long as the handle is open. `None` if another process has it or has removed it.
-fn lock(parent: &OwnedFd, name: &str) -> Option<OwnedFd> {
+fn lock(parent: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat(parent, name, flags, Mode::empty()).ok()?;
-    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
-    let info = rustix::fs::fstat(&directory).ok()?;
+    let directory = match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        opened => opened?,
+    };
+    match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        locked => locked?,
+    }
+    let info = rustix::fs::fstat(&directory)?;
     // SAFETY: always succeeds.
-    (info.st_uid == unsafe { libc::geteuid() } && info.st_nlink > 0).then_some(directory)
+    Ok((info.st_uid == unsafe { libc::geteuid() } && info.st_nlink > 0).then_some(directory))
 }
 
 /// Removes directories whose run was killed: they have our kind of name and our owner, and nobody holds their lock.
@@ -153,7 +176,7 @@ fn remove_leftovers(parent: &Path, handle: &OwnedFd) {
         let Ok(name) = entry.file_name().into_string() else { continue };
         let digits = name.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS);
         if digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
-            && let Some(_locked) = lock(handle, &name)
+            && let Ok(Some(_locked)) = lock(handle, &name)
         {
             // Follows no links. What cannot be removed is tried again by the next run.
             let _ = fs::remove_dir_all(parent.join(name));
