@@ -98,8 +98,10 @@ fn short_life() {
     let gap = metrics.one("warpscope_process_unwatched_seconds", &[("comm", "brief")]);
     eprintln!("found when it was loaded: {} of {LAUNCHES} launches missing, {:.1} ms", LAUNCHES - counted, gap * 1e3);
     assert!(counted < LAUNCHES && counted > LAUNCHES / 2, "{counted}");
-    assert_eq!(metrics.sum("warpscope_kernel_launches_total", &labels), counted);
-    assert!(!metrics.any(&[("comm", "brief"), ("kernel", "[unknown kernel]")]));
+    // Of a launch that was under way when the library was attached, only the driver's part was seen: a handle without a name.
+    let launched = |kernel| metrics.sum("warpscope_kernel_launches_total", &[("comm", "brief"), ("kernel", kernel)]);
+    assert!(launched("first(float*, int)") + 1 >= counted, "{counted}");
+    assert!(launched("[unknown kernel]") <= 1);
     assert!(gap > 0.0 && gap < 5.0, "{gap}");
     assert!(metrics.sum("warpscope_late_processes_total", &[]) >= 1);
     monitor.stop();
