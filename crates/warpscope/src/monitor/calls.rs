@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bpf::calls::{ErrorSum, Sum};
 use cuda::calls::{Direction, Role, Way};
 use model::histogram;
-use monitor::snapshot::{Calls, Copies, Errors, Moved, Process};
+use metrics::snapshot::{Calls, Copies, Errors, Moved, Process};
 
 use super::state::{Function, State};
 

@@ -2,7 +2,7 @@
 
 use bpf::calls::{Gather, Memory};
 use cuda::calls::{Role, Space};
-use monitor::{config::Options, snapshot};
+use metrics::{config::Options, snapshot};
 
 use crate::trace::libraries::Choice;
 
@@ -55,7 +55,7 @@ pub fn numbered(number: u32) -> snapshot::Space {
 mod tests {
     use super::*;
     use crate::trace::functions::gather;
-    use monitor::config::Settings;
+    use metrics::config::Settings;
 
     /// Check that each wish watches what it needs and no more, and that all of them watch everything.
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use bpf::{Recorder, calls::KernelSum};
 use cuda::calls::KernelRef;
 use model::event::ProcessId;
-use monitor::snapshot::{Kernel, Process};
+use metrics::snapshot::{Kernel, Process};
 
 use super::{namer::Namer, state::State};
 

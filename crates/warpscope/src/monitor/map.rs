@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use model::event::{ProcessId, StackId};
-use monitor::map::{Allocation, INCOMPLETE, Map};
+use metrics::map::{Allocation, INCOMPLETE, Map};
 
 use super::{Monitor, choice, suspects};
 

@@ -28,7 +28,7 @@ use anyhow::{Context, bail};
 use bpf::{Mappings, Recorder, Share, Tracing};
 use elf::Budget;
 use model::event::ProcessId;
-use monitor::{
+use metrics::{
     config::{Options, Settings},
     http::{self, Server},
 };

@@ -8,7 +8,7 @@ use std::{
 
 use bpf::calls::Site;
 use model::event::{ProcessId, StackId};
-use monitor::snapshot::{Allocation, Process, Suspect};
+use metrics::snapshot::{Allocation, Process, Suspect};
 
 use super::{choice, namer::Namer, state::State};
 use crate::record::{collect::Collector, sink::Sink as _};

@@ -4,7 +4,7 @@
 use std::{io::IsTerminal, process::ExitCode, sync::Arc, thread, time::Duration};
 
 use anyhow::{Context, bail};
-use monitor::{config::Settings, snapshot::Snapshot, top};
+use metrics::{config::Settings, snapshot::Snapshot, top};
 
 use super::{Monitor, check, health, scrape::Scrapes};
 use crate::{args, record::signals::Signals};

@@ -2,7 +2,7 @@
 
 mod support;
 
-use monitor::top::{App, Flow};
+use metrics::top::{App, Flow};
 use proptest::prelude::*;
 use ratatui::{
     Terminal,

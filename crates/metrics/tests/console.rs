@@ -2,7 +2,7 @@
 
 mod support;
 
-use monitor::{
+use metrics::{
     console::{Look, block, in_place},
     snapshot::{Kinds, Snapshot},
 };

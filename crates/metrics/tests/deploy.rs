@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use monitor::{config::Settings, openmetrics::definitions};
+use metrics::{config::Settings, openmetrics::definitions};
 
 fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use monitor::{
+use metrics::{
     openmetrics::{Exposition, Format, Kind, Limits, definitions},
     snapshot::{Kernel, Kinds, Memory, Process, Snapshot, Space, Suspect},
 };

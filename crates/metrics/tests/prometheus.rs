@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use monitor::{
+use metrics::{
     http::{Server, Source, answer},
     openmetrics::{Exposition, Format, Limits},
 };

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use monitor::{
+use metrics::{
     http::{Response, Server, Source, answer},
     openmetrics::Format,
 };
@@ -207,7 +207,7 @@ fn parallel_scrapes() {
 /// Check that a handler that panics costs its own request only.
 #[test]
 fn panics() {
-    let handler = |request: &monitor::http::Request| {
+    let handler = |request: &metrics::http::Request| {
         assert_ne!(request.path, "/panic");
         Response::text(200, "fine")
     };

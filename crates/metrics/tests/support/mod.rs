@@ -4,7 +4,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use monitor::snapshot::{
+use metrics::snapshot::{
     Allocation, Calls, Copies, Device, Errors, Health, Kernel, Kinds, Memory, Moved, Process, Snapshot, Space, Suspect,
 };
 
