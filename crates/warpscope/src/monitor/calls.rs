@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bpf::calls::{ErrorSum, Sum};
 use cuda::calls::{Direction, Role, Way};
-use model::histogram;
 use metrics::snapshot::{Calls, Copies, Errors, Moved, Process};
+use model::histogram;
 
 use super::state::{Function, State};
 

@@ -14,8 +14,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use model::event::{ProcessId, StackId};
 use metrics::map::{Allocation, INCOMPLETE, Map};
+use model::event::{ProcessId, StackId};
 
 use super::{Monitor, choice, suspects};
 

@@ -5,7 +5,7 @@ use std::{collections::HashSet, path::PathBuf};
 use anyhow::{Context, bail};
 use model::event::Unit;
 
-use crate::trace::named::Named;
+use crate::calls::named::Named;
 
 /// An event that is to be counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,16 +15,16 @@ pub struct Spec {
     /// What it is called.
     pub name: String,
     /// What it is.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// What a hit weighs.
-    pub weight: Option<Weight>,
+    pub(crate) weight: Option<Weight>,
     /// The weight's unit.
     pub unit: Unit,
 }
 
 /// What an event is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A function is called, or returns.
     Function { named: Named, returns: bool },
     /// An instruction is about to run.
@@ -37,7 +37,7 @@ pub enum Kind {
 
 /// What a hit weighs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Weight {
+pub(crate) enum Weight {
     /// An argument, counted from 1, and its type.
     Argument { number: u8, size: u8, signed: bool },
     /// What the function returns, and its type.

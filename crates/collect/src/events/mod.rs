@@ -11,89 +11,14 @@ use std::{
 
 use anyhow::{Context, bail};
 use bpf::{HitKey, HitProbe, HitRecord, HitSum, MAX_HIT_POINTS, Recorder};
-use export::{EventView, Format, View};
-use model::{
-    event::{Counter, CounterId, CounterPoint, Event, Hits, Mapping, Mode, Note, PointId, ProcessId, StackId},
-    profile::Profile,
-};
+use model::event::{Counter, CounterId, CounterPoint, Event, Hits, Mapping, Note, PointId, ProcessId, StackId};
 
-use super::target::Injection;
-use crate::{
-    args,
-    trace::{
-        libraries::{self, Identity, Stamp},
-        search,
-    },
+use crate::calls::{
+    libraries::{self, Identity, Stamp},
+    search,
 };
 use places::Place;
 use spec::{Kind, Spec, Weight};
-
-/// Watches what `--event` names, before the command starts; `None` if it names nothing.
-pub fn start(
-    specs: Vec<Spec>,
-    options: &args::Record,
-    injection: &Injection,
-    recorder: &mut Recorder,
-    push: &mut dyn FnMut(Event),
-) -> anyhow::Result<Option<Events>> {
-    if specs.is_empty() {
-        return Ok(None);
-    }
-    let mut events = Events::new(specs, push);
-    let program = search::program(&options.command[0]);
-    events.watch(program.as_deref(), injection.simulator.as_deref(), recorder, push)?;
-    Ok(Some(events))
-}
-
-/// Files that show stacks and their amounts, of which a recording of several events has no single one.
-pub fn shows_stacks(path: &Path) -> bool {
-    matches!(Format::from_path(path), Ok(Format::Svg | Format::Folded))
-}
-
-/// Refuses outputs that could not say what they show.
-pub fn check_outputs(options: &args::Record, specs: &[Spec]) -> anyhow::Result<()> {
-    if options.events_only && specs.is_empty() {
-        bail!("--events-only records nothing without --event");
-    }
-    let stacks = options.output.iter().find(|path| shows_stacks(path));
-    if options.events_only
-        && specs.len() > 1
-        && let Some(path) = stacks
-    {
-        bail!(
-            "{} can show one event, and {} are recorded: write a .wscope file, then use warpscope export --event {}",
-            path.display(),
-            specs.len(),
-            specs[0].name
-        );
-    }
-    Ok(())
-}
-
-/// Events are all that was recorded.
-pub fn alone(profile: &Profile) -> bool {
-    profile.start.as_ref().is_some_and(|start| start.mode == Mode::EventsOnly)
-}
-
-/// What flame graphs show: time, or the only thing that was recorded.
-pub fn view(profile: &Profile) -> View {
-    let mut counters = profile.counters.all.keys();
-    match (counters.next(), counters.next()) {
-        (Some(&counter), None) if alone(profile) => {
-            View { event: Some(EventView { counter, by_count: false }), ..View::default() }
-        }
-        _ => View::default(),
-    }
-}
-
-/// Says how to draw the events that no output shows.
-pub fn announce(profile: &Profile, view: View, recording: Option<&Path>) {
-    let Some(recording) = recording.map(Path::display) else { return };
-    for counter in profile.counters.all.values().filter(|_| view.event.is_none()) {
-        let name = export::names::printable(&counter.name);
-        eprintln!("draw event {name}: warpscope export {recording} --event '{name}' -o FILE.svg");
-    }
-}
 
 /// The most notes on files that were found late.
 const MOST_NOTES: u32 = 50;

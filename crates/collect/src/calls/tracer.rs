@@ -18,12 +18,13 @@ use model::{
 };
 
 use super::{functions::Functions, kernel, late::Late, libraries::Libraries, points::Format, search};
-use crate::record::{INJECTOR, found};
+use crate::{INJECTOR, process::found};
 
 /// A trace under way.
 pub struct Tracer {
     /// What is watched.
     pub libraries: Libraries,
+    /// Their numbers.
     pub functions: Functions,
     points: HashMap<u32, Format>,
     /// What functions of the kernel return.

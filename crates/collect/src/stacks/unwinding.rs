@@ -184,7 +184,7 @@ impl Unwinding {
         let shared = room.clone();
         thread::Builder::new().name("unwind-tables".into()).spawn(move || {
             // Tables can wait; the threads that are measured cannot.
-            super::take_time();
+            crate::command::priority::restore();
             for job in todo {
                 if finished.send(job.run(|file| compile(file, &shared))).is_err() {
                     break;

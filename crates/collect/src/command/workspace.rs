@@ -20,8 +20,7 @@ use rustix::{
     io::Errno,
 };
 
-/// The injected library's file name; frames in it are the probe's own.
-pub const INJECTOR: &str = "libwarpscope_inject.so";
+use crate::INJECTOR;
 
 /// How the names of such directories begin; 16 hexadecimal digits follow.
 const PREFIX: &str = "warpscope.";
@@ -64,7 +63,7 @@ impl Workspace {
         }
         remove_leftovers(&parent, &handle);
         loop {
-            let name = format!("{PREFIX}{:0DIGITS$x}", crate::outputs::random());
+            let name = format!("{PREFIX}{:0DIGITS$x}", super::random::random());
             rustix::fs::mkdirat(&handle, &name, Mode::RWXU)?;
             // A run that removes leftovers may take this for one, until it is locked.
             let locked = lock(&handle, &name).and_then(|locked| match locked {

@@ -20,7 +20,7 @@ use symbols::{
     python::{self, Frames, Interpreter, Kind, Native, Part, Python, Unsupported},
 };
 
-use super::sink::Sink;
+use crate::sink::Sink;
 
 /// Files that the interpreter calls for its own ends.
 const SYSTEM: [&str; 6] = ["libc.so", "libc-2", "libm.so", "libpthread", "ld-linux", "[vdso]"];

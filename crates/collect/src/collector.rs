@@ -16,19 +16,18 @@ use symbols::Kept;
 use unwind::Ended;
 use wire::Refusal;
 
-use super::{
+use crate::{
+    calls::tracer::{Mapped, Tracer, switch},
+    command::signals::Signals,
     events::Events,
-    found,
-    images::Images,
-    python::Pythons,
-    reused::Reused,
-    sessions::Sessions,
-    signals::Signals,
-    silent::Silent,
+    process::{found, images::Images, reused::Reused},
+    sessions::{Sessions, silent::Silent},
     sink::Sink,
-    unwinding::{Unwinding, Walked},
+    stacks::{
+        python::Pythons,
+        unwinding::{Unwinding, Walked},
+    },
 };
-use crate::trace::tracer::{Mapped, Tracer, switch};
 
 /// How long the loop sleeps at most when nothing wakes it: whatever cannot wait does, and so does a ring that fills.
 const IDLE: Duration = Duration::from_millis(10);
@@ -40,17 +39,25 @@ const LAST_RECORDS: Duration = Duration::from_millis(500);
 
 /// Everything that a recording listens to.
 pub struct Collector<S> {
+    /// The BPF programs.
     pub recorder: Recorder,
+    /// What the kernel says about mappings; absent if it does not.
     pub mappings: Option<Mappings>,
+    /// The injected libraries, where there are any.
     pub sessions: Option<Sessions>,
     /// CUDA processes that report nothing, where sessions are expected.
     pub silent: Option<Silent>,
+    /// Signals sent to warpscope.
     pub signals: Signals,
+    /// Where events go.
     pub sink: S,
+    /// The images of every process.
     pub images: Images,
     /// What outlives the processes, for their names.
     pub kept: Kept,
+    /// Unwind tables, and stacks that wait for them.
     pub unwinding: Unwinding,
+    /// Addresses that more than one file has had.
     pub reused: Reused,
     /// Absent if Python frames are not asked for.
     pub pythons: Option<Pythons>,

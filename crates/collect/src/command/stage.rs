@@ -1,9 +1,15 @@
 //! What a command needs to report from inside: the injected library, its socket, the simulated GPU.
 
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
 use anyhow::Context;
 use bpf::Marker;
 
-use super::{sessions::Sessions, silent::Silent, target::Injection, user::User, workspace::Workspace};
+use super::{target::Injection, user::User, workspace::Workspace};
+use crate::sessions::{Sessions, silent::Silent};
 
 /// Everything that is set up before a command starts.
 pub struct Stage {
@@ -42,4 +48,15 @@ impl Stage {
         }
         Ok(Self { workspace, injection, sessions, silent, marker })
     }
+}
+
+/// Files whose unwind tables are worth making before the command starts.
+pub fn sure_to_be_mapped(program: &OsStr, injection: &Injection) -> Vec<PathBuf> {
+    let in_path = |path: OsString| std::env::split_paths(&path).map(|d| d.join(program)).find(|p| p.is_file());
+    let program = match Path::new(program) {
+        path if program.as_encoded_bytes().contains(&b'/') => Some(path.to_owned()),
+        _ => std::env::var_os("PATH").and_then(in_path),
+    };
+    let simulator = injection.simulator.iter().flat_map(|d| embedded::SIM_LIBRARIES.iter().map(|f| d.join(f.name)));
+    program.into_iter().chain(injection.library.iter().map(|(library, _)| library.clone())).chain(simulator).collect()
 }

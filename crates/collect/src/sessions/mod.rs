@@ -1,8 +1,13 @@
 //! Injected libraries: who connects, and what they send.
 //!
 //! Whoever runs as the command's user can connect and send anything. All that is kept is bounded, for each session and in
-//! all ([`super::quota`]); all that is read in one round is bounded too, so that a flood on one connection holds up neither
+//! all ([`quota`]); all that is read in one round is bounded too, so that a flood on one connection holds up neither
 //! the others nor the ring buffer.
+
+mod known;
+mod quota;
+pub mod silent;
+mod socket;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,15 +15,14 @@ use std::{
     os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
+use bpf::Memo;
 use model::event::{
     self, Activity, Captured, Direction, Event, Failed, KernelName, Loss, LossCause, Note, ProcessId, Session,
     SessionId, Totals, Work,
 };
 use wire::{Message, Notice};
 
-use bpf::Memo;
-
-use super::{
+use self::{
     known::KnownStacks,
     quota::{Kind, MOST_DEVICES, MOST_TEXT, Refused, Used},
     socket::{accept, credentials, receive, send_byte, send_with},

@@ -11,7 +11,7 @@ use std::{
 
 use elf::Elf;
 
-use crate::record::found;
+use crate::process::found;
 
 /// Directories that loaders look into by themselves, and where CUDA is usually installed.
 const USUAL: [&str; 8] = [

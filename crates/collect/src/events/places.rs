@@ -8,7 +8,7 @@ use elf::Budget;
 use probes::{Cost, Function, Usdt};
 
 use super::spec::{Kind, Spec, Weight};
-use crate::trace::{libraries::did_you_mean, named::Named, points::Format};
+use crate::calls::{libraries::did_you_mean, named::Named, points::Format};
 
 /// Where an event happens in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
