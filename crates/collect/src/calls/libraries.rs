@@ -19,7 +19,8 @@ use model::{
     calls::Tier,
     event::{Event, Layer, Note},
 };
-use probes::{Cost, Function, Selection};
+use probes::{Cost, Function};
+use text::pattern::Selection;
 
 use super::{
     functions::{Functions, gather},
@@ -228,7 +229,7 @@ impl Libraries {
         let mut found = Vec::new();
         if is_usual(path) || self.named.iter().any(|named| is(named, path)) {
             self.any = true;
-            let selection = self.selection.for_library(name);
+            let selection = probes::for_library(&self.selection, name);
             let registrations = probes::registrations(name);
             // Names that are not meant are needed where a pattern matches nothing.
             let keep = self.selection.has_patterns() && !self.shortened;
@@ -236,9 +237,10 @@ impl Libraries {
             for function in probes::exported(file, |name| keep || meant(name), &budget)? {
                 let room = if keep { MOST_NAMES.saturating_sub(self.names.len()) } else { 0 };
                 self.names.extend(function.names().take(room).map(str::to_owned));
-                if let Some(name) = selection.name_of(&function).map(str::to_owned) {
+                if let Some(name) = selection.first_taken(function.names()).map(str::to_owned) {
                     found.push(Found { function, name, shown: true });
-                } else if let Some(name) = registrations.as_ref().and_then(|r| r.name_of(&function)).map(str::to_owned)
+                } else if let Some(name) =
+                    registrations.as_ref().and_then(|r| r.first_taken(function.names())).map(str::to_owned)
                 {
                     found.push(Found { function, name, shown: false });
                 }
@@ -284,7 +286,7 @@ impl Libraries {
         }
         let names = || self.names.iter().map(String::as_str);
         let idle = self.selection.unmatched(names().collect::<Vec<_>>());
-        idle.into_iter().map(|pattern| (pattern.to_owned(), probes::near(names(), pattern))).collect()
+        idle.into_iter().map(|pattern| (pattern.to_owned(), text::near(names(), pattern))).collect()
     }
 
     /// Any library was seen.

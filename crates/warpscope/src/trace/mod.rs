@@ -44,8 +44,8 @@ use model::{
     calls::Memory,
     event::{End, ErrorSum, Event, FunctionId, KernelSum, MemorySum, Mode, Note, ProcessId, Start, Sum},
 };
-use probes::Selection;
 use symbols::{Kept, Wishes};
+use text::pattern::Selection;
 
 use crate::{args, outputs::Outputs, say::say, summary};
 
