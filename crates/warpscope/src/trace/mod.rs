@@ -1,5 +1,6 @@
 //! `trace`: every CUDA call and every request to the driver, one by one or summed up.
 
+mod effort;
 pub mod functions;
 mod kernel;
 mod late;
