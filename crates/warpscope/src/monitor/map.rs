@@ -14,8 +14,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use metrics::map::{Allocation, INCOMPLETE, Map};
 use model::event::{ProcessId, StackId};
-use monitor::map::{Allocation, INCOMPLETE, Map};
 
 use super::{Monitor, choice, suspects};
 

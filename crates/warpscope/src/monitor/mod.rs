@@ -27,22 +27,23 @@ use std::{
 
 use anyhow::{Context, bail};
 use bpf::{Mappings, Recorder, Share, Tracing};
+use collect::{
+    Collector,
+    calls::{libraries::Libraries, tracer::Tracer},
+    command::{limits, priority, signals::Signals},
+    process::{found, images::Images, reused::Reused},
+    sink::Sink as _,
+    stacks::{python::Pythons, unwinding::Unwinding},
+};
 use elf::Budget;
-use model::event::ProcessId;
-use monitor::{
+use metrics::{
     config::{Options, Settings},
     http::{self, Server},
 };
+use model::event::ProcessId;
 use symbols::Kept;
 
-use crate::{
-    args,
-    record::{
-        collect::Collector, found, hurry, images::Images, limits, python::Pythons, reused::Reused, signals::Signals,
-        sink::Sink as _, unwinding::Unwinding,
-    },
-    trace::{libraries::Libraries, tracer::Tracer},
-};
+use crate::args;
 use display::Display;
 use forget::Times;
 use namer::{Named, Namer};
@@ -86,7 +87,7 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     check(&options)?;
     health::keep_heaps_few();
     // Whoever answers scrapes is served soon, as this thread is; names can wait.
-    hurry();
+    priority::raise();
     // Before any thread starts: all of them are to leave signals to us.
     let signals = Signals::take().context("cannot take signals")?;
     let scrapes = match &options.metrics_addr {

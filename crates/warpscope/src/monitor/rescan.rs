@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use collect::{Collector, process::found, sink::Sink as _};
+
 use super::Monitor;
-use crate::record::{collect::Collector, found, sink::Sink as _};
 
 /// The least time between two scans of all processes; longer if a scan takes long.
 const BETWEEN: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use monitor::{
+use metrics::{
     http::Source,
     map::Map,
     openmetrics::{Exposition, Format, Limits},

@@ -2,6 +2,7 @@
 
 mod place;
 mod stream;
+pub mod view;
 
 use std::{
     collections::BTreeSet,
@@ -11,13 +12,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use collect::command::user::User;
 use export::{Events, Format, View, names::printable};
 use model::{profile::Profile, recording::Reader};
 
-use crate::{record::user::User, say::say};
+use crate::say::say;
 use place::{Name, Place, Unfinished};
-
-pub use place::random;
 
 /// The most runs whose default outputs are kept in one directory.
 const MOST_RUNS: u32 = 10_000;
