@@ -341,6 +341,7 @@ impl<S: Sink> Collector<S> {
                 let mapped = Mapped { pid: *pid, start: *start, end: start + length, path, time: *time };
                 trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
             }
+            trace.watch_deferred(&mut self.recorder, &mut |event| sink.push(&event));
         }
         self.images.take(events);
     }

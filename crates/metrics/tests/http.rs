@@ -18,8 +18,8 @@ use metrics::{
 struct Fake;
 
 impl Source for Fake {
-    fn metrics(&self, format: Format) -> String {
-        format!("{format:?}\n")
+    fn metrics(&self, format: Format) -> Option<String> {
+        Some(format!("{format:?}\n"))
     }
 
     fn health(&self) -> Result<(), String> {

@@ -9,7 +9,7 @@ use std::{
         unix::fs::{MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::bail;
@@ -23,6 +23,7 @@ use probes::{Cost, Function};
 use text::pattern::Selection;
 
 use super::{
+    effort::Effort,
     functions::{Functions, gather},
     named::Named,
 };
@@ -89,6 +90,17 @@ struct Known {
     watch: Option<(Watch, u64)>,
 }
 
+/// What became of a file that was to be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watching {
+    /// It is watched since this time.
+    Since(u64),
+    /// It has no function to watch.
+    Nothing,
+    /// It is to be tried again later: files of this user have taken their share of the time.
+    Later(u32),
+}
+
 /// What to watch, and what is watched.
 pub struct Libraries {
     selection: Selection,
@@ -97,6 +109,8 @@ pub struct Libraries {
     functions: Vec<Named>,
     choice: Choice,
     limits: Limits,
+    /// For the daemon: the time that files of each user take.
+    effort: Option<Effort>,
     /// Files that were inspected.
     known: HashMap<Identity, Known>,
     /// Names in these files, to suggest near ones where a pattern of the user's matches nothing.
@@ -119,6 +133,7 @@ impl Libraries {
             functions,
             choice,
             limits: Limits::TRACE,
+            effort: None,
             known: HashMap::new(),
             names: HashSet::new(),
             costs: probes::Summary::default(),
@@ -130,7 +145,12 @@ impl Libraries {
 
     /// For a daemon that watches the files of strangers.
     pub fn for_daemon(self) -> Self {
-        Self { limits: Limits::DAEMON, ..self }
+        Self { limits: Limits::DAEMON, effort: Some(Effort::new(Instant::now())), ..self }
+    }
+
+    /// Whether a file of this user may be inspected now.
+    pub fn has_time_for(&mut self, owner: u32) -> bool {
+        self.effort.as_mut().is_none_or(|effort| effort.allows(owner, Instant::now()))
     }
 
     /// A file with this path is one to watch.
@@ -146,8 +166,7 @@ impl Libraries {
         named.filter(|l| l.as_os_str().as_encoded_bytes().contains(&b'/')).map(PathBuf::as_path)
     }
 
-    /// Watches a file, unless it is watched already; returns since when it is, if it has anything to watch. It is opened at
-    /// `place` and known to the user as `path`.
+    /// Watches a file, unless it is watched already. It is opened at `place` and known to the user as `path`.
     pub fn watch(
         &mut self,
         place: &Path,
@@ -155,14 +174,14 @@ impl Libraries {
         recorder: &mut Recorder,
         functions: &mut Functions,
         push: &mut dyn FnMut(Event),
-    ) -> anyhow::Result<Option<u64>> {
-        // Held from here on: a place in /proc goes with its process.
+    ) -> anyhow::Result<Watching> {
         let file = open(place)?;
-        let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let info = file.metadata()?;
         let (identity, stamp) = known_by(&info);
         match self.known.get(&identity) {
-            Some(known) if known.stamp == stamp => return Ok(known.watch.map(|(_, since)| since)),
+            Some(known) if known.stamp == stamp => {
+                return Ok(known.watch.map_or(Watching::Nothing, |(_, since)| Watching::Since(since)));
+            }
             // It was overwritten in place: its functions are elsewhere now.
             Some(Known { watch: Some((watch, _)), .. }) => recorder.unwatch(&[*watch]),
             Some(_) | None => {}
@@ -170,8 +189,30 @@ impl Libraries {
         let owner = info.uid();
         self.known.remove(&identity);
         self.check_room(owner)?;
+        if !self.has_time_for(owner) {
+            return Ok(Watching::Later(owner));
+        }
+        let begun = Instant::now();
         self.known.insert(identity, Known { stamp, owner, watch: None });
-        let mut found = self.find(&file, path)?;
+        let watch = self.inspect(&file, path, recorder, functions, push);
+        if let Some(effort) = &mut self.effort {
+            effort.spend(owner, begun.elapsed(), Instant::now());
+        }
+        let Some((watch, since)) = watch? else { return Ok(Watching::Nothing) };
+        self.known.insert(identity, Known { stamp, owner, watch: Some((watch, since)) });
+        Ok(Watching::Since(since))
+    }
+
+    /// Reads a file and attaches to its functions; returns since when, unless it has none.
+    fn inspect(
+        &mut self,
+        file: &File,
+        path: &str,
+        recorder: &mut Recorder,
+        functions: &mut Functions,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<Option<(Watch, u64)>> {
+        let mut found = self.find(file, path)?;
         found.retain(|found| found.function.site.cost != Cost::Refused);
         let mut unknown = self.limits.unknown_functions;
         let mut probes = Vec::new();
@@ -198,15 +239,16 @@ impl Libraries {
         if probes.is_empty() {
             return Ok(None);
         }
+        // By its descriptor: a place in /proc goes with its process.
+        let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let (watch, spent) = recorder.watch(&place, &probes)?;
         let since = bpf::now();
-        self.known.insert(identity, Known { stamp, owner, watch: Some((watch, since)) });
         self.spent += spent;
         let costs = probes::summary(&chosen);
         self.costs.nop5 += costs.nop5;
         self.costs.emulated += costs.emulated;
         self.costs.stepped += costs.stepped;
-        Ok(Some(since))
+        Ok(Some((watch, since)))
     }
 
     /// Refuses one more file where there are too many. It is tried again when it is mapped the next time.

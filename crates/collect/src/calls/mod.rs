@@ -1,5 +1,6 @@
 //! Functions whose calls are traced: which ones, in which files, and what their records mean.
 
+mod effort;
 pub mod functions;
 pub mod kernel;
 pub mod late;

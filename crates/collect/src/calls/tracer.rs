@@ -1,7 +1,7 @@
 //! What the collector does for a trace: watches libraries as they are mapped, and turns records into events.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     ops::Range,
     path::PathBuf,
 };
@@ -17,8 +17,29 @@ use model::{
     event::{Call, Event, FunctionId, Layer, Mapping, Note, ProcessId, SessionId, StackId, Switch},
 };
 
-use super::{functions::Functions, kernel, late::Late, libraries::Libraries, points::Format, search};
+use super::{
+    functions::Functions,
+    kernel,
+    late::Late,
+    libraries::{Libraries, Watching},
+    points::Format,
+    search,
+};
 use crate::{INJECTOR, process::found};
+
+/// The most mappings that wait until there is time for their file.
+const MOST_DEFERRED: usize = 256;
+
+/// A mapping whose file waits to be inspected, and the owner of the file.
+#[derive(Debug)]
+struct Deferred {
+    pid: u32,
+    start: u64,
+    end: u64,
+    path: String,
+    time: u64,
+    owner: u32,
+}
 
 /// A trace under way.
 pub struct Tracer {
@@ -36,6 +57,9 @@ pub struct Tracer {
     pub all: bool,
     /// Libraries that were mapped before they were watched.
     pub late: Late,
+    deferred: VecDeque<Deferred>,
+    /// Mappings for which there was no room among those.
+    pub overlooked: u64,
     /// Why the last library that could not be watched could not.
     pub refused: Option<String>,
 }
@@ -61,6 +85,8 @@ impl Tracer {
             gone: Vec::new(),
             all,
             late: Late::default(),
+            deferred: VecDeque::new(),
+            overlooked: 0,
             refused: None,
         }
     }
@@ -76,7 +102,7 @@ impl Tracer {
         let path = real.to_string_lossy();
         self.libraries
             .watch(file, &path, recorder, &mut self.functions, push)
-            .map(|watched| watched.is_some())
+            .map(|watching| matches!(watching, Watching::Since(_)))
             .with_context(|| format!("cannot trace {path}"))
     }
 
@@ -89,10 +115,7 @@ impl Tracer {
             }
         }
         for pid in found::all() {
-            for mapping in found::mappings(pid, ProcessId(0)) {
-                let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
-                self.mapped(&mapped, recorder, push);
-            }
+            self.watch_process(pid, recorder, push);
         }
     }
 
@@ -110,8 +133,9 @@ impl Tracer {
             watched = self.libraries.watch(mapped.path.as_ref(), mapped.path, recorder, &mut self.functions, push);
         }
         match watched {
-            Ok(None) => {}
-            Ok(Some(since)) => {
+            Ok(Watching::Nothing) => {}
+            Ok(Watching::Later(owner)) => self.defer(mapped, owner, push),
+            Ok(Watching::Since(since)) => {
                 self.late.add(mapped.pid, mapped.time, since);
                 if self.libraries.count() > before && mapped.time != 0 {
                     let late = since.saturating_sub(mapped.time) as f64 / 1e6;
@@ -132,6 +156,39 @@ impl Tracer {
                 push(Event::Note(Note { text }));
             }
             Err(error) => self.refuse(format!("{} is not watched: {error:#}", mapped.path), push),
+        }
+    }
+
+    fn defer(&mut self, mapped: &Mapped<'_>, owner: u32, push: &mut dyn FnMut(Event)) {
+        if self.deferred.len() >= MOST_DEFERRED {
+            self.overlooked += 1;
+            return;
+        }
+        let Mapped { pid, start, end, path, time } = *mapped;
+        self.deferred.push_back(Deferred { pid, start, end, path: path.to_owned(), time, owner });
+        let text = format!("user {owner} loads new libraries too fast: some are watched later than they are loaded");
+        push(Event::Note(Note { text }));
+    }
+
+    /// Inspects files that had to wait, those for which there is time now.
+    pub fn watch_deferred(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        for _ in 0..self.deferred.len() {
+            let Some(next) = self.deferred.pop_front() else { break };
+            if self.libraries.has_time_for(next.owner) {
+                let Deferred { pid, start, end, path, time, .. } = &next;
+                let mapped = Mapped { pid: *pid, start: *start, end: *end, path, time: *time };
+                self.mapped(&mapped, recorder, push);
+            } else {
+                self.deferred.push_back(next);
+            }
+        }
+    }
+
+    /// Watches what a running process has mapped.
+    pub fn watch_process(&mut self, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        for mapping in found::mappings(pid, ProcessId(0)) {
+            let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
+            self.mapped(&mapped, recorder, push);
         }
     }
 

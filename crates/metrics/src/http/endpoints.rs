@@ -7,8 +7,8 @@ use crate::openmetrics::Format;
 
 /// Who knows the answers.
 pub trait Source {
-    /// The text of a scrape.
-    fn metrics(&self, format: Format) -> String;
+    /// The text of a scrape; `None` if it could not be made in time. Old numbers would pass for new ones.
+    fn metrics(&self, format: Format) -> Option<String>;
     /// Whether all is well; otherwise one sentence.
     fn health(&self) -> Result<(), String>;
     /// The memory of a process, address by address, for this user; otherwise a status and one sentence.
@@ -34,8 +34,13 @@ pub fn answer(request: &Request, source: &dyn Source) -> Response {
     match request.path.as_str() {
         "/metrics" => {
             let format = Format::negotiate(&request.header("accept"));
-            let body = source.metrics(format).into_bytes().into();
-            Response { status: 200, content_type: format.content_type(), body, shared: true }
+            match source.metrics(format) {
+                Some(text) => {
+                    let body = text.into_bytes().into();
+                    Response { status: 200, content_type: format.content_type(), body, shared: true }
+                }
+                None => Response::text(503, "the monitor is busy or about to end: try again\n"),
+            }
         }
         "/healthz" => match source.health() {
             Ok(()) => Response::text(200, "ok\n"),

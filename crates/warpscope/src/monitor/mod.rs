@@ -11,6 +11,7 @@ mod health;
 mod kernels;
 mod map;
 mod namer;
+mod rescan;
 mod scrape;
 mod state;
 mod suspects;
@@ -46,6 +47,7 @@ use crate::args;
 use display::Display;
 use forget::Times;
 use namer::{Named, Namer};
+use rescan::Rescan;
 use scrape::Scrapes;
 use state::State;
 use suspects::Growth;
@@ -71,6 +73,7 @@ pub struct Monitor {
     /// Kernels that were thrown out of the kernel's map.
     evicted: u64,
     times: Times,
+    rescan: Rescan,
 }
 
 /// Runs the command.
@@ -227,6 +230,7 @@ impl Monitor {
             growth_marked: 0,
             evicted: 0,
             times: Times::new(),
+            rescan: Rescan::new(),
         };
         monitor.ask_nvml();
         monitor.watch_given()?;
@@ -308,6 +312,7 @@ impl Monitor {
                 return;
             }
             self.forget();
+            self.rescan();
             if !busy {
                 let next = if self.options.display_interval.is_some() { next_display } else { self.times.next() };
                 let left = next.min(self.times.next()).saturating_duration_since(Instant::now());
