@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use crate::Error;
+
 /// The kernel's release, such as `6.18.0`.
 pub fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").map(|s| s.trim().to_owned()).unwrap_or_else(|_| "unknown".into())
@@ -65,6 +67,11 @@ pub fn uprobe_multi() -> bool {
         }
         answer == -libc::EBADF
     }
+}
+
+/// Fails if this process may not use eBPF.
+pub fn require_privileges() -> Result<(), Error> {
+    if privileged() { Ok(()) } else { Err(Error::NotPermitted) }
 }
 
 /// This process may use eBPF: effective user root, or the two capabilities.

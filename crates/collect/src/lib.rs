@@ -13,7 +13,7 @@
 //! ```
 
 pub mod calls;
-pub mod collector;
+mod collector;
 pub mod command;
 pub mod events;
 pub mod process;
@@ -21,7 +21,7 @@ pub mod sessions;
 pub mod sink;
 pub mod stacks;
 
-pub use collector::{Collector, Until};
+pub use collector::{Collected, Collector, Cost, Limits, Options, Prepared, Until};
 
 /// The file name of the injected library; frames in it are the probe's own.
 pub const INJECTOR: &str = "libwarpscope_inject.so";

@@ -1,20 +1,27 @@
 //! Where events go: into the recording on disk, into the fold that will be the profile, and to the terminal if asked.
 
-use std::{
-    fs::File,
-    io::{self, BufWriter, Stderr, Write},
-    path::PathBuf,
-};
-
-use export::trace::Lines;
+use std::{fs::File, io, path::PathBuf, time::SystemTime};
 
 use model::{
-    event::{End, Event, Loss, LossCause, Note, Stack, StackId},
+    event::{End, Event, Loss, LossCause, Mode, Note, Stack, StackId, Start},
     fold::Fold,
     profile::Profile,
     recording::{WriteError, Writer},
 };
 use symbols::{Kept, Wishes};
+
+/// The first event of a recording that begins now.
+pub fn start(command: Vec<String>, mode: Mode, frequency: u32) -> Start {
+    Start {
+        time: bpf::now(),
+        wall_clock: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
+        version: env!("CARGO_PKG_VERSION").into(),
+        host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().into(),
+        command,
+        mode,
+        frequency,
+    }
+}
 
 /// Takes every event that is collected.
 pub trait Sink {
@@ -31,25 +38,34 @@ pub trait Sink {
     fn show(&mut self) {}
 }
 
+/// Prints events as they come. After an error nothing more is printed.
+pub trait Printer {
+    /// Prints one event, if it is of interest.
+    fn print(&mut self, event: &Event) -> io::Result<()>;
+
+    /// Brings what was printed to its reader.
+    fn flush(&mut self) -> io::Result<()>;
+}
+
 /// Takes every event of a recording.
 pub struct Recording {
     fold: Fold,
     writer: Writer<File>,
     path: PathBuf,
     failure: Option<String>,
-    live: Option<(Lines, BufWriter<Stderr>)>,
+    printer: Option<Box<dyn Printer>>,
 }
 
 impl Recording {
     /// Records to `file`, named `path` in messages.
     pub fn new(file: File, path: PathBuf) -> Result<Self, WriteError> {
         let writer = Writer::new(file)?;
-        Ok(Self { fold: Fold::new(), writer, path, failure: None, live: None })
+        Ok(Self { fold: Fold::new(), writer, path, failure: None, printer: None })
     }
 
     /// From now on, prints what is taken.
-    pub fn print(&mut self, lines: Lines) {
-        self.live = Some((lines, BufWriter::new(io::stderr())));
+    pub fn print(&mut self, printer: Box<dyn Printer>) {
+        self.printer = Some(printer);
     }
 
     /// After an error the recording ends, but the profile and what is made of it go on. The writer counts what it leaves out.
@@ -95,10 +111,8 @@ impl Sink for Recording {
     /// Takes one event.
     fn push(&mut self, event: &Event) {
         self.fold.push(event);
-        if let Some((lines, out)) = &mut self.live
-            && lines.push(event, out).is_err()
-        {
-            self.live = None;
+        if self.printer.as_mut().is_some_and(|printer| printer.print(event).is_err()) {
+            self.printer = None;
         }
         let written = self.writer.push(event);
         self.written(written);
@@ -117,8 +131,8 @@ impl Sink for Recording {
 
     /// Brings what was printed to the terminal. Where nobody reads it any more, nothing is printed any more.
     fn show(&mut self) {
-        if self.live.as_mut().is_some_and(|(_, out)| out.flush().is_err()) {
-            self.live = None;
+        if self.printer.as_mut().is_some_and(|printer| printer.flush().is_err()) {
+            self.printer = None;
         }
     }
 }

@@ -11,9 +11,7 @@ use crate::args;
 
 /// Runs the command; `record` runs the command of that name.
 pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
-    if !bpf::features::privileged() {
-        return Err(bpf::Error::NotPermitted.into());
-    }
+    bpf::features::require_privileges()?;
     let directory = Workspace::create()?;
     let program = directory.write_program("llm", embedded::WORKLOAD)?;
     let output = if options.output.is_empty() { vec!["demo.svg".into(), "demo.wscope".into()] } else { options.output };

@@ -8,4 +8,5 @@ pub mod libraries;
 pub mod named;
 pub mod points;
 pub mod search;
+pub mod sums;
 pub mod tracer;

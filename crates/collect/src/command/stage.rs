@@ -9,7 +9,7 @@ use anyhow::Context;
 use bpf::Marker;
 
 use super::{target::Injection, user::User, workspace::Workspace};
-use crate::sessions::{Sessions, silent::Silent};
+use crate::sessions::Sessions;
 
 /// Everything that is set up before a command starts.
 pub struct Stage {
@@ -19,8 +19,6 @@ pub struct Stage {
     pub injection: Injection,
     /// Who listens to the injected library.
     pub sessions: Option<Sessions>,
-    /// Who should report and does not.
-    pub silent: Option<Silent>,
     /// Where its launches are seen.
     pub marker: Option<Marker>,
 }
@@ -30,14 +28,13 @@ impl Stage {
     pub fn set(inject: bool, sim: bool, user: Option<&User>) -> anyhow::Result<Self> {
         let workspace = Workspace::create()?;
         let mut injection = Injection::default();
-        let (mut sessions, mut silent, mut marker) = (None, None, None);
+        let (mut sessions, mut marker) = (None, None);
         if inject {
             let library = workspace.write_injector()?;
             let (listener, socket) = workspace.listen()?;
             // SAFETY: always succeeds.
             let uid = user.map_or_else(|| unsafe { libc::geteuid() }, |u| u.uid);
-            sessions = Some(Sessions::new(listener, uid));
-            silent = Some(Silent::new(&library));
+            sessions = Some(Sessions::new(listener, uid, &library));
             marker = Some(Marker { library: library.clone(), symbol: wire::MARKER_SYMBOL.into() });
             injection.library = Some((library, socket));
         }
@@ -46,7 +43,7 @@ impl Stage {
             embedded::write_sim(&directory).context("cannot write the simulated GPU")?;
             injection.simulator = Some(directory);
         }
-        Ok(Self { workspace, injection, sessions, silent, marker })
+        Ok(Self { workspace, injection, sessions, marker })
     }
 }
 

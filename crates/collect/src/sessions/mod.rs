@@ -4,29 +4,28 @@
 //! all ([`quota`]); all that is read in one round is bounded too, so that a flood on one connection holds up neither
 //! the others nor the ring buffer.
 
+mod connection;
 mod known;
 mod quota;
-pub mod silent;
+mod silent;
 mod socket;
 
 use std::{
     collections::{HashMap, HashSet},
     io,
     os::fd::{AsRawFd, OwnedFd, RawFd},
+    path::Path,
 };
 
 use bpf::Memo;
-use model::event::{
-    self, Activity, Captured, Direction, Event, Failed, KernelName, Loss, LossCause, Note, ProcessId, Session,
-    SessionId, Totals, Work,
-};
-use wire::{Message, Notice};
+use model::event::{Event, Loss, LossCause, Mapping, ProcessId, Session, SessionId};
+use wire::{Message, Refusal};
 
-use self::{
-    known::KnownStacks,
-    quota::{Kind, MOST_DEVICES, MOST_TEXT, Refused, Used},
-    socket::{accept, credentials, receive, send_byte, send_with},
-};
+use connection::Connection;
+use known::KnownStacks;
+use quota::{Refused, Used};
+use silent::Silent;
+use socket::{accept, credentials, receive, send_byte, send_with};
 
 /// The most connections at once, and of one process. A process has one injected library.
 const MOST_CONNECTIONS: usize = 4096;
@@ -62,6 +61,8 @@ pub struct Sessions {
     known_bytes: usize,
     /// Processes of other users that wanted to connect, and their users: the first few.
     strangers: Vec<(u32, u32)>,
+    /// CUDA processes that have no session.
+    silent: Silent,
     packet: Vec<u8>,
 }
 
@@ -79,28 +80,9 @@ impl From<wire::Malformed> for Unwelcome {
     }
 }
 
-struct Connection {
-    socket: OwnedFd,
-    pid: u32,
-    session: Option<SessionId>,
-    /// To add to a record's times, wrapping, to get CLOCK_MONOTONIC.
-    clock_offset: u64,
-    totals: wire::Totals,
-    /// The totals have changed since they were passed on.
-    counted: bool,
-    ended: bool,
-    welcomed: bool,
-    used: Used,
-    /// Stacks that its threads recognise by themselves.
-    known: Option<KnownStacks>,
-    /// Streams seen: device, context and stream.
-    streams: HashSet<(u32, u32, u32)>,
-    last_stream: Option<(u32, u32, u32)>,
-}
-
 impl Sessions {
-    /// Sessions that connect to `listener`.
-    pub fn new(listener: OwnedFd, uid: u32) -> Self {
+    /// Sessions of the injected `library` that connect to `listener`, as the user `uid`.
+    pub fn new(listener: OwnedFd, uid: u32, library: &Path) -> Self {
         Self {
             listener,
             uid,
@@ -114,6 +96,7 @@ impl Sessions {
             recognised: 0,
             known_bytes: 0,
             strangers: Vec::new(),
+            silent: Silent::new(library),
             packet: vec![0; wire::MAX_PACKET],
         }
     }
@@ -134,9 +117,14 @@ impl Sessions {
         Some(id)
     }
 
-    /// Processes of other users whose connections were refused, and their users.
-    pub fn strangers(&self) -> &[(u32, u32)] {
-        &self.strangers
+    /// A process mapped a file.
+    pub fn mapped(&mut self, mapping: &Mapping, pid: u32) {
+        self.silent.mapped(mapping, pid);
+    }
+
+    /// The library in a process reported why it does nothing.
+    pub fn refused(&mut self, process: ProcessId, pid: u32, refusal: Refusal, error: u32) {
+        self.silent.refused(process, pid, refusal, error);
     }
 
     /// Descriptors to wait on.
@@ -161,20 +149,7 @@ impl Sessions {
                 self.refused.count(LossCause::SessionsRefused);
                 continue;
             }
-            self.connections.push(Connection {
-                socket,
-                pid,
-                session: None,
-                clock_offset: 0,
-                totals: wire::Totals::default(),
-                counted: false,
-                ended: false,
-                welcomed: false,
-                used: Used::default(),
-                known: None,
-                streams: HashSet::new(),
-                last_stream: None,
-            });
+            self.connections.push(Connection::new(socket, pid));
         }
     }
 
@@ -242,6 +217,7 @@ impl Sessions {
             push(Event::Session(Session { id: *id, process: ProcessId(0), cupti: 0, driver: 0 }));
         }
         self.count_refused(push);
+        self.silent.finish(&self.strangers, push);
     }
 
     fn count_refused(&mut self, push: &mut dyn FnMut(Event)) {
@@ -304,9 +280,8 @@ impl Sessions {
                     }
                 }
             }
-            let connection = &mut self.connections[index];
-            if let Some(session) = connection.session.filter(|_| std::mem::take(&mut connection.counted)) {
-                push(connection.totals_event(session));
+            if let Some(totals) = self.connections[index].new_totals() {
+                push(totals);
             }
         }
         closed.sort_unstable_by(|a, b| b.cmp(a));
@@ -339,6 +314,7 @@ impl Sessions {
                 let connection = &mut self.connections[index];
                 connection.session = Some(id);
                 connection.clock_offset = hello.clock_offset;
+                self.silent.heard(process);
                 push(Event::Session(Session { id, process, cupti: hello.cupti, driver: hello.driver }));
                 continue;
             }
@@ -354,168 +330,5 @@ impl Sessions {
             }
         }
         Ok(())
-    }
-}
-
-impl Connection {
-    fn is_open(&self) -> bool {
-        self.session.is_some() && !self.ended
-    }
-
-    /// Whether there is room for what a message brings to stay; if not, why not.
-    fn allowed(&mut self, all: &mut Used, message: &Message<'_>) -> Result<(), LossCause> {
-        let (wanted, cause): (&[(Kind, u64)], _) = match message {
-            Message::Name(_, text) => {
-                (&[(Kind::Names, 1), (Kind::NameBytes, text.len() as u64)], LossCause::NamesRefused)
-            }
-            Message::Device(index, _) if *index >= MOST_DEVICES => return Err(LossCause::DevicesRefused),
-            Message::Device(..) => (&[(Kind::Devices, 1)], LossCause::DevicesRefused),
-            Message::Notice(..) => (&[(Kind::Notes, 1)], LossCause::NotesRefused),
-            Message::Kernel(k) => return self.stream_allowed(all, (k.device, k.context, k.stream)),
-            Message::Memcpy(c) => return self.stream_allowed(all, (c.device, c.context, c.stream)),
-            Message::Memset(m) => return self.stream_allowed(all, (m.device, m.context, m.stream)),
-            _ => return Ok(()),
-        };
-        if self.used.take(all, wanted) { Ok(()) } else { Err(cause) }
-    }
-
-    fn stream_allowed(&mut self, all: &mut Used, stream: (u32, u32, u32)) -> Result<(), LossCause> {
-        if self.last_stream == Some(stream) {
-            return Ok(());
-        }
-        if stream.0 >= MOST_DEVICES {
-            return Err(LossCause::DevicesRefused);
-        }
-        if !self.streams.contains(&stream) {
-            if !self.used.take(all, &[(Kind::Streams, 1)]) {
-                return Err(LossCause::StreamsRefused);
-            }
-            self.streams.insert(stream);
-        }
-        self.last_stream = Some(stream);
-        Ok(())
-    }
-
-    fn time(&self, time: u64) -> u64 {
-        // 0 means that the time is not known.
-        if time == 0 { 0 } else { time.wrapping_add(self.clock_offset) }
-    }
-
-    /// What a message amounts to. Totals wait until the end of the round: only the last ones matter.
-    fn event(&mut self, session: SessionId, message: Message<'_>) -> Option<Event> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let short = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(MOST_TEXT)]).into_owned();
-        Some(match message {
-            Message::Hello(_) | Message::Notice(Notice::Library, _) => return None,
-            Message::Kernel(k) => Event::Activity(Activity {
-                session,
-                correlation: k.correlation,
-                device: k.device,
-                context: k.context,
-                stream: k.stream,
-                start: self.time(k.start),
-                end: self.time(k.end),
-                graph: k.graph,
-                graph_node: k.graph_node,
-                work: Work::Kernel {
-                    name: k.name,
-                    grid: [k.grid_x, k.grid_y, k.grid_z],
-                    block: [k.block_x, k.block_y, k.block_z],
-                    registers: k.registers,
-                    shared_memory: k.shared_memory,
-                },
-            }),
-            Message::Memcpy(c) => Event::Activity(Activity {
-                session,
-                correlation: c.correlation,
-                device: c.device,
-                context: c.context,
-                stream: c.stream,
-                start: self.time(c.start),
-                end: self.time(c.end),
-                graph: c.graph,
-                graph_node: c.graph_node,
-                work: Work::Copy {
-                    direction: Direction::from_number(c.kind),
-                    bytes: c.bytes,
-                    source: c.source,
-                    destination: c.destination,
-                    peer: (c.peer != u32::MAX).then_some(c.peer),
-                },
-            }),
-            Message::Memset(m) => Event::Activity(Activity {
-                session,
-                correlation: m.correlation,
-                device: m.device,
-                context: m.context,
-                stream: m.stream,
-                start: self.time(m.start),
-                end: self.time(m.end),
-                graph: m.graph,
-                graph_node: m.graph_node,
-                work: Work::Memset { bytes: m.bytes, value: m.value, memory: m.memory },
-            }),
-            Message::Sync(s) => Event::Sync(event::Sync {
-                session,
-                correlation: s.correlation,
-                kind: s.kind,
-                context: s.context,
-                stream: s.stream,
-                start: self.time(s.start),
-                end: self.time(s.end),
-            }),
-            Message::Failed(f) => Event::Failed(Failed { session, correlation: f.correlation, code: f.code }),
-            Message::Empty(e) => Event::Empty(event::Empty { session, correlation: e.correlation }),
-            Message::Captured(c) => Event::Captured(Captured { session, correlation: c.correlation }),
-            Message::Totals(totals) => {
-                self.totals = totals;
-                self.counted = true;
-                return None;
-            }
-            Message::Goodbye(_) => {
-                self.ended = true;
-                self.counted = true;
-                return None;
-            }
-            Message::Name(id, name) => Event::KernelName(KernelName { session, id, name: text(name) }),
-            Message::Device(index, name) => Event::Device(event::Device { session, index, name: short(name) }),
-            Message::Notice(notice, words) => Event::Note(Note { text: sentence(notice, self.pid, &short(words)) }),
-        })
-    }
-
-    fn totals_event(&self, session: SessionId) -> Event {
-        let t = &self.totals;
-        Event::Totals(Totals {
-            session,
-            launches: t.launches,
-            kernels: t.kernels,
-            kernel_ns: t.kernel_ns,
-            copies: t.copies,
-            memsets: t.memsets,
-            syncs: t.syncs,
-            dropped_by_cupti: t.dropped_by_cupti,
-            dropped_queue_full: t.dropped_queue_full,
-            invalid: t.invalid,
-            nameless: t.nameless,
-            buffers_refused: t.buffers_refused,
-            ended: self.ended,
-        })
-    }
-}
-
-/// What a notice means to the user.
-fn sentence(notice: Notice, pid: u32, words: &str) -> String {
-    match notice {
-        Notice::NoCupti => format!(
-            "no GPU activity from process {pid}: libcupti was not found ({words}); install the CUDA toolkit's CUPTI or the Python package nvidia-cuda-cupti, or set WARPSCOPE_CUPTI to the library's path"
-        ),
-        Notice::OtherSubscriber => format!(
-            "no GPU activity from process {pid}: another CUPTI client is there first (CUPTI error 39: {words}); stop that profiler or debugger and record again"
-        ),
-        Notice::CuptiFailed => format!("CUPTI in process {pid}: {words}"),
-        Notice::ForeignClock => {
-            format!("CUPTI in process {pid} keeps its own clock; GPU times are shifted by a measured offset ({words})")
-        }
-        Notice::Library => format!("process {pid} uses {words}"),
     }
 }

@@ -95,11 +95,9 @@ impl Silent {
         self.processes.entry(process).or_insert_with(new).refusal = Some((refusal, error));
     }
 
-    /// Looks at what is pushed: a process with a session is not silent.
-    pub fn heard(&mut self, event: &Event) {
-        if let Event::Session(session) = event {
-            self.heard.insert(session.process);
-        }
+    /// A process has a session: it is not silent.
+    pub fn heard(&mut self, process: ProcessId) {
+        self.heard.insert(process);
     }
 
     /// The recording ends: says of each silent process why it is. `strangers` are processes whose connections were refused,

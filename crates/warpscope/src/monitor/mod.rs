@@ -26,22 +26,20 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{Mappings, Recorder, Share, Tracing};
+use bpf::Tracing;
 use collect::{
-    Collector,
+    Collector, Limits, Prepared,
     calls::{libraries::Libraries, tracer::Tracer},
-    command::{limits, priority, signals::Signals},
-    process::{found, images::Images, reused::Reused},
+    command::{priority, signals::Signals},
+    process::found,
     sink::Sink as _,
-    stacks::{python::Pythons, unwinding::Unwinding},
 };
-use elf::Budget;
 use metrics::{
     config::{Options, Settings},
     http::{self, Server},
 };
 use model::event::ProcessId;
-use symbols::Kept;
+use text::pattern::Selection;
 
 use crate::args;
 use display::Display;
@@ -55,8 +53,6 @@ use suspects::Growth;
 /// Rings are small: sums need none, and stacks and names come once.
 const RING_BYTES: u32 = 2 << 20;
 const RAW_RING_BYTES: u32 = 1 << 20;
-/// Raw stacks that wait for their tables, some 33 KiB each.
-const MOST_RAW: usize = 128;
 /// How long the loop sleeps at most, and at least.
 const IDLE: Duration = Duration::from_millis(100);
 const BREATH: Duration = Duration::from_millis(2);
@@ -126,9 +122,7 @@ fn check(options: &Options) -> anyhow::Result<()> {
             bail!("there is no process {pid}");
         }
     }
-    if !bpf::features::privileged() {
-        return Err(bpf::Error::NotPermitted.into());
-    }
+    bpf::features::require_privileges()?;
     // Under the pids that the kernel tells we would find nobody, or somebody else.
     if !bpf::features::initial_pid_namespace() {
         bail!(
@@ -183,42 +177,28 @@ impl Monitor {
             cgroup: options.cgroup.as_deref().map(cgroup::find).transpose()?,
             ..Tracing::default()
         };
-        let recorder = Recorder::start(&bpf::Options {
+        let programs = bpf::Options {
             ring_bytes: RING_BYTES,
             raw_ring_bytes: Some(RAW_RING_BYTES),
             tracing: Some(tracing),
             found: options.pids.clone(),
             ..bpf::Options::default()
-        })?;
-        let unwinding =
-            Unwinding::start(recorder.unwind_maps()?, MOST_RAW).context("cannot start the thread for unwind tables")?;
-        // Scrapes come first. A stack through a library that has just taken another's place may end there.
-        let mut unwinding = unwinding.without_waiting().within(&Budget::DAEMON);
-        let mut kept = Kept::new(limits::raise());
-        unwinding.prepare(&mut kept.files, &[]);
+        };
+        let prepared = Prepared::new(collect::Options {
+            programs,
+            python: true,
+            expected: Some(Vec::new()),
+            limits: Limits::DAEMON,
+            sessions: None,
+        })?
+        .require_mappings()?;
         let mut libraries =
-            Libraries::new(text::pattern::Selection::default(), Vec::new(), Vec::new(), choice::choice(&options))
-                .for_daemon();
-        if !recorder.can_watch_many() {
+            Libraries::new(Selection::default(), Vec::new(), Vec::new(), choice::choice(&options)).for_daemon();
+        if !prepared.can_watch_many() {
             libraries.shorten()?;
         }
-        let pythons = Some(Pythons::new(recorder.python_maps()?));
-        let collector = Collector {
-            recorder,
-            mappings: Some(Mappings::watch(Share::DAEMON)?),
-            sessions: None,
-            silent: None,
-            signals,
-            sink: State::default(),
-            images: Images::default(),
-            reused: Reused::default(),
-            kept,
-            unwinding,
-            pythons,
-            trace: Some(Tracer::by_name(libraries, all)),
-            events: None,
-            period: 0,
-        };
+        let mut collector = prepared.collect(signals, State::default());
+        collector.trace = Some(Tracer::by_name(libraries, all));
         let namer = Namer::start().context("cannot start the thread for names")?;
         let mut monitor = Self {
             collector,

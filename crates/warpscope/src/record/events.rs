@@ -3,33 +3,11 @@
 use std::path::Path;
 
 use anyhow::bail;
-use bpf::Recorder;
-use collect::{
-    calls::search,
-    command::target::Injection,
-    events::{Events, spec::Spec},
-};
+use collect::events::spec::Spec;
 use export::View;
-use model::{event::Event, profile::Profile};
+use model::profile::Profile;
 
 use crate::{args, outputs::view::shows_stacks};
-
-/// Watches what `--event` names, before the command starts; `None` if it names nothing.
-pub fn start(
-    specs: Vec<Spec>,
-    options: &args::Record,
-    injection: &Injection,
-    recorder: &mut Recorder,
-    push: &mut dyn FnMut(Event),
-) -> anyhow::Result<Option<Events>> {
-    if specs.is_empty() {
-        return Ok(None);
-    }
-    let mut events = Events::new(specs, push);
-    let program = search::program(&options.command[0]);
-    events.watch(program.as_deref(), injection.simulator.as_deref(), recorder, push)?;
-    Ok(Some(events))
-}
 
 /// Refuses outputs that could not say what they show.
 pub fn check_outputs(options: &args::Record, specs: &[Spec]) -> anyhow::Result<()> {

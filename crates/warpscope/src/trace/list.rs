@@ -11,7 +11,6 @@ use collect::{
     calls::{
         kernel,
         libraries::{Found, Libraries},
-        named::Named,
         search,
     },
     command::stage::Stage,
@@ -20,24 +19,20 @@ use probes::Cost;
 use text::names::printable;
 use text::pattern::Selection;
 
+use super::plan::Plan;
 use crate::args;
 
 /// Lists libraries with the functions that would be traced, tracepoints and functions of the kernel: those that match, or
 /// the usual ones.
-pub fn run(
-    patterns: &str,
-    options: &args::Trace,
-    selection: Selection,
-    functions: Vec<Named>,
-) -> anyhow::Result<ExitCode> {
+pub fn run(patterns: &str, options: &args::Trace, plan: Plan) -> anyhow::Result<ExitCode> {
     let selection =
-        if patterns.is_empty() { selection } else { Selection::parse(&[patterns.to_owned()], &options.exclude)? };
+        if patterns.is_empty() { plan.selection } else { Selection::parse(&[patterns.to_owned()], &options.exclude)? };
     let mut out = io::stdout().lock();
     let stage = if options.sim { Some(Stage::set(false, true, None)?) } else { None };
     let simulator = stage.as_ref().and_then(|stage| stage.injection.simulator.as_deref());
     let program = options.command.first().and_then(|program| search::program(program));
     let mut libraries =
-        Libraries::new(selection.clone(), options.lib.clone(), functions, Box::new(|_, gather| Some(gather)));
+        Libraries::new(selection.clone(), options.lib.clone(), plan.functions, Box::new(|_, gather| Some(gather)));
     let mut files: Vec<PathBuf> = libraries.given_paths().map(PathBuf::from).collect();
     let directories = search::directories(program.as_deref(), simulator);
     files.extend(search::files(&directories, |name| libraries.wants(name)));

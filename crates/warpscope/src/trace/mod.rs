@@ -1,246 +1,156 @@
 //! `trace`: every CUDA call and every request to the driver, one by one or summed up.
 
 mod list;
+mod live;
+mod plan;
 
 use std::{
-    io::IsTerminal,
+    os::unix::process::ExitStatusExt,
     path::PathBuf,
-    process::ExitCode,
-    time::{Duration, Instant, SystemTime},
+    process::{Child, ExitCode},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
-use bpf::{
-    KernelFunction, Mappings, Options, Recorder, Share, Tracing,
-    calls::{ErrorSum as ErrorCount, Gather},
-    tracefs,
-};
+use bpf::tracefs;
 use collect::{
-    Collector, INJECTOR, RING_BYTES, Until,
+    Collected, Collector, INJECTOR, Prepared, Until,
     calls::{
-        kernel,
         libraries::{Libraries, did_you_mean},
-        named::Named,
         search,
-        tracer::Tracer,
     },
     command::{
-        limits, priority,
         signals::Signals,
-        stage::{Stage, sure_to_be_mapped},
-        target,
+        stage::Stage,
+        target::{self, Injection},
         user::User,
     },
-    process::{found, images::Images, reused::Reused},
-    sink::{Recording, Sink as _},
-    stacks::{
-        python::Pythons,
-        unwinding::{MOST_RAW, Unwinding},
-    },
+    process::found,
+    sink::{self, Recording, Sink as _},
 };
-use cuda::calls::KernelRef;
-use export::{Format, View, trace::Lines};
-use model::{
-    calls::Memory,
-    event::{End, ErrorSum, Event, FunctionId, KernelSum, MemorySum, Mode, Note, ProcessId, Start, Sum},
-};
-use symbols::{Kept, Wishes};
+use export::{Format, View};
+use model::event::{End, Event, Mode, Note, ProcessId};
+use symbols::Wishes;
 use text::pattern::Selection;
 
 use crate::{args, outputs::Outputs, say::say, summary};
+use live::Live;
+use plan::{Kernel, Plan};
 
 /// Xid errors, where the driver tells of them.
 const XID: &str = "nvidia:nvidia_dev_xid";
 
 /// Runs the command.
 pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
-    let selection = Selection::parse(&options.r#match, &options.exclude)?;
-    let live =
-        options.live.as_ref().map(|patterns| Selection::parse(std::slice::from_ref(patterns), &[])).transpose()?;
-    let functions = options.uprobe.iter().map(|text| Named::parse(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let plan = Plan::new(&options)?;
     if let Some(patterns) = &options.list {
-        return list::run(patterns, &options, selection, functions);
+        return list::run(patterns, &options, plan);
     }
-    if options.pid.is_empty() && !options.all && options.command.is_empty() {
-        bail!("specify what to trace: -p PID, -a for every process, or -- COMMAND");
-    }
-    if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
-        bail!("-d expects a number of seconds greater than 0");
-    }
-    for pid in &options.pid {
-        if found::comm(*pid).is_none() {
-            bail!("there is no process {pid}");
-        }
-    }
+    plan.check(&options)?;
     let user = if options.as_root { None } else { User::behind_sudo() };
     let mut outputs = Outputs::open(&options.output, &["trace.wscope"], User::behind_sudo().as_ref())?;
-    if !bpf::features::privileged() {
-        return Err(bpf::Error::NotPermitted.into());
-    }
-    let (probed, hooked) = (kernel::probed(&options.kprobe)?, kernel::hooked(&options.fentry)?);
-
+    bpf::features::require_privileges()?;
+    let kernel = Kernel::choose(&options)?;
     let signals = Signals::take().context("cannot take signals")?;
     let inject = !options.command.is_empty() && !options.no_gpu && !options.summary_only;
-    let Stage { workspace, injection, sessions, silent, marker } = Stage::set(inject, options.sim, user.as_ref())?;
-    let tracing = Tracing {
-        sums_only: options.summary_only,
-        stacks: options.stacks,
-        names: options.summary_only,
-        all: options.all,
-        driver: options.driver,
-        switches: options.sched,
-        kernel_functions: !probed.is_empty(),
-        hooks: !hooked.is_empty(),
-        points: options.driver || !options.tracepoint.is_empty(),
-        ..Tracing::default()
-    };
-    let recorder = Recorder::start(&Options {
-        sample_hz: None,
-        marker,
-        ring_bytes: RING_BYTES,
-        raw_ring_bytes: None,
-        hits: None,
-        tracing: Some(tracing),
-        found: options.pid.clone(),
-    })?;
-    let mut unwinding =
-        Unwinding::start(recorder.unwind_maps()?, MOST_RAW).context("cannot start the thread for unwind tables")?;
-    let mut kept = Kept::new(limits::raise());
-    if options.stacks
-        && let Some(program) = options.command.first()
-    {
-        unwinding.prepare(&mut kept.files, &sure_to_be_mapped(program, &injection));
-    }
-    let pythons = if options.no_python { None } else { Some(Pythons::new(recorder.python_maps()?)) };
+    let Stage { workspace, injection, sessions, marker } = Stage::set(inject, options.sim, user.as_ref())?;
+
+    let prepared = Prepared::new(plan::collect(&options, &kernel, &injection, sessions, marker))?.require_mappings()?;
+    let tracer = plan.tracer(&options, prepared.can_watch_many())?;
     let (file, path) = outputs.recording()?;
     let mut sink = Recording::new(file, path).context("cannot begin the recording")?;
-    let start = start(&options);
-    if let Some(filter) = live {
-        let colour = std::io::stderr().is_terminal();
-        sink.print(Lines::new(colour, start.time, symbols::demangle).filtered(filter));
-    }
-    sink.push(&Event::Start(start));
-    if !found::proc_is_own() {
-        sink.push(&Event::Note(Note { text: found::FOREIGN_PROC.into() }));
-    }
+    begin(&mut sink, plan.live, &options);
+    let mut collector = prepared.collect(signals, sink);
+    collector.trace = Some(tracer);
+    let started = start(&mut collector, &options, &injection, kernel, user.as_ref());
+    let mut child = started.inspect_err(|_| outputs.remove_recording())?;
 
-    let draws = |path: &PathBuf| matches!(Format::from_path(path), Ok(Format::Svg | Format::Folded));
-    if !options.stacks && options.output.iter().any(draws) {
-        let text =
-            "call stacks were not requested: GPU work is drawn by process and kernel only (--stacks adds the calls)";
-        sink.push(&Event::Note(Note { text: text.into() }));
-    }
-    let stack = options.stacks;
-    let choice = Box::new(move |_: &str, gather| Some(Gather { stack, ..gather }));
-    let mut libraries = Libraries::new(selection, options.lib.clone(), functions, choice);
-    if !recorder.can_watch_many() {
-        libraries.shorten()?;
-    }
-    let mut collector = Collector {
-        recorder,
-        mappings: Some(Mappings::watch(Share::RECORDING)?),
-        sessions,
-        silent,
-        signals,
-        sink,
-        images: Images::default(),
-        kept,
-        unwinding,
-        reused: Reused::default(),
-        pythons,
-        trace: Some(Tracer::new(libraries, options.all)),
-        events: None,
-        period: 0,
-    };
-    let watched = watch(&mut collector, &options, &injection, probed, hooked);
-    if let Err(error) = watched {
-        outputs.remove_recording();
-        return Err(error);
-    }
-
-    let mut child = None;
-    if !options.command.is_empty() {
-        collector.recorder.follow_children()?;
-        let started = target::start(&options.command, &injection, user.as_ref());
-        collector.recorder.forget_children()?;
-        match started {
-            Ok(started) => child = Some(started),
-            Err(error) => {
-                outputs.remove_recording();
-                return Err(error.into());
-            }
-        }
-    }
-    priority::raise();
     let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
     let until = match &mut child {
         Some(child) => Until::CommandEnds(child),
         None if options.all => Until::Stopped,
         None => Until::ProcessesEnd(&options.pid),
     };
-    let mut status = collector.run(until, deadline).context("cannot wait for the command")?;
+    let status = collector.run(until, deadline).context("cannot wait for the command")?;
     let ended_at = bpf::now();
     if let (Some(child), None) = (&child, status) {
         collector.note_stop(options.duration.unwrap_or(0.0), child);
     }
-    collector.end_sessions();
-    collector.end_trace();
-    collector.drain();
-    take_sums(&mut collector);
-    let Collector { mut sink, recorder, sessions, unwinding, signals, trace, mut kept, .. } = collector;
-    let missed = recorder.missed_by_hooks();
-    if missed > 0 {
-        let text =
-            format!("{missed} calls of kernel functions were missed (fentry): they were made inside another hook");
-        sink.push(&Event::Note(Note { text }));
-    }
-    // Detached before the outputs are made: whoever still runs is rid of us.
-    drop((recorder, sessions, unwinding));
+    let Collected { mut sink, signals, trace, mut kept, .. } = collector.finish();
+
     if let Some(trace) = &trace {
         note_what_was_missed(&trace.libraries, &mut sink);
         if options.verbose {
             let libraries = &trace.libraries;
-            eprintln!(
-                "warpscope: traced {}, attached in {:.1} ms",
-                libraries.costs,
-                libraries.spent.as_secs_f64() * 1e3
-            );
+            let milliseconds = libraries.spent.as_secs_f64() * 1e3;
+            eprintln!("warpscope: traced {}, attached in {milliseconds:.1} ms", libraries.costs);
         }
     }
-    let end = End { time: ended_at, status: status.map(std::os::unix::process::ExitStatusExt::into_raw) };
+    let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
     let wishes = Wishes { injector: INJECTOR, ..Wishes::default() };
     let (profile, failure) = sink.finish(end, &mut kept, &wishes);
-    let mut whole = failure.is_none();
+    let recorded = failure.is_none();
     if let Some(failure) = failure {
         say(failure);
     }
-    whole &= outputs.write(&profile, View::default(), whole);
+    let whole = outputs.write(&profile, View::default(), recorded) && recorded;
     if !options.quiet {
         summary::print(&profile, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
     }
-    let Some(mut child) = child else { return Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }) };
-    if status.is_none() {
-        if !options.quiet {
-            eprintln!(
-                "warpscope: the trace ended after {} s; the command is still running",
-                options.duration.unwrap_or(0.0)
-            );
+    let status = match (status, &mut child) {
+        (None, Some(child)) => {
+            if !options.quiet {
+                let seconds = options.duration.unwrap_or(0.0);
+                eprintln!("warpscope: the trace ended after {seconds} s; the command is still running");
+            }
+            signals.wait_for(child).context("cannot wait for the command")?
         }
-        status = Some(signals.wait_for(&mut child).context("cannot wait for the command")?);
-    }
+        // Without a command, the trace has ended well.
+        (status, _) => status.unwrap_or_default(),
+    };
     drop(workspace);
-    let status = status.expect("waited for");
-    Ok(if status.success() && !whole { ExitCode::FAILURE } else { target::end_like(status) })
+    Ok(if status.success() { ExitCode::from(u8::from(!whole)) } else { target::end_like(status) })
+}
+
+/// Writes what is known before anything runs; with `--live`, prints from here on.
+fn begin(sink: &mut Recording, live: Option<Selection>, options: &args::Trace) {
+    let command = options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    let mode = if options.summary_only { Mode::TraceSums } else { Mode::Trace };
+    let start = sink::start(command, mode, 0);
+    if let Some(filter) = live {
+        sink.print(Box::new(Live::new(start.time, filter)));
+    }
+    sink.push(&Event::Start(start));
+    let draws = |path: &PathBuf| matches!(Format::from_path(path), Ok(Format::Svg | Format::Folded));
+    if !options.stacks && options.output.iter().any(draws) {
+        let text =
+            "call stacks were not requested: GPU work is drawn by process and kernel only (--stacks adds the calls)";
+        sink.push(&Event::Note(Note { text: text.into() }));
+    }
+}
+
+/// Watches what can be watched, and starts the command if there is one.
+fn start(
+    collector: &mut Collector<Recording>,
+    options: &args::Trace,
+    injection: &Injection,
+    kernel: Kernel,
+    user: Option<&User>,
+) -> anyhow::Result<Option<Child>> {
+    watch(collector, options, injection, kernel)?;
+    if options.command.is_empty() {
+        return Ok(None);
+    }
+    collector.start(&options.command, injection, user).map(Some)
 }
 
 /// Watches what can be watched before anything runs.
 fn watch(
     collector: &mut Collector<Recording>,
     options: &args::Trace,
-    injection: &target::Injection,
-    probed: Vec<String>,
-    hooked: Vec<KernelFunction>,
+    injection: &Injection,
+    kernel: Kernel,
 ) -> anyhow::Result<()> {
     let Collector { recorder, sink, trace: Some(trace), .. } = &mut *collector else { return Ok(()) };
     let mut push = |event| sink.push(&event);
@@ -253,11 +163,11 @@ fn watch(
     if options.driver && tracefs::tracepoints().is_ok_and(|all| all.iter().any(|point| point == XID)) {
         trace.watch_point(XID, recorder, &mut push)?;
     }
-    if !probed.is_empty() {
-        trace.watch_kernel(probed, recorder, &mut push)?;
+    if !kernel.probed.is_empty() {
+        trace.watch_kernel(kernel.probed, recorder, &mut push)?;
     }
-    if !hooked.is_empty() {
-        trace.hook_kernel(hooked, recorder, &mut push)?;
+    if !kernel.hooked.is_empty() {
+        trace.hook_kernel(kernel.hooked, recorder, &mut push)?;
     }
     if let Some(program) = options.command.first() {
         let program = search::program(program);
@@ -316,70 +226,5 @@ fn note_what_was_missed(libraries: &Libraries, sink: &mut Recording) {
         for (pattern, near) in libraries.idle_patterns() {
             note(format!("--match {pattern} matched no function{}", did_you_mean(&near)));
         }
-    }
-}
-
-/// What was summed up in the kernel becomes events.
-fn take_sums(collector: &mut Collector<Recording>) {
-    for sum in collector.recorder.sums() {
-        collector.sink.push(&Event::Sum(Sum {
-            function: FunctionId(sum.function),
-            process: ProcessId(sum.image),
-            class: sum.class,
-            nested: sum.nested,
-            count: sum.count,
-            errors: sum.errors,
-            ns: sum.ns,
-            max_ns: sum.max_ns,
-            min_ns: sum.min_ns,
-            bytes: sum.bytes,
-            self_ns: sum.self_ns,
-            outer_ns: sum.outer_ns,
-            buckets: sum.buckets,
-        }));
-    }
-    for sum in collector.recorder.error_sums() {
-        let function = FunctionId(sum.function);
-        let ErrorCount { code, enclosed, count, .. } = sum;
-        collector.sink.push(&Event::ErrorSum(ErrorSum { function, code, enclosed, count }));
-    }
-    for sum in collector.recorder.memory_sums() {
-        let memory = Memory {
-            allocations: sum.allocations,
-            bytes: sum.allocated_bytes,
-            failed: sum.failed,
-            frees: sum.frees,
-            failed_frees: sum.failed_frees,
-            unknown_frees: sum.unknown_frees,
-            missed_frees: sum.missed_frees,
-            released: sum.released,
-            untracked: sum.untracked,
-            live: sum.live,
-            live_bytes: sum.live_bytes,
-            peak_bytes: sum.peak_bytes,
-        };
-        let (process, space) = (ProcessId(sum.image), sum.space as u8);
-        collector.sink.push(&Event::MemorySum(MemorySum { process, space, memory }));
-    }
-    for sum in collector.recorder.kernel_sums() {
-        let kernel = match (sum.address, sum.handle) {
-            (0, _) => None,
-            (address, true) => Some(KernelRef::Handle(address)),
-            (address, false) => Some(KernelRef::HostStub(address)),
-        };
-        let process = ProcessId(sum.image);
-        collector.sink.push(&Event::KernelSum(KernelSum { process, kernel, count: sum.count }));
-    }
-}
-
-fn start(options: &args::Trace) -> Start {
-    Start {
-        time: bpf::now(),
-        wall_clock: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
-        version: env!("CARGO_PKG_VERSION").into(),
-        host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().into(),
-        command: options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
-        mode: if options.summary_only { Mode::TraceSums } else { Mode::Trace },
-        frequency: 0,
     }
 }

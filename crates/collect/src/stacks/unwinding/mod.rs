@@ -3,35 +3,31 @@
 //! Tables are compiled on a thread of their own; nobody waits for them. A stack taken before its tables are there comes as
 //! raw memory and is walked here, with the same rules, once they are.
 
+mod image;
+mod tables;
+
+pub use tables::Tables;
+
 use std::{
     collections::{HashMap, HashSet},
-    fs::File,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc,
-    },
-    thread,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bpf::{Code, MOST_PER_IMAGE, Place, RawStack, UnwindMaps};
-use elf::{Budget, Elf, Segments};
+use elf::Budget;
 use model::event::{Mapping, ProcessId};
 use symbols::{FileId, Files};
-use unwind::{Ended, Found, Registers, Row, Table};
+use unwind::{Ended, Found, Registers, Row};
+
+use image::{Image, Module};
+use tables::{Compiler, Finished, Job, Unwindable};
 
 /// The most frames kept of a stack, as in the kernel.
 const MOST_FRAMES: usize = 127;
-/// The most replaced modules of an image that are remembered.
-const MOST_REPLACED: usize = 16;
-/// The most raw stacks kept until their tables are there (some 33 KiB each).
-pub const MOST_RAW: usize = 4096;
-
-/// How long a recording waits for one table where it must. A file that takes longer lies on a disk that does not answer.
-const LONGEST: Duration = Duration::from_secs(10);
+/// How long the end of a recording waits for a table. A file that takes longer is on a disk that does not answer.
+const LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// A stack walked here.
 pub struct Walked {
@@ -49,8 +45,7 @@ pub struct Unwinding {
     files: HashMap<FileId, Progress>,
     images: HashMap<ProcessId, Image>,
     changed: HashSet<ProcessId>,
-    jobs: mpsc::Sender<Job>,
-    done: mpsc::Receiver<Finished>,
+    compiler: Compiler,
     /// Raw stacks, each with the round in which it came.
     raw: Vec<(u64, RawStack)>,
     /// Counts calls of `settle`: mappings and records of a process come at most a round apart.
@@ -59,166 +54,38 @@ pub struct Unwinding {
     /// Files whose table could not be made because of a panic.
     panics: u64,
     most_raw: usize,
-    patience: Duration,
-    made: Made,
-    room: Arc<Room>,
+    /// How long one table is waited for where it must be.
+    wait: Duration,
+    tables: Tables,
     notes: Vec<String>,
-}
-
-/// The memory that tables may take, and what those that are kept take.
-struct Room {
-    limit: AtomicU64,
-    kept: AtomicU64,
-}
-
-impl Room {
-    fn left(&self) -> u64 {
-        self.limit.load(Ordering::Relaxed).saturating_sub(self.kept.load(Ordering::Relaxed))
-    }
-
-    fn take(&self, rows: usize) {
-        self.kept.fetch_add((rows * size_of::<Row>()) as u64, Ordering::Relaxed);
-    }
-
-    fn give_back(&self, rows: usize) {
-        self.kept.fetch_sub((rows * size_of::<Row>()) as u64, Ordering::Relaxed);
-    }
-}
-
-/// The tables made so far, and what they cost.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Made {
-    /// Files that have a table.
-    pub files: u64,
-    /// Their rows.
-    pub rows: u64,
-    /// CPU time.
-    pub time: Duration,
-}
-
-/// A file, its tables or why there are none, and the CPU time that went into them.
-struct Finished {
-    id: FileId,
-    path: String,
-    result: Option<Unwindable>,
-    refused: Option<unwind::Error>,
-    panicked: bool,
-    time: Duration,
-}
-
-#[derive(Default)]
-struct Image {
-    /// Sorted by start, disjoint.
-    modules: Vec<Module>,
-    /// What other files have taken the place of, the last ones.
-    replaced: Vec<Replaced>,
-    gone: bool,
-    /// When the kernel's walker got them last.
-    published: Option<Instant>,
-}
-
-impl Image {
-    /// Another file takes these addresses. The last modules that had to go are remembered.
-    fn replace(&mut self, start: u64, end: u64, time: u64) {
-        let gone = self.modules.extract_if(.., |m| m.end > start && m.start < end);
-        self.replaced.extend(gone.map(|module| Replaced { module, until: time }));
-        self.replaced.drain(..self.replaced.len().saturating_sub(MOST_REPLACED));
-    }
-
-    /// Its many modules were published a moment ago. Publishing costs time and, for two seconds, a second range of the walker's
-    /// map, so that a process that maps code all the time would use up both.
-    fn is_published_often(&self) -> bool {
-        const MANY: usize = 1024;
-        const EACH: Duration = Duration::from_micros(50);
-        let pause = EACH * self.modules.len() as u32;
-        self.modules.len() > MANY && self.published.is_some_and(|published| published.elapsed() < pause)
-    }
-}
-
-#[derive(Clone)]
-struct Replaced {
-    module: Module,
-    until: u64,
-}
-
-#[derive(Clone)]
-struct Module {
-    start: u64,
-    end: u64,
-    offset: u64,
-    file: Option<FileId>,
-}
-
-impl Module {
-    fn holds(&self, address: u64) -> bool {
-        (self.start..self.end).contains(&address)
-    }
 }
 
 /// A file whose tables are being made, cannot be made, or are there.
 enum Progress {
-    Asked,
+    Queued,
     Nothing,
     Ready(Arc<Unwindable>, Option<Place>),
 }
 
-struct Unwindable {
-    segments: Segments,
-    table: Table,
-    /// How many rows it has, wherever they are.
-    rows: usize,
-}
-
-struct Job {
-    id: FileId,
-    path: String,
-    file: File,
-}
-
 impl Unwinding {
-    /// Starts the thread that compiles tables. At most `most_raw` raw stacks are kept until theirs are there.
-    pub fn start(maps: UnwindMaps, most_raw: usize) -> std::io::Result<Self> {
-        let (jobs, todo) = mpsc::channel::<Job>();
-        let (finished, done) = mpsc::channel();
-        let room = Arc::new(Room { limit: AtomicU64::new(Budget::RECORDING.tables), kept: AtomicU64::new(0) });
-        let shared = room.clone();
-        thread::Builder::new().name("unwind-tables".into()).spawn(move || {
-            // Tables can wait; the threads that are measured cannot.
-            crate::command::priority::restore();
-            for job in todo {
-                if finished.send(job.run(|file| compile(file, &shared))).is_err() {
-                    break;
-                }
-            }
-        })?;
+    /// Starts the thread that compiles tables, which may take as much memory as `budget` says. At most `most_raw` raw stacks
+    /// are kept until their tables are there; a table that must be there is waited for as long as `wait`.
+    pub fn start(maps: UnwindMaps, most_raw: usize, wait: Duration, budget: &Budget) -> std::io::Result<Self> {
         Ok(Self {
             maps,
             files: HashMap::new(),
             images: HashMap::new(),
             changed: HashSet::new(),
-            jobs,
-            done,
+            compiler: Compiler::start(budget.tables)?,
             raw: Vec::new(),
             round: 0,
             raw_dropped: 0,
             panics: 0,
             most_raw,
-            patience: LONGEST,
-            made: Made::default(),
-            room,
+            wait,
+            tables: Tables::default(),
             notes: Vec::new(),
         })
-    }
-
-    /// For whoever must not be held up: no table is waited for.
-    pub fn without_waiting(self) -> Self {
-        Self { patience: Duration::ZERO, ..self }
-    }
-
-    /// Limits the memory of all tables.
-    pub fn within(self, budget: &Budget) -> Self {
-        self.room.limit.store(budget.tables, Ordering::Relaxed);
-        self
     }
 
     /// What could not be read since the last call, for the user.
@@ -236,8 +103,7 @@ impl Unwinding {
         for path in own.chain(sure).filter(|path| Files::is_file(path)).collect::<HashSet<_>>() {
             let Some(id) = files.expected(&path) else { continue };
             if let Some(file) = files.open(id) {
-                let room = self.room.clone();
-                self.finish(Job { id, path, file }.run(|file| compile(file, &room)));
+                self.finish(self.compiler.compile(Job { id, path, file }));
             }
         }
     }
@@ -269,8 +135,8 @@ impl Unwinding {
             && !self.files.contains_key(&id)
             && let Some(file) = files.open(id)
         {
-            let asked = self.jobs.send(Job { id, path: mapping.path.clone(), file });
-            self.files.insert(id, if asked.is_ok() { Progress::Asked } else { Progress::Nothing });
+            let queued = self.compiler.queue(Job { id, path: mapping.path.clone(), file });
+            self.files.insert(id, if queued { Progress::Queued } else { Progress::Nothing });
         }
         image.replace(start, end, mapping.time);
         // The kernel's walker could not use more. Stacks end in what is left out.
@@ -285,10 +151,10 @@ impl Unwinding {
     /// Waits for the table of a file that has taken the place of another: stacks are judged by both. Where it is not waited
     /// for, those that pass through the file end there until it has come.
     pub fn wait_for(&mut self, file: Option<FileId>) {
-        while let Some(Progress::Asked) = file.and_then(|id| self.files.get(&id)) {
-            match self.done.recv_timeout(self.patience) {
-                Ok(finished) => self.finish(finished),
-                Err(_) => break,
+        while let Some(Progress::Queued) = file.and_then(|id| self.files.get(&id)) {
+            match self.compiler.wait(self.wait) {
+                Some(finished) => self.finish(finished),
+                None => break,
             }
         }
     }
@@ -339,12 +205,12 @@ impl Unwinding {
     /// Forgets the tables of files that no image has mapped, once there are many or memory is short; returns which are still known.
     pub fn forget_unused(&mut self) -> HashSet<FileId> {
         const MANY: usize = 512;
-        if self.files.len() > MANY || self.room.left() < self.room.limit.load(Ordering::Relaxed) / 2 {
+        if self.files.len() > MANY || self.compiler.room.is_short() {
             let images = self.images.values();
             let used: HashSet<FileId> = images.flat_map(|image| image.modules.iter().filter_map(|m| m.file)).collect();
-            let (maps, room) = (&mut self.maps, &self.room);
+            let (maps, room) = (&mut self.maps, &self.compiler.room);
             self.files.retain(|id, progress| {
-                let keep = used.contains(id) || matches!(progress, Progress::Asked);
+                let keep = used.contains(id) || matches!(progress, Progress::Queued);
                 if let (false, Progress::Ready(file, place)) = (keep, progress) {
                     room.give_back(file.rows);
                     if let Some(place) = place {
@@ -358,13 +224,13 @@ impl Unwinding {
     }
 
     /// The tables made so far.
-    pub fn made(&self) -> Made {
-        self.made
+    pub fn tables(&self) -> Tables {
+        self.tables
     }
 
     /// Takes finished tables and tells the kernel what has changed. Hands over the raw stacks that can be walked now.
     pub fn settle(&mut self, walked: &mut dyn FnMut(Walked), told: &mut dyn FnMut(ProcessId)) {
-        while let Ok(finished) = self.done.try_recv() {
+        while let Some(finished) = self.compiler.finished() {
             self.finish(finished);
         }
         for image in std::mem::take(&mut self.changed) {
@@ -397,10 +263,10 @@ impl Unwinding {
 
     /// Waits for all tables that were asked for, and walks what is left.
     pub fn finish_all(&mut self, walked: &mut dyn FnMut(Walked)) {
-        while !self.raw.is_empty() && self.files.values().any(|f| matches!(f, Progress::Asked)) {
-            match self.done.recv_timeout(LONGEST) {
-                Ok(finished) => self.finish(finished),
-                Err(_) => break,
+        while !self.raw.is_empty() && self.files.values().any(|f| matches!(f, Progress::Queued)) {
+            match self.compiler.wait(LAST_WAIT) {
+                Some(finished) => self.finish(finished),
+                None => break,
             }
             self.settle(walked, &mut |_| ());
         }
@@ -410,7 +276,7 @@ impl Unwinding {
     }
 
     fn finish(&mut self, Finished { id, path, result, refused, panicked, time }: Finished) {
-        self.made.time += time;
+        self.tables.time += time;
         self.panics += u64::from(panicked);
         if let Some(why @ (unwind::Error::Elf(elf::Error::TooLarge { .. }) | unwind::Error::TooMany { .. })) = refused {
             self.notes.push(format!("stacks end in {path}: its unwind table was not made: {why}"));
@@ -418,8 +284,8 @@ impl Unwinding {
         let progress = match result {
             None => Progress::Nothing,
             Some(mut unwindable) => {
-                self.made.files += 1;
-                self.made.rows += unwindable.table.rows.len() as u64;
+                self.tables.files += 1;
+                self.tables.rows += unwindable.table.rows.len() as u64;
                 let place = self.maps.add_rows(Row::bytes(&unwindable.table.rows)).ok().flatten();
                 if place.is_some() {
                     // They are shared with the kernel: once is enough.
@@ -436,7 +302,7 @@ impl Unwinding {
     fn code(&self, module: &Module) -> Code {
         let (base, rows) = match module.file.and_then(|id| self.files.get(&id)) {
             None | Some(Progress::Nothing) => (0, Some(None)),
-            Some(Progress::Asked) => (0, None),
+            Some(Progress::Queued) => (0, None),
             Some(Progress::Ready(file, place)) => match file.segments.bias(module.start, module.offset) {
                 Some(bias) => (bias.wrapping_add(file.table.base), Some(*place)),
                 None => (0, Some(None)),
@@ -453,7 +319,7 @@ impl Unwinding {
         if modules.is_empty() {
             return image.is_none_or(|image| image.gone) && self.round > came;
         }
-        modules.iter().filter_map(|m| m.file).all(|id| !matches!(self.files.get(&id), Some(Progress::Asked)))
+        modules.iter().filter_map(|m| m.file).all(|id| !matches!(self.files.get(&id), Some(Progress::Queued)))
     }
 
     fn walk(&self, raw: RawStack) -> Walked {
@@ -478,35 +344,6 @@ impl Unwinding {
     }
 }
 
-impl Job {
-    /// Always comes to an end with a result: whoever waits for the file must not wait for ever.
-    fn run(self, compile: impl FnOnce(&File) -> Result<Unwindable, unwind::Error>) -> Finished {
-        let begin = cpu_time();
-        let (result, refused, panicked) = match catch_unwind(AssertUnwindSafe(|| compile(&self.file))) {
-            Ok(Ok(made)) => (Some(made), None, false),
-            Ok(Err(why)) => (None, Some(why), false),
-            Err(_) => (None, None, true),
-        };
-        let time = cpu_time().saturating_sub(begin);
-        Finished { id: self.id, path: self.path, result, refused, panicked, time }
-    }
-}
-
-/// CPU time of this thread.
-fn cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place for the result; the clock is always there.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-fn compile(file: &File, room: &Room) -> Result<Unwindable, unwind::Error> {
-    let elf = Elf::read(file)?;
-    let table = Table::read(&elf, file, room.left())?;
-    room.take(table.rows.len());
-    Ok(Unwindable { rows: table.rows.len(), table, segments: elf.segments })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -522,7 +359,7 @@ mod tests {
         const SLOTS: usize = 4;
         let recorder = bpf::Recorder::start(&bpf::Options { ring_bytes: 1 << 20, ..bpf::Options::default() });
         let maps = recorder.expect("BPF programs load").unwind_maps().expect("maps");
-        let mut unwinding = Unwinding::start(maps, SLOTS).expect("a thread");
+        let mut unwinding = Unwinding::start(maps, SLOTS, Duration::ZERO, &Budget::RECORDING).expect("a thread");
         unwinding.born(ProcessId(1), None);
         unwinding.born(ProcessId(2), None);
         for image in [1, 1, 2, 99] {
@@ -538,25 +375,5 @@ mod tests {
             unwinding.raw(raw(2));
         }
         assert_eq!(unwinding.raw_dropped(), 1, "the living process still holds one slot");
-    }
-
-    /// Check that a panic while a table is made ends the job and not the thread, and is counted.
-    #[test]
-    fn a_panic_is_a_result() {
-        let mut files = Files::new(1);
-        let id = files.expected("/proc/self/exe").expect("it can be opened");
-        let file = File::open("/proc/self/exe").expect("it is there");
-        let finished = Job { id, path: String::new(), file }.run(|_| std::panic::resume_unwind(Box::new("stopped")));
-        assert!(finished.panicked && finished.result.is_none());
-    }
-
-    /// Check that one mapping over many modules leaves no more of them behind than are kept.
-    #[test]
-    fn replaced_modules_are_bounded() {
-        let module = |start: u64| Module { start, end: start + 1, offset: 0, file: None };
-        let mut image = Image { modules: (0..1_000).map(module).collect(), ..Image::default() };
-        image.replace(0, 900, 7);
-        assert_eq!((image.modules.len(), image.replaced.len()), (100, MOST_REPLACED));
-        assert_eq!(image.replaced.last().map(|replaced| replaced.module.start), Some(899), "the last ones");
     }
 }

@@ -1,0 +1,160 @@
+//! One round of the loop: reads every source, and follows what processes do.
+
+use bpf::{MapEvent, Record};
+use model::event::{self, Event, Loss, LossCause, Mapping, Note, Process, ProcessId};
+
+use super::{parts::Collector, records};
+use crate::{calls::tracer::Mapped, process::found, sink::Sink};
+
+impl<S: Sink> Collector<S> {
+    /// Takes what has come from everywhere; `true` if there may be more.
+    ///
+    /// The order matters. Connections are accepted, then the probes' records read: what led to a connection, the fork and
+    /// the exec, is then among them. Last come the mappings: whatever was mapped before one of the records is then known. A
+    /// mapping may be younger than all of them; [`Images`] keeps it until its process is known.
+    pub fn gather(&mut self) -> bool {
+        let waiting = match &mut self.sessions {
+            Some(sessions) => {
+                sessions.accept();
+                sessions.waiting()
+            }
+            None => Vec::new(),
+        };
+        let mut taken = Vec::new();
+        let more = self.recorder.drain(|record| taken.push(record));
+        let mut any = !taken.is_empty();
+        self.take_mappings();
+        // Calls are judged by who makes them. All that happened on a thread keeps its order.
+        let mut calls = Vec::new();
+        if self.trace.is_some() {
+            let on_a_thread = |record: &mut Record| {
+                matches!(record, Record::Call(_) | Record::Syscall(_) | Record::Switch(_) | Record::Point(_))
+            };
+            calls.extend(taken.extract_if(.., on_a_thread));
+        }
+        for record in taken {
+            for (pid, mapping) in self.images.up_to(record.time()) {
+                self.mapped(&mapping, pid);
+            }
+            self.take(record);
+        }
+        let mut settled = Vec::new();
+        self.images.settle(|pid, mapping| settled.push((pid, mapping)));
+        for (pid, mapping) in settled {
+            self.mapped(&mapping, pid);
+        }
+        for call in calls {
+            self.take(call);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.forget_gone();
+        }
+        let (sink, unwinding, pythons) = (&mut self.sink, &mut self.unwinding, &mut self.pythons);
+        let (reused, mut told) = (&self.reused, Vec::new());
+        unwinding.settle(&mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))), &mut |image| {
+            told.push(image);
+        });
+        for text in unwinding.notes() {
+            sink.push(&Event::Note(Note { text }));
+        }
+        for image in told {
+            self.reused.told(image, bpf::now());
+        }
+        if let Some(pythons) = pythons {
+            pythons.settle(sink);
+        }
+        if let Some(sessions) = &mut self.sessions {
+            // What they had mapped when they said hello is known to the walker now.
+            if !more {
+                sessions.welcome(&waiting);
+            }
+            let images = &self.images;
+            // Whoever has not said hello yet waits until the record of its process has been taken. The others must not
+            // wait for a ring that is never empty: their queues are short, and their exits wait for us.
+            let newcomers = !more;
+            any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| sink.push(&event));
+        }
+        sink.show();
+        any || more
+    }
+
+    fn take_mappings(&mut self) {
+        let Some(mappings) = &mut self.mappings else { return };
+        let events = mappings.drain();
+        if let Some(trace) = self.trace.as_mut().filter(|trace| trace.all) {
+            let sink = &mut self.sink;
+            for mapped in events.iter().filter_map(MapEvent::mapped) {
+                let bpf::Mapped { pid, start, length, path, time, .. } = mapped;
+                let mapped = Mapped { pid: *pid, start: *start, end: start + length, path, time: *time };
+                trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
+            }
+            trace.watch_deferred(&mut self.recorder, &mut |event| sink.push(&event));
+        }
+        self.images.take(events);
+    }
+
+    /// A process that was there before us, or before we knew of it: we do since then.
+    pub fn adopt(&mut self, pid: u32, image: ProcessId, since: u64, comm: &str) {
+        let time = bpf::now();
+        if pid == 0 {
+            // It runs outside our pid namespace: nothing of it can be read here.
+            let (parent, origin, comm) = (ProcessId(0), event::Origin::Found, comm.to_owned());
+            self.sink.push(&Event::Process(Process { id: image, parent, origin, pid, time, comm }));
+            self.sink.push(&Event::Loss(Loss { cause: LossCause::ForeignProcesses, count: 1 }));
+            return;
+        }
+        self.images.found(pid, image, since);
+        self.unwinding.born(image, None);
+        self.reused.born(image, None);
+        if let Some(pythons) = &mut self.pythons {
+            pythons.born(image, None);
+        }
+        found::describe(pid, image, time, comm, |event| self.sink.push(&event));
+        for mapping in found::mappings(pid, image) {
+            self.mapped(&mapping, pid);
+        }
+    }
+
+    pub(super) fn mapped(&mut self, mapping: &Mapping, pid: u32) {
+        let (numbered, takes_over) = self.reused.mapped(mapping);
+        let file = self.kept.mapped(&numbered, found::in_proc(pid));
+        self.unwinding.mapped(mapping, file, &self.kept.files);
+        if takes_over {
+            if let Some(sessions) = &mut self.sessions {
+                sessions.forget_known();
+            }
+            self.unwinding.wait_for(file);
+        }
+        let pythons = self.pythons.as_mut();
+        let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
+        let sink = &mut self.sink;
+        if let Some(sessions) = &mut self.sessions {
+            sessions.mapped(mapping, pid);
+        }
+        if let Some(why) = unsupported {
+            sink.push(&Event::Note(Note { text: format!("{}: {why}", mapping.path) }));
+        }
+        if let Some(trace) = &mut self.trace {
+            let Mapping { start, end, path, time, .. } = mapping;
+            let mapped = Mapped { pid, start: *start, end: *end, path, time: *time };
+            trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
+            trace.mapped_by(mapping);
+        }
+        if let Some(events) = &mut self.events {
+            events.mapped(mapping, found::in_proc(pid), &mut self.recorder, &mut |event| sink.push(&event));
+        }
+        sink.push(&Event::Mapping(numbered));
+    }
+
+    pub(super) fn died(&mut self, image: ProcessId) {
+        if let Some(trace) = &mut self.trace {
+            trace.died(image);
+        }
+        self.unwinding.died(image);
+        self.reused.died(image);
+        self.kept.died(image);
+        if let Some(pythons) = &mut self.pythons {
+            pythons.died(image);
+        }
+    }
+}

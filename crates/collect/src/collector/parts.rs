@@ -1,0 +1,41 @@
+//! What a collector consists of.
+
+use bpf::{Mappings, Recorder};
+use symbols::Kept;
+
+use crate::{
+    calls::tracer::Tracer,
+    command::signals::Signals,
+    events::Events,
+    process::{images::Images, reused::Reused},
+    sessions::Sessions,
+    stacks::{python::Pythons, unwinding::Unwinding},
+};
+
+/// Everything that a recording listens to. [`super::Prepared`] makes one.
+pub struct Collector<S> {
+    /// The BPF programs.
+    pub recorder: Recorder,
+    /// Mapping records of the kernel; absent if it provides none.
+    pub mappings: Option<Mappings>,
+    /// Signals sent to warpscope.
+    pub signals: Signals,
+    /// Where events go.
+    pub sink: S,
+    /// What outlives the processes, for their names.
+    pub kept: Kept,
+    /// Unwind tables, and stacks that wait for them.
+    pub unwinding: Unwinding,
+    /// Absent if Python frames were not requested.
+    pub pythons: Option<Pythons>,
+    /// Present in a trace.
+    pub trace: Option<Tracer>,
+    /// Present if events are counted.
+    pub(super) events: Option<Events>,
+    /// The injected libraries, where there are any.
+    pub(super) sessions: Option<Sessions>,
+    pub(super) images: Images,
+    pub(super) reused: Reused,
+    /// Nanoseconds that one CPU sample stands for; 0 if none are taken.
+    pub(super) period: u64,
+}

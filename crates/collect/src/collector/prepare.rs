@@ -1,0 +1,129 @@
+//! What happens before there is anything to write: programs are loaded, tables are made, mappings are watched.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use bpf::{Mappings, Recorder, Share};
+use elf::Budget;
+use model::event::{Event, Note};
+use symbols::Kept;
+
+use super::parts::Collector;
+use crate::{
+    command::{limits, signals::Signals},
+    process::{found, images::Images, reused::Reused},
+    sessions::Sessions,
+    sink::Sink,
+    stacks::{python::Pythons, unwinding::Unwinding},
+};
+
+/// How to collect.
+#[derive(Default)]
+pub struct Options {
+    /// What the BPF programs do.
+    pub programs: bpf::Options,
+    /// The injected libraries, if there are any.
+    pub sessions: Option<Sessions>,
+    /// Put Python frames into stacks.
+    pub python: bool,
+    /// Files that the command will map: their unwind tables, and those of the libraries that warpscope itself has mapped, are
+    /// made before the command starts. `None` to make all tables while it runs.
+    pub expected: Option<Vec<PathBuf>>,
+    /// How much memory and time may be used.
+    pub limits: Limits,
+}
+
+/// How much memory and time may be used.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Raw stacks that wait for their tables, some 33 KiB each.
+    raw_stacks: usize,
+    /// The sizes of files and tables.
+    budget: Budget,
+    /// How long a table is waited for where stacks would be truncated without it.
+    table: Duration,
+    /// The memory for mapping records.
+    mappings: Share,
+}
+
+impl Limits {
+    /// For a recording, which may wait.
+    pub const RECORDING: Self = Self {
+        raw_stacks: 4096,
+        budget: Budget::RECORDING,
+        table: Duration::from_secs(10),
+        mappings: Share::RECORDING,
+    };
+    /// For a daemon, which answers scrapes first: a stack through a library that has just replaced another may end there.
+    pub const DAEMON: Self =
+        Self { raw_stacks: 128, budget: Budget::DAEMON, table: Duration::ZERO, mappings: Share::DAEMON };
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::RECORDING
+    }
+}
+
+/// A collector that has no sink yet.
+pub struct Prepared {
+    recorder: Recorder,
+    mappings: Result<Mappings, bpf::Error>,
+    sessions: Option<Sessions>,
+    kept: Kept,
+    unwinding: Unwinding,
+    pythons: Option<Pythons>,
+    period: u64,
+}
+
+impl Prepared {
+    /// Loads the programs and makes the first unwind tables.
+    pub fn new(options: Options) -> anyhow::Result<Self> {
+        let Options { programs, sessions, python, expected, limits: Limits { raw_stacks, budget, table, mappings } } =
+            options;
+        let recorder = Recorder::start(&programs)?;
+        let unwinding = Unwinding::start(recorder.unwind_maps()?, raw_stacks, table, &budget);
+        let mut unwinding = unwinding.context("cannot start the thread for unwind tables")?;
+        let mut kept = Kept::new(limits::raise());
+        if let Some(expected) = expected {
+            unwinding.prepare(&mut kept.files, &expected);
+        }
+        let pythons = if python { Some(Pythons::new(recorder.python_maps()?)) } else { None };
+        let period = programs.sample_hz.map_or(0, |hz| 1_000_000_000 / u64::from(hz.max(1)));
+        Ok(Self { recorder, mappings: Mappings::watch(mappings), sessions, kept, unwinding, pythons, period })
+    }
+
+    /// Whether the kernel can watch many functions with one program.
+    pub fn can_watch_many(&self) -> bool {
+        self.recorder.can_watch_many()
+    }
+
+    /// Refuses a kernel that provides no mapping records. Without them functions have no names.
+    pub fn require_mappings(self) -> anyhow::Result<Self> {
+        Ok(Self { mappings: Ok(self.mappings?), ..self })
+    }
+
+    /// Begins to collect.
+    pub fn collect<S: Sink>(self, signals: Signals, mut sink: S) -> Collector<S> {
+        let mut note = |text| sink.push(&Event::Note(Note { text }));
+        if !found::proc_is_own() {
+            note(found::FOREIGN_PROC.into());
+        }
+        let mappings = self.mappings.map_err(|error| note(format!("functions cannot be named: {error}"))).ok();
+        Collector {
+            recorder: self.recorder,
+            mappings,
+            signals,
+            sink,
+            kept: self.kept,
+            unwinding: self.unwinding,
+            pythons: self.pythons,
+            trace: None,
+            events: None,
+            sessions: self.sessions,
+            images: Images::default(),
+            reused: Reused::default(),
+            period: self.period,
+        }
+    }
+}

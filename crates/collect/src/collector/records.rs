@@ -1,0 +1,190 @@
+//! A record of the BPF programs becomes an event.
+
+use bpf::{Origin, Record};
+use model::event::{
+    self, Event, Frame, Launch, LaunchKind, Process, ProcessId, Sample, SessionId, Stack, StackEnd, StackId, Thread,
+};
+use unwind::Ended;
+use wire::Refusal;
+
+use super::parts::Collector;
+use crate::{
+    calls::tracer::switch,
+    process::{found, reused::Reused},
+    sink::Sink,
+    stacks::unwinding::Walked,
+};
+
+impl<S: Sink> Collector<S> {
+    pub(super) fn take(&mut self, record: Record) {
+        let event = match record {
+            Record::Stack(s) => Event::Stack(stack(s.id, s.image, s.time, &s.kernel, &s.user, s.result)),
+            Record::RawStack(raw) => {
+                self.unwinding.raw(*raw);
+                return;
+            }
+            Record::PythonStack(stack) => {
+                if let Some(pythons) = &mut self.pythons {
+                    pythons.stack(stack);
+                }
+                return;
+            }
+            Record::PythonCode(code) => {
+                if let Some(pythons) = &mut self.pythons {
+                    pythons.code(*code);
+                }
+                return;
+            }
+            Record::Memo(memo) => {
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.remember(&memo);
+                }
+                return;
+            }
+            Record::Call(call) => {
+                if self.trace.as_ref().is_some_and(|trace| trace.is_own(&call)) {
+                    return;
+                }
+                let launch = call.launch.and_then(|launch| self.launch(launch, call.image));
+                let stack =
+                    (call.stack != 0).then(|| self.whole_stack(call.image, call.stack, call.python, call.start));
+                let Some(trace) = &self.trace else { return };
+                trace.call(*call, launch, stack)
+            }
+            Record::Syscall(call) => {
+                let launch = call.launch.and_then(|launch| self.launch(launch, call.image));
+                let (Some(trace), sink) = (&mut self.trace, &mut self.sink) else { return };
+                trace.syscall(*call, launch, &mut |event| sink.push(&event));
+                return;
+            }
+            Record::Switch(record) => switch(record),
+            Record::Point(point) => {
+                let Some(trace) = &self.trace else { return };
+                trace.point(&point)
+            }
+            Record::Process { image, origin: Origin::Found, pid, time, comm, .. } => {
+                self.adopt(pid, ProcessId(image), time, &comm);
+                return;
+            }
+            Record::Launch { image, pid, correlation, work, .. } if u32::from(work) >= Refusal::BASE => {
+                if let (Some(sessions), Some(refusal)) = (&mut self.sessions, Refusal::from_work(work.into())) {
+                    sessions.refused(ProcessId(image), pid, refusal, correlation);
+                }
+                return;
+            }
+            Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, known, .. } => {
+                let Some(sessions) = &mut self.sessions else { return };
+                if known {
+                    sessions.count_recognised();
+                }
+                let Some(kind) = LaunchKind::from_number(work as u8) else { return };
+                let Some(session) = sessions.id(session, ProcessId(image)) else { return };
+                Event::Launch(Launch {
+                    session,
+                    correlation,
+                    kind,
+                    process: ProcessId(image),
+                    tid,
+                    cpu,
+                    time,
+                    stack: self.whole_stack(image, stack, python, time),
+                })
+            }
+            Record::Hit(hit) => {
+                let stack = self.whole_stack(hit.key.image, hit.key.stack, hit.key.python, hit.time);
+                let (Some(events), sink) = (&mut self.events, &mut self.sink) else { return };
+                events.hit(&hit, stack, &mut |event| sink.push(&event));
+                return;
+            }
+            Record::Sample { image, stack, python, time, tid, cpu } => Event::Sample(Sample {
+                process: ProcessId(image),
+                tid,
+                cpu,
+                time,
+                stack: self.whole_stack(image, stack, python, time),
+                weight: self.period,
+            }),
+            Record::Process { image, parent, origin, time, pid, comm } => {
+                let id = ProcessId(image);
+                self.images.born(pid, id, time, origin == Origin::Exec);
+                let forked_from = (origin == Origin::Fork).then_some(ProcessId(parent));
+                self.unwinding.born(id, forked_from);
+                self.reused.born(id, forked_from);
+                if let Some(parent) = forked_from {
+                    self.kept.forked(id, found::in_proc(pid), parent);
+                }
+                if let Some(pythons) = &mut self.pythons {
+                    pythons.born(id, forked_from);
+                }
+                if origin == Origin::Exec {
+                    self.died(ProcessId(parent));
+                    self.sink.push(&Event::Exit(event::Exit { process: ProcessId(parent), time }));
+                }
+                let origin = match origin {
+                    Origin::Fork => event::Origin::Fork,
+                    Origin::Exec => event::Origin::Exec,
+                    Origin::Found => event::Origin::Found,
+                };
+                Event::Process(Process { id, parent: ProcessId(parent), origin, pid, time, comm })
+            }
+            Record::Thread { image, tid, comm } => Event::Thread(Thread { process: ProcessId(image), tid, comm }),
+            Record::Exit { image, time, pid } => {
+                self.images.died(pid, time);
+                self.died(ProcessId(image));
+                Event::Exit(event::Exit { process: ProcessId(image), time })
+            }
+        };
+        self.sink.push(&event);
+    }
+
+    /// A launch by the number that its session has here.
+    fn launch(&mut self, (session, correlation): (u64, u32), image: u32) -> Option<(SessionId, u32)> {
+        Some((self.sessions.as_mut()?.id(session, ProcessId(image))?, correlation))
+    }
+
+    /// The stack that a launch or sample has, of its native and its Python part.
+    pub fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
+        let native = self.native_stack(ProcessId(image), native, time);
+        match &mut self.pythons {
+            Some(pythons) => pythons.pair(ProcessId(image), native, python, time),
+            None => StackId(native),
+        }
+    }
+
+    /// The native part: another than it seems where its addresses have changed hands.
+    fn native_stack(&mut self, image: ProcessId, native: u64, time: u64) -> u64 {
+        if !self.reused.any() {
+            return native;
+        }
+        let Some(stack) = self.sink.stack(StackId(native)) else { return native };
+        let unwinding = &self.unwinding;
+        let Some(other) = self.reused.at(stack, time, |address| unwinding.alike(image, address)) else { return native };
+        let id = other.id;
+        if self.sink.stack(id).is_none() {
+            self.sink.push(&Event::Stack(other));
+        }
+        id.0
+    }
+}
+
+/// It was walked by what its process had at the time; its id stands for it alone.
+pub(super) fn walked(walked: Walked, reused: &Reused) -> Stack {
+    let raw = &walked.raw;
+    let stack = stack(raw.id, raw.image, raw.time, &raw.kernel, &walked.user, walked.ended as u8);
+    match reused.at(&stack, raw.time, |_| true) {
+        Some(other) => Stack { id: stack.id, ..other },
+        None => stack,
+    }
+}
+
+fn stack(id: u64, image: u32, time: u64, kernel: &[u64], user: &[u64], result: u8) -> Stack {
+    let kernel = kernel.iter().copied().map(Frame::Kernel);
+    let user = user.iter().copied().map(Frame::User);
+    // The walker counts from "not ended"; beyond the first two, the numbers are the same.
+    let end = match result {
+        r if r == Ended::Whole as u8 => StackEnd::Whole,
+        r if r == Ended::Truncated as u8 => StackEnd::Truncated,
+        r => StackEnd::from_number(r),
+    };
+    Stack { id: StackId(id), process: ProcessId(image), time, frames: kernel.chain(user).collect(), end }
+}

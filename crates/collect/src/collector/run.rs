@@ -1,0 +1,123 @@
+//! Starts the command, and waits.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::fd::RawFd,
+    path::Path,
+    process::{Child, ExitStatus},
+    time::{Duration, Instant},
+};
+
+use bpf::Mappings;
+
+use super::parts::Collector;
+use crate::{
+    calls::search,
+    command::{
+        priority,
+        target::{self, Injection},
+        user::User,
+    },
+    events::{Events, spec::Spec},
+    process::found,
+    sessions::Sessions,
+    sink::Sink,
+};
+
+/// How long the loop sleeps at most when nothing wakes it: whatever cannot wait does, and so does a ring that fills.
+pub(super) const IDLE: Duration = Duration::from_millis(10);
+/// How often the recording is brought to the disk.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// What ends a recording, if its time does not.
+pub enum Until<'a> {
+    /// The command's end.
+    CommandEnds(&'a mut Child),
+    /// The end of all these processes, or a signal.
+    ProcessesEnd(&'a [u32]),
+    /// A signal.
+    Stopped,
+}
+
+impl<S: Sink> Collector<S> {
+    /// Counts these events from now on.
+    pub fn count_events(
+        &mut self,
+        specs: Vec<Spec>,
+        program: &OsString,
+        simulator: Option<&Path>,
+    ) -> anyhow::Result<()> {
+        if specs.is_empty() {
+            return Ok(());
+        }
+        let (recorder, sink) = (&mut self.recorder, &mut self.sink);
+        let push = &mut |event| sink.push(&event);
+        let mut events = Events::new(specs, push);
+        events.watch(search::program(program).as_deref(), simulator, recorder, push)?;
+        self.unwinding.prepare(&mut self.kept.files, events.watched_files());
+        self.events = Some(events);
+        Ok(())
+    }
+
+    /// Starts a command, whose processes are followed from their first instruction on.
+    pub fn start(&mut self, command: &[OsString], injection: &Injection, user: Option<&User>) -> anyhow::Result<Child> {
+        self.recorder.follow_children()?;
+        let child = target::start(command, injection, user);
+        self.recorder.forget_children()?;
+        Ok(child?)
+    }
+
+    /// Collects until something ends it, or until `deadline`. The status is that of a command that has ended.
+    pub fn run(&mut self, mut until: Until<'_>, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
+        priority::raise();
+        let mut flushed = Instant::now();
+        loop {
+            let busy = self.gather();
+            match &mut until {
+                Until::CommandEnds(child) => {
+                    self.signals.pass_on(child);
+                    if let Some(status) = child.try_wait()? {
+                        return Ok(Some(status));
+                    }
+                }
+                Until::ProcessesEnd(pids) if pids.iter().all(|pid| self.has_ended(*pid, busy)) => return Ok(None),
+                Until::ProcessesEnd(_) | Until::Stopped if self.signals.stop_wanted() => return Ok(None),
+                Until::ProcessesEnd(_) | Until::Stopped => {}
+            }
+            if deadline.is_some_and(|d| Instant::now() >= d) {
+                return Ok(None);
+            }
+            if flushed.elapsed() >= FLUSH {
+                self.take_hits(false);
+                self.sink.flush();
+                flushed = Instant::now();
+            }
+            if !busy {
+                let left = deadline.map_or(IDLE, |d| d.saturating_duration_since(Instant::now()).min(IDLE));
+                self.sleep(left, None);
+            }
+        }
+    }
+
+    /// A process that was there before us has ended. It may have done so before its exit could be seen, so that it must be
+    /// looked for, when nothing else is to be done.
+    fn has_ended(&self, pid: u32, busy: bool) -> bool {
+        self.images.current(pid).is_none() || (!busy && !found::runs(pid))
+    }
+
+    /// Waits until something comes, here or at another descriptor, but not longer than this.
+    pub fn sleep(&self, longest: Duration, also: Option<RawFd>) {
+        let mut wait_on: Vec<libc::pollfd> =
+            self.descriptors().chain(also).map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+        // SAFETY: the list is valid for its length. An interrupted wait is as good as one that ran out.
+        unsafe { libc::poll(wait_on.as_mut_ptr(), wait_on.len() as libc::nfds_t, longest.as_millis() as libc::c_int) };
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
+        let mappings = self.mappings.iter().flat_map(Mappings::descriptors);
+        let sessions = self.sessions.iter().flat_map(Sessions::descriptors);
+        let own = self.recorder.descriptors().into_iter().chain([self.signals.descriptor()]);
+        own.chain(mappings).chain(sessions)
+    }
+}

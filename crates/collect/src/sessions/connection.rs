@@ -1,0 +1,222 @@
+//! One connection to an injected library: what its messages mean, and how many of them are accepted.
+
+use std::{collections::HashSet, os::fd::OwnedFd};
+
+use model::event::{
+    self, Activity, Captured, Direction, Event, Failed, KernelName, LossCause, Note, SessionId, Totals, Work,
+};
+use wire::{Message, Notice};
+
+use super::{
+    known::KnownStacks,
+    quota::{Kind, MOST_DEVICES, MOST_TEXT, Used},
+};
+
+/// A connection to an injected library.
+pub struct Connection {
+    pub socket: OwnedFd,
+    pub pid: u32,
+    pub session: Option<SessionId>,
+    /// To add to a record's times, wrapping, to get CLOCK_MONOTONIC.
+    pub clock_offset: u64,
+    totals: wire::Totals,
+    /// The totals have changed since they were passed on.
+    counted: bool,
+    ended: bool,
+    pub welcomed: bool,
+    used: Used,
+    /// Stacks that its threads recognise by themselves.
+    pub known: Option<KnownStacks>,
+    /// Streams seen: device, context and stream.
+    streams: HashSet<(u32, u32, u32)>,
+    last_stream: Option<(u32, u32, u32)>,
+}
+
+impl Connection {
+    /// Nothing has come yet.
+    pub fn new(socket: OwnedFd, pid: u32) -> Self {
+        Self {
+            socket,
+            pid,
+            session: None,
+            clock_offset: 0,
+            totals: wire::Totals::default(),
+            counted: false,
+            ended: false,
+            welcomed: false,
+            used: Used::default(),
+            known: None,
+            streams: HashSet::new(),
+            last_stream: None,
+        }
+    }
+
+    /// The totals, if they have changed since the last call.
+    pub fn new_totals(&mut self) -> Option<Event> {
+        let session = self.session.filter(|_| std::mem::take(&mut self.counted))?;
+        Some(self.totals_event(session))
+    }
+
+    /// It has a session that has not ended.
+    pub fn is_open(&self) -> bool {
+        self.session.is_some() && !self.ended
+    }
+
+    /// Whether there is room for what a message brings to stay; if not, why not.
+    pub fn allowed(&mut self, all: &mut Used, message: &Message<'_>) -> Result<(), LossCause> {
+        let (wanted, cause): (&[(Kind, u64)], _) = match message {
+            Message::Name(_, text) => {
+                (&[(Kind::Names, 1), (Kind::NameBytes, text.len() as u64)], LossCause::NamesRefused)
+            }
+            Message::Device(index, _) if *index >= MOST_DEVICES => return Err(LossCause::DevicesRefused),
+            Message::Device(..) => (&[(Kind::Devices, 1)], LossCause::DevicesRefused),
+            Message::Notice(..) => (&[(Kind::Notes, 1)], LossCause::NotesRefused),
+            Message::Kernel(k) => return self.stream_allowed(all, (k.device, k.context, k.stream)),
+            Message::Memcpy(c) => return self.stream_allowed(all, (c.device, c.context, c.stream)),
+            Message::Memset(m) => return self.stream_allowed(all, (m.device, m.context, m.stream)),
+            _ => return Ok(()),
+        };
+        if self.used.take(all, wanted) { Ok(()) } else { Err(cause) }
+    }
+
+    fn stream_allowed(&mut self, all: &mut Used, stream: (u32, u32, u32)) -> Result<(), LossCause> {
+        if self.last_stream == Some(stream) {
+            return Ok(());
+        }
+        if stream.0 >= MOST_DEVICES {
+            return Err(LossCause::DevicesRefused);
+        }
+        if !self.streams.contains(&stream) {
+            if !self.used.take(all, &[(Kind::Streams, 1)]) {
+                return Err(LossCause::StreamsRefused);
+            }
+            self.streams.insert(stream);
+        }
+        self.last_stream = Some(stream);
+        Ok(())
+    }
+
+    fn time(&self, time: u64) -> u64 {
+        // 0 means that the time is not known.
+        if time == 0 { 0 } else { time.wrapping_add(self.clock_offset) }
+    }
+
+    /// What a message amounts to. Totals wait until the end of the round: only the last ones matter.
+    pub fn event(&mut self, session: SessionId, message: Message<'_>) -> Option<Event> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let short = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(MOST_TEXT)]).into_owned();
+        Some(match message {
+            Message::Hello(_) | Message::Notice(Notice::Library, _) => return None,
+            Message::Kernel(k) => Event::Activity(Activity {
+                session,
+                correlation: k.correlation,
+                device: k.device,
+                context: k.context,
+                stream: k.stream,
+                start: self.time(k.start),
+                end: self.time(k.end),
+                graph: k.graph,
+                graph_node: k.graph_node,
+                work: Work::Kernel {
+                    name: k.name,
+                    grid: [k.grid_x, k.grid_y, k.grid_z],
+                    block: [k.block_x, k.block_y, k.block_z],
+                    registers: k.registers,
+                    shared_memory: k.shared_memory,
+                },
+            }),
+            Message::Memcpy(c) => Event::Activity(Activity {
+                session,
+                correlation: c.correlation,
+                device: c.device,
+                context: c.context,
+                stream: c.stream,
+                start: self.time(c.start),
+                end: self.time(c.end),
+                graph: c.graph,
+                graph_node: c.graph_node,
+                work: Work::Copy {
+                    direction: Direction::from_number(c.kind),
+                    bytes: c.bytes,
+                    source: c.source,
+                    destination: c.destination,
+                    peer: (c.peer != u32::MAX).then_some(c.peer),
+                },
+            }),
+            Message::Memset(m) => Event::Activity(Activity {
+                session,
+                correlation: m.correlation,
+                device: m.device,
+                context: m.context,
+                stream: m.stream,
+                start: self.time(m.start),
+                end: self.time(m.end),
+                graph: m.graph,
+                graph_node: m.graph_node,
+                work: Work::Memset { bytes: m.bytes, value: m.value, memory: m.memory },
+            }),
+            Message::Sync(s) => Event::Sync(event::Sync {
+                session,
+                correlation: s.correlation,
+                kind: s.kind,
+                context: s.context,
+                stream: s.stream,
+                start: self.time(s.start),
+                end: self.time(s.end),
+            }),
+            Message::Failed(f) => Event::Failed(Failed { session, correlation: f.correlation, code: f.code }),
+            Message::Empty(e) => Event::Empty(event::Empty { session, correlation: e.correlation }),
+            Message::Captured(c) => Event::Captured(Captured { session, correlation: c.correlation }),
+            Message::Totals(totals) => {
+                self.totals = totals;
+                self.counted = true;
+                return None;
+            }
+            Message::Goodbye(_) => {
+                self.ended = true;
+                self.counted = true;
+                return None;
+            }
+            Message::Name(id, name) => Event::KernelName(KernelName { session, id, name: text(name) }),
+            Message::Device(index, name) => Event::Device(event::Device { session, index, name: short(name) }),
+            Message::Notice(notice, words) => Event::Note(Note { text: sentence(notice, self.pid, &short(words)) }),
+        })
+    }
+
+    /// The last totals that it sent.
+    fn totals_event(&self, session: SessionId) -> Event {
+        let t = &self.totals;
+        Event::Totals(Totals {
+            session,
+            launches: t.launches,
+            kernels: t.kernels,
+            kernel_ns: t.kernel_ns,
+            copies: t.copies,
+            memsets: t.memsets,
+            syncs: t.syncs,
+            dropped_by_cupti: t.dropped_by_cupti,
+            dropped_queue_full: t.dropped_queue_full,
+            invalid: t.invalid,
+            nameless: t.nameless,
+            buffers_refused: t.buffers_refused,
+            ended: self.ended,
+        })
+    }
+}
+
+/// What a notice means to the user.
+fn sentence(notice: Notice, pid: u32, words: &str) -> String {
+    match notice {
+        Notice::NoCupti => format!(
+            "no GPU activity from process {pid}: libcupti was not found ({words}); install the CUDA toolkit's CUPTI or the Python package nvidia-cuda-cupti, or set WARPSCOPE_CUPTI to the library's path"
+        ),
+        Notice::OtherSubscriber => format!(
+            "no GPU activity from process {pid}: another CUPTI client is there first (CUPTI error 39: {words}); stop that profiler or debugger and record again"
+        ),
+        Notice::CuptiFailed => format!("CUPTI in process {pid}: {words}"),
+        Notice::ForeignClock => {
+            format!("CUPTI in process {pid} keeps its own clock; GPU times are shifted by a measured offset ({words})")
+        }
+        Notice::Library => format!("process {pid} uses {words}"),
+    }
+}

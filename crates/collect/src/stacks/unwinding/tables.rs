@@ -1,0 +1,176 @@
+//! Unwind tables are compiled from files, on a thread of their own.
+
+use std::{
+    fs::File,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use elf::{Elf, Segments};
+use symbols::FileId;
+use unwind::{Row, Table};
+
+use crate::command::priority;
+
+/// The tables made so far, and what they cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tables {
+    /// Files that have a table.
+    pub files: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// CPU time.
+    pub time: Duration,
+}
+
+/// A file, its tables or why there are none, and the CPU time that went into them.
+pub struct Finished {
+    pub id: FileId,
+    pub path: String,
+    pub result: Option<Unwindable>,
+    pub refused: Option<unwind::Error>,
+    pub panicked: bool,
+    pub time: Duration,
+}
+
+/// A file that can be unwound.
+pub struct Unwindable {
+    pub segments: Segments,
+    pub table: Table,
+    /// How many rows it has, wherever they are.
+    pub rows: usize,
+}
+
+/// A file whose table is wanted.
+pub struct Job {
+    pub id: FileId,
+    pub path: String,
+    pub file: File,
+}
+
+/// The memory that tables may take, and what those that are kept take.
+pub struct Room {
+    limit: u64,
+    kept: AtomicU64,
+}
+
+impl Room {
+    fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.kept.load(Ordering::Relaxed))
+    }
+
+    /// More than half of it is used.
+    pub fn is_short(&self) -> bool {
+        self.left() < self.limit / 2
+    }
+
+    fn take(&self, rows: usize) {
+        self.kept.fetch_add((rows * size_of::<Row>()) as u64, Ordering::Relaxed);
+    }
+
+    /// The table of a file is dropped.
+    pub fn give_back(&self, rows: usize) {
+        self.kept.fetch_sub((rows * size_of::<Row>()) as u64, Ordering::Relaxed);
+    }
+}
+
+/// The thread that compiles tables.
+pub struct Compiler {
+    jobs: mpsc::Sender<Job>,
+    done: mpsc::Receiver<Finished>,
+    /// The memory that tables take.
+    pub room: Arc<Room>,
+}
+
+impl Compiler {
+    /// Starts the thread. All tables together take at most `limit` bytes.
+    pub fn start(limit: u64) -> io::Result<Self> {
+        let (jobs, todo) = mpsc::channel::<Job>();
+        let (finished, done) = mpsc::channel();
+        let room = Arc::new(Room { limit, kept: AtomicU64::new(0) });
+        let shared = room.clone();
+        thread::Builder::new().name("unwind-tables".into()).spawn(move || {
+            // Tables can wait; the threads that are measured cannot.
+            priority::restore();
+            for job in todo {
+                if finished.send(job.run(|file| compile(file, &shared))).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { jobs, done, room })
+    }
+
+    /// Compiles a table on the thread; `false` if that has ended.
+    pub fn queue(&self, job: Job) -> bool {
+        self.jobs.send(job).is_ok()
+    }
+
+    /// Compiles a table here and now.
+    pub fn compile(&self, job: Job) -> Finished {
+        job.run(|file| compile(file, &self.room))
+    }
+
+    /// The next table that the thread has finished, if there is one.
+    pub fn finished(&self) -> Option<Finished> {
+        self.done.try_recv().ok()
+    }
+
+    /// Waits for the next table.
+    pub fn wait(&self, longest: Duration) -> Option<Finished> {
+        self.done.recv_timeout(longest).ok()
+    }
+}
+
+impl Job {
+    /// Always comes to an end with a result: whoever waits for the file must not wait for ever.
+    fn run(self, compile: impl FnOnce(&File) -> Result<Unwindable, unwind::Error>) -> Finished {
+        let begin = cpu_time();
+        let (result, refused, panicked) = match catch_unwind(AssertUnwindSafe(|| compile(&self.file))) {
+            Ok(Ok(made)) => (Some(made), None, false),
+            Ok(Err(why)) => (None, Some(why), false),
+            Err(_) => (None, None, true),
+        };
+        let time = cpu_time().saturating_sub(begin);
+        Finished { id: self.id, path: self.path, result, refused, panicked, time }
+    }
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place for the result; the clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn compile(file: &File, room: &Room) -> Result<Unwindable, unwind::Error> {
+    let elf = Elf::read(file)?;
+    let table = Table::read(&elf, file, room.left())?;
+    room.take(table.rows.len());
+    Ok(Unwindable { rows: table.rows.len(), table, segments: elf.segments })
+}
+
+#[cfg(test)]
+mod tests {
+    use symbols::Files;
+
+    use super::*;
+
+    /// Check that a panic while a table is made ends the job and not the thread, and is counted.
+    #[test]
+    fn a_panic_is_a_result() {
+        let mut files = Files::new(1);
+        let id = files.expected("/proc/self/exe").expect("it can be opened");
+        let file = File::open("/proc/self/exe").expect("it is there");
+        let finished = Job { id, path: String::new(), file }.run(|_| std::panic::resume_unwind(Box::new("stopped")));
+        assert!(finished.panicked && finished.result.is_none());
+    }
+}

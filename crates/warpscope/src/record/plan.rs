@@ -1,0 +1,95 @@
+//! What the options of `record` mean.
+
+use anyhow::bail;
+use bpf::{MAX_HITS, Marker};
+use collect::{
+    RING_BYTES,
+    command::{stage::sure_to_be_mapped, target::Injection},
+    events::spec::{self, Spec},
+    sessions::Sessions,
+    sink,
+};
+use model::event::{Mode, Start};
+
+use super::events;
+use crate::args;
+
+/// What is written where no output is named.
+const DEFAULT_OUTPUTS: [&str; 2] = ["warpscope.svg", "warpscope.wscope"];
+
+/// What to record.
+pub struct Plan {
+    /// CPU, GPU, both, or events alone.
+    pub mode: Mode,
+    /// What `--event` names.
+    pub events: Vec<Spec>,
+}
+
+impl Plan {
+    /// Refuses what would record nothing, or could not be shown.
+    pub fn new(options: &args::Record) -> anyhow::Result<Self> {
+        let mode = match (options.gpu_only, options.cpu_only, options.events_only) {
+            (true, _, _) => Mode::GpuOnly,
+            (_, true, _) => Mode::CpuOnly,
+            (_, _, true) => Mode::EventsOnly,
+            _ => Mode::Merged,
+        };
+        let plan = Self { mode, events: spec::parse(&options.event)? };
+        events::check_outputs(options, &plan.events)?;
+        if options.frequency == 0 && plan.samples() {
+            bail!("-F 0 would take no samples: give a frequency of at least 1, or --gpu-only for none");
+        }
+        if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
+            bail!("-d wants a number of seconds greater than 0");
+        }
+        Ok(plan)
+    }
+
+    /// CPUs are sampled.
+    fn samples(&self) -> bool {
+        matches!(self.mode, Mode::CpuOnly | Mode::Merged)
+    }
+
+    /// The injected library is loaded.
+    pub fn injects(&self) -> bool {
+        matches!(self.mode, Mode::GpuOnly | Mode::Merged)
+    }
+
+    /// Several events have no single flame graph.
+    pub fn default_outputs(&self) -> &'static [&'static str] {
+        if self.mode == Mode::EventsOnly && self.events.len() > 1 { &DEFAULT_OUTPUTS[1..] } else { &DEFAULT_OUTPUTS }
+    }
+
+    /// What the collector is to do.
+    pub fn collect(
+        &self,
+        options: &args::Record,
+        injection: &Injection,
+        sessions: Option<Sessions>,
+        marker: Option<Marker>,
+    ) -> collect::Options {
+        let programs = bpf::Options {
+            sample_hz: self.samples().then_some(options.frequency),
+            marker,
+            hits: (!self.events.is_empty()).then_some(MAX_HITS),
+            ring_bytes: RING_BYTES,
+            ..bpf::Options::default()
+        };
+        collect::Options {
+            programs,
+            sessions,
+            python: !options.no_python,
+            expected: Some(sure_to_be_mapped(&options.command[0], injection)),
+            ..collect::Options::default()
+        }
+    }
+
+    /// The first event of the recording.
+    pub fn start(&self, options: &args::Record) -> Start {
+        let command = match &options.title {
+            Some(title) => vec![title.clone()],
+            None => options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        };
+        sink::start(command, self.mode, if self.samples() { options.frequency } else { 0 })
+    }
+}

@@ -1,0 +1,33 @@
+//! `--live`: calls on the terminal as they come.
+
+use std::io::{self, BufWriter, IsTerminal, Stderr, Write};
+
+use collect::sink::Printer;
+use export::trace::Lines;
+use model::event::Event;
+use text::pattern::Selection;
+
+/// Prints to stderr.
+pub struct Live {
+    lines: Lines,
+    out: BufWriter<Stderr>,
+}
+
+impl Live {
+    /// Prints calls of these functions, with times since `start`.
+    pub fn new(start: u64, filter: Selection) -> Self {
+        let colour = io::stderr().is_terminal();
+        let lines = Lines::new(colour, start, symbols::demangle).filtered(filter);
+        Self { lines, out: BufWriter::new(io::stderr()) }
+    }
+}
+
+impl Printer for Live {
+    fn print(&mut self, event: &Event) -> io::Result<()> {
+        self.lines.push(event, &mut self.out)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

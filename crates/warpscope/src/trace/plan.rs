@@ -1,0 +1,115 @@
+//! What the options of `trace` mean.
+
+use anyhow::bail;
+use bpf::{KernelFunction, Marker, Tracing, calls::Gather};
+use collect::{
+    RING_BYTES,
+    calls::{kernel, libraries::Libraries, named::Named, tracer::Tracer},
+    command::{stage::sure_to_be_mapped, target::Injection},
+    process::found,
+    sessions::Sessions,
+};
+use text::pattern::Selection;
+
+use crate::args;
+
+/// Which functions of libraries are meant.
+pub struct Plan {
+    /// `--match` and `--exclude`.
+    pub selection: Selection,
+    /// `--uprobe`.
+    pub functions: Vec<Named>,
+    /// `--live`: what is printed as it comes.
+    pub live: Option<Selection>,
+}
+
+impl Plan {
+    /// Reads the patterns.
+    pub fn new(options: &args::Trace) -> anyhow::Result<Self> {
+        let live = options.live.as_ref().map(|patterns| Selection::parse(std::slice::from_ref(patterns), &[]));
+        Ok(Self {
+            selection: Selection::parse(&options.r#match, &options.exclude)?,
+            live: live.transpose()?,
+            functions: options.uprobe.iter().map(|text| Named::parse(text)).collect::<anyhow::Result<_>>()?,
+        })
+    }
+
+    /// Refuses what would trace nothing.
+    pub fn check(&self, options: &args::Trace) -> anyhow::Result<()> {
+        if options.pid.is_empty() && !options.all && options.command.is_empty() {
+            bail!("specify what to trace: -p PID, -a for every process, or -- COMMAND");
+        }
+        if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
+            bail!("-d expects a number of seconds greater than 0");
+        }
+        for pid in &options.pid {
+            if found::comm(*pid).is_none() {
+                bail!("there is no process {pid}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is watched yet. Kernels that cannot watch many functions at once get the most important ones only.
+    pub fn tracer(&self, options: &args::Trace, can_watch_many: bool) -> anyhow::Result<Tracer> {
+        let stack = options.stacks;
+        let choice = Box::new(move |_: &str, gather| Some(Gather { stack, ..gather }));
+        let mut libraries = Libraries::new(self.selection.clone(), options.lib.clone(), self.functions.clone(), choice);
+        if !can_watch_many {
+            libraries.shorten()?;
+        }
+        Ok(Tracer::new(libraries, options.all))
+    }
+}
+
+/// Which functions of the operating system's kernel are meant.
+pub struct Kernel {
+    /// By kprobes.
+    pub probed: Vec<String>,
+    /// By fentry.
+    pub hooked: Vec<KernelFunction>,
+}
+
+impl Kernel {
+    /// Looks up what the options name.
+    pub fn choose(options: &args::Trace) -> anyhow::Result<Self> {
+        Ok(Self { probed: kernel::probed(&options.kprobe)?, hooked: kernel::hooked(&options.fentry)? })
+    }
+}
+
+/// What the collector is to do.
+pub fn collect(
+    options: &args::Trace,
+    kernel: &Kernel,
+    injection: &Injection,
+    sessions: Option<Sessions>,
+    marker: Option<Marker>,
+) -> collect::Options {
+    let tracing = Tracing {
+        sums_only: options.summary_only,
+        stacks: options.stacks,
+        names: options.summary_only,
+        all: options.all,
+        driver: options.driver,
+        switches: options.sched,
+        kernel_functions: !kernel.probed.is_empty(),
+        hooks: !kernel.hooked.is_empty(),
+        points: options.driver || !options.tracepoint.is_empty(),
+        ..Tracing::default()
+    };
+    let programs = bpf::Options {
+        marker,
+        ring_bytes: RING_BYTES,
+        tracing: Some(tracing),
+        found: options.pid.clone(),
+        ..bpf::Options::default()
+    };
+    let program = options.command.first().filter(|_| options.stacks);
+    collect::Options {
+        programs,
+        sessions,
+        python: !options.no_python,
+        expected: program.map(|program| sure_to_be_mapped(program, injection)),
+        ..collect::Options::default()
+    }
+}
