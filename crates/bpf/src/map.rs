@@ -4,8 +4,18 @@ use std::{io, os::fd::AsRawFd};
 
 use libbpf_rs::{MapCore, MapType, libbpf_sys};
 
+use crate::contract::{Plain, read};
+
 /// Entries asked for at a time; more if one of the map's own lists is longer.
 const BATCH: u32 = 512;
+
+/// Every entry of a map with one value for all CPUs. A map that cannot be read is an empty one.
+pub(crate) fn entries<K: Plain, V: Plain>(map: &impl MapCore) -> Vec<(K, V)> {
+    debug_assert_eq!((map.key_size() as usize, map.value_size() as usize), (size_of::<K>(), size_of::<V>()));
+    let mut found = Vec::new();
+    let _ = each(map, |key, value| found.extend(read(key).zip(read(value))));
+    found
+}
 
 /// Hands over every entry, key and value. A map with a value for each CPU has them one after another, each padded to 8
 /// bytes. Entries that come or go meanwhile may be left out; those that stay are told once.
