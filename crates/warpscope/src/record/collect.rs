@@ -153,8 +153,8 @@ impl<S: Sink> Collector<S> {
         }
         if let Some(trace) = &mut self.trace {
             let Mapping { start, end, path, time, .. } = mapping;
-            let mapped = Mapped { pid, start: *start, end: *end, path, time: *time };
-            trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
+            let mapped = Mapped { pid, start: *start, end: *end, path: path.clone(), time: *time };
+            trace.mapped(mapped, &mut self.recorder, &mut |event| sink.push(&event));
             trace.mapped_by(mapping);
         }
         if let Some(events) = &mut self.events {
@@ -264,6 +264,7 @@ impl<S: Sink> Collector<S> {
         let more = self.recorder.drain(|record| taken.push(record));
         let mut any = !taken.is_empty();
         self.take_mappings();
+        let unwatched = self.inspect_files();
         // Calls are judged by who makes them. All that happened on a thread keeps its order.
         let mut calls = Vec::new();
         if self.trace.is_some() {
@@ -321,7 +322,13 @@ impl<S: Sink> Collector<S> {
             });
         }
         sink.show();
-        any || more
+        any || more || unwatched
+    }
+
+    /// Watches files that were mapped; `true` if others wait.
+    fn inspect_files(&mut self) -> bool {
+        let (Some(trace), sink) = (&mut self.trace, &mut self.sink) else { return false };
+        trace.inspect(&mut self.recorder, &mut |event| sink.push(&event))
     }
 
     fn take_mappings(&mut self) {
@@ -329,10 +336,10 @@ impl<S: Sink> Collector<S> {
         let events = mappings.drain();
         if let Some(trace) = self.trace.as_mut().filter(|trace| trace.all) {
             let sink = &mut self.sink;
-            for mapped in events.iter().filter_map(MapEvent::mapped) {
-                let bpf::Mapped { pid, start, length, path, time, .. } = mapped;
-                let mapped = Mapped { pid: *pid, start: *start, end: start + length, path, time: *time };
-                trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
+            for bpf::Mapped { pid, start, length, path, time, .. } in events.iter().filter_map(MapEvent::mapped) {
+                let (end, path) = (start + length, path.clone());
+                let mapped = Mapped { pid: *pid, start: *start, end, path, time: *time };
+                trace.mapped(mapped, &mut self.recorder, &mut |event| sink.push(&event));
             }
         }
         self.images.take(events);

@@ -1,9 +1,10 @@
 //! What the collector does for a trace: watches libraries as they are mapped, and turns records into events.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     ops::Range,
     path::PathBuf,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -20,6 +21,12 @@ use model::{
 use super::{functions::Functions, kernel, late::Late, libraries::Libraries, points::Format, search};
 use crate::record::{INJECTOR, found};
 
+/// How long files are inspected in one turn of the collector's loop: scrapes are answered between turns. A turn exceeds this by at
+/// most one file.
+const TURN: Duration = Duration::from_millis(20);
+/// The most mappings that wait to be inspected.
+const MOST_WAITING: usize = 4096;
+
 /// A trace under way.
 pub struct Tracer {
     /// What is watched.
@@ -33,6 +40,8 @@ pub struct Tracer {
     gone: Vec<ProcessId>,
     /// Every process is traced, so every mapping counts.
     pub all: bool,
+    /// Mappings of wanted files, to be inspected in turns.
+    waiting: VecDeque<Mapped>,
     /// Libraries that were mapped before they were watched.
     pub late: Late,
     /// Why the last library that could not be watched could not.
@@ -59,6 +68,7 @@ impl Tracer {
             own_code: HashMap::new(),
             gone: Vec::new(),
             all,
+            waiting: VecDeque::new(),
             late: Late::default(),
             refused: None,
         }
@@ -89,24 +99,47 @@ impl Tracer {
         }
         for pid in found::all() {
             for mapping in found::mappings(pid, ProcessId(0)) {
-                let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
-                self.mapped(&mapped, recorder, push);
+                let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: mapping.path, time: 0 };
+                self.mapped(mapped, recorder, push);
             }
+        }
+        while self.inspect(recorder, push) {}
+    }
+
+    /// A process has mapped a file: if every process is traced, [`Tracer::inspect`] watches it, otherwise it is watched now.
+    pub fn mapped(&mut self, mapped: Mapped, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        if !self.libraries.wants(&mapped.path) {
+            return;
+        }
+        if !self.all {
+            self.watch_mapped(&mapped, recorder, push);
+        } else if self.waiting.len() < MOST_WAITING {
+            self.waiting.push_back(mapped);
+        } else {
+            self.late.missed += 1;
         }
     }
 
-    /// A process has mapped a file: if it is to be watched and is not yet, it is from now on.
-    pub fn mapped(&mut self, mapped: &Mapped<'_>, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
-        if !self.libraries.wants(mapped.path) {
-            return;
+    /// Watches the files that wait, as many as fit into a turn: reading the symbols of a large file and attaching to it takes
+    /// tens of milliseconds, and strangers may map many. Returns `true` if others wait.
+    pub fn inspect(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < TURN {
+            let Some(mapped) = self.waiting.pop_front() else { return false };
+            self.watch_mapped(&mapped, recorder, push);
         }
+        !self.waiting.is_empty()
+    }
+
+    /// Watches a file that a process has mapped, unless it is watched already.
+    fn watch_mapped(&mut self, mapped: &Mapped, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
         // By this name it is the file that was mapped, whatever lies at its path by now, and in whatever container.
         let place = PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", mapped.pid, mapped.start, mapped.end));
         let before = self.libraries.count();
-        let mut watched = self.libraries.watch(&place, mapped.path, recorder, &mut self.functions, push);
+        let mut watched = self.libraries.watch(&place, &mapped.path, recorder, &mut self.functions, push);
         // The process went before it was looked at. The next one will map the same file, if we can reach it.
         if watched.is_err() && !place.exists() {
-            watched = self.libraries.watch(mapped.path.as_ref(), mapped.path, recorder, &mut self.functions, push);
+            watched = self.libraries.watch(mapped.path.as_ref(), &mapped.path, recorder, &mut self.functions, push);
         }
         match watched {
             Ok(None) => {}
@@ -348,8 +381,8 @@ pub fn switch(record: SwitchRecord) -> Event {
 }
 
 /// A file in a process's memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Mapped<'a> {
+#[derive(Clone, Debug)]
+pub struct Mapped {
     /// The process.
     pub pid: u32,
     /// First address.
@@ -357,7 +390,7 @@ pub struct Mapped<'a> {
     /// One past the last.
     pub end: u64,
     /// The file as the process names it.
-    pub path: &'a str,
+    pub path: String,
     /// When it was mapped; 0 if before the trace.
     pub time: u64,
 }
