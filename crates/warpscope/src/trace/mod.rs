@@ -158,7 +158,9 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         events: None,
         period: 0,
     };
+    collector.recorder.open_calls(false);
     let watched = watch(&mut collector, &options, &injection, probed, hooked);
+    collector.recorder.open_calls(true);
     if let Err(error) = watched {
         outputs.remove_recording();
         return Err(error);
