@@ -7,8 +7,12 @@ use libbpf_rs::{MapCore, MapType, libbpf_sys};
 /// Entries asked for at a time; more if one of the map's own lists is longer.
 const BATCH: u32 = 512;
 
+/// How often the lock of one of the map's lists may be refused in a row.
+const MOST_REFUSALS: u32 = 64;
+
 /// Hands over every entry, key and value. A map with a value for each CPU has them one after another, each padded to 8
-/// bytes. Entries that come or go meanwhile may be left out; those that stay are told once.
+/// bytes. Entries that come or go meanwhile may be left out; those that stay are handed over once. After an error, entries
+/// are missing.
 pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
     let key_size = map.key_size() as usize;
     let value_size = match map.map_type() {
@@ -23,6 +27,7 @@ pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> i
     // The place in the map: for a hash map the number of a list.
     let (mut from, mut to) = ([0_u8; 8], [0_u8; 8]);
     let mut first = true;
+    let mut refusals = 0;
     loop {
         keys.resize(room as usize * key_size, 0);
         values.resize(room as usize * value_size, 0);
@@ -40,13 +45,19 @@ pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> i
                 std::ptr::null(),
             )
         };
+        let refused = matches!(-result, libc::EBUSY | libc::EDEADLK | libc::ETIMEDOUT);
         match -result {
-            0 | libc::ENOENT => {
+            // A refused lock, too, ends a batch that has been read up to there.
+            error if error == 0 || error == libc::ENOENT || refused => {
                 for i in 0..count as usize {
                     entry(&keys[i * key_size..][..key_size], &values[i * value_size..][..value_size]);
                 }
-                if result != 0 {
+                if error == libc::ENOENT {
                     return Ok(());
+                }
+                refusals = if refused && count == 0 { refusals + 1 } else { 0 };
+                if refusals > MOST_REFUSALS {
+                    return Err(io::Error::from_raw_os_error(error));
                 }
                 from = to;
                 first = false;

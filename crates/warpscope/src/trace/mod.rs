@@ -27,7 +27,9 @@ use cuda::calls::KernelRef;
 use export::{Format, View, trace::Lines};
 use model::{
     calls::Memory,
-    event::{End, ErrorSum, Event, FunctionId, KernelSum, MemorySum, Mode, Note, ProcessId, Start, Sum},
+    event::{
+        End, ErrorSum, Event, FunctionId, KernelSum, Loss, LossCause, MemorySum, Mode, Note, ProcessId, Start, Sum,
+    },
 };
 use probes::Selection;
 use symbols::{Kept, Wishes};
@@ -329,6 +331,7 @@ fn note_what_was_missed(libraries: &Libraries, sink: &mut Recording) {
 
 /// What was summed up in the kernel becomes events.
 fn take_sums(collector: &mut Collector<Recording>) {
+    let unread_before = collector.recorder.losses().unread;
     for sum in collector.recorder.sums() {
         collector.sink.push(&Event::Sum(Sum {
             function: FunctionId(sum.function),
@@ -377,6 +380,10 @@ fn take_sums(collector: &mut Collector<Recording>) {
         };
         let process = ProcessId(sum.image);
         collector.sink.push(&Event::KernelSum(KernelSum { process, kernel, count: sum.count }));
+    }
+    let count = collector.recorder.losses().unread - unread_before;
+    if count > 0 {
+        collector.sink.push(&Event::Loss(Loss { cause: LossCause::MapsUnread, count }));
     }
 }
 
