@@ -68,3 +68,68 @@ pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> i
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::HashMap,
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use libbpf_rs::{MapFlags, MapHandle};
+
+    use super::*;
+
+    fn map(kind: MapType, key_size: u32, entries: u32) -> MapHandle {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            ..Default::default()
+        };
+        MapHandle::create(kind, Some("each"), key_size, 8, entries, &options).expect("root may make maps")
+    }
+
+    /// Check that entries that stay are handed over exactly once while others come and go.
+    #[test]
+    fn a_map_that_changes() {
+        const STAY: u32 = 5_000;
+        let map = map(MapType::Hash, 4, 4 * STAY);
+        for key in 0..STAY {
+            map.update(&key.to_ne_bytes(), &u64::from(key).to_ne_bytes(), MapFlags::ANY).expect("room");
+        }
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for key in STAY..2 * STAY {
+                        map.update(&key.to_ne_bytes(), &[0; 8], MapFlags::ANY).expect("room");
+                        map.delete(&key.to_ne_bytes()).expect("it is there");
+                    }
+                }
+            });
+            for _ in 0..200 {
+                let mut seen = HashMap::<u32, u32>::new();
+                let read = each(&map, |key, value| {
+                    let key = u32::from_ne_bytes(key.try_into().expect("4 bytes"));
+                    if key < STAY {
+                        assert_eq!(value, u64::from(key).to_ne_bytes());
+                        *seen.entry(key).or_default() += 1;
+                    }
+                });
+                let whole = seen.len() == STAY as usize && seen.values().all(|times| *times == 1);
+                if read.is_err() || !whole {
+                    done.store(true, Ordering::Relaxed);
+                    panic!("{read:?}, {} of {STAY} entries", seen.len());
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+
+    /// Check that a map that cannot be read is an error, and not an empty one.
+    #[test]
+    fn a_map_that_cannot_be_read() {
+        let queue = map(MapType::Queue, 0, 8);
+        assert!(each(&queue, |_, _| panic!("an entry")).is_err());
+    }
+}
