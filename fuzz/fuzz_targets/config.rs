@@ -1,7 +1,7 @@
 //! The monitor's configuration.
 #![no_main]
 
-use monitor::config::Settings;
+use metrics::config::Settings;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Err(error) = Settings::parse(text).and_then(Settings::options) {

@@ -1,7 +1,7 @@
 //! Requests of scrapers, whole and in pieces.
 #![no_main]
 
-use monitor::{http::Request, openmetrics::Format};
+use metrics::{http::Request, openmetrics::Format};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Some((request, length)) = Request::parse(bytes) {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use monitor::{
+use metrics::{
     openmetrics::{Exposition, Format, Limits},
     snapshot::{Kernel, Process, Snapshot, Suspect},
 };

@@ -9,6 +9,7 @@ use std::{
 use crate::support::programs;
 
 /// A library that is changed byte by byte.
+#[derive(Clone)]
 pub struct Library(Vec<u8>);
 
 impl Library {

@@ -9,6 +9,7 @@ use std::{
     ptr::NonNull,
     slice,
     sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
 };
 
 use crate::{
@@ -85,6 +86,8 @@ pub struct Mappings {
     rings: Vec<Ring>,
     scratch: Vec<u8>,
     shares: Shares,
+    /// Until then nothing is read: a process maps files faster than its share allows.
+    rest: Option<Instant>,
     lost: u64,
     unparsed: u64,
 }
@@ -98,7 +101,8 @@ impl Mappings {
             let open = |cpu: &u32| Ring::open(*cpu, pages).map_err(|source| (*cpu, source));
             match cpus.iter().map(open).collect() {
                 Ok(rings) => {
-                    return Ok(Self { rings, scratch: Vec::new(), shares: Shares::new(share), lost: 0, unparsed: 0 });
+                    let shares = Shares::new(share);
+                    return Ok(Self { rings, scratch: Vec::new(), shares, rest: None, lost: 0, unparsed: 0 });
                 }
                 Err((_, error)) if error.raw_os_error() == Some(libc::EPERM) && pages > LEAST_PAGES => pages /= 2,
                 Err((cpu, source)) => return Err(Error::Mappings { cpu, source }),
@@ -108,18 +112,31 @@ impl Mappings {
 
     /// Descriptors that become readable when something was mapped.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.rings.iter().map(|ring| ring.fd.as_raw_fd())
+        let rings = if self.rests(Instant::now()) { &[] } else { &self.rings[..] };
+        rings.iter().map(|ring| ring.fd.as_raw_fd())
     }
 
-    /// Everything since the last call, by time.
+    fn rests(&self, now: Instant) -> bool {
+        self.rest.is_some_and(|until| now < until)
+    }
+
+    /// Everything since the last call, by time. Nothing while the reader rests; what does not fit into the rings meanwhile is
+    /// lost and counted.
     pub fn drain(&mut self) -> Vec<MapEvent> {
         let mut events = Vec::new();
+        let begun = Instant::now();
+        if self.rests(begun) {
+            return events;
+        }
+        let mut refused = 0;
         for ring in &mut self.rings {
             ring.read(&mut self.scratch);
-            let Counted { lost, unparsed } = parse_all(&self.scratch, &mut self.shares, &mut events);
-            self.lost += lost;
-            self.unparsed += unparsed;
+            let counted = parse_all(&self.scratch, &mut self.shares, &mut events);
+            self.lost += counted.lost + counted.refused;
+            self.unparsed += counted.unparsed;
+            refused += counted.refused;
         }
+        self.rest = (refused > 0).then(|| begun + begun.elapsed() * (1 + self.shares.rest()));
         events.sort_by_key(MapEvent::time);
         events
     }
@@ -138,7 +155,10 @@ impl Mappings {
 /// What a ring held besides events.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counted {
+    /// The kernel had no room for these.
     lost: u64,
+    /// These were more than the share of their process.
+    refused: u64,
     unparsed: u64,
 }
 
@@ -236,7 +256,7 @@ fn parse_all(mut bytes: &[u8], shares: &mut Shares, events: &mut Vec<MapEvent>) 
             RECORD_MMAP2 => match (u32_at(record, 8), u64_at(record, size - 8)) {
                 // Before anything is allocated: this is cheap however many there are.
                 (Some(pid), Some(time)) if !shares.take(pid, time) => {
-                    counted.lost += 1;
+                    counted.refused += 1;
                     Some(())
                 }
                 _ => parse_mapping(record, misc).map(|mapped| events.push(MapEvent::Mapped(mapped))),
@@ -289,10 +309,16 @@ mod tests {
         let mut events = Vec::new();
         let shares = &mut Shares::new(Share::DAEMON);
         let all = [&exec[..], &short, &lost, &exec].concat();
-        assert_eq!(parse_all(&all, shares, &mut events), Counted { lost: 5, unparsed: 1 });
+        assert_eq!(parse_all(&all, shares, &mut events), Counted { lost: 5, unparsed: 1, ..Counted::default() });
         assert_eq!(events.len(), 2);
-        assert_eq!(parse_all(&record(RECORD_LOST, 0, &[]), shares, &mut events), Counted { lost: 0, unparsed: 1 });
-        assert_eq!(parse_all(&[9, 0, 0, 0, 0, 0, 0, 0], shares, &mut events), Counted { lost: 0, unparsed: 1 });
+        assert_eq!(
+            parse_all(&record(RECORD_LOST, 0, &[]), shares, &mut events),
+            Counted { unparsed: 1, ..Counted::default() }
+        );
+        assert_eq!(
+            parse_all(&[9, 0, 0, 0, 0, 0, 0, 0], shares, &mut events),
+            Counted { unparsed: 1, ..Counted::default() }
+        );
         assert_eq!(parse_all(&[], shares, &mut events), Counted::default());
     }
 }

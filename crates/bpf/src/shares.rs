@@ -13,13 +13,15 @@ pub struct Share {
     pub burst: u32,
     /// Each second after that.
     pub each_second: u32,
+    /// After records beyond a share, the reader rests this many times as long as it took to read them.
+    pub rest: u32,
 }
 
 impl Share {
     /// For a recording, whose programs the user has chosen: as many as a process can have by default (`vm.max_map_count`).
-    pub const RECORDING: Share = Share { burst: 65_536, each_second: 256 };
+    pub const RECORDING: Share = Share { burst: 65_536, each_second: 256, rest: 0 };
     /// For the daemon, which sees the processes of everybody.
-    pub const DAEMON: Share = Share { burst: 4096, each_second: 64 };
+    pub const DAEMON: Share = Share { burst: 4096, each_second: 64, rest: 20 };
 }
 
 /// What each process has used of its share.
@@ -31,13 +33,18 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
+    /// How many times as long as reading the reader rests.
+    pub(crate) fn rest(&self) -> u32 {
+        self.share.rest
+    }
+
     pub(crate) fn new(share: Share) -> Self {
         Self { share, left: HashMap::new() }
     }
 
     /// Uses one record of a process at some time; `false` if it has used its share.
     pub(crate) fn take(&mut self, pid: u32, time: u64) -> bool {
-        let Share { burst, each_second } = self.share;
+        let Share { burst, each_second, .. } = self.share;
         if self.left.len() >= MOST && !self.left.contains_key(&pid) {
             let whole = SECOND * u64::from(burst) / u64::from(each_second.max(1));
             self.left.retain(|_, (_, since)| time.saturating_sub(*since) < whole);
@@ -63,7 +70,7 @@ impl Shares {
 mod tests {
     use super::*;
 
-    const SHARE: Share = Share { burst: 3, each_second: 10 };
+    const SHARE: Share = Share { burst: 3, each_second: 10, rest: 0 };
 
     /// Check that a process has its burst, then its rate, and that others have their own.
     #[test]

@@ -9,11 +9,9 @@ use model::{
     event::{Counter, CounterId, FrameKind, NamedFrame, ProcessId, StackId, Unit},
     profile::Profile,
 };
+use text::units;
 
-use crate::{
-    names::{self, GpuFrames},
-    units,
-};
+use crate::names::{self, GpuFrames};
 
 /// Which halves of a profile to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

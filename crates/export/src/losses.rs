@@ -4,11 +4,9 @@ use model::{
     event::{LossCause, StackEnd},
     ledger::{Ledger, Lost},
 };
+use text::units::{count, hundredths, percent_of_hundredths, time};
 
-use crate::{
-    flame::Weight,
-    units::{count, hundredths, percent_of_hundredths, time},
-};
+use crate::flame::Weight;
 
 /// `matched 100 %` when every activity has its launch, else how many have not; rounded down, so that 100 means all.
 /// Nothing where the GPU did nothing.

@@ -44,7 +44,7 @@ pub struct Function {
 
 impl Function {
     /// All its names, the one to show first.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         std::iter::once(self.name.as_str()).chain(self.aliases.iter().map(String::as_str))
     }
 }

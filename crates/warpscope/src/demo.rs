@@ -5,18 +5,20 @@ use std::{
     process::ExitCode,
 };
 
-use crate::{args, record};
+use collect::command::workspace::Workspace;
 
-/// Runs the command.
-pub fn run(options: args::Demo) -> anyhow::Result<ExitCode> {
+use crate::args;
+
+/// Runs the command; `record` runs the command of that name.
+pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     if !bpf::features::privileged() {
         return Err(bpf::Error::NotPermitted.into());
     }
-    let directory = record::Workspace::create()?;
+    let directory = Workspace::create()?;
     let program = directory.write_program("llm", embedded::WORKLOAD)?;
     let output = if options.output.is_empty() { vec!["demo.svg".into(), "demo.wscope".into()] } else { options.output };
     eprintln!("A small language model answers on a simulated GPU, and warpscope watches:\n");
-    let code = record::run(args::Record {
+    let code = record(args::Record {
         gpu_only: false,
         cpu_only: false,
         frequency: 499,

@@ -3,14 +3,15 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
+use collect::command::user::User;
 use export::{EventView, View};
 use model::profile::Profile;
 
 use crate::{
     args,
     load::load,
-    outputs::Outputs,
-    record::{events, user::User},
+    outputs::{Outputs, view},
+    say::say,
 };
 
 /// Runs the command.
@@ -18,26 +19,26 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     let mut outputs = Outputs::open(&options.output, &[], User::behind_sudo().as_ref())?;
     let loaded = load(&options.recording)?;
     outputs.read_from(loaded.file)?;
-    let view = view(options, &loaded.profile)?;
+    let view = chosen_view(options, &loaded.profile)?;
     for note in &loaded.profile.notes {
-        crate::say::say(note);
+        say(note);
     }
     Ok(if outputs.write(&loaded.profile, view, true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What flame graphs and folded stacks show.
-fn view(options: &args::Export, profile: &Profile) -> anyhow::Result<View> {
+fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View> {
     let counters = &profile.counters;
     let names = || counters.all.values().map(|counter| counter.name.as_str()).collect::<Vec<_>>().join(", ");
     let Some(name) = &options.event else {
-        let view = events::view(profile);
-        if view.event.is_none()
-            && events::alone(profile)
-            && options.output.iter().any(|path| events::shows_stacks(path))
+        let shown = view::default(profile);
+        if shown.event.is_none()
+            && view::events_alone(profile)
+            && options.output.iter().any(|path| view::shows_stacks(path))
         {
             bail!("the recording has several events and nothing else: choose one with --event, of {}", names());
         }
-        return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, ..view });
+        return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, ..shown });
     };
     match counters.named(name) {
         Some(counter) => {

@@ -45,7 +45,7 @@ pub fn load(path: &Path) -> anyhow::Result<Loaded> {
     drop(reader);
     if profile.end.is_none() {
         profile.notes.push("the recording has no end: warpscope was stopped while it recorded".into());
-        let wishes = Wishes { injector: crate::record::INJECTOR, ..Wishes::default() };
+        let wishes = Wishes { injector: collect::INJECTOR, ..Wishes::default() };
         for symbol in symbols::resolve(&profile, &mut Kept::default(), &wishes).symbols {
             profile.symbols.add(symbol);
         }

@@ -10,12 +10,14 @@ mod outputs;
 mod record;
 mod report;
 mod say;
+mod summary;
 mod trace;
 
 use std::{io, process::ExitCode};
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
+use collect::command::target::CannotRun;
 
 use args::{Cli, Command};
 
@@ -30,7 +32,7 @@ fn main() -> ExitCode {
                 Some(_) => say::say_lines(&sentence(&error)),
                 None => say::say(sentence(&error)),
             }
-            ExitCode::from(error.downcast_ref::<record::CannotRun>().map_or(1, record::CannotRun::exit_code))
+            ExitCode::from(error.downcast_ref::<CannotRun>().map_or(1, CannotRun::exit_code))
         }
     }
 }
@@ -53,7 +55,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Report(options) => report::run(&options),
         Command::Export(options) => export_command::run(&options),
         Command::Doctor => doctor::run(),
-        Command::Demo(options) => demo::run(options),
+        Command::Demo(options) => demo::run(options, record::run),
         Command::Sim(options) => {
             std::fs::create_dir_all(&options.libs)
                 .and_then(|()| embedded::write_sim(&options.libs))

@@ -14,10 +14,11 @@ use super::{
     render::{Ink, Page, path_text},
     share,
 };
+use text::units::{count, counted};
+
 use crate::{
     flame::{EventView, Flame, Measure, View},
     names,
-    units::{count, counted},
 };
 
 /// One event.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bpf::calls::{ErrorSum, Sum};
 use cuda::calls::{Direction, Role, Way};
+use metrics::snapshot::{Calls, Copies, Errors, Moved, Process};
 use model::histogram;
-use monitor::snapshot::{Calls, Copies, Errors, Moved, Process};
 
 use super::state::{Function, State};
 

@@ -1,10 +1,9 @@
 //! Which functions are watched, and what is gathered at their calls, by what the user asked for.
 
 use bpf::calls::{Gather, Memory};
+use collect::calls::libraries::Choice;
 use cuda::calls::{Role, Space};
-use monitor::{config::Options, snapshot};
-
-use crate::trace::libraries::Choice;
+use metrics::{config::Options, snapshot};
 
 /// What to do at the calls of a function.
 pub fn choice(options: &Options) -> Choice {
@@ -54,8 +53,8 @@ pub fn numbered(number: u32) -> snapshot::Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::functions::gather;
-    use monitor::config::Settings;
+    use collect::calls::functions::gather;
+    use metrics::config::Settings;
 
     /// Check that each wish watches what it needs and no more, and that all of them watch everything.
     #[test]

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use monitor::{
+use metrics::{
     console::{self, Look},
     snapshot::Snapshot,
 };

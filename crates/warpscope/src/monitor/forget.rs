@@ -7,16 +7,17 @@ use std::{
 };
 
 use bpf::calls::Site;
+use collect::{
+    Collector,
+    calls::libraries::{Libraries, identity},
+    process::found,
+};
 use model::event::{ProcessId, StackId};
 
 use super::{
     Monitor,
     health::{self, Checkup, Findings},
     kernels,
-};
-use crate::{
-    record::{collect::Collector, found},
-    trace::libraries::{Libraries, identity},
 };
 
 /// How often processes that have ended are forgotten.

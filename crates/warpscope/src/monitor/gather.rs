@@ -7,11 +7,11 @@ use std::{
 
 use bpf::calls::MemorySum;
 use cuda::calls::Role;
-use model::event::ProcessId;
-use monitor::{
+use metrics::{
     config::Options,
     snapshot::{Device, Health, Kinds, Memory, Moved, Process, Snapshot, Space},
 };
+use model::event::ProcessId;
 
 use super::{
     Monitor, calls, choice, health, kernels,

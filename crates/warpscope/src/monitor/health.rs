@@ -34,12 +34,6 @@ pub fn keep_heaps_few() {
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
 }
 
-/// This thread has time: it runs when others leave some.
-pub fn take_time() {
-    // SAFETY: a plain system call on this thread; a refusal changes nothing.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
-}
-
 /// What was freed goes back to the system.
 pub fn give_memory_back() {
     // SAFETY: takes no pointers, and may be called at any time.

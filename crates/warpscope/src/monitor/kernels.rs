@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use bpf::{Recorder, calls::KernelSum};
 use cuda::calls::KernelRef;
+use metrics::snapshot::{Kernel, Process};
 use model::event::ProcessId;
-use monitor::snapshot::{Kernel, Process};
 
 use super::{namer::Namer, state::State};
 

@@ -11,6 +11,7 @@ mod health;
 mod kernels;
 mod map;
 mod namer;
+mod rescan;
 mod scrape;
 mod state;
 mod suspects;
@@ -26,25 +27,27 @@ use std::{
 
 use anyhow::{Context, bail};
 use bpf::{Mappings, Recorder, Share, Tracing};
+use collect::{
+    Collector,
+    calls::{libraries::Libraries, tracer::Tracer},
+    command::{limits, priority, signals::Signals},
+    process::{found, images::Images, reused::Reused},
+    sink::Sink as _,
+    stacks::{python::Pythons, unwinding::Unwinding},
+};
 use elf::Budget;
-use model::event::ProcessId;
-use monitor::{
+use metrics::{
     config::{Options, Settings},
     http::{self, Server},
 };
+use model::event::ProcessId;
 use symbols::Kept;
 
-use crate::{
-    args,
-    record::{
-        collect::Collector, found, hurry, images::Images, limits, python::Pythons, reused::Reused, signals::Signals,
-        sink::Sink as _, unwinding::Unwinding,
-    },
-    trace::{libraries::Libraries, tracer::Tracer},
-};
+use crate::args;
 use display::Display;
 use forget::Times;
 use namer::{Named, Namer};
+use rescan::Rescan;
 use scrape::Scrapes;
 use state::State;
 use suspects::Growth;
@@ -70,6 +73,7 @@ pub struct Monitor {
     /// Kernels that were thrown out of the kernel's map.
     evicted: u64,
     times: Times,
+    rescan: Rescan,
 }
 
 /// Runs the command.
@@ -83,7 +87,7 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     check(&options)?;
     health::keep_heaps_few();
     // Whoever answers scrapes is served soon, as this thread is; names can wait.
-    hurry();
+    priority::raise();
     // Before any thread starts: all of them are to leave signals to us.
     let signals = Signals::take().context("cannot take signals")?;
     let scrapes = match &options.metrics_addr {
@@ -193,7 +197,8 @@ impl Monitor {
         let mut kept = Kept::new(limits::raise());
         unwinding.prepare(&mut kept.files, &[]);
         let mut libraries =
-            Libraries::new(probes::Selection::default(), Vec::new(), Vec::new(), choice::choice(&options)).for_daemon();
+            Libraries::new(text::pattern::Selection::default(), Vec::new(), Vec::new(), choice::choice(&options))
+                .for_daemon();
         if !recorder.can_watch_many() {
             libraries.shorten()?;
         }
@@ -225,6 +230,7 @@ impl Monitor {
             growth_marked: 0,
             evicted: 0,
             times: Times::new(),
+            rescan: Rescan::new(),
         };
         monitor.ask_nvml();
         monitor.watch_given()?;
@@ -306,6 +312,7 @@ impl Monitor {
                 return;
             }
             self.forget();
+            self.rescan();
             if !busy {
                 let next = if self.options.display_interval.is_some() { next_display } else { self.times.next() };
                 let left = next.min(self.times.next()).saturating_duration_since(Instant::now());

@@ -10,6 +10,11 @@ use std::{
     thread,
 };
 
+use collect::{
+    INJECTOR,
+    calls::libraries::{self, Identity, Stamp},
+    command::priority,
+};
 use cuda::calls::KernelRef;
 use elf::Budget;
 use model::{
@@ -19,10 +24,6 @@ use model::{
 use symbols::{DebugFiles, Kept, Wishes};
 
 use super::{health, state::State};
-use crate::{
-    record::INJECTOR,
-    trace::libraries::{self, Identity, Stamp},
-};
 
 /// Jobs that may wait; others are asked for again later.
 const ROOM: usize = 256;
@@ -72,7 +73,7 @@ impl Namer {
         let (jobs, todo) = mpsc::sync_channel::<Job>(ROOM);
         let (finished, done) = mpsc::channel();
         thread::Builder::new().name("names".into()).spawn(move || {
-            health::take_time();
+            priority::lower();
             let mut known = Known::default();
             for job in todo {
                 for named in work(job, &mut known) {

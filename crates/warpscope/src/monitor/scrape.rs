@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use monitor::{
+use metrics::{
     http::Source,
     map::Map,
     openmetrics::{Exposition, Format, Limits},
@@ -20,8 +20,8 @@ use monitor::{
 
 use super::map;
 
-/// How long a scrape waits for its snapshot.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a scrape waits for its snapshot. Prometheus waits 10 s.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// A map costs more than a scrape: all users but root together have one in this time.
 const BETWEEN_MAPS: Duration = Duration::from_millis(500);
 /// Silence of the main loop that is taken for illness.
@@ -42,7 +42,6 @@ pub struct WantedMap {
 pub struct Scrapes {
     waiting: Mutex<Vec<mpsc::SyncSender<Made>>>,
     exposition: Mutex<Exposition>,
-    last: Mutex<Option<Made>>,
     ailment: Mutex<Option<String>>,
     maps: Mutex<Vec<WantedMap>>,
     /// When a map was last made for anybody but root.
@@ -66,7 +65,6 @@ impl Scrapes {
         Ok(Self {
             waiting: Mutex::default(),
             exposition: Mutex::new(Exposition::new(limits)),
-            last: Mutex::default(),
             ailment: Mutex::default(),
             maps: Mutex::default(),
             last_map: Mutex::default(),
@@ -126,9 +124,7 @@ impl Scrapes {
         let (answer, made) = mpsc::sync_channel(1);
         lock(&self.waiting).push(answer);
         self.ring();
-        let made = made.recv_timeout(PATIENCE).ok()?;
-        *lock(&self.last) = Some(made.clone());
-        Some(made)
+        made.recv_timeout(PATIENCE).ok()
     }
 }
 
@@ -141,10 +137,9 @@ impl Scrapes {
 }
 
 impl Source for Scrapes {
-    fn metrics(&self, format: Format) -> String {
-        let made = self.ask().or_else(|| lock(&self.last).clone());
-        let (snapshot, took) = made.unwrap_or_default();
-        lock(&self.exposition).render(&snapshot, format, took)
+    fn metrics(&self, format: Format) -> Option<String> {
+        let (snapshot, took) = self.ask()?;
+        Some(lock(&self.exposition).render(&snapshot, format, took))
     }
 
     fn health(&self) -> Result<(), String> {

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use collect::sink::Sink;
 use cuda::calls::{Call as Known, KernelRef};
 use model::{
     calls::KernelNames,
@@ -14,7 +15,7 @@ use model::{
 };
 
 use super::who;
-use crate::record::sink::Sink;
+use crate::say::say;
 
 /// The most executable mappings kept of one process.
 const MOST_MAPPINGS: usize = 8192;
@@ -269,7 +270,7 @@ impl Notes {
     pub fn write_to_log(&mut self) {
         self.log = true;
         for note in &self.last {
-            crate::say::say(note);
+            say(note);
         }
     }
 
@@ -279,7 +280,7 @@ impl Notes {
             return;
         }
         if self.log {
-            crate::say::say(&note);
+            say(&note);
         }
         if self.last.len() == MOST_NOTES {
             self.last.pop_front();

@@ -7,11 +7,11 @@ use std::{
 };
 
 use bpf::calls::Site;
+use collect::{Collector, sink::Sink as _};
+use metrics::snapshot::{Allocation, Process, Suspect};
 use model::event::{ProcessId, StackId};
-use monitor::snapshot::{Allocation, Process, Suspect};
 
 use super::{choice, namer::Namer, state::State};
-use crate::record::{collect::Collector, sink::Sink as _};
 
 /// The most suspects of one process.
 const MOST: usize = 32;

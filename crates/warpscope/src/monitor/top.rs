@@ -4,10 +4,11 @@
 use std::{io::IsTerminal, process::ExitCode, sync::Arc, thread, time::Duration};
 
 use anyhow::{Context, bail};
-use monitor::{config::Settings, snapshot::Snapshot, top};
+use collect::command::signals::Signals;
+use metrics::{config::Settings, snapshot::Snapshot, top};
 
 use super::{Monitor, check, health, scrape::Scrapes};
-use crate::{args, record::signals::Signals};
+use crate::args;
 
 /// Runs the command.
 pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {

@@ -55,7 +55,7 @@ fn soon<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<
     }
     let (send, answer) = mpsc::sync_channel(1);
     let reader = move || {
-        crate::record::take_time();
+        collect::command::priority::restore();
         let _ = send.send(read());
         READING.fetch_sub(1, Ordering::Relaxed);
     };

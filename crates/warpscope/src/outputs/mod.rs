@@ -2,6 +2,7 @@
 
 mod place;
 mod stream;
+pub mod view;
 
 use std::{
     collections::BTreeSet,
@@ -11,13 +12,13 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use export::{Events, Format, View, names::printable};
+use collect::command::user::User;
+use export::{Events, Format, View};
 use model::{profile::Profile, recording::Reader};
+use text::names::printable;
 
-use crate::{record::user::User, say::say};
+use crate::say::say;
 use place::{Name, Place, Unfinished};
-
-pub use place::random;
 
 /// The most runs whose default outputs are kept in one directory.
 const MOST_RUNS: u32 = 10_000;
@@ -190,7 +191,7 @@ impl Outputs {
         for output in &self.outputs {
             if let Some(size) = output.size {
                 let path = output.path.display().to_string();
-                writeln!(out, "wrote {}  ({})", printable(&path), export::units::bytes(size))?;
+                writeln!(out, "wrote {}  ({})", printable(&path), text::units::bytes(size))?;
             }
         }
         Ok(())

@@ -16,8 +16,12 @@ use std::{
 use anyhow::{Context, bail};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 
+use collect::command::{
+    random::random,
+    user::{User, acting_as},
+};
+
 use super::stream::Stream;
-use crate::record::user::{User, acting_as};
 
 /// One output's place.
 #[derive(Debug)]
@@ -295,10 +299,4 @@ impl Place {
             Self::Name(name) => same(rustix::fs::statat(&name.directory, &name.name, AtFlags::SYMLINK_NOFOLLOW)),
         }
     }
-}
-
-/// A number that nobody can guess.
-pub fn random() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::time::Instant::now())
 }

@@ -1,57 +1,43 @@
 //! `record`: one command turns a program into an exact flame graph of CPUs and GPUs.
 
-pub mod collect;
-pub mod events;
-pub mod found;
-pub mod images;
-mod known;
-pub mod limits;
-pub mod python;
-mod quota;
-pub mod reused;
-mod sessions;
-pub mod signals;
-mod silent;
-pub mod sink;
-mod socket;
-pub mod stage;
-pub mod target;
-pub mod unwinding;
-pub mod user;
-mod workspace;
-
-pub use target::CannotRun;
-pub use workspace::{INJECTOR, Workspace};
+mod events;
 
 use std::{
-    ffi::{OsStr, OsString},
     os::unix::process::ExitStatusExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
-    sync::OnceLock,
     time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::{Context, bail};
 use bpf::{MAX_HITS, Mappings, Options, Recorder, Share};
+use collect::{
+    Collector, INJECTOR, RING_BYTES, Until,
+    command::{
+        limits, priority,
+        signals::Signals,
+        stage::{Stage, sure_to_be_mapped},
+        target::{self, Ending},
+        user::User,
+    },
+    events::spec,
+    process::{found, images::Images, reused::Reused},
+    sessions::Sessions,
+    sink::{Recording, Sink as _},
+    stacks::{
+        python::Pythons,
+        unwinding::{MOST_RAW, Unwinding},
+    },
+};
 use model::event::{End, Event, Mode, Note, Start};
 use symbols::{DebugFiles, Kept, Wishes};
 
-use crate::{args, outputs::Outputs};
-use collect::{Collector, Until};
-use images::Images;
-use python::Pythons;
-use reused::Reused;
-use sessions::Sessions;
-use signals::Signals;
-use sink::{Recording, Sink as _};
-use stage::Stage;
-use target::{Ending, Injection};
-use unwinding::{MOST_RAW, Unwinding};
-use user::User;
-
-/// Room for about half a million launches between two looks.
-pub const RING_BYTES: u32 = 32 << 20;
+use crate::{
+    args,
+    outputs::{Outputs, view},
+    say::say,
+    summary,
+};
 
 /// What is written where no output is named.
 const DEFAULT_OUTPUTS: [&str; 2] = ["warpscope.svg", "warpscope.wscope"];
@@ -66,7 +52,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     };
     let (samples, inject) =
         (!matches!(mode, Mode::GpuOnly | Mode::EventsOnly), matches!(mode, Mode::GpuOnly | Mode::Merged));
-    let specs = events::spec::parse(&options.event)?;
+    let specs = spec::parse(&options.event)?;
     events::check_outputs(&options, &specs)?;
     if options.frequency == 0 && samples {
         bail!("-F 0 would take no samples: give a frequency of at least 1, or --gpu-only for none");
@@ -146,7 +132,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
             return Err(error.into());
         }
     };
-    hurry();
+    priority::raise();
     if options.verbose {
         eprintln!("warpscope: recording process {}", child.id());
     }
@@ -172,9 +158,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     drop(kept);
     let mut whole = failure.is_none();
     if let Some(failure) = failure {
-        crate::say::say(failure);
+        say(failure);
     }
-    let view = events::view(&profile);
+    let view = view::default(&profile);
     whole &= outputs.write(&profile, view, whole);
     if options.verbose {
         eprintln!(
@@ -191,7 +177,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         eprintln!("warpscope: outputs were ready {:.3} s after the command's end", ended.elapsed().as_secs_f64());
     }
     if !options.quiet {
-        crate::report::print(&profile, &mut || outputs.events())?;
+        summary::print(&profile, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
         events::announce(&profile, view, outputs.recording_path());
     }
@@ -215,43 +201,12 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Files whose unwind tables are worth making before the command starts.
-pub fn sure_to_be_mapped(program: &OsStr, injection: &Injection) -> Vec<PathBuf> {
-    let in_path = |path: OsString| std::env::split_paths(&path).map(|d| d.join(program)).find(|p| p.is_file());
-    let program = match Path::new(program) {
-        path if program.as_encoded_bytes().contains(&b'/') => Some(path.to_owned()),
-        _ => std::env::var_os("PATH").and_then(in_path),
-    };
-    let simulator = injection.simulator.iter().flat_map(|d| embedded::SIM_LIBRARIES.iter().map(|f| d.join(f.name)));
-    program.into_iter().chain(injection.library.iter().map(|(library, _)| library.clone())).chain(simulator).collect()
-}
-
 /// How names are to be.
 fn wishes(options: &args::Record) -> Wishes {
     let homes =
         [std::env::var_os("HOME").map(PathBuf::from), User::behind_sudo().and_then(|u| u.home).map(PathBuf::from)];
     let debug_files = DebugFiles::new(&options.debug_dir, &homes.into_iter().flatten().collect::<Vec<_>>());
     Wishes { injector: INJECTOR, lines: options.lines, debug_files, ..Wishes::default() }
-}
-
-/// The niceness that warpscope was started with, once it has been changed.
-static NICENESS: OnceLock<libc::c_int> = OnceLock::new();
-
-/// Lets this thread be served soon when something comes in: it has little to do, but what it does must not wait.
-pub fn hurry() {
-    // SAFETY: plain system calls on this thread; a refusal changes nothing.
-    unsafe {
-        NICENESS.get_or_init(|| libc::getpriority(libc::PRIO_PROCESS, 0));
-        libc::setpriority(libc::PRIO_PROCESS, 0, -10);
-    }
-}
-
-/// Takes [`hurry`] back for a thread that was started after it: threads inherit their niceness.
-pub fn take_time() {
-    if let Some(niceness) = NICENESS.get() {
-        // SAFETY: a plain system call on this thread; a refusal changes nothing.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, *niceness) };
-    }
 }
 
 fn start(options: &args::Record, mode: Mode) -> Start {

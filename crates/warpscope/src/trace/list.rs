@@ -7,16 +7,20 @@ use std::{
 };
 
 use bpf::tracefs;
-use export::names::printable;
-use probes::{Cost, Selection};
-
-use super::{
-    kernel,
-    libraries::{Found, Libraries},
-    named::Named,
-    search,
+use collect::{
+    calls::{
+        kernel,
+        libraries::{Found, Libraries},
+        named::Named,
+        search,
+    },
+    command::stage::Stage,
 };
-use crate::{args, record::stage::Stage};
+use probes::Cost;
+use text::names::printable;
+use text::pattern::Selection;
+
+use crate::args;
 
 /// Lists libraries with the functions that would be traced, tracepoints and functions of the kernel: those that match, or
 /// the usual ones.

@@ -1,14 +1,6 @@
 //! `trace`: every CUDA call and every request to the driver, one by one or summed up.
 
-pub mod functions;
-mod kernel;
-mod late;
-pub mod libraries;
 mod list;
-pub mod named;
-pub mod points;
-pub mod search;
-pub mod tracer;
 
 use std::{
     io::IsTerminal,
@@ -23,6 +15,29 @@ use bpf::{
     calls::{ErrorSum as ErrorCount, Gather},
     tracefs,
 };
+use collect::{
+    Collector, INJECTOR, RING_BYTES, Until,
+    calls::{
+        kernel,
+        libraries::{Libraries, did_you_mean},
+        named::Named,
+        search,
+        tracer::Tracer,
+    },
+    command::{
+        limits, priority,
+        signals::Signals,
+        stage::{Stage, sure_to_be_mapped},
+        target,
+        user::User,
+    },
+    process::{found, images::Images, reused::Reused},
+    sink::{Recording, Sink as _},
+    stacks::{
+        python::Pythons,
+        unwinding::{MOST_RAW, Unwinding},
+    },
+};
 use cuda::calls::KernelRef;
 use export::{Format, View, trace::Lines};
 use model::{
@@ -31,31 +46,10 @@ use model::{
         End, ErrorSum, Event, FunctionId, KernelSum, Loss, LossCause, MemorySum, Mode, Note, ProcessId, Start, Sum,
     },
 };
-use probes::Selection;
 use symbols::{Kept, Wishes};
+use text::pattern::Selection;
 
-use crate::{
-    args,
-    outputs::Outputs,
-    record::{
-        INJECTOR, RING_BYTES,
-        collect::{Collector, Until},
-        found, hurry,
-        images::Images,
-        limits,
-        python::Pythons,
-        reused::Reused,
-        signals::Signals,
-        sink::{Recording, Sink as _},
-        stage::Stage,
-        sure_to_be_mapped, target,
-        unwinding::{MOST_RAW, Unwinding},
-        user::User,
-    },
-};
-use libraries::{Libraries, did_you_mean};
-use named::Named;
-use tracer::Tracer;
+use crate::{args, outputs::Outputs, say::say, summary};
 
 /// Xid errors, where the driver tells of them.
 const XID: &str = "nvidia:nvidia_dev_xid";
@@ -181,7 +175,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    hurry();
+    priority::raise();
     let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
     let until = match &mut child {
         Some(child) => Until::CommandEnds(child),
@@ -222,11 +216,11 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let (profile, failure) = sink.finish(end, &mut kept, &wishes);
     let mut whole = failure.is_none();
     if let Some(failure) = failure {
-        crate::say::say(failure);
+        say(failure);
     }
     whole &= outputs.write(&profile, View::default(), whole);
     if !options.quiet {
-        crate::report::print(&profile, &mut || outputs.events())?;
+        summary::print(&profile, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
     }
     let Some(mut child) = child else { return Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }) };

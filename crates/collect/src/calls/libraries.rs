@@ -1,0 +1,431 @@
+//! Which files are watched: found before the command starts, or when a process maps them; each file once.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs::{self, File, OpenOptions},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{MetadataExt, OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::bail;
+use bpf::{Probe, Recorder, Watch, calls::Gather};
+use elf::Budget;
+use model::{
+    calls::Tier,
+    event::{Event, Layer, Note},
+};
+use probes::{Cost, Function};
+use text::pattern::Selection;
+
+use super::{
+    effort::Effort,
+    functions::{Functions, gather},
+    named::Named,
+};
+
+/// Libraries that a trace is about, whatever else is named.
+const USUAL: [&str; 2] = ["libcuda", "libcudart"];
+
+/// Functions worth watching where each probe is dear.
+const SHORT_LIST: [&str; 16] = [
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "cudaMalloc",
+    "cudaFree",
+    "cudaMemcpy",
+    "cudaMemcpyAsync",
+    "cudaStreamSynchronize",
+    "cudaDeviceSynchronize",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuStreamSynchronize",
+    "cuCtxSynchronize",
+];
+
+/// What to gather at the calls of a function, given what is known of it; `None` to leave it alone.
+pub type Choice = Box<dyn Fn(&str, Gather) -> Option<Gather>>;
+
+/// A file, whatever its names: device and inode.
+pub type Identity = (u64, u64);
+
+/// Changes whenever a file is written to.
+pub type Stamp = (u64, i64, i64);
+
+/// How much of the files of others is watched, so that no file and no user takes the room of all.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    budget: Budget,
+    /// Functions of one file that are not in `cuda`'s tables.
+    unknown_functions: usize,
+    /// Files that are watched at a time, and those of them that belong to one user other than root.
+    files: usize,
+    files_of_user: usize,
+}
+
+impl Limits {
+    /// For a trace, where the user decides what runs.
+    const TRACE: Limits =
+        Limits { budget: Budget::RECORDING, unknown_functions: 16_384, files: usize::MAX, files_of_user: usize::MAX };
+    /// For the daemon. The largest libcuda has some 700 functions that are not in the tables.
+    const DAEMON: Limits = Limits { budget: Budget::DAEMON, unknown_functions: 1024, files: 256, files_of_user: 64 };
+}
+
+/// The most names that are kept to suggest near ones.
+const MOST_NAMES: usize = 1 << 18;
+
+/// A file that was inspected.
+struct Known {
+    stamp: Stamp,
+    owner: u32,
+    /// Since when it is watched; none if it has nothing to watch.
+    watch: Option<(Watch, u64)>,
+}
+
+/// What became of a file that was to be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watching {
+    /// It is watched since this time.
+    Since(u64),
+    /// It has no function to watch.
+    Nothing,
+    /// It is to be tried again later: files of this user have taken their share of the time.
+    Later(u32),
+}
+
+/// What to watch, and what is watched.
+pub struct Libraries {
+    selection: Selection,
+    /// `--lib`: besides the usual ones.
+    named: Vec<PathBuf>,
+    functions: Vec<Named>,
+    choice: Choice,
+    limits: Limits,
+    /// For the daemon: the time that files of each user take.
+    effort: Option<Effort>,
+    /// Files that were inspected.
+    known: HashMap<Identity, Known>,
+    /// Names in these files, to suggest near ones where a pattern of the user's matches nothing.
+    names: HashSet<String>,
+    /// Functions that are watched, by the cost of their probes.
+    pub costs: probes::Summary,
+    /// How long it took to attach to them.
+    pub spent: Duration,
+    /// Only the most important functions are meant.
+    pub shortened: bool,
+    any: bool,
+}
+
+impl Libraries {
+    /// Nothing is watched yet.
+    pub fn new(selection: Selection, named: Vec<PathBuf>, functions: Vec<Named>, choice: Choice) -> Self {
+        Self {
+            selection,
+            named,
+            functions,
+            choice,
+            limits: Limits::TRACE,
+            effort: None,
+            known: HashMap::new(),
+            names: HashSet::new(),
+            costs: probes::Summary::default(),
+            spent: Duration::ZERO,
+            shortened: false,
+            any: false,
+        }
+    }
+
+    /// For a daemon that watches the files of strangers.
+    pub fn for_daemon(self) -> Self {
+        Self { limits: Limits::DAEMON, effort: Some(Effort::new(Instant::now())), ..self }
+    }
+
+    /// Whether a file of this user may be inspected now.
+    pub fn has_time_for(&mut self, owner: u32) -> bool {
+        self.effort.as_mut().is_none_or(|effort| effort.allows(owner, Instant::now()))
+    }
+
+    /// A file with this path is one to watch.
+    pub fn wants(&self, path: &str) -> bool {
+        is_usual(path)
+            || self.named.iter().any(|named| is(named, path))
+            || self.functions.iter().any(|function| is(&function.library, path))
+    }
+
+    /// Libraries that the user named and that lie where the name says.
+    pub fn given_paths(&self) -> impl Iterator<Item = &Path> {
+        let named = self.named.iter().chain(self.functions.iter().map(|function| &function.library));
+        named.filter(|l| l.as_os_str().as_encoded_bytes().contains(&b'/')).map(PathBuf::as_path)
+    }
+
+    /// Watches a file, unless it is watched already. It is opened at `place` and known to the user as `path`.
+    pub fn watch(
+        &mut self,
+        place: &Path,
+        path: &str,
+        recorder: &mut Recorder,
+        functions: &mut Functions,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<Watching> {
+        let file = open(place)?;
+        let info = file.metadata()?;
+        let (identity, stamp) = known_by(&info);
+        match self.known.get(&identity) {
+            Some(known) if known.stamp == stamp => {
+                return Ok(known.watch.map_or(Watching::Nothing, |(_, since)| Watching::Since(since)));
+            }
+            // It was overwritten in place: its functions are elsewhere now.
+            Some(Known { watch: Some((watch, _)), .. }) => recorder.unwatch(&[*watch]),
+            Some(_) | None => {}
+        }
+        let owner = info.uid();
+        self.known.remove(&identity);
+        self.check_room(owner)?;
+        if !self.has_time_for(owner) {
+            return Ok(Watching::Later(owner));
+        }
+        let begun = Instant::now();
+        self.known.insert(identity, Known { stamp, owner, watch: None });
+        let watch = self.inspect(&file, path, recorder, functions, push);
+        if let Some(effort) = &mut self.effort {
+            effort.spend(owner, begun.elapsed(), Instant::now());
+        }
+        let Some((watch, since)) = watch? else { return Ok(Watching::Nothing) };
+        self.known.insert(identity, Known { stamp, owner, watch: Some((watch, since)) });
+        Ok(Watching::Since(since))
+    }
+
+    /// Reads a file and attaches to its functions; returns since when, unless it has none.
+    fn inspect(
+        &mut self,
+        file: &File,
+        path: &str,
+        recorder: &mut Recorder,
+        functions: &mut Functions,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<Option<(Watch, u64)>> {
+        let mut found = self.find(file, path)?;
+        found.retain(|found| found.function.site.cost != Cost::Refused);
+        let mut unknown = self.limits.unknown_functions;
+        let mut probes = Vec::new();
+        let mut chosen = Vec::new();
+        let mut refused = 0;
+        for Found { function, name, shown } in found {
+            let layer = if shown { Tier::of_name(&name) as u8 + 1 } else { 0 };
+            let Some(gather) = (self.choice)(&name, Gather { layer, ..gather(&name) }) else { continue };
+            let room = cuda::call(&name).is_some() || unknown > 0;
+            let Some(described) = functions.add(Layer::Library, path, &name, shown).filter(|_| room) else {
+                refused += 1;
+                continue;
+            };
+            unknown -= usize::from(cuda::call(&name).is_none());
+            recorder.describe(described.id.0, gather)?;
+            probes.push(Probe { offset: function.site.offset, function: described.id.0 });
+            push(Event::Function(described));
+            chosen.push(function);
+        }
+        if refused > 0 {
+            let text = format!("{refused} functions of {path} are not watched: there are too many");
+            push(Event::Note(Note { text }));
+        }
+        if probes.is_empty() {
+            return Ok(None);
+        }
+        // By its descriptor: a place in /proc goes with its process.
+        let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let (watch, spent) = recorder.watch(&place, &probes)?;
+        let since = bpf::now();
+        self.spent += spent;
+        let costs = probes::summary(&chosen);
+        self.costs.nop5 += costs.nop5;
+        self.costs.emulated += costs.emulated;
+        self.costs.stepped += costs.stepped;
+        Ok(Some((watch, since)))
+    }
+
+    /// Refuses one more file where there are too many. It is tried again when it is mapped the next time.
+    fn check_room(&self, owner: u32) -> anyhow::Result<()> {
+        let Limits { files, files_of_user, .. } = self.limits;
+        if self.count() >= files {
+            bail!("{files} libraries are watched already");
+        }
+        let of_owner = self.known.values().filter(|known| known.watch.is_some() && known.owner == owner).count();
+        if owner != 0 && of_owner >= files_of_user {
+            bail!("{files_of_user} libraries that belong to user {owner} are watched already");
+        }
+        Ok(())
+    }
+
+    /// The functions of a file that are to be watched, those that cannot be probed included.
+    pub fn find(&mut self, file: &File, path: &str) -> anyhow::Result<Vec<Found>> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let budget = self.limits.budget;
+        let mut found = Vec::new();
+        if is_usual(path) || self.named.iter().any(|named| is(named, path)) {
+            self.any = true;
+            let selection = probes::for_library(&self.selection, name);
+            let registrations = probes::registrations(name);
+            // Names that are not meant are needed where a pattern matches nothing.
+            let keep = self.selection.has_patterns() && !self.shortened;
+            let meant = |name: &str| selection.takes(name) || registrations.as_ref().is_some_and(|r| r.takes(name));
+            for function in probes::exported(file, |name| keep || meant(name), &budget)? {
+                let room = if keep { MOST_NAMES.saturating_sub(self.names.len()) } else { 0 };
+                self.names.extend(function.names().take(room).map(str::to_owned));
+                if let Some(name) = selection.first_taken(function.names()).map(str::to_owned) {
+                    found.push(Found { function, name, shown: true });
+                } else if let Some(name) =
+                    registrations.as_ref().and_then(|r| r.first_taken(function.names())).map(str::to_owned)
+                {
+                    found.push(Found { function, name, shown: false });
+                }
+            }
+        } else {
+            // A program with a libcudart of its own in it.
+            let wanted = |name: &str| is_call(name) || name == "__cudaRegisterFunction";
+            for function in probes::linked(file, wanted, &budget)? {
+                let shown = is_call(&function.name);
+                if !shown || self.selection.takes(&function.name) {
+                    if self.names.len() < MOST_NAMES {
+                        self.names.insert(function.name.clone());
+                    }
+                    found.push(Found { name: function.name.clone(), function, shown });
+                }
+            }
+        }
+        for named in self.functions.iter().filter(|named| is(&named.library, path)) {
+            for (name, function) in named.find(file, path, &budget)? {
+                found.retain(|found| found.function.offset != function.offset);
+                found.push(Found { name, function, shown: true });
+            }
+        }
+        // A program without a libcudart of its own is none.
+        self.any |= !found.is_empty();
+        Ok(found)
+    }
+
+    /// Keeps only the most important functions, for kernels where each probe is dear; unless the user chose some.
+    pub fn shorten(&mut self) -> anyhow::Result<()> {
+        if self.selection == Selection::default() {
+            self.selection = Selection::parse(&SHORT_LIST.map(str::to_owned), &[])?;
+            self.shortened = true;
+        }
+        Ok(())
+    }
+
+    /// Patterns that match nothing in any library seen so far, with names that are near to them.
+    pub fn idle_patterns(&self) -> Vec<(String, Vec<String>)> {
+        // Those of the short list are not the user's.
+        if self.shortened {
+            return Vec::new();
+        }
+        let names = || self.names.iter().map(String::as_str);
+        let idle = self.selection.unmatched(names().collect::<Vec<_>>());
+        idle.into_iter().map(|pattern| (pattern.to_owned(), text::near(names(), pattern))).collect()
+    }
+
+    /// Any library was seen.
+    pub fn any(&self) -> bool {
+        self.any
+    }
+
+    /// How many files are watched.
+    pub fn count(&self) -> usize {
+        self.known.values().filter(|known| known.watch.is_some()).count()
+    }
+
+    /// How many files are remembered, watched or not.
+    pub fn remembered(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Stops to watch files that nobody has mapped.
+    pub fn forget_all_but(&mut self, mapped: &HashSet<Identity>, recorder: &mut Recorder) {
+        let gone = self.known.extract_if(|identity, _| !mapped.contains(identity));
+        let gone: Vec<Watch> = gone.filter_map(|(_, known)| Some(known.watch?.0)).collect();
+        recorder.unwatch(&gone);
+    }
+}
+
+/// A function to watch.
+pub struct Found {
+    /// Where it is.
+    pub function: Function,
+    /// The name to show.
+    pub name: String,
+    /// It was requested; others are watched for the names of kernels.
+    pub shown: bool,
+}
+
+/// "; did you mean this, or that?"
+pub fn did_you_mean(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+}
+
+/// A function of CUDA's runtime or driver, by its name.
+fn is_call(name: &str) -> bool {
+    let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
+    rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+}
+
+fn is_usual(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    // Wheels may put a hash into a file's name: libcudart-9335f6a2.so.12.
+    USUAL.iter().any(|l| name.strip_prefix(l).is_some_and(|r| r.starts_with(".so") || r.starts_with('-')))
+}
+
+/// A library named by its path, or by the beginning of its file name.
+pub fn is(named: &Path, path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match named.to_str() {
+        Some(text) if !text.contains('/') => {
+            name == text || name.strip_prefix(text).is_some_and(|r| r.starts_with('.'))
+        }
+        _ => named == Path::new(path) || fs::canonicalize(named).is_ok_and(|p| p == Path::new(path)),
+    }
+}
+
+/// Opens a plain file. Others may have put something there that nobody comes back from.
+pub fn open(place: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(place)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
+}
+
+/// Which file this is, and its last change.
+pub fn identity(place: &Path) -> io::Result<(Identity, Stamp)> {
+    fs::metadata(place).map(|info| known_by(&info))
+}
+
+/// What a file is known by: device and inode, and its last change.
+pub fn known_by(info: &fs::Metadata) -> (Identity, Stamp) {
+    ((info.dev(), info.ino()), (info.size(), info.mtime(), info.mtime_nsec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CUDA's own libraries in every spelling, what the user names, and nothing else.
+    #[test]
+    fn wanted() {
+        let libraries = Libraries::new(
+            Selection::default(),
+            vec!["libnccl".into(), "/opt/my.so".into()],
+            Vec::new(),
+            Box::new(|_, gather| Some(gather)),
+        );
+        for path in ["/usr/lib/libcuda.so.1", "/x/libcudart-9335f6a2.so.12", "/y/libnccl.so.2", "/opt/my.so"] {
+            assert!(libraries.wants(path), "{path}");
+        }
+        for path in ["/usr/lib/libcudadebugger.so.1", "/usr/lib/libcudnn.so.9", "/usr/lib/my.so", "[vdso]"] {
+            assert!(!libraries.wants(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! What the collector does for a trace: watches libraries as they are mapped, and turns records into events.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    ops::Range,
+    path::PathBuf,
+};
+
+use anyhow::{Context, bail};
+use bpf::{
+    KernelFunction, KernelResult, Recorder,
+    calls::{CALL_WORDS, CallRecord, Gather, PointRecord, SwitchRecord, SyscallRecord},
+    tracefs,
+};
+use model::{
+    calls::Tier,
+    event::{Call, Event, FunctionId, Layer, Mapping, Note, ProcessId, SessionId, StackId, Switch},
+};
+
+use super::{
+    functions::Functions,
+    kernel,
+    late::Late,
+    libraries::{Libraries, Watching},
+    points::Format,
+    search,
+};
+use crate::{INJECTOR, process::found};
+
+/// The most mappings that wait until there is time for their file.
+const MOST_DEFERRED: usize = 256;
+
+/// A mapping whose file waits to be inspected, and the owner of the file.
+#[derive(Debug)]
+struct Deferred {
+    pid: u32,
+    start: u64,
+    end: u64,
+    path: String,
+    time: u64,
+    owner: u32,
+}
+
+/// A trace under way.
+pub struct Tracer {
+    /// What is watched.
+    pub libraries: Libraries,
+    /// Their numbers.
+    pub functions: Functions,
+    points: HashMap<u32, Format>,
+    /// What functions of the kernel return.
+    results: HashMap<u32, KernelResult>,
+    /// Where our own code lies, by process image: it calls CUDA too.
+    own_code: HashMap<ProcessId, Vec<Range<u64>>>,
+    gone: Vec<ProcessId>,
+    /// Every process is traced, so every mapping counts.
+    pub all: bool,
+    /// Libraries that were mapped before they were watched.
+    pub late: Late,
+    deferred: VecDeque<Deferred>,
+    /// Mappings for which there was no room among those.
+    pub overlooked: u64,
+    /// Why the last library that could not be watched could not.
+    pub refused: Option<String>,
+}
+
+impl Tracer {
+    /// Nothing is watched yet.
+    pub fn new(libraries: Libraries, all: bool) -> Self {
+        Self::with(libraries, Functions::default(), all)
+    }
+
+    /// Functions of one name have one number, whatever file they are in.
+    pub fn by_name(libraries: Libraries, all: bool) -> Self {
+        Self::with(libraries, Functions::by_name(), all)
+    }
+
+    fn with(libraries: Libraries, functions: Functions, all: bool) -> Self {
+        Self {
+            libraries,
+            functions,
+            points: HashMap::new(),
+            results: HashMap::new(),
+            own_code: HashMap::new(),
+            gone: Vec::new(),
+            all,
+            late: Late::default(),
+            deferred: VecDeque::new(),
+            overlooked: 0,
+            refused: None,
+        }
+    }
+
+    /// Watches a file that is there before anything runs; `false` if it has nothing to watch.
+    pub fn watch(
+        &mut self,
+        file: &PathBuf,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<bool> {
+        let real = std::fs::canonicalize(file).unwrap_or_else(|_| file.clone());
+        let path = real.to_string_lossy();
+        self.libraries
+            .watch(file, &path, recorder, &mut self.functions, push)
+            .map(|watching| matches!(watching, Watching::Since(_)))
+            .with_context(|| format!("cannot trace {path}"))
+    }
+
+    /// Watches what is installed where loaders and Python look, so that no first call is missed, and what running processes
+    /// have mapped.
+    pub fn watch_machine(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        for file in search::installed(|name| self.libraries.wants(name)) {
+            if let Err(error) = self.watch(&file, recorder, push) {
+                self.refuse(format!("{error:#}"), push);
+            }
+        }
+        for pid in found::all() {
+            self.watch_process(pid, recorder, push);
+        }
+    }
+
+    /// A process has mapped a file: if it is to be watched and is not yet, it is from now on.
+    pub fn mapped(&mut self, mapped: &Mapped<'_>, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        if !self.libraries.wants(mapped.path) {
+            return;
+        }
+        // By this name it is the file that was mapped, whatever lies at its path by now, and in whatever container.
+        let place = PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", mapped.pid, mapped.start, mapped.end));
+        let before = self.libraries.count();
+        let mut watched = self.libraries.watch(&place, mapped.path, recorder, &mut self.functions, push);
+        // The process went before it was looked at. The next one will map the same file, if we can reach it.
+        if watched.is_err() && !place.exists() {
+            watched = self.libraries.watch(mapped.path.as_ref(), mapped.path, recorder, &mut self.functions, push);
+        }
+        match watched {
+            Ok(Watching::Nothing) => {}
+            Ok(Watching::Later(owner)) => self.defer(mapped, owner, push),
+            Ok(Watching::Since(since)) => {
+                self.late.add(mapped.pid, mapped.time, since);
+                if self.libraries.count() > before && mapped.time != 0 {
+                    let late = since.saturating_sub(mapped.time) as f64 / 1e6;
+                    let text = format!(
+                        "{} was loaded before it was watched, {late:.1} ms earlier: calls in that time are missing",
+                        mapped.path
+                    );
+                    push(Event::Note(Note { text }));
+                }
+            }
+            Err(_) if !place.exists() => {
+                self.late.missed += 1;
+                let text = format!(
+                    "{} was mapped by a process that ended before the file was inspected: \
+                     its calls are missing, unless the file was watched already",
+                    mapped.path
+                );
+                push(Event::Note(Note { text }));
+            }
+            Err(error) => self.refuse(format!("{} is not watched: {error:#}", mapped.path), push),
+        }
+    }
+
+    fn defer(&mut self, mapped: &Mapped<'_>, owner: u32, push: &mut dyn FnMut(Event)) {
+        if self.deferred.len() >= MOST_DEFERRED {
+            self.overlooked += 1;
+            return;
+        }
+        let Mapped { pid, start, end, path, time } = *mapped;
+        self.deferred.push_back(Deferred { pid, start, end, path: path.to_owned(), time, owner });
+        let text = format!("user {owner} loads new libraries too fast: some are watched later than they are loaded");
+        push(Event::Note(Note { text }));
+    }
+
+    /// Inspects files that had to wait, those for which there is time now.
+    pub fn watch_deferred(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        for _ in 0..self.deferred.len() {
+            let Some(next) = self.deferred.pop_front() else { break };
+            if self.libraries.has_time_for(next.owner) {
+                let Deferred { pid, start, end, path, time, .. } = &next;
+                let mapped = Mapped { pid: *pid, start: *start, end: *end, path, time: *time };
+                self.mapped(&mapped, recorder, push);
+            } else {
+                self.deferred.push_back(next);
+            }
+        }
+    }
+
+    /// Watches what a running process has mapped.
+    pub fn watch_process(&mut self, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        for mapping in found::mappings(pid, ProcessId(0)) {
+            let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
+            self.mapped(&mapped, recorder, push);
+        }
+    }
+
+    fn refuse(&mut self, text: String, push: &mut dyn FnMut(Event)) {
+        self.refused = Some(text.clone());
+        push(Event::Note(Note { text }));
+    }
+
+    /// Watches a tracepoint, `CATEGORY:NAME`.
+    pub fn watch_point(
+        &mut self,
+        name: &str,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<()> {
+        let Some((category, point)) = name.split_once(':').filter(|(c, p)| is_plain(c) && is_plain(p)) else {
+            bail!("--tracepoint expects CATEGORY:NAME, such as sched:sched_switch, not {name}");
+        };
+        let read = |file| tracefs::read(&format!("events/{category}/{point}/{file}"));
+        let id = match read("id") {
+            Ok(id) => id,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let all = tracefs::tracepoints().unwrap_or_default();
+                let near = text::near(all.iter().map(String::as_str), name);
+                bail!("there is no tracepoint {name}{}", super::libraries::did_you_mean(&near));
+            }
+            Err(error) => return Err(error).context("cannot read the kernel's list of tracepoints (tracefs)"),
+        };
+        let id = id.trim().parse().context("tracefs gave a tracepoint without a number")?;
+        let function =
+            self.functions.add(Layer::Point, category, point, true).context("too many functions are traced already")?;
+        recorder.watch_point(id, function.id.0)?;
+        self.points.insert(function.id.0, Format::parse(&read("format").unwrap_or_default()));
+        push(Event::Function(function));
+        Ok(())
+    }
+
+    /// Watches functions of the kernel by kprobes.
+    pub fn watch_kernel(
+        &mut self,
+        names: Vec<String>,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<()> {
+        // Without types, arguments have no names.
+        let wanted: HashSet<_> = names.iter().map(String::as_str).collect();
+        let known = bpf::kernel_functions(|name| wanted.contains(name)).unwrap_or_default();
+        let known: HashMap<_, _> = known.iter().map(|function| (function.name.as_str(), function)).collect();
+        let mut numbers = Vec::new();
+        for name in &names {
+            let number = self.describe_kernel(name, known.get(name.as_str()).copied(), recorder, push)?;
+            numbers.push((name.clone(), number));
+        }
+        recorder.watch_kernel(&numbers).context("this kernel does not permit kprobes; use --driver to trace ioctls")
+    }
+
+    /// Watches functions of the kernel by fentry.
+    pub fn hook_kernel(
+        &mut self,
+        functions: Vec<KernelFunction>,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<()> {
+        let mut numbers = Vec::new();
+        for function in functions {
+            let number = self.describe_kernel(&function.name, Some(&function), recorder, push)?;
+            numbers.push((function, number));
+        }
+        for refused in recorder.hook(&numbers) {
+            let text = format!("{} is not traced (fentry): {}", refused.name, kernel::reason(&refused.error));
+            push(Event::Note(Note { text }));
+        }
+        Ok(())
+    }
+
+    /// Gives a function of the kernel a number, and says what to gather at its calls.
+    fn describe_kernel(
+        &mut self,
+        name: &str,
+        known: Option<&KernelFunction>,
+        recorder: &Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<u32> {
+        let module = known.map_or("vmlinux", |function| &function.module);
+        let library = if module == "vmlinux" { "kernel" } else { module };
+        let mut function =
+            self.functions.add(Layer::Kernel, library, name, true).context("too many functions are traced already")?;
+        let mut gather = Gather { kernel: true, words: 6, layer: Tier::Kernel as u8 + 1, ..Gather::default() };
+        if let Some(known) = known {
+            gather.words = known.parameters.len().min(CALL_WORDS) as u8;
+            function.parameters.clone_from(&known.parameters);
+            function.void = known.result == KernelResult::Nothing;
+            self.results.insert(function.id.0, known.result);
+        }
+        let number = function.id.0;
+        recorder.describe(number, gather)?;
+        push(Event::Function(function));
+        Ok(number)
+    }
+
+    /// A followed process has mapped a file.
+    pub fn mapped_by(&mut self, mapping: &Mapping) {
+        let name = mapping.path.rsplit('/').next().unwrap_or_default();
+        if name == INJECTOR || name.starts_with("libcupti.so") {
+            self.own_code.entry(mapping.process).or_default().push(mapping.start..mapping.end);
+        }
+    }
+
+    /// A process image is gone. Its last calls may still be on their way.
+    pub fn died(&mut self, image: ProcessId) {
+        self.gone.push(image);
+    }
+
+    /// All calls of those that were gone have been taken.
+    pub fn forget_gone(&mut self) {
+        for image in self.gone.drain(..) {
+            self.own_code.remove(&image);
+        }
+    }
+
+    /// The call was made by the injected library, or by CUPTI on its behalf: it is none of the program's.
+    pub fn is_own(&self, call: &CallRecord) -> bool {
+        let code = self.own_code.get(&ProcessId(call.image));
+        code.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&call.caller)))
+    }
+
+    /// A call as an event.
+    pub fn call(&self, record: CallRecord, launch: Option<(SessionId, u32)>, stack: Option<StackId>) -> Event {
+        Event::Call(Call {
+            function: FunctionId(record.function),
+            process: ProcessId(record.image),
+            tid: record.tid,
+            cpu: record.cpu,
+            depth: record.depth,
+            nested: record.nested,
+            enclosed: record.enclosed,
+            start: record.start,
+            end: record.end,
+            result: self.results.get(&record.function).map_or(record.result, |result| result.read(record.result)),
+            out: record.out,
+            launch,
+            launches: record.launches,
+            around: record.around,
+            stack,
+            words: record.words,
+            payload: record.payload,
+        })
+    }
+
+    /// A system call as an event, after the description of what it asks for if that is new.
+    pub fn syscall(&mut self, record: SyscallRecord, launch: Option<(SessionId, u32)>, push: &mut dyn FnMut(Event)) {
+        let (function, described) = self.functions.request(&record);
+        if let Some(function) = described {
+            push(Event::Function(function));
+        }
+        push(Event::Call(Call {
+            function,
+            process: ProcessId(record.image),
+            tid: record.tid,
+            cpu: record.cpu,
+            depth: record.depth,
+            nested: false,
+            enclosed: false,
+            start: record.start,
+            end: record.end,
+            result: record.result.cast_unsigned(),
+            out: None,
+            launch,
+            launches: false,
+            around: record.around,
+            stack: None,
+            words: record.words.to_vec(),
+            payload: record.head.map_or(Vec::new(), |head| head.to_vec()),
+        }));
+    }
+
+    /// A tracepoint as an event.
+    pub fn point(&self, record: &PointRecord) -> Event {
+        let text = self.points.get(&record.function).map_or(String::new(), |format| format.text(&record.bytes));
+        Event::Call(Call {
+            function: FunctionId(record.function),
+            process: ProcessId(record.image),
+            tid: record.tid,
+            cpu: record.cpu,
+            depth: record.depth,
+            nested: false,
+            enclosed: false,
+            start: record.time,
+            end: record.time,
+            result: 0,
+            out: None,
+            launch: None,
+            launches: false,
+            around: record.around,
+            stack: None,
+            words: Vec::new(),
+            payload: text.into_bytes(),
+        })
+    }
+}
+
+/// A switch as an event.
+pub fn switch(record: SwitchRecord) -> Event {
+    Event::Switch(Switch {
+        process: ProcessId(record.image),
+        tid: record.tid,
+        cpu: record.cpu,
+        depth: record.depth,
+        start: record.out,
+        end: record.back,
+        preempted: record.preempted,
+        state: record.state,
+        around: record.around,
+    })
+}
+
+/// A file in a process's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped<'a> {
+    /// The process.
+    pub pid: u32,
+    /// First address.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// The file as the process names it.
+    pub path: &'a str,
+    /// When it was mapped; 0 if before the trace.
+    pub time: u64,
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}

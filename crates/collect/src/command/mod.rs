@@ -1,0 +1,10 @@
+//! The target: the command that is recorded, and how warpscope behaves towards it.
+
+pub mod limits;
+pub mod priority;
+pub mod random;
+pub mod signals;
+pub mod stage;
+pub mod target;
+pub mod user;
+pub mod workspace;

@@ -1,0 +1,212 @@
+//! A private directory for one recording: the injected library, the socket it reports to, the simulated GPU.
+//!
+//! The directory is ours and has an unpredictable name; the command's user can pass through it but not list or change it. It
+//! is made only where nobody but root, or we, can rename or replace it: its path is then as good as a handle. It goes when the
+//! recording ends. A lock on it says that it is in use; what a killed run left behind has no lock, and the next run removes it.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::{ffi::OsStrExt, fs::PermissionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use rustix::{
+    fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Stat, StatVfsMountFlags},
+    io::Errno,
+};
+
+use crate::INJECTOR;
+
+/// How the names of such directories begin; 16 hexadecimal digits follow.
+const PREFIX: &str = "warpscope.";
+const DIGITS: usize = 16;
+
+/// The directory; removed with all it holds on drop.
+#[derive(Debug)]
+pub struct Workspace {
+    path: PathBuf,
+    /// Locked for as long as the directory is in use.
+    directory: OwnedFd,
+    /// Given back before the directory is removed, which takes two descriptors: there may be no others left.
+    spare: Vec<OwnedFd>,
+}
+
+impl Workspace {
+    /// Makes one where programs may be loaded from, and removes those that killed runs left there.
+    pub fn create() -> anyhow::Result<Self> {
+        let mut refused = Vec::new();
+        for parent in [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into(), "/run".into()] {
+            if refused.iter().any(|(tried, _)| *tried == parent) {
+                continue;
+            }
+            match Self::create_in(&parent) {
+                Ok(workspace) => return Ok(workspace),
+                Err(error) => refused.push((parent, error)),
+            }
+        }
+        let reasons: Vec<String> =
+            refused.iter().map(|(parent, error)| format!("{}: {error:#}", parent.display())).collect();
+        bail!("found no directory for the injected library; set TMPDIR to another ({})", reasons.join("; "))
+    }
+
+    fn create_in(parent: &Path) -> anyhow::Result<Self> {
+        // Without links, so that what is checked is what is used.
+        let parent = fs::canonicalize(parent)?;
+        let handle = open_trusted(&parent)?;
+        if rustix::fs::fstatvfs(&handle)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+            bail!("it is mounted noexec");
+        }
+        remove_leftovers(&parent, &handle);
+        loop {
+            let name = format!("{PREFIX}{:0DIGITS$x}", super::random::random());
+            rustix::fs::mkdirat(&handle, &name, Mode::RWXU)?;
+            // A run that removes leftovers may take this for one, until it is locked.
+            let locked = lock(&handle, &name).and_then(|locked| match locked {
+                Some(directory) => Ok(Some(([directory.try_clone()?, directory.try_clone()?], directory))),
+                None => Ok(None),
+            });
+            match locked {
+                Ok(Some((spare, directory))) => {
+                    let workspace = Self { path: parent.join(name), directory, spare: spare.into() };
+                    rustix::fs::fchmod(&workspace.directory, Mode::from_raw_mode(0o711))?;
+                    return Ok(workspace);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let _ = rustix::fs::unlinkat(&handle, &name, AtFlags::REMOVEDIR);
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Writes a file that anybody may read and run.
+    pub fn write_program(&self, name: &str, bytes: &[u8]) -> anyhow::Result<PathBuf> {
+        let path = self.path.join(name);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory, name, flags, Mode::RWXU)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+        let mut file = File::from(file);
+        file.write_all(bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        // The umask may have taken rights that the command's user needs.
+        file.set_permissions(fs::Permissions::from_mode(0o555))?;
+        Ok(path)
+    }
+
+    /// Writes the injected library.
+    pub fn write_injector(&self) -> anyhow::Result<PathBuf> {
+        self.write_program(INJECTOR, embedded::INJECTOR)
+    }
+
+    /// Makes a directory in it that anybody may list.
+    pub fn make_directory(&self, name: &str) -> io::Result<PathBuf> {
+        rustix::fs::mkdirat(&self.directory, name, Mode::RWXU)?;
+        rustix::fs::chmodat(&self.directory, name, Mode::from_raw_mode(0o755), AtFlags::empty())?;
+        Ok(self.path.join(name))
+    }
+
+    /// Opens the socket that injected libraries connect to.
+    pub fn listen(&self) -> anyhow::Result<(OwnedFd, PathBuf)> {
+        let path = self.path.join("socket");
+        let socket = bind_seqpacket(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
+        // Who may connect is decided by the peer's credentials, not by the file's mode.
+        rustix::fs::chmodat(&self.directory, "socket", Mode::from_raw_mode(0o666), AtFlags::empty())?;
+        Ok((socket, path))
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure here, and nothing depends on it.
+        self.spare.clear();
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Opens a directory if nobody but root, or we, can replace it or anything on the way to it.
+fn open_trusted(path: &Path) -> anyhow::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut handle = rustix::fs::openat(CWD, "/", flags, Mode::empty())?;
+    for part in path.components().skip(1) {
+        check_trusted(&rustix::fs::fstat(&handle)?)?;
+        handle = rustix::fs::openat(&handle, part.as_os_str(), flags, Mode::empty())?;
+    }
+    check_trusted(&rustix::fs::fstat(&handle)?)?;
+    Ok(handle)
+}
+
+fn check_trusted(directory: &Stat) -> anyhow::Result<()> {
+    // SAFETY: always succeeds.
+    if directory.st_uid != 0 && directory.st_uid != unsafe { libc::geteuid() } {
+        bail!("it, or a directory above it, belongs to another user");
+    }
+    let (others, sticky) = (directory.st_mode & 0o022 != 0, directory.st_mode & libc::S_ISVTX != 0);
+    if others && !sticky {
+        bail!("it, or a directory above it, may be changed by other users (no sticky bit)");
+    }
+    Ok(())
+}
+
+/// Locks a directory of ours for as long as the handle is open. `None` if another process has it or has removed it.
+fn lock(parent: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        opened => opened?,
+    };
+    match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        locked => locked?,
+    }
+    let info = rustix::fs::fstat(&directory)?;
+    // SAFETY: always succeeds.
+    Ok((info.st_uid == unsafe { libc::geteuid() } && info.st_nlink > 0).then_some(directory))
+}
+
+/// Removes directories whose run was killed: they have our kind of name and our owner, and nobody holds their lock.
+fn remove_leftovers(parent: &Path, handle: &OwnedFd) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let digits = name.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS);
+        if digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+            && let Ok(Some(_locked)) = lock(handle, &name)
+        {
+            // Follows no links. What cannot be removed is tried again by the next run.
+            let _ = fs::remove_dir_all(parent.join(name));
+        }
+    }
+}
+
+fn bind_seqpacket(path: &Path) -> io::Result<OwnedFd> {
+    let bytes = path.as_os_str().as_bytes();
+    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
+    if bytes.len() >= address.sun_path.len() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path is too long for a socket; set TMPDIR to a shorter one",
+        ));
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: plain system calls on a descriptor of our own and a filled-in address of the stated size.
+    unsafe {
+        let socket = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0);
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let socket = OwnedFd::from_raw_fd(socket);
+        let size = size_of_val(&address) as libc::socklen_t;
+        let (fd, address) = (socket.as_raw_fd(), (&raw const address).cast());
+        if libc::bind(fd, address, size) != 0 || libc::listen(fd, 128) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(socket)
+    }
+}

@@ -1,0 +1,283 @@
+//! Events that the user names (`--event`): watched wherever a process maps them, counted by stack.
+
+mod places;
+pub mod spec;
+
+use std::{
+    collections::HashMap,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use bpf::{HitKey, HitProbe, HitRecord, HitSum, MAX_HIT_POINTS, Recorder};
+use model::event::{Counter, CounterId, CounterPoint, Event, Hits, Mapping, Note, PointId, ProcessId, StackId};
+
+use crate::calls::{
+    libraries::{self, Identity, Stamp},
+    search,
+};
+use places::Place;
+use spec::{Kind, Spec, Weight};
+
+/// The most notes on files that were found late.
+const MOST_NOTES: u32 = 50;
+
+/// Events of a recording under way.
+pub struct Events {
+    specs: Vec<Watched>,
+    points: u32,
+    /// Files that were looked at.
+    files: HashMap<Identity, Stamp>,
+    /// Of those, the ones with places that are watched.
+    watched: Vec<PathBuf>,
+    /// Notes that may still be made: a process may map any number of files.
+    notes_left: u32,
+    /// What is known of each key: its stack, and what has been passed on of its hits.
+    keys: HashMap<HitKey, (StackId, HitSum)>,
+}
+
+struct Watched {
+    spec: Spec,
+    /// Places that are watched.
+    places: usize,
+    /// Why a file of the right name has none.
+    refusal: Option<String>,
+}
+
+impl Events {
+    /// Nothing is watched yet.
+    pub fn new(specs: Vec<Spec>, push: &mut dyn FnMut(Event)) -> Self {
+        for (spec, id) in specs.iter().zip(0..) {
+            push(Event::Counter(Counter {
+                id: CounterId(id),
+                name: spec.name.clone(),
+                source: spec.source.clone(),
+                weight: spec.weight.as_ref().map_or(String::new(), Weight::to_string),
+                unit: spec.unit,
+            }));
+        }
+        let specs = specs.into_iter().map(|spec| Watched { spec, places: 0, refusal: None }).collect();
+        Self {
+            specs,
+            points: 0,
+            files: HashMap::new(),
+            watched: Vec::new(),
+            notes_left: MOST_NOTES,
+            keys: HashMap::new(),
+        }
+    }
+
+    /// Watches what is there before the command starts: tracepoints, files by path, and libraries where its loader will
+    /// look. What would never happen is refused, if that is certain.
+    pub fn watch(
+        &mut self,
+        program: Option<&Path>,
+        simulator: Option<&Path>,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<()> {
+        for index in 0..self.specs.len() {
+            self.watch_tracepoint(index, recorder, push)?;
+        }
+        let named: Vec<PathBuf> = self.specs.iter().filter_map(|w| w.spec.kind.library().cloned()).collect();
+        let mut files: Vec<PathBuf> = Vec::new();
+        for path in named.iter().filter(|path| path.as_os_str().as_encoded_bytes().contains(&b'/')) {
+            if !path.is_file() {
+                bail!("--event: there is no file {}", path.display());
+            }
+            files.push(path.clone());
+        }
+        let wants = |name: &str| named.iter().any(|library| libraries::is(library, name));
+        files.extend(search::files(&search::directories(program, simulator), wants));
+        files.extend(search::cached_libraries(wants));
+        files.extend(program.map(Path::to_owned));
+        for file in files {
+            let real = std::fs::canonicalize(&file).unwrap_or(file);
+            // A file of the right name may be something else, such as a linker's script.
+            let _ = self.watch_file(&real, &real.to_string_lossy(), recorder, push);
+        }
+        for watched in &self.specs {
+            if watched.places == 0
+                && let Some(refusal) = &watched.refusal
+            {
+                bail!("--event {}: {refusal}", watched.spec.source);
+            }
+        }
+        Ok(())
+    }
+
+    /// Files with places that are watched.
+    pub fn watched_files(&self) -> &[PathBuf] {
+        &self.watched
+    }
+
+    /// A process has mapped a file: if an event can happen in it, it is watched from now on.
+    pub fn mapped(&mut self, mapping: &Mapping, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        if !self.wants(&mapping.path) {
+            return;
+        }
+        // By this name it is the file that was mapped, whatever is at its path by now, and in whatever container.
+        let place = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
+        let before: Vec<usize> = self.specs.iter().map(|watched| watched.places).collect();
+        let mut watched = self.watch_file(&place, &mapping.path, recorder, push);
+        if watched.is_err() && !place.exists() {
+            watched = self.watch_file(mapping.path.as_ref(), &mapping.path, recorder, push);
+        }
+        let late = bpf::now().saturating_sub(mapping.time) as f64 / 1e6;
+        let late_ones = self.specs.iter().zip(before).filter(|(watched, before)| watched.places > *before);
+        let late = late_ones.map(|(watched, _)| {
+            format!(
+                "event {}: {} was found when it was mapped, and watched {late:.1} ms later: hits before that are missing",
+                watched.spec.name, mapping.path
+            )
+        });
+        let failed = watched.err().map(|error| format!("{} is not watched: {error:#}", mapping.path));
+        for text in late.chain(failed).take(self.notes_left as usize) {
+            self.notes_left -= 1;
+            push(Event::Note(Note { text }));
+        }
+    }
+
+    fn wants(&self, path: &str) -> bool {
+        let mut libraries = self.specs.iter().filter_map(|watched| watched.spec.kind.library());
+        libraries.any(|library| libraries::is(library, path))
+    }
+
+    /// Watches every event that can happen in a file, which is opened at `place` and known to the user as `path`.
+    fn watch_file(
+        &mut self,
+        place: &Path,
+        path: &str,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<()> {
+        if !self.wants(path) {
+            return Ok(());
+        }
+        // Held from here on: a place in /proc goes with its process.
+        let file = libraries::open(place)?;
+        let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let (identity, stamp) = libraries::known_by(&file.metadata()?);
+        if self.files.insert(identity, stamp) == Some(stamp) {
+            return Ok(());
+        }
+        let mut probes = Vec::new();
+        for index in 0..self.specs.len() {
+            let watched = &mut self.specs[index];
+            if !watched.spec.kind.library().is_some_and(|library| libraries::is(library, path)) {
+                continue;
+            }
+            match places::in_file(&watched.spec, &place, path) {
+                // A file of the right name that cannot be understood, such as one of 32 bits, says less than one that can.
+                Err(refusal) if watched.refusal.is_none() || refusal.downcast_ref::<probes::Error>().is_none() => {
+                    watched.refusal = Some(format!("{refusal:#}"));
+                }
+                Err(_) => {}
+                Ok(found) => {
+                    watched.places += found.len();
+                    for place in found {
+                        probes.push(self.add(index, &place, path, recorder, push)?);
+                    }
+                }
+            }
+        }
+        if probes.is_empty() {
+            return Ok(());
+        }
+        self.watched.push(path.into());
+        recorder.watch_hits(&place, &probes).with_context(|| format!("cannot watch {path}"))
+    }
+
+    /// Gives a place a number.
+    fn add(
+        &mut self,
+        index: usize,
+        place: &Place,
+        path: &str,
+        recorder: &Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<HitProbe> {
+        let number = self.number(index, &place.function, path, push)?;
+        recorder.describe_hits(number, place.point)?;
+        let Place { offset, returns, semaphore, .. } = *place;
+        Ok(HitProbe { offset, point: number, returns, semaphore })
+    }
+
+    fn number(&mut self, index: usize, function: &str, file: &str, push: &mut dyn FnMut(Event)) -> anyhow::Result<u32> {
+        let number = self.points;
+        if number as usize >= MAX_HIT_POINTS {
+            bail!("all events together are in more than {MAX_HIT_POINTS} places: name fewer functions");
+        }
+        self.points += 1;
+        push(Event::CounterPoint(CounterPoint {
+            id: PointId(number),
+            counter: CounterId(index as u32),
+            function: function.to_owned(),
+            file: file.to_owned(),
+        }));
+        Ok(number)
+    }
+
+    fn watch_tracepoint(
+        &mut self,
+        index: usize,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> anyhow::Result<()> {
+        let Spec { kind, weight, source, .. } = &self.specs[index].spec;
+        let Kind::Tracepoint { group, name } = kind else { return Ok(()) };
+        let (id, point) =
+            places::in_kernel(group, name, weight.as_ref()).with_context(|| format!("--event {source}"))?;
+        let number = self.number(index, "", "", push)?;
+        recorder.describe_hits(number, point)?;
+        recorder.watch_hits_at(id, number)?;
+        self.specs[index].places += 1;
+        Ok(())
+    }
+
+    /// A key is new, or a hit found no room in the kernel's map. Its stack is known by `stack`.
+    pub fn hit(&mut self, hit: &HitRecord, stack: StackId, push: &mut dyn FnMut(Event)) {
+        if hit.sum.count > 0 {
+            push(hits(&hit.key, stack, hit.sum));
+        } else {
+            self.keys.entry(hit.key).or_insert((stack, HitSum::default()));
+        }
+    }
+
+    /// The stack of a key that was announced.
+    pub fn stack(&self, key: &HitKey) -> Option<StackId> {
+        self.keys.get(key).map(|(stack, _)| *stack)
+    }
+
+    /// The sum of a key as of now: what is new since the last time is passed on.
+    pub fn sum(&mut self, key: HitKey, stack: StackId, sum: HitSum, push: &mut dyn FnMut(Event)) {
+        let (stack, passed_on) = self.keys.entry(key).or_insert((stack, HitSum::default()));
+        let new = HitSum {
+            count: sum.count.saturating_sub(passed_on.count),
+            weight: sum.weight.saturating_sub(passed_on.weight),
+            outside: sum.outside.saturating_sub(passed_on.outside),
+        };
+        if new != HitSum::default() {
+            *passed_on = sum;
+            push(hits(&key, *stack, new));
+        }
+    }
+
+    /// What never began.
+    pub fn finish(&self, push: &mut dyn FnMut(Event)) {
+        for watched in self.specs.iter().filter(|watched| watched.places == 0) {
+            let Some(library) = watched.spec.kind.library() else { continue };
+            let why = match &watched.refusal {
+                Some(refusal) => refusal.clone(),
+                None => format!("no process loaded a file called {}", library.display()),
+            };
+            push(Event::Note(Note { text: format!("event {} was not watched: {why}", watched.spec.name) }));
+        }
+    }
+}
+
+fn hits(key: &HitKey, stack: StackId, sum: HitSum) -> Event {
+    let HitSum { count, weight, outside } = sum;
+    Event::Hits(Hits { point: PointId(key.point), process: ProcessId(key.image), stack, count, weight, outside })
+}

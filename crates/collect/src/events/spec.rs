@@ -1,0 +1,322 @@
+//! `--event KIND:WHERE[,OPTION...]`: what a user writes.
+
+use std::{collections::HashSet, path::PathBuf};
+
+use anyhow::{Context, bail};
+use model::event::Unit;
+
+use crate::calls::named::Named;
+
+/// An event that is to be counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// As the user wrote it.
+    pub source: String,
+    /// What it is called.
+    pub name: String,
+    /// What it is.
+    pub(crate) kind: Kind,
+    /// What a hit weighs.
+    pub(crate) weight: Option<Weight>,
+    /// The weight's unit.
+    pub unit: Unit,
+}
+
+/// What an event is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A function is called, or returns.
+    Function { named: Named, returns: bool },
+    /// An instruction is about to run.
+    Offset { library: PathBuf, offset: u64 },
+    /// A tracepoint of the operating system.
+    Tracepoint { group: String, name: String },
+    /// A static tracepoint of a library or program.
+    Usdt { library: PathBuf, provider: Option<String>, name: String },
+}
+
+/// What a hit weighs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// An argument, counted from 1, and its type.
+    Argument { number: u8, size: u8, signed: bool },
+    /// What the function returns, and its type.
+    Result { size: u8, signed: bool },
+    /// A field of a tracepoint.
+    Field(String),
+}
+
+impl std::fmt::Display for Weight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Argument { number, .. } => write!(f, "arg{number}"),
+            Self::Result { .. } => f.write_str("retval"),
+            Self::Field(field) => f.write_str(field),
+        }
+    }
+}
+
+impl Kind {
+    /// The file that it is in; none for tracepoints of the operating system.
+    pub fn library(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Function { named, .. } => Some(&named.library),
+            Self::Offset { library, .. } | Self::Usdt { library, .. } => Some(library),
+            Self::Tracepoint { .. } => None,
+        }
+    }
+}
+
+/// Reads all `--event` options. Names that the user did not choose are made distinct.
+pub fn parse(texts: &[String]) -> anyhow::Result<Vec<Spec>> {
+    let mut taken = HashSet::new();
+    let mut specs = Vec::new();
+    for text in texts {
+        let (mut spec, chosen) = parse_one(text).with_context(|| format!("--event {text}"))?;
+        if chosen && taken.contains(&spec.name) {
+            bail!("--event {text}: the name {} is taken: choose another with name=", spec.name);
+        }
+        let base = spec.name.clone();
+        for number in 2.. {
+            if taken.insert(spec.name.clone()) {
+                break;
+            }
+            spec.name = format!("{base}-{number}");
+        }
+        specs.push(spec);
+    }
+    Ok(specs)
+}
+
+/// One of them, and whether the user chose its name.
+fn parse_one(text: &str) -> anyhow::Result<(Spec, bool)> {
+    const KINDS: &str =
+        "uprobe:LIB:FUNCTION, uretprobe:LIB:FUNCTION, tracepoint:GROUP:NAME or usdt:LIB:[PROVIDER:]NAME";
+    let Options { place, weight, unit, name, returns } = options(text)?;
+    let Some((kind, place)) = place.split_once(':') else { bail!("an event is {KINDS}") };
+    let (kind, default_name) = match kind {
+        "uprobe" | "uretprobe" => function(place, returns || kind == "uretprobe")?,
+        "tracepoint" | "tp" => tracepoint(place)?,
+        "usdt" => usdt(place)?,
+        _ => bail!("there is no kind of event called {kind}: an event is {KINDS}"),
+    };
+    if returns && !matches!(kind, Kind::Function { .. }) {
+        bail!("ret is for functions: uprobe:LIB:FUNCTION,ret");
+    }
+    let weight = weight.map(|weight| parse_weight(weight, &kind)).transpose()?;
+    let unit = match unit {
+        None | Some("number") => Unit::Number,
+        Some("bytes") => Unit::Bytes,
+        Some("ns") => Unit::Ns,
+        Some(other) => bail!("there is no unit called {other}: use bytes, ns or number"),
+    };
+    if unit != Unit::Number && weight.is_none() {
+        bail!("a unit needs a weight, such as weight=arg1");
+    }
+    let spec = Spec { source: text.to_owned(), name: name.map_or(default_name, str::to_owned), kind, weight, unit };
+    Ok((spec, name.is_some()))
+}
+
+/// What stands behind the commas.
+struct Options<'a> {
+    place: &'a str,
+    weight: Option<&'a str>,
+    unit: Option<&'a str>,
+    name: Option<&'a str>,
+    returns: bool,
+}
+
+/// Takes options off the end: a C++ function may have commas in its own name.
+fn options(text: &str) -> anyhow::Result<Options<'_>> {
+    let mut found = Options { place: text, weight: None, unit: None, name: None, returns: false };
+    while let Some((place, last)) = found.place.rsplit_once(',') {
+        match last.split_once('=') {
+            None if last == "ret" => found.returns = true,
+            Some((_, "")) => bail!("{last} has no value"),
+            Some(("weight", value)) if found.weight.is_none() => found.weight = Some(value),
+            Some(("unit", value)) if found.unit.is_none() => found.unit = Some(value),
+            Some(("name", value)) if found.name.is_none() => found.name = Some(value),
+            Some((key @ ("weight" | "unit" | "name"), _)) => bail!("{key}= is given twice"),
+            Some((key, _)) if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphabetic()) => {
+                bail!("there is no option called {key}: the options are weight=, unit=, name= and ret")
+            }
+            _ => break,
+        }
+        found.place = place;
+    }
+    Ok(found)
+}
+
+fn function(place: &str, returns: bool) -> anyhow::Result<(Kind, String)> {
+    if let Some((library, function)) = place.rsplit_once(':')
+        && let Some(hex) = function.strip_prefix("0x")
+    {
+        let offset = u64::from_str_radix(hex, 16).ok().with_context(|| format!("{function} is no offset in a file"))?;
+        if returns {
+            bail!("an offset has no return: name the function");
+        }
+        let file = library.rsplit('/').next().unwrap_or(library);
+        return Ok((Kind::Offset { library: library.into(), offset }, format!("{file}+{offset:#x}")));
+    }
+    let named = match Named::parse(place) {
+        Err(error) if error.downcast_ref::<text::pattern::Error>().is_none() => {
+            bail!("a function is LIB:FUNCTION, such as libc.so.6:malloc, not {place}")
+        }
+        named => named?,
+    };
+    let name = if returns { format!("{}-ret", named.pattern()) } else { named.pattern().to_owned() };
+    Ok((Kind::Function { named, returns }, name))
+}
+
+fn tracepoint(place: &str) -> anyhow::Result<(Kind, String)> {
+    let is_plain = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    match place.split_once(':') {
+        Some((group, name)) if is_plain(group) && is_plain(name) => {
+            Ok((Kind::Tracepoint { group: group.into(), name: name.into() }, place.to_owned()))
+        }
+        _ => bail!("a tracepoint is GROUP:NAME, such as sched:sched_switch, not {place}"),
+    }
+}
+
+fn usdt(place: &str) -> anyhow::Result<(Kind, String)> {
+    let Some((library, probe)) = place.split_once(':').filter(|(l, p)| !l.is_empty() && !p.is_empty()) else {
+        bail!("a static tracepoint is LIB:NAME or LIB:PROVIDER:NAME, not {place}");
+    };
+    let (provider, name) = match probe.split_once(':') {
+        Some((provider, name)) if !provider.is_empty() && !name.is_empty() => (Some(provider.to_owned()), name),
+        Some(_) => bail!("a static tracepoint is LIB:NAME or LIB:PROVIDER:NAME, not {place}"),
+        None => (None, probe),
+    };
+    Ok((Kind::Usdt { library: library.into(), provider, name: name.into() }, probe.to_owned()))
+}
+
+fn parse_weight(text: &str, kind: &Kind) -> anyhow::Result<Weight> {
+    if matches!(kind, Kind::Tracepoint { .. }) {
+        return Ok(Weight::Field(text.to_owned()));
+    }
+    let (what, kind_of) = text.split_once(':').map_or((text, None), |(what, kind_of)| (what, Some(kind_of)));
+    let (size, signed) = match kind_of {
+        Some(_) if matches!(kind, Kind::Usdt { .. }) => bail!("a static tracepoint states the types of its arguments"),
+        Some(kind_of) => number_type(kind_of)?,
+        None => (8, false),
+    };
+    let returns = matches!(kind, Kind::Function { returns: true, .. });
+    if what == "retval" {
+        return match returns {
+            true => Ok(Weight::Result { size, signed: signed || kind_of.is_none() }),
+            false => bail!("only a return has a retval: use uretprobe"),
+        };
+    }
+    let number =
+        what.strip_prefix("arg").and_then(|number| number.parse().ok()).filter(|number| (1..=12).contains(number));
+    let Some(number) = number else {
+        bail!("{text} is no weight: use arg1 to arg12 (arg1 is the first argument), or retval at a return");
+    };
+    if returns {
+        bail!("the arguments are gone at the return: use weight=retval");
+    }
+    Ok(Weight::Argument { number, size, signed })
+}
+
+/// `u32`, `s16` and the like.
+fn number_type(text: &str) -> anyhow::Result<(u8, bool)> {
+    let bits = text.get(1..).unwrap_or_default();
+    let size = match bits {
+        "8" => 1,
+        "16" => 2,
+        "32" => 4,
+        "64" => 8,
+        _ => bail!("there is no type called {text}: use u8 to u64 or s8 to s64"),
+    };
+    match &text[..1] {
+        "u" => Ok((size, false)),
+        "s" | "i" => Ok((size, true)),
+        _ => bail!("there is no type called {text}: use u8 to u64 or s8 to s64"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Spec {
+        parse(&[text.to_owned()]).unwrap_or_else(|error| panic!("{text}: {error:#}")).remove(0)
+    }
+
+    fn refused(text: &str) -> String {
+        format!("{:#}", parse(&[text.to_owned()]).expect_err(text))
+    }
+
+    /// Every kind, with and without options.
+    #[test]
+    fn kinds() {
+        let spec = one("uprobe:libc.so.6:malloc,weight=arg1,unit=bytes");
+        assert_eq!((spec.name.as_str(), spec.unit), ("malloc", Unit::Bytes));
+        assert_eq!(spec.weight, Some(Weight::Argument { number: 1, size: 8, signed: false }));
+        let Kind::Function { named, returns: false } = spec.kind else { panic!("a function") };
+        assert_eq!((named.library.to_str(), named.pattern()), (Some("libc.so.6"), "malloc"));
+
+        let spec = one("uretprobe:libc.so.6:read,weight=retval:s32,name=r");
+        assert_eq!((spec.name.as_str(), spec.weight), ("r", Some(Weight::Result { size: 4, signed: true })));
+        assert!(matches!(one("uprobe:./a:f,ret").kind, Kind::Function { returns: true, .. }));
+        assert!(matches!(one("uprobe:./a:0x1f").kind, Kind::Offset { offset: 0x1f, .. }));
+
+        let spec = one("uprobe:./a:ns::f(int, char),weight=arg2:s16");
+        let Kind::Function { named, .. } = &spec.kind else { panic!("a function") };
+        assert_eq!(named.pattern(), "ns::f(int, char)");
+        assert_eq!(spec.weight, Some(Weight::Argument { number: 2, size: 2, signed: true }));
+
+        let spec = one("tracepoint:syscalls:sys_enter_write,weight=count");
+        assert_eq!(
+            (spec.name.as_str(), spec.weight),
+            ("syscalls:sys_enter_write", Some(Weight::Field("count".into())))
+        );
+        assert!(matches!(one("usdt:libc.so.6:setjmp").kind, Kind::Usdt { provider: None, .. }));
+        assert!(matches!(one("usdt:libc.so.6:libc:setjmp").kind, Kind::Usdt { provider: Some(_), .. }));
+    }
+
+    /// Names are distinct; one that the user chose is not changed.
+    #[test]
+    fn names() {
+        let texts = ["uprobe:a:f", "uprobe:b:f", "uprobe:c:f", "uprobe:c:f,ret"].map(str::to_owned);
+        let names: Vec<String> = parse(&texts).expect("events").into_iter().map(|spec| spec.name).collect();
+        assert_eq!(names, ["f", "f-2", "f-3", "f-ret"]);
+        let twice = ["uprobe:a:f", "uprobe:b:g,name=f"].map(str::to_owned);
+        assert!(format!("{:#}", parse(&twice).expect_err("twice")).contains("the name f is taken"));
+    }
+
+    /// What makes no sense is refused in a sentence.
+    #[test]
+    fn refusals() {
+        for (text, words) in [
+            ("malloc", "an event is uprobe:LIB:FUNCTION"),
+            ("kprobe:x:y", "no kind of event called kprobe"),
+            ("uprobe:malloc", "a function is LIB:FUNCTION"),
+            ("uprobe::malloc", "a function is LIB:FUNCTION"),
+            ("uprobe:a:0xzz", "0xzz is no offset"),
+            ("uprobe:a:0x10,ret", "an offset has no return"),
+            ("uprobe:a:f,weight=arg0", "arg1 is the first argument"),
+            ("uprobe:a:f,weight=arg13", "arg0 is no weight".replace("arg0", "arg13").as_str()),
+            ("uprobe:a:f,weight=", "weight= has no value"),
+            ("uprobe:a:f,weight=arg1:f32", "no type called f32"),
+            ("uprobe:a:f,weight=retval", "use uretprobe"),
+            ("uretprobe:a:f,weight=arg1", "use weight=retval"),
+            ("uprobe:a:f,wieght=arg1", "no option called wieght"),
+            ("uprobe:a:f,weight=arg1,weight=arg2", "weight= is given twice"),
+            ("uprobe:a:f,weight=arg1,unit=miles", "no unit called miles"),
+            ("uprobe:a:f,unit=bytes", "a unit needs a weight"),
+            ("tracepoint:sched_switch", "a tracepoint is GROUP:NAME"),
+            ("tracepoint:../..:x", "a tracepoint is GROUP:NAME"),
+            ("tracepoint:a:b,ret", "ret is for functions"),
+            ("usdt:libc.so.6", "a static tracepoint is"),
+            ("usdt:libc.so.6:libc:", "a static tracepoint is"),
+            ("usdt:a:b,weight=arg1:u8", "states the types"),
+            ("uprobe:a:[", "cannot understand the pattern"),
+        ] {
+            let refusal = refused(text);
+            assert!(refusal.contains(words) && refusal.starts_with(&format!("--event {text}")), "{text}: {refusal}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The collector that `record`, `trace` and `monitor` share: it starts and follows processes, reads what the BPF programs and
+//! the injected libraries report, and passes it on as [`model::event::Event`]s. It knows none of the commands.
+//!
+//! ```text
+//!   command   the target: its user, environment, signals, private directory
+//!   process   which processes run, what they have mapped, and since when
+//!   sessions  the injected libraries: what CUPTI recorded arrives here
+//!   stacks    unwind tables for the kernel's walker; stacks walked here; Python frames
+//!   calls     functions that are traced, one by one or summed up
+//!   events    what `--event` names, counted by stack
+//!   collector the loop that waits for all of these, in the order that matters
+//!   sink      where events go
+//! ```
+
+pub mod calls;
+pub mod collector;
+pub mod command;
+pub mod events;
+pub mod process;
+pub mod sessions;
+pub mod sink;
+pub mod stacks;
+
+pub use collector::{Collector, Until};
+
+/// The file name of the injected library; frames in it are the probe's own.
+pub const INJECTOR: &str = "libwarpscope_inject.so";
+
+/// The size of the ring buffer of a recording: room for about half a million launches between two reads.
+pub const RING_BYTES: u32 = 32 << 20;

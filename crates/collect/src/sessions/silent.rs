@@ -1,0 +1,281 @@
+//! Processes that loaded CUDA and reported no GPU activity, and why.
+//!
+//! What keeps the injected library from reporting is known in two places. The library itself tells through its marker
+//! ([`wire::Refusal`]). Where it was not even loaded, facts about the process are taken from `/proc` in the moment when
+//! the process maps libcuda, since it may be gone at the end. Reading them can block for as long as the process wants, as
+//! when its memory or its file system is served by a program of its own: it is done on threads that nobody waits for.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    thread,
+};
+
+use model::event::{Event, Mapping, Note, ProcessId};
+use wire::Refusal;
+
+use crate::INJECTOR;
+
+/// The most processes that are looked at, and the most that are reported one by one.
+const MOST: usize = 4096;
+const MOST_NOTES: usize = 16;
+
+/// Where nothing from outside keeps the library from being loaded.
+const NOT_LOADED: &str = "libcuda did not load the injected library: the program never called cuInit, or it changed CUDA_INJECTION64_PATH, or it had no descriptors left";
+
+/// CUDA processes that have no session yet.
+#[derive(Debug)]
+pub struct Silent {
+    /// The injected library, as the command's environment names it.
+    library: PathBuf,
+    processes: BTreeMap<ProcessId, Found>,
+    heard: std::collections::BTreeSet<ProcessId>,
+}
+
+#[derive(Debug)]
+struct Found {
+    pid: u32,
+    /// It mapped the injected library.
+    injected: bool,
+    refusal: Option<(Refusal, u32)>,
+    /// Empty until a thread has read it.
+    outside: Arc<OnceLock<Outside>>,
+}
+
+/// What `/proc` says of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Outside {
+    /// It was gone before it could be looked at.
+    gone: bool,
+    /// `CUDA_INJECTION64_PATH` as the process was started with it.
+    variable: Option<Vec<u8>>,
+    /// The library's path leads to the library, as the process sees the file system.
+    visible: bool,
+    /// Its root or its mounts are not ours.
+    elsewhere: bool,
+    /// Its real and effective user differ.
+    set_user: bool,
+    /// Limits on its address space, in bytes, and on its open files.
+    memory: Option<u64>,
+    files: Option<u64>,
+}
+
+impl Silent {
+    /// Processes whose environment is to name this library.
+    pub fn new(library: &Path) -> Self {
+        Self { library: library.to_owned(), processes: BTreeMap::new(), heard: Default::default() }
+    }
+
+    /// A process mapped a file.
+    pub fn mapped(&mut self, mapping: &Mapping, pid: u32) {
+        let name = mapping.path.rsplit('/').next().unwrap_or_default();
+        if name.starts_with("libcuda.so") {
+            if self.processes.len() < MOST && !self.processes.contains_key(&mapping.process) {
+                let outside = Outside::read(pid, &self.library);
+                let found = Found { pid, injected: false, refusal: None, outside };
+                self.processes.insert(mapping.process, found);
+            }
+        } else if name == INJECTOR
+            && let Some(found) = self.processes.get_mut(&mapping.process)
+        {
+            found.injected = true;
+        }
+    }
+
+    /// The library in a process reported why it does nothing.
+    pub fn refused(&mut self, process: ProcessId, pid: u32, refusal: Refusal, error: u32) {
+        let known = self.processes.contains_key(&process);
+        if !known && self.processes.len() >= MOST {
+            return;
+        }
+        let new = || Found { pid, injected: true, refusal: None, outside: Arc::default() };
+        self.processes.entry(process).or_insert_with(new).refusal = Some((refusal, error));
+    }
+
+    /// Looks at what is pushed: a process with a session is not silent.
+    pub fn heard(&mut self, event: &Event) {
+        if let Event::Session(session) = event {
+            self.heard.insert(session.process);
+        }
+    }
+
+    /// The recording ends: says of each silent process why it is. `strangers` are processes whose connections were refused,
+    /// and their users.
+    pub fn finish(&mut self, strangers: &[(u32, u32)], push: &mut dyn FnMut(Event)) {
+        let silent: Vec<&Found> = self
+            .processes
+            .iter()
+            .filter(|(process, _)| !self.heard.contains(process))
+            .map(|(_, found)| found)
+            .collect();
+        for found in silent.iter().take(MOST_NOTES) {
+            let stranger = strangers.iter().find(|(pid, _)| *pid == found.pid).map(|(_, uid)| *uid);
+            let why = found.why(stranger, &self.library);
+            push(Event::Note(Note { text: format!("no GPU activity from process {}: {why}", found.pid) }));
+        }
+        if silent.len() > MOST_NOTES {
+            let text = format!("no GPU activity from {} more CUDA processes", silent.len() - MOST_NOTES);
+            push(Event::Note(Note { text }));
+        }
+    }
+}
+
+impl Found {
+    fn why(&self, stranger: Option<u32>, library: &Path) -> String {
+        if let Some(uid) = stranger {
+            return format!(
+                "it runs as user {uid}, and only the command's user and root may report; run the command as that user"
+            );
+        }
+        if let Some((refusal, error)) = self.refusal {
+            return refusal_sentence(refusal, error);
+        }
+        if self.injected {
+            return "the injected library was loaded and never connected; it was probably killed at once".into();
+        }
+        let expected = Some(library.as_os_str().as_bytes());
+        let Some(outside) = self.outside.get().filter(|outside| !outside.gone) else {
+            return format!("{NOT_LOADED} (it ended before it could be examined)");
+        };
+        if outside.set_user {
+            refusal_sentence(Refusal::Secure, 0)
+        } else if outside.variable.is_none() {
+            "CUDA_INJECTION64_PATH is not in its environment: the program that started it removed the variable".into()
+        } else if outside.variable.as_deref() != expected {
+            "CUDA_INJECTION64_PATH in its environment was replaced by the program that started it".into()
+        } else if !outside.visible && outside.elsewhere {
+            format!(
+                "it runs in a chroot or mount namespace in which {} is not visible; record inside it, or set TMPDIR to a directory that is visible there",
+                library.display()
+            )
+        } else if !outside.visible {
+            format!("its user cannot reach {}", library.display())
+        } else {
+            let mut limits = String::new();
+            if let Some(files) = outside.files {
+                limits.push_str(&format!(" (its limit is {files})"));
+            }
+            if let Some(memory) = outside.memory {
+                limits.push_str(&format!(", or too little memory (its limit is {} MiB)", memory >> 20));
+            }
+            format!("{NOT_LOADED}{limits}")
+        }
+    }
+}
+
+/// What a refusal means to the user.
+fn refusal_sentence(refusal: Refusal, error: u32) -> String {
+    let system = std::io::Error::from_raw_os_error(error.cast_signed());
+    match refusal {
+        Refusal::Seccomp => "it runs under a seccomp filter of its own, which may kill it for system calls that it does not make itself; record it without the filter".into(),
+        Refusal::Socket if [libc::EMFILE, libc::ENFILE].contains(&error.cast_signed()) => {
+            "it had no descriptors left for a socket; raise its limit (ulimit -n)".into()
+        }
+        Refusal::Socket => format!("it could not make a socket ({system})"),
+        Refusal::Connect if error.cast_signed() == libc::ENOENT => {
+            "it runs in a chroot or mount namespace in which warpscope's socket is not visible; record inside it".into()
+        }
+        Refusal::Connect => format!("it could not connect to warpscope ({system})"),
+        Refusal::Peer => "it runs in a user namespace in which warpscope's user is unknown, so it does not trust warpscope's socket; record inside the namespace, or map root into it".into(),
+        Refusal::Memory => format!("it had no memory for 128 MiB of buffers ({system}); raise its limit on address space (ulimit -v)"),
+        Refusal::Exit => "its exit could not be observed".into(),
+        Refusal::Thread => format!("it could not start a thread ({system}); raise its limits on processes and memory (ulimit -u, ulimit -v)"),
+        Refusal::Secure => "it runs with more rights than its caller (set-user-id or file capabilities), where CUDA_INJECTION64_PATH does not count".into(),
+        Refusal::NoAddress => format!("{} is not in its environment: the program removed the variable", wire::SOCKET_VARIABLE),
+    }
+}
+
+impl Outside {
+    /// Begins to read the facts.
+    fn read(pid: u32, library: &Path) -> Arc<OnceLock<Self>> {
+        let (outside, library) = (Arc::<OnceLock<Self>>::default(), library.to_owned());
+        let result = Arc::clone(&outside);
+        // Without a thread there are no facts.
+        let _ = thread::Builder::new().name("examine".into()).spawn(move || result.set(Self::of(pid, &library)));
+        outside
+    }
+
+    fn of(pid: u32, library: &Path) -> Self {
+        let proc = PathBuf::from(format!("/proc/{pid}"));
+        let Ok(status) = fs::read_to_string(proc.join("status")) else { return Self { gone: true, ..Self::default() } };
+        // Bounded: an environment is at most as long as an argument list may be.
+        let environment = fs::read(proc.join("environ")).unwrap_or_default();
+        let variable = environment
+            .split(|byte| *byte == 0)
+            .find_map(|entry| entry.strip_prefix(b"CUDA_INJECTION64_PATH="))
+            .map(<[u8]>::to_vec);
+        let link = |pid: &str, name: &str| fs::read_link(format!("/proc/{pid}/{name}")).ok();
+        let own = |name| link("self", name) == link(&pid.to_string(), name);
+        let inside = proc.join("root").join(library.strip_prefix("/").unwrap_or(library));
+        let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+        let visible = fs::metadata(inside).is_ok_and(|seen| fs::metadata(library).is_ok_and(|ours| same(seen, ours)));
+        let limits = fs::read_to_string(proc.join("limits")).unwrap_or_default();
+        Self {
+            gone: false,
+            variable,
+            visible,
+            elsewhere: !(own("root") && own("ns/mnt")),
+            set_user: has_set_user(&status),
+            memory: limit(&limits, "Max address space"),
+            files: limit(&limits, "Max open files"),
+        }
+    }
+}
+
+/// Whether a process's real and effective user differ, by its `status`.
+fn has_set_user(status: &str) -> bool {
+    ["Uid:", "Gid:"].into_iter().any(|key| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+        let ids: Vec<&str> = line.split_whitespace().collect();
+        ids.len() > 1 && ids[0] != ids[1]
+    })
+}
+
+/// The soft limit with this name in a process's `limits`, if there is one.
+fn limit(limits: &str, name: &str) -> Option<u64> {
+    limits.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(outside: Outside) -> Found {
+        let outside = Arc::new(OnceLock::from(outside));
+        Found { pid: 7, injected: false, refusal: None, outside }
+    }
+
+    /// Of several facts the first in the chain is the reason: without the variable it does not matter what is visible.
+    #[test]
+    fn the_first_obstacle_is_the_reason() {
+        let library = Path::new("/x/lib.so");
+        let variable = Some(b"/x/lib.so".to_vec());
+        let why = |outside| found(outside).why(None, library);
+        assert!(why(Outside { gone: true, ..Outside::default() }).contains("ended before it could be examined"));
+        assert!(why(Outside::default()).contains("not in its environment"));
+        assert!(why(Outside { variable: Some(b"/other".to_vec()), ..Outside::default() }).contains("was replaced"));
+        let hidden = Outside { variable: variable.clone(), elsewhere: true, ..Outside::default() };
+        assert!(why(hidden).contains("mount namespace in which /x/lib.so is not visible"));
+        let rest = Outside { variable, visible: true, files: Some(64), ..Outside::default() };
+        assert!(why(rest).contains(
+            "never called cuInit, or it changed CUDA_INJECTION64_PATH, or it had no descriptors left (its limit is 64)"
+        ));
+        let mut refused = found(Outside::default());
+        refused.refusal = Some((Refusal::Seccomp, 0));
+        assert!(refused.why(None, library).contains("seccomp filter"));
+        assert!(refused.why(Some(5), library).contains("runs as user 5"));
+    }
+
+    /// Limits and users are read as the kernel writes them.
+    #[test]
+    fn proc_is_read() {
+        let limits = "Max address space         unlimited            unlimited            bytes     \n\
+                      Max open files            1024                 4096                 files     \n";
+        assert_eq!((limit(limits, "Max address space"), limit(limits, "Max open files")), (None, Some(1024)));
+        assert!(has_set_user("Name:\tx\nUid:\t1000\t0\t0\t0\nGid:\t5\t5\t5\t5\n"));
+        assert!(!has_set_user("Name:\tx\nUid:\t0\t0\t0\t0\nGid:\t5\t5\t5\t5\n"));
+    }
+}

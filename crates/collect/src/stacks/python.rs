@@ -1,0 +1,369 @@
+//! Python: tells the kernel which processes are Python, and puts the frames that it reads there into their stacks.
+//!
+//! A launch or sample names two stacks, the native one and its Python part. Each pair becomes one stack of the recording,
+//! once both have come; the native one may have to wait for its tables. Until then the pair waits here.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs::File,
+    ops::Range,
+    sync::Arc,
+};
+
+use bpf::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
+use elf::{Elf, Segments};
+use model::event::{
+    ADDRESS, Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol,
+};
+use symbols::{
+    FileId, Files,
+    python::{self, Frames, Interpreter, Kind, Native, Part, Python, Unsupported},
+};
+
+use crate::sink::Sink;
+
+/// Files that the interpreter calls for its own ends.
+const SYSTEM: [&str; 6] = ["libc.so", "libc-2", "libm.so", "libpthread", "ld-linux", "[vdso]"];
+/// Code objects that the interpreter has for its own ends bear this as their file.
+const INTERNAL: &str = "__init__";
+
+/// All that is known of Python processes.
+pub struct Pythons {
+    maps: PythonMaps,
+    files: HashMap<FileId, Option<Arc<Found>>>,
+    images: HashMap<ProcessId, Image>,
+    numbers: Numbers,
+    paired: HashMap<StackId, ProcessId>,
+    waiting: Vec<Pair>,
+    uneven: u64,
+}
+
+struct Found {
+    segments: Segments,
+    interpreter: Interpreter,
+}
+
+/// Numbers of frames, by name and file.
+#[derive(Default)]
+struct Numbers {
+    known: HashMap<(String, Arc<str>), u32>,
+    next: u32,
+}
+
+/// One process image.
+#[derive(Default)]
+struct Image {
+    gone: bool,
+    minor: u8,
+    /// What the kernel was told.
+    process: Option<PythonProcess>,
+    interpreter_loop: Vec<Range<u64>>,
+    interpreter: Vec<Range<u64>>,
+    system: Vec<Range<u64>>,
+    generated: Vec<Range<u64>>,
+    codes: HashMap<(u64, u64), PythonCode>,
+    stacks: HashMap<u64, PythonStack>,
+}
+
+/// A stack of two parts.
+struct Pair {
+    id: StackId,
+    image: ProcessId,
+    native: StackId,
+    python: u64,
+    time: u64,
+}
+
+impl Pythons {
+    /// Begins with nothing.
+    pub fn new(maps: PythonMaps) -> Self {
+        Self {
+            maps,
+            files: HashMap::new(),
+            images: HashMap::new(),
+            numbers: Numbers::default(),
+            paired: HashMap::new(),
+            waiting: Vec::new(),
+            uneven: 0,
+        }
+    }
+
+    /// A new image: a forked one has the interpreter of its parent, and the kernel knows.
+    pub fn born(&mut self, image: ProcessId, forked_from: Option<ProcessId>) {
+        let parent = forked_from.and_then(|parent| self.images.get(&parent));
+        let new = parent.map_or_else(Image::default, |parent| Image {
+            minor: parent.minor,
+            process: parent.process,
+            interpreter_loop: parent.interpreter_loop.clone(),
+            interpreter: parent.interpreter.clone(),
+            system: parent.system.clone(),
+            generated: parent.generated.clone(),
+            ..Image::default()
+        });
+        // The parent may have been told of between the fork and now.
+        if let Some(process) = &new.process {
+            let _ = self.maps.declare(image.0, process);
+        }
+        self.images.insert(image, new);
+    }
+
+    /// An image is gone; its stacks may still be waiting.
+    pub fn died(&mut self, image: ProcessId) {
+        self.maps.forget(image.0);
+        if let Some(known) = self.images.get_mut(&image) {
+            known.gone = true;
+        }
+    }
+
+    /// A file was mapped as code. What is wrong with it is told once.
+    pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) -> Option<Unsupported> {
+        let image = self.images.get_mut(&mapping.process)?;
+        let range = mapping.start..mapping.end;
+        let name = mapping.path.rsplit('/').next().unwrap_or_default();
+        if SYSTEM.iter().any(|system| name.starts_with(system)) {
+            image.system.push(range);
+            return None;
+        }
+        if !Files::is_file(&mapping.path) && !image.generated.contains(&range) {
+            image.generated.push(range);
+            return None;
+        }
+        let id = file.filter(|_| Interpreter::may_be_in(&mapping.path))?;
+        let mut unsupported = None;
+        let found = self.files.entry(id).or_insert_with(|| match find(&files.open(id)?, &mapping.path)? {
+            Ok(found) => Some(Arc::new(found)),
+            Err(why) => {
+                unsupported = Some(why);
+                None
+            }
+        });
+        let Some(found) = found.clone() else { return unsupported };
+        let bias = found.segments.bias(mapping.start, mapping.offset)?;
+        let interpreter = &found.interpreter;
+        let moved = |r: &Range<u64>| r.start.wrapping_add(bias)..r.end.wrapping_add(bias);
+        image.interpreter.push(range);
+        image.interpreter_loop = interpreter.interpreter_loop.iter().map(moved).collect();
+        image.system.extend(interpreter.program.iter().map(moved));
+        image.minor = interpreter.minor;
+        let process = layout(interpreter, bias);
+        if !image.gone && image.process != Some(process) {
+            // A full map leaves the interpreter's own frames, as without it.
+            let _ = self.maps.declare(mapping.process.0, &process);
+        }
+        image.process = Some(process);
+        None
+    }
+
+    /// The frames of a Python stack.
+    pub fn stack(&mut self, stack: PythonStack) {
+        if let Some(image) = self.images.get_mut(&ProcessId(stack.image)) {
+            image.stacks.insert(stack.id, stack);
+        }
+    }
+
+    /// A code object.
+    pub fn code(&mut self, code: PythonCode) {
+        let Some(image) = self.images.get_mut(&ProcessId(code.image)) else { return };
+        let known = image.codes.entry((code.code, code.tag)).or_insert_with(|| code.clone());
+        // What could not be read the first time comes again.
+        if known.name.is_empty() || known.file.is_empty() {
+            *known = code;
+        }
+    }
+
+    /// The id of the stack that has these two parts.
+    pub fn pair(&mut self, image: ProcessId, native: u64, python: u64, time: u64) -> StackId {
+        if python == 0 {
+            return StackId(native);
+        }
+        let id = StackId(native.rotate_left(23).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ python);
+        if self.paired.insert(id, image).is_none() {
+            self.waiting.push(Pair { id, image, native: StackId(native), python, time });
+        }
+        id
+    }
+
+    /// Tells the sink of every pair whose parts are there.
+    pub fn settle(&mut self, sink: &mut dyn Sink) {
+        for pair in std::mem::take(&mut self.waiting) {
+            let there = self.images.get(&pair.image).is_some_and(|image| image.stacks.contains_key(&pair.python));
+            if there && sink.stack(pair.native).is_some() {
+                self.tell(&pair, sink);
+            } else {
+                self.waiting.push(pair);
+            }
+        }
+        let waiting = &self.waiting;
+        self.images.retain(|id, image| !image.gone || waiting.iter().any(|pair| pair.image == *id));
+    }
+
+    /// Tells the sink of all that is left, with the parts that came.
+    pub fn finish(&mut self, sink: &mut dyn Sink) {
+        for pair in std::mem::take(&mut self.waiting) {
+            self.tell(&pair, sink);
+        }
+    }
+
+    /// Forgets images that are gone, with all that waits for parts of theirs; and frames by number, once there are many:
+    /// who knows them by their old numbers goes on to.
+    pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
+        const MANY: usize = 1 << 16;
+        self.images.retain(|image, _| !gone(*image));
+        self.waiting.retain(|pair| !gone(pair.image));
+        self.paired.retain(|_, image| !gone(*image));
+        if self.numbers.known.len() > MANY {
+            self.numbers.known.clear();
+        }
+    }
+
+    /// Forgets stacks of an image but those that `keep` names by both their parts and as a whole; returns the Python
+    /// parts that are gone.
+    pub fn forget_stacks(&mut self, image: ProcessId, keep: &HashSet<u64>, whole: &HashSet<StackId>) -> Vec<u64> {
+        self.paired.retain(|id, of| *of != image || whole.contains(id));
+        self.waiting.retain(|pair| pair.image != image || whole.contains(&pair.id));
+        let Some(known) = self.images.get_mut(&image) else { return Vec::new() };
+        known.stacks.extract_if(|id, _| !keep.contains(id)).map(|(id, _)| id).collect()
+    }
+
+    /// Forgets interpreters in files that are known no more.
+    pub fn forget_files(&mut self, known: &HashSet<FileId>) {
+        self.files.retain(|id, _| known.contains(id));
+    }
+
+    /// Stacks whose parts do not answer to each other.
+    pub fn uneven(&self) -> u64 {
+        self.uneven
+    }
+
+    fn tell(&mut self, pair: &Pair, sink: &mut dyn Sink) {
+        let nothing = Image::default();
+        let image = self.images.get(&pair.image).unwrap_or(&nothing);
+        let native = sink.stack(pair.native).cloned();
+        let python = image.stacks.get(&pair.python);
+        if native.is_none() && python.is_none() {
+            return;
+        }
+        let (native, end) = native.map_or((Vec::new(), StackEnd::Broken), |stack| (stack.frames, stack.end));
+        let kernel = native.iter().take_while(|frame| matches!(frame, Frame::Kernel(_))).count();
+        let (kernel, user) = native.split_at(kernel);
+        let kinds: Vec<Kind> = user.iter().map(|frame| image.kind(*frame)).collect();
+        let lines: Vec<(&PythonFrame, NamedFrame)> =
+            python.iter().flat_map(|stack| &stack.frames).filter_map(|f| Some((f, image.name(f)?))).collect();
+        let entries: Vec<bool> = lines.iter().map(|(frame, _)| frame.entry).collect();
+        let merged = python::merge(
+            Native { kinds: &kinds, whole: end == StackEnd::Whole },
+            Python { entries: &entries, whole: python.is_some_and(|stack| !stack.truncated && !stack.broken) },
+        );
+        self.uneven += u64::from(merged.uneven);
+        // A stack is whole if both its parts are.
+        let end = match python {
+            Some(stack) if end == StackEnd::Whole && stack.truncated => StackEnd::Truncated,
+            Some(stack) if end == StackEnd::Whole && stack.broken => StackEnd::Unreadable,
+            _ => end,
+        };
+        let mut frames = kernel.to_vec();
+        for part in merged.frames {
+            frames.push(match part {
+                Part::Native(index) => user[index],
+                Part::Python(index) => number(&mut self.numbers, &lines[index].1, sink),
+            });
+        }
+        sink.push(&Event::Stack(Stack { id: pair.id, process: pair.image, time: pair.time, frames, end }));
+    }
+}
+
+impl Image {
+    fn kind(&self, frame: Frame) -> Kind {
+        let Frame::User(address) = frame else { return Kind::Other };
+        let address = address & ADDRESS;
+        let inside = |ranges: &[Range<u64>]| ranges.iter().any(|range| range.contains(&address));
+        match () {
+            () if inside(&self.interpreter_loop) => Kind::Loop,
+            () if inside(&self.system) => Kind::System,
+            () if inside(&self.interpreter) => Kind::Interpreter,
+            () if inside(&self.generated) => Kind::Generated,
+            () => Kind::Other,
+        }
+    }
+
+    /// A frame as a person reads it; `None` if it is the interpreter's own.
+    fn name(&self, frame: &PythonFrame) -> Option<NamedFrame> {
+        let (text, file) = match self.codes.get(&(frame.code, frame.tag)) {
+            Some(code) if code.file == INTERNAL => return None,
+            Some(code) if !code.name.is_empty() => {
+                let line = python::line(self.minor, &code.lines, code.first_line, frame.instruction);
+                let base = code.file.rsplit('/').next().unwrap_or_default();
+                (format!("{} ({base}:{line})", code.name), code.file.as_str())
+            }
+            _ => ("[python]".into(), ""),
+        };
+        Some(NamedFrame { kind: FrameKind::Python, name: text.into(), module: file.into() })
+    }
+}
+
+/// The frame's number in the recording; a new one is named first.
+fn number(numbers: &mut Numbers, name: &NamedFrame, sink: &mut dyn Sink) -> Frame {
+    let next = numbers.next;
+    let number = *numbers.known.entry((name.name.to_string(), name.module.clone())).or_insert(next);
+    let frame = Frame::Python(number);
+    if number == next {
+        numbers.next = next.wrapping_add(1);
+        sink.push(&Event::Symbol(Symbol { process: ProcessId(0), frame, since: 0, names: vec![name.clone()] }));
+    }
+    frame
+}
+
+/// Looks for Python in a file that was mapped.
+fn find(file: &File, path: &str) -> Option<Result<Found, Unsupported>> {
+    let segments = Elf::read(file).ok()?.segments;
+    Some(Interpreter::find(file, path)?.map(|interpreter| Found { segments, interpreter }))
+}
+
+/// As the kernel wants it.
+fn layout(interpreter: &Interpreter, bias: u64) -> PythonProcess {
+    let o = &interpreter.offsets;
+    let runtime = interpreter.runtime.wrapping_add(bias);
+    let thread_end = [o.thread_prev, o.thread_next, o.thread_interpreter, o.thread_id, o.thread_frame];
+    let frame_end = [o.frame_previous, o.frame_code, o.frame_instruction, o.frame_owner & !7, o.frame_entry & !7];
+    let end = |fields: &[u16]| fields.iter().max().map_or(0, |last| last + 8);
+    PythonProcess {
+        interpreters: runtime.wrapping_add(o.runtime_interpreters.into()),
+        interpreter_next: o.interpreter_next,
+        interpreter_threads: o.interpreter_threads,
+        versions: interpreter.versions.map_or(0, |address| address.wrapping_add(bias)),
+        interpreter_versions: o.interpreter_versions.unwrap_or(0),
+        pad: 0,
+        thread_size: end(&thread_end),
+        thread_prev: o.thread_prev,
+        thread_next: o.thread_next,
+        thread_interpreter: o.thread_interpreter,
+        thread_id: o.thread_id,
+        thread_frame: o.thread_frame,
+        frame_link: o.frame_link.map_or(0, |offset| offset + 64),
+        frame_size: end(&frame_end),
+        frame_previous: o.frame_previous,
+        frame_code: o.frame_code,
+        frame_instruction: o.frame_instruction,
+        frame_owner: o.frame_owner,
+        frame_entry: o.frame_entry,
+        code_first_line: o.code_first_line,
+        code_name: o.code_name,
+        code_file: o.code_file,
+        code_lines: o.code_lines,
+        code_tag: o.code_tag,
+        code_tag_words: o.code_tag_words,
+        code_start: o.code_start,
+        bytes_size: o.bytes_size,
+        bytes_data: o.bytes_data,
+        text_length: o.text_length,
+        text_state: o.text_state,
+        text_ascii: o.text_ascii,
+        text_compact: o.text_compact,
+        text_kind_shift: o.text_kind_shift,
+        kind: match o.frames {
+            Frames::Objects => PythonKind::Objects,
+            Frames::Flags => PythonKind::Flags,
+            Frames::Shims => PythonKind::Shims,
+        },
+    }
+}

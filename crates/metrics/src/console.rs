@@ -1,0 +1,158 @@
+//! The console's view: tables like those of `top`, one block per interval. Names come last, so that long ones cost no
+//! alignment. Only a terminal limits the width of a line; in a pipe or a file lines are whole.
+
+mod tables;
+
+use std::fmt::Write as _;
+
+use text::{
+    names::printable,
+    units::{bytes, count, counted},
+};
+
+pub(crate) use self::tables::{byte_rate, rate, shape, speed};
+use crate::{
+    clock::stamp,
+    rates::Pace,
+    snapshot::{Device, Snapshot},
+};
+
+/// Rows per table where there is no height to keep to.
+const ROWS: usize = 10;
+/// From here on there is room for the columns that matter less.
+const WIDE: usize = 100;
+
+/// How a block should look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Columns of the terminal, of which at least 60 are used; `None` for lines of any length.
+    pub width: Option<usize>,
+    /// Lines of the terminal.
+    pub height: Option<usize>,
+    /// With colours.
+    pub colour: bool,
+}
+
+impl Look {
+    /// There is room for the columns that matter less.
+    fn wide(self) -> bool {
+        self.width.is_none_or(|width| width >= WIDE)
+    }
+}
+
+/// The state `now`, with rates since the snapshot `before`.
+pub fn block(now: &Snapshot, before: Option<&Snapshot>, look: Look) -> String {
+    let look = Look { width: look.width.map(|width| width.max(60)), ..look };
+    let paces = Pace::of(now, before);
+    let mut head = vec![title(now, look)];
+    head.extend(now.devices.iter().map(|gpu| cut(&device(gpu), look.width)));
+    let tables = tables::all(now, &paces, look);
+    let tables: Vec<Table> = tables.into_iter().filter(|table| !table.rows.is_empty()).collect();
+
+    // As many rows per table as the height has room for; the first table may have twice as many.
+    let height = |most: usize| {
+        let lines = |(place, table): (usize, &Table)| 2 + table.shown(if place == 0 { 2 * most } else { most });
+        head.len() + tables.iter().enumerate().map(lines).sum::<usize>()
+    };
+    let most =
+        look.height.map_or(ROWS, |lines| (1..=ROWS.max(lines)).rev().find(|&most| height(most) < lines).unwrap_or(1));
+    let mut text = String::new();
+    for line in head {
+        let _ = writeln!(text, "{line}");
+    }
+    for (place, table) in tables.iter().enumerate() {
+        table.write(&mut text, if place == 0 { 2 * most } else { most }, look);
+    }
+    match look.height {
+        // What still does not fit is left out from below.
+        Some(lines) => {
+            text.lines().take(lines.saturating_sub(1).max(1)).fold(String::new(), |text, line| text + line + "\n")
+        }
+        None => text + "\n",
+    }
+}
+
+/// A block that takes the place of the one before on a terminal: no flicker, since nothing is cleared before it is
+/// written over.
+pub fn in_place(block: &str) -> String {
+    let lines: String = block.lines().map(|line| format!("{line}\x1b[K\r\n")).collect();
+    format!("\x1b[H{lines}\x1b[J")
+}
+
+struct Table {
+    title: &'static str,
+    columns: String,
+    rows: Vec<String>,
+}
+
+impl Table {
+    /// Lines that it takes with at most so many rows: the last one says how many there are besides.
+    fn shown(&self, most: usize) -> usize {
+        self.rows.len().min(most.max(1))
+    }
+
+    fn write(&self, text: &mut String, most: usize, look: Look) {
+        let (bold, dim, plain) = if look.colour { ("\x1b[1m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
+        let room = look.width.map(|width| width - self.title.len());
+        let columns = cut(self.columns.get(self.title.len()..).unwrap_or_default(), room);
+        let _ = writeln!(text, "\n{bold}{}{plain}{dim}{columns}{plain}", self.title);
+        let most = most.max(1);
+        // Where there is room for one or two, a row says more than how many there are besides.
+        let shown = if self.rows.len() > most && most > 2 { most - 1 } else { self.rows.len().min(most) };
+        for row in &self.rows[..shown] {
+            let _ = writeln!(text, "{}", cut(row.trim_end(), look.width));
+        }
+        if shown < self.rows.len() && shown < most {
+            let _ = writeln!(text, "{dim}… and {} more{plain}", count((self.rows.len() - shown) as u64));
+        }
+    }
+}
+
+fn title(now: &Snapshot, look: Look) -> String {
+    let (bold, plain) = if look.colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+    let living = now.processes.iter().filter(|process| !process.ended).count() as u64;
+    let health = &now.health;
+    let text = format!(
+        "{}, {} of {} watched",
+        counted(living, "GPU process", "GPU processes"),
+        counted(health.functions, "function", "functions"),
+        counted(health.libraries, "library", "libraries")
+    );
+    format!("{bold}{}{plain}  {}", stamp(now.unix_ns), cut(&text, look.width.map(|width| width - 25)))
+}
+
+/// `GPU 0 NVIDIA H200   93 % busy   12.0 GiB of 141 GiB   412 W of 700 W   61 °C`.
+fn device(device: &Device) -> String {
+    let mut parts = vec![format!("GPU {} {}", device.index, printable(&device.name))];
+    if device.lost {
+        parts.push("lost: it does not answer any more".to_owned());
+    }
+    parts.extend(device.utilisation.map(|share| format!("{:.0} % busy", share * 100.0)));
+    parts.extend(device.memory_used.map(|used| match device.memory_total {
+        Some(total) => format!("{} of {}", bytes(used), bytes(total)),
+        None => bytes(used),
+    }));
+    parts.extend(device.power.map(|watts| match device.power_limit {
+        Some(limit) => format!("{watts:.0} W of {limit:.0} W"),
+        None => format!("{watts:.0} W"),
+    }));
+    parts.extend(device.temperature.map(|degrees| format!("{degrees:.0} °C")));
+    let rate = |name, rate: Option<u64>| rate.map(|rate| format!("PCIe {name} {}/s", bytes(rate)));
+    parts.extend(rate("in", device.pcie_received));
+    parts.extend(rate("out", device.pcie_sent));
+    parts.extend(
+        device.ecc_uncorrected.filter(|errors| *errors > 0).map(|errors| format!("{} uncorrected ECC", count(errors))),
+    );
+    parts.extend(device.xids.iter().map(|(xid, times)| format!("Xid {xid} x{times}")));
+    parts.join("   ")
+}
+
+/// Shortened to so many characters, if there is a limit.
+fn cut(text: &str, most: Option<usize>) -> String {
+    match most {
+        Some(most) if text.chars().count() > most => {
+            text.chars().take(most.saturating_sub(1)).collect::<String>() + "…"
+        }
+        _ => text.to_owned(),
+    }
+}

@@ -1,0 +1,123 @@
+//! The memory of one process, address by address.
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use text::{
+    names::printable,
+    units::{bytes, counted, time},
+};
+
+use crate::{site::site, snapshot::Space};
+
+/// The last line of a map whose names are not complete yet.
+pub const INCOMPLETE: &str = "Some lines are still being looked up; ask again.";
+
+/// Live allocations of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Map {
+    /// The process.
+    pub pid: u32,
+    /// Its short name.
+    pub comm: String,
+    /// Its user.
+    pub user: String,
+    /// Its allocations, by address; bounded.
+    pub allocations: Vec<Allocation>,
+    /// Allocations beyond these: how many, and their bytes.
+    pub left_out: (u64, u64),
+    /// Names are still being looked up.
+    pub incomplete: bool,
+}
+
+/// A live allocation.
+#[derive(Clone, Debug)]
+pub struct Allocation {
+    /// Its address, or its handle.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Where it lies.
+    pub space: Space,
+    /// How long ago it was made.
+    pub age: Duration,
+    /// The function that made it.
+    pub function: Arc<str>,
+    /// Frames, outermost first; empty if the stack is not known.
+    pub stack: Arc<[String]>,
+}
+
+impl Map {
+    /// As text: a title, and a row for each allocation.
+    pub fn text(&self) -> String {
+        let (more, more_bytes) = self.left_out;
+        let count = self.allocations.len() as u64 + more;
+        let sum = self.allocations.iter().fold(more_bytes, |sum, allocation| sum.saturating_add(allocation.bytes));
+        let mut text = format!(
+            "{} ({}), pid {}: {}, {}\n\n",
+            printable(&self.comm),
+            printable(&self.user),
+            self.pid,
+            counted(count, "live allocation", "live allocations"),
+            bytes(sum)
+        );
+        if !self.allocations.is_empty() {
+            let _ = writeln!(text, "{:>18}  {:>9}  {:<7}  {:>8}  allocated by", "address", "size", "kind", "age");
+        }
+        for allocation in &self.allocations {
+            let line = site(&allocation.stack).unwrap_or("an unknown line".into());
+            let _ = writeln!(
+                text,
+                "{:>#18x}  {:>9}  {:<7}  {:>8}  {line}, {}",
+                allocation.address,
+                bytes(allocation.bytes),
+                allocation.space.name(),
+                time(u64::try_from(allocation.age.as_nanos()).unwrap_or(u64::MAX)),
+                printable(&allocation.function)
+            );
+        }
+        if more > 0 {
+            let _ = writeln!(text, "… and {}, {}", counted(more, "smaller one", "smaller ones"), bytes(more_bytes));
+        }
+        if self.incomplete {
+            let _ = writeln!(text, "\n{INCOMPLETE}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check the text, and that hostile names stay in their line.
+    #[test]
+    fn text() {
+        let allocation = |address, bytes, stack: &[&str]| Allocation {
+            address,
+            bytes,
+            space: Space::Device,
+            age: Duration::from_secs(58),
+            function: "cudaMalloc".into(),
+            stack: stack.iter().map(|frame| (*frame).to_owned()).collect(),
+        };
+        let map = Map {
+            pid: 7,
+            comm: "tr\nain".into(),
+            user: "alice".into(),
+            allocations: vec![
+                allocation(0x7f00_0000_0000, 1 << 20, &["_start", "step (train.py:17)", "cudaMalloc"]),
+                allocation(0x7f00_0010_0000, 4096, &[]),
+            ],
+            left_out: (3, 30),
+            incomplete: true,
+        };
+        let expected = "tr ain (alice), pid 7: 5 live allocations, 1.00 MiB\n\n           \
+             address       size  kind          age  allocated by\n    \
+             0x7f0000000000   1.00 MiB  device     58.0 s  train.py:17 step, cudaMalloc\n    \
+             0x7f0000100000   4.00 KiB  device     58.0 s  an unknown line, cudaMalloc\n… and 3 smaller ones, 30 B\n\n\
+             Some lines are still being looked up; ask again.\n";
+        assert_eq!(map.text(), expected);
+        let none = Map { pid: 7, comm: "a".into(), user: "b".into(), ..Map::default() };
+        assert_eq!(none.text(), "a (b), pid 7: 0 live allocations, 0 B\n\n");
+    }
+}

@@ -1,0 +1,137 @@
+//! Which line of the program a stack belongs to: of forty frames the one that a person would name.
+
+use std::borrow::Cow;
+
+use text::names::printable;
+
+/// Namespaces of frameworks and of the language's own libraries: they allocate for someone else.
+const FOREIGN: [&str; 13] = [
+    "at::",
+    "c10::",
+    "torch::",
+    "caffe2::",
+    "std::",
+    "core::",
+    "alloc::",
+    "__gnu_cxx::",
+    "pybind11::",
+    "cupy::",
+    "xla::",
+    "thrust::",
+    "cub::",
+];
+
+/// Files of frameworks that stand between a program and its allocations, as Python shows them.
+const FOREIGN_FILES: [&str; 10] = [
+    "module.py",
+    "functional.py",
+    "_tensor.py",
+    "grad_mode.py",
+    "_contextlib.py",
+    "_ops.py",
+    "_jit_internal.py",
+    "serialization.py",
+    "_device.py",
+    "storage.py",
+];
+
+/// The innermost frame of the program itself in `stack` (outermost first): `train.py:42 step` for Python, the function's
+/// name for other languages. Where all frames are of libraries it is the innermost named one; `None` for a stack without names.
+pub fn site(stack: &[String]) -> Option<Cow<'_, str>> {
+    let python = stack.iter().rev().filter_map(|frame| python_place(frame));
+    let mut innermost = None;
+    for (function, file, line) in python {
+        let text = || Cow::Owned(printable(&format!("{file}:{line} {function}")).into_owned());
+        if !FOREIGN_FILES.contains(&file) && !file.starts_with('<') {
+            return Some(text());
+        }
+        innermost.get_or_insert_with(text);
+    }
+    innermost.or_else(|| stack.iter().rev().find(|frame| is_of_program(frame)).map(|frame| printable(frame))).or_else(
+        || stack.iter().rev().find(|frame| !frame.is_empty() && !frame.starts_with('[')).map(|frame| printable(frame)),
+    )
+}
+
+/// `step (dir/train.py:42)` as function, file without its folder, and line.
+fn python_place(frame: &str) -> Option<(&str, &str, &str)> {
+    let (function, place) = frame.strip_suffix(')')?.rsplit_once(" (")?;
+    let (file, line) = place.rsplit_once(':')?;
+    let is_line = !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit());
+    let file = file.rsplit('/').next().unwrap_or(file);
+    // Native frames may have a place as well; theirs are not told from the language's own.
+    (is_line && (file.ends_with(".py") || file.starts_with('<'))).then_some((function, file, line))
+}
+
+fn is_of_program(frame: &str) -> bool {
+    let function = frame.strip_prefix("void ").unwrap_or(frame);
+    let driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
+    !(function.is_empty()
+        || function.starts_with('[')
+        || function.ends_with("_[k]")
+        || function.starts_with('<')
+        || function.starts_with("cuda")
+        || function.starts_with("__cuda")
+        || function.strip_prefix("cu").is_some_and(driver)
+        || function.starts_with("Py")
+        || function.starts_with("_Py")
+        || function.starts_with("THP")
+        || function.starts_with("operator new")
+        || function.starts_with("__libc_start")
+        || matches!(function, "_start" | "start_thread" | "clone3" | "clone" | "__clone3")
+        || FOREIGN.iter().any(|namespace| function.starts_with(namespace)))
+}
+
+/// A short name for a whole stack, the same each time: FNV-1a over its frames.
+pub fn stack_id(stack: &[String]) -> u64 {
+    let ends = std::iter::repeat(0xff);
+    let bytes = stack.iter().zip(ends).flat_map(|(frame, end)| frame.bytes().chain([end]));
+    fnv(bytes)
+}
+
+/// FNV-1a: names things the same way in every run.
+pub(crate) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(frames: &[&str]) -> Option<String> {
+        site(&frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>()).map(Cow::into_owned)
+    }
+
+    /// Check that the program's own line is found under the libraries it calls.
+    #[test]
+    fn own_line() {
+        let python = ["_start", "<module> (train.py:50)", "step (/srv/job/train.py:42)", "_call_impl (module.py:1532)"];
+        let native = ["at::native::empty_cuda", "c10::cuda::CUDACachingAllocator::malloc(unsigned long)", "cudaMalloc"];
+        assert_eq!(of(&[&python[..], &native[..]].concat()).as_deref(), Some("train.py:42 step"));
+        assert_eq!(
+            of(&["_start", "main", "load(Model*)", "std::vector<int>::resize", "cudaMalloc", "[libcuda.so.1]"])
+                .as_deref(),
+            Some("load(Model*)")
+        );
+        assert_eq!(of(&["_start", "main", "cuMemAlloc_v2"]).as_deref(), Some("main"));
+        assert_eq!(of(&["forward (module.py:9)", "cudaMalloc"]).as_deref(), Some("module.py:9 forward"));
+        assert_eq!(of(&["[libfoo.so]", "c10::alloc()", "[libcuda.so.1]"]).as_deref(), Some("c10::alloc()"));
+        assert_eq!(of(&["[libfoo.so]"]), None);
+        assert_eq!(of(&[]), None);
+    }
+
+    /// Check that hostile frames stay one line.
+    #[test]
+    fn hostile_frames() {
+        assert_eq!(of(&["evil\n\u{1b}[2J (a\n.py:1)"]).as_deref(), Some("a .py:1 evil  [2J"));
+        assert_eq!(of(&[" (", ")", "(:)", " (.py:)"]).as_deref(), Some(" (.py:)"));
+    }
+
+    /// Check that stacks with the same letters in other frames have other ids.
+    #[test]
+    fn ids() {
+        let id = |frames: &[&str]| stack_id(&frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>());
+        assert_eq!(id(&["a", "b"]), id(&["a", "b"]));
+        assert_ne!(id(&["a", "b"]), id(&["ab"]));
+        assert_ne!(id(&["a", "b"]), id(&["b", "a"]));
+    }
+}

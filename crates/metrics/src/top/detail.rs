@@ -1,0 +1,214 @@
+//! The details of one process: its history, kernels, memory by line with stacks, copies and errors.
+
+use std::{cmp::Reverse, collections::VecDeque};
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    text::{Line, Span},
+    widgets::{Block, Borders, Paragraph, Sparkline},
+};
+use text::{
+    names::{clean, printable},
+    short::short,
+    units::{bytes, count, counted, time},
+};
+
+use super::{App, view::title};
+use crate::{
+    console::{byte_rate, rate, shape, speed},
+    rates::Pace,
+    site::site,
+    snapshot::Process,
+};
+
+/// Rows of each part.
+const ROWS: usize = 12;
+/// Frames of each stack, the innermost ones.
+const FRAMES: usize = 12;
+
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+
+impl App {
+    pub(super) fn draw_detail(&self, frame: &mut Frame<'_>, area: Rect, pace: &Pace<'_>) {
+        let process = pace.process;
+        let title = format!(" {} {} ", process.pid, title(process));
+        let block = Block::default().borders(Borders::TOP).title(Span::styled(title, BOLD));
+        let inner = block.inner(area);
+        frame.render_widget(block, area);
+        let graphs = if inner.height >= 12 { 3 } else { 0 };
+        let [top, text] = Layout::vertical([Constraint::Length(graphs), Constraint::Min(0)]).areas(inner);
+        if graphs > 0
+            && let Some(history) = self.histories.get(&process.id)
+        {
+            let places: [Rect; 3] = Layout::horizontal([Constraint::Fill(1); 3]).spacing(1).areas(top);
+            let last = |ring: &VecDeque<u64>| ring.back().copied().unwrap_or(0);
+            let graphs = [
+                (&history.live, format!("live memory {}", bytes(last(&history.live))), Color::Green),
+                (&history.launches, format!("launches/s {}", rate(last(&history.launches) as f64)), Color::Blue),
+                (&history.copied, format!("copies {}", byte_rate(last(&history.copied) as f64)), Color::Cyan),
+            ];
+            for (place, (ring, title, colour)) in places.into_iter().zip(graphs) {
+                draw_graph(frame, place, ring, &title, colour);
+            }
+        }
+        let lines = lines(pace, usize::from(text.width));
+        let most = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_sub(text.height);
+        frame.render_widget(Paragraph::new(lines).scroll((self.scroll.min(most), 0)), text);
+    }
+}
+
+fn draw_graph(frame: &mut Frame<'_>, area: Rect, ring: &VecDeque<u64>, title: &str, colour: Color) {
+    let shown: Vec<u64> = ring.iter().copied().skip(ring.len().saturating_sub(usize::from(area.width))).collect();
+    // A line of text, and two of bars.
+    let block = Block::default().title(Span::styled(title.to_owned(), DIM));
+    let graph = Sparkline::default().block(block).data(shown).style(Style::new().fg(colour));
+    frame.render_widget(graph, area);
+}
+
+fn lines(pace: &Pace<'_>, width: usize) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    memory(pace.process, &mut lines);
+    kernels(pace, width, &mut lines);
+    suspects(pace.process, width, &mut lines);
+    copies(pace, &mut lines);
+    failures(pace.process, &mut lines);
+    calls(pace.process, &mut lines);
+    lines
+}
+
+fn heading(lines: &mut Vec<Line<'static>>, title: &'static str, columns: &str) {
+    if !lines.is_empty() {
+        lines.push(Line::default());
+    }
+    let columns = columns.get(title.len()..).unwrap_or_default().to_owned();
+    lines.push(Line::from(vec![Span::styled(title, BOLD), Span::styled(columns, DIM)]));
+}
+
+fn memory(process: &Process, lines: &mut Vec<Line<'static>>) {
+    if process.memory.is_empty() {
+        return;
+    }
+    let row = |[space, live, peak, allocations, failed, frees, failed_frees]: [&str; 7]| {
+        format!("{space:>10}  {live:>9}  {peak:>9}  {allocations:>12}  {failed:>7}  {frees:>12}  {failed_frees:>7}")
+    };
+    heading(lines, "Memory", &row(["", "live", "peak", "allocations", "failed", "frees", "failed"]));
+    for memory in &process.memory {
+        lines.push(Line::from(row([
+            memory.space.name(),
+            &bytes(memory.live_bytes),
+            &bytes(memory.peak_bytes),
+            &count(memory.allocations),
+            &count(memory.failed),
+            &count(memory.frees),
+            &count(memory.failed_frees),
+        ])));
+    }
+}
+
+fn kernels(pace: &Pace<'_>, width: usize, lines: &mut Vec<Line<'static>>) {
+    let mut kernels = pace.kernels();
+    if kernels.is_empty() {
+        return;
+    }
+    kernels.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.launches.cmp(&a.0.launches)));
+    heading(
+        lines,
+        "Kernels",
+        &format!("{:>18}  {:>12}  {:>14}  {:>9}  name", "launches/s", "launches", "grid", "block"),
+    );
+    for (kernel, per_second) in kernels.iter().take(ROWS) {
+        lines.push(Line::from(format!(
+            "{:>18}  {:>12}  {:>14}  {:>9}  {}",
+            rate(*per_second),
+            count(kernel.launches),
+            shape(kernel.grid),
+            shape(kernel.block),
+            short(&clean(&kernel.name), width.saturating_sub(61).max(20))
+        )));
+    }
+}
+
+fn suspects(process: &Process, width: usize, lines: &mut Vec<Line<'static>>) {
+    if process.suspects.is_empty() {
+        return;
+    }
+    heading(lines, "Live memory by line", "");
+    for suspect in process.suspects.iter().take(ROWS) {
+        let growth = match suspect.growth {
+            0 => String::new(),
+            grown if grown > 0 => format!(" (+{})", bytes(grown.unsigned_abs())),
+            shrunk => format!(" (-{})", bytes(shrunk.unsigned_abs())),
+        };
+        let colour = if suspect.growth > 0 && suspect.remark.is_empty() { Color::Red } else { Color::Reset };
+        let age = time(u64::try_from(suspect.oldest.as_nanos()).unwrap_or(u64::MAX));
+        lines.push(Line::from(vec![
+            Span::styled(format!("{:>11}{growth}", bytes(suspect.bytes)), Style::new().fg(colour)),
+            Span::raw(format!(
+                " in {}, the oldest {age} old: {} in {}",
+                counted(suspect.count, "allocation", "allocations"),
+                printable(&suspect.function),
+                site(&suspect.stack).unwrap_or("an unknown line".into())
+            )),
+        ]));
+        if !suspect.remark.is_empty() {
+            lines.push(Line::styled(format!("{:13}{}", "", suspect.remark), DIM));
+        }
+        for frame in suspect.stack.iter().rev().take(FRAMES) {
+            let frame = short(&clean(frame), width.saturating_sub(15).max(20));
+            lines.push(Line::styled(format!("{:15}{frame}", ""), DIM));
+        }
+    }
+}
+
+fn copies(pace: &Pace<'_>, lines: &mut Vec<Line<'static>>) {
+    if pace.process.copies.is_empty() {
+        return;
+    }
+    let row = |[rate, per_second, moved, number, speed]: [&str; 5], direction: &str| {
+        format!("{rate:>18}  {per_second:>10}  {moved:>10}  {number:>10}  {speed:>13}  {direction}")
+    };
+    heading(lines, "Copies", &row(["rate", "copies/s", "bytes", "copies", "while copying"], "direction"));
+    for copies in &pace.process.copies {
+        let mode = if copies.asynchronous { ", async" } else { "" };
+        let (bytes_per_second, per_second) = pace.copies(copies);
+        let cells = [
+            &*byte_rate(bytes_per_second),
+            &rate(per_second),
+            &bytes(copies.moved.bytes),
+            &count(copies.moved.count),
+            &speed(copies),
+        ];
+        lines.push(Line::from(row(cells, &format!("{}{mode}", copies.direction))));
+    }
+}
+
+fn failures(process: &Process, lines: &mut Vec<Line<'static>>) {
+    if process.errors.is_empty() {
+        return;
+    }
+    let mut errors: Vec<_> = process.errors.iter().collect();
+    errors.sort_by_key(|errors| Reverse(errors.count));
+    heading(lines, "Errors", &format!("{:>18}  result", "calls"));
+    for errors in errors.into_iter().take(ROWS) {
+        let text =
+            format!("{:>18}  {} from {}", count(errors.count), printable(&errors.code), printable(&errors.function));
+        lines.push(Line::styled(text, Style::new().fg(Color::Red)));
+    }
+}
+
+fn calls(process: &Process, lines: &mut Vec<Line<'static>>) {
+    if process.calls.is_empty() {
+        return;
+    }
+    let mut calls: Vec<_> = process.calls.iter().collect();
+    calls.sort_by_key(|calls| Reverse(calls.ns));
+    heading(lines, "Calls", &format!("{:>18}  {:>10}  {:>12}  function", "time", "mean", "calls"));
+    for calls in calls.into_iter().take(ROWS) {
+        let mean = time(calls.ns / calls.count.max(1));
+        let (all, number) = (time(calls.ns), count(calls.count));
+        lines.push(Line::from(format!("{all:>18}  {mean:>10}  {number:>12}  {}", printable(&calls.function))));
+    }
+}

@@ -1,0 +1,68 @@
+//! The console's blocks: golden files, and that they keep to width and height.
+
+mod support;
+
+use metrics::{
+    console::{Look, block, in_place},
+    snapshot::{Kinds, Snapshot},
+};
+
+/// Check a block in a pipe and one on a small terminal with colours.
+#[test]
+fn golden() {
+    let (before, now) = (support::machine(1), support::machine(2));
+    support::check("console.txt", &block(&now, Some(&before), Look { width: None, height: None, colour: false }));
+    support::check(
+        "console.colour.txt",
+        &block(&now, Some(&before), Look { width: Some(100), height: Some(24), colour: true }),
+    );
+    support::check("console.first.txt", &block(&before, None, Look { width: Some(80), height: None, colour: false }));
+    support::check(
+        "console.nothing.txt",
+        &block(&Snapshot::default(), None, Look { width: Some(80), height: None, colour: false }),
+    );
+}
+
+/// Check that what is not counted is in no table: a column of zeroes would be a claim.
+#[test]
+fn only_what_is_counted() {
+    let none = Kinds { memory: false, launches: false, graphs: false, copies: false, sets: false, errors: false };
+    let look = Look { width: None, height: None, colour: false };
+    let columns = |kinds: Kinds| {
+        let now = Snapshot { kinds, ..support::machine(2) };
+        let text = block(&now, Some(&support::machine(1)), look);
+        let row = text.lines().find(|line| line.starts_with("Processes")).expect("a table").to_owned();
+        row.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(columns(none), "pid name");
+    assert_eq!(columns(Kinds { memory: true, ..none }), "pid live peak name");
+    assert_eq!(columns(Kinds { launches: true, ..none }), "pid launches/s name");
+    assert_eq!(columns(Kinds { copies: true, ..none }), "pid HtoD/s DtoH/s name");
+    assert_eq!(columns(Kinds { errors: true, ..none }), "pid errors name");
+}
+
+/// Check that no size of terminal is overrun, and that hostile names bring no control characters.
+#[test]
+fn sizes() {
+    let mut now = support::machine(2);
+    for place in 0..50 {
+        let mut process = now.processes[place % 2].clone();
+        (process.id, process.pid) = (100 + place as u32, 1_000_000 + place as u32);
+        now.processes.push(process);
+    }
+    for width in [0, 20, 60, 80, 200] {
+        for height in [1, 2, 3, 10, 24, 33, 50, 100] {
+            let text = block(
+                &now,
+                Some(&support::machine(1)),
+                Look { width: Some(width), height: Some(height), colour: false },
+            );
+            assert!(text.lines().count() < height.max(2), "{height} {}", text.lines().count());
+            for line in text.lines() {
+                assert!(line.chars().count() <= width.max(60), "{width}: {line}");
+            }
+            assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
+        }
+    }
+    assert_eq!(in_place("a\nb\n"), "\x1b[Ha\x1b[K\r\nb\x1b[K\r\n\x1b[J");
+}

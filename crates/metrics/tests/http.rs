@@ -1,0 +1,239 @@
+//! The server under scrapers that behave, and under those that do not.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use metrics::{
+    http::{Response, Server, Source, answer},
+    openmetrics::Format,
+};
+
+struct Fake;
+
+impl Source for Fake {
+    fn metrics(&self, format: Format) -> Option<String> {
+        Some(format!("{format:?}\n"))
+    }
+
+    fn health(&self) -> Result<(), String> {
+        Err("the probes are gone".to_owned())
+    }
+
+    fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)> {
+        if pid == 7 { Ok(format!("for user {user}\n")) } else { Err((404, "there is none".to_owned())) }
+    }
+}
+
+fn start() -> Server {
+    Server::start("127.0.0.1:0", Arc::new(|request| answer(request, &Fake))).expect("a server")
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+    stream
+}
+
+/// Sends `request` and returns all that comes until the server closes.
+fn ask(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = connect(address);
+    stream.write_all(request).expect("sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    String::from_utf8(answer).expect("text")
+}
+
+fn get(address: SocketAddr, path: &str, more: &str) -> String {
+    ask(address, format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{more}\r\n").as_bytes())
+}
+
+/// Check every path, and the negotiation of the format.
+#[test]
+fn paths() {
+    let server = start();
+    let plain = get(server.address(), "/metrics", "");
+    assert!(plain.starts_with("HTTP/1.1 200 OK\r\n") && plain.ends_with("\r\n\r\nPrometheus\n"), "{plain}");
+    assert!(plain.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    let open = get(server.address(), "/metrics?x", "Accept: application/openmetrics-text; version=1.0.0\r\n");
+    assert!(open.contains("\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"));
+    assert!(open.ends_with("OpenMetrics\n"));
+    let health = get(server.address(), "/healthz", "");
+    assert!(health.starts_with("HTTP/1.1 503 ") && health.ends_with("the probes are gone\n"));
+    // SAFETY: takes nothing, and cannot fail.
+    let ours = unsafe { libc::geteuid() };
+    assert!(get(server.address(), "/map?pid=7", "").ends_with(&format!("\r\n\r\nfor user {ours}\n")));
+    assert!(get(server.address(), "/map?pid=8", "").starts_with("HTTP/1.1 404 "));
+    assert!(get(server.address(), "/map?pid=x", "").starts_with("HTTP/1.1 400 "));
+    assert!(get(server.address(), "/", "").contains("<a href=\"/metrics\">"));
+    assert!(get(server.address(), "/etc/passwd", "").starts_with("HTTP/1.1 404 "));
+    let refused = ask(server.address(), b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
+    assert!(refused.starts_with("HTTP/1.1 405 ") && refused.contains("\r\nAllow: GET, HEAD\r\n"));
+    let head = ask(server.address(), b"HEAD /metrics HTTP/1.0\r\n\r\n");
+    assert!(head.contains("Content-Length: 11\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+/// Check that requests sent together are answered in order on one connection.
+#[test]
+fn pipelining() {
+    let server = start();
+    let mut requests = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(500);
+    requests.push_str("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let answers = ask(server.address(), requests.as_bytes());
+    assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 501);
+    assert!(answers.ends_with("</html>\n"));
+}
+
+/// Check that a connection can be used again, as Prometheus does.
+#[test]
+fn keep_alive() {
+    let server = start();
+    let mut stream = connect(server.address());
+    for _ in 0..3 {
+        stream.write_all(b"HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("an answer");
+            bytes.push(byte[0]);
+        }
+        assert!(bytes.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    }
+}
+
+/// Check that a client which has nothing more to say still gets its answer.
+#[test]
+fn half_closed() {
+    let server = start();
+    let mut stream = connect(server.address());
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    stream.shutdown(Shutdown::Write).expect("half closed");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.ends_with("Prometheus\n"));
+}
+
+/// Check that garbage gets an answer or an end, and that the server is well afterwards.
+#[test]
+fn garbage() {
+    let server = start();
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    for round in 0..200 {
+        let bytes: Vec<u8> = (0..round * 7)
+            .map(|_| {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                seed as u8
+            })
+            .collect();
+        let mut stream = connect(server.address());
+        let _ = stream.write_all(&bytes);
+        let _ = stream.write_all(b"\r\n\r\n");
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
+    }
+    let endless = ask(server.address(), &vec![b'x'; 64 * 1024]);
+    assert!(endless.starts_with("HTTP/1.1 431 "), "{endless}");
+    assert!(get(server.address(), "/metrics", "").starts_with("HTTP/1.1 200 "));
+}
+
+/// Check that a head sent byte by byte is answered.
+#[test]
+fn byte_by_byte() {
+    let server = start();
+    let mut stream = connect(server.address());
+    stream.set_nodelay(true).expect("no delay");
+    for byte in b"GET /metrics HTTP/1.0\r\n\r\n" {
+        stream.write_all(&[*byte]).expect("sent");
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.ends_with("Prometheus\n"));
+}
+
+/// Check that scrapers which hang (they say nothing, half of something, or do not read) delay nobody.
+#[test]
+fn hanging_scrapers() {
+    let handler = |_: &_| Response::text(200, &"x".repeat(32 << 20));
+    let server = Server::start("127.0.0.1:0", Arc::new(handler)).expect("a server");
+    let hanging: Vec<TcpStream> = (0..300)
+        .map(|place| {
+            let mut stream = connect(server.address());
+            let said: &[u8] = match place % 3 {
+                0 => b"",
+                1 => b"GET /metr",
+                // At most twenty of these: a big answer that nobody reads is held until its time is up.
+                _ if place > 60 => b"GET",
+                _ => b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+            };
+            let _ = stream.write_all(said);
+            stream
+        })
+        .collect();
+    // One after the other they would take 25 minutes to time out; this gives up after 20 seconds.
+    let answer = get(server.address(), "/metrics", "");
+    assert!(answer.ends_with("xxx"));
+    drop(hanging);
+}
+
+/// Check that 200 scrapes at once are all answered, and that those who wait together share an answer.
+#[test]
+fn parallel_scrapes() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counting = asked.clone();
+    let handler = move |_: &_| {
+        counting.fetch_add(1, Ordering::Relaxed);
+        Response { shared: true, ..Response::text(200, &"y".repeat(100_000)) }
+    };
+    let server = Server::start("127.0.0.1:0", Arc::new(handler)).expect("a server");
+    let address = server.address();
+    let scrapers: Vec<_> = (0..200).map(|_| std::thread::spawn(move || get(address, "/metrics", ""))).collect();
+    for scraper in scrapers {
+        let answer = scraper.join().expect("a scraper");
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&"y".repeat(100_000)));
+    }
+    assert!((1..200).contains(&asked.load(Ordering::Relaxed)), "{asked:?}");
+}
+
+/// Check that a handler that panics costs its own request only.
+#[test]
+fn panics() {
+    let handler = |request: &metrics::http::Request| {
+        assert_ne!(request.path, "/panic");
+        Response::text(200, "fine")
+    };
+    let server = Server::start("127.0.0.1:0", Arc::new(handler)).expect("a server");
+    assert!(get(server.address(), "/panic", "").starts_with("HTTP/1.1 500 "));
+    assert!(get(server.address(), "/", "").ends_with("fine"));
+}
+
+/// Check the sentences for addresses that cannot be had, and that an address is free once the server is dropped.
+#[test]
+fn addresses() {
+    let server = start();
+    let address = server.address().to_string();
+    let start = |address: &str| Server::start(address, Arc::new(|_| Response::text(200, "")));
+    let error = start(&address).err().expect("in use");
+    assert!(error.starts_with(&format!("cannot listen on {address}: another program does already")), "{error}");
+    assert!(error.ends_with("choose another address with --metrics-addr"));
+    let error = start("nonsense").err().expect("no address");
+    assert!(error.starts_with("nonsense is not an address"), "{error}");
+    let error = start("192.0.2.1:9400").err().expect("not ours");
+    assert!(error.contains("does not have that address"), "{error}");
+
+    let begin = Instant::now();
+    let idle = connect(server.address());
+    drop(server);
+    assert!(begin.elapsed() < Duration::from_secs(60), "the server waited for an idle connection");
+    assert!(start(&address).is_ok());
+    drop(idle);
+}

@@ -1,0 +1,271 @@
+//! Which names are meant: shell-like globs, as `--match` and `--exclude` take them.
+//!
+//! `*` is any text, `?` any one character, `[A-Z_]` one of these, `[!0-9]` one of all others. Case counts. Several patterns
+//! are separated by commas, or come in several options.
+
+/// A pattern that has no meaning.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot understand the pattern '{pattern}': {reason}")]
+pub struct Error {
+    /// As the user gave it.
+    pattern: String,
+    /// What is wrong with it.
+    reason: &'static str,
+}
+
+/// What to take and what to leave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    include: Vec<Glob>,
+    exclude: Vec<Glob>,
+}
+
+impl Selection {
+    /// Reads the values of `--match` and `--exclude`, each a comma list of globs. No `--match` takes everything.
+    pub fn parse(include: &[String], exclude: &[String]) -> Result<Selection, Error> {
+        Ok(Selection { include: globs(include)?, exclude: globs(exclude)? })
+    }
+
+    /// The same, with `pattern` where no `--match` was given.
+    pub fn or(&self, pattern: Option<Glob>) -> Selection {
+        let include = if self.include.is_empty() { pattern.into_iter().collect() } else { self.include.clone() };
+        Selection { include, exclude: self.exclude.clone() }
+    }
+
+    /// Whether there is a `--match`.
+    pub fn has_patterns(&self) -> bool {
+        !self.include.is_empty()
+    }
+
+    /// Whether a name is meant.
+    pub fn takes(&self, name: &str) -> bool {
+        let any = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(name));
+        (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
+    }
+
+    /// The first of a function's names that is taken. None of them may be excluded, since a probe cannot tell by which of
+    /// them the function was called.
+    pub fn first_taken<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+        let excluded = |name: &str| self.exclude.iter().any(|glob| glob.matches(name));
+        if names.clone().any(excluded) {
+            return None;
+        }
+        names.into_iter().find(|name| self.takes(name))
+    }
+
+    /// The patterns of `--match` that take none of these names: what to complain about.
+    pub fn unmatched<'a>(&self, names: impl IntoIterator<Item = &'a str> + Clone) -> Vec<&str> {
+        let idle = |glob: &&Glob| !names.clone().into_iter().any(|name| glob.matches(name));
+        self.include.iter().filter(idle).map(|glob| glob.text.as_str()).collect()
+    }
+}
+
+fn globs(lists: &[String]) -> Result<Vec<Glob>, Error> {
+    lists.iter().flat_map(|list| list.split(',')).map(|pattern| Glob::parse(pattern.trim())).collect()
+}
+
+/// One pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glob {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    /// `*`
+    Star,
+    /// `?`
+    One,
+    /// A byte that stands for itself.
+    Byte(u8),
+    /// `[...]`: ranges, both ends in.
+    Class { ranges: Vec<(u8, u8)>, negated: bool },
+}
+
+impl Glob {
+    /// Reads a pattern. Commas stand for themselves: names of templates contain some.
+    pub fn parse(text: &str) -> Result<Glob, Error> {
+        let wrong = |reason| Error { pattern: text.into(), reason };
+        if text.is_empty() {
+            return Err(wrong("it is empty"));
+        }
+        let mut parts = Vec::new();
+        let mut rest = text.as_bytes();
+        while let [first, tail @ ..] = rest {
+            rest = tail;
+            parts.push(match first {
+                b'*' => Part::Star,
+                b'?' => Part::One,
+                b'[' => {
+                    // A bracket right after the opening one is a member.
+                    let from = if tail.first().is_some_and(|&byte| byte == b'!' || byte == b'^') { 2 } else { 1 };
+                    let closing = tail.iter().skip(from).position(|&byte| byte == b']').map(|at| at + from);
+                    let closing = closing.ok_or_else(|| wrong("a [ has no ], or nothing before it"))?;
+                    rest = &tail[closing + 1..];
+                    class(&tail[..closing]).ok_or_else(|| wrong("a range runs backwards"))?
+                }
+                &byte => Part::Byte(byte),
+            });
+        }
+        // Stars side by side mean one.
+        parts.dedup_by(|a, b| *a == Part::Star && *b == Part::Star);
+        Ok(Glob { text: text.into(), parts })
+    }
+
+    /// Whether the whole name matches.
+    ///
+    /// Each star first takes as little as possible, and more where the rest does not match. Only the last star has to be
+    /// tried again, so this takes at most pattern times name steps.
+    pub fn matches(&self, name: &str) -> bool {
+        let name = name.as_bytes();
+        let (mut part, mut at) = (0, 0);
+        let mut again = None;
+        loop {
+            match (self.parts.get(part), name.get(at)) {
+                (Some(Part::Star), _) => {
+                    again = Some((part, at));
+                    part += 1;
+                    continue;
+                }
+                (None, None) => return true,
+                (Some(wanted), Some(&byte)) if wanted.takes(byte) => {
+                    part += 1;
+                    at += 1;
+                    continue;
+                }
+                _ => {}
+            }
+            match again {
+                Some((star, from)) if from < name.len() => {
+                    again = Some((star, from + 1));
+                    (part, at) = (star + 1, from + 1);
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl Part {
+    fn takes(&self, byte: u8) -> bool {
+        match self {
+            Part::Star => false,
+            Part::One => true,
+            Part::Byte(wanted) => byte == *wanted,
+            Part::Class { ranges, negated } => ranges.iter().any(|&(from, to)| (from..=to).contains(&byte)) != *negated,
+        }
+    }
+}
+
+/// What stands between brackets; none if a range is empty.
+fn class(text: &[u8]) -> Option<Part> {
+    let (negated, mut rest) = match text {
+        [b'!' | b'^', rest @ ..] => (true, rest),
+        _ => (false, text),
+    };
+    let mut ranges = Vec::new();
+    while let [from, tail @ ..] = rest {
+        let (to, tail) = match tail {
+            [b'-', to, tail @ ..] => (to, tail),
+            _ => (from, tail),
+        };
+        if from > to {
+            return None;
+        }
+        ranges.push((*from, *to));
+        rest = tail;
+    }
+    Some(Part::Class { ranges, negated })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(include: &[&str], exclude: &[&str]) -> Result<Selection, Error> {
+        let own = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        Selection::parse(&own(include), &own(exclude))
+    }
+
+    fn matches(pattern: &str, name: &str) -> bool {
+        Glob::parse(pattern).unwrap().matches(name)
+    }
+
+    /// Check each kind of glob against names that fit and names that nearly do.
+    #[test]
+    fn globs_take_what_they_say() {
+        for (pattern, yes, no) in [
+            ("cuInit", &["cuInit"][..], &["cuInit2", "ccuInit", "cuinit", ""][..]),
+            ("cuMem*", &["cuMem", "cuMemAlloc_v2"], &["cuMe", "xcuMem"]),
+            ("*_v2", &["cuMemAlloc_v2", "_v2", "a_v2_v2"], &["cuMemAlloc_v3", "_v2x"]),
+            (
+                "cu*Async*_ptsz",
+                &["cuMemcpyAsync_ptsz", "cuMemcpyAsyncAsync_v2_ptsz"],
+                &["cuMemcpy_ptsz", "cuAsync_pts"],
+            ),
+            ("cu?nit", &["cuInit", "cu_nit"], &["cunit", "cuIInit"]),
+            ("cu[A-Z]*", &["cuInit", "cuZ"], &["cudbgMain", "cu", "cu_x"]),
+            ("cu[!A-Z]*", &["cudbgMain"], &["cuInit", "cu"]),
+            ("[^a]", &["b"], &["a", "bb"]),
+            ("[abc-]x", &["ax", "cx", "-x"], &["dx", "x"]),
+            ("[]]", &["]"], &["["]),
+            ("[*?]", &["*", "?"], &["a"]),
+            ("**a**", &["a", "bab"], &["b", ""]),
+            ("*", &["", "x"], &[]),
+        ] {
+            for name in yes {
+                assert!(matches(pattern, name), "{pattern} takes {name}");
+            }
+            for name in no {
+                assert!(!matches(pattern, name), "{pattern} leaves {name}");
+            }
+        }
+    }
+
+    /// Check that a pattern made to be slow is not.
+    #[test]
+    fn many_stars_are_no_trap() {
+        assert!(!matches(&"*a".repeat(200), &"a".repeat(199)));
+        assert!(!matches(&format!("{}b", "*a".repeat(200)), &"a".repeat(10_000)));
+    }
+
+    /// Check that patterns without meaning are refused with the reason.
+    #[test]
+    fn broken_patterns() {
+        for (pattern, reason) in [
+            ("", "empty"),
+            ("cuMem*,", "empty"),
+            ("cu[A", "no ]"),
+            ("cu[]", "no ]"),
+            ("cu[!]", "no ]"),
+            ("[z-a]", "backwards"),
+        ] {
+            let error = selection(&[pattern], &[]).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    /// Check that lists add up, and that exclusion wins.
+    #[test]
+    fn lists_and_exclusion() {
+        let selection = selection(&["cuMem*, cuLaunch*", "cuInit"], &["*Host*,*_ptsz"]).unwrap();
+        for name in ["cuMemAlloc", "cuLaunchKernel", "cuInit"] {
+            assert!(selection.takes(name));
+        }
+        for name in ["cuMemHostAlloc", "cuMemcpy_ptsz", "cuInit2", "cuCtxCreate"] {
+            assert!(!selection.takes(name));
+        }
+        assert_eq!(selection.unmatched(["cuInit", "cuMemX"]), ["cuLaunch*"]);
+    }
+
+    /// Check by which of its names a function is shown.
+    #[test]
+    fn functions_with_several_names() {
+        let names = || ["puts", "_IO_puts"].into_iter();
+        assert_eq!(Selection::default().first_taken(names()), Some("puts"));
+        assert_eq!(selection(&["_IO*"], &[]).unwrap().first_taken(names()), Some("_IO_puts"));
+        assert_eq!(selection(&["*"], &["puts"]).unwrap().first_taken(names()), None);
+        assert_eq!(selection(&["gets"], &[]).unwrap().first_taken(names()), None);
+    }
+}

@@ -1,0 +1,27 @@
+//! What flame graphs show.
+
+use std::path::Path;
+
+use export::{EventView, Format, View};
+use model::{event::Mode, profile::Profile};
+
+/// Events are all that was recorded.
+pub fn events_alone(profile: &Profile) -> bool {
+    profile.start.as_ref().is_some_and(|start| start.mode == Mode::EventsOnly)
+}
+
+/// Time, or the only event that was recorded.
+pub fn default(profile: &Profile) -> View {
+    let mut counters = profile.counters.all.keys();
+    match (counters.next(), counters.next()) {
+        (Some(&counter), None) if events_alone(profile) => {
+            View { event: Some(EventView { counter, by_count: false }), ..View::default() }
+        }
+        _ => View::default(),
+    }
+}
+
+/// Files that show stacks and their amounts, of which a recording of several events has no single one.
+pub fn shows_stacks(path: &Path) -> bool {
+    matches!(Format::from_path(path), Ok(Format::Svg | Format::Folded))
+}
