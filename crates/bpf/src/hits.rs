@@ -7,7 +7,7 @@ use std::{
 
 use libbpf_rs::{Link, MapCore, MapFlags, PerfEventOpts, Program, UprobeMultiOpts, UprobeOpts, libbpf_sys as sys};
 
-use crate::{Error, Recorder, Result, map, perf, record::Fields, recorder::skeleton::OpenRecordSkel};
+use crate::{Error, Recorder, Result, perf, record::Fields, recorder::skeleton::OpenRecordSkel};
 
 /// Distinct (place, process image, stack) that are added up in the kernel, as a rule: some 40 MiB if all are there.
 pub const MAX_HITS: u32 = 262_144;
@@ -246,8 +246,7 @@ impl Recorder {
     /// All hits so far that were added up in the kernel.
     pub fn hit_sums(&self) -> Vec<(HitKey, HitSum)> {
         let mut found = Vec::new();
-        // A map that cannot be read is an empty one.
-        let _ = map::each(&self.skel.maps.hits, |key, value| {
+        self.each(&self.skel.maps.hits, |key, value| {
             let read = (HitKey::parse(&mut Fields::new(key)), HitSum::parse(&mut Fields::new(value)));
             if let (Some(key), Some(sum)) = read {
                 found.push((key, sum));

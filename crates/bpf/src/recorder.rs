@@ -79,6 +79,8 @@ pub struct Recorder {
     records: Rc<RefCell<Vec<Record>>>,
     /// Records that could not be parsed.
     unparsed: Rc<Cell<u64>>,
+    /// Maps that could not be read to their end.
+    pub(crate) unread: Cell<u64>,
     pub(crate) skel: RecordSkel<'static>,
     /// Allocations by user, of all that are in the kernel's map.
     pub(crate) held_by_user: Shared,
@@ -183,6 +185,7 @@ impl Recorder {
             raw_ring,
             records,
             unparsed,
+            unread: Cell::new(0),
             skel,
             held_by_user,
             multi,
@@ -336,6 +339,7 @@ impl Recorder {
             sums: count(7),
             hits: count(8),
             unparsed: self.unparsed.get(),
+            unread: self.unread.get(),
         }
     }
 }

@@ -15,14 +15,13 @@ impl Recorder {
     /// What was summed up so far, by function.
     pub fn sums(&self) -> Vec<Sum> {
         let mut found = Vec::new();
-        // A map that cannot be read is an empty one.
-        let _ = map::each(&self.skel.maps.sums, |key, values| found.extend(Sum::parse(key, values)));
+        self.each(&self.skel.maps.sums, |key, values| found.extend(Sum::parse(key, values)));
         found
     }
 
     /// Failed calls by result.
     pub fn error_sums(&self) -> Vec<ErrorSum> {
-        entries(&self.skel.maps.errors, |key, value| {
+        self.entries(&self.skel.maps.errors, |key, value| {
             let (image, function, code, enclosed) = (key.u32()?, key.u32()?, key.u32()?, key.u32()? != 0);
             Some(ErrorSum { image, function, code, enclosed, count: value.u64()? })
         })
@@ -30,7 +29,7 @@ impl Recorder {
 
     /// Memory by process and space.
     pub fn memory_sums(&self) -> Vec<MemorySum> {
-        entries(&self.skel.maps.memory_sums, |key, value| {
+        self.entries(&self.skel.maps.memory_sums, |key, value| {
             Some(MemorySum {
                 image: key.u32()?,
                 space: key.u32()?,
@@ -52,7 +51,7 @@ impl Recorder {
 
     /// Live allocations one by one.
     pub fn allocations(&self) -> Vec<Allocation> {
-        entries(&self.skel.maps.allocations, |key, value| {
+        self.entries(&self.skel.maps.allocations, |key, value| {
             let (address, image) = (key.u64()?, key.u32()?);
             let (bytes, time, _place, space, _user) =
                 (value.u64()?, value.u64()?, value.u64()?, value.u32()?, value.u32()?);
@@ -68,7 +67,7 @@ impl Recorder {
 
     /// Live memory by the call stack that allocated it.
     pub fn sites(&self) -> Vec<Site> {
-        entries(&self.skel.maps.sites, |key, value| {
+        self.entries(&self.skel.maps.sites, |key, value| {
             let (stack, python, image, function) = (key.u64()?, key.u64()?, key.u32()?, key.u32()?);
             let (bytes, count, since) = (not_negative(value.u64()?), not_negative(value.u64()?), value.u64()?);
             Some(Site { image, function, stack, python, bytes, count, since })
@@ -77,14 +76,14 @@ impl Recorder {
 
     /// Launches by kernel; those for which there was no room have the address 0.
     pub fn kernel_sums(&self) -> Vec<KernelSum> {
-        let mut sums = entries(&self.skel.maps.kernels, |key, value| {
+        let mut sums = self.entries(&self.skel.maps.kernels, |key, value| {
             let (address, image, handle) = (key.u64()?, key.u32()?, key.u32()? != 0);
             let count = value.u64()?;
             let grid = [value.u32()?, value.u32()?, value.u32()?];
             let block = [value.u32()?, value.u32()?, value.u32()?];
             Some(KernelSum { image, address, handle, count, grid, block })
         });
-        sums.extend(entries(&self.skel.maps.kernels_beyond, |key, value| {
+        sums.extend(self.entries(&self.skel.maps.kernels_beyond, |key, value| {
             Some(KernelSum { image: key.u32()?, count: value.u64()?, ..KernelSum::default() })
         }));
         sums
@@ -95,13 +94,13 @@ impl Recorder {
         let maps = &self.skel.maps;
         self.forget_allocations(gone);
         // Where in each map's key the image is.
-        forget(&maps.contexts, 0, gone);
-        forget(&maps.sums, 0, gone);
-        forget(&maps.errors, 0, gone);
-        forget(&maps.memory_sums, 0, gone);
-        forget(&maps.kernels, 8, gone);
-        forget(&maps.kernels_beyond, 0, gone);
-        forget(&maps.sites, 16, gone);
+        self.forget(&maps.contexts, 0, gone);
+        self.forget(&maps.sums, 0, gone);
+        self.forget(&maps.errors, 0, gone);
+        self.forget(&maps.memory_sums, 0, gone);
+        self.forget(&maps.kernels, 8, gone);
+        self.forget(&maps.kernels_beyond, 0, gone);
+        self.forget(&maps.sites, 16, gone);
     }
 
     /// Forgets the live allocations of process images that are gone, and returns their users' shares. What they amounted
@@ -112,7 +111,7 @@ impl Recorder {
             return;
         }
         let mut keys = Vec::new();
-        let _ = map::each(&self.skel.maps.allocations, |key, value| {
+        self.each(&self.skel.maps.allocations, |key, value| {
             let image = Fields::new(&key[8..]).u32();
             if image.is_some_and(gone) {
                 keys.push((key.to_vec(), Fields::new(&value[ALLOCATION_USER..]).u32().unwrap_or(0)));
@@ -166,6 +165,35 @@ impl Recorder {
     }
 }
 
+impl Recorder {
+    /// Hands over every entry of a map. A read that fails is counted in [`Losses::unread`](crate::Losses::unread).
+    pub(crate) fn each(&self, map: &impl MapCore, entry: impl FnMut(&[u8], &[u8])) {
+        if map::each(map, entry).is_err() {
+            self.unread.set(self.unread.get() + 1);
+        }
+    }
+
+    fn entries<T>(&self, map: &impl MapCore, read: impl Fn(&mut Fields<'_>, &mut Fields<'_>) -> Option<T>) -> Vec<T> {
+        let mut found = Vec::new();
+        self.each(map, |key, value| found.extend(read(&mut Fields::new(key), &mut Fields::new(value))));
+        found
+    }
+
+    /// Deletes the entries of images that are gone; the image is at `at` in the key.
+    fn forget(&self, map: &impl MapCore, at: usize, gone: &dyn Fn(u32) -> bool) {
+        let mut keys = Vec::new();
+        self.each(map, |key, _| {
+            let image = key.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
+            if image.is_some_and(gone) {
+                keys.push(key.to_vec());
+            }
+        });
+        for key in keys {
+            let _ = map.delete(&key);
+        }
+    }
+}
+
 /// How many entries each map can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SumRooms {
@@ -187,26 +215,6 @@ pub struct SumRooms {
 pub(crate) const USERS: usize = 1024;
 /// Where `struct allocation` has its user.
 const ALLOCATION_USER: usize = 28;
-
-fn entries<T>(map: &impl MapCore, read: impl Fn(&mut Fields<'_>, &mut Fields<'_>) -> Option<T>) -> Vec<T> {
-    let mut found = Vec::new();
-    let _ = map::each(map, |key, value| found.extend(read(&mut Fields::new(key), &mut Fields::new(value))));
-    found
-}
-
-/// Deletes the entries of images that are gone; the image stands at `at` in the key.
-fn forget(map: &impl MapCore, at: usize, gone: &dyn Fn(u32) -> bool) {
-    let mut keys = Vec::new();
-    let _ = map::each(map, |key, _| {
-        let image = key.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
-        if image.is_some_and(gone) {
-            keys.push(key.to_vec());
-        }
-    });
-    for key in keys {
-        let _ = map.delete(&key);
-    }
-}
 
 /// A sum that two CPUs change at once may be seen below zero for a moment.
 fn not_negative(sum: u64) -> u64 {

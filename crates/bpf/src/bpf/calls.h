@@ -155,13 +155,13 @@ static __always_inline struct thread_calls *caller(u64 pid_tgid)
 	return calls;
 }
 
-/* A call begins: what is known of it wherever it was seen; null if there is no room. */
+/* A call begins: what is known of it wherever it was seen; null if it is not watched or there is no room. */
 static __always_inline struct open_call *begin_call(struct thread_calls *calls, const struct function *function, u32 index,
 						      u64 pid_tgid, u64 sp)
 {
 	u32 depth = calls->depth, depth_seen = depth_of(calls);
 	u64 around_start = innermost(calls);
-	struct open_call *open = open_call(calls);
+	struct open_call *open = may_begin(calls) ? open_call(calls) : 0;
 	struct call_record *call;
 	u64 own;
 
