@@ -14,7 +14,6 @@ use crate::{
         types::{hit_key, hit_sum},
     },
     hits::{HitKey, HitPoint, HitProbe, HitSum},
-    map::entries,
     perf,
 };
 
@@ -83,7 +82,7 @@ impl Recorder {
 
     /// All hits so far that were added up in the kernel.
     pub fn hit_sums(&self) -> Vec<(HitKey, HitSum)> {
-        let hits: Vec<(hit_key, hit_sum)> = entries(&self.skel.maps.hits);
+        let hits: Vec<(hit_key, hit_sum)> = self.entries(&self.skel.maps.hits);
         hits.into_iter().map(|(key, sum)| (key.into(), sum.into())).collect()
     }
 

@@ -206,6 +206,8 @@ pub struct Losses {
     pub hits: u64,
     /// Records of a type or length that the programs do not write.
     pub unparsed: u64,
+    /// Reads of maps that failed: sums are missing from what was read.
+    pub unread: u64,
 }
 
 impl Record {

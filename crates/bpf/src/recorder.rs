@@ -15,11 +15,12 @@ use libbpf_rs::{
 use crate::{
     Error, Losses, PythonMaps, Record, Result, UnwindMaps,
     contract::{
-        bytes_of, read,
+        Plain, bytes_of, read,
         types::{image, limit, loss},
     },
     features,
     hooks::Hook,
+    map,
     options::{Marker, Options},
     perf,
     programs::{self, load_error, skeleton::RecordSkel},
@@ -45,6 +46,8 @@ pub struct Recorder {
     records: Rc<RefCell<Vec<Record>>>,
     /// Records that could not be parsed.
     unparsed: Rc<Cell<u64>>,
+    /// Maps that could not be read to their end.
+    pub(crate) unread: Cell<u64>,
     pub(crate) skel: RecordSkel<'static>,
     /// Allocations by user, of all that are in the kernel's map.
     pub(crate) held_by_user: Shared,
@@ -100,6 +103,7 @@ impl Recorder {
             raw_ring,
             records,
             unparsed,
+            unread: Cell::new(0),
             skel,
             held_by_user,
             multi,
@@ -231,6 +235,21 @@ impl Recorder {
         taken >= BATCH as i32 || raw >= RAW_BATCH as i32
     }
 
+    /// Hands over every entry of a map. A read that fails is counted in [`Losses::unread`].
+    pub(crate) fn each(&self, map: &impl MapCore, entry: impl FnMut(&[u8], &[u8])) {
+        if map::each(map, entry).is_err() {
+            self.unread.set(self.unread.get() + 1);
+        }
+    }
+
+    /// Every entry of a map with one value for all CPUs.
+    pub(crate) fn entries<K: Plain, V: Plain>(&self, map: &impl MapCore) -> Vec<(K, V)> {
+        debug_assert_eq!((map.key_size() as usize, map.value_size() as usize), (size_of::<K>(), size_of::<V>()));
+        let mut found = Vec::new();
+        self.each(map, |key, value| found.extend(read(key).zip(read(value))));
+        found
+    }
+
     /// What did not arrive since the start.
     pub fn losses(&self) -> Losses {
         let count = |cause: loss| {
@@ -248,6 +267,7 @@ impl Recorder {
             sums: count(loss::LOSS_CALL_SUMS),
             hits: count(loss::LOSS_HIT),
             unparsed: self.unparsed.get(),
+            unread: self.unread.get(),
         }
     }
 }

@@ -14,7 +14,6 @@ use crate::{
             site, site_key, sum_key,
         },
     },
-    map::{self, entries},
 };
 
 const USERS: usize = limit::USERS.0 as usize;
@@ -23,8 +22,7 @@ impl Recorder {
     /// What was summed up so far, by function.
     pub fn sums(&self) -> Vec<Sum> {
         let mut found = Vec::new();
-        // A map that cannot be read is an empty one.
-        let _ = map::each(&self.skel.maps.sums, |key, values| found.extend(Sum::parse(key, values)));
+        self.each(&self.skel.maps.sums, |key, values| found.extend(Sum::parse(key, values)));
         found
     }
 
@@ -37,7 +35,7 @@ impl Recorder {
             enclosed: key.enclosed != 0,
             count,
         };
-        entries(&self.skel.maps.errors).into_iter().map(sum).collect()
+        self.entries(&self.skel.maps.errors).into_iter().map(sum).collect()
     }
 
     /// Memory by process and space.
@@ -58,7 +56,7 @@ impl Recorder {
             released: sum.released,
             untracked: sum.untracked,
         };
-        entries(&self.skel.maps.memory_sums).into_iter().map(sum).collect()
+        self.entries(&self.skel.maps.memory_sums).into_iter().map(sum).collect()
     }
 
     /// Live allocations one by one.
@@ -73,7 +71,7 @@ impl Recorder {
             stack: live.site.stack,
             python: live.site.python,
         };
-        entries(&self.skel.maps.allocations).into_iter().map(live).collect()
+        self.entries(&self.skel.maps.allocations).into_iter().map(live).collect()
     }
 
     /// How many live allocations are in the kernel's map.
@@ -92,7 +90,7 @@ impl Recorder {
             count: not_negative(live.count),
             since: live.since,
         };
-        entries(&self.skel.maps.sites).into_iter().map(live).collect()
+        self.entries(&self.skel.maps.sites).into_iter().map(live).collect()
     }
 
     /// Launches by kernel; those for which there was no room have the address 0.
@@ -107,21 +105,21 @@ impl Recorder {
         };
         let beyond = |(image, count): (u32, u64)| KernelSum { image, count, ..KernelSum::default() };
         let maps = &self.skel.maps;
-        let known = entries(&maps.kernels).into_iter().map(sum);
-        known.chain(entries(&maps.kernels_beyond).into_iter().map(beyond)).collect()
+        let known = self.entries(&maps.kernels).into_iter().map(sum);
+        known.chain(self.entries(&maps.kernels_beyond).into_iter().map(beyond)).collect()
     }
 
     /// Forgets the sums of process images that are gone.
     pub fn forget_sums(&self, gone: &dyn Fn(u32) -> bool) {
         let maps = &self.skel.maps;
         self.forget_allocations(gone);
-        forget(&maps.contexts, |key: &context_key| gone(key.image));
-        forget(&maps.sums, |key: &sum_key| gone(key.image));
-        forget(&maps.errors, |key: &error_key| gone(key.image));
-        forget(&maps.memory_sums, |key: &memory_key| gone(key.image));
-        forget(&maps.kernels, |key: &kernel_key| gone(key.image));
-        forget(&maps.kernels_beyond, |image: &u32| gone(*image));
-        forget(&maps.sites, |key: &site_key| gone(key.image));
+        self.forget(&maps.contexts, |key: &context_key| gone(key.image));
+        self.forget(&maps.sums, |key: &sum_key| gone(key.image));
+        self.forget(&maps.errors, |key: &error_key| gone(key.image));
+        self.forget(&maps.memory_sums, |key: &memory_key| gone(key.image));
+        self.forget(&maps.kernels, |key: &kernel_key| gone(key.image));
+        self.forget(&maps.kernels_beyond, |image: &u32| gone(*image));
+        self.forget(&maps.sites, |key: &site_key| gone(key.image));
     }
 
     /// Forgets the live allocations of process images that are gone, and returns their users' shares. What they amounted
@@ -131,7 +129,7 @@ impl Recorder {
         if !self.memory_sums().iter().any(|sum| sum.live > 0 && gone(sum.image)) {
             return;
         }
-        for (key, live) in entries::<allocation_key, allocation>(&self.skel.maps.allocations) {
+        for (key, live) in self.entries::<allocation_key, allocation>(&self.skel.maps.allocations) {
             if gone(key.image) && self.skel.maps.allocations.delete(bytes_of(&key)).is_ok() {
                 self.held_by_user.counter(live.user as usize % USERS).fetch_sub(1, Ordering::Relaxed);
             }
@@ -174,6 +172,17 @@ impl Recorder {
     }
 }
 
+impl Recorder {
+    /// Deletes the entries whose key is `gone`.
+    fn forget<K: Plain>(&self, map: &impl MapCore, gone: impl Fn(&K) -> bool) {
+        let mut keys = Vec::new();
+        self.each(map, |key, _| keys.extend(read::<K>(key).filter(&gone)));
+        for key in keys {
+            let _ = map.delete(bytes_of(&key));
+        }
+    }
+}
+
 /// How many entries each map can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SumRooms {
@@ -189,15 +198,6 @@ pub struct SumRooms {
     pub sites: u64,
     /// Of [`Recorder::kernel_sums`].
     pub kernels: u64,
-}
-
-/// Deletes the entries whose key is `gone`.
-fn forget<K: Plain>(map: &impl MapCore, gone: impl Fn(&K) -> bool) {
-    let mut keys = Vec::new();
-    let _ = map::each(map, |key, _| keys.extend(read::<K>(key).filter(&gone)));
-    for key in keys {
-        let _ = map.delete(bytes_of(&key));
-    }
 }
 
 /// A sum that two CPUs change at once may be seen below zero for a moment.

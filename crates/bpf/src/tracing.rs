@@ -172,9 +172,19 @@ impl Recorder {
         Ok(())
     }
 
-    /// Watches nothing any more. What has not returned is sent, and is to be drained.
+    /// While not `open`, no outermost call is watched from its beginning; calls that have begun are watched to their end.
+    /// Probes are attached and removed file by file: without this a driver call would seem to be the program's own while the
+    /// runtime that made it is not watched.
+    pub fn open_calls(&mut self, open: bool) {
+        if let Some(data) = self.skel.maps.data_data.as_deref_mut() {
+            data.calls_open = open;
+        }
+    }
+
+    /// Stops watching. Calls that have not returned are sent; drain them afterwards.
     pub fn end_trace(&mut self) -> Result<()> {
         let fail = |source| Error::Attach { what: "search for calls under way", source };
+        self.open_calls(false);
         // In reverse: where entries were watched on without returns, every call would be one that did not return.
         for links in self.watches.values_mut() {
             while links.pop().is_some() {}
