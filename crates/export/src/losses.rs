@@ -183,6 +183,9 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::UnwindTables => {
             "file has no unwind table because of an error in warpscope|files have no unwind table because of an error in warpscope"
         }
+        LossCause::MapsUnread => {
+            "read of the kernel's sums failed: sums are missing|reads of the kernel's sums failed: sums are missing"
+        }
         LossCause::ForeignProcesses => {
             "process is outside this pid namespace: its files cannot be read|processes are outside this pid namespace: their files cannot be read"
         }

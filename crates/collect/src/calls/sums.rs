@@ -4,11 +4,12 @@ use bpf::{Recorder, calls::ErrorSum as ErrorCount};
 use cuda::calls::KernelRef;
 use model::{
     calls::Memory,
-    event::{ErrorSum, Event, FunctionId, KernelSum, MemorySum, ProcessId, Sum},
+    event::{ErrorSum, Event, FunctionId, KernelSum, Loss, LossCause, MemorySum, ProcessId, Sum},
 };
 
 /// What was summed up in the kernel becomes events.
 pub fn read(recorder: &Recorder, push: &mut dyn FnMut(Event)) {
+    let unread_before = recorder.losses().unread;
     for sum in recorder.sums() {
         push(Event::Sum(Sum {
             function: FunctionId(sum.function),
@@ -57,5 +58,9 @@ pub fn read(recorder: &Recorder, push: &mut dyn FnMut(Event)) {
         };
         let process = ProcessId(sum.image);
         push(Event::KernelSum(KernelSum { process, kernel, count: sum.count }));
+    }
+    let count = recorder.losses().unread - unread_before;
+    if count > 0 {
+        push(Event::Loss(Loss { cause: LossCause::MapsUnread, count }));
     }
 }

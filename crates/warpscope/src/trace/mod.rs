@@ -138,7 +138,10 @@ fn start(
     kernel: Kernel,
     user: Option<&User>,
 ) -> anyhow::Result<Option<Child>> {
-    watch(collector, options, injection, kernel)?;
+    collector.recorder.open_calls(false);
+    let watched = watch(collector, options, injection, kernel);
+    collector.recorder.open_calls(true);
+    watched?;
     if options.command.is_empty() {
         return Ok(None);
     }

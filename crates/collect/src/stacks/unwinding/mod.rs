@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{Code, MOST_PER_IMAGE, Place, RawStack, UnwindMaps};
+use bpf::{Code, MOST_FRAMES, MOST_PER_IMAGE, Place, RawStack, UnwindMaps};
 use elf::Budget;
 use model::event::{Mapping, ProcessId};
 use symbols::{FileId, Files};
@@ -24,8 +24,6 @@ use unwind::{Ended, Found, Registers, Row};
 use image::{Image, Module};
 use tables::{Compiler, Finished, Job, Unwindable};
 
-/// The most frames kept of a stack, as in the kernel.
-const MOST_FRAMES: usize = 127;
 /// How long the end of a recording waits for a table. A file that takes longer is on a disk that does not answer.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
