@@ -274,6 +274,16 @@ fn beside_the_gpu() {
     let (launches, allocations) = (&report["events"][0], &report["events"][1]);
     assert_eq!(number(launches, "count"), 3);
     assert_eq!((number(allocations, "count"), number(allocations, "sum")), (2, 4096 + (1 << 50)));
+
+    // What the injected library allocates is left out.
+    let options = "-q --sim --gpu-only --event uprobe:libc.so.6:malloc -o m.wscope";
+    Ended::of(&mut scene.record(options, &program("calls"))).exits(0);
+    let malloc = &scene.report("m.wscope")["events"][0];
+    assert!(number(malloc, "own") > 0, "{malloc}");
+    Ended::of(&mut scene.warpscope(&["export", "m.wscope", "--event", "malloc", "-o", "m.folded"])).exits(0);
+    let text = scene.read("m.folded");
+    assert!(!text.contains("inject::") && !text.contains("InitializeInjection"), "{text}");
+    assert_eq!(folded::read(&text).iter().map(|line| line.weight).sum::<u64>(), number(malloc, "count"));
 }
 
 /// Check that what makes no sense, or is not there, is refused in one sentence before anything runs.

@@ -126,9 +126,8 @@ fn trace_in_a_pid_namespace() {
     trace.check_nesting();
 }
 
-/// A process of the namespace that runs already is found by its id there.
+/// A process of the namespace that runs already is found by its id there. The trace has a gapless part of its calls.
 #[test]
-#[ignore = "open: in 2 of 4 whole runs the calls were not a gapless part of the program's account; why is not known"]
 fn trace_a_running_process_in_a_pid_namespace() {
     let scene = Scene::new();
     let script = "\"$1\" steps account stop > ready & pid=$!
@@ -139,9 +138,9 @@ fn trace_a_running_process_in_a_pid_namespace() {
     let (trace, made) = (Trace::read(&scene.read("t.jsonl")).outermost(), account(&scene.read("account")));
     assert_eq!(trace.keys().collect::<Vec<_>>(), made.keys().collect::<Vec<_>>());
     for (thread, calls) in &trace {
-        // The last one may have been under way when the trace ended.
+        // Of a runtime call that was under way when the trace began, only the driver calls within it can be seen.
         let first = calls.iter().position(|call| call.name.starts_with("cuda")).expect("runtime calls");
-        let calls = &calls[first..calls.len() - 1];
+        let calls = &calls[first..];
         let place = made[thread].windows(calls.len()).position(|window| window == calls);
         assert!(calls.len() >= 10 && place.is_some(), "{} calls of {thread:?}", calls.len());
     }

@@ -1,7 +1,7 @@
 //! Patterns of `trace --match`, and the names that they are compared with: patterns first, then names, a line each.
 #![no_main]
 
-use probes::Selection;
+use text::pattern::Selection;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let (patterns, names) = text.split_once("\n\n").unwrap_or((text, "cudaMalloc"));

@@ -20,7 +20,7 @@ use crate::support::{
 /// What `deploy/warpscope-monitor.service` allows the monitor.
 const MOST_MEMORY: u64 = 256 << 20;
 /// Wide: on a machine that runs other tests too, everything takes longer. Prometheus waits 10 s.
-const SLOWEST: Duration = Duration::from_secs(3);
+const SLOWEST: Duration = Duration::from_secs(1);
 
 /// The share of a CPU that an attack may cost the monitor.
 const MOST_CPU: f64 = 0.3;

@@ -7,8 +7,12 @@ use libbpf_rs::{MapCore, MapType, libbpf_sys};
 /// Entries asked for at a time; more if one of the map's own lists is longer.
 const BATCH: u32 = 512;
 
+/// How often the lock of one of the map's lists may be refused in a row.
+const MOST_REFUSALS: u32 = 64;
+
 /// Hands over every entry, key and value. A map with a value for each CPU has them one after another, each padded to 8
-/// bytes. Entries that come or go meanwhile may be left out; those that stay are told once.
+/// bytes. Entries that come or go meanwhile may be left out; those that stay are handed over once. After an error, entries
+/// are missing.
 pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
     let key_size = map.key_size() as usize;
     let value_size = match map.map_type() {
@@ -23,6 +27,7 @@ pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> i
     // The place in the map: for a hash map the number of a list.
     let (mut from, mut to) = ([0_u8; 8], [0_u8; 8]);
     let mut first = true;
+    let mut refusals = 0;
     loop {
         keys.resize(room as usize * key_size, 0);
         values.resize(room as usize * value_size, 0);
@@ -40,13 +45,19 @@ pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> i
                 std::ptr::null(),
             )
         };
+        let refused = matches!(-result, libc::EBUSY | libc::EDEADLK | libc::ETIMEDOUT);
         match -result {
-            0 | libc::ENOENT => {
+            // A refused lock, too, ends a batch that has been read up to there.
+            error if error == 0 || error == libc::ENOENT || refused => {
                 for i in 0..count as usize {
                     entry(&keys[i * key_size..][..key_size], &values[i * value_size..][..value_size]);
                 }
-                if result != 0 {
+                if error == libc::ENOENT {
                     return Ok(());
+                }
+                refusals = if refused && count == 0 { refusals + 1 } else { 0 };
+                if refusals > MOST_REFUSALS {
+                    return Err(io::Error::from_raw_os_error(error));
                 }
                 from = to;
                 first = false;
@@ -55,5 +66,70 @@ pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> i
             libc::EINTR | libc::EAGAIN => {}
             error => return Err(io::Error::from_raw_os_error(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::HashMap,
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use libbpf_rs::{MapFlags, MapHandle};
+
+    use super::*;
+
+    fn map(kind: MapType, key_size: u32, entries: u32) -> MapHandle {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            ..Default::default()
+        };
+        MapHandle::create(kind, Some("each"), key_size, 8, entries, &options).expect("root may make maps")
+    }
+
+    /// Check that entries that stay are handed over exactly once while others come and go.
+    #[test]
+    fn a_map_that_changes() {
+        const STAY: u32 = 5_000;
+        let map = map(MapType::Hash, 4, 4 * STAY);
+        for key in 0..STAY {
+            map.update(&key.to_ne_bytes(), &u64::from(key).to_ne_bytes(), MapFlags::ANY).expect("room");
+        }
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for key in STAY..2 * STAY {
+                        map.update(&key.to_ne_bytes(), &[0; 8], MapFlags::ANY).expect("room");
+                        map.delete(&key.to_ne_bytes()).expect("it is there");
+                    }
+                }
+            });
+            for _ in 0..200 {
+                let mut seen = HashMap::<u32, u32>::new();
+                let read = each(&map, |key, value| {
+                    let key = u32::from_ne_bytes(key.try_into().expect("4 bytes"));
+                    if key < STAY {
+                        assert_eq!(value, u64::from(key).to_ne_bytes());
+                        *seen.entry(key).or_default() += 1;
+                    }
+                });
+                let whole = seen.len() == STAY as usize && seen.values().all(|times| *times == 1);
+                if read.is_err() || !whole {
+                    done.store(true, Ordering::Relaxed);
+                    panic!("{read:?}, {} of {STAY} entries", seen.len());
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+
+    /// Check that a map that cannot be read is an error, and not an empty one.
+    #[test]
+    fn a_map_that_cannot_be_read() {
+        let queue = map(MapType::Queue, 0, 8);
+        assert!(each(&queue, |_, _| panic!("an entry")).is_err());
     }
 }

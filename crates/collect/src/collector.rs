@@ -520,6 +520,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::RingCalls, losses.calls),
             (LossCause::DeepCalls, losses.deep_calls),
             (LossCause::CallSums, losses.sums),
+            (LossCause::MapsUnread, losses.unread),
             (LossCause::Hits, losses.hits + self.events.as_ref().map_or(0, |_| self.recorder.hits_missed())),
             (LossCause::Mappings, mappings),
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),

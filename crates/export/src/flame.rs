@@ -9,11 +9,9 @@ use model::{
     event::{Counter, CounterId, FrameKind, NamedFrame, ProcessId, StackId, Unit},
     profile::Profile,
 };
+use text::units;
 
-use crate::{
-    names::{self, GpuFrames},
-    units,
-};
+use crate::names::{self, GpuFrames};
 
 /// Which halves of a profile to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +188,9 @@ impl Naming<'_> {
         let by_count = event.by_count || counter.weight.is_empty();
         let mut lines: BTreeMap<Vec<Arc<str>>, Weight> = BTreeMap::new();
         for (point, process, stack, hits) in counters.of(event.counter) {
+            if self.profile.is_injected(stack) {
+                continue;
+            }
             let mut frames = self.stack(process, Some(stack));
             frames.push(self.name(names::event(counter, point), Family::Event));
             let amount = if by_count { hits.count } else { hits.weight };

@@ -326,7 +326,9 @@ impl Lines<'_> {
             Event::CounterPoint(_) => Ok(()),
             Event::Hits(e) => {
                 let counters = &self.profile.counters;
-                let Some(point) = counters.points.get(&e.point) else { return Ok(()) };
+                let Some(point) = counters.points.get(&e.point).filter(|_| !self.profile.is_injected(e.stack)) else {
+                    return Ok(());
+                };
                 let Some(counter) = counters.all.get(&point.counter) else { return Ok(()) };
                 let function = Some(point.function.as_str()).filter(|function| !function.is_empty());
                 let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);

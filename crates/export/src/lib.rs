@@ -17,11 +17,9 @@ pub mod jsonl;
 pub mod losses;
 pub mod names;
 mod palette;
-pub mod short;
 pub mod summary;
 pub mod svg;
 pub mod trace;
-pub mod units;
 
 pub use crate::{
     flame::{EventView, View},

@@ -4,11 +4,9 @@ use model::{
     event::{LossCause, StackEnd},
     ledger::{Ledger, Lost},
 };
+use text::units::{count, hundredths, percent_of_hundredths, time};
 
-use crate::{
-    flame::Weight,
-    units::{count, hundredths, percent_of_hundredths, time},
-};
+use crate::flame::Weight;
 
 /// `matched 100 %` when every activity has its launch, else how many have not; rounded down, so that 100 means all.
 /// Nothing where the GPU did nothing.
@@ -184,6 +182,9 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         }
         LossCause::UnwindTables => {
             "file has no unwind table because of an error in warpscope|files have no unwind table because of an error in warpscope"
+        }
+        LossCause::MapsUnread => {
+            "read of the kernel's sums failed: sums are missing|reads of the kernel's sums failed: sums are missing"
         }
         LossCause::ForeignProcesses => {
             "process is outside this pid namespace: its files cannot be read|processes are outside this pid namespace: their files cannot be read"

@@ -11,13 +11,13 @@ use model::{
     profile::{GpuWeight, Profile, What},
 };
 use serde::Serialize;
+use text::units::hundredths;
 
 use crate::{
     Events,
     flame::{Flame, Line, View},
     losses, names,
     trace::TraceSummary,
-    units::hundredths,
 };
 
 pub mod events;

@@ -13,12 +13,14 @@ use inferno::flamegraph::{
     color::{BackgroundColor, Color, PaletteMap},
 };
 use model::{event::Counter, profile::Profile};
+use text::{
+    short::short_frame,
+    units::{count, counted, percent, time},
+};
 
 use crate::{
     flame::{Family, Flame, Line, Measure, View, Weight},
     losses, names, palette,
-    short::short_frame,
-    units::{count, counted, percent, time},
 };
 
 const FRAME_HEIGHT: usize = 18;

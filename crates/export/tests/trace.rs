@@ -12,7 +12,7 @@ use support::{START, check, trace};
 fn lines(events: &[Event], colour: bool, filter: Option<&str>) -> String {
     let mut lines = Lines::new(colour, START, str::to_owned);
     if let Some(filter) = filter {
-        lines = lines.filtered(probes::Selection::parse(&[filter.to_owned()], &[]).expect("a glob"));
+        lines = lines.filtered(text::pattern::Selection::parse(&[filter.to_owned()], &[]).expect("a glob"));
     }
     let mut out = Vec::new();
     for event in events {

@@ -209,7 +209,7 @@ impl Settings {
 }
 
 fn nearest(unknown: &str) -> Option<String> {
-    probes::near(KEYS, &unknown.replace('_', "-")).into_iter().next()
+    text::near(KEYS, &unknown.replace('_', "-")).into_iter().next()
 }
 
 #[cfg(test)]

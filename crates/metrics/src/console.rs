@@ -5,7 +5,7 @@ mod tables;
 
 use std::fmt::Write as _;
 
-use export::{
+use text::{
     names::printable,
     units::{bytes, count, counted},
 };

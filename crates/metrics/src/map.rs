@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
-use export::{
+use text::{
     names::printable,
     units::{bytes, counted, time},
 };

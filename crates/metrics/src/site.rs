@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use export::names::printable;
+use text::names::printable;
 
 /// Namespaces of frameworks and of the language's own libraries: they allocate for someone else.
 const FOREIGN: [&str; 13] = [

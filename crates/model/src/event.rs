@@ -639,13 +639,15 @@ pub enum LossCause {
     UnwindTables = 20,
     /// Processes that have no process id in warpscope's pid namespace.
     ForeignProcesses = 21,
+    /// Maps of the kernel that could not be read completely.
+    MapsUnread = 22,
     /// Hits of counted events that found room neither in the kernel's sums nor in the ring buffer.
     Hits = 32,
 }
 
 impl LossCause {
     /// All of them, by number.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -668,6 +670,7 @@ impl LossCause {
         Self::RecordsSkipped,
         Self::UnwindTables,
         Self::ForeignProcesses,
+        Self::MapsUnread,
         Self::Hits,
     ];
 }

@@ -171,6 +171,13 @@ impl Profile {
         })
     }
 
+    /// Whether a stack is in the injected library, or in CUPTI on its behalf. Where nothing was injected, CUPTI is the
+    /// program's own.
+    pub fn is_injected(&self, stack: StackId) -> bool {
+        let injected = self.start.as_ref().is_some_and(|start| matches!(start.mode, Mode::Merged | Mode::GpuOnly));
+        injected && self.is_own_cost(stack)
+    }
+
     /// A trace takes stacks only on request: there, 0 is no stack and not a lost one.
     pub fn is_trace(&self) -> bool {
         self.start.as_ref().is_some_and(|start| matches!(start.mode, Mode::Trace | Mode::TraceSums))

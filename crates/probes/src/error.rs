@@ -1,8 +1,8 @@
-//! Why a file has no functions to probe, or a pattern no meaning.
+//! Why a file has no functions to probe.
 
 use std::path::PathBuf;
 
-/// Why a library could not be read, or a pattern not be understood.
+/// Why a library could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be opened.
@@ -25,13 +25,4 @@ pub enum Error {
     /// No executable `PT_LOAD` segment: an object file, or a file of debug information.
     #[error("no executable segment: not a program or a shared library")]
     NoCode,
-
-    /// A glob that has no meaning.
-    #[error("cannot understand the pattern '{pattern}': {reason}")]
-    Pattern {
-        /// As the user gave it.
-        pattern: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
 }

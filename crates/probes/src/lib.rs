@@ -13,7 +13,7 @@
 //! - [`exported`] lists the functions of a library, [`find`] looks one up by name, [`matching`] many, local ones too.
 //! - [`usdt`] lists static tracepoints.
 //! - [`choose`] picks the site in a function's code.
-//! - [`Selection`] is what `--match` and `--exclude` say; [`near`] helps where they match nothing.
+//! - [`for_library`] is what is meant of a library where `--match` does not say.
 //! - [`summary`] counts functions by cost.
 //!
 //! Nothing here needs the kernel or a privilege. Files are not trusted: whatever the bytes, the work is linear in the
@@ -22,15 +22,13 @@
 mod error;
 mod library;
 mod listing;
-mod near;
-mod pattern;
 mod site;
 mod usdt;
+mod usual;
 
 pub use error::Error;
 pub use library::{Function, chosen_at_load, exported, find, linked, matching, offset_in_code, open};
 pub use listing::{Summary, summary};
-pub use near::near;
-pub use pattern::{Glob, Selection, registrations};
 pub use site::{Cost, Site, choose};
 pub use usdt::{Argument, Place, Usdt, usdt};
+pub use usual::{for_library, registrations};

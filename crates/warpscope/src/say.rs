@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use export::names::printable;
+use text::names::printable;
 
 /// Writes one line.
 pub fn say(text: impl Display) {

@@ -56,6 +56,8 @@ int BPF_PROG(syscall_enter, struct pt_regs *regs, long number)
 		count_loss(LOSS_CALL);
 		return 0;
 	}
+	if (!may_begin(calls))
+		return 0;
 	call = &calls->syscall;
 	call->type = RECORD_SYSCALL;
 	call->image = image->id;

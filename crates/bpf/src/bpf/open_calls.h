@@ -54,6 +54,18 @@ static __always_inline bool opens(u64 number)
 	return number == SYSCALL_OPENAT || number == SYSCALL_OPEN || number == SYSCALL_OPENAT2;
 }
 
+/*
+ * Cleared while probes are attached or removed, which happens library by library: the driver's calls would be outermost calls
+ * while the runtime's probes are missing. Calls begin and end to be watched everywhere at once.
+ */
+bool calls_open = true;
+
+/* Whether a call may begin: any call, or one within a call that is watched already. */
+static __always_inline bool may_begin(const struct thread_calls *calls)
+{
+	return *(volatile bool *)&calls_open || calls->depth;
+}
+
 /* When the innermost call or system call under way began; 0 if there is none. */
 static __always_inline u64 innermost(const struct thread_calls *calls)
 {
@@ -88,7 +100,7 @@ static __always_inline void tag_call(struct launch_record *launch)
 		return;
 	calls->pending_correlation = 0;
 	if (depth && depth <= CALL_DEPTH) {
-		struct call_record *call = &calls->calls[depth - 1].record;
+		struct call_record *call = &calls->calls[(depth - 1) & (CALL_DEPTH - 1)].record;
 
 		call->correlation = launch->correlation;
 		call->session = launch->session;

@@ -44,7 +44,7 @@ struct {
 
 const struct sum empty_sum = {};
 const struct kernel_sum empty_kernel = {};
-const u64 no_launches = 0;
+const u64 nothing_yet = 0;
 
 /* The value under a key, made if there is none; null if there is no room. */
 #define find_or_make(map, key, empty)                                         \
@@ -111,11 +111,11 @@ static __always_inline void count_error(const struct call_record *call)
 		.code = (u32)call->result,
 		.enclosed = call->flags & CALL_ENCLOSED,
 	};
-	u64 one = 1, *count = bpf_map_lookup_elem(&errors, &key);
+	u64 *count = find_or_make(&errors, &key, &nothing_yet);
 
 	if (count)
 		__sync_fetch_and_add(count, 1);
-	else if (bpf_map_update_elem(&errors, &key, &one, BPF_NOEXIST))
+	else
 		count_loss(LOSS_CALL_SUMS);
 }
 
@@ -128,7 +128,7 @@ static __always_inline void add_to_sums(const struct function *function, const s
 		.image = call->image,
 		.function = call->function,
 		.class = class,
-		.nested = (call->flags & CALL_NESTED) | (is_error(function, call->result) ? SUM_FAILED : 0),
+		.flags = (call->flags & SUM_NESTED) | (is_error(function, call->result) ? SUM_FAILED : 0),
 	};
 	struct sum *sum = find_or_make(&sums, &key, &empty_sum);
 	u64 ns = call->end - call->start;
@@ -139,7 +139,7 @@ static __always_inline void add_to_sums(const struct function *function, const s
 	}
 	__sync_fetch_and_add(&sum->count, 1);
 	__sync_fetch_and_add(&sum->ns, ns);
-	__sync_fetch_and_add(&sum->self, ns - open->inside);
+	__sync_fetch_and_add(&sum->self_ns, ns - open->inside);
 	if (!(open->layers & open->layer))
 		__sync_fetch_and_add(&sum->outer, ns);
 	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], 1);
@@ -165,7 +165,7 @@ static __always_inline void count_kernel(const struct function *function, const 
 	key.address = call->word[word];
 	sum = find_or_make(&kernels, &key, &empty_kernel);
 	if (!sum) {
-		u64 *beyond = find_or_make(&kernels_beyond, &key.image, &no_launches);
+		u64 *beyond = find_or_make(&kernels_beyond, &key.image, &nothing_yet);
 
 		if (beyond)
 			__sync_fetch_and_add(beyond, 1);

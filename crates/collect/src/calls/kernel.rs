@@ -4,7 +4,7 @@ use std::{io, path::Path};
 
 use anyhow::{Context, bail};
 use bpf::{KernelFunction, tracefs};
-use probes::Selection;
+use text::pattern::Selection;
 
 use super::libraries::did_you_mean;
 
@@ -95,7 +95,7 @@ fn choose<T: Clone>(
     chosen.dedup_by(|a, b| name(a) == name(b));
     let patterns = patterns.join(",");
     if chosen.is_empty() {
-        let near = probes::near(all.iter().map(&name), &patterns);
+        let near = text::near(all.iter().map(&name), &patterns);
         bail!("{option} {patterns} matches no function of the kernel{}", did_you_mean(&near));
     }
     if chosen.len() > most {

@@ -4,7 +4,8 @@ use std::{cell::RefCell, fs::File, path::PathBuf};
 
 use anyhow::bail;
 use elf::Budget;
-use probes::{Function, Glob};
+use probes::Function;
+use text::pattern::Glob;
 
 use super::libraries::did_you_mean;
 
@@ -57,7 +58,7 @@ impl Named {
         let found = probes::matching(file, wanted, budget)?;
         if found.is_empty() {
             let names = names.into_inner();
-            let near = probes::near(names.iter().map(String::as_str), &self.pattern);
+            let near = text::near(names.iter().map(String::as_str), &self.pattern);
             bail!("{path} has no function {}{}", self.pattern, did_you_mean(&near));
         }
         if found.len() > MOST {

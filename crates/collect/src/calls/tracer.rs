@@ -212,7 +212,7 @@ impl Tracer {
             Ok(id) => id,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let all = tracefs::tracepoints().unwrap_or_default();
-                let near = probes::near(all.iter().map(String::as_str), name);
+                let near = text::near(all.iter().map(String::as_str), name);
                 bail!("there is no tracepoint {name}{}", super::libraries::did_you_mean(&near));
             }
             Err(error) => return Err(error).context("cannot read the kernel's list of tracepoints (tracefs)"),

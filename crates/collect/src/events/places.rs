@@ -52,7 +52,7 @@ fn functions(file: &File, named: &Named, path: &str) -> anyhow::Result<Vec<(Stri
     let (name, budget) = (named.pattern(), &Budget::RECORDING);
     if probes::chosen_at_load(file, name, budget)? {
         let all = probes::matching(file, |symbol| symbol.contains(name), budget)?;
-        let near = probes::near(all.iter().map(|function| function.name.as_str()), name);
+        let near = text::near(all.iter().map(|function| function.name.as_str()), name);
         bail!(
             "{name} of {path} stands for one of several functions, chosen when it is loaded: name that one{}",
             did_you_mean(&near)
@@ -107,7 +107,7 @@ fn usdt(spec: &Spec, all: &[Usdt], provider: Option<&str>, name: &str, path: &st
     let is_meant = |probe: &&Usdt| probe.name == name && provider.is_none_or(|provider| probe.provider == provider);
     let found: Vec<&Usdt> = all.iter().filter(is_meant).collect();
     if found.is_empty() {
-        let near = probes::near(all.iter().map(|probe| probe.name.as_str()), name);
+        let near = text::near(all.iter().map(|probe| probe.name.as_str()), name);
         let full = |name: &String| all.iter().find(|probe| probe.name == *name);
         let near: Vec<String> =
             near.iter().filter_map(full).map(|probe| format!("{}:{}", probe.provider, probe.name)).collect();
@@ -140,7 +140,7 @@ fn usdt_argument(probe: &Usdt, number: u8) -> anyhow::Result<HitWeight> {
         None => bail!(
             "{} has {}: there is no arg{number}",
             full(),
-            export::units::counted(probe.arguments.len() as u64, "argument", "arguments")
+            text::units::counted(probe.arguments.len() as u64, "argument", "arguments")
         ),
         Some(None) => bail!("arg{number} of {} cannot be read: it is no whole number in a register or memory", full()),
         Some(Some(argument)) => argument,
@@ -161,7 +161,7 @@ pub fn in_kernel(group: &str, name: &str, weight: Option<&Weight>) -> anyhow::Re
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let full = format!("{group}:{name}");
             let all = tracefs::tracepoints().unwrap_or_default();
-            let near = probes::near(all.iter().map(String::as_str), &full);
+            let near = text::near(all.iter().map(String::as_str), &full);
             bail!("there is no tracepoint {full}{}", did_you_mean(&near));
         }
         Err(error) => {

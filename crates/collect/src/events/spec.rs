@@ -159,7 +159,7 @@ fn function(place: &str, returns: bool) -> anyhow::Result<(Kind, String)> {
         return Ok((Kind::Offset { library: library.into(), offset }, format!("{file}+{offset:#x}")));
     }
     let named = match Named::parse(place) {
-        Err(error) if error.downcast_ref::<probes::Error>().is_none() => {
+        Err(error) if error.downcast_ref::<text::pattern::Error>().is_none() => {
             bail!("a function is LIB:FUNCTION, such as libc.so.6:malloc, not {place}")
         }
         named => named?,

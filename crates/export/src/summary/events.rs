@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use model::{
+    counters::HitWeight,
     event::{Counter, Unit},
     profile::Profile,
 };
@@ -13,10 +14,11 @@ use super::{
     render::{Ink, Page, path_text},
     share,
 };
+use text::units::{count, counted};
+
 use crate::{
     flame::{EventView, Flame, Measure, View},
     names,
-    units::{count, counted},
 };
 
 /// One event.
@@ -40,6 +42,8 @@ pub struct EventSummary {
     pub sum: Option<u64>,
     /// Hits whose weight was unreadable, negative or 2^56 and more: they are not in `sum`.
     pub outside: u64,
+    /// Hits in warpscope's injected library, and in CUPTI on its behalf; not in `count`.
+    pub own: u64,
     /// Distinct stacks, by name.
     pub stacks: u64,
     /// The stacks with the largest sums, or counts where there is no weight.
@@ -71,13 +75,11 @@ fn event(profile: &Profile, counter: &Counter) -> EventSummary {
     let view = EventView { counter: counter.id, by_count: false };
     let mut flame = Flame::of(profile, View { event: Some(view), ..View::default() });
     let weighted = !counter.weight.is_empty();
-    let (mut hits, mut sum, mut outside) = (0_u64, 0_u64, 0_u64);
-    for (_, _, _, weight) in profile.counters.of(counter.id) {
-        hits = hits.saturating_add(weight.count);
-        sum = sum.saturating_add(weight.weight);
-        outside = outside.saturating_add(weight.outside);
+    let (mut all, mut own) = (HitWeight::default(), HitWeight::default());
+    for (_, _, stack, weight) in profile.counters.of(counter.id) {
+        if profile.is_injected(stack) { own.add(weight) } else { all.add(weight) }
     }
-    let whole = if weighted { sum } else { hits };
+    let whole = if weighted { all.weight } else { all.count };
     let stacks = flame.lines.len() as u64;
     flame.lines.sort_by_key(|line| Reverse(line.weight.amount));
     let top_stacks = flame.lines.iter().take(TOP).map(|line| EventStack {
@@ -92,9 +94,10 @@ fn event(profile: &Profile, counter: &Counter) -> EventSummary {
         weight: weighted.then(|| counter.weight.clone()),
         unit: counter.unit,
         points: profile.counters.points.values().filter(|point| point.counter == counter.id).count() as u64,
-        count: hits,
-        sum: weighted.then_some(sum),
-        outside,
+        count: all.count,
+        sum: weighted.then_some(all.weight),
+        outside: all.outside,
+        own: own.count,
         stacks,
         top_stacks: top_stacks.collect(),
         measure: flame.measure,
@@ -131,6 +134,11 @@ impl Page {
                 counted(event.outside, "hit", "hits")
             );
             let line = self.ink(Ink::Yellow, &text);
+            self.line(&line);
+        }
+        if event.own > 0 {
+            let text = format!("without {} in warpscope's injected library", counted(event.own, "hit", "hits"));
+            let line = self.ink(Ink::Dim, &text);
             self.line(&line);
         }
         for stack in &event.top_stacks {

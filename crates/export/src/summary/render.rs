@@ -1,12 +1,12 @@
 //! The summary as text. Tables put the name last, so that long names cost no alignment.
 
 use super::Summary;
-use crate::{
-    flame::Weight,
-    losses, names,
+use text::{
     short::{short, split_place},
     units::{bytes, count, counted, percent, time},
 };
+
+use crate::{flame::Weight, losses, names};
 
 /// From here on there is room for long bars.
 const WIDE: usize = 100;

@@ -8,8 +8,7 @@
 use std::fmt::Write as _;
 
 use model::histogram::{BUCKETS, bucket};
-
-use crate::units;
+use text::units;
 
 /// Most columns of bars.
 const MOST: usize = 64;

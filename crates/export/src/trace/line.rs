@@ -18,10 +18,10 @@ use model::{
     event::{Activity, Call, Event, ProcessId, SessionId, Switch, Work},
     fold::NAME_LOST,
 };
-use probes::Selection;
+use text::{pattern::Selection, short::short, units};
 
 use super::{KERNEL_LENGTH, reading::Reader};
-use crate::{names, short::short, units};
+use crate::names;
 
 /// How wide the column of threads is.
 const WHO: usize = 20;

@@ -12,9 +12,10 @@ use model::{
     profile::Profile,
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
+use text::short::short;
 
 use super::{KERNEL_LENGTH, driver};
-use crate::{names, short::short};
+use crate::names;
 
 /// Reads calls while events go by, and learns what they refer to.
 #[derive(Debug, Default)]

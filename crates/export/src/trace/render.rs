@@ -1,6 +1,7 @@
 //! The parts of a summary's text that tell of calls.
 
 use model::calls::Tier;
+use text::units::{bytes, count, counted, percent, time};
 
 use crate::{
     names,
@@ -9,7 +10,6 @@ use crate::{
         latency,
         summary::{FunctionRow, MovedRow, TraceSummary},
     },
-    units::{bytes, count, counted, percent, time},
 };
 
 /// Most rows of each table.

@@ -10,7 +10,9 @@ use model::{
 };
 
 use super::thread_label;
-use crate::{names, units};
+use text::units;
+
+use crate::names;
 
 /// Most streams that are drawn.
 const STREAMS: usize = 8;

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, fmt::Write as _};
 
-use export::{
+use text::{
     names::{clean, printable},
     short::short,
     units::{bytes, count, counted, time},

@@ -1,6 +1,6 @@
 //! What is where: `/metrics`, `/healthz`, `/map`, and a page with links.
 
-use export::names::printable;
+use text::names::printable;
 
 use super::{Peer, Request, Response};
 use crate::openmetrics::Format;

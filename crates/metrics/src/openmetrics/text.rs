@@ -13,7 +13,7 @@
 
 use std::{collections::HashMap, fmt::Write as _};
 
-use export::names::printable;
+use text::names::printable;
 
 use super::Format;
 use crate::site::fnv;

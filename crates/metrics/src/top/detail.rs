@@ -2,17 +2,17 @@
 
 use std::{cmp::Reverse, collections::VecDeque};
 
-use export::{
-    names::{clean, printable},
-    short::short,
-    units::{bytes, count, counted, time},
-};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
     style::{Color, Modifier, Style},
     text::{Line, Span},
     widgets::{Block, Borders, Paragraph, Sparkline},
+};
+use text::{
+    names::{clean, printable},
+    short::short,
+    units::{bytes, count, counted, time},
 };
 
 use super::{App, view::title};

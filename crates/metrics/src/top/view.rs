@@ -8,16 +8,16 @@
 //!   sorted by live memory   filter: train                               ? for help
 //! ```
 
-use export::{
-    names::printable,
-    units::{bytes, count, counted},
-};
 use ratatui::{
     Frame,
     layout::{Alignment, Constraint, Layout, Rect},
     style::{Color, Modifier, Style},
     text::{Line, Span},
     widgets::{Block, Borders, Cell, Clear, Gauge, Paragraph, Row, Table, TableState},
+};
+use text::{
+    names::printable,
+    units::{bytes, count, counted},
 };
 
 use super::{App, history::sparkline};

@@ -49,6 +49,7 @@ pub fn lost(losses: &Losses, mappings: u64, stacks: u64, names: u64) -> Vec<(&'s
         ("stacks", losses.stacks + losses.walks + stacks),
         ("processes", losses.processes),
         ("mappings", mappings),
+        ("reads", losses.unread),
     ]
 }
 
@@ -62,6 +63,7 @@ pub fn meaning(what: &str) -> &'static str {
         "names" => "names of kernels were lost: such kernels are told by their address",
         "stacks" => "call stacks were lost: memory that was allocated there has no line",
         "processes" => "processes found no room in a map of the kernel: their calls are not counted",
+        "reads" => "a map of the kernel could not be read completely: numbers were too low or absent for that time",
         _ => "records of mapped files were lost: a library that was loaded just then may not be watched",
     }
 }

@@ -91,7 +91,7 @@ pub fn print(pid: u32, address: &str) -> anyhow::Result<ExitCode> {
         if !again || begun.elapsed() > PATIENCE {
             let (status, text) = answer?;
             if status != 200 {
-                bail!("{}", export::names::printable(text.trim_end()));
+                bail!("{}", text::names::printable(text.trim_end()));
             }
             break text;
         }

@@ -197,7 +197,8 @@ impl Monitor {
         let mut kept = Kept::new(limits::raise());
         unwinding.prepare(&mut kept.files, &[]);
         let mut libraries =
-            Libraries::new(probes::Selection::default(), Vec::new(), Vec::new(), choice::choice(&options)).for_daemon();
+            Libraries::new(text::pattern::Selection::default(), Vec::new(), Vec::new(), choice::choice(&options))
+                .for_daemon();
         if !recorder.can_watch_many() {
             libraries.shorten()?;
         }

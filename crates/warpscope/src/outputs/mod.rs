@@ -13,8 +13,9 @@ use std::{
 
 use anyhow::{Context, bail};
 use collect::command::user::User;
-use export::{Events, Format, View, names::printable};
+use export::{Events, Format, View};
 use model::{profile::Profile, recording::Reader};
+use text::names::printable;
 
 use crate::say::say;
 use place::{Name, Place, Unfinished};
@@ -190,7 +191,7 @@ impl Outputs {
         for output in &self.outputs {
             if let Some(size) = output.size {
                 let path = output.path.display().to_string();
-                writeln!(out, "wrote {}  ({})", printable(&path), export::units::bytes(size))?;
+                writeln!(out, "wrote {}  ({})", printable(&path), text::units::bytes(size))?;
             }
         }
         Ok(())

@@ -55,7 +55,7 @@ pub fn check_outputs(options: &args::Record, specs: &[Spec]) -> anyhow::Result<(
 pub fn announce(profile: &Profile, view: View, recording: Option<&Path>) {
     let Some(recording) = recording.map(Path::display) else { return };
     for counter in profile.counters.all.values().filter(|_| view.event.is_none()) {
-        let name = export::names::printable(&counter.name);
+        let name = text::names::printable(&counter.name);
         eprintln!("draw event {name}: warpscope export {recording} --event '{name}' -o FILE.svg");
     }
 }

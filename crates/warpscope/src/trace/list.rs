@@ -16,8 +16,9 @@ use collect::{
     },
     command::stage::Stage,
 };
-use export::names::printable;
-use probes::{Cost, Selection};
+use probes::Cost;
+use text::names::printable;
+use text::pattern::Selection;
 
 use crate::args;
 

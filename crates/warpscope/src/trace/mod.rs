@@ -42,10 +42,12 @@ use cuda::calls::KernelRef;
 use export::{Format, View, trace::Lines};
 use model::{
     calls::Memory,
-    event::{End, ErrorSum, Event, FunctionId, KernelSum, MemorySum, Mode, Note, ProcessId, Start, Sum},
+    event::{
+        End, ErrorSum, Event, FunctionId, KernelSum, Loss, LossCause, MemorySum, Mode, Note, ProcessId, Start, Sum,
+    },
 };
-use probes::Selection;
 use symbols::{Kept, Wishes};
+use text::pattern::Selection;
 
 use crate::{args, outputs::Outputs, say::say, summary};
 
@@ -152,7 +154,9 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         events: None,
         period: 0,
     };
+    collector.recorder.open_calls(false);
     let watched = watch(&mut collector, &options, &injection, probed, hooked);
+    collector.recorder.open_calls(true);
     if let Err(error) = watched {
         outputs.remove_recording();
         return Err(error);
@@ -321,6 +325,7 @@ fn note_what_was_missed(libraries: &Libraries, sink: &mut Recording) {
 
 /// What was summed up in the kernel becomes events.
 fn take_sums(collector: &mut Collector<Recording>) {
+    let unread_before = collector.recorder.losses().unread;
     for sum in collector.recorder.sums() {
         collector.sink.push(&Event::Sum(Sum {
             function: FunctionId(sum.function),
@@ -369,6 +374,10 @@ fn take_sums(collector: &mut Collector<Recording>) {
         };
         let process = ProcessId(sum.image);
         collector.sink.push(&Event::KernelSum(KernelSum { process, kernel, count: sum.count }));
+    }
+    let count = collector.recorder.losses().unread - unread_before;
+    if count > 0 {
+        collector.sink.push(&Event::Loss(Loss { cause: LossCause::MapsUnread, count }));
     }
 }
 

@@ -3,7 +3,15 @@
 //! `*` is any text, `?` any one character, `[A-Z_]` one of these, `[!0-9]` one of all others. Case counts. Several patterns
 //! are separated by commas, or come in several options.
 
-use crate::{Error, Function};
+/// A pattern that has no meaning.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot understand the pattern '{pattern}': {reason}")]
+pub struct Error {
+    /// As the user gave it.
+    pattern: String,
+    /// What is wrong with it.
+    reason: &'static str,
+}
 
 /// What to take and what to leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,12 +26,9 @@ impl Selection {
         Ok(Selection { include: globs(include)?, exclude: globs(exclude)? })
     }
 
-    /// The same for one library: where no `--match` was given, its public functions by the name of its file.
-    pub fn for_library(&self, file: &str) -> Selection {
-        let include = match self.include.as_slice() {
-            [] => usual(file).and_then(|pattern| Glob::parse(pattern).ok()).into_iter().collect(),
-            given => given.to_vec(),
-        };
+    /// The same, with `pattern` where no `--match` was given.
+    pub fn or(&self, pattern: Option<Glob>) -> Selection {
+        let include = if self.include.is_empty() { pattern.into_iter().collect() } else { self.include.clone() };
         Selection { include, exclude: self.exclude.clone() }
     }
 
@@ -38,14 +43,14 @@ impl Selection {
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
 
-    /// The name to show a function by, if it is meant: the first of its names that is taken. None of them may be
-    /// excluded, since a probe cannot tell by which of them it was called.
-    pub fn name_of<'a>(&self, function: &'a Function) -> Option<&'a str> {
+    /// The first of a function's names that is taken. None of them may be excluded, since a probe cannot tell by which of
+    /// them the function was called.
+    pub fn first_taken<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
         let excluded = |name: &str| self.exclude.iter().any(|glob| glob.matches(name));
-        if function.names().any(excluded) {
+        if names.clone().any(excluded) {
             return None;
         }
-        function.names().find(|name| self.takes(name))
+        names.into_iter().find(|name| self.takes(name))
     }
 
     /// The patterns of `--match` that take none of these names: what to complain about.
@@ -53,29 +58,6 @@ impl Selection {
         let idle = |glob: &&Glob| !names.clone().into_iter().any(|name| glob.matches(name));
         self.include.iter().filter(idle).map(|glob| glob.text.as_str()).collect()
     }
-}
-
-/// The public functions of libraries we know; others export what they mean to.
-fn usual(file: &str) -> Option<&'static str> {
-    // Wheels may put a hash into a file's name: libcudart-9335f6a2.so.12.
-    let is = |library: &str| file.strip_prefix(library).is_some_and(|rest| rest.starts_with(['.', '-']));
-    match file {
-        _ if is("libcuda") => Some("cu[A-Z]*"),
-        _ if is("libcudart") => Some("cuda[A-Z]*"),
-        _ if is("libnccl") => Some("nccl*"),
-        _ if file.starts_with("libcublas") => Some("cublas*"),
-        _ => None,
-    }
-}
-
-/// Functions to watch beside what is shown: through these a library hears of kernels or hands them out, with their names.
-pub fn registrations(file: &str) -> Option<Selection> {
-    let names: &[&str] = match usual(file)? {
-        "cuda[A-Z]*" => &["__cudaRegister*"],
-        "cu[A-Z]*" => &["cuModuleGetFunction", "cuLibraryGetKernel", "cuKernelGetFunction"],
-        _ => return None,
-    };
-    Some(Selection { include: names.iter().filter_map(|name| Glob::parse(name).ok()).collect(), exclude: Vec::new() })
 }
 
 fn globs(lists: &[String]) -> Result<Vec<Glob>, Error> {
@@ -104,7 +86,7 @@ enum Part {
 impl Glob {
     /// Reads a pattern. Commas stand for themselves: names of templates contain some.
     pub fn parse(text: &str) -> Result<Glob, Error> {
-        let wrong = |reason| Error::Pattern { pattern: text.into(), reason };
+        let wrong = |reason| Error { pattern: text.into(), reason };
         if text.is_empty() {
             return Err(wrong("it is empty"));
         }
@@ -200,7 +182,6 @@ fn class(text: &[u8]) -> Option<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cost, Site};
 
     fn selection(include: &[&str], exclude: &[&str]) -> Result<Selection, Error> {
         let own = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
@@ -278,42 +259,13 @@ mod tests {
         assert_eq!(selection.unmatched(["cuInit", "cuMemX"]), ["cuLaunch*"]);
     }
 
-    /// Check what is shown of each library when the user does not say.
-    #[test]
-    fn libraries_have_their_usual_names() {
-        let usual = |file| Selection::default().for_library(file);
-        for (file, yes, no) in [
-            ("libcuda.so.1", "cuInit", "cudbgApiInit"),
-            ("libcuda.so.535.129.03", "cuMemAlloc_v2", "cudaMalloc"),
-            ("libcudart.so.13", "cudaMalloc", "__cudaRegisterFunction"),
-            ("libcudart-9335f6a2.so.12", "cudaMalloc", "cudart"),
-            ("libnccl.so.2", "ncclAllReduce", "pncclAllReduce"),
-            ("libcublasLt.so.13", "cublasLtMatmul", "other"),
-        ] {
-            assert!(usual(file).takes(yes) && !usual(file).takes(no), "{file}");
-        }
-        assert!(usual("libc.so.6").takes("anything"));
-        assert!(selection(&["__*"], &[]).unwrap().for_library("libcuda.so.1").takes("__x"));
-        assert!(!selection(&[], &["cuInit"]).unwrap().for_library("libcuda.so.1").takes("cuInit"));
-        assert!(registrations("libcudart.so.12").unwrap().takes("__cudaRegisterFunction"));
-        let driver = registrations("libcuda.so.1").unwrap();
-        assert!(driver.takes("cuModuleGetFunction") && !driver.takes("cuModuleGetGlobal"));
-        assert_eq!(registrations("libnccl.so.2"), None);
-    }
-
     /// Check by which of its names a function is shown.
     #[test]
     fn functions_with_several_names() {
-        let puts = Function {
-            name: "puts".into(),
-            aliases: vec!["_IO_puts".into()],
-            offset: 0,
-            size: 1,
-            site: Site { offset: 0, cost: Cost::Emulated },
-        };
-        assert_eq!(Selection::default().name_of(&puts), Some("puts"));
-        assert_eq!(selection(&["_IO*"], &[]).unwrap().name_of(&puts), Some("_IO_puts"));
-        assert_eq!(selection(&["*"], &["puts"]).unwrap().name_of(&puts), None);
-        assert_eq!(selection(&["gets"], &[]).unwrap().name_of(&puts), None);
+        let names = || ["puts", "_IO_puts"].into_iter();
+        assert_eq!(Selection::default().first_taken(names()), Some("puts"));
+        assert_eq!(selection(&["_IO*"], &[]).unwrap().first_taken(names()), Some("_IO_puts"));
+        assert_eq!(selection(&["*"], &["puts"]).unwrap().first_taken(names()), None);
+        assert_eq!(selection(&["gets"], &[]).unwrap().first_taken(names()), None);
     }
 }
