@@ -72,13 +72,8 @@ fn report(call: &WaitCall, data: &CallbackData, start: u64, end: u64) {
 
 /// The id of the stream that the call waits for; `u32::MAX` if it waits for something else.
 fn stream(call: &WaitCall, data: &CallbackData) -> u32 {
-    let (true, false, Some(get)) = (
-        call.kind == sync_kind::STREAM,
-        data.params.is_null(),
-        library::cupti().and_then(|cupti| cupti.get_stream_id),
-    ) else {
-        return u32::MAX;
-    };
+    let get = library::cupti().and_then(|cupti| cupti.get_stream_id);
+    let Some(get) = get.filter(|_| call.kind == sync_kind::STREAM && !data.params.is_null()) else { return u32::MAX };
     let mut id = u32::MAX;
     // SAFETY: CUPTI points `params` at the call's parameters, of which the stream is the first.
     let outcome = unsafe {
