@@ -60,10 +60,10 @@ fn a_few() {
     run(24, 1_794_776_666);
 }
 
-/// A thousand rounds, others in every run, for `./test --full`.
+/// A thousand rounds, or `WARPSCOPE_FAULTS_ROUNDS`, others in every run, for `./test --full`.
 #[test]
 #[ignore = "takes many minutes: ./test --full runs it"]
 fn a_thousand() {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
-    run(1_000, since.as_secs());
+    run(number("WARPSCOPE_FAULTS_ROUNDS").unwrap_or(1_000), since.as_secs());
 }

@@ -4,7 +4,7 @@
 //! may share an address (`puts` and `_IO_puts`, or functions that a linker found identical): they are one [`Function`],
 //! since two probes there would fire twice for each call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -62,7 +62,7 @@ pub fn open(path: &Path) -> Result<File, Error> {
 /// chosen at load time (`STT_GNU_IFUNC`: the symbol is the chooser's, which runs once).
 pub fn exported<B: Bytes + ?Sized>(
     bytes: &B,
-    wanted: impl Fn(&str) -> bool,
+    mut wanted: impl FnMut(&str) -> bool,
     budget: &Budget,
 ) -> Result<Vec<Function>, Error> {
     let library = Library::read(bytes, budget)?;
@@ -73,7 +73,7 @@ pub fn exported<B: Bytes + ?Sized>(
 /// The functions with a wanted name that were linked into a program, if it still has its `.symtab`: a static libcudart.
 pub fn linked<B: Bytes + ?Sized>(
     bytes: &B,
-    wanted: impl Fn(&str) -> bool,
+    mut wanted: impl FnMut(&str) -> bool,
     budget: &Budget,
 ) -> Result<Vec<Function>, Error> {
     let library = Library::read(bytes, budget)?;
@@ -89,7 +89,7 @@ pub fn matching<B: Bytes + ?Sized>(
 ) -> Result<Vec<Function>, Error> {
     let library = Library::read(bytes, budget)?;
     let mut found: Vec<Function> = Vec::new();
-    let mut offsets = std::collections::HashSet::new();
+    let mut offsets = HashSet::new();
     for kind in [SHT_DYNSYM, SHT_SYMTAB] {
         let Some(table) = library.table(kind)? else { continue };
         let functions = library.functions(&table, |_, name| wanted(name), |_, _| false)?;
@@ -199,14 +199,15 @@ impl<'a, B: Bytes + ?Sized> Library<'a, B> {
     }
 
     /// The functions of a table that are wanted, by index and name: one for each address, sorted by name. Other symbols of the
-    /// same address give names too, where they are `aliases`.
+    /// same address give names too, where they are `aliases`. `wanted` is called once for each symbol.
     fn functions(
         &self,
         table: &Table<'_>,
-        wanted: impl Fn(usize, &str) -> bool,
+        mut wanted: impl FnMut(usize, &str) -> bool,
         aliases: impl Fn(usize, &str) -> bool,
     ) -> Result<Vec<Function>, Error> {
         let mut places: BTreeMap<u64, Place> = BTreeMap::new();
+        let mut taken = HashSet::new();
         let mut starts = Vec::new();
         let mut letters = 0;
         let mut add = |place: &mut Place, symbol: &Symbol, name: &str| {
@@ -221,6 +222,7 @@ impl<'a, B: Bytes + ?Sized> Library<'a, B> {
             starts.push(symbol.address);
             let Some(name) = table.name(&symbol).map(String::from_utf8_lossy) else { return };
             if wanted(index, &name) {
+                taken.insert(index);
                 add(places.entry(symbol.address).or_default(), &symbol, &name);
             }
         })?;
@@ -228,7 +230,7 @@ impl<'a, B: Bytes + ?Sized> Library<'a, B> {
         self.each(table, |index, symbol| {
             let Some(place) = places.get_mut(&symbol.address) else { return };
             let Some(name) = table.name(&symbol).map(String::from_utf8_lossy) else { return };
-            if aliases(index, &name) && !wanted(index, &name) {
+            if !taken.contains(&index) && aliases(index, &name) {
                 add(place, &symbol, &name);
             }
         })?;

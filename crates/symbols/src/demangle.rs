@@ -1,6 +1,6 @@
 //! Mangled names as a person reads them.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use cpp_demangle::{DemangleOptions, Symbol};
 use model::{
@@ -15,11 +15,11 @@ const MOST: usize = 64 * 1024;
 /// return type, so that one function has one name.
 pub fn demangle(mangled: &str) -> String {
     // Rust's older names look like C++, but for the hash at their end.
-    if let Ok(name) = rustc_demangle::try_demangle(mangled) {
-        let name = format!("{name:#}");
-        if mangled.starts_with("_R") || mangled.contains("17h") {
-            return name;
-        }
+    if let Ok(rust) = rustc_demangle::try_demangle(mangled)
+        && (mangled.starts_with("_R") || mangled.contains("17h"))
+    {
+        let mut name = Bounded(String::new());
+        return if write!(name, "{rust:#}").is_ok() { name.0 } else { mangled.to_owned() };
     }
     if !mangled.starts_with("_Z") {
         return mangled.to_owned();
@@ -102,6 +102,14 @@ mod tests {
         assert_eq!(stub_kernel("[libfoo.so]"), None);
         assert_eq!(demangle("g"), "g");
         assert_eq!(demangle(""), "");
+    }
+
+    /// Check that a short name whose references to itself multiply stays as it is, in Rust's mangling as in C++'s.
+    #[test]
+    fn names_that_explode() {
+        let rust = "_RYB_B_B_";
+        assert!(format!("{:#}", rustc_demangle::demangle(rust)).len() > MOST);
+        assert_eq!(demangle(rust), rust);
     }
 
     /// A launched host function that no call had named gets its kernel's name from its own symbol.

@@ -185,7 +185,7 @@ static __always_inline struct open_call *begin_call(struct thread_calls *calls, 
 	call->stack = 0;
 	call->python = 0;
 	if (depth && depth < CALL_DEPTH) {
-		struct open_call *around = &calls->calls[depth - 1];
+		struct open_call *around = &calls->calls[(depth - 1) & (CALL_DEPTH - 1)];
 
 		call->stack = around->record.stack;
 		call->python = around->record.python;
@@ -286,8 +286,13 @@ static __always_inline void send_call(const struct function *function, struct ca
 		send(call, size, wake_seldom(), LOSS_CALL);
 }
 
-/* A call has returned: it is sent, or added up. */
-static __always_inline void tell_call(struct thread_calls *calls, const struct function *function, struct open_call *open)
+/*
+ * A call has returned: it is sent, or added up. Where `cuda` is false, the function is one of the kernel's, which allocates and
+ * launches nothing. Hooks need that to be constant: they are loaded without type information, and the verifier demands it
+ * (-EINVAL, "missing btf func_info") for the callback with which memory is released.
+ */
+static __always_inline void tell_call(struct thread_calls *calls, const struct function *function, struct open_call *open,
+				      bool cuda)
 {
 	struct call_record *call = &open->record;
 	u64 bytes;
@@ -303,6 +308,8 @@ static __always_inline void tell_call(struct thread_calls *calls, const struct f
 		bytes *= word_of(call, function->bytes_b);
 	bytes <<= function->shift & 63;
 	add_to_sums(function, open, bytes, function->class_word ? word_of(call, function->class_word) : 0);
+	if (!cuda)
+		return;
 	if (function->memory)
 		account_memory(calls, function, open, bytes);
 	if (function->launches)
@@ -316,15 +323,15 @@ static __always_inline void tell_call(struct thread_calls *calls, const struct f
  * that are watched, too.
  */
 static __always_inline void end_call(struct thread_calls *calls, struct open_call *open, const struct function *function,
-				     u64 end, u64 result)
+				     u64 end, u64 result, bool cuda)
 {
 	u32 index = open->index;
 
 	open->record.end = end;
 	open->record.result = result;
-	tell_call(calls, function, open);
+	tell_call(calls, function, open, cuda);
 	if (!call_records && index && index < CALL_DEPTH)
-		calls->calls[index - 1].inside += function->layer ? end - open->record.start : open->inside;
+		calls->calls[(index - 1) & (CALL_DEPTH - 1)].inside += function->layer ? end - open->record.start : open->inside;
 	calls->depth = index;
 }
 
@@ -342,7 +349,7 @@ static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
 		drop_left_calls(calls, PT_REGS_SP(ctx) - 8, false);
 	open = returning_call(calls, index, PT_REGS_SP(ctx) - 8, function->kernel);
 	if (open)
-		end_call(calls, open, function, end, PT_REGS_RC(ctx));
+		end_call(calls, open, function, end, PT_REGS_RC(ctx), true);
 	return 0;
 }
 

@@ -51,7 +51,7 @@ int leave_hook(u64 *ctx)
 	if (!open)
 		return 0;
 	bpf_get_func_ret(ctx, &result);
-	end_call(calls, open, function, end, result);
+	end_call(calls, open, function, end, result, false);
 	return 0;
 }
 

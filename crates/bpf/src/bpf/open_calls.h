@@ -100,7 +100,7 @@ static __always_inline void tag_call(struct launch_record *launch)
 		return;
 	calls->pending_correlation = 0;
 	if (depth && depth <= CALL_DEPTH) {
-		struct call_record *call = &calls->calls[depth - 1].record;
+		struct call_record *call = &calls->calls[(depth - 1) & (CALL_DEPTH - 1)].record;
 
 		call->correlation = launch->correlation;
 		call->session = launch->session;

@@ -122,6 +122,8 @@ pub struct Libraries {
     /// Only the most important functions are meant.
     pub shortened: bool,
     any: bool,
+    /// Functions of the file that was read last for which there was no room.
+    refused: usize,
 }
 
 impl Libraries {
@@ -140,6 +142,7 @@ impl Libraries {
             spent: Duration::ZERO,
             shortened: false,
             any: false,
+            refused: 0,
         }
     }
 
@@ -217,7 +220,7 @@ impl Libraries {
         let mut unknown = self.limits.unknown_functions;
         let mut probes = Vec::new();
         let mut chosen = Vec::new();
-        let mut refused = 0;
+        let mut refused = std::mem::take(&mut self.refused);
         for Found { function, name, shown } in found {
             let layer = if shown { Tier::of_name(&name) as u8 + 1 } else { 0 };
             let Some(gather) = (self.choice)(&name, Gather { layer, ..gather(&name) }) else { continue };
@@ -267,6 +270,7 @@ impl Libraries {
     /// The functions of a file that are to be watched, those that cannot be probed included.
     pub fn find(&mut self, file: &File, path: &str) -> anyhow::Result<Vec<Found>> {
         let name = path.rsplit('/').next().unwrap_or(path);
+        self.refused = 0;
         let budget = self.limits.budget;
         let mut found = Vec::new();
         if is_usual(path) || self.named.iter().any(|named| is(named, path)) {
@@ -276,7 +280,21 @@ impl Libraries {
             // Names that are not meant are needed where a pattern matches nothing.
             let keep = self.selection.has_patterns() && !self.shortened;
             let meant = |name: &str| selection.takes(name) || registrations.as_ref().is_some_and(|r| r.takes(name));
-            for function in probes::exported(file, |name| keep || meant(name), &budget)? {
+            // Beyond the limit a function's code is not even read: a file may invent hundreds of thousands. Some functions have
+            // several names.
+            let most = self.limits.unknown_functions.saturating_mul(4);
+            let mut unknown = 0;
+            let wanted = |name: &str| {
+                if !meant(name) {
+                    return keep;
+                }
+                let known = cuda::call(name).is_some();
+                unknown += usize::from(!known);
+                known || unknown <= most
+            };
+            let exported = probes::exported(file, wanted, &budget)?;
+            self.refused = unknown.saturating_sub(most);
+            for function in exported {
                 let room = if keep { MOST_NAMES.saturating_sub(self.names.len()) } else { 0 };
                 self.names.extend(function.names().take(room).map(str::to_owned));
                 if let Some(name) = selection.first_taken(function.names()).map(str::to_owned) {
