@@ -121,6 +121,28 @@ fn mount_namespace() {
     assert!(notes.contains("chroot or mount namespace in which") && notes.contains("is not visible"), "{notes}");
 }
 
+/// A chroot in which the library is not visible: the program and its libraries are copied there.
+#[test]
+fn chroot() {
+    let scene = Scene::new();
+    let root = scene.path("root");
+    fs::create_dir(&root).expect("a directory");
+    let behave = program("behave");
+    let script = "set -e; cp \"$1\" \"$2/behave\"
+        LD_LIBRARY_PATH=\"$3\" ldd \"$1\" | grep -o '/[^ ]*' | while read -r file; do
+            mkdir -p \"$2$(dirname \"$file\")\" && cp -L \"$file\" \"$2$file\"
+        done
+        mkdir -p \"$2$3\" && cp -rL \"$3/.\" \"$2$3\"";
+    let libraries = programs::libraries();
+    programs::run(Command::new("sh").args(["-c", script, "sh", &behave]).arg(&root).arg(&libraries));
+    let root = root.to_str().expect("text");
+    let mut command = scene.record_words("-o x.wscope", &["chroot", root, "/behave", LOOP[0], LOOP[1]]);
+    Ended::of(command.env("LD_LIBRARY_PATH", &libraries)).exits(0);
+    let (why, notes) = reason(&scene);
+    assert_eq!(why, "see the notes above");
+    assert!(notes.contains("chroot or mount namespace in which") && notes.contains("is not visible"), "{notes}");
+}
+
 /// Too little address space for the library's buffers.
 #[test]
 fn address_space() {

@@ -1,13 +1,22 @@
-//! Compiles the BPF programs and writes their skeletons.
+//! Compiles the BPF programs and writes their skeletons, and the types that both sides share.
 
 use std::{env, path::PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
 fn main() {
+    for name in ["record", "contract"] {
+        compile(name);
+    }
+    println!("cargo:rerun-if-changed=src/bpf");
+    println!("cargo:rerun-if-changed=../unwind/src");
+}
+
+fn compile(name: &str) {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let source = format!("src/bpf/{name}.bpf.c");
     SkeletonBuilder::new()
-        .source("src/bpf/record.bpf.c")
+        .source(&source)
         .clang_args([
             "-I",
             "src/bpf",
@@ -19,8 +28,6 @@ fn main() {
             "-Wno-unused-parameter",
             "-mcpu=v3",
         ])
-        .build_and_generate(out.join("record.skel.rs"))
-        .unwrap_or_else(|error| panic!("cannot compile src/bpf/record.bpf.c with clang: {error:#}"));
-    println!("cargo:rerun-if-changed=src/bpf");
-    println!("cargo:rerun-if-changed=../unwind/src");
+        .build_and_generate(out.join(format!("{name}.skel.rs")))
+        .unwrap_or_else(|error| panic!("cannot compile {source} with clang: {error:#}"));
 }

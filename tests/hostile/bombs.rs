@@ -1,12 +1,30 @@
-//! Libraries for attacks by files.
+//! Libraries for attacks by files. The loader uses program headers only; to readers of sections these libraries seem huge.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::Write,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
 };
 
+use flate2::{Compression, write::ZlibEncoder};
+
 use crate::support::programs;
+
+/// 3 GiB, none of them on the disk.
+pub const HUGE: u64 = 3 << 30;
+
+// Offsets in the ELF header; sizes of a section header and of a program header.
+const PHOFF: usize = 0x20;
+const SHOFF: usize = 0x28;
+const PHNUM: usize = 0x38;
+const SHNUM: usize = 0x3c;
+const SHSTRNDX: usize = 0x3e;
+const SECTION: usize = 64;
+const PROGRAM: usize = 56;
+const PT_NOTE: u64 = 4;
+const SHF_COMPRESSED: u64 = 0x800;
 
 /// A library that is changed byte by byte.
 #[derive(Clone)]
@@ -29,8 +47,66 @@ impl Library {
         Self(fs::read(path).expect("it was built"))
     }
 
+    fn number(&self, at: usize, length: usize) -> u64 {
+        self.0[at..at + length].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
     fn put(&mut self, at: usize, bytes: &[u8]) {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Where the header of a section is.
+    fn section(&self, name: &str) -> usize {
+        let header = |index: usize| self.number(SHOFF, 8) as usize + SECTION * index;
+        let names = self.number(header(self.number(SHSTRNDX, 2) as usize) + 24, 8) as usize;
+        let wanted = format!("{name}\0");
+        let named = |at: &usize| self.0[names + self.number(*at, 4) as usize..].starts_with(wanted.as_bytes());
+        (0..self.number(SHNUM, 2) as usize).map(header).find(named).unwrap_or_else(|| panic!("it has no {name}"))
+    }
+
+    /// The section begins at the end of the file and has so many bytes.
+    pub fn enlarge(mut self, name: &str, size: u64) -> Self {
+        let (header, end) = (self.section(name), self.0.len() as u64);
+        self.put(header + 24, &end.to_le_bytes());
+        self.put(header + 32, &size.to_le_bytes());
+        self
+    }
+
+    /// The notes have so many bytes.
+    pub fn enlarge_notes(mut self, size: u64) -> Self {
+        let start = self.number(PHOFF, 8) as usize;
+        let headers = (0..self.number(PHNUM, 2) as usize).map(|index| start + PROGRAM * index);
+        for header in headers.filter(|header| self.number(*header, 4) == PT_NOTE).collect::<Vec<_>>() {
+            self.put(header + 32, &size.to_le_bytes());
+        }
+        self
+    }
+
+    /// The section is compressed. Its header claims `claimed` bytes; `zeros` come out.
+    pub fn compress(mut self, name: &str, claimed: u64, zeros: u64) -> Self {
+        let header = self.section(name);
+        let mut compressed = ZlibEncoder::new(Vec::new(), Compression::fast());
+        for _ in 0..zeros >> 20 {
+            compressed.write_all(&[0; 1 << 20]).expect("memory");
+        }
+        let compressed = compressed.finish().expect("memory");
+        let head = [1_u64.to_le_bytes(), claimed.to_le_bytes(), 1_u64.to_le_bytes()].concat();
+        let flags = self.number(header + 8, 8) | SHF_COMPRESSED;
+        let end = self.0.len() as u64;
+        self.put(header + 8, &flags.to_le_bytes());
+        self.put(header + 24, &end.to_le_bytes());
+        self.put(header + 32, &((head.len() + compressed.len()) as u64).to_le_bytes());
+        self.0.extend(head);
+        self.0.extend(compressed);
+        self
+    }
+
+    /// Writes it with a hole of so many bytes at its end.
+    pub fn write_with_hole(&self, path: &Path, hole: u64) -> String {
+        let written = self.write(path);
+        let file = File::options().write(true).open(path).expect("it was written");
+        file.write_all_at(&[0], self.0.len() as u64 + hole - 1).expect("a sparse file");
+        written
     }
 
     /// All bytes `from` become `to`.

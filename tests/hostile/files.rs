@@ -1,5 +1,6 @@
-//! Attacks by the files that programs map: libraries that are truncated while they are read, or that invent functions; and a
-//! program that maps code all the time. The monitor survives within its unit's 256 MiB, answers scrapes and counts on.
+//! Attacks by the files that programs map: libraries that are truncated while they are read, that claim gigabytes, or that
+//! invent functions; and a program that maps code all the time. The monitor survives within its unit's 256 MiB, answers
+//! scrapes and counts on; a recording ends and is exact.
 
 use std::{
     fs,
@@ -9,16 +10,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::bombs::{self, Library};
+use super::bombs::{self, HUGE, Library};
 use crate::support::{
-    Scene,
-    attacker::{Attacker, id},
+    Running, Scene,
+    attacker::{Attacker, id, with_sudo},
+    folded::kernels_by_path,
     monitor::{Monitor, Watched, get},
-    programs, wait_until,
+    oracle::{Kind, Walk},
+    program as test_program, programs, wait_until,
 };
 
 /// What `deploy/warpscope-monitor.service` allows the monitor.
 const MOST_MEMORY: u64 = 256 << 20;
+/// What a recording may use while it reads bombs. 512 MiB of debug information in one file are within its budget.
+const MOST_RECORDING: u64 = 1 << 30;
 /// Wide: on a machine that runs other tests too, everything takes longer. Prometheus waits 10 s.
 const SLOWEST: Duration = Duration::from_secs(1);
 
@@ -146,6 +151,146 @@ fn libraries_that_are_truncated() {
     counts_on(&scene, &monitor, "libraries that are truncated", slowest);
     pilot.end();
     monitor.stop();
+}
+
+/// Writes libraries that a loader takes and whose sections are bombs.
+fn loadable_bombs(attacker: &Attacker) -> Vec<String> {
+    let sound = Library::build(&attacker.path(""));
+    let sparse = |section: &str| {
+        let path = attacker.path(&format!("large{section}.so"));
+        Library::read(&sound).enlarge(section, HUGE).write_with_hole(&path, HUGE)
+    };
+    let sections =
+        [".symtab", ".dynsym", ".dynstr", ".strtab", ".eh_frame", ".debug_info", ".debug_abbrev", ".shstrtab"];
+    let mut files: Vec<String> = sections.map(sparse).to_vec();
+    // A header that lies in either direction, and one that tells the truth.
+    for (name, claimed, zeros) in
+        [("claimed", 64 << 30, 1 << 20), ("true", 512 << 20, 512 << 20), ("hidden", 1 << 20, 512 << 20)]
+    {
+        let path = attacker.path(&format!("compressed-{name}.so"));
+        files.push(Library::read(&sound).compress(".debug_info", claimed, zeros).write(&path));
+    }
+    files
+}
+
+/// Sections and notes of 3 GiB in sparse files, and compressed DWARF that grows to 512 MiB: the monitor was killed for its memory.
+#[test]
+fn libraries_of_gigabytes() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    let (monitor, pilot) = Monitor::with_pilot(&scene, "");
+    let bombs = loadable_bombs(&attacker);
+    let attack = Attack::start(&scene, &attacker, "call", &bombs);
+    let sound = Library::read(&attacker.path("through.so"));
+    let notes = sound.enlarge_notes(HUGE).write_with_hole(&attacker.path("notes.so"), HUGE);
+    let second = Attack::start(&scene, &attacker, "map", &[notes]);
+    let pid = attack.0.id().to_string();
+    // Every library is read before the map is complete.
+    let mut slowest = Duration::ZERO;
+    wait_until("the attacker's allocations have names", || {
+        slowest = slowest.max(scrape(&monitor));
+        let (head, map) = get(&monitor.address, &format!("/map?pid={pid}"), "");
+        head.starts_with("HTTP/1.1 200") && map.contains("allocate") && !map.contains(metrics::map::INCOMPLETE)
+    });
+    // One allocation of its own, and one through each library.
+    assert_eq!(
+        monitor.scrape().sum("warpscope_memory_allocations_total", &[("pid", &pid)]),
+        bombs.len() as u64 + 1,
+        "calls through these libraries"
+    );
+    counts_on(&scene, &monitor, "libraries of gigabytes", slowest);
+    drop((attack, second));
+    pilot.end();
+    let log = monitor.stop();
+    for refused in [
+        "large.symtab.so: names were not read: its symbol table has 3.0 GiB",
+        "large.debug_info.so: lines were not read, or not all: its debug information has 3.0 GiB",
+        "compressed-claimed.so: lines were not read, or not all: its debug information has 64.0 GiB",
+    ] {
+        assert!(log.err().contains(refused), "`{refused}` is not in {}", log.err());
+    }
+}
+
+/// The honest program that is recorded beside an attack: its command, and how often it launches which kernel by which path.
+fn honest(attacker: &Attacker) -> (String, Walk) {
+    let walk = Walk { processes: 1, threads: 2, streams: 1, devices: 1, launches: 500, graphs: false };
+    fs::copy(test_program("truth"), attacker.path("truth")).expect("a copy");
+    (format!("{} {}", attacker.path("truth").display(), walk.arguments()), walk)
+}
+
+/// A folded line as it is without `--lines`: without ` (FILE:LINE)` in its frames, and without the frame of `launch`, which is
+/// inlined into every leaf of the honest program.
+fn without_lines(line: &str) -> String {
+    let frame = |frame: &str| match frame.split_once(" (") {
+        Some((name, place)) => name.to_owned() + place.split_once(')').map_or("", |(_, rest)| rest),
+        None => frame.to_owned(),
+    };
+    line.split(';').map(frame).filter(|frame| frame != "launch").collect::<Vec<_>>().join(";")
+}
+
+/// Records a script as the attacker who called sudo, with lines. `during` runs beside it. The honest program's kernels are
+/// exact; the answer is the recorder's peak memory.
+fn recorded(scene: &Scene, attacker: &Attacker, script: &str, walk: &Walk, during: impl FnOnce(&mut Running)) -> u64 {
+    let mut record = scene.record_words("--sim --lines -q -F 997 -o x.folded", &["sh", "-c", script]);
+    with_sudo(&mut record).current_dir(attacker.path("")).env("WARPSCOPE_SIM", "kernel_ns=3us");
+    let mut running = Running::start(&mut record);
+    during(&mut running);
+    let mut most = 0;
+    while running.is_running() {
+        let status = fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap_or_default();
+        let kib = |line: &str| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok();
+        most = most.max(status.lines().find_map(kib).unwrap_or(0) << 10);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    running.wait().exits(0);
+    let folded = fs::read_to_string(attacker.path("x.folded")).expect("an output");
+    let folded: String = folded.lines().map(|line| without_lines(line) + "\n").collect();
+    let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
+    assert_eq!(kernels_by_path(&folded, 3), expected);
+    assert!(folded.lines().any(|line| line.starts_with("files;") && line.contains(";allocate")), "{folded}");
+    most
+}
+
+/// The same files in a recording, mapped by the recorded program itself.
+#[test]
+fn libraries_of_gigabytes_in_a_recording() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    let bombs = loadable_bombs(&attacker);
+    let (command, walk) = honest(&attacker);
+    let script = format!("{} call {} < /dev/null && {command}", program(&attacker).display(), bombs.join(" "));
+    let begun = Instant::now();
+    let most = recorded(&scene, &attacker, &script, &walk, |_| {});
+    eprintln!("libraries of gigabytes in a recording: peak memory {} MiB, {:?}", most >> 20, begun.elapsed());
+    assert!(most > 0 && most < MOST_RECORDING, "{} MiB", most >> 20);
+}
+
+/// Libraries are truncated and written again from before the recorded program ends until the outputs are written: tables
+/// and names are read meanwhile.
+#[test]
+fn libraries_that_are_truncated_in_a_recording() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    let sound = Library::build(&attacker.path(""));
+    let (command, walk) = honest(&attacker);
+    let copy = |i: usize| {
+        let path = attacker.path(&format!("cut-{i}.so"));
+        fs::copy(&sound, &path).expect("a copy");
+        give(&attacker, &path);
+        path.to_str().expect("text").to_owned()
+    };
+    let files: Vec<String> = (0..20).map(copy).collect();
+    let program = program(&attacker);
+    let script = format!(
+        "{} call {} < /dev/null && {command} && until [ -e go ]; do sleep 0.01; done",
+        program.display(),
+        files.join(" ")
+    );
+    let mut attack = None;
+    let most = recorded(&scene, &attacker, &script, &walk, |running| {
+        assert_eq!(running.stdout_line().trim_end(), "done");
+        attack = Some(Attack::start(&scene, &attacker, "trim", &files));
+        fs::write(attacker.path("go"), "").expect("a file");
+    });
+    drop(attack);
+    eprintln!("libraries that are truncated in a recording: peak memory {} MiB", most >> 20);
 }
 
 /// 33,000 invented functions, then 30 libraries with 60,000 each: a library that comes later is watched all the same, and

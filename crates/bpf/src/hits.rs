@@ -1,21 +1,17 @@
 //! Events that the user names: what to watch, and what was added up. The Rust side of `bpf/hits_shared.h`.
 
-use std::{
-    os::fd::{AsFd, AsRawFd, IntoRawFd},
-    path::Path,
+use crate::contract::{
+    self,
+    types::{hit_key, hit_limit, hit_point, hit_record, hit_register, hit_source, hit_sum},
 };
-
-use libbpf_rs::{Link, MapCore, MapFlags, PerfEventOpts, Program, UprobeMultiOpts, UprobeOpts, libbpf_sys as sys};
-
-use crate::{Error, Recorder, Result, perf, record::Fields, recorder::skeleton::OpenRecordSkel};
 
 /// Distinct (place, process image, stack) that are added up in the kernel, as a rule: some 40 MiB if all are there.
 pub const MAX_HITS: u32 = 262_144;
 
 /// Places that can be watched in one recording.
-pub const MAX_HIT_POINTS: usize = 4096;
+pub const MAX_HIT_POINTS: usize = hit_limit::MAX_HIT_POINTS.0 as usize;
 
-const NO_REGISTER: u8 = 0xff;
+const NO_REGISTER: u8 = hit_register::NO_REGISTER.0 as u8;
 
 /// A place that is watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,169 +106,57 @@ pub struct HitRecord {
 }
 
 impl HitPoint {
-    /// As `struct hit_point`.
-    fn to_bytes(self) -> [u8; 16] {
-        let (mut source, mut base, mut index, mut scale, mut offset) = (0, NO_REGISTER, NO_REGISTER, 0, 0_i64);
-        let weight = self.weight;
-        match weight.map(|weight| weight.source) {
-            None => {}
-            Some(HitSource::Constant(value)) => (source, offset) = (1, value),
-            Some(HitSource::Register(register, shift)) => (source, base, offset) = (2, register, shift.into()),
-            Some(HitSource::Memory { base: register, index: scaled, offset: distance }) => {
-                (source, offset) = (3, distance);
-                base = register.unwrap_or(NO_REGISTER);
-                (index, scale) = scaled.unwrap_or((NO_REGISTER, 0));
+    /// As the programs read it.
+    pub(crate) fn to_point(self) -> hit_point {
+        let mut point = hit_point {
+            base: NO_REGISTER,
+            index: NO_REGISTER,
+            at_entry: self.at_entry.into(),
+            kernel: self.kernel.into(),
+            ..hit_point::default()
+        };
+        let Some(HitWeight { source, size, signed }) = self.weight else { return point };
+        (point.size, point.is_signed) = (size, signed.into());
+        let kind = match source {
+            HitSource::Constant(value) => {
+                point.offset = value;
+                hit_source::SOURCE_CONSTANT
             }
-            Some(HitSource::Field(at)) => (source, offset) = (4, at.into()),
-        }
-        let (size, signed) = weight.map_or((0, false), |weight| (weight.size, weight.signed));
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&[
-            source,
-            size,
-            signed.into(),
-            base,
-            index,
-            scale,
-            self.at_entry.into(),
-            self.kernel.into(),
-        ]);
-        bytes[8..].copy_from_slice(&offset.to_ne_bytes());
-        bytes
+            HitSource::Register(register, shift) => {
+                (point.base, point.offset) = (register, shift.into());
+                hit_source::SOURCE_REGISTER
+            }
+            HitSource::Memory { base, index, offset } => {
+                (point.base, point.offset) = (base.unwrap_or(NO_REGISTER), offset);
+                (point.index, point.scale) = index.unwrap_or((NO_REGISTER, 0));
+                hit_source::SOURCE_MEMORY
+            }
+            HitSource::Field(at) => {
+                point.offset = at.into();
+                hit_source::SOURCE_FIELD
+            }
+        };
+        point.source = kind.0 as u8;
+        point
     }
 }
 
-impl HitKey {
-    fn parse(f: &mut Fields<'_>) -> Option<Self> {
-        let (stack, python, image, point, generation) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u32()?);
-        f.u32()?;
-        Some(Self { stack, python, image, point, generation })
+impl From<hit_key> for HitKey {
+    fn from(hit_key { stack, python, image, point, generation, .. }: hit_key) -> Self {
+        Self { stack, python, image, point, generation }
     }
 }
 
-impl HitSum {
-    fn parse(f: &mut Fields<'_>) -> Option<Self> {
-        Some(Self { count: f.u64()?, weight: f.u64()?, outside: f.u64()? })
+impl From<hit_sum> for HitSum {
+    fn from(hit_sum { count, weight, outside }: hit_sum) -> Self {
+        Self { count, weight, outside }
     }
 }
 
 impl HitRecord {
-    /// What follows the type and the process.
-    pub(crate) fn parse(f: &mut Fields<'_>) -> Option<Self> {
-        Some(Self { time: f.u64()?, key: HitKey::parse(f)?, sum: HitSum::parse(f)? })
-    }
-}
-
-/// Loads the programs if hits are wanted, else keeps their maps small.
-pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, room: Option<u32>, multi: bool) -> libbpf_rs::Result<()> {
-    let wanted = room.is_some();
-    open.maps.hits.set_max_entries(room.unwrap_or(1))?;
-    if !wanted {
-        open.maps.hit_points.set_max_entries(1)?;
-    }
-    for program in [&mut open.progs.hit_multi, &mut open.progs.hit_return_multi] {
-        program.set_autoload(wanted && multi);
-    }
-    for program in [&mut open.progs.hit_single, &mut open.progs.hit_return_single] {
-        program.set_autoload(wanted && !multi);
-    }
-    open.progs.hit_tracepoint.set_autoload(wanted);
-    Ok(())
-}
-
-impl Recorder {
-    /// Describes the place with this number. It comes before its probes.
-    pub fn describe_hits(&self, number: u32, point: HitPoint) -> Result<()> {
-        self.skel
-            .maps
-            .hit_points
-            .update(&number.to_ne_bytes(), &point.to_bytes(), MapFlags::ANY)
-            .map_err(|source| Error::Map { what: "describe an event", source })
-    }
-
-    /// Watches places of a file, in every process that maps it.
-    pub fn watch_hits(&mut self, file: &Path, probes: &[HitProbe]) -> Result<()> {
-        let what = "event probes";
-        for returns in [false, true] {
-            let probes: Vec<HitProbe> = probes.iter().copied().filter(|probe| probe.returns == returns).collect();
-            if probes.is_empty() {
-                continue;
-            }
-            let links = if self.multi {
-                self.watch_many_hits(file, &probes, returns).map(|link| vec![link])
-            } else {
-                probes.iter().map(|probe| self.watch_one_hit(file, probe)).collect()
-            };
-            self.links.extend(links.map_err(|source| Error::Attach { what, source })?);
-        }
-        Ok(())
-    }
-
-    fn watch_many_hits(&self, file: &Path, probes: &[HitProbe], retprobe: bool) -> libbpf_rs::Result<Link> {
-        let program = if retprobe { &self.skel.progs.hit_return_multi } else { &self.skel.progs.hit_multi };
-        let opts = UprobeMultiOpts {
-            offsets: probes.iter().map(|probe| probe.offset as usize).collect(),
-            ref_ctr_offsets: probes.iter().map(|probe| probe.semaphore.unwrap_or(0) as usize).collect(),
-            cookies: probes.iter().map(|probe| probe.point.into()).collect(),
-            retprobe,
-            ..Default::default()
-        };
-        program.attach_uprobe_multi_with_opts(-1, file, "", opts)
-    }
-
-    fn watch_one_hit(&self, file: &Path, probe: &HitProbe) -> libbpf_rs::Result<Link> {
-        let program = if probe.returns { &self.skel.progs.hit_return_single } else { &self.skel.progs.hit_single };
-        let opts = UprobeOpts {
-            ref_ctr_offset: probe.semaphore.unwrap_or(0) as usize,
-            cookie: probe.point.into(),
-            retprobe: probe.returns,
-            ..Default::default()
-        };
-        program.attach_uprobe_with_opts(-1, file, probe.offset as usize, opts)
-    }
-
-    /// Watches a tracepoint, by the number it has in tracefs.
-    pub fn watch_hits_at(&mut self, tracepoint: u64, point: u32) -> Result<()> {
-        let what = "tracepoint";
-        let event = perf::tracepoint(tracepoint).map_err(|source| Error::Attach { what, source: source.into() })?;
-        let opts = PerfEventOpts { cookie: point.into(), ..Default::default() };
-        let link = self.skel.progs.hit_tracepoint.attach_perf_event_with_opts(event.as_raw_fd(), opts);
-        self.links.push(link.map_err(|source| Error::Attach { what, source })?);
-        // The link owns it now, and closes it.
-        let _ = event.into_raw_fd();
-        Ok(())
-    }
-
-    /// All hits so far that were added up in the kernel.
-    pub fn hit_sums(&self) -> Vec<(HitKey, HitSum)> {
-        let mut found = Vec::new();
-        self.each(&self.skel.maps.hits, |key, value| {
-            let read = (HitKey::parse(&mut Fields::new(key)), HitSum::parse(&mut Fields::new(value)));
-            if let (Some(key), Some(sum)) = read {
-                found.push((key, sum));
-            }
-        });
-        found
-    }
-
-    /// Hits that the kernel did not report: it runs no program while another one runs on the same CPU. Kernels before 6.7 do
-    /// not count those of tracepoints.
-    pub fn hits_missed(&self) -> u64 {
-        let progs = &self.skel.progs;
-        let missed = |program: &Program<'_>| {
-            let mut info = sys::bpf_prog_info::default();
-            let mut size = size_of_val(&info) as u32;
-            let program = program.as_fd().as_raw_fd();
-            // SAFETY: there is room for as many bytes as `size` says.
-            let answer = unsafe { sys::bpf_prog_get_info_by_fd(program, &raw mut info, &raw mut size) };
-            if answer == 0 { info.recursion_misses } else { 0 }
-        };
-        let probes = if self.multi {
-            [&progs.hit_multi, &progs.hit_return_multi]
-        } else {
-            [&progs.hit_single, &progs.hit_return_single]
-        };
-        probes.into_iter().chain([&progs.hit_tracepoint]).map(|program| missed(program)).sum()
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let hit_record { time, key, sum, .. } = contract::read(bytes)?;
+        Some(Self { time, key: key.into(), sum: sum.into() })
     }
 }
 
@@ -288,8 +172,9 @@ mod tests {
         let point = HitPoint { weight: Some(weight), at_entry: false, kernel: true };
         let mut expected = vec![3, 4, 1, 6, 3, 8, 0, 1];
         expected.extend((-16_i64).to_ne_bytes());
-        assert_eq!(point.to_bytes()[..], expected);
+        assert_eq!(contract::bytes_of(&point.to_point()), expected);
         let counted = HitPoint { at_entry: true, ..HitPoint::default() };
-        assert_eq!(counted.to_bytes(), [0, 0, 0, NO_REGISTER, NO_REGISTER, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let expected = [0, 0, 0, NO_REGISTER, NO_REGISTER, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(contract::bytes_of(&counted.to_point()), expected);
     }
 }

@@ -7,15 +7,11 @@ use std::{
 };
 
 use libbpf_rs::{
-    Program,
     libbpf_sys::{self as sys, bpf_attach_type, bpf_insn},
     query::BtfInfoIter,
 };
 
-use crate::{
-    Recorder,
-    btf::{KERNEL, KernelFunction},
-};
+use crate::btf::{KERNEL, KernelFunction};
 
 /// A function that the kernel did not let us watch, and why.
 #[derive(Debug)]
@@ -26,36 +22,6 @@ pub struct Refused {
     pub error: io::Error,
 }
 
-impl Recorder {
-    /// Watches functions of the kernel, each with its number. Those that are refused are told; all others are watched.
-    pub fn hook(&mut self, functions: &[(KernelFunction, u32)]) -> Vec<Refused> {
-        let mut refused = Vec::new();
-        let mut modules = Modules::default();
-        let progs = &self.skel.progs;
-        for (function, number) in functions {
-            let mut hook = |mould: &Program<'_>, end| {
-                let program = load(mould.insns(), end, function.id, modules.types(&function.module)?)?;
-                let link = attach(&program, end, *number)?;
-                Ok::<_, io::Error>(Hook { link: Some(link), program })
-            };
-            // Returns first: an entry whose return is not watched would stay open.
-            let hooks = hook(&progs.leave_hook, sys::BPF_TRACE_FEXIT)
-                .and_then(|leave| Ok([leave, hook(&progs.enter_hook, sys::BPF_TRACE_FENTRY)?]));
-            match hooks {
-                Ok(hooks) => self.hooks.extend(hooks),
-                Err(error) => refused.push(Refused { name: function.name.clone(), error }),
-            }
-        }
-        refused
-    }
-
-    /// Calls that went unseen: made while the same program ran on the same CPU, by the kernel for the program's own sake or
-    /// in an interrupt.
-    pub fn missed_by_hooks(&self) -> u64 {
-        self.hooks.iter().map(Hook::missed).sum()
-    }
-}
-
 /// A program of ours at one end of a function.
 pub(crate) struct Hook {
     /// Taken when it is to be there no more.
@@ -64,7 +30,21 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
-    fn missed(&self) -> u64 {
+    /// Puts a copy of a mould at one end of a function, with the function's number.
+    pub fn new(
+        mould: &[bpf_insn],
+        end: bpf_attach_type,
+        function: &KernelFunction,
+        number: u32,
+        modules: &mut Modules,
+    ) -> io::Result<Self> {
+        let program = load(mould, end, function.id, modules.types(&function.module)?)?;
+        let link = attach(&program, end, number)?;
+        Ok(Self { link: Some(link), program })
+    }
+
+    /// Calls that the kernel did not report, since the program was running on the same CPU.
+    pub fn missed(&self) -> u64 {
         let mut info = sys::bpf_prog_info::default();
         let mut size = size_of_val(&info) as u32;
         // SAFETY: there is room for as many bytes as `size` says.
@@ -84,7 +64,7 @@ pub fn try_hook(function: &KernelFunction) -> io::Result<()> {
 
 /// The types of modules, as the kernel has them.
 #[derive(Default)]
-struct Modules(HashMap<String, OwnedFd>);
+pub(crate) struct Modules(HashMap<String, OwnedFd>);
 
 impl Modules {
     /// A module's; 0 for the kernel's own.

@@ -6,13 +6,17 @@
 
 mod btf;
 pub mod calls;
+mod contract;
+mod counting;
 mod error;
 pub mod features;
 mod hits;
 mod hooks;
 mod map;
 mod mappings;
+mod options;
 mod perf;
+mod programs;
 mod python;
 mod record;
 mod recorder;
@@ -27,13 +31,14 @@ pub use error::{Error, Result};
 pub use hits::{HitKey, HitPoint, HitProbe, HitRecord, HitSource, HitSum, HitWeight, MAX_HIT_POINTS, MAX_HITS};
 pub use hooks::{Refused, try_hook};
 pub use mappings::{MapEvent, Mapped, Mappings};
+pub use options::{Cgroup, Marker, Options, Tracing};
 pub use python::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
 pub use record::{Losses, Memo, Origin, RawStack, Record, StackRecord};
-pub use recorder::{Marker, Options, Recorder};
+pub use recorder::Recorder;
 pub use shares::Share;
 pub use sums::SumRooms;
-pub use tracing::{Cgroup, Probe, Tracing, Watch};
-pub use unwind_maps::{Code, MOST_PER_IMAGE, Place, UnwindMaps};
+pub use tracing::{Probe, Watch};
+pub use unwind_maps::{Code, MOST_FRAMES, MOST_PER_IMAGE, Place, UnwindMaps};
 
 /// Now, on the clock that every record carries.
 pub fn now() -> u64 {

@@ -2,74 +2,36 @@
 //!
 //! The Rust side of the Python part of `bpf/shared.h`.
 
+use std::mem::offset_of;
+
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut};
 
-use crate::record::Fields;
-
-const NAME: usize = 256;
-const FILE: usize = 512;
-const STACK_TRUNCATED: u16 = 1;
-const ENTRY: u32 = 1;
+use crate::contract::{
+    self,
+    types::{
+        python_code_record, python_frame, python_frame_flag, python_kind, python_stack_flag, python_stack_record,
+        python_text,
+    },
+};
 
 /// How a version of Python keeps its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum PythonKind {
     /// To 3.10: frame objects, and a native call of the interpreter's loop for each.
-    Objects = 1,
+    Objects = python_kind::PYTHON_OBJECTS.0 as u16,
     /// 3.11: a frame says whether the loop was entered for it.
-    Flags = 2,
-    /// From 3.12: a frame of the interpreter's own lies below the one that the loop was entered for.
-    Shims = 3,
+    Flags = python_kind::PYTHON_FLAGS.0 as u16,
+    /// From 3.12: a frame of the interpreter's own is below the one that the loop was entered for.
+    Shims = python_kind::PYTHON_SHIMS.0 as u16,
 }
 
-/// Where a process has its Python runtime, and how that lays things out: `struct python_process`, where each field is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-#[allow(missing_docs)]
-pub struct PythonProcess {
-    pub interpreters: u64,
-    pub interpreter_next: u32,
-    pub interpreter_threads: u32,
-    pub versions: u64,
-    pub interpreter_versions: u32,
-    pub pad: u32,
-    pub thread_size: u16,
-    pub thread_prev: u16,
-    pub thread_next: u16,
-    pub thread_interpreter: u16,
-    pub thread_id: u16,
-    pub thread_frame: u16,
-    pub frame_link: u16,
-    pub frame_size: u16,
-    pub frame_previous: u16,
-    pub frame_code: u16,
-    pub frame_instruction: u16,
-    pub frame_owner: u16,
-    pub frame_entry: u16,
-    pub code_first_line: u16,
-    pub code_name: u16,
-    pub code_file: u16,
-    pub code_lines: u16,
-    pub code_tag: u16,
-    pub code_tag_words: u16,
-    pub code_start: u16,
-    pub bytes_size: u16,
-    pub bytes_data: u16,
-    pub text_length: u16,
-    pub text_state: u16,
-    pub text_ascii: u16,
-    pub text_compact: u16,
-    pub text_kind_shift: u16,
-    pub kind: PythonKind,
-}
+/// Where a process has its Python runtime, and how that lays things out; `bpf/shared.h` describes each field.
+pub use crate::contract::types::python_process as PythonProcess;
 
-const _: () = assert!(size_of::<PythonProcess>() == 88);
-
-impl PythonProcess {
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: a plain struct without padding, as its size shows: 2 * 8 + 4 * 4 + 28 * 2 bytes.
-        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
+impl PartialEq for PythonProcess {
+    fn eq(&self, other: &Self) -> bool {
+        contract::bytes_of(self) == contract::bytes_of(other)
     }
 }
 
@@ -86,7 +48,7 @@ impl PythonMaps {
 
     /// From now on this image's Python frames are read; those of its children too.
     pub fn declare(&self, image: u32, process: &PythonProcess) -> Result<(), libbpf_rs::Error> {
-        self.processes.update(&image.to_ne_bytes(), process.bytes(), MapFlags::ANY)
+        self.processes.update(&image.to_ne_bytes(), contract::bytes_of(process), MapFlags::ANY)
     }
 
     /// An image is gone.
@@ -125,16 +87,24 @@ pub struct PythonStack {
 }
 
 impl PythonStack {
-    pub(crate) fn parse(image: u32, f: &mut Fields<'_>) -> Option<Self> {
-        let (id, _time, _pid) = (f.u64()?, f.u64()?, f.u32()?);
-        let (count, flags) = (f.u16()?, f.u16()?);
-        let frame = |_| {
-            let (code, tag, instruction) = (f.u64()?, f.u64()?, f.u32()?);
-            Some(PythonFrame { code, tag, instruction, entry: f.u32()? & ENTRY != 0 })
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        const FRAMES: usize = offset_of!(python_stack_record, frames);
+        let stack: python_stack_record = contract::read_head(bytes, FRAMES)?;
+        let frame = |frame: python_frame| PythonFrame {
+            code: frame.code,
+            tag: frame.tag,
+            instruction: frame.instruction,
+            entry: frame.flags & python_frame_flag::PYTHON_ENTRY.0 != 0,
         };
-        let frames = (0..count).map(frame).collect::<Option<_>>()?;
-        let truncated = flags & STACK_TRUNCATED != 0;
-        Some(Self { id, image, frames, truncated, broken: flags & !STACK_TRUNCATED != 0 })
+        let frames = contract::read_several(bytes, FRAMES, stack.count.into())?;
+        let has = |flag: python_stack_flag| u32::from(stack.flags) & flag.0 != 0;
+        Some(Self {
+            id: stack.id,
+            image: stack.image,
+            frames: frames.into_iter().map(frame).collect(),
+            truncated: has(python_stack_flag::PYTHON_STACK_TRUNCATED),
+            broken: has(python_stack_flag::PYTHON_STACK_BROKEN),
+        })
     }
 }
 
@@ -158,32 +128,34 @@ pub struct PythonCode {
 }
 
 impl PythonCode {
-    pub(crate) fn parse(image: u32, f: &mut Fields<'_>) -> Option<Self> {
-        let (code, tag, first_line) = (f.u64()?, f.u64()?, f.u32()?);
-        let (name_bytes, name_width) = (f.u16()?, f.u16()?);
-        let (file_bytes, file_width) = (f.u16()?, f.u16()?);
-        let (lines_bytes, _truncated) = (f.u16()?, f.u16()?);
-        let name = text(f.bytes(NAME)?, name_bytes, name_width)?;
-        let file = text(f.bytes(FILE)?, file_bytes, file_width)?;
-        let lines = f.bytes(lines_bytes.into())?.to_vec();
-        Some(Self { image, code, tag, first_line, name, file, lines })
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        const LINES: usize = offset_of!(python_code_record, lines);
+        let code: python_code_record = contract::read_head(bytes, LINES)?;
+        let mut name = text(&code.name_room, code.name)?;
+        if code.name.truncated != 0 {
+            name.push('\u{2026}');
+        }
+        Some(Self {
+            image: code.image,
+            code: code.code,
+            tag: code.tag,
+            first_line: code.first_line,
+            name,
+            file: text(&code.file_room, code.file)?,
+            lines: bytes.get(LINES..)?.get(..code.lines_bytes.into())?.to_vec(),
+        })
     }
 }
 
-/// Text of characters of 1, 2 or 4 bytes each (Latin-1, UCS-2, UCS-4). What was cut off is marked.
-fn text(room: &[u8], bytes: u16, width_and_truncated: u16) -> Option<String> {
-    let bytes = room.get(..bytes.into())?;
-    let [width, truncated] = width_and_truncated.to_ne_bytes();
+/// Text of characters of 1, 2 or 4 bytes each (Latin-1, UCS-2, UCS-4).
+fn text(room: &[u8], text: python_text) -> Option<String> {
+    let bytes = room.get(..text.bytes.into())?;
     let char = |number| char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER);
-    let mut text: String = match width {
+    Some(match text.width {
         2 => bytes.chunks_exact(2).map(|c| char(u16::from_ne_bytes([c[0], c[1]]).into())).collect(),
         4 => bytes.chunks_exact(4).map(|c| char(u32::from_ne_bytes([c[0], c[1], c[2], c[3]]))).collect(),
         _ => bytes.iter().map(|b| char::from(*b)).collect(),
-    };
-    if truncated != 0 && room.len() == NAME {
-        text.push('\u{2026}');
-    }
-    Some(text)
+    })
 }
 
 #[cfg(test)]
@@ -193,12 +165,16 @@ mod tests {
     /// Characters of every width become text; a name that was cut off says so.
     #[test]
     fn texts_of_every_width() {
-        let room = |bytes: &[u8]| [bytes, &vec![0; NAME - bytes.len()]].concat();
-        let width = |width: u8, truncated: u8| u16::from_ne_bytes([width, truncated]);
-        assert_eq!(text(&room(b"caf\xe9"), 4, width(1, 0)).as_deref(), Some("caf\u{e9}"));
-        assert_eq!(text(&room(&[0x16, 0x04, b'x', 0]), 4, width(2, 0)).as_deref(), Some("\u{416}x"));
-        assert_eq!(text(&room(&[0, 0xf6, 1, 0]), 4, width(4, 0)).as_deref(), Some("\u{1f600}"));
-        assert_eq!(text(&room(b"long"), 4, width(1, 1)).as_deref(), Some("long\u{2026}"));
-        assert_eq!(text(&room(b""), 300, width(1, 0)), None);
+        let name = |bytes: &[u8], width, truncated| {
+            let mut code = python_code_record::default();
+            code.name_room[..bytes.len()].copy_from_slice(bytes);
+            code.name = python_text { bytes: bytes.len() as u16, width, truncated };
+            PythonCode::parse(contract::bytes_of(&code)).expect("a code object").name
+        };
+        assert_eq!(name(b"caf\xe9", 1, 0), "caf\u{e9}");
+        assert_eq!(name(&[0x16, 0x04, b'x', 0], 2, 0), "\u{416}x");
+        assert_eq!(name(&[0, 0xf6, 1, 0], 4, 0), "\u{1f600}");
+        assert_eq!(name(b"long", 1, 1), "long\u{2026}");
+        assert_eq!(text(&[0; 256], python_text { bytes: 300, width: 1, truncated: 0 }), None);
     }
 }

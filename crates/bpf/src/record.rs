@@ -1,16 +1,19 @@
-//! What comes out of the ring buffer: the Rust side of `bpf/shared.h`.
+//! What comes out of the ring buffers.
+
+use std::mem::offset_of;
 
 use crate::{
     calls::{CallRecord, PointRecord, SwitchRecord, SyscallRecord},
+    contract::{
+        self,
+        types::{
+            exit_record, launch_cpu, launch_record, limit, memo_record, process_origin, process_record,
+            raw_stack_record, record_type, sample_record, stack_record, thread_record,
+        },
+    },
     hits::HitRecord,
     python::{PythonCode, PythonStack},
 };
-
-const COMM_LENGTH: usize = 16;
-const MAX_KERNEL_FRAMES: usize = 64;
-const RAW_PAGE: usize = 4096;
-const MEMO_WORDS: usize = 256;
-const LAUNCH_KNOWN: u16 = 0x8000;
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,49 +210,6 @@ pub struct Losses {
     pub unread: u64,
 }
 
-/// Reads fields off the front of a record; a short record reads as `None`.
-pub(crate) struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (head, tail) = self.0.split_at_checked(count)?;
-        self.0 = tail;
-        Some(head)
-    }
-
-    pub(crate) fn u16(&mut self) -> Option<u16> {
-        Some(u16::from_ne_bytes(self.bytes(2)?.try_into().ok()?))
-    }
-
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_ne_bytes(self.bytes(4)?.try_into().ok()?))
-    }
-
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_ne_bytes(self.bytes(8)?.try_into().ok()?))
-    }
-
-    /// Text in a field of `length` bytes, to its first zero.
-    pub(crate) fn text(&mut self, length: usize) -> Option<String> {
-        let bytes = self.bytes(length)?;
-        let length = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-        Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
-    }
-
-    fn comm(&mut self) -> Option<String> {
-        self.text(COMM_LENGTH)
-    }
-
-    pub(crate) fn addresses(&mut self, count: u16) -> Option<Vec<u64>> {
-        let (words, _) = self.bytes(8 * usize::from(count))?.as_chunks();
-        Some(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
-    }
-}
-
 impl Record {
     /// When it was sent, as far as its place among mappings matters; 0 where it does not.
     pub fn time(&self) -> u64 {
@@ -264,69 +224,102 @@ impl Record {
 
     /// Reads one record as the programs wrote it; `None` if it is of a type or length that they do not write.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut f = Fields(bytes);
-        let kind = f.u32()?;
-        let image = f.u32()?;
-        Some(match kind {
-            1 => {
-                let (id, time, pid) = (f.u64()?, f.u64()?, f.u32()?);
-                let user = f.u16()?;
-                let [kernel, result] = *f.bytes(2)? else { return None };
-                let kernel = f.addresses(kernel.into())?;
-                let user = f.addresses(user)?;
-                Self::Stack(StackRecord { id, image, time, pid, kernel, user, result })
+        Some(match record_type(contract::read(bytes)?) {
+            record_type::RECORD_STACK => Self::Stack(StackRecord::parse(bytes)?),
+            record_type::RECORD_RAW_STACK => Self::RawStack(Box::new(RawStack::parse(bytes)?)),
+            record_type::RECORD_PYTHON_STACK => Self::PythonStack(PythonStack::parse(bytes)?),
+            record_type::RECORD_PYTHON_CODE => Self::PythonCode(Box::new(PythonCode::parse(bytes)?)),
+            record_type::RECORD_LAUNCH => {
+                let launch: launch_record = contract::read(bytes)?;
+                let known = launch_cpu::LAUNCH_KNOWN.0;
+                Self::Launch {
+                    image: launch.image,
+                    session: launch.session,
+                    stack: launch.stack,
+                    python: launch.python,
+                    time: launch.time,
+                    pid: launch.pid,
+                    tid: launch.tid,
+                    cpu: u32::from(launch.cpu) & !known,
+                    correlation: launch.correlation,
+                    work: launch.work,
+                    known: u32::from(launch.cpu) & known != 0,
+                }
             }
-            2 => {
-                let (session, stack, python, time) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
-                let (pid, tid, correlation) = (f.u32()?, f.u32()?, f.u32()?);
-                let (cpu, work) = (f.u16()?, f.u16()?);
-                let (cpu, known) = (u32::from(cpu & !LAUNCH_KNOWN), cpu & LAUNCH_KNOWN != 0);
-                Self::Launch { image, session, stack, python, time, pid, tid, cpu, correlation, work, known }
+            record_type::RECORD_MEMO => Self::Memo(Box::new(Memo::parse(bytes)?)),
+            record_type::RECORD_CALL => Self::Call(Box::new(CallRecord::parse(bytes)?)),
+            record_type::RECORD_SYSCALL => Self::Syscall(Box::new(SyscallRecord::parse(bytes)?)),
+            record_type::RECORD_SWITCH => Self::Switch(SwitchRecord::parse(bytes)?),
+            record_type::RECORD_POINT => Self::Point(Box::new(PointRecord::parse(bytes)?)),
+            record_type::RECORD_HIT => Self::Hit(HitRecord::parse(bytes)?),
+            record_type::RECORD_SAMPLE => {
+                let sample_record { image, stack, python, time, tid, cpu, .. } = contract::read(bytes)?;
+                Self::Sample { image, stack, python, time, tid, cpu }
             }
-            3 => {
-                let (stack, python, time, _pid) = (f.u64()?, f.u64()?, f.u64()?, f.u32()?);
-                Self::Sample { image, stack, python, time, tid: f.u32()?, cpu: f.u32()? }
-            }
-            4 => {
-                let parent = f.u32()?;
-                let origin = match f.u32()? {
-                    2 => Origin::Exec,
-                    3 => Origin::Found,
+            record_type::RECORD_PROCESS => {
+                let process_record { image, parent, origin, time, pid, comm, .. } = contract::read(bytes)?;
+                let origin = match process_origin(origin) {
+                    process_origin::ORIGIN_EXEC => Origin::Exec,
+                    process_origin::ORIGIN_FOUND => Origin::Found,
                     _ => Origin::Fork,
                 };
-                let (time, pid, _pad) = (f.u64()?, f.u32()?, f.u32()?);
-                Self::Process { image, parent, origin, time, pid, comm: f.comm()? }
+                Self::Process { image, parent, origin, time, pid, comm: contract::text(&comm) }
             }
-            5 => {
-                let (tid, _pad) = (f.u32()?, f.u32()?);
-                Self::Thread { image, tid, comm: f.comm()? }
+            record_type::RECORD_THREAD => {
+                let thread_record { image, tid, comm, .. } = contract::read(bytes)?;
+                Self::Thread { image, tid, comm: contract::text(&comm) }
             }
-            6 => Self::Exit { image, time: f.u64()?, pid: f.u32()? },
-            7 => {
-                let (id, time, pid, pages) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?);
-                let (ip, general) = (f.u64()?, f.addresses(16)?.try_into().ok()?);
-                let kernel_frames = u16::try_from(f.u64()?).ok()?;
-                let mut room = Fields(f.bytes(8 * MAX_KERNEL_FRAMES)?);
-                let kernel = room.addresses(kernel_frames)?;
-                let bytes = f.bytes(RAW_PAGE.checked_mul(pages as usize)?)?.to_vec();
-                Self::RawStack(Box::new(RawStack { id, image, time, pid, ip, general, kernel, bytes }))
+            record_type::RECORD_EXIT => {
+                let exit_record { image, time, pid, .. } = contract::read(bytes)?;
+                Self::Exit { image, time, pid }
             }
-            40 => {
-                let (session, stack, sp, bp) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
-                let (count, span) = (f.u32()?, f.u32()?);
-                let values = f.addresses(MEMO_WORDS as u16)?;
-                let words = values.into_iter().map(|value| Some((f.u16()?, value))).collect::<Option<Vec<_>>>()?;
-                let words = words.get(..count as usize)?.to_vec();
-                Self::Memo(Box::new(Memo { image, session, stack, sp, bp, span, words }))
-            }
-            8 => Self::PythonStack(PythonStack::parse(image, &mut f)?),
-            9 => Self::PythonCode(Box::new(PythonCode::parse(image, &mut f)?)),
-            10 => Self::Call(Box::new(CallRecord::parse(image, &mut f)?)),
-            11 => Self::Syscall(Box::new(SyscallRecord::parse(image, &mut f)?)),
-            12 => Self::Switch(SwitchRecord::parse(image, &mut f)?),
-            13 => Self::Point(Box::new(PointRecord::parse(image, &mut f)?)),
-            32 => Self::Hit(HitRecord::parse(&mut f)?),
             _ => return None,
+        })
+    }
+}
+
+impl StackRecord {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        const FRAMES: usize = offset_of!(stack_record, frames);
+        let stack_record { image, id, time, pid, user_frames, kernel_frames, result, .. } =
+            contract::read_head(bytes, FRAMES)?;
+        let (kernel_frames, user_frames) = (usize::from(kernel_frames), usize::from(user_frames));
+        let kernel = contract::read_several(bytes, FRAMES, kernel_frames)?;
+        let user = contract::read_several(bytes, FRAMES + kernel_frames * size_of::<u64>(), user_frames)?;
+        Some(Self { id, image, time, pid, kernel, user, result })
+    }
+}
+
+impl RawStack {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let raw: raw_stack_record = contract::read(bytes)?;
+        let length = (limit::RAW_PAGE.0 as usize).checked_mul(raw.pages as usize)?;
+        Some(Self {
+            id: raw.id,
+            image: raw.image,
+            time: raw.time,
+            pid: raw.pid,
+            ip: raw.registers.ip,
+            general: raw.registers.general,
+            kernel: raw.kernel.get(..raw.kernel_frames.try_into().ok()?)?.to_vec(),
+            bytes: bytes.get(offset_of!(raw_stack_record, bytes)..)?.get(..length)?.to_vec(),
+        })
+    }
+}
+
+impl Memo {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let memo: memo_record = contract::read(bytes)?;
+        let count = memo.count as usize;
+        let (places, values) = (memo.place.get(..count)?, memo.value.get(..count)?);
+        Some(Self {
+            image: memo.image,
+            session: memo.session,
+            stack: memo.stack,
+            sp: memo.sp,
+            bp: memo.bp,
+            span: memo.span,
+            words: places.iter().copied().zip(values.iter().copied()).collect(),
         })
     }
 }

@@ -1,36 +1,31 @@
-//! Loading and attaching what `record` needs, and reading what it sends.
+//! The programs at work: attached, told which processes to follow, and read.
 
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
     io::Read,
-    mem::MaybeUninit,
     os::fd::{AsRawFd, IntoRawFd, RawFd},
-    path::{Path, PathBuf},
     rc::Rc,
-    sync::Mutex,
 };
 
 use libbpf_rs::{
-    Iter, Link, MapCore, MapFlags, OpenObject, PrintLevel, ProgramInput, RingBuffer, RingBufferBuilder,
-    UprobeMultiOpts, UprobeOpts,
-    skel::{OpenSkel, SkelBuilder},
+    Iter, Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder, UprobeMultiOpts, UprobeOpts,
 };
 
 use crate::{
-    Error, Losses, PythonMaps, Record, Result, UnwindMaps, features, hits,
+    Error, Losses, PythonMaps, Record, Result, UnwindMaps,
+    contract::{
+        Plain, bytes_of, read,
+        types::{image, limit, loss},
+    },
+    features,
     hooks::Hook,
+    map,
+    options::{Marker, Options},
     perf,
-    sums::USERS,
-    tracing::{self, Tracing},
+    programs::{self, load_error, skeleton::RecordSkel},
     unwind_maps::Shared,
 };
-
-#[allow(missing_docs, clippy::all, clippy::pedantic, clippy::restriction, unused_qualifications)]
-pub(crate) mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/record.skel.rs"));
-}
-use skeleton::{RecordSkel, RecordSkelBuilder};
 
 /// Records taken off the ring at a time, so that one call stays short.
 const BATCH: usize = 16 * 1024;
@@ -38,34 +33,6 @@ const BATCH: usize = 16 * 1024;
 const RAW_BATCH: usize = 1024;
 
 const MARKER: &str = "launch marker";
-
-/// What to record.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Samples per second on every CPU; none without.
-    pub sample_hz: Option<u32>,
-    /// The marker function to watch.
-    pub marker: Option<Marker>,
-    /// Size of the ring buffer in bytes, a power of two.
-    pub ring_bytes: u32,
-    /// Size of the ring buffer for stacks that come as raw memory, a power of two; 16 MiB without.
-    pub raw_ring_bytes: Option<u32>,
-    /// What to trace.
-    pub tracing: Option<Tracing>,
-    /// Count hits of events, with room for so many distinct (place, process image, stack) in the kernel; none without.
-    pub hits: Option<u32>,
-    /// Running processes to follow; they are the images 1, 2 and so on.
-    pub found: Vec<u32>,
-}
-
-/// A function of a library, called with (correlation, work, session).
-#[derive(Clone, Debug)]
-pub struct Marker {
-    /// The library's file.
-    pub library: PathBuf,
-    /// The function.
-    pub symbol: String,
-}
 
 /// Programs in the kernel, and their ring buffer.
 pub struct Recorder {
@@ -93,38 +60,6 @@ impl std::fmt::Debug for Recorder {
     }
 }
 
-/// What libbpf had to say; it would print to stderr otherwise.
-static LIBBPF_SAYS: Mutex<String> = Mutex::new(String::new());
-
-fn keep_warning(_level: PrintLevel, text: String) {
-    if let Ok(mut says) = LIBBPF_SAYS.lock()
-        && says.len() < 16 << 20
-    {
-        says.push_str(&text);
-    }
-}
-
-/// The verifier explains itself at length; its verdict comes last.
-fn last_lines(text: &str) -> String {
-    let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(16)..].join("\n")
-}
-
-fn load_error(error: libbpf_rs::Error) -> Error {
-    let says = LIBBPF_SAYS.lock().map(|s| s.clone()).unwrap_or_default();
-    // The verifier, too, calls what it does not like not permitted (EACCES); then it gives its reasons.
-    let refused = says.contains("BEGIN PROG LOAD LOG");
-    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        Error::NoBtf
-    } else if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !refused {
-        if features::initial_user_namespace() { Error::NotPermitted } else { Error::UserNamespace }
-    } else if features::below_minimum() {
-        Error::OldKernel { release: features::kernel_release(), detail: last_lines(&says) }
-    } else {
-        Error::Load(error, last_lines(&says))
-    }
-}
-
 impl Recorder {
     /// Loads and attaches. Nothing is followed yet.
     pub fn start(options: &Options) -> Result<Self> {
@@ -140,25 +75,7 @@ impl Recorder {
     }
 
     fn start_with(options: &Options, multi: bool) -> Result<Self> {
-        libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
-        // The skeleton borrows this for as long as it lives; a recorder lives as long as the process.
-        let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = RecordSkelBuilder::default().open(storage).map_err(load_error)?;
-        open.maps.events.set_max_entries(options.ring_bytes).map_err(load_error)?;
-        if let Some(bytes) = options.raw_ring_bytes {
-            open.maps.raw_stacks.set_max_entries(bytes).map_err(load_error)?;
-        }
-        tracing::prepare(&mut open, options.tracing.as_ref(), multi).map_err(load_error)?;
-        hits::prepare(&mut open, options.hits, multi).map_err(load_error)?;
-        if let Some(data) = open.maps.data_data.as_deref_mut() {
-            data.next_image += options.found.len() as u32;
-        }
-        open.progs.launch_multi.set_autoload(options.marker.is_some() && multi);
-        open.progs.launch_single.set_autoload(options.marker.is_some() && !multi);
-        open.progs.sample.set_autoload(options.sample_hz.is_some());
-        open.progs.list_processes.set_autoload(!options.found.is_empty());
-        let skel = open.load().map_err(load_error)?;
-
+        let skel = programs::load(options, multi)?;
         let records = Rc::new(RefCell::new(Vec::new()));
         let unparsed = Rc::new(Cell::new(0));
         let ring = |map| {
@@ -174,7 +91,8 @@ impl Recorder {
             builder.add(map, take).map_err(load_error)?;
             builder.build().map_err(load_error)
         };
-        let held_by_user = Shared::map(&skel.maps.held_by_user, USERS * 8).map_err(load_error)?;
+        let held_by_user =
+            Shared::map(&skel.maps.held_by_user, limit::USERS.0 as usize * size_of::<u64>()).map_err(load_error)?;
         let (events, raw_ring) = (ring(&skel.maps.events)?, ring(&skel.maps.raw_stacks)?);
         let mut recorder = Self {
             links: Vec::new(),
@@ -214,7 +132,7 @@ impl Recorder {
             self.links.push(link);
         }
         if let Some(tracing) = &options.tracing {
-            self.links.extend(tracing::attach(&self.skel, tracing)?);
+            self.links.extend(programs::attach(&self.skel, tracing)?);
         }
         if let Some(hz) = options.sample_hz {
             for cpu in perf::online_cpus()? {
@@ -269,18 +187,14 @@ impl Recorder {
         Ok(pids.iter().map(|pid| known.get(pid).copied().unwrap_or(u32::MAX)).collect())
     }
 
-    fn follow_as(&self, tgid: u32, image: u32, children_only: bool) -> Result<()> {
-        /// Raw stacks that an image may send.
-        const RAW_STACKS: u32 = 20_000;
-        // `struct image`; where its memory is described is not known to us.
-        let value: Vec<u8> = [image, children_only.into(), RAW_STACKS, 0, 0, 0]
-            .iter()
-            .flat_map(|field: &u32| field.to_ne_bytes())
-            .collect();
+    fn follow_as(&self, tgid: u32, id: u32, children_only: bool) -> Result<()> {
+        // Where its memory is described is not known here.
+        let value =
+            image { id, children_only: children_only.into(), raw_left: limit::MAX_RAW_STACKS.0, held: 0, memory: 0 };
         self.skel
             .maps
             .images
-            .update(&tgid.to_ne_bytes(), &value, MapFlags::ANY)
+            .update(&tgid.to_ne_bytes(), bytes_of(&value), MapFlags::ANY)
             .map_err(|source| Error::Map { what: "follow the command", source })
     }
 
@@ -321,23 +235,37 @@ impl Recorder {
         taken >= BATCH as i32 || raw >= RAW_BATCH as i32
     }
 
+    /// Hands over every entry of a map. A read that fails is counted in [`Losses::unread`].
+    pub(crate) fn each(&self, map: &impl MapCore, entry: impl FnMut(&[u8], &[u8])) {
+        if map::each(map, entry).is_err() {
+            self.unread.set(self.unread.get() + 1);
+        }
+    }
+
+    /// Every entry of a map with one value for all CPUs.
+    pub(crate) fn entries<K: Plain, V: Plain>(&self, map: &impl MapCore) -> Vec<(K, V)> {
+        debug_assert_eq!((map.key_size() as usize, map.value_size() as usize), (size_of::<K>(), size_of::<V>()));
+        let mut found = Vec::new();
+        self.each(map, |key, value| found.extend(read(key).zip(read(value))));
+        found
+    }
+
     /// What did not arrive since the start.
     pub fn losses(&self) -> Losses {
-        let count = |cause: u32| {
-            let values = self.skel.maps.losses.lookup_percpu(&cause.to_ne_bytes(), MapFlags::ANY);
-            let values = values.ok().flatten().unwrap_or_default();
-            values.iter().filter_map(|v| Some(u64::from_ne_bytes(v.get(..8)?.try_into().ok()?))).sum()
+        let count = |cause: loss| {
+            let values = self.skel.maps.losses.lookup_percpu(&cause.0.to_ne_bytes(), MapFlags::ANY);
+            values.ok().flatten().unwrap_or_default().iter().filter_map(|value| read::<u64>(value)).sum()
         };
         Losses {
-            launches: count(0),
-            stacks: count(1),
-            samples: count(2),
-            processes: count(3),
-            walks: count(4),
-            calls: count(5),
-            deep_calls: count(6),
-            sums: count(7),
-            hits: count(8),
+            launches: count(loss::LOSS_LAUNCH),
+            stacks: count(loss::LOSS_STACK),
+            samples: count(loss::LOSS_SAMPLE),
+            processes: count(loss::LOSS_PROCESS),
+            walks: count(loss::LOSS_WALK),
+            calls: count(loss::LOSS_CALL),
+            deep_calls: count(loss::LOSS_CALL_DEPTH),
+            sums: count(loss::LOSS_CALL_SUMS),
+            hits: count(loss::LOSS_HIT),
             unparsed: self.unparsed.get(),
             unread: self.unread.get(),
         }

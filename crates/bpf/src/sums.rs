@@ -7,9 +7,16 @@ use libbpf_rs::MapCore;
 use crate::{
     Recorder,
     calls::{Allocation, ErrorSum, KernelSum, MemorySum, Site, Sum},
-    map,
-    record::Fields,
+    contract::{
+        Plain, bytes_of, read,
+        types::{
+            allocation, allocation_key, context_key, error_key, kernel_key, kernel_sum, limit, memory_key, memory_sum,
+            site, site_key, sum_key,
+        },
+    },
 };
+
+const USERS: usize = limit::USERS.0 as usize;
 
 impl Recorder {
     /// What was summed up so far, by function.
@@ -21,43 +28,50 @@ impl Recorder {
 
     /// Failed calls by result.
     pub fn error_sums(&self) -> Vec<ErrorSum> {
-        self.entries(&self.skel.maps.errors, |key, value| {
-            let (image, function, code, enclosed) = (key.u32()?, key.u32()?, key.u32()?, key.u32()? != 0);
-            Some(ErrorSum { image, function, code, enclosed, count: value.u64()? })
-        })
+        let sum = |(key, count): (error_key, u64)| ErrorSum {
+            image: key.image,
+            function: key.function,
+            code: key.code,
+            enclosed: key.enclosed != 0,
+            count,
+        };
+        self.entries(&self.skel.maps.errors).into_iter().map(sum).collect()
     }
 
     /// Memory by process and space.
     pub fn memory_sums(&self) -> Vec<MemorySum> {
-        self.entries(&self.skel.maps.memory_sums, |key, value| {
-            Some(MemorySum {
-                image: key.u32()?,
-                space: key.u32()?,
-                live_bytes: not_negative(value.u64()?),
-                live: not_negative(value.u64()?),
-                peak_bytes: not_negative(value.u64()?),
-                allocations: value.u64()?,
-                allocated_bytes: value.u64()?,
-                frees: value.u64()?,
-                failed: value.u64()?,
-                failed_frees: value.u64()?,
-                unknown_frees: value.u64()?,
-                missed_frees: value.u64()?,
-                released: value.u64()?,
-                untracked: value.u64()?,
-            })
-        })
+        let sum = |(key, sum): (memory_key, memory_sum)| MemorySum {
+            image: key.image,
+            space: key.space,
+            live_bytes: not_negative(sum.live_bytes),
+            live: not_negative(sum.live),
+            peak_bytes: not_negative(sum.peak_bytes),
+            allocations: sum.allocations,
+            allocated_bytes: sum.allocated_bytes,
+            frees: sum.frees,
+            failed: sum.failed,
+            failed_frees: sum.failed_frees,
+            unknown_frees: sum.unknown_frees,
+            missed_frees: sum.missed_frees,
+            released: sum.released,
+            untracked: sum.untracked,
+        };
+        self.entries(&self.skel.maps.memory_sums).into_iter().map(sum).collect()
     }
 
     /// Live allocations one by one.
     pub fn allocations(&self) -> Vec<Allocation> {
-        self.entries(&self.skel.maps.allocations, |key, value| {
-            let (address, image) = (key.u64()?, key.u32()?);
-            let (bytes, time, _place, space, _user) =
-                (value.u64()?, value.u64()?, value.u64()?, value.u32()?, value.u32()?);
-            let (stack, python, _image, function) = (value.u64()?, value.u64()?, value.u32()?, value.u32()?);
-            Some(Allocation { image, address, bytes, time, space, function, stack, python })
-        })
+        let live = |(key, live): (allocation_key, allocation)| Allocation {
+            image: key.image,
+            address: key.address,
+            bytes: live.bytes,
+            time: live.time,
+            space: live.space,
+            function: live.site.function,
+            stack: live.site.stack,
+            python: live.site.python,
+        };
+        self.entries(&self.skel.maps.allocations).into_iter().map(live).collect()
     }
 
     /// How many live allocations are in the kernel's map.
@@ -67,40 +81,45 @@ impl Recorder {
 
     /// Live memory by the call stack that allocated it.
     pub fn sites(&self) -> Vec<Site> {
-        self.entries(&self.skel.maps.sites, |key, value| {
-            let (stack, python, image, function) = (key.u64()?, key.u64()?, key.u32()?, key.u32()?);
-            let (bytes, count, since) = (not_negative(value.u64()?), not_negative(value.u64()?), value.u64()?);
-            Some(Site { image, function, stack, python, bytes, count, since })
-        })
+        let live = |(key, live): (site_key, site)| Site {
+            image: key.image,
+            function: key.function,
+            stack: key.stack,
+            python: key.python,
+            bytes: not_negative(live.bytes),
+            count: not_negative(live.count),
+            since: live.since,
+        };
+        self.entries(&self.skel.maps.sites).into_iter().map(live).collect()
     }
 
     /// Launches by kernel; those for which there was no room have the address 0.
     pub fn kernel_sums(&self) -> Vec<KernelSum> {
-        let mut sums = self.entries(&self.skel.maps.kernels, |key, value| {
-            let (address, image, handle) = (key.u64()?, key.u32()?, key.u32()? != 0);
-            let count = value.u64()?;
-            let grid = [value.u32()?, value.u32()?, value.u32()?];
-            let block = [value.u32()?, value.u32()?, value.u32()?];
-            Some(KernelSum { image, address, handle, count, grid, block })
-        });
-        sums.extend(self.entries(&self.skel.maps.kernels_beyond, |key, value| {
-            Some(KernelSum { image: key.u32()?, count: value.u64()?, ..KernelSum::default() })
-        }));
-        sums
+        let sum = |(key, sum): (kernel_key, kernel_sum)| KernelSum {
+            image: key.image,
+            address: key.address,
+            handle: key.handle != 0,
+            count: sum.count,
+            grid: sum.grid,
+            block: sum.block,
+        };
+        let beyond = |(image, count): (u32, u64)| KernelSum { image, count, ..KernelSum::default() };
+        let maps = &self.skel.maps;
+        let known = self.entries(&maps.kernels).into_iter().map(sum);
+        known.chain(self.entries(&maps.kernels_beyond).into_iter().map(beyond)).collect()
     }
 
     /// Forgets the sums of process images that are gone.
     pub fn forget_sums(&self, gone: &dyn Fn(u32) -> bool) {
         let maps = &self.skel.maps;
         self.forget_allocations(gone);
-        // Where in each map's key the image is.
-        self.forget(&maps.contexts, 0, gone);
-        self.forget(&maps.sums, 0, gone);
-        self.forget(&maps.errors, 0, gone);
-        self.forget(&maps.memory_sums, 0, gone);
-        self.forget(&maps.kernels, 8, gone);
-        self.forget(&maps.kernels_beyond, 0, gone);
-        self.forget(&maps.sites, 16, gone);
+        self.forget(&maps.contexts, |key: &context_key| gone(key.image));
+        self.forget(&maps.sums, |key: &sum_key| gone(key.image));
+        self.forget(&maps.errors, |key: &error_key| gone(key.image));
+        self.forget(&maps.memory_sums, |key: &memory_key| gone(key.image));
+        self.forget(&maps.kernels, |key: &kernel_key| gone(key.image));
+        self.forget(&maps.kernels_beyond, |image: &u32| gone(*image));
+        self.forget(&maps.sites, |key: &site_key| gone(key.image));
     }
 
     /// Forgets the live allocations of process images that are gone, and returns their users' shares. What they amounted
@@ -110,36 +129,24 @@ impl Recorder {
         if !self.memory_sums().iter().any(|sum| sum.live > 0 && gone(sum.image)) {
             return;
         }
-        let mut keys = Vec::new();
-        self.each(&self.skel.maps.allocations, |key, value| {
-            let image = Fields::new(&key[8..]).u32();
-            if image.is_some_and(gone) {
-                keys.push((key.to_vec(), Fields::new(&value[ALLOCATION_USER..]).u32().unwrap_or(0)));
-            }
-        });
-        for (key, user) in keys {
-            if self.skel.maps.allocations.delete(&key).is_ok() {
-                self.held_by_user.counter(user as usize % USERS).fetch_sub(1, Ordering::Relaxed);
+        for (key, live) in self.entries::<allocation_key, allocation>(&self.skel.maps.allocations) {
+            if gone(key.image) && self.skel.maps.allocations.delete(bytes_of(&key)).is_ok() {
+                self.held_by_user.counter(live.user as usize % USERS).fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
 
     /// Forgets the launches of one kernel; returns how many there were.
     pub fn forget_kernel(&self, kernel: &KernelSum) -> u64 {
-        let mut key = kernel.address.to_ne_bytes().to_vec();
-        key.extend(kernel.image.to_ne_bytes());
-        key.extend(u32::from(kernel.handle).to_ne_bytes());
-        let last = self.skel.maps.kernels.lookup_and_delete(&key).ok().flatten();
-        last.and_then(|value| Fields::new(&value).u64()).unwrap_or(0)
+        let key = kernel_key { address: kernel.address, image: kernel.image, handle: kernel.handle.into() };
+        let last = self.skel.maps.kernels.lookup_and_delete(bytes_of(&key)).ok().flatten();
+        last.and_then(|value| read::<kernel_sum>(&value)).map_or(0, |sum| sum.count)
     }
 
     /// Forgets a call stack under which nothing is live.
     pub fn forget_site(&self, site: &Site) {
-        let mut key = site.stack.to_ne_bytes().to_vec();
-        key.extend(site.python.to_ne_bytes());
-        key.extend(site.image.to_ne_bytes());
-        key.extend(site.function.to_ne_bytes());
-        let _ = self.skel.maps.sites.delete(&key);
+        let key = site_key { stack: site.stack, python: site.python, image: site.image, function: site.function };
+        let _ = self.skel.maps.sites.delete(bytes_of(&key));
     }
 
     /// Forgets that these stacks were sent: the next time they are met, they are sent again.
@@ -166,30 +173,12 @@ impl Recorder {
 }
 
 impl Recorder {
-    /// Hands over every entry of a map. A read that fails is counted in [`Losses::unread`](crate::Losses::unread).
-    pub(crate) fn each(&self, map: &impl MapCore, entry: impl FnMut(&[u8], &[u8])) {
-        if map::each(map, entry).is_err() {
-            self.unread.set(self.unread.get() + 1);
-        }
-    }
-
-    fn entries<T>(&self, map: &impl MapCore, read: impl Fn(&mut Fields<'_>, &mut Fields<'_>) -> Option<T>) -> Vec<T> {
-        let mut found = Vec::new();
-        self.each(map, |key, value| found.extend(read(&mut Fields::new(key), &mut Fields::new(value))));
-        found
-    }
-
-    /// Deletes the entries of images that are gone; the image is at `at` in the key.
-    fn forget(&self, map: &impl MapCore, at: usize, gone: &dyn Fn(u32) -> bool) {
+    /// Deletes the entries whose key is `gone`.
+    fn forget<K: Plain>(&self, map: &impl MapCore, gone: impl Fn(&K) -> bool) {
         let mut keys = Vec::new();
-        self.each(map, |key, _| {
-            let image = key.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
-            if image.is_some_and(gone) {
-                keys.push(key.to_vec());
-            }
-        });
+        self.each(map, |key, _| keys.extend(read::<K>(key).filter(&gone)));
         for key in keys {
-            let _ = map.delete(&key);
+            let _ = map.delete(bytes_of(&key));
         }
     }
 }
@@ -211,12 +200,7 @@ pub struct SumRooms {
     pub kernels: u64,
 }
 
-/// Users that are told apart, as in `bpf/shared.h`.
-pub(crate) const USERS: usize = 1024;
-/// Where `struct allocation` has its user.
-const ALLOCATION_USER: usize = 28;
-
 /// A sum that two CPUs change at once may be seen below zero for a moment.
-fn not_negative(sum: u64) -> u64 {
-    if sum.cast_signed() < 0 { 0 } else { sum }
+fn not_negative(sum: i64) -> u64 {
+    sum.try_into().unwrap_or(0)
 }

@@ -8,57 +8,22 @@ use std::{
 };
 
 use libbpf_rs::{
-    Iter, KprobeMultiOpts, KprobeOpts, Link, MapCore, MapFlags, MapType, PerfEventOpts, UprobeMultiOpts, UprobeOpts,
+    Iter, KprobeMultiOpts, KprobeOpts, Link, MapCore, MapFlags, PerfEventOpts, Program, UprobeMultiOpts, UprobeOpts,
+    libbpf_sys as sys,
 };
 
 use crate::{
     Error, Recorder, Result,
+    btf::KernelFunction,
     calls::Gather,
+    contract::bytes_of,
+    hooks::{Hook, Modules, Refused},
     perf,
-    recorder::skeleton::{OpenRecordSkel, RecordSkel},
 };
-
-/// What a trace watches besides functions.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tracing {
-    /// Only sum calls up, in the kernel.
-    pub sums_only: bool,
-    /// Take stacks at the functions that say so.
-    pub stacks: bool,
-    /// Where calls are only summed up, tell of those that teach names all the same.
-    pub names: bool,
-    /// Follow every process, from its first watched call on.
-    pub all: bool,
-    /// Follow it only to its end or until it runs another program, and nothing that it forks.
-    pub callers_only: bool,
-    /// Follow only what is in this control group.
-    pub cgroup: Option<Cgroup>,
-    /// One set of sums for all CPUs, not one for each: smaller, and cheaper to read.
-    pub shared_sums: bool,
-    /// System calls on device files.
-    pub driver: bool,
-    /// Followed threads leaving CPUs.
-    pub switches: bool,
-    /// Functions of the kernel, by kprobes.
-    pub kernel_functions: bool,
-    /// Functions of the kernel, by fentry.
-    pub hooks: bool,
-    /// Tracepoints by name.
-    pub points: bool,
-}
 
 /// A file whose functions are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch(u64);
-
-/// A control group of the second hierarchy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cgroup {
-    /// The inode of its directory.
-    pub id: u64,
-    /// How many levels it lies below the root.
-    pub level: u32,
-}
 
 /// Where a function is to be probed: at this offset of its file, with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,75 +32,6 @@ pub struct Probe {
     pub offset: u64,
     /// The function's number.
     pub function: u32,
-}
-
-/// Switches on what `tracing` needs, before anything is loaded.
-pub(crate) fn prepare(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, multi: bool) -> libbpf_rs::Result<()> {
-    let off = Tracing::default();
-    let on = tracing.is_some();
-    let tracing = tracing.unwrap_or(&off);
-    let allocations = open.maps.allocations.max_entries();
-    if let Some(data) = open.maps.rodata_data.as_deref_mut() {
-        data.calls_traced = on;
-        data.call_records = !tracing.sums_only;
-        data.call_stacks = tracing.stacks;
-        data.call_names = tracing.names;
-        data.follow_all = tracing.all;
-        data.points_of_all = tracing.all;
-        data.callers_only = tracing.callers_only;
-        data.only_cgroup = tracing.cgroup.map_or(0, |cgroup| cgroup.id);
-        data.cgroup_level = tracing.cgroup.map_or(0, |cgroup| cgroup.level);
-        // Among strangers nobody may use up the room of all.
-        if tracing.all {
-            data.process_share = allocations / 4;
-            data.user_share = u64::from(allocations / 2);
-        }
-    }
-    if tracing.shared_sums {
-        open.maps.sums.set_type(MapType::Hash)?;
-    }
-    let programs = &mut open.progs;
-    for program in [&mut programs.enter_multi, &mut programs.leave_multi] {
-        program.set_autoload(on && multi);
-    }
-    for program in [&mut programs.enter_single, &mut programs.leave_single] {
-        program.set_autoload(on && !multi);
-    }
-    for program in [
-        &mut programs.enter_kernel,
-        &mut programs.leave_kernel,
-        &mut programs.enter_kernel_single,
-        &mut programs.leave_kernel_single,
-    ] {
-        program.set_autoload(tracing.kernel_functions);
-    }
-    for program in [&mut programs.enter_hook, &mut programs.leave_hook] {
-        program.set_autoload(tracing.hooks);
-    }
-    for program in [&mut programs.syscall_enter, &mut programs.syscall_exit] {
-        program.set_autoload(tracing.driver);
-    }
-    programs.thread_switch.set_autoload(tracing.switches);
-    programs.point.set_autoload(tracing.points);
-    programs.unfinished.set_autoload(on);
-    Ok(())
-}
-
-/// Attaches what needs no name.
-pub(crate) fn attach(skel: &RecordSkel<'_>, tracing: &Tracing) -> Result<Vec<Link>> {
-    let mut links = Vec::new();
-    let mut add = |what, link: libbpf_rs::Result<Link>| {
-        links.push(link.map_err(|source| Error::Attach { what, source })?);
-        Ok(())
-    };
-    if tracing.driver {
-        add("system call tracepoints", skel.progs.syscall_exit.attach_trace())?;
-        add("system call tracepoints", skel.progs.syscall_enter.attach_trace())?;
-    }
-    if tracing.switches {
-        add("scheduler tracepoint", skel.progs.thread_switch.attach_trace())?;
-    }
-    Ok(links)
 }
 
 impl Recorder {
@@ -149,7 +45,7 @@ impl Recorder {
         self.skel
             .maps
             .functions
-            .update(&function.to_ne_bytes(), &gather.to_bytes(), MapFlags::ANY)
+            .update(&function.to_ne_bytes(), bytes_of(&gather.to_function()), MapFlags::ANY)
             .map_err(|source| Error::Map { what: "describe a function", source })
     }
 
@@ -238,6 +134,30 @@ impl Recorder {
             }
         }
         Ok(links)
+    }
+
+    /// Watches functions of the kernel, each with its number. Those that are refused are told; all others are watched.
+    pub fn hook(&mut self, functions: &[(KernelFunction, u32)]) -> Vec<Refused> {
+        let mut refused = Vec::new();
+        let mut modules = Modules::default();
+        let progs = &self.skel.progs;
+        for (function, number) in functions {
+            let mut hook = |mould: &Program<'_>, end| Hook::new(mould.insns(), end, function, *number, &mut modules);
+            // Returns first: an entry whose return is not watched would stay open.
+            let hooks = hook(&progs.leave_hook, sys::BPF_TRACE_FEXIT)
+                .and_then(|leave| Ok([leave, hook(&progs.enter_hook, sys::BPF_TRACE_FENTRY)?]));
+            match hooks {
+                Ok(hooks) => self.hooks.extend(hooks),
+                Err(error) => refused.push(Refused { name: function.name.clone(), error }),
+            }
+        }
+        refused
+    }
+
+    /// Calls that went unseen: made while the same program ran on the same CPU, by the kernel for the program's own sake or
+    /// in an interrupt.
+    pub fn missed_by_hooks(&self) -> u64 {
+        self.hooks.iter().map(Hook::missed).sum()
     }
 
     /// Watches a tracepoint, by the number it has in tracefs.

@@ -14,21 +14,25 @@ use std::{
 
 use libbpf_rs::{ErrorExt, MapCore, MapFlags, MapHandle, MapMut, MapType, libbpf_sys};
 
+use crate::contract::{
+    bytes_of,
+    types::{limit, mapping, no_shard, range, unwind_row},
+};
+
 /// Rows in a shard that several files share: 2 MiB at first, then 8 MiB.
 const FIRST_SHARD: usize = 1 << 18;
 const SHARD: usize = 1 << 20;
-/// As in `bpf/walk.bpf.h`.
-const MOST_SHARDS: usize = 256;
-const MOST_MAPPINGS: usize = 128 * 1024;
+const MOST_SHARDS: usize = limit::MAX_SHARDS.0 as usize;
+const MOST_MAPPINGS: usize = limit::MAX_MAPPINGS.0 as usize;
 /// The most mappings of one image that the walker can use: what the search in `bpf/walk.bpf.h` can tell apart.
-pub const MOST_PER_IMAGE: usize = 8 * 1024;
+pub const MOST_PER_IMAGE: usize = limit::MAX_MAPPINGS_PER_IMAGE.0 as usize;
+/// The most frames of a stack's user part.
+pub const MOST_FRAMES: usize = limit::MAX_USER_FRAMES.0 as usize;
 /// How long a range rests: no program runs that long.
 const REST: Duration = Duration::from_secs(2);
 
-const ROW: usize = 8;
-const MAPPING: usize = 40;
-const PENDING: u32 = u32::MAX;
-const NONE: u32 = u32::MAX - 1;
+const ROW: usize = size_of::<unwind_row>();
+const MAPPING: usize = size_of::<mapping>();
 
 type Result<T> = std::result::Result<T, libbpf_rs::Error>;
 
@@ -152,24 +156,17 @@ impl UnwindMaps {
         let Some(first) = self.take_range(codes.len() as u32) else { return Ok(()) };
         for (i, code) in codes.iter().enumerate() {
             let place = match code.rows {
-                None => Place { shard: PENDING, first: 0, count: 0 },
-                Some(None) => Place { shard: NONE, first: 0, count: 0 },
+                None => Place { shard: no_shard::SHARD_PENDING.0, first: 0, count: 0 },
+                Some(None) => Place { shard: no_shard::SHARD_NONE.0, first: 0, count: 0 },
                 Some(Some(place)) => place,
             };
-            let bytes = self.mappings.bytes((first as usize + i) * MAPPING, MAPPING);
-            bytes[0..8].copy_from_slice(&code.start.to_ne_bytes());
-            bytes[8..16].copy_from_slice(&code.end.to_ne_bytes());
-            bytes[16..24].copy_from_slice(&code.base.to_ne_bytes());
-            bytes[24..28].copy_from_slice(&place.shard.to_ne_bytes());
-            bytes[28..32].copy_from_slice(&place.first.to_ne_bytes());
-            bytes[32..36].copy_from_slice(&place.count.to_ne_bytes());
+            let (Code { start, end, base, .. }, Place { shard, first: first_row, count }) = (*code, place);
+            let value = mapping { start, end, base, shard, first: first_row, count, pad: 0 };
+            self.mappings.bytes((first as usize + i) * MAPPING, MAPPING).copy_from_slice(bytes_of(&value));
         }
         self.generation = self.generation.wrapping_add(1).max(1);
-        let mut range = [0; 12];
-        range[..4].copy_from_slice(&first.to_ne_bytes());
-        range[4..8].copy_from_slice(&(codes.len() as u32).to_ne_bytes());
-        range[8..].copy_from_slice(&self.generation.to_ne_bytes());
-        self.ranges.update(&image.to_ne_bytes(), &range, MapFlags::ANY)?;
+        let value = range { first, count: codes.len() as u32, generation: self.generation };
+        self.ranges.update(&image.to_ne_bytes(), bytes_of(&value), MapFlags::ANY)?;
         if let Some((first, count)) = self.in_use.insert(image, (first, codes.len() as u32)) {
             self.resting.push_back((Instant::now(), first, count));
         }

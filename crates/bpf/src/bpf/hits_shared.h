@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The contract between hits.h and its reader, src/hits.rs. */
+/* The contract between hits.h and src/hits.rs; see shared.h. */
 #ifndef WARPSCOPE_HITS_SHARED_H
 #define WARPSCOPE_HITS_SHARED_H
 
 #include "shared.h"
 
-/* Places that can be watched. */
-#define MAX_HIT_POINTS 4096
+#pragma clang diagnostic push
+#pragma clang diagnostic error "-Wpadded"
+
+enum hit_limit {
+	MAX_HIT_POINTS = 4096, /* places that can be watched */
+};
 
 /* Where the weight of a hit comes from. */
 enum hit_source {
@@ -16,7 +20,10 @@ enum hit_source {
 	SOURCE_MEMORY = 3, /* of the process, at `base` + `index` * `scale` + `offset` */
 	SOURCE_FIELD = 4, /* of the tracepoint's record, at `offset` */
 };
-#define NO_REGISTER 0xff
+
+enum hit_register {
+	NO_REGISTER = 0xff,
+};
 
 /* A place that is watched. Registers are numbered as in DWARF. */
 struct hit_point {
@@ -56,8 +63,6 @@ struct hit_record {
 	struct hit_sum sum;
 };
 
-_Static_assert(sizeof(struct hit_point) == 16, "hit_point");
-_Static_assert(sizeof(struct hit_key) == 32, "hit_key");
-_Static_assert(sizeof(struct hit_record) == 72, "hit_record");
+#pragma clang diagnostic pop
 
 #endif

@@ -10,9 +10,6 @@
 #include "python.h"
 #include "stack.h"
 
-/* Raw stacks that one image may send: a few moments' worth at its start and after each dlopen. */
-#define RAW_STACKS 20000
-
 static __always_inline void send_thread(u32 image, u32 tid, const char *comm)
 {
 	struct thread_record record = {
@@ -31,7 +28,7 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 		.id = __sync_fetch_and_add(&next_image, 1),
 		/* What the recorder forks is still the recorder, until it runs the command. */
 		.children_only = origin == ORIGIN_FORK && !parent,
-		.raw_left = RAW_STACKS,
+		.raw_left = MAX_RAW_STACKS,
 		.memory = (u64)BPF_CORE_READ(task, mm),
 	};
 	u32 tgid = BPF_CORE_READ(task, tgid);

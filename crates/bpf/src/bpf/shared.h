@@ -1,16 +1,43 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The contract between the BPF programs and their reader, src/record.rs: what goes through the ring buffer.
- * Every record begins with its type; sizes are asserted on both sides.
+ * The contract between the BPF programs and the Rust side: records of the ring buffer, keys and values of maps, limits.
+ *
+ * This file and hits_shared.h are the only definition. contract.bpf.c lists what Rust uses, and the build generates Rust
+ * types from its BTF (src/contract.rs). So constants that Rust needs are enumerators, which BTF has, and not macros.
+ * Every record begins with its type.
  */
 #ifndef WARPSCOPE_SHARED_H
 #define WARPSCOPE_SHARED_H
 
+/* Rust reads and writes these structures as plain bytes: none may have hidden padding. */
+#pragma clang diagnostic push
+#pragma clang diagnostic error "-Wpadded"
+
 #define COMM_LENGTH 16
-/* The most frames kept of one stack: user and kernel part. */
-#define MAX_USER_FRAMES 127
 #define MAX_KERNEL_FRAMES 64
 #define MAX_PYTHON_FRAMES 128
+
+enum limit {
+	/* The most frames kept of one stack: its user part. */
+	MAX_USER_FRAMES = 127,
+	/* Raw stacks that one image may send: a few moments' worth at its start and after each dlopen. */
+	MAX_RAW_STACKS = 20000,
+	/* Maps of unwind rows. */
+	MAX_SHARDS = 256,
+	/* Entries of `mappings`, and how many of them one image may have: what a search of MAPPING_STEPS steps covers. */
+	MAX_MAPPINGS = 128 * 1024,
+	MAPPING_STEPS = 14,
+	MAX_MAPPINGS_PER_IMAGE = 1 << (MAPPING_STEPS - 1),
+	/* Functions that can be watched in one trace. */
+	MAX_FUNCTIONS = 32768,
+	/* The most that is gathered of a call's arguments: words of the argument list, and bytes behind one of them. */
+	CALL_WORDS = 14,
+	CALL_PAYLOAD = 256,
+	/* Slots of `held_by_user`: users whose numbers are equal modulo this share one. */
+	USERS = 1024,
+	/* The unit in which raw stacks are copied. */
+	RAW_PAGE = 4096,
+};
 
 enum record_type {
 	RECORD_STACK = 1,
@@ -80,7 +107,6 @@ struct stack_record {
 #define STACK_HEADER 32
 
 /* How much of a stack is copied when it cannot be walked yet: a shallow one, or the most. */
-#define RAW_PAGE 4096
 #define RAW_FEW_PAGES 2
 #define RAW_MOST_PAGES 8
 
@@ -118,9 +144,11 @@ struct mapping {
 	__u32 count;
 	__u32 pad;
 };
-/* No table yet; and none to come: frame pointers. */
-#define SHARD_PENDING 0xffffffff
-#define SHARD_NONE 0xfffffffe
+/* In place of a shard. */
+enum no_shard {
+	SHARD_NONE = 0xfffffffe, /* there will be no table: frame pointers */
+	SHARD_PENDING = 0xffffffff, /* no table yet */
+};
 
 /* A part of the array `mappings`. The generation is another whenever anything in it is; 0 is that of nothing. */
 struct range {
@@ -176,8 +204,9 @@ struct python_process {
 	__u16 kind;
 };
 
-/* The interpreter's loop was entered for this frame: it answers to a native frame. */
-#define PYTHON_ENTRY 1
+enum python_frame_flag {
+	PYTHON_ENTRY = 1, /* the interpreter's loop was entered for this frame: it answers to a native frame */
+};
 
 struct python_frame {
 	__u64 code;
@@ -186,8 +215,10 @@ struct python_frame {
 	__u32 flags;
 };
 
-#define PYTHON_STACK_TRUNCATED 1
-#define PYTHON_STACK_BROKEN 2
+enum python_stack_flag {
+	PYTHON_STACK_TRUNCATED = 1,
+	PYTHON_STACK_BROKEN = 2,
+};
 
 struct python_stack_record {
 	__u32 type;
@@ -230,8 +261,9 @@ struct python_code_record {
 };
 #define PYTHON_CODE_HEADER (40 + PYTHON_NAME + PYTHON_FILE)
 
-/* Kinds of work from here on are reasons why the injected library does nothing (wire::Refusal). */
-#define WORK_REFUSAL 0xff00
+enum launch_work {
+	WORK_REFUSAL = 0xff00, /* from here on: why the injected library does nothing (wire::Refusal) */
+};
 
 struct launch_record {
 	__u32 type;
@@ -246,7 +278,9 @@ struct launch_record {
 	__u16 cpu; /* with LAUNCH_KNOWN where the thread knew its stack */
 	__u16 work;
 };
-#define LAUNCH_KNOWN 0x8000
+enum launch_cpu {
+	LAUNCH_KNOWN = 0x8000,
+};
 
 /* What decided the walk of a launch's stack: the registers at the marker, and the words that were read. A thread that comes with
  * the same ones again has the same stack. */
@@ -276,15 +310,9 @@ struct sample_record {
 	__u32 pad;
 };
 
-/* The most that is gathered of a call's arguments: words of the argument list, and bytes behind one of them. */
-#define CALL_WORDS 14
-#define CALL_PAYLOAD 256
 #define CALL_TEXT 4096
 /* Calls within calls that are followed, a power of two. */
 #define CALL_DEPTH 16
-
-/* Functions that can be watched in one trace. */
-#define MAX_FUNCTIONS 32768
 
 /* What to gather at the calls of a function; `functions` has one for each. Words count from 1 where 0 means none. */
 struct function {
@@ -341,18 +369,14 @@ enum function_memory {
 	MEMORY_RESET_DEVICE = 12, /* the current one */
 };
 
-/* Within a call of the same role. */
-#define CALL_NESTED 1
-/* It had not returned when its thread or the trace ended. */
-#define CALL_UNFINISHED 2
-/* The payload is there. */
-#define CALL_HAS_PAYLOAD 4
-/* The 8 bytes behind the word `out` could be read. */
-#define CALL_HAS_OUT 8
-/* The launch is its own, not that of a call around it. */
-#define CALL_LAUNCHES 16
-/* Within a call that returns a status of its own: an error is counted there. */
-#define CALL_ENCLOSED 32
+enum call_flag {
+	CALL_NESTED = 1, /* within a call of the same role */
+	CALL_UNFINISHED = 2, /* it had not returned when its thread or the trace ended */
+	CALL_HAS_PAYLOAD = 4, /* the payload is there */
+	CALL_HAS_OUT = 8, /* the 8 bytes behind the word `out` could be read */
+	CALL_LAUNCHES = 16, /* the launch is its own, not that of a call around it */
+	CALL_ENCLOSED = 32, /* within a call that returns a status of its own: an error is counted there */
+};
 
 /* One call of a function. While it is under way it lies in `thread_calls`; what is sent is the head, as many words as
  * there are, and the payload after all CALL_WORDS words. */
@@ -387,9 +411,12 @@ struct sum_key {
 	__u32 image;
 	__u32 function;
 	__u32 class;
-	__u32 nested; /* CALL_NESTED, SUM_FAILED */
+	__u32 flags; /* enum sum_flag */
 };
-#define SUM_FAILED 2
+enum sum_flag {
+	SUM_NESTED = CALL_NESTED,
+	SUM_FAILED = 2,
+};
 
 /* Four buckets to the octave of 16 ns steps: 0, 1, 2, 3, then 4-5-6-7, 8-10-12-14 ...; the last is for all beyond. */
 #define SUM_BUCKETS 128
@@ -401,7 +428,7 @@ struct sum {
 	__u64 ns;
 	__u64 max;
 	__u64 bytes;
-	__u64 self; /* without the time of calls within them */
+	__u64 self_ns; /* without the time of calls within them */
 	__u64 outer; /* time of those that are not within another call of their layer */
 	__u64 inverse_min; /* all bits of the shortest inverted: 0 before the first */
 	__u64 buckets[SUM_BUCKETS];
@@ -449,9 +476,6 @@ struct allocation {
 
 /* From this group on, memory belongs to no context. */
 #define GROUP_WITHOUT_CONTEXT 3
-
-/* Slots of `held_by_user`: users whose numbers are equal modulo this share one. */
-#define USERS 1024
 
 /* What is known of a process's primary contexts: a slot for each device, and one for each handle. */
 #define CONTEXT_SLOTS 64
@@ -584,29 +608,12 @@ struct exit_record {
 	__u32 pad;
 };
 
-_Static_assert(sizeof(struct image) == 24, "image");
-_Static_assert(sizeof(struct stack_record) == STACK_HEADER + 8 * (MAX_KERNEL_FRAMES + MAX_USER_FRAMES), "stack_record");
-_Static_assert(sizeof(struct raw_stack_record) == 176 + 8 * MAX_KERNEL_FRAMES, "raw_stack_record");
-_Static_assert(sizeof(struct mapping) == 40, "mapping");
-_Static_assert(sizeof(struct launch_record) == 56, "launch_record");
-_Static_assert(sizeof(struct memo_record) == 48 + 10 * MEMO_WORDS, "memo_record");
-_Static_assert(sizeof(struct sample_record) == 48, "sample_record");
-_Static_assert(sizeof(struct python_process) == 88, "python_process");
-_Static_assert(sizeof(struct python_frame) == 24, "python_frame");
-_Static_assert(sizeof(struct python_stack_record) == PYTHON_STACK_HEADER + 24 * MAX_PYTHON_FRAMES, "python_stack_record");
-_Static_assert(sizeof(struct python_code_record) == PYTHON_CODE_HEADER + PYTHON_LINES, "python_code_record");
-_Static_assert(sizeof(struct function) == 26, "function");
-_Static_assert(sizeof(struct call_record) == CALL_HEADER + 8 * CALL_WORDS + CALL_PAYLOAD, "call_record");
-_Static_assert(sizeof(struct sum) == 64 + 8 * (SUM_BUCKETS + SUM_SIZES), "sum");
-_Static_assert(sizeof(struct allocation) == 56, "allocation");
-_Static_assert(sizeof(struct memory_sum) == 96, "memory_sum");
-_Static_assert(sizeof(struct context) == 32, "context");
-_Static_assert(sizeof(struct kernel_sum) == 32, "kernel_sum");
-_Static_assert(sizeof(struct syscall_record) == 152, "syscall_record");
-_Static_assert(sizeof(struct switch_record) == 48, "switch_record");
-_Static_assert(sizeof(struct point_record) == 40 + POINT_BYTES, "point_record");
-_Static_assert(sizeof(struct process_record) == 48, "process_record");
-_Static_assert(sizeof(struct thread_record) == 32, "thread_record");
-_Static_assert(sizeof(struct exit_record) == 24, "exit_record");
+#pragma clang diagnostic pop
+
+/* Records whose end is sent only as far as it is used: what precedes it. */
+_Static_assert(__builtin_offsetof(struct stack_record, frames) == STACK_HEADER, "stack_record");
+_Static_assert(__builtin_offsetof(struct python_stack_record, frames) == PYTHON_STACK_HEADER, "python_stack_record");
+_Static_assert(__builtin_offsetof(struct python_code_record, lines) == PYTHON_CODE_HEADER, "python_code_record");
+_Static_assert(__builtin_offsetof(struct call_record, word) == CALL_HEADER, "call_record");
 
 #endif

@@ -128,7 +128,7 @@ static __always_inline void add_to_sums(const struct function *function, const s
 		.image = call->image,
 		.function = call->function,
 		.class = class,
-		.nested = (call->flags & CALL_NESTED) | (is_error(function, call->result) ? SUM_FAILED : 0),
+		.flags = (call->flags & SUM_NESTED) | (is_error(function, call->result) ? SUM_FAILED : 0),
 	};
 	struct sum *sum = find_or_make(&sums, &key, &empty_sum);
 	u64 ns = call->end - call->start;
@@ -139,7 +139,7 @@ static __always_inline void add_to_sums(const struct function *function, const s
 	}
 	__sync_fetch_and_add(&sum->count, 1);
 	__sync_fetch_and_add(&sum->ns, ns);
-	__sync_fetch_and_add(&sum->self, ns - open->inside);
+	__sync_fetch_and_add(&sum->self_ns, ns - open->inside);
 	if (!(open->layers & open->layer))
 		__sync_fetch_and_add(&sum->outer, ns);
 	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], 1);

@@ -12,7 +12,7 @@
 /* Rows of many files, several to a shard; a large file has a shard of its own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 256);
+	__uint(max_entries, MAX_SHARDS);
 	__type(key, u32);
 	__array(values, struct {
 		__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -26,7 +26,7 @@ struct {
 /* Mappings of all images, written by the reader; `mapping_ranges` tells which part is whose. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 128 * 1024);
+	__uint(max_entries, MAX_MAPPINGS);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, u32);
 	__type(value, struct mapping);
@@ -142,8 +142,6 @@ static __always_inline void remember_row(u64 owner, u64 address, const struct un
 #define WALK_READ(walker, dst, address) walk_read(walker, dst, address)
 #define WALK_RETURN(walker, state, slot, ip) walk_return(walker, slot, ip)
 #define WALK_REGISTER(walker, number, value) (*(value) = (walker)->scratch->registers.general[(number) & 15], 0)
-/* Binary search over the mappings of one image. */
-#define MAPPING_STEPS 14
 
 static __always_inline int walk_read(struct walker *walker, u64 *word, u64 address)
 {

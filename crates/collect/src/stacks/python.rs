@@ -364,6 +364,6 @@ fn layout(interpreter: &Interpreter, bias: u64) -> PythonProcess {
             Frames::Objects => PythonKind::Objects,
             Frames::Flags => PythonKind::Flags,
             Frames::Shims => PythonKind::Shims,
-        },
+        } as u16,
     }
 }

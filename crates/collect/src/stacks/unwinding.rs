@@ -17,14 +17,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{Code, MOST_PER_IMAGE, Place, RawStack, UnwindMaps};
+use bpf::{Code, MOST_FRAMES, MOST_PER_IMAGE, Place, RawStack, UnwindMaps};
 use elf::{Budget, Elf, Segments};
 use model::event::{Mapping, ProcessId};
 use symbols::{FileId, Files};
 use unwind::{Ended, Found, Registers, Row, Table};
 
-/// The most frames kept of a stack, as in the kernel.
-const MOST_FRAMES: usize = 127;
 /// The most replaced modules of an image that are remembered.
 const MOST_REPLACED: usize = 16;
 /// The most raw stacks kept until their tables are there (some 33 KiB each).

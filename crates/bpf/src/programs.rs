@@ -1,0 +1,160 @@
+//! Which programs are loaded, and why they could not be.
+
+use std::{mem::MaybeUninit, path::Path, sync::Mutex};
+
+use libbpf_rs::{
+    Link, MapType, OpenObject, PrintLevel,
+    skel::{OpenSkel, SkelBuilder},
+};
+
+use crate::{
+    Error, Result, features,
+    options::{Options, Tracing},
+};
+
+#[allow(missing_docs, clippy::all, clippy::pedantic, clippy::restriction, unused_qualifications)]
+pub(crate) mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/record.skel.rs"));
+}
+use skeleton::{OpenRecordSkel, RecordSkel, RecordSkelBuilder};
+
+/// Loads the programs that `options` need, with probes of many functions at once where `multi`.
+pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>> {
+    libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
+    // The skeleton borrows this for as long as it lives; a recorder lives as long as the process.
+    let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = RecordSkelBuilder::default().open(storage).map_err(load_error)?;
+    open.maps.events.set_max_entries(options.ring_bytes).map_err(load_error)?;
+    if let Some(bytes) = options.raw_ring_bytes {
+        open.maps.raw_stacks.set_max_entries(bytes).map_err(load_error)?;
+    }
+    prepare_tracing(&mut open, options.tracing.as_ref(), multi).map_err(load_error)?;
+    prepare_hits(&mut open, options.hits, multi).map_err(load_error)?;
+    if let Some(data) = open.maps.data_data.as_deref_mut() {
+        data.next_image += options.found.len() as u32;
+    }
+    open.progs.launch_multi.set_autoload(options.marker.is_some() && multi);
+    open.progs.launch_single.set_autoload(options.marker.is_some() && !multi);
+    open.progs.sample.set_autoload(options.sample_hz.is_some());
+    open.progs.list_processes.set_autoload(!options.found.is_empty());
+    open.load().map_err(load_error)
+}
+
+/// Switches on what `tracing` needs, before anything is loaded.
+fn prepare_tracing(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, multi: bool) -> libbpf_rs::Result<()> {
+    let off = Tracing::default();
+    let on = tracing.is_some();
+    let tracing = tracing.unwrap_or(&off);
+    let allocations = open.maps.allocations.max_entries();
+    if let Some(data) = open.maps.rodata_data.as_deref_mut() {
+        data.calls_traced = on;
+        data.call_records = !tracing.sums_only;
+        data.call_stacks = tracing.stacks;
+        data.call_names = tracing.names;
+        data.follow_all = tracing.all;
+        data.points_of_all = tracing.all;
+        data.callers_only = tracing.callers_only;
+        data.only_cgroup = tracing.cgroup.map_or(0, |cgroup| cgroup.id);
+        data.cgroup_level = tracing.cgroup.map_or(0, |cgroup| cgroup.level);
+        // Among strangers nobody may use up the room of all.
+        if tracing.all {
+            data.process_share = allocations / 4;
+            data.user_share = u64::from(allocations / 2);
+        }
+    }
+    if tracing.shared_sums {
+        open.maps.sums.set_type(MapType::Hash)?;
+    }
+    let programs = &mut open.progs;
+    for program in [&mut programs.enter_multi, &mut programs.leave_multi] {
+        program.set_autoload(on && multi);
+    }
+    for program in [&mut programs.enter_single, &mut programs.leave_single] {
+        program.set_autoload(on && !multi);
+    }
+    for program in [
+        &mut programs.enter_kernel,
+        &mut programs.leave_kernel,
+        &mut programs.enter_kernel_single,
+        &mut programs.leave_kernel_single,
+    ] {
+        program.set_autoload(tracing.kernel_functions);
+    }
+    for program in [&mut programs.enter_hook, &mut programs.leave_hook] {
+        program.set_autoload(tracing.hooks);
+    }
+    for program in [&mut programs.syscall_enter, &mut programs.syscall_exit] {
+        program.set_autoload(tracing.driver);
+    }
+    programs.thread_switch.set_autoload(tracing.switches);
+    programs.point.set_autoload(tracing.points);
+    programs.unfinished.set_autoload(on);
+    Ok(())
+}
+
+/// Loads the programs if hits are wanted, else keeps their maps small.
+fn prepare_hits(open: &mut OpenRecordSkel<'_>, room: Option<u32>, multi: bool) -> libbpf_rs::Result<()> {
+    let wanted = room.is_some();
+    open.maps.hits.set_max_entries(room.unwrap_or(1))?;
+    if !wanted {
+        open.maps.hit_points.set_max_entries(1)?;
+    }
+    for program in [&mut open.progs.hit_multi, &mut open.progs.hit_return_multi] {
+        program.set_autoload(wanted && multi);
+    }
+    for program in [&mut open.progs.hit_single, &mut open.progs.hit_return_single] {
+        program.set_autoload(wanted && !multi);
+    }
+    open.progs.hit_tracepoint.set_autoload(wanted);
+    Ok(())
+}
+
+/// Attaches what needs no name.
+pub(crate) fn attach(skel: &RecordSkel<'_>, tracing: &Tracing) -> Result<Vec<Link>> {
+    let mut links = Vec::new();
+    let mut add = |what, link: libbpf_rs::Result<Link>| {
+        links.push(link.map_err(|source| Error::Attach { what, source })?);
+        Ok(())
+    };
+    if tracing.driver {
+        add("system call tracepoints", skel.progs.syscall_exit.attach_trace())?;
+        add("system call tracepoints", skel.progs.syscall_enter.attach_trace())?;
+    }
+    if tracing.switches {
+        add("scheduler tracepoint", skel.progs.thread_switch.attach_trace())?;
+    }
+    Ok(links)
+}
+
+/// What libbpf had to say; it would print to stderr otherwise.
+static LIBBPF_SAYS: Mutex<String> = Mutex::new(String::new());
+
+fn keep_warning(_level: PrintLevel, text: String) {
+    if let Ok(mut says) = LIBBPF_SAYS.lock()
+        && says.len() < 16 << 20
+    {
+        says.push_str(&text);
+    }
+}
+
+/// The verifier explains itself at length; its verdict comes last.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(16)..].join("\n")
+}
+
+/// Says why the kernel refused the programs.
+pub(crate) fn load_error(error: libbpf_rs::Error) -> Error {
+    let says = LIBBPF_SAYS.lock().map(|s| s.clone()).unwrap_or_default();
+    // The verifier, too, calls what it does not like not permitted (EACCES); then it gives its reasons.
+    let refused = says.contains("BEGIN PROG LOAD LOG");
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        Error::NoBtf
+    } else if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !refused {
+        if features::initial_user_namespace() { Error::NotPermitted } else { Error::UserNamespace }
+    } else if features::below_minimum() {
+        Error::OldKernel { release: features::kernel_release(), detail: last_lines(&says) }
+    } else {
+        Error::Load(error, last_lines(&says))
+    }
+}
