@@ -9,8 +9,18 @@ const ROUNDS: u64 = 4_000;
 /// launches were recognised.
 #[test]
 fn one_different_word_is_another_stack() {
+    each_kernel_is_under_its_own_path("");
+}
+
+/// The same with a frame of 200 KiB in between, as cuBLAS has them. Stacks beyond 32 KiB were not recognised.
+#[test]
+fn stacks_with_large_frames() {
+    each_kernel_is_under_its_own_path("wide");
+}
+
+fn each_kernel_is_under_its_own_path(form: &str) {
     let scene = Scene::new();
-    let command = format!("{} {ROUNDS}", program("alike"));
+    let command = format!("{} {ROUNDS} {form}", program("alike"));
     let run = Ended::of(
         scene.record("--sim -v --gpu-only -o x.folded -o x.wscope", &command).env("WARPSCOPE_SIM", "kernel_ns=1us"),
     )

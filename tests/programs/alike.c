@@ -1,11 +1,13 @@
 /* Stacks that differ in a single word, at every depth.
  *
- *   alike ROUNDS
+ *   alike ROUNDS [wide]
  *
  * Two functions with the same frame call each other DEPTH levels deep. In path 0 every level is `step_a`; in path N, level N is
- * `step_b`. All launches happen at the same stack pointer, and the kernel of path N is named `differs_N`. */
+ * `step_b`. All launches happen at the same stack pointer, and the kernel of path N is named `differs_N`.
+ * With `wide` there is a frame of 200 KiB at the outer end of every stack. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda.h"
 
@@ -37,6 +39,14 @@ __attribute__((noinline)) static void step_b(int level) {
     __asm__ volatile("# not folded into step_a" ::"r"(&level) : "memory");
 }
 
+__attribute__((noinline)) static void large_frame(void) {
+    char room[200 << 10];
+
+    __asm__ volatile("" ::"r"(room) : "memory");
+    next(1);
+    __asm__ volatile("" ::"r"(room) : "memory");
+}
+
 int main(int argc, char **argv) {
     static char names[DEPTH + 1][16];
     void **handle = __cudaRegisterFatBinary(NULL);
@@ -45,9 +55,10 @@ int main(int argc, char **argv) {
         __cudaRegisterFunction(handle, &keys[path], names[path], names[path], -1, NULL, NULL, NULL, NULL, NULL);
     }
     __cudaRegisterFatBinaryEnd(handle);
+    int wide = argc > 2 && !strcmp(argv[2], "wide");
     for (long rounds = argc > 1 ? atol(argv[1]) : 1; rounds > 0; rounds--) {
         for (differs = 0; differs <= DEPTH; differs++)
-            next(1);
+            wide ? large_frame() : next(1);
         cudaDeviceSynchronize();
     }
     return 0;

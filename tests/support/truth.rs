@@ -21,10 +21,10 @@ pub struct Truth {
     pub kernels: u64,
     pub copies: u64,
     pub memsets: u64,
-    pub syncs: u64,
+    pub waits: u64,
     /// Kernels, copies and memsets, of which some may have been dropped.
     pub produced: u64,
-    /// Records dropped, waits included.
+    /// Records dropped.
     pub dropped: u64,
     pub zero_time: u64,
     pub unfinished: u64,
@@ -46,7 +46,7 @@ impl Truth {
             sum.kernels += number(delivered, "kernel");
             sum.copies += number(delivered, "copy");
             sum.memsets += number(delivered, "memset");
-            sum.syncs += number(delivered, "sync");
+            sum.waits += number(&process, "waits");
             sum.produced += ["kernel", "copy", "memset"].map(|kind| number(produced, kind)).iter().sum::<u64>();
             sum.dropped += number(&process, "dropped");
             sum.zero_time += number(&process, "zero_time");
@@ -69,7 +69,7 @@ impl Truth {
             ("kernels", self.kernels),
             ("copies", self.copies),
             ("memsets", self.memsets),
-            ("host_waits", self.syncs),
+            ("host_waits", self.waits),
             ("matched", self.delivered()),
             ("unmatched_activities", 0),
             ("pending_launches", self.produced - self.delivered()),

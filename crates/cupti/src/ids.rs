@@ -369,6 +369,37 @@ pub const LAUNCH_CALLS: &[LaunchCall] = &[
     runtime(244, Work::Memset, "cudaMemset3DAsync"),
 ];
 
+/// One API function in which the calling thread waits for the GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitCall {
+    /// [`domain::DRIVER`] or [`domain::RUNTIME`].
+    pub domain: u32,
+    /// The callback id.
+    pub cbid: u32,
+    /// What it waits for: [`sync_kind`]. A call that waits for a stream has it as its only parameter.
+    pub kind: u32,
+    /// The default stream is the thread's own (`_ptsz`).
+    pub per_thread: bool,
+    /// The function's name without suffix.
+    pub name: &'static str,
+}
+
+const fn wait(domain: u32, cbid: u32, kind: u32, per_thread: bool, name: &'static str) -> WaitCall {
+    WaitCall { domain, cbid, kind, per_thread, name }
+}
+
+/// Every call that does nothing but wait. Blocking copies are launches.
+pub const WAIT_CALLS: &[WaitCall] = &[
+    wait(domain::DRIVER, 17, sync_kind::CONTEXT, false, "cuCtxSynchronize"),
+    wait(domain::DRIVER, 121, sync_kind::EVENT, false, "cuEventSynchronize"),
+    wait(domain::DRIVER, 126, sync_kind::STREAM, false, "cuStreamSynchronize"),
+    wait(domain::DRIVER, 440, sync_kind::STREAM, true, "cuStreamSynchronize"),
+    wait(domain::RUNTIME, 131, sync_kind::STREAM, false, "cudaStreamSynchronize"),
+    wait(domain::RUNTIME, 239, sync_kind::STREAM, true, "cudaStreamSynchronize"),
+    wait(domain::RUNTIME, 137, sync_kind::EVENT, false, "cudaEventSynchronize"),
+    wait(domain::RUNTIME, 165, sync_kind::CONTEXT, false, "cudaDeviceSynchronize"),
+];
+
 /// The launch-class call with this callback id, if it is one.
 pub fn launch_call(domain: u32, cbid: u32) -> Option<&'static LaunchCall> {
     LAUNCH_CALLS.iter().find(|c| c.domain == domain && c.cbid == cbid)
@@ -399,7 +430,7 @@ pub mod memory_kind {
     pub const MANAGED: u8 = 5;
 }
 
-/// What a synchronisation record waited for (`CUpti_ActivitySynchronizationType`).
+/// What a thread waited for, by the numbers of `CUpti_ActivitySynchronizationType`.
 pub mod sync_kind {
     #![allow(missing_docs)]
     pub const EVENT: u32 = 1;

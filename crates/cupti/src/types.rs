@@ -57,6 +57,8 @@ pub type ActivityAttribute = unsafe extern "C" fn(u32, *mut usize, *mut c_void) 
 pub type ActivityRegisterTimestampCallback = unsafe extern "C" fn(TimestampFn) -> CuptiResult;
 /// `cuptiSetThreadIdType`: 1 for system thread ids.
 pub type SetThreadIdType = unsafe extern "C" fn(u32) -> CuptiResult;
+/// `cuptiGetStreamIdEx`: context, stream, whether the default stream is the thread's own, the id.
+pub type GetStreamId = unsafe extern "C" fn(*mut c_void, *mut c_void, u8, *mut u32) -> CuptiResult;
 /// `cuptiGetTimestamp`
 pub type GetTimestamp = unsafe extern "C" fn(*mut u64) -> CuptiResult;
 

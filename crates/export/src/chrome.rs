@@ -17,9 +17,12 @@ use model::{
 use serde::Serialize;
 
 use crate::{
-    Events,
-    chrome::tracks::{Lanes, Tracks},
+    chrome::{
+        json::Json,
+        tracks::{Lanes, Tracks},
+    },
     cpu_txt::StackTexts,
+    events::Events,
     flame::View,
     names,
     names::SessionKernels,
@@ -27,6 +30,7 @@ use crate::{
 };
 
 mod calls;
+mod json;
 mod tracks;
 
 /// How long a launch looks: its begin is known, its end is not.
@@ -54,24 +58,6 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
     serde_json::to_writer(&mut *trace.json.out, &Other::of(profile))?;
     trace.json.out.write_all(b"}\n")?;
     trace.json.out.flush()
-}
-
-/// Puts commas between the events, and writes each at once.
-struct Json<'a> {
-    out: &'a mut dyn Write,
-    buffer: Vec<u8>,
-    first: bool,
-}
-
-impl Json<'_> {
-    fn event(&mut self, event: &impl Serialize) -> io::Result<()> {
-        self.buffer.clear();
-        if !std::mem::take(&mut self.first) {
-            self.buffer.extend_from_slice(b",\n");
-        }
-        serde_json::to_writer(&mut self.buffer, event)?;
-        self.out.write_all(&self.buffer)
-    }
 }
 
 /// What the whole trace says about itself.

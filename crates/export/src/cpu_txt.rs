@@ -10,7 +10,7 @@ use model::{
     profile::Profile,
 };
 
-use crate::{Events, names};
+use crate::{events::Events, names};
 
 /// Writes each sample in the order of arrival. The name is the thread's (its last, blanks as `_`), or else the
 /// process's.

@@ -6,12 +6,15 @@ use std::{
 };
 
 use model::{
-    event::{Counter, CounterId, FrameKind, NamedFrame, ProcessId, StackId, Unit},
+    event::{Counter, CounterId, ProcessId, StackId, Unit},
     profile::Profile,
 };
 use text::units;
 
-use crate::names::{self, GpuFrames};
+use crate::{
+    family::Family,
+    names::{self, GpuFrames},
+};
 
 /// Which halves of a profile to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,27 +40,6 @@ impl Default for View {
     fn default() -> Self {
         Self { cpu: true, gpu: true, event: None }
     }
-}
-
-/// The family of a frame: decides its colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
-    /// A process, the outermost frame.
-    Process,
-    /// A Python function.
-    Python,
-    /// Native code.
-    Native,
-    /// The operating system's kernel.
-    OsKernel,
-    /// A kernel on a GPU.
-    GpuKernel,
-    /// A copy or memset on a GPU.
-    GpuMemory,
-    /// A counted event.
-    Event,
-    /// What is not known: a lost stack, a launch not seen.
-    Unknown,
 }
 
 /// One distinct stack of names.
@@ -162,7 +144,7 @@ impl Flame {
             let gpu_frames = GpuFrames::new(profile);
             for (key, gpu) in &profile.gpu {
                 let mut frames = naming.stack(key.process, key.stack);
-                frames.push(naming.name(gpu_frames.name(key.device, key.what), GpuFrames::family(key.what)));
+                frames.push(naming.name(gpu_frames.name(key.device, key.what), Family::of_work(key.what)));
                 let weight = Weight { amount: gpu.ns, operations: gpu.count, ..Weight::default() };
                 lines.entry(frames).or_default().add(weight);
             }
@@ -220,21 +202,12 @@ impl Naming<'_> {
                 Some(known) => frames.extend(known.iter().cloned()),
                 None => {
                     let named = self.profile.frames(id);
-                    let known: Vec<_> = named.iter().map(|f| self.name(names::frame(f), family(f))).collect();
+                    let known: Vec<_> = named.iter().map(|f| self.name(names::frame(f), Family::of_frame(f))).collect();
                     frames.extend(known.iter().cloned());
                     self.stacks.insert(id, known);
                 }
             },
         }
         frames
-    }
-}
-
-fn family(frame: &NamedFrame) -> Family {
-    match frame.kind {
-        FrameKind::Kernel => Family::OsKernel,
-        FrameKind::Python => Family::Python,
-        FrameKind::Native | FrameKind::Probe if matches!(&*frame.name, "[unknown]" | "[stack lost]") => Family::Unknown,
-        FrameKind::Native | FrameKind::Probe => Family::Native,
     }
 }

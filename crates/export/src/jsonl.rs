@@ -18,7 +18,7 @@ use model::{
 use serde::Serialize;
 
 use crate::{
-    Events,
+    events::Events,
     flame::View,
     names,
     names::SessionKernels,

@@ -6,29 +6,30 @@
 
 use std::io::{self, BufWriter, Write};
 
-use model::{event::Event, profile::Profile};
+use model::profile::Profile;
 
 pub mod chrome;
 pub mod cpu_txt;
+mod events;
+pub mod family;
 pub mod flame;
 pub mod folded;
 mod format;
 pub mod jsonl;
 pub mod losses;
 pub mod names;
+mod page;
 mod palette;
 pub mod summary;
 pub mod svg;
 pub mod trace;
 
 pub use crate::{
+    events::Events,
     flame::{EventView, View},
     format::{Format, UnknownEnding},
     summary::Summary,
 };
-
-/// The events of a recording, in the order of their arrival. Where it was cut off they end early; whoever folded it knows.
-pub type Events<'a> = Box<dyn Iterator<Item = Event> + 'a>;
 
 /// Writes `profile` as `format`. `events` opens the recording from its beginning; it is called only by formats that
 /// need events, once. `out` needs no buffer of its own. A recording itself ([`Format::Recording`]) is copied by whoever has the file, not made here.

@@ -14,8 +14,6 @@ use model::{
 pub use text::names::{clean, printable, word};
 use text::units;
 
-use crate::flame::Family;
-
 /// The frame above activities whose launch was not seen.
 pub const LAUNCH_NOT_SEEN: &str = "[launch not seen]";
 
@@ -90,14 +88,6 @@ impl<'a> GpuFrames<'a> {
             What::Kernel(index) => format!("[{gpu}_Kernel] {}", clean(kernel(self.profile, index))),
             What::Copy(direction, size) => format!("[{gpu}_Memcpy {direction}] {} class", units::size_class(size)),
             What::Memset => format!("[{gpu}_Memset]"),
-        }
-    }
-
-    /// The family of such frames.
-    pub fn family(what: What) -> Family {
-        match what {
-            What::Kernel(_) => Family::GpuKernel,
-            What::Copy(..) | What::Memset => Family::GpuMemory,
         }
     }
 }

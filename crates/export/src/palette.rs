@@ -2,7 +2,7 @@
 
 use inferno::flamegraph::color::Color;
 
-use crate::flame::Family;
+use crate::family::Family;
 
 /// A family's range of colours: hue in degrees, saturation and lightness in percent, each from and to.
 struct Range {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use text::units::hundredths;
 
 use crate::{
-    Events,
+    events::Events,
     flame::{Flame, Line, View},
     losses, names,
     trace::TraceSummary,
@@ -22,12 +22,11 @@ use crate::{
 
 pub mod events;
 pub(crate) mod render;
+mod tables;
 
 pub use events::EventSummary;
 pub use render::render;
-
-/// Most rows of each table.
-const TOP: usize = 10;
+use tables::{TOP, share};
 
 /// The numbers of a recording.
 #[derive(Clone, Debug, Serialize)]
@@ -315,10 +314,6 @@ fn stacks(profile: &Profile) -> u64 {
     let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
     let gpu = profile.gpu.keys().filter_map(|key| key.stack);
     cpu.chain(gpu).filter(|stack| profile.stacks.contains_key(stack)).collect::<HashSet<_>>().len() as u64
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 fn devices(profile: &Profile, wall_ns: u64) -> Vec<Device> {

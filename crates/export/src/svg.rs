@@ -19,7 +19,8 @@ use text::{
 };
 
 use crate::{
-    flame::{Family, Flame, Line, Measure, View, Weight},
+    family::Family,
+    flame::{Flame, Line, Measure, View, Weight},
     losses, names, palette,
 };
 

@@ -7,23 +7,24 @@
 mod driver;
 pub mod gaps;
 pub(crate) mod jsonl;
+mod labels;
 mod latency;
 mod launched;
 pub mod line;
 pub mod reading;
 pub(crate) mod render;
+pub mod rows;
 pub mod summary;
 pub mod time_line;
+pub mod values;
 
-use model::{
-    event::{Event, Mode, ProcessId},
-    profile::Profile,
-};
+use model::{event::Event, profile::Profile};
 
+pub(crate) use labels::is_trace;
 pub use line::Lines;
 pub use summary::TraceSummary;
 
-use crate::{Events, names};
+use crate::events::Events;
 use gaps::Gaps;
 use time_line::TimeLine;
 
@@ -50,18 +51,4 @@ impl TraceSummary {
         self.idle_gaps = gaps.finish(profile);
         self.time_line = Some(time_line).filter(|line| !line.rows.is_empty());
     }
-}
-
-/// Most characters of a kernel's name in a line, where it can be had.
-const KERNEL_LENGTH: usize = 48;
-
-/// The recording is a trace.
-pub(crate) fn is_trace(profile: &Profile) -> bool {
-    profile.start.as_ref().is_some_and(|start| matches!(start.mode, Mode::Trace | Mode::TraceSums))
-}
-
-/// A thread by its name, or its process's: `python3/1234`.
-fn thread_label(profile: &Profile, process: ProcessId, tid: u32) -> String {
-    let comm = profile.threads.get(&(process, tid)).map(|comm| names::word(comm));
-    format!("{}/{tid}", comm.unwrap_or_else(|| names::process(profile, process)))
 }

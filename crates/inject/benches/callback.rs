@@ -92,6 +92,7 @@ fn main() {
         register_timestamp: None,
         set_thread_id_type: None,
         get_timestamp: None,
+        get_stream_id: None,
     };
     inject::start(pair[0], Found::Library(cupti, "none".into()), 13000);
 

@@ -10,10 +10,10 @@ use core::ffi::c_void;
 use cupti::callback::CallbackData;
 use cupti::ids::{COUNT_OFFSET, LAUNCH_CALLS, Work, domain, resource, site};
 
-use crate::lifecycle;
 use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::totals::{ShardOf, TOTALS, add};
+use crate::{lifecycle, waits};
 
 /// One more than the highest callback id the tables hold.
 const CALLS: usize = 1024;
@@ -78,6 +78,12 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
     if entry == 0 {
         if of == domain::RESOURCE && cbid == resource::GRAPH_NODE_CREATED {
             on_node_created();
+        } else if !data.is_null()
+            && lifecycle::is_live()
+            && let Some(call) = waits::call(of, cbid)
+        {
+            // SAFETY: as below.
+            waits::on_call(call, unsafe { &*data.cast::<CallbackData>() });
         }
         return;
     }

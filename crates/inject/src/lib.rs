@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!  API call  -> callbacks (ENTER) -> marker            a uprobe takes the stack there
+//!            -> waits -> queue                         the time of a call that waits for the GPU
 //!  CUPTI     -> buffers -> records -> names, queue     activity becomes messages in a bounded queue
 //!  sender    -> socket                                 one thread of our own: flushes CUPTI, sends, counts, says goodbye
 //! ```
@@ -28,6 +29,7 @@ mod sender;
 mod start;
 mod sys;
 mod totals;
+mod waits;
 
 pub use connect::{Refused, connect, peer_is_trusted};
 pub use entry::InitializeInjection;

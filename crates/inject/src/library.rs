@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use cupti::types::{
     ActivityFlushAll, ActivityGetNextRecord, ActivityGetNumDroppedRecords, ActivityRegisterCallbacks,
-    ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableCallback, GetResultString, GetTimestamp,
-    GetVersion, SetThreadIdType, Subscribe, SubscribeV2, Unsubscribe,
+    ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableCallback, GetResultString, GetStreamId,
+    GetTimestamp, GetVersion, SetThreadIdType, Subscribe, SubscribeV2, Unsubscribe,
 };
 
 use crate::search::{Candidate, Surroundings, candidates};
@@ -34,6 +34,7 @@ pub struct Cupti {
     pub register_timestamp: Option<ActivityRegisterTimestampCallback>,
     pub set_thread_id_type: Option<SetThreadIdType>,
     pub get_timestamp: Option<GetTimestamp>,
+    pub get_stream_id: Option<GetStreamId>,
 }
 
 static CUPTI: OnceLock<Cupti> = OnceLock::new();
@@ -90,6 +91,7 @@ impl Cupti {
                 register_timestamp: symbol(handle, c"cuptiActivityRegisterTimestampCallback"),
                 set_thread_id_type: symbol(handle, c"cuptiSetThreadIdType"),
                 get_timestamp: symbol(handle, c"cuptiGetTimestamp"),
+                get_stream_id: symbol(handle, c"cuptiGetStreamIdEx"),
             })
         }
     }

@@ -9,7 +9,7 @@
 use core::ffi::c_char;
 
 use cupti::ids::{kind, result};
-use cupti::record::{self, kernel, memcpy, memcpy_peer, memset, synchronization};
+use cupti::record::{self, kernel, memcpy, memcpy_peer, memset};
 use cupti::types::ActivityGetNextRecord;
 
 use crate::names::{NAMES_SEEN, Named};
@@ -23,7 +23,6 @@ enum Record {
     Kernel(wire::Kernel, *const c_char),
     Memcpy(wire::Memcpy),
     Memset(wire::Memset),
-    Sync(wire::Sync),
 }
 
 /// What a record's times say.
@@ -51,12 +50,12 @@ fn decode(bytes: &[u8]) -> Option<Record> {
     const MEMCPY: usize = 76;
     const PEER: usize = 84;
     const MEMSET: usize = 76;
-    const SYNC: usize = 40;
-    if bytes.len() < SYNC {
+    const KIND: usize = 4;
+    if bytes.len() < KIND {
         return None;
     }
     let at = bytes.as_ptr();
-    // SAFETY: each arm has checked that the record is as long as the fields it reads; the kind lies within 40 bytes.
+    // SAFETY: each arm has checked that the record is as long as the fields it reads; the kind is in the first 4 bytes.
     unsafe {
         match record::KIND.read(at) {
             kind::CONCURRENT_KERNEL if bytes.len() >= KERNEL => {
@@ -115,15 +114,6 @@ fn decode(bytes: &[u8]) -> Option<Record> {
                 graph_node: memset::GRAPH_NODE.read(at),
                 graph: memset::GRAPH.read(at),
             })),
-            kind::SYNCHRONIZATION => Some(Record::Sync(wire::Sync {
-                correlation: synchronization::CORRELATION.read(at),
-                kind: synchronization::TYPE.read(at),
-                context: synchronization::CONTEXT.read(at),
-                stream: synchronization::STREAM.read(at),
-                event: synchronization::EVENT.read(at),
-                start: synchronization::START.read(at),
-                end: synchronization::END.read(at),
-            })),
             _ => None,
         }
     }
@@ -158,7 +148,6 @@ pub struct Tally {
     kernel_ns: u64,
     copies: u64,
     memsets: u64,
-    syncs: u64,
     zero_time: u64,
     unfinished: u64,
     invalid: u64,
@@ -178,7 +167,6 @@ impl Tally {
         add(&TOTALS.kernel_ns, self.kernel_ns);
         add(&TOTALS.copies, self.copies);
         add(&TOTALS.memsets, self.memsets);
-        add(&TOTALS.syncs, self.syncs);
         add(&TOTALS.zero_time, self.zero_time);
         add(&TOTALS.unfinished, self.unfinished);
         add(&TOTALS.invalid, self.invalid);
@@ -288,12 +276,6 @@ impl Batch {
                 self.tally.memsets += 1;
                 if self.times(memset.start, memset.end, false) {
                     self.message(wire::Memset::SIZE, |out| memset.encode(out));
-                }
-            }
-            Some(Record::Sync(sync)) => {
-                self.tally.syncs += 1;
-                if self.times(sync.start, sync.end, false) {
-                    self.message(wire::Sync::SIZE, |out| sync.encode(out));
                 }
             }
         }

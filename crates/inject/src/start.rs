@@ -4,14 +4,14 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use cupti::ids::{LAUNCH_CALLS, domain, kind, resource, result};
+use cupti::ids::{LAUNCH_CALLS, WAIT_CALLS, domain, kind, resource, result};
 use cupti::types::{CuptiResult, SubscriberParams};
 use wire::{Notice, Refusal};
 
 use crate::connect::Refused;
 use crate::library::{self, Cupti};
 use crate::queue::QUEUE;
-use crate::{buffers, callbacks, connect, lifecycle, search, sender, sys};
+use crate::{buffers, callbacks, connect, lifecycle, search, sender, sys, waits};
 
 /// What the search for libcupti found.
 pub enum Found {
@@ -22,7 +22,7 @@ pub enum Found {
 }
 
 /// The kinds of activity that are recorded.
-const KINDS: [u32; 5] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, kind::MEMSET, kind::SYNCHRONIZATION];
+const KINDS: [u32; 4] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, kind::MEMSET];
 
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
@@ -55,6 +55,7 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
             check(&cupti, "cuptiGetVersion", outcome, &mut notices);
             let cupti = library::install(cupti, hello.cupti);
             hello.clock_offset = set_clock(cupti, &mut notices);
+            waits::set_clock_offset(hello.clock_offset);
             Some(cupti)
         }
         Found::Nothing(tried) => {
@@ -165,12 +166,14 @@ fn subscribe(cupti: &Cupti, notices: &mut Vec<(Notice, String)>) -> bool {
         return false;
     }
     SUBSCRIBER.store(subscriber, Ordering::SeqCst);
-    for call in LAUNCH_CALLS {
+    let launches = LAUNCH_CALLS.iter().map(|call| (call.domain, call.cbid, call.name));
+    let waits = WAIT_CALLS.iter().map(|call| (call.domain, call.cbid, call.name));
+    for (domain, cbid, name) in launches.chain(waits) {
         // SAFETY: the subscriber is the one just made.
-        let outcome = unsafe { (cupti.enable_callback)(1, subscriber, call.domain, call.cbid) };
+        let outcome = unsafe { (cupti.enable_callback)(1, subscriber, domain, cbid) };
         // A release refuses the calls it does not know yet. One notice is enough if it refuses for another reason.
         if outcome != result::INVALID_PARAMETER
-            && !check(cupti, &format!("cuptiEnableCallback({})", call.name), outcome, notices)
+            && !check(cupti, &format!("cuptiEnableCallback({name})"), outcome, notices)
         {
             break;
         }

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use cupti::ids::{resource, result};
+use cupti::ids::{resource, result, sync_kind};
 use inject::Found;
 use wire::{Message, Notice};
 
@@ -263,6 +263,9 @@ fn launch_all() {
     fake::launch(2, 700, 700);
     // The runtime made good what the driver refused.
     fake::launch(3, 0, 201);
+    fake::synchronize(7, 0);
+    // It did not wait.
+    fake::synchronize(9, 700);
     let (buffer, size) = fake::request();
     assert_eq!(size, 1 << 20);
     let (first, second) = (fake::name("_Z6matmulPf"), fake::name("_Z6matmulPf"));
@@ -273,7 +276,6 @@ fn launch_all() {
         at += fake::put_kernel(buffer.add(at), 4, first, 0, 0);
         at += fake::put_kernel(buffer.add(at), 5, first, 9, 8);
         at += fake::put_kernel(buffer.add(at), 6, std::ptr::null(), 10, 20);
-        at += fake::put_sync(buffer.add(at), 7, 10, 20);
     }
     fake::DROPPED.store(3, SeqCst);
     fake::complete(buffer, at);
@@ -385,7 +387,9 @@ fn a_session_from_hello_to_goodbye() {
     let matmul = String::from("_Z6matmulPf");
     let expected = [(1, matmul.clone()), (3, matmul.clone()), (4, matmul), (6, String::new()), (8, "_Z4lastv".into())];
     assert_eq!(told.kernels, expected);
-    assert_eq!(told.syncs.len(), 1);
+    let waits: Vec<_> = told.syncs.iter().map(|wait| (wait.correlation, wait.kind, wait.context)).collect();
+    assert_eq!(waits, [(7, sync_kind::STREAM, 1)], "the driver's call within the runtime's is the same wait");
+    assert!(told.syncs[0].start > 0 && told.syncs[0].end >= told.syncs[0].start);
     assert_eq!(told.failed, [wire::Failed { correlation: 2, code: 700 }]);
     let expected = wire::Totals {
         launches: 3,

@@ -13,10 +13,12 @@
 //! dimensions), and what grows is the distance from the last.
 
 mod bytes;
-mod codec;
 mod decode;
 mod encode;
+mod field;
+mod frequent;
 mod reader;
+mod sized;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -6,7 +6,8 @@
 //! handlers of that library.
 //!
 //! Fields: `pid`; `launched` {`kernel`, `copy`, `memset`, `graph`}: calls that succeeded and put work on the GPU;
-//! `captured`: launch-class calls that only added a node to a graph being captured; `failed`: outermost API calls that
+//! `captured`: launch-class calls that only added a node to a graph being captured; `waits`: calls in which the host waited
+//! for the GPU; `failed`: outermost API calls that
 //! returned an error; `produced`, `delivered` {`kernel`, `copy`, `memset`, `sync`}: activity records of enabled kinds
 //! (a graph launch produces one for each node); `dropped`: records dropped; `zero_time`, `unfinished`: of the delivered;
 //! `kernel_ns`: sum over delivered kernels with both times known; `callbacks`: calls of the subscriber's callback;
@@ -91,6 +92,8 @@ pub struct Truth {
     pub graphs: Counter,
     /// Launch-class calls that were captured.
     pub captured: Counter,
+    /// Calls in which the host waited for the GPU.
+    pub waits: Counter,
     /// Outermost API calls that returned an error.
     pub failed: Counter,
     /// Records produced.
@@ -118,6 +121,7 @@ pub static TRUTH: Truth = Truth {
     memsets: Counter::new(),
     graphs: Counter::new(),
     captured: Counter::new(),
+    waits: Counter::new(),
     failed: Counter::new(),
     produced: Kinds::new(),
     delivered: Kinds::new(),
@@ -148,7 +152,7 @@ impl Truth {
         let _ = writeln!(
             line,
             "{{\"pid\":{pid},\"launched\":{{\"kernel\":{},\"copy\":{},\"memset\":{},\"graph\":{}}},\"captured\":{},\
-             \"failed\":{},\"produced\":{},\"delivered\":{},\"dropped\":{},\"zero_time\":{},\"unfinished\":{},\
+             \"waits\":{},\"failed\":{},\"produced\":{},\"delivered\":{},\"dropped\":{},\"zero_time\":{},\"unfinished\":{},\
              \"kernel_ns\":{},\"callbacks\":{},\"first_correlation\":{first},\"last_correlation\":{last},\
              \"correlations\":{count}}}",
             self.kernels.get(),
@@ -156,6 +160,7 @@ impl Truth {
             self.memsets.get(),
             self.graphs.get(),
             self.captured.get(),
+            self.waits.get(),
             self.failed.get(),
             self.produced.json(),
             self.delivered.json(),

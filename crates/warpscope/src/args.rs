@@ -286,7 +286,7 @@ pub struct Monitor {
     /// Watch copies and memsets: bytes, directions, times.
     #[arg(long, alias = "bandwidth-util")]
     pub bandwidth: bool,
-    /// Watch failed calls, by function and error.
+    /// Watch failed calls, by function and error. Functions that only ask, such as cudaGetDevice, are not watched.
     #[arg(long)]
     pub errors: bool,
     /// Where to serve metrics; empty for nowhere [default: 127.0.0.1:9400].

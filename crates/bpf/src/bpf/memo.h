@@ -20,8 +20,10 @@
 #define MEMO_TELLTALES 4
 /* Return probes on the way: calls within watched calls have one for each. */
 #define MEMO_RETURNS 4
-/* Words of the stack that are looked at, from sp up: 32 KiB. A thread's memory may have 64 KiB. */
+/* Words of the stack that are compared here, from sp up: 32 KiB. A thread's memory may have 64 KiB. */
 #define WINDOW 4096
+/* Words that the thread itself compares: cuBLAS has frames of more than 32 KiB. */
+#define REACH 65536
 
 struct memo {
 	u64 sp; /* 0: nothing here */
@@ -169,7 +171,7 @@ static __always_inline void note_word(struct memo *memo, u64 sp, u32 *span, u64 
 	u64 place = (address - sp) >> 3;
 	u32 count = memo->count;
 
-	if (count >= MEMO_WORDS || place >= WINDOW || (address - sp) & 7) {
+	if (count >= MEMO_WORDS || place >= REACH || (address - sp) & 7) {
 		spoil_memo(memo);
 		return;
 	}
@@ -194,7 +196,7 @@ static __always_inline void note_return(struct memo *memo, u64 slot, u64 real)
 	memo->returns = count + 1;
 }
 
-/* Memos that the reader has; one that falls out of it is sent again. */
+/* Memos that the reader has; one that falls out of it is sent again, as is one whose mappings have changed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -205,7 +207,7 @@ struct {
 /* Hands the memo of a walk that just ended to the reader, so that the thread itself can recognise the stack. */
 static __always_inline void send_memo(const struct memo *memo, u32 image, u64 session)
 {
-	u64 key = mix(mix(mix(memo->id, memo->sp), memo->bp), session);
+	u64 key = mix(mix(mix(mix(memo->id, memo->sp), memo->bp), memo->owner), session);
 	struct memo_record *record;
 	u8 one = 1;
 
@@ -228,10 +230,11 @@ static __always_inline void send_memo(const struct memo *memo, u32 image, u64 se
 	bpf_map_update_elem(&memos_sent, &key, &one, BPF_ANY);
 }
 
-/* The walk is over: the memo counts from now on, if all its words fitted. */
+/* The walk is over: the memo counts from now on, if all its words fitted. One that reaches beyond the window is for the thread
+ * itself only. */
 static __always_inline void end_memo(struct memo *memo, u64 sp, u32 span, u64 id)
 {
-	if (memo->count > MEMO_WORDS || span > WINDOW)
+	if (memo->count > MEMO_WORDS)
 		return;
 	memo->span = span;
 	memo->id = id;

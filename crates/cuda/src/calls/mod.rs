@@ -6,6 +6,7 @@
 //! Where a symbol's signature differs between releases, its line stops before the first argument that does.
 
 mod args;
+mod inquiry;
 mod structs;
 mod tables;
 mod values;
@@ -13,6 +14,7 @@ mod values;
 use std::{collections::HashMap, fmt, sync::LazyLock};
 
 use args::{Arg, Dims, Kind, places};
+pub use inquiry::is_inquiry;
 pub use values::{Captured, Direction, Facts, Field, KernelRef, Lesson, Value};
 
 use crate::results;

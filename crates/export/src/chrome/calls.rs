@@ -10,7 +10,7 @@ use super::{Entry, Trace, micros};
 use crate::trace::{
     jsonl::library,
     line::{OFF_CPU, off_cpu},
-    reading::{Arguments, Outcome},
+    values::{Arguments, Outcome},
 };
 
 #[derive(Serialize)]

@@ -14,7 +14,7 @@ use model::{
 };
 use serde::Serialize;
 
-use super::Json;
+use super::json::Json;
 use crate::names;
 
 const GPU_PID: u32 = 1_000_000_000;

@@ -9,17 +9,8 @@ use model::{
 };
 use serde::Serialize;
 
-use super::{
-    Summary, TOP,
-    render::{Ink, Page, path_text},
-    share,
-};
-use text::units::{count, counted};
-
-use crate::{
-    flame::{EventView, Flame, Measure, View},
-    names,
-};
+use super::tables::{TOP, share};
+use crate::flame::{EventView, Flame, Measure, View};
 
 /// One event.
 #[derive(Clone, Debug, Serialize)]
@@ -49,7 +40,7 @@ pub struct EventSummary {
     /// The stacks with the largest sums, or counts where there is no weight.
     pub top_stacks: Vec<EventStack>,
     #[serde(skip)]
-    measure: Measure,
+    pub(super) measure: Measure,
 }
 
 /// Hits from one stack.
@@ -101,52 +92,5 @@ fn event(profile: &Profile, counter: &Counter) -> EventSummary {
         stacks,
         top_stacks: top_stacks.collect(),
         measure: flame.measure,
-    }
-}
-
-impl Page {
-    pub(super) fn events(&mut self, s: &Summary) {
-        for event in &s.events {
-            self.event(event);
-        }
-    }
-
-    fn event(&mut self, event: &EventSummary) {
-        let whole = event.sum.unwrap_or(event.count);
-        let mut parts = vec![counted(event.count, "hit", "hits")];
-        if let (Some(sum), Some(weight)) = (event.sum, &event.weight) {
-            parts.push(format!("{} of {weight}", event.measure.text(sum)));
-        }
-        parts.push(counted(event.stacks, "distinct stack", "distinct stacks"));
-        let name = names::printable(&event.name).into_owned();
-        let source = if event.source.ends_with(&event.name) { String::new() } else { format!("  {}", event.source) };
-        let title = format!(
-            "{}{}",
-            self.ink(Ink::Bold, &format!("Event {name}")),
-            self.ink(Ink::Dim, &names::printable(&source))
-        );
-        self.text.push('\n');
-        self.line(&title);
-        self.line(&parts.join(", "));
-        if event.outside > 0 {
-            let text = format!(
-                "{} had a weight that was unreadable, negative or 2^56 and more: counted, but not added",
-                counted(event.outside, "hit", "hits")
-            );
-            let line = self.ink(Ink::Yellow, &text);
-            self.line(&line);
-        }
-        if event.own > 0 {
-            let text = format!("without {} in warpscope's injected library", counted(event.own, "hit", "hits"));
-            let line = self.ink(Ink::Dim, &text);
-            self.line(&line);
-        }
-        for stack in &event.top_stacks {
-            let amount = stack.sum.unwrap_or(stack.count);
-            let row = self.row_of(Ink::Magenta, (amount, whole), stack.share, &event.measure.text(amount));
-            let hits = if stack.sum.is_some() { format!("  {:>7}", count(stack.count)) } else { String::new() };
-            let text = path_text(&stack.path, self.rest(if hits.is_empty() { 2 } else { 11 }));
-            self.line(&format!("{row}{hits}  {text}"));
-        }
     }
 }

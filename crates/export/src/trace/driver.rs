@@ -11,7 +11,7 @@ use model::{
     event::{Call, Function},
 };
 
-use super::reading::{Argument, Arguments, Outcome};
+use super::values::{Argument, Arguments, Outcome};
 
 /// The arguments of a system call: of `mmap` its own, of a request its number and the command it
 /// carries, else where it points.

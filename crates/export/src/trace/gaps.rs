@@ -18,7 +18,7 @@ use model::{
 };
 use serde::Serialize;
 
-use super::thread_label;
+use super::labels::thread_label;
 
 /// Most gaps that are told.
 const GAPS: usize = 10;

@@ -11,7 +11,8 @@ use serde::Serialize;
 use super::{
     launched::Launched,
     line::{OFF_CPU, off_cpu},
-    reading::{Arguments, Outcome, Reader, Reading},
+    reading::{Reader, Reading},
+    values::{Arguments, Outcome},
 };
 use crate::names::{self, SessionKernels};
 

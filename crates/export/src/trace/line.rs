@@ -20,7 +20,7 @@ use model::{
 };
 use text::{pattern::Selection, short::short, units};
 
-use super::{KERNEL_LENGTH, reading::Reader};
+use super::{labels::KERNEL_LENGTH, reading::Reader};
 use crate::names;
 
 /// How wide the column of threads is.

@@ -1,6 +1,6 @@
 //! A call, read: which function, with which arguments, by name, and what it said.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use cuda::{
     calls::{KernelRef, Value},
@@ -11,11 +11,11 @@ use model::{
     event::{Call, Event, Function, FunctionId, Layer, ProcessId},
     profile::Profile,
 };
-use serde::{Serialize, Serializer, ser::SerializeMap};
-use text::short::short;
 
-use super::{KERNEL_LENGTH, driver};
-use crate::names;
+use super::{
+    driver,
+    values::{Argument, Arguments, Outcome},
+};
 
 /// Reads calls while events go by, and learns what they refer to.
 #[derive(Debug, Default)]
@@ -92,32 +92,6 @@ pub struct Reading<'a> {
     pub failed: bool,
 }
 
-/// Arguments in their order, with names.
-#[derive(Debug, Default, PartialEq)]
-pub struct Arguments(pub Vec<(Cow<'static, str>, Argument)>);
-
-/// An argument.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Argument {
-    /// As its type says.
-    Value(Value),
-    /// A kernel.
-    Kernel(Arc<str>),
-    /// A name, or a text that speaks for itself.
-    Word(Cow<'static, str>),
-    /// A number.
-    Number(i64),
-}
-
-/// What a call returned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A status, an errno, an address.
-    Name(Cow<'static, str>),
-    /// A number.
-    Number(i64),
-}
-
 fn library(names: &KernelNames, function: &Function, call: &Call) -> Arguments {
     let Some(known) = cuda::call(&function.name) else { return words(call) };
     let kernel = facts(function, call).and_then(|facts| facts.kernel);
@@ -179,81 +153,6 @@ fn number(result: u64) -> Outcome {
     match i32::try_from(signed) {
         Ok(_) => Outcome::Number(signed),
         Err(_) => Outcome::Name(format!("{result:#x}").into()),
-    }
-}
-
-impl fmt::Display for Arguments {
-    /// `size=4096, stream=0`, fit for a terminal.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, (name, argument)) in self.0.iter().enumerate() {
-            if place > 0 {
-                f.write_str(", ")?;
-            }
-            match name.as_ref() {
-                "" => write!(f, "{argument}")?,
-                name => write!(f, "{}={argument}", names::printable(name))?,
-            }
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Argument {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Value(Value::Text(text)) => write!(f, "\"{}\"", names::printable(text)),
-            Self::Value(value) => write!(f, "{value}"),
-            Self::Kernel(name) => f.write_str(&short(&names::clean(name), KERNEL_LENGTH)),
-            Self::Word(word) => f.write_str(&names::printable(word)),
-            Self::Number(number) => write!(f, "{number}"),
-        }
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => f.write_str(name),
-            Self::Number(number) => write!(f, "{number}"),
-        }
-    }
-}
-
-impl Serialize for Arguments {
-    /// An object. Of arguments with one name the last stays, as JSON's readers do.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (place, (name, argument)) in self.0.iter().enumerate() {
-            if self.0[place + 1..].iter().all(|(later, _)| later != name) {
-                map.serialize_entry(name, argument)?;
-            }
-        }
-        map.end()
-    }
-}
-
-impl Serialize for Argument {
-    /// Counts are numbers; addresses, handles, streams and flags are text, for JSON's numbers do not hold 64 bits.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Value(Value::Bytes(number) | Value::Unsigned(number)) => serializer.serialize_u64(*number),
-            Self::Value(Value::Number(number)) | Self::Number(number) => serializer.serialize_i64(*number),
-            Self::Value(Value::Float(number)) => serializer.serialize_f32(*number),
-            Self::Value(Value::Dims(dims)) => dims.serialize(serializer),
-            Self::Value(Value::Text(text)) => serializer.serialize_str(text),
-            Self::Value(value) => serializer.collect_str(value),
-            Self::Kernel(name) => serializer.serialize_str(name),
-            Self::Word(word) => serializer.serialize_str(word),
-        }
-    }
-}
-
-impl Serialize for Outcome {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Name(name) => serializer.serialize_str(name),
-            Self::Number(number) => serializer.serialize_i64(*number),
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use text::units::{bytes, count, counted, percent, time};
 
 use crate::{
     names,
-    summary::render::{Ink, Page, bar, cut, shortened},
+    page::{Ink, Page, bar, cut, shortened},
     trace::{
         latency,
         summary::{FunctionRow, MovedRow, TraceSummary},

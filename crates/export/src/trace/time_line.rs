@@ -9,7 +9,7 @@ use model::{
     profile::Profile,
 };
 
-use super::thread_label;
+use super::labels::thread_label;
 use text::units;
 
 use crate::names;

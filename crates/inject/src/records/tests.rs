@@ -113,17 +113,6 @@ fn memsets_and_waits_of_every_release() {
             ..Default::default()
         };
         assert_eq!(decode(&bytes), Some(Record::Memset(expected)), "{}", release.name);
-
-        let mut bytes = blank(kind::SYNCHRONIZATION, release.stride(kind::SYNCHRONIZATION).unwrap());
-        for (at, value) in [(8, 5u64), (16, 6)] {
-            put(&mut bytes, at, &value.to_le_bytes());
-        }
-        for (at, value) in [(4, 3u32), (24, 9), (28, 1), (32, 2), (36, u32::MAX)] {
-            put(&mut bytes, at, &value.to_le_bytes());
-        }
-        let expected = wire::Sync { correlation: 9, kind: 3, context: 1, stream: 2, event: u32::MAX, start: 5, end: 6 };
-        assert_eq!(decode(&bytes), Some(Record::Sync(expected)), "{}", release.name);
-        assert_eq!(decode(&bytes[..39]), None);
     }
 }
 
@@ -145,12 +134,12 @@ fn times_are_told_apart() {
     assert_eq!(times(9, 5), Times::Contradictory);
 }
 
-/// Walks 40-byte records.
-unsafe extern "C" fn by_forty(buffer: *mut u8, valid: usize, record: *mut *mut u8) -> u32 {
+/// Walks 80-byte records.
+unsafe extern "C" fn by_eighty(buffer: *mut u8, valid: usize, record: *mut *mut u8) -> u32 {
     // SAFETY: the tests pass a buffer of `valid` bytes and a writable pointer.
     unsafe {
-        let next = if (*record).is_null() { buffer } else { (*record).wrapping_add(40) };
-        if next as usize + 40 > buffer as usize + valid {
+        let next = if (*record).is_null() { buffer } else { (*record).wrapping_add(80) };
+        if next as usize + 80 > buffer as usize + valid {
             return result::MAX_LIMIT_REACHED;
         }
         *record = next;
@@ -168,14 +157,14 @@ unsafe extern "C" fn stuck(buffer: *mut u8, _valid: usize, record: *mut *mut u8)
 /// A record shorter than its fields is counted and not read; those around it are.
 #[test]
 fn short_records_are_invalid() {
-    let mut bytes = vec![0; 120];
-    bytes[0] = kind::SYNCHRONIZATION as u8;
-    bytes[40] = kind::CONCURRENT_KERNEL as u8;
-    bytes[80] = kind::SYNCHRONIZATION as u8;
+    let mut bytes = vec![0; 240];
+    bytes[0] = kind::MEMSET as u8;
+    bytes[80] = kind::CONCURRENT_KERNEL as u8;
+    bytes[160] = kind::MEMSET as u8;
     // SAFETY: the buffer is as long as said.
-    let tally = unsafe { read(by_forty, bytes.as_mut_ptr(), bytes.len()) };
+    let tally = unsafe { read(by_eighty, bytes.as_mut_ptr(), bytes.len()) };
     // Nothing prepared the queue: both messages are dropped, and said so.
-    let expected = Tally { syncs: 2, zero_time: 2, invalid: 1, dropped_queue_full: 2, ..Tally::default() };
+    let expected = Tally { memsets: 2, zero_time: 2, invalid: 1, dropped_queue_full: 2, ..Tally::default() };
     assert_eq!(tally, expected);
 }
 
@@ -187,6 +176,6 @@ fn a_stuck_walk_ends() {
     let tally = unsafe { read(stuck, bytes.as_mut_ptr(), bytes.len()) };
     assert_eq!(tally.invalid, 2);
     // SAFETY: no byte is valid, none is read.
-    let tally = unsafe { read(by_forty, bytes.as_mut_ptr(), 0) };
+    let tally = unsafe { read(by_eighty, bytes.as_mut_ptr(), 0) };
     assert_eq!(tally, Tally::default());
 }

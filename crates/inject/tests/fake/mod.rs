@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, OnceLock};
 
 use cupti::callback::{CallbackData, ResourceData};
 use cupti::ids::{domain, kind, resource, result, site};
-use cupti::record::{self, kernel, synchronization};
+use cupti::record::{self, kernel};
 use cupti::release::Release;
 use cupti::types::{BufferCompletedFn, BufferRequestedFn, CallbackFn, TimestampFn};
 use inject::Cupti;
@@ -191,6 +191,7 @@ pub fn functions() -> Cupti {
         register_timestamp: Some(register_timestamp),
         set_thread_id_type: Some(set_thread_id_type),
         get_timestamp: Some(get_timestamp),
+        get_stream_id: None,
     }
 }
 
@@ -222,6 +223,14 @@ pub fn launch_around(id: u32, (runtime, driver): (u32, u32), inside: impl FnOnce
     inside();
     call(domain::DRIVER, 307, site::EXIT, id, driver);
     call(domain::RUNTIME, 211, site::EXIT, id, runtime);
+}
+
+/// `cudaStreamSynchronize`, and `cuStreamSynchronize` inside it, with what both return.
+pub fn synchronize(id: u32, outcome: u32) {
+    call(domain::RUNTIME, 131, site::ENTER, id, 0);
+    call(domain::DRIVER, 126, site::ENTER, id, 0);
+    call(domain::DRIVER, 126, site::EXIT, id, outcome);
+    call(domain::RUNTIME, 131, site::EXIT, id, outcome);
 }
 
 /// `cuGraphLaunch`, and what happens inside it.
@@ -269,20 +278,6 @@ pub fn put_kernel(at: *mut u8, id: u32, name: *const c_char, start: u64, end: u6
         kernel::NAME.write(at, name);
         kernel::START.write(at, start);
         kernel::END.write(at, end);
-    }
-    stride
-}
-
-/// Writes a synchronisation record; returns its length.
-pub fn put_sync(at: *mut u8, id: u32, start: u64, end: u64) -> usize {
-    let stride = stride(kind::SYNCHRONIZATION);
-    // SAFETY: as above.
-    unsafe {
-        ptr::write_bytes(at, 0, stride);
-        record::KIND.write(at, kind::SYNCHRONIZATION);
-        synchronization::CORRELATION.write(at, id);
-        synchronization::START.write(at, start);
-        synchronization::END.write(at, end);
     }
     stride
 }

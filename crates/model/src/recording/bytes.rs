@@ -33,10 +33,6 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-pub fn put_text(out: &mut Vec<u8>, text: &str) {
-    put_bytes(out, text.as_bytes());
-}
-
 /// Reads what the functions above wrote. `None`: the bytes are not what they should be.
 #[derive(Clone, Copy)]
 pub struct Cursor<'a> {
@@ -76,14 +72,6 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    pub fn u32(&mut self) -> Option<u32> {
-        self.u64()?.try_into().ok()
-    }
-
-    pub fn u16(&mut self) -> Option<u16> {
-        self.u64()?.try_into().ok()
-    }
-
     pub fn distance(&mut self, from: u64) -> Option<u64> {
         Some(from.wrapping_add(unzigzag(self.u64()?) as u64))
     }
@@ -98,11 +86,6 @@ impl<'a> Cursor<'a> {
         let (head, rest) = self.rest.split_at_checked(length)?;
         self.rest = rest;
         Some(head)
-    }
-
-    /// Text; what is not UTF-8 becomes U+FFFD.
-    pub fn text(&mut self) -> Option<String> {
-        Some(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 
     /// Several of something, the number first. Room is made for no more than the bytes left could hold.
@@ -140,6 +123,5 @@ mod tests {
         }
         assert_eq!(Cursor::new(&[0xff; 10]).u64(), None);
         assert_eq!(Cursor::new(&[0x80; 3]).u64(), None);
-        assert_eq!(Cursor::new(&[0xff, 0xff, 0xff, 0xff, 0x7f]).u32(), None);
     }
 }

@@ -214,6 +214,9 @@ pub fn launch(stream: &'static Stream, operation: Operation) -> u64 {
 pub fn wait(stream: &Stream, time: u64, sync_kind: u32, event: u32) {
     let start = sys::now();
     sys::wait_until(time);
+    if sync_kind != cupti::ids::sync_kind::STREAM_WAIT_EVENT {
+        TRUTH.waits.add(1);
+    }
     if SWITCHES.kind(kind::SYNCHRONIZATION) {
         produce(stream, start, [start, sys::now()], Detail::Sync { kind: sync_kind, event }, 0, 0);
     }

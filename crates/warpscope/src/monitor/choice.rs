@@ -14,7 +14,9 @@ pub fn choice(options: &Options) -> Choice {
         let memory = memleak && gather.memory != Memory::None;
         let moves = bandwidth && matches!(role, Role::Copy | Role::Set);
         let launches = cudatrace && (matches!(role, Role::Launch | Role::GraphLaunch) || gather.teaches);
-        if !(memory || moves || launches || errors) {
+        // Every probe stops the program, and nobody misses the errors of functions that only ask.
+        let fails = errors && !cuda::calls::is_inquiry(name);
+        if !(memory || moves || launches || fails) {
             return None;
         }
         let kind = cuda::call(name).and_then(|call| call.space);
@@ -56,9 +58,9 @@ mod tests {
     use collect::calls::functions::gather;
     use metrics::config::Settings;
 
-    /// Check that each wish watches what it needs and no more, and that all of them watch everything.
+    /// Check that each option watches what it needs and no more, and that functions that only ask are left alone.
     #[test]
-    fn wishes() {
+    fn options() {
         let chosen = |settings: Settings, name: &str| choice(&settings.options().expect("good"))(name, gather(name));
         let memory = || Settings { memleak: Some(true), ..Settings::default() };
         let malloc = chosen(memory(), "cudaMallocManaged").expect("watched");
@@ -74,6 +76,9 @@ mod tests {
         let errors = || Settings { errors: Some(true), ..Settings::default() };
         assert!(chosen(errors(), "cudaMalloc").is_some_and(|malloc| malloc.memory == Memory::None && !malloc.stack));
         assert!(chosen(Settings::default(), "cudaDeviceSynchronize").is_some());
+        assert!(chosen(errors(), "cuEventRecord").is_some() && chosen(errors(), "cuModuleLoadData").is_some());
+        assert!(chosen(Settings::default(), "cudaGetDevice").is_none());
+        assert!(chosen(Settings::default(), "cuKernelGetFunction").is_some_and(|teacher| teacher.teaches));
         assert!(chosen(Settings::default(), "cuMemAddressReserve").is_some_and(|g| g.memory == Memory::None));
     }
 

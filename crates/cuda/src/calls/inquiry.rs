@@ -1,0 +1,64 @@
+//! Functions that only ask: programs call them all the time, and nothing changes by it.
+
+/// Words in the names of functions that ask about something and change nothing.
+const WORDS: [&str; 9] = ["Get", "Query", "Peek", "Is", "Can", "Elapsed", "Occupancy", "Configuration", "Exchange"];
+
+/// Whether a function only asks about something, such as `cudaGetDevice`, `cudaPeekAtLastError` or `cuStreamQuery`. PyTorch calls
+/// such functions twenty times for each launch.
+pub fn is_inquiry(name: &str) -> bool {
+    words(name).any(|word| WORDS.contains(&word))
+}
+
+/// The words of a name such as `cudaStreamIsCapturing_v2`: each begins with an upper-case letter.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    let name = name.split('_').find(|part| !part.is_empty()).unwrap_or("");
+    let starts = name.match_indices(|c: char| c.is_ascii_uppercase()).map(|(at, _)| at);
+    starts.map(|at| {
+        let rest = &name[at..];
+        let end = rest[1..].find(|c: char| !c.is_ascii_lowercase()).map_or(rest.len(), |end| end + 1);
+        &rest[..end]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that what programs ask all the time is recognised, and that nothing else is.
+    #[test]
+    fn names() {
+        for name in [
+            "cudaGetDevice",
+            "cuCtxGetDevice_v2",
+            "cudaPeekAtLastError",
+            "cudaStreamIsCapturing_ptsz",
+            "cuStreamQuery",
+            "cudaEventElapsedTime",
+            "cuDevicePrimaryCtxGetState",
+            "__cudaPushCallConfiguration",
+            "cudaThreadExchangeStreamCaptureMode",
+            "cudaDeviceCanAccessPeer",
+            "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
+        ] {
+            assert!(is_inquiry(name), "{name}");
+        }
+        for name in [
+            "cudaMalloc",
+            "cuMemAlloc_v2",
+            "cudaLaunchKernel",
+            "cuLaunchKernelEx",
+            "cudaMemcpyAsync",
+            "cudaStreamSynchronize",
+            "cudaEventRecord",
+            "cudaGraphInstantiate",
+            "cuModuleLoadData",
+            "cudaSetDevice",
+            "cuStreamWaitEvent",
+            "cudaIpcOpenMemHandle",
+            "cuInit",
+            "",
+        ] {
+            assert!(!is_inquiry(name), "{name}");
+        }
+    }
+}

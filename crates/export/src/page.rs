@@ -1,0 +1,191 @@
+//! Lines of text for a terminal: colours, bars, names and paths that fit.
+
+use text::{
+    short::{short, split_place},
+    units::{percent, time},
+};
+
+use crate::names;
+
+/// From here on there is room for long bars.
+const WIDE: usize = 100;
+
+/// How a part of a line looks on a terminal.
+#[derive(Clone, Copy)]
+pub(crate) enum Ink {
+    Bold,
+    Dim,
+    Blue,
+    Red,
+    Green,
+    Yellow,
+    Magenta,
+}
+
+pub(crate) struct Page {
+    pub(crate) text: String,
+    colour: bool,
+    pub(crate) width: usize,
+}
+
+impl Page {
+    pub(crate) fn new(colour: bool, width: usize) -> Self {
+        Self { text: String::new(), colour, width }
+    }
+
+    pub(crate) fn ink(&self, ink: Ink, text: &str) -> String {
+        let code = match ink {
+            Ink::Bold => 1,
+            Ink::Dim => 2,
+            Ink::Blue => 34,
+            Ink::Red => 31,
+            Ink::Green => 32,
+            Ink::Yellow => 33,
+            Ink::Magenta => 35,
+        };
+        if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    pub(crate) fn line(&mut self, text: &str) {
+        self.text.push_str(text.trim_end());
+        self.text.push('\n');
+    }
+
+    /// How long bars are.
+    pub(crate) fn bar_width(&self) -> usize {
+        if self.width < WIDE { 5 } else { 12 }
+    }
+
+    /// A table's first line, after an empty one: the title above the bars, `columns` as [`Page::row`] and what follows
+    /// it.
+    pub(crate) fn heading(&mut self, title: &str, columns: &str) {
+        let title_width = self.bar_width().max(6);
+        let title = format!("{title:<title_width$}");
+        let share = self.bar_width() + 9 - title_width;
+        let columns = format!("{:>share$}  {:>8}  {columns}", "share", "time");
+        let line = format!("{}{}", self.ink(Ink::Bold, &title), self.ink(Ink::Dim, &columns));
+        self.text.push('\n');
+        self.line(&line);
+    }
+
+    /// A bar, a share and a time: how rows begin.
+    pub(crate) fn row(&self, ink: Ink, ns: u64, share: f64, whole: u64) -> String {
+        self.row_of(ink, (ns, whole), share, &time(ns))
+    }
+
+    /// The same for what is not time: a part of a whole, its share, and its text.
+    pub(crate) fn row_of(&self, ink: Ink, (part, whole): (u64, u64), share: f64, text: &str) -> String {
+        format!("{} {:>8}  {text:>8}", self.ink(ink, &bar(share, self.bar_width())), percent(part, whole))
+    }
+
+    /// What is left of a line after a row and `more` columns.
+    pub(crate) fn rest(&self, more: usize) -> usize {
+        self.width.saturating_sub(self.bar_width() + 19 + more)
+    }
+}
+
+/// A bar of eighths: anything more than nothing shows.
+pub(crate) fn bar(share: f64, width: usize) -> String {
+    const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
+    let mut text = "█".repeat(eighths / 8);
+    if !eighths.is_multiple_of(8) {
+        text.push(EIGHTHS[eighths % 8]);
+    }
+    format!("{text:<width$}")
+}
+
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        text.to_owned()
+    } else {
+        text.chars().take(most.saturating_sub(1)).collect::<String>() + "…"
+    }
+}
+
+pub(crate) fn shortened(name: &str, most: usize) -> String {
+    cut(&short(&names::clean(name), most), most)
+}
+
+/// Most characters of one frame of a path, where it can be had.
+const STEP: usize = 32;
+
+/// A frame of a path: a kernel without its bracket, but with its GPU where there are several.
+fn step(name: &str) -> String {
+    match name.strip_prefix("[GPU").and_then(|rest| rest.split_once("_Kernel] ")) {
+        Some(("", kernel)) => short(kernel, STEP),
+        Some((gpu, kernel)) => format!("GPU{gpu} {}", short(kernel, STEP)),
+        None if name.starts_with("[GPU") => name.to_owned(),
+        None => short(name, STEP),
+    }
+}
+
+/// Whether a frame between the process and what ran says anything of the program: not the start of a thread, not the CUDA
+/// libraries and what leads to them.
+fn telling(name: &str) -> bool {
+    let (name, _) = split_place(name);
+    let driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
+    !((name.starts_with('[') && name != names::LAUNCH_NOT_SEEN)
+        || name.starts_with("__device_stub__")
+        || name.starts_with("__libc_start")
+        || name.starts_with("cuda")
+        || name.strip_prefix("cu").is_some_and(driver)
+        || matches!(name, "_start" | "main" | "start_thread" | "clone3" | "clone" | "__clone3"))
+}
+
+/// `python3 > … > train > forward > linear > matmul`: the process, what ran, and its nearest callers.
+pub(crate) fn path_text(path: &[String], most: usize) -> String {
+    const BETWEEN: &str = " > ";
+    let inner = 1..path.len().saturating_sub(1);
+    let shown = path.iter().enumerate().filter(|(i, name)| !inner.contains(i) || telling(name));
+    let mut names: Vec<String> = shown.map(|(_, name)| step(name)).collect();
+    // nvcc's host function has the kernel's name.
+    names.dedup();
+    let whole = names.join(BETWEEN);
+    if names.len() < 2 || whole.chars().count() <= most {
+        return cut(&whole, most);
+    }
+    let length = |name: &String| name.chars().count() + BETWEEN.len();
+    let last = &names[names.len() - 1];
+    // The process, the gap and what ran; then callers from the innermost on, as many as fit.
+    let mut used = length(&names[0]) + 1 + length(last);
+    if used > most {
+        return cut(&format!("…{BETWEEN}{last}"), most);
+    }
+    let mut from = names.len() - 1;
+    while from > 2 && used + length(&names[from - 1]) <= most {
+        from -= 1;
+        used += length(&names[from]);
+    }
+    [&[names[0].clone(), "…".to_owned()], &names[from..]].concat().join(BETWEEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a path is shortened in its middle, to the width and no more.
+    #[test]
+    fn paths_lose_their_middle() {
+        let path: Vec<String> =
+            ["python3", "main", "load", "train", "forward", "linear", "cudaLaunchKernel", "[GPU_Kernel] gemm<4>(int)"]
+                .map(str::to_owned)
+                .to_vec();
+        assert_eq!(path_text(&path, 200), "python3 > load > train > forward > linear > gemm<4>");
+        assert_eq!(path_text(&path, 42), "python3 > … > forward > linear > gemm<4>");
+        for most in 1..90 {
+            assert!(path_text(&path, most).chars().count() <= most);
+        }
+        assert_eq!(path_text(&["one".to_owned()], 2), "o…");
+    }
+
+    /// Check that bars have one width and that little is not nothing.
+    #[test]
+    fn bars() {
+        assert_eq!(bar(0.5, 4), "██  ");
+        assert_eq!(bar(1.7, 4), "████");
+        assert_eq!(bar(1e-9, 4), "▏   ");
+        assert_eq!(bar(0.0, 4), "    ");
+    }
+}

@@ -1,0 +1,84 @@
+//! Calls in which a thread waits for the GPU, timed at their callbacks.
+//!
+//! CUPTI's own records of waits (kind `SYNCHRONIZATION`) cost every launch several microseconds, whether anything waits or not.
+
+use core::cell::Cell;
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use cupti::callback::CallbackData;
+use cupti::ids::{WAIT_CALLS, WaitCall, result, site, sync_kind};
+
+use crate::queue::QUEUE;
+use crate::totals::{TOTALS, add};
+use crate::{library, lifecycle, sys};
+
+/// What warpscope adds to the times of this session: they are CUPTI's, on whatever clock it has.
+static CLOCK_OFFSET: AtomicU64 = AtomicU64::new(0);
+
+/// Sets what is added to the times of this session.
+pub fn set_clock_offset(offset: u64) {
+    CLOCK_OFFSET.store(offset, Ordering::Relaxed);
+}
+
+thread_local! {
+    /// The outermost wait of this thread, domain and callback id, and when it began; 0 outside waits.
+    static WAIT: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// The wait with this callback id, if it is one.
+pub fn call(domain: u32, cbid: u32) -> Option<&'static WaitCall> {
+    WAIT_CALLS.iter().find(|call| call.domain == domain && call.cbid == cbid)
+}
+
+/// A call begins or ends. The driver's call within the runtime's is the same wait.
+pub fn on_call(call: &WaitCall, data: &CallbackData) {
+    let number = (call.domain << 16) | call.cbid;
+    WAIT.with(|wait| {
+        let (outermost, start) = wait.get();
+        if data.site == site::ENTER && outermost == 0 {
+            wait.set((number, sys::now()));
+        } else if data.site == site::EXIT && outermost == number {
+            wait.set((0, 0));
+            // SAFETY: on exit CUPTI points this at the call's result; null is checked.
+            if unsafe { data.return_value.as_ref() }.copied().unwrap_or(0) == 0 {
+                report(call, data, start, sys::now());
+            }
+        }
+    });
+}
+
+fn report(call: &WaitCall, data: &CallbackData, start: u64, end: u64) {
+    let offset = CLOCK_OFFSET.load(Ordering::Relaxed);
+    let mut bytes = [0; wire::Sync::SIZE];
+    let wait = wire::Sync {
+        correlation: data.correlation_id,
+        kind: call.kind,
+        context: data.context_uid,
+        stream: stream(call, data),
+        event: u32::MAX,
+        start: start.wrapping_sub(offset),
+        end: end.wrapping_sub(offset),
+    };
+    wait.encode(&mut bytes);
+    lifecycle::guarded((), || {
+        if QUEUE.append(&bytes, 1) {
+            add(&TOTALS.syncs, 1);
+        } else {
+            add(&TOTALS.dropped_queue_full, 1);
+        }
+    });
+}
+
+/// The id of the stream that the call waits for; `u32::MAX` if it waits for something else.
+fn stream(call: &WaitCall, data: &CallbackData) -> u32 {
+    let get = library::cupti().and_then(|cupti| cupti.get_stream_id);
+    let Some(get) = get.filter(|_| call.kind == sync_kind::STREAM && !data.params.is_null()) else { return u32::MAX };
+    let mut id = u32::MAX;
+    // SAFETY: CUPTI points `params` at the call's parameters, of which the stream is the first.
+    let outcome = unsafe {
+        let stream = data.params.cast::<*mut core::ffi::c_void>().read();
+        get(data.context, stream, u8::from(call.per_thread), ptr::from_mut(&mut id))
+    };
+    if outcome == result::SUCCESS { id } else { u32::MAX }
+}

@@ -1,0 +1,258 @@
+//! What the GPU did, and the calls that made it.
+
+use serde::Serialize;
+
+use super::{ProcessId, SessionId, StackId};
+
+/// An injected library connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Its id here.
+    pub id: SessionId,
+    /// The image it lives in.
+    pub process: ProcessId,
+    /// CUPTI's version, 0 where there is none.
+    pub cupti: u32,
+    /// The driver's version, such as 13000.
+    pub driver: u32,
+}
+
+/// A kernel's name as CUPTI gave it (mangled). Id 0 stands for a kernel whose name was lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelName {
+    /// Whose table of names.
+    pub session: SessionId,
+    /// Index in that table.
+    pub id: u32,
+    /// The name.
+    pub name: String,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Who told.
+    pub session: SessionId,
+    /// Its index there.
+    pub index: u32,
+    /// Such as "NVIDIA H200".
+    pub name: String,
+}
+
+/// What a launch-class call puts on the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[repr(u8)]
+#[serde(rename_all = "lowercase")]
+pub enum LaunchKind {
+    /// A kernel.
+    #[default]
+    Kernel = 1,
+    /// A copy.
+    Copy = 2,
+    /// A memset.
+    Memset = 3,
+    /// A graph of many operations.
+    Graph = 4,
+}
+
+impl LaunchKind {
+    /// The kind with this number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::Kernel, Self::Copy, Self::Memset, Self::Graph].into_iter().find(|k| *k as u8 == number)
+    }
+}
+
+/// A launch-class call began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Launch {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// Ties it to its activities within the session.
+    pub correlation: u32,
+    /// What it launches.
+    pub kind: LaunchKind,
+    /// The image.
+    pub process: ProcessId,
+    /// The thread.
+    pub tid: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// When.
+    pub time: u64,
+    /// The call stack.
+    pub stack: StackId,
+}
+
+/// A launch-class call returned an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// The call's correlation id.
+    pub correlation: u32,
+    /// `CUresult` or `cudaError_t`.
+    pub code: u32,
+}
+
+/// A launch-class call on a stream that captures became a node of a graph. Its work is done when the graph is launched,
+/// and belongs to that launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// The call's correlation id.
+    pub correlation: u32,
+}
+
+/// A launch-class call that succeeded without giving the GPU anything to do, such as a copy or memset of 0 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Empty {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// The call's correlation id.
+    pub correlation: u32,
+}
+
+/// The GPU did something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// Ties it to its launch within the session.
+    pub correlation: u32,
+    /// The GPU's index.
+    pub device: u32,
+    /// The context's id.
+    pub context: u32,
+    /// The stream's id.
+    pub stream: u32,
+    /// Start; 0 if the time was lost.
+    pub start: u64,
+    /// End; 0 if it was lost, or the work had not finished.
+    pub end: u64,
+    /// The graph it belongs to, 0 outside graphs.
+    pub graph: u32,
+    /// The node in that graph.
+    pub graph_node: u64,
+    /// What it was.
+    pub work: Work,
+}
+
+impl Activity {
+    /// How long it ran; 0 if that is not known.
+    pub fn duration(&self) -> u64 {
+        if self.start == 0 { 0 } else { self.end.saturating_sub(self.start) }
+    }
+}
+
+/// What the GPU did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// Ran a kernel.
+    Kernel {
+        /// The session's name id.
+        name: u32,
+        /// Blocks.
+        grid: [u32; 3],
+        /// Threads per block.
+        block: [u32; 3],
+        /// Registers per thread.
+        registers: u16,
+        /// Bytes of shared memory.
+        shared_memory: u32,
+    },
+    /// Copied memory.
+    Copy {
+        /// From where to where.
+        direction: Direction,
+        /// How much.
+        bytes: u64,
+        /// `CUpti_ActivityMemoryKind` of the source.
+        source: u8,
+        /// `CUpti_ActivityMemoryKind` of the destination.
+        destination: u8,
+        /// The other device of a peer copy.
+        peer: Option<u32>,
+    },
+    /// Set memory.
+    Memset {
+        /// How much.
+        bytes: u64,
+        /// To what.
+        value: u32,
+        /// `CUpti_ActivityMemoryKind`.
+        memory: u8,
+    },
+}
+
+impl Default for Work {
+    /// A memset of nothing.
+    fn default() -> Self {
+        Self::Memset { bytes: 0, value: 0, memory: 0 }
+    }
+}
+
+/// From where to where a copy goes; numbers as in `CUpti_ActivityMemcpyKind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Direction {
+    Unknown = 0,
+    HtoD = 1,
+    DtoH = 2,
+    HtoA = 3,
+    AtoH = 4,
+    AtoA = 5,
+    AtoD = 6,
+    DtoA = 7,
+    DtoD = 8,
+    HtoH = 9,
+    PtoP = 10,
+}
+
+impl Direction {
+    /// All of them, by number.
+    pub const ALL: [Self; 11] = [
+        Self::Unknown,
+        Self::HtoD,
+        Self::DtoH,
+        Self::HtoA,
+        Self::AtoH,
+        Self::AtoA,
+        Self::AtoD,
+        Self::DtoA,
+        Self::DtoD,
+        Self::HtoH,
+        Self::PtoP,
+    ];
+
+    /// The direction with this number.
+    pub fn from_number(number: u8) -> Self {
+        Self::ALL.get(usize::from(number)).copied().unwrap_or(Self::Unknown)
+    }
+}
+
+impl std::fmt::Display for Direction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The host waited for the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sync {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// The call.
+    pub correlation: u32,
+    /// `CUpti_ActivitySynchronizationType`.
+    pub kind: u32,
+    /// The context.
+    pub context: u32,
+    /// The stream, `u32::MAX` if none.
+    pub stream: u32,
+    /// Start.
+    pub start: u64,
+    /// End.
+    pub end: u64,
+}

@@ -1,0 +1,303 @@
+//! Fields of records: how each type is written and read.
+
+use std::sync::Arc;
+
+use cuda::calls::KernelRef;
+
+use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
+use crate::{
+    calls::Memory,
+    event::{
+        CounterId, Direction, Frame, FrameKind, FunctionId, LaunchKind, Layer, LossCause, Mode, NamedFrame, Origin,
+        PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Work,
+    },
+};
+
+/// A type that a record can contain: both directions of its encoding.
+pub trait Field: Sized {
+    fn put(&self, out: &mut Vec<u8>);
+    /// `None`: the bytes are not what they should be.
+    fn get(c: &mut Cursor<'_>) -> Option<Self>;
+}
+
+macro_rules! numbers {
+    ($($type:ty),*) => {$(
+        impl Field for $type {
+            #[inline]
+            fn put(&self, out: &mut Vec<u8>) {
+                put(out, *self);
+            }
+            #[inline]
+            fn get(c: &mut Cursor<'_>) -> Option<Self> {
+                c.u64()?.try_into().ok()
+            }
+        }
+    )*};
+}
+
+numbers!(u16, u32, u64);
+
+macro_rules! ids {
+    ($($type:ident),*) => {$(
+        impl Field for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                self.0.put(out);
+            }
+            fn get(c: &mut Cursor<'_>) -> Option<Self> {
+                Field::get(c).map(Self)
+            }
+        }
+    )*};
+}
+
+ids!(ProcessId, StackId, SessionId, FunctionId, CounterId, PointId);
+
+/// Enumerations of one byte, each with what an unknown number means: a value, or `None` where the record makes no sense.
+macro_rules! enumerations {
+    ($($type:ident: $from_number:expr;)*) => {$(
+        impl Field for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.push(*self as u8);
+            }
+            fn get(c: &mut Cursor<'_>) -> Option<Self> {
+                $from_number(c.byte()?)
+            }
+        }
+    )*};
+}
+
+enumerations! {
+    Mode: |number| Some(Mode::from_number(number));
+    Origin: |number| Some(Origin::from_number(number));
+    StackEnd: |number| Some(StackEnd::from_number(number));
+    Direction: |number| Some(Direction::from_number(number));
+    Layer: |number| Some(Layer::from_number(number));
+    Unit: |number| Some(Unit::from_number(number));
+    FrameKind: |number| Some(FrameKind::from_number(number));
+    LaunchKind: LaunchKind::from_number;
+    LossCause: LossCause::from_number;
+}
+
+/// Structures: their fields, in the order of the file.
+macro_rules! structures {
+    ($($type:ident { $($field:ident),* $(,)? })*) => {$(
+        impl Field for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                $(self.$field.put(out);)*
+            }
+            fn get(c: &mut Cursor<'_>) -> Option<Self> {
+                $(let $field = Field::get(c)?;)*
+                Some(Self { $($field),* })
+            }
+        }
+    )*};
+}
+pub(super) use structures;
+
+structures! {
+    NamedFrame { kind, name, module }
+    Memory {
+        allocations, bytes, failed, frees, failed_frees, unknown_frees, missed_frees, released, untracked, live, live_bytes,
+        peak_bytes,
+    }
+}
+
+/// Enumerations whose variants have fields: a byte for the variant, then its fields in the order of the file.
+macro_rules! variants {
+    ($type:ident { $($tag:literal = $variant:ident { $($field:ident),* })* }) => {
+        impl Field for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$variant { $($field),* } => {
+                        out.push($tag);
+                        $($field.put(out);)*
+                    })*
+                }
+            }
+            fn get(c: &mut Cursor<'_>) -> Option<Self> {
+                match c.byte()? {
+                    $($tag => {
+                        $(let $field = Field::get(c)?;)*
+                        Some(Self::$variant { $($field),* })
+                    })*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+variants! {
+    Work {
+        1 = Kernel { name, grid, block, registers, shared_memory }
+        2 = Copy { direction, bytes, source, destination, peer }
+        3 = Memset { bytes, value, memory }
+    }
+}
+
+impl Field for u8 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        c.byte()
+    }
+}
+
+impl Field for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push((*self).into());
+    }
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        Some(c.byte()? != 0)
+    }
+}
+
+/// Text; what is not UTF-8 becomes U+FFFD.
+impl Field for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(out, self.as_bytes());
+    }
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        Some(String::from_utf8_lossy(c.bytes()?).into_owned())
+    }
+}
+
+impl Field for Arc<str> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(out, self.as_bytes());
+    }
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        Some(Arc::from(String::from_utf8_lossy(c.bytes()?)))
+    }
+}
+
+impl<T: Field> Field for Vec<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put(out, self.len() as u64);
+        self.iter().for_each(|one| one.put(out));
+    }
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        c.several(T::get)
+    }
+}
+
+impl Field for [u32; 3] {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|one| one.put(out));
+    }
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        Some([u32::get(c)?, u32::get(c)?, u32::get(c)?])
+    }
+}
+
+/// Two fields, one after the other.
+impl<A: Field, B: Field> Field for (A, B) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        Some((A::get(c)?, B::get(c)?))
+    }
+}
+
+/// One more than the number; 0 for none.
+impl Field for Option<u32> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put(out, self.map_or(0, |number| u64::from(number) + 1));
+    }
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        match c.u64()? {
+            0 => Some(None),
+            next => Some(Some((next - 1).try_into().ok()?)),
+        }
+    }
+}
+
+/// A byte that says whether there is one, then the number.
+impl Field for Option<i32> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        if let Some(number) = self {
+            put(out, zigzag((*number).into()));
+        }
+    }
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        if bool::get(c)? { Some(Some(unzigzag(c.u64()?).try_into().ok()?)) } else { Some(None) }
+    }
+}
+
+/// What kind of reference it is, then its number.
+impl Field for Option<KernelRef> {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (kind, number) = match *self {
+            None => (0_u8, 0),
+            Some(KernelRef::Handle(handle)) => (1, handle),
+            Some(KernelRef::HostStub(address)) => (2, address),
+        };
+        (kind, number).put(out);
+    }
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        let (kind, number) = <(u8, u64)>::get(c)?;
+        Some(match kind {
+            0 => None,
+            1 => Some(KernelRef::Handle(number)),
+            _ => Some(KernelRef::HostStub(number)),
+        })
+    }
+}
+
+impl Field for Frame {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_frame(out, &mut 0, *self);
+    }
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        get_frame(c, &mut 0)
+    }
+}
+
+/// The frames of a stack, each by the distance of its address from the one before.
+pub mod frames {
+    use super::{Cursor, Frame, get_frame, put, put_frame};
+
+    pub fn put_all(frames: &[Frame], out: &mut Vec<u8>) {
+        put(out, frames.len() as u64);
+        let mut last = 0;
+        frames.iter().for_each(|frame| put_frame(out, &mut last, *frame));
+    }
+
+    pub fn get_all(c: &mut Cursor<'_>) -> Option<Vec<Frame>> {
+        let mut last = 0;
+        c.several(|c| get_frame(c, &mut last))
+    }
+}
+
+const USER_FRAME: u8 = 0;
+const KERNEL_FRAME: u8 = 1;
+const PYTHON_FRAME: u8 = 2;
+
+/// A frame's kind and the distance of its address from the last one. A line of Python is a number and has no address.
+fn put_frame(out: &mut Vec<u8>, last: &mut u64, frame: Frame) {
+    let (kind, address) = match frame {
+        Frame::User(address) => (USER_FRAME, address),
+        Frame::Kernel(address) => (KERNEL_FRAME, address),
+        Frame::Python(number) => return (PYTHON_FRAME, number).put(out),
+    };
+    out.push(kind);
+    put_distance(out, *last, address);
+    *last = address;
+}
+
+fn get_frame(c: &mut Cursor<'_>, last: &mut u64) -> Option<Frame> {
+    let kind = c.byte()?;
+    if kind == PYTHON_FRAME {
+        return u32::get(c).map(Frame::Python);
+    }
+    *last = c.distance(*last)?;
+    match kind {
+        USER_FRAME => Some(Frame::User(*last)),
+        KERNEL_FRAME => Some(Frame::Kernel(*last)),
+        _ => None,
+    }
+}
