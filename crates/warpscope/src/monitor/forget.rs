@@ -10,13 +10,13 @@ use bpf::calls::Site;
 use collect::{
     Collector,
     calls::libraries::{Libraries, identity},
-    process::found,
+    process::procfs,
 };
 use model::event::{ProcessId, StackId};
 
 use super::{
     Monitor,
-    health::{self, Checkup, Findings},
+    health::{self, Findings, HealthCheck},
     kernels,
 };
 
@@ -43,7 +43,7 @@ pub struct Times {
     lost: Vec<(&'static str, u64)>,
     /// Maps of the kernel that were full in the last snapshot.
     pub full: Vec<&'static str>,
-    checkup: Checkup,
+    check: HealthCheck,
 }
 
 impl Times {
@@ -56,7 +56,7 @@ impl Times {
             empty_sites: HashSet::new(),
             lost: Vec::new(),
             full: Vec::new(),
-            checkup: Checkup::default(),
+            check: HealthCheck::default(),
         }
     }
 
@@ -69,7 +69,7 @@ impl Times {
 impl Monitor {
     /// Forgets what is due to be.
     pub fn forget(&mut self) {
-        let ended = self.collector.sink.processes.values().filter(|known| known.ended && !known.told).count();
+        let ended = self.collector.sink.processes.values().filter(|known| known.ended && !known.reported).count();
         if self.times.often.elapsed() < OFTEN && ended <= MOST_ENDED {
             return;
         }
@@ -128,12 +128,12 @@ impl Monitor {
             lost: &self.times.lost,
             full: self.times.full.clone(),
         };
-        scrapes.set_ailment(self.times.checkup.ailment(&findings, Instant::now()));
+        scrapes.set_problem(self.times.check.problem(&findings, Instant::now()));
     }
 
     fn forget_ended(&mut self) {
         let collector = &mut self.collector;
-        let told = collector.sink.processes.iter().filter(|(_, known)| known.told).map(|(id, _)| *id);
+        let told = collector.sink.processes.iter().filter(|(_, known)| known.reported).map(|(id, _)| *id);
         let gone: HashSet<ProcessId> = told.collect();
         if gone.is_empty() {
             return;
@@ -231,8 +231,8 @@ impl Monitor {
 /// The libraries that any process has mapped now.
 fn mapped(libraries: &Libraries) -> HashSet<(u64, u64)> {
     let mut found = HashSet::new();
-    for pid in found::all() {
-        for mapping in found::mappings(pid, ProcessId(0)).iter().filter(|mapping| libraries.wants(&mapping.path)) {
+    for pid in procfs::all() {
+        for mapping in procfs::mappings(pid, ProcessId(0)).iter().filter(|mapping| libraries.wants(&mapping.path)) {
             let place = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
             found.extend(identity(Path::new(&place)).map(|(identity, _)| identity));
         }

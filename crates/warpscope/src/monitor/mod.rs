@@ -9,6 +9,7 @@ mod forget;
 mod gather;
 mod health;
 mod kernels;
+mod labels;
 mod map;
 mod namer;
 mod rescan;
@@ -16,7 +17,6 @@ mod scrape;
 mod state;
 mod suspects;
 pub mod top;
-mod who;
 
 use std::{
     path::Path,
@@ -31,7 +31,7 @@ use collect::{
     Collector, Limits, Prepared,
     calls::{libraries::Libraries, tracer::Tracer},
     command::{priority, signals::Signals},
-    process::found,
+    process::procfs,
     sink::Sink as _,
 };
 use metrics::{
@@ -55,7 +55,7 @@ const RING_BYTES: u32 = 2 << 20;
 const RAW_RING_BYTES: u32 = 1 << 20;
 /// How long the loop sleeps at most, and at least.
 const IDLE: Duration = Duration::from_millis(100);
-const BREATH: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Everything that is watched and told.
 pub struct Monitor {
@@ -118,7 +118,7 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
 /// What would fail later is refused now.
 fn check(options: &Options) -> anyhow::Result<()> {
     for pid in &options.pids {
-        if found::comm(*pid).is_none() {
+        if procfs::comm(*pid).is_none() {
             bail!("there is no process {pid}");
         }
     }
@@ -297,18 +297,19 @@ impl Monitor {
                 let next = if self.options.display_interval.is_some() { next_display } else { self.times.next() };
                 let left = next.min(self.times.next()).saturating_duration_since(Instant::now());
                 // Whatever comes in a burst is taken together.
-                self.breathe();
+                self.pause();
                 self.collector.sleep(left.min(IDLE), self.scrapes.as_ref().map(|scrapes| scrapes.descriptor()));
             }
         }
     }
 
-    /// Rests for a moment, whatever comes: on a busy machine files are mapped all the time. Only a scrape does not wait.
-    fn breathe(&self) {
-        let bell = self.scrapes.as_ref().map_or(-1, |scrapes| scrapes.descriptor());
-        let mut wait_on = libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 };
+    /// Waits for a moment, so that what comes in a burst is read together: on a busy machine files are mapped all the time. Only
+    /// a scrape ends the wait.
+    fn pause(&self) {
+        let wakeup = self.scrapes.as_ref().map_or(-1, |scrapes| scrapes.descriptor());
+        let mut wait_on = libc::pollfd { fd: wakeup, events: libc::POLLIN, revents: 0 };
         // SAFETY: one descriptor of our own, or none.
-        unsafe { libc::poll(&raw mut wait_on, 1, BREATH.as_millis() as libc::c_int) };
+        unsafe { libc::poll(&raw mut wait_on, 1, PAUSE.as_millis() as libc::c_int) };
     }
 
     /// Takes names that were found; `true` if nothing is left to be watched.

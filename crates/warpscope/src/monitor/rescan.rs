@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use collect::{Collector, process::found, sink::Sink as _};
+use collect::{Collector, process::procfs, sink::Sink as _};
 
 use super::Monitor;
 
@@ -42,7 +42,7 @@ impl Monitor {
             if lost == rescan.lost || begun < rescan.next {
                 return;
             }
-            *rescan = Rescan { left: found::all(), spent: Duration::ZERO, next: begun, lost };
+            *rescan = Rescan { left: procfs::all(), spent: Duration::ZERO, next: begun, lost };
         }
         while let Some(pid) = rescan.left.pop() {
             trace.watch_process(pid, recorder, &mut |event| sink.push(&event));
