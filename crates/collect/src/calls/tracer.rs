@@ -25,7 +25,7 @@ use super::{
     points::Format,
     search,
 };
-use crate::{INJECTOR, process::procfs};
+use crate::{injector::INJECTOR, process::procfs};
 
 /// The most mappings that wait until there is time for their file.
 const MOST_DEFERRED: usize = 256;
@@ -213,7 +213,7 @@ impl Tracer {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let all = tracefs::tracepoints().unwrap_or_default();
                 let near = text::near(all.iter().map(String::as_str), name);
-                bail!("there is no tracepoint {name}{}", super::libraries::did_you_mean(&near));
+                bail!("there is no tracepoint {name}{}", text::did_you_mean(&near));
             }
             Err(error) => return Err(error).context("cannot read the kernel's list of tracepoints (tracefs)"),
         };

@@ -1,10 +1,6 @@
 //! Keeping small: what has ended is forgotten, in batches, and what could grow for weeks has a bound.
 
-use std::{
-    collections::{HashMap, HashSet},
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, path::Path, time::Instant};
 
 use bpf::calls::Site;
 use collect::{
@@ -15,56 +11,18 @@ use collect::{
 use model::event::{ProcessId, StackId};
 
 use super::{
-    Monitor,
-    health::{self, Findings, HealthCheck},
+    daemon::Monitor,
+    health::{self, Findings},
     kernels,
+    times::{OFTEN, SELDOM},
 };
 
-/// How often processes that have ended are forgotten.
-const OFTEN: Duration = Duration::from_secs(1);
-/// How often all else is looked at.
-const SELDOM: Duration = Duration::from_secs(10);
 /// Processes that have ended and that no snapshot has told yet: beyond this, one is made.
 const MOST_ENDED: usize = 256;
 /// The most stacks that are kept.
 const MOST_STACKS: usize = 32_768;
 /// The most library files that are watched before it is looked for those that nobody uses.
 const MOST_LIBRARIES: usize = 64;
-
-/// When what was last done.
-pub struct Times {
-    often: Instant,
-    seldom: Instant,
-    /// Launches at the last look, by process and kernel.
-    kernels: HashMap<(u32, u64), u64>,
-    /// Call stacks under which nothing was live at the last look.
-    empty_sites: HashSet<(u32, u64, u64)>,
-    /// What was lost up to the last look.
-    lost: Vec<(&'static str, u64)>,
-    /// Maps of the kernel that were full in the last snapshot.
-    pub full: Vec<&'static str>,
-    check: HealthCheck,
-}
-
-impl Times {
-    pub fn new() -> Self {
-        let now = Instant::now();
-        Self {
-            often: now,
-            seldom: now,
-            kernels: HashMap::new(),
-            empty_sites: HashSet::new(),
-            lost: Vec::new(),
-            full: Vec::new(),
-            check: HealthCheck::default(),
-        }
-    }
-
-    /// When there is something to do.
-    pub fn next(&self) -> Instant {
-        self.often + OFTEN
-    }
-}
 
 impl Monitor {
     /// Forgets what is due to be.

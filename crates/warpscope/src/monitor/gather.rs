@@ -14,7 +14,9 @@ use metrics::{
 use model::event::ProcessId;
 
 use super::{
-    Monitor, calls, choice, health, kernels,
+    calls, choice,
+    daemon::Monitor,
+    health, kernels,
     suspects::{self, Held, Key},
 };
 

@@ -1,8 +1,11 @@
 //! Between the server's thread and ours: a scrape asks for a snapshot, and gets one that was made after it asked.
 
 use std::{
-    io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    fs, io,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+        unix::fs::MetadataExt,
+    },
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,8 +20,6 @@ use metrics::{
     openmetrics::{Exposition, Format, Limits},
     snapshot::Snapshot,
 };
-
-use super::map;
 
 /// How long a scrape waits for its snapshot. Prometheus waits 10 s.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -153,7 +154,7 @@ impl Source for Scrapes {
     fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)> {
         let unknown = || (404, format!("process {pid} does not run, or has not called CUDA since the monitor started"));
         let busy = || (503, "the monitor is busy: ask again in a second".to_owned());
-        let owner = map::owner(pid).ok_or_else(unknown)?;
+        let owner = owner(pid).ok_or_else(unknown)?;
         if user != 0 {
             if user != owner {
                 return Err((403, format!("the memory of process {pid} is shown to root and its owner only")));
@@ -171,6 +172,11 @@ impl Source for Scrapes {
         let made = made.recv_timeout(PATIENCE).map_err(|_| busy())?;
         made.map(|map| map.text()).ok_or_else(unknown)
     }
+}
+
+/// Whoever may ask for the map of a process: root, and its owner, as the kernel decides for its files in /proc.
+fn owner(pid: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{pid}")).ok().map(|info| info.uid())
 }
 
 /// What a thread left when it panicked is still whole: it is replaced, never changed in part.

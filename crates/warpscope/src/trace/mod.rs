@@ -15,10 +15,7 @@ use anyhow::{Context, bail};
 use bpf::tracefs;
 use collect::{
     Collected, Collector, INJECTOR, Prepared, Until,
-    calls::{
-        libraries::{Libraries, did_you_mean},
-        search,
-    },
+    calls::{libraries::Libraries, search},
     command::{
         setup::Setup,
         signals::Signals,
@@ -30,7 +27,7 @@ use collect::{
 };
 use export::{Format, View};
 use model::event::{End, Event, Mode, Note, ProcessId};
-use text::pattern::Selection;
+use text::{did_you_mean, pattern::Selection};
 
 use crate::{args, outputs::Outputs, say::say, summary};
 use live::Live;
