@@ -1,6 +1,10 @@
 //! What this kernel allows: tried, never guessed from a version.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    path::Path,
+};
 
 use crate::Error;
 
@@ -58,12 +62,12 @@ pub fn uprobe_multi() -> bool {
     link.__bindgen_anon_1.uprobe_multi.path = c"/".as_ptr();
     link.__bindgen_anon_1.uprobe_multi.offsets = &raw const offset;
     link.__bindgen_anon_1.uprobe_multi.cnt = 1;
-    // SAFETY: as above; both descriptors are our own.
+    // SAFETY: the options are valid during the call; both descriptors are ours alone, and are closed here.
     unsafe {
-        let answer = sys::bpf_link_create(program, -1, sys::BPF_TRACE_UPROBE_MULTI, &raw const link);
-        libc::close(program);
+        let program = OwnedFd::from_raw_fd(program);
+        let answer = sys::bpf_link_create(program.as_raw_fd(), -1, sys::BPF_TRACE_UPROBE_MULTI, &raw const link);
         if answer >= 0 {
-            libc::close(answer);
+            drop(OwnedFd::from_raw_fd(answer));
         }
         answer == -libc::EBADF
     }

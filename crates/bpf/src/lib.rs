@@ -16,6 +16,7 @@ mod hits;
 mod hooks;
 mod map;
 mod mappings;
+mod memory;
 mod options;
 mod perf;
 mod programs;
@@ -44,8 +45,6 @@ pub use unwind_maps::{Code, MOST_FRAMES, MOST_PER_IMAGE, Place, UnwindMaps};
 
 /// Now, on the clock that every record carries.
 pub fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place to write; CLOCK_MONOTONIC always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

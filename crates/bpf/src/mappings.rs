@@ -6,14 +6,14 @@
 use std::{
     io,
     os::fd::{AsRawFd, OwnedFd, RawFd},
-    ptr::NonNull,
-    slice,
     sync::atomic::{AtomicU64, Ordering},
     time::Instant,
 };
 
 use crate::{
-    Error, Result, perf,
+    Error, Result,
+    memory::Shared,
+    perf,
     shares::{Share, Shares},
 };
 
@@ -166,7 +166,7 @@ struct Counted {
 struct Ring {
     fd: OwnedFd,
     /// One control page, then the data.
-    base: NonNull<u8>,
+    memory: Shared,
     /// Bytes of data.
     data: usize,
 }
@@ -179,26 +179,11 @@ impl Ring {
     fn open(cpu: u32, pages: usize) -> io::Result<Self> {
         let data = pages * PAGE;
         let fd = perf::mapping_events(cpu)?;
-        // SAFETY: a fresh mapping of our own descriptor; the result is checked.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                PAGE + data,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { fd, base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?, data })
+        Ok(Self { memory: Shared::map(&fd, PAGE + data)?, fd, data })
     }
 
     fn position(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: the control page is mapped as long as `self` lives, and both positions are aligned u64s in it.
-        unsafe { self.base.add(offset).cast::<AtomicU64>().as_ref() }
+        self.memory.counter(offset / size_of::<u64>())
     }
 
     /// Moves all new bytes into `out`.
@@ -208,24 +193,13 @@ impl Ring {
         let tail = self.position(Self::TAIL).load(Ordering::Relaxed);
         let length = head.wrapping_sub(tail).min(self.data as u64) as usize;
         let start = tail as usize % self.data;
-        // SAFETY: the data pages are mapped behind the control page; the kernel does not write between tail and head.
-        let data = unsafe { slice::from_raw_parts(self.base.add(PAGE).as_ptr(), self.data) };
+        // Between tail and head the kernel does not write.
         let first = length.min(self.data - start);
-        out.extend_from_slice(&data[start..start + first]);
-        out.extend_from_slice(&data[..length - first]);
+        out.extend_from_slice(self.memory.read(PAGE + start, first));
+        out.extend_from_slice(self.memory.read(PAGE, length - first));
         self.position(Self::TAIL).store(head, Ordering::Release);
     }
 }
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: this is our own mapping, used no more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), PAGE + self.data) };
-    }
-}
-
-// SAFETY: a ring owns its mapping; nothing in it is tied to a thread.
-unsafe impl Send for Ring {}
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))

@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
     io::Read,
-    os::fd::{AsRawFd, IntoRawFd, RawFd},
+    os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd},
     rc::Rc,
 };
 
@@ -21,10 +21,10 @@ use crate::{
     features,
     hooks::Hook,
     map,
+    memory::Shared,
     options::{Marker, Options},
     perf,
     programs::{self, load_error, skeleton::RecordSkel},
-    unwind_maps::Shared,
 };
 
 /// Records taken off the ring at a time, so that one call stays short.
@@ -91,8 +91,9 @@ impl Recorder {
             builder.add(map, take).map_err(load_error)?;
             builder.build().map_err(load_error)
         };
+        let users = limit::USERS.0 as usize * size_of::<u64>();
         let held_by_user =
-            Shared::map(&skel.maps.held_by_user, limit::USERS.0 as usize * size_of::<u64>()).map_err(load_error)?;
+            Shared::map(skel.maps.held_by_user.as_fd(), users).map_err(|error| load_error(error.into()))?;
         let (events, raw_ring) = (ring(&skel.maps.events)?, ring(&skel.maps.raw_stacks)?);
         let mut recorder = Self {
             links: Vec::new(),

@@ -3,6 +3,11 @@
 
 use std::{fs, io, path::Path};
 
+use rustix::{
+    mount::{MountFlags, MountPropagationFlags, mount, mount_change},
+    thread::{UnshareFlags, unshare_unsafe},
+};
+
 use crate::features;
 
 /// Reads a file of it, such as `events/nvidia/nvidia_dev_xid/format`.
@@ -48,13 +53,8 @@ fn within<T: Send + 'static>(look: impl FnOnce(&Path) -> io::Result<T> + Send + 
 const ROOT: &str = "/sys/kernel/tracing";
 
 fn mount_for_this_thread() -> io::Result<()> {
-    let check = |answer: libc::c_int| if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    let none = std::ptr::null();
-    // SAFETY: plain system calls with valid C strings; they change nothing but this thread's view of the mounts, which
-    // is its own from the first call on.
-    unsafe {
-        check(libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS))?;
-        check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()))?;
-        check(libc::mount(c"tracefs".as_ptr(), c"/sys/kernel/tracing".as_ptr(), c"tracefs".as_ptr(), 0, none.cast()))
-    }
+    // SAFETY: the thread is new and runs only code of this file, which has no directory or mount of its own in use.
+    unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS)? };
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    Ok(mount("tracefs", ROOT, "tracefs", MountFlags::empty(), None)?)
 }

@@ -7,16 +7,17 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     os::fd::{AsFd, AsRawFd},
-    ptr::NonNull,
-    sync::atomic::AtomicU64,
     time::{Duration, Instant},
 };
 
 use libbpf_rs::{ErrorExt, MapCore, MapFlags, MapHandle, MapMut, MapType, libbpf_sys};
 
-use crate::contract::{
-    bytes_of,
-    types::{limit, mapping, no_shard, range, unwind_row},
+use crate::{
+    contract::{
+        bytes_of,
+        types::{limit, mapping, no_shard, range, unwind_row},
+    },
+    memory::Shared,
 };
 
 /// Rows in a shard that several files share: 2 MiB at first, then 8 MiB.
@@ -86,7 +87,7 @@ impl UnwindMaps {
         Ok(Self {
             outer: outer.try_into()?,
             ranges: ranges.try_into()?,
-            mappings: Shared::map(mappings, MOST_MAPPINGS * MAPPING)?,
+            mappings: Shared::map(mappings.as_fd(), MOST_MAPPINGS * MAPPING)?,
             shards: Vec::new(),
             free: BTreeMap::from([(0, MOST_MAPPINGS as u32)]),
             resting: VecDeque::new(),
@@ -141,7 +142,7 @@ impl UnwindMaps {
         };
         let map = MapHandle::create(MapType::Array, Some("rows"), 4, ROW as u32, rows as u32, &options)
             .context("cannot create a map for unwind rows")?;
-        let memory = Shared::map(&map, rows * ROW)?;
+        let memory = Shared::map(map.as_fd(), rows * ROW)?;
         let index = self.shards.len();
         let fd = map.as_fd().as_raw_fd();
         self.outer.update(&(index as u32).to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
@@ -222,66 +223,6 @@ fn give_back(free: &mut BTreeMap<u32, u32>, mut first: u32, mut count: u32) {
     }
     free.insert(first, count);
 }
-
-/// A map's memory, shared with the kernel.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    base: NonNull<u8>,
-    length: usize,
-}
-
-impl Shared {
-    pub(crate) fn map(map: &impl MapCore, length: usize) -> Result<Self> {
-        let length = length.next_multiple_of(4096);
-        // SAFETY: a fresh mapping of a map that was made to be mapped; the result is checked.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                map.as_fd().as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error().into());
-        }
-        let base = NonNull::new(base.cast()).ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::ENOMEM))?;
-        Ok(Self { base, length })
-    }
-
-    /// A counter that the kernel's programs change, too.
-    pub(crate) fn counter(&self, index: usize) -> &AtomicU64 {
-        assert!((index + 1) * 8 <= self.length);
-        // SAFETY: aligned, within the mapping, which lives as long as `self`; programs access it by atomic instructions.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
-    }
-
-    fn read(&self, from: usize, length: usize) -> &[u8] {
-        assert!(from + length <= self.length);
-        // SAFETY: within the mapping, which lives as long as `self`; only `bytes` gives out what can be written, and for that
-        // it borrows all of `self`.
-        unsafe { std::slice::from_raw_parts(self.base.add(from).as_ptr(), length) }
-    }
-
-    fn bytes(&mut self, from: usize, length: usize) -> &mut [u8] {
-        assert!(from + length <= self.length);
-        // SAFETY: within the mapping, which lives as long as `self`; the kernel's programs only read it, and only parts
-        // that were told to them after they had been written.
-        unsafe { std::slice::from_raw_parts_mut(self.base.add(from).as_ptr(), length) }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, used no more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
-    }
-}
-
-// SAFETY: the mapping is owned and tied to no thread.
-unsafe impl Send for Shared {}
 
 #[cfg(test)]
 mod tests {

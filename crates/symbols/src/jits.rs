@@ -5,18 +5,15 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    ffi::CString,
     fs::{self, File},
     io::Read,
-    os::{
-        fd::{AsRawFd, FromRawFd},
-        unix::fs::MetadataExt,
-    },
+    os::unix::fs::MetadataExt,
     path::Path,
     sync::Arc,
 };
 
 use model::event::ProcessId;
+use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{perf_map, roots};
 
@@ -154,11 +151,6 @@ impl Written {
 
 /// Opens a file of a directory; a link is not followed, and nothing is waited for.
 fn open(directory: &File, name: &str) -> Option<File> {
-    let name = CString::new(name).ok()?;
-    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-    // SAFETY: a valid descriptor and a valid C string; the result is checked, and owned by nobody else.
-    unsafe {
-        let descriptor = libc::openat(directory.as_raw_fd(), name.as_ptr(), flags);
-        (descriptor >= 0).then(|| File::from_raw_fd(descriptor))
-    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    openat(directory, name, flags, Mode::empty()).ok().map(File::from)
 }

@@ -4,18 +4,13 @@
 
 use std::{
     collections::HashMap,
-    ffi::CString,
     fs::{self, File, OpenOptions},
-    os::{
-        fd::{AsRawFd, FromRawFd},
-        unix::{
-            ffi::OsStrExt,
-            fs::{MetadataExt, OpenOptionsExt},
-        },
-    },
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
     sync::Arc,
 };
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 /// Looking for a file must not wait (for the other end of a pipe), nor take a terminal.
 const HARMLESS: i32 = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
@@ -85,21 +80,6 @@ pub(crate) fn open(root: Option<&Root>, path: &Path) -> Option<File> {
 
 /// Links that lead to `/` lead to `directory`.
 fn open_beneath(directory: &File, path: &Path) -> Option<File> {
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: all of its fields may be 0.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = HARMLESS as u64;
-    how.resolve = libc::RESOLVE_IN_ROOT;
-    // SAFETY: a valid descriptor, a valid C string, and a filled-in structure of the stated size; the result is checked, and
-    // owned by nobody else.
-    unsafe {
-        let descriptor = libc::syscall(
-            libc::SYS_openat2,
-            directory.as_raw_fd(),
-            path.as_ptr(),
-            &raw const how,
-            size_of::<libc::open_how>(),
-        );
-        (descriptor >= 0).then(|| File::from_raw_fd(descriptor as i32))
-    }
+    let flags = OFlags::from_bits_retain(HARMLESS as u32);
+    openat2(directory, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok().map(File::from)
 }

@@ -1,6 +1,8 @@
 //! The vdso: the kernel's page of code that every process has. Ours is as good as any other's on this machine.
 
-use std::{fs::File, io::Write, os::fd::FromRawFd};
+use std::{fs::File, io::Write};
+
+use rustix::fs::{MemfdFlags, memfd_create};
 
 /// Its bytes.
 fn image() -> Option<&'static [u8]> {
@@ -14,11 +16,7 @@ fn image() -> Option<&'static [u8]> {
 
 /// A file in memory with its bytes.
 pub(crate) fn file() -> Option<File> {
-    // SAFETY: a plain system call with a valid C string; the descriptor is checked and owned by nobody else.
-    let mut file = unsafe {
-        let descriptor = libc::memfd_create(c"vdso".as_ptr(), libc::MFD_CLOEXEC);
-        (descriptor >= 0).then(|| File::from_raw_fd(descriptor))?
-    };
+    let mut file = File::from(memfd_create("vdso", MemfdFlags::CLOEXEC).ok()?);
     file.write_all(image()?).ok()?;
     Some(file)
 }

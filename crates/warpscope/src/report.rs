@@ -18,7 +18,7 @@ use crate::{
 pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
     let Loaded { file, profile } = load(&options.recording)?;
     let mut out = io::stdout().lock();
-    let width = width(libc::STDOUT_FILENO);
+    let width = width(io::stdout());
     let mut events = || events(&file);
     if options.json {
         let summary = Summary::with_events(&profile, &mut events, width)?;

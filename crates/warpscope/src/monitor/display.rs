@@ -2,7 +2,6 @@
 
 use std::{
     io::{self, IsTerminal, Write},
-    mem::MaybeUninit,
     sync::{Arc, mpsc},
     thread,
 };
@@ -11,6 +10,7 @@ use metrics::{
     console::{self, Look},
     snapshot::Snapshot,
 };
+use terminal_size::{Height, Width, terminal_size_of};
 
 /// Shows snapshots.
 pub struct Display(mpsc::SyncSender<Arc<Snapshot>>);
@@ -50,12 +50,6 @@ fn print(snapshot: &Snapshot, before: Option<&Snapshot>) -> io::Result<()> {
 
 /// Columns and rows of the terminal.
 fn size() -> (Option<usize>, Option<usize>) {
-    let mut size = MaybeUninit::<libc::winsize>::zeroed();
-    // SAFETY: a place for the answer, which all zeroes are too.
-    let size = unsafe {
-        libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr());
-        size.assume_init()
-    };
-    let or = |number: u16, otherwise| if number == 0 { otherwise } else { number.into() };
-    (Some(or(size.ws_col, 100)), Some(or(size.ws_row, 40)))
+    let (Width(columns), Height(rows)) = terminal_size_of(io::stdout()).unwrap_or((Width(100), Height(40)));
+    (Some(columns.into()), Some(rows.into()))
 }
