@@ -54,12 +54,10 @@ pub struct Settings {
     pub nvml: Option<bool>,
     /// Take the call stacks of allocations.
     pub stacks: Option<bool>,
-    /// Show each live allocation on the console.
-    pub allocations: Option<bool>,
 }
 
 /// Names of all keys, as a file has them.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 16] = [
     "memleak",
     "cudatrace",
     "bandwidth",
@@ -76,7 +74,6 @@ const KEYS: [&str; 17] = [
     "lib",
     "nvml",
     "stacks",
-    "allocations",
 ];
 
 /// Options that hold.
@@ -106,8 +103,6 @@ pub struct Options {
     pub nvml: bool,
     /// Take the call stacks of allocations.
     pub stacks: bool,
-    /// Show each live allocation on the console.
-    pub allocations: bool,
 }
 
 impl Settings {
@@ -153,7 +148,6 @@ impl Settings {
             lib: self.lib.or(below.lib),
             nvml: self.nvml.or(below.nvml),
             stacks: self.stacks.or(below.stacks),
-            allocations: self.allocations.or(below.allocations),
         }
     }
 
@@ -203,7 +197,6 @@ impl Settings {
             libraries: self.lib.unwrap_or_default(),
             nvml: self.nvml.unwrap_or(true),
             stacks: self.stacks.unwrap_or(true),
-            allocations: self.allocations.unwrap_or(false),
         })
     }
 }
@@ -220,7 +213,7 @@ mod tests {
     #[test]
     fn keys() {
         let all = "memleak = true\ncudatrace = false\nbandwidth = true\nerrors = true\nmetrics-addr = \"[::1]:1\"\n\
-                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nkeep-ended = 60\nlib = [\"/opt/libcuda.so.1\"]\nnvml = false\nstacks = false\nallocations = true";
+                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nkeep-ended = 60\nlib = [\"/opt/libcuda.so.1\"]\nnvml = false\nstacks = false";
         let settings = Settings::parse(all).expect("good");
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
         let options = settings.options().expect("good");

@@ -76,8 +76,6 @@ pub struct Process {
     pub memory: Vec<Memory>,
     /// Allocations that are still live, by the call stack that made them, most suspect first; bounded.
     pub suspects: Vec<Suspect>,
-    /// Live allocations one by one, largest first; bounded, and empty unless they were requested.
-    pub allocations: Vec<Allocation>,
     /// Launches by kernel, most frequent first; bounded, the rest is in `other_launches`.
     pub kernels: Vec<Kernel>,
     /// Launches of kernels that are not in `kernels`.
@@ -167,23 +165,6 @@ pub struct Suspect {
     pub stack: Arc<[String]>,
     /// What is to be known of it, such as "PyTorch's caching allocator: held for reuse, not leaked"; empty if nothing.
     pub remark: &'static str,
-}
-
-/// One live allocation.
-#[derive(Clone, Debug, Default)]
-pub struct Allocation {
-    /// Its address, or its handle.
-    pub address: u64,
-    /// Its size.
-    pub bytes: u64,
-    /// Where it is.
-    pub space: Space,
-    /// How long ago it was allocated.
-    pub age: Duration,
-    /// The function that allocated it, such as `cudaMalloc`.
-    pub function: Arc<str>,
-    /// Frames, outermost first, as a person reads them; empty if the stack is not known.
-    pub stack: Arc<[String]>,
 }
 
 /// Launches of one kernel.

@@ -107,11 +107,3 @@ impl Lost {
         named.iter().chain(self.causes.values()).fold(0, |sum, count| sum.saturating_add(*count))
     }
 }
-
-impl Ledger {
-    /// The share of received kernels, copies and memsets that hang under the stack that launched them; 1 when there were none.
-    pub fn matched_share(&self) -> f64 {
-        let all = self.activities_matched + self.activities_unmatched;
-        if all == 0 { 1.0 } else { self.activities_matched as f64 / all as f64 }
-    }
-}

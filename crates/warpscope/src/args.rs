@@ -319,10 +319,6 @@ pub struct Monitor {
     /// Watch this CUDA library, or program with a CUDA runtime inside, from its first call; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub lib: Vec<PathBuf>,
-    /// List live allocations on the console: address, size, kind, age, and the line that allocated each; the 1,000 largest
-    /// of each process.
-    #[arg(long)]
-    pub allocations: bool,
     /// Do not take the call stacks of allocations.
     #[arg(long)]
     pub no_stacks: bool,

@@ -212,6 +212,7 @@ static __always_inline const struct unwind_row *walk_row(struct walker *walker, 
 	return rows ? bpf_map_lookup_elem(rows, &row) : 0;
 }
 
+/* These two files need each other: walk.h calls the functions above, and what follows calls walk.h. */
 #include "walk.h"
 
 static long walk_one(u32 index, struct walker *walker)

@@ -19,14 +19,13 @@ use crate::{
 const LONGEST: usize = 1000;
 
 /// All tables, in their order; some may have no rows.
-pub(super) fn all(now: &Snapshot, paces: &[Pace<'_>], look: Look) -> [Table; 8] {
+pub(super) fn all(now: &Snapshot, paces: &[Pace<'_>], look: Look) -> [Table; 7] {
     [
         processes(paces, now.kinds, look),
         memory(paces, look),
         kernels(paces, look),
         copies(paces, look),
         suspects(paces, look),
-        allocations(paces),
         failures(paces),
         notes(now),
     ]
@@ -227,28 +226,6 @@ fn suspects(paces: &[Pace<'_>], look: Look) -> Table {
     rows.sort();
     let columns = row(["pid", "live", "growth", "count", "oldest"], "allocated by");
     Table { title: "Suspects", columns, rows: rows.into_iter().map(|(_, _, _, row)| row).collect() }
-}
-
-fn allocations(paces: &[Pace<'_>]) -> Table {
-    let row = |[pid, address, size, space, age]: [&str; 5], name: &str| {
-        row(&[(true, 13, pid), (true, 14, address), (true, 9, size), (true, 7, space), (true, 10, age)], name)
-    };
-    let mut rows = Vec::new();
-    for pace in paces.iter().filter(|pace| !pace.process.ended) {
-        for allocation in &pace.process.allocations {
-            let line = site(&allocation.stack).unwrap_or("an unknown line".into());
-            let cells = [
-                &*pace.process.pid.to_string(),
-                &format!("{:#x}", allocation.address),
-                &bytes(allocation.bytes),
-                allocation.space.name(),
-                &time(u64::try_from(allocation.age.as_nanos()).unwrap_or(u64::MAX)),
-            ];
-            rows.push(row(cells, &format!("{line}, {}", printable(&allocation.function))));
-        }
-    }
-    let columns = row(["pid", "address", "size", "space", "age"], "allocated by");
-    Table { title: "Map", columns, rows }
 }
 
 fn failures(paces: &[Pace<'_>]) -> Table {

@@ -5,7 +5,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use metrics::snapshot::{
-    Allocation, Calls, Copies, Device, Errors, Health, Kernel, Kinds, Memory, Moved, Process, Snapshot, Space, Suspect,
+    Calls, Copies, Device, Errors, Health, Kernel, Kinds, Memory, Moved, Process, Snapshot, Space, Suspect,
 };
 
 /// Compares `text` with a golden file, or writes it where `BLESS` is set.
@@ -56,14 +56,6 @@ fn training(step: u64) -> Process {
             memory(Space::Device, (10 << 30) + (step << 28), 2_000 + step, 500),
             memory(Space::Host, 64 << 20, 3, 9),
         ],
-        allocations: vec![Allocation {
-            address: 0x7f12_0000_0000,
-            bytes: 256 << 20,
-            space: Space::Device,
-            age: Duration::from_secs(58),
-            function: "cudaMalloc".into(),
-            stack: stack(&["main", "cache_batch (train.py:42)"]),
-        }],
         suspects: vec![
             Suspect {
                 bytes: (2 << 30) + (step << 28),

@@ -80,7 +80,6 @@ impl fmt::Display for Damage {
 /// its tables. It wants a buffered source only where chunks are small; each takes two reads.
 pub struct Reader<R> {
     from: R,
-    minor: u16,
     decoder: Decoder,
     payload: Vec<u8>,
     /// How much of the payload was decoded.
@@ -113,7 +112,6 @@ impl<R: Read> Reader<R> {
         }
         Ok(Self {
             from,
-            minor,
             decoder: Decoder::default(),
             payload: Vec::new(),
             at: 0,
@@ -133,11 +131,6 @@ impl<R: Read> Reader<R> {
     /// Records that this version does not understand and passed over.
     pub fn skipped(&self) -> u64 {
         self.skipped
-    }
-
-    /// The minor version of the recording's format; newer than this reader's if above [`VERSION`].
-    pub fn minor_version(&self) -> u16 {
-        self.minor
     }
 
     /// Reads the next chunk of events. False: there is none, or it is damaged.

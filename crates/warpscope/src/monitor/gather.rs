@@ -58,7 +58,6 @@ impl Monitor {
         ];
         self.times.full = maps.iter().filter(|(_, used, room)| used >= room).map(|(name, ..)| *name).collect();
         let held = suspects::held(&sites, &mut self.collector);
-        let mut each = if self.options.allocations { suspects::each(&mut self.collector) } else { HashMap::new() };
         let sums = ByProcess::of(sums.iter(), |sum| sum.image);
         let errors = ByProcess::of(errors.iter(), |sum| sum.image);
         let memory = ByProcess::of(memory.iter(), |sum| sum.image);
@@ -99,7 +98,6 @@ impl Monitor {
                     state.notes.add(UNTRACKED.into());
                 }
                 suspects::add(&mut process, id, &held, &self.growth, state, &self.namer);
-                suspects::add_each(&mut process, id, each.remove(&id).unwrap_or_default(), state, &self.namer);
             }
             if let Some(known) = state.processes.get_mut(&id) {
                 known.reported = known.ended && (process.unnamed_launches == 0 || known.had_time_for_names(now));

@@ -99,7 +99,6 @@ fn settings(options: args::Monitor) -> anyhow::Result<Options> {
         lib: Some(options.lib).filter(|libraries| !libraries.is_empty()),
         nvml: options.no_nvml.then_some(false),
         stacks: options.no_stacks.then_some(false),
-        allocations: flag(options.allocations),
     };
     given.over(file).options().map_err(anyhow::Error::msg)
 }

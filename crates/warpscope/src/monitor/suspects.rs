@@ -1,22 +1,20 @@
 //! Who holds memory: allocations that are still live, by the call stack that made them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
 };
 
 use bpf::calls::Site;
 use collect::{Collector, sink::Sink as _};
-use metrics::snapshot::{Allocation, Process, Suspect};
+use metrics::snapshot::{Process, Suspect};
 use model::event::{ProcessId, StackId};
 
-use super::{choice, namer::Namer, state::State};
+use super::{namer::Namer, state::State};
 
 /// The most suspects of one process.
 const MOST: usize = 32;
-/// The most allocations of one process that are listed one by one.
-const MOST_EACH: usize = 1_000;
 
 /// What PyTorch asks of CUDA it keeps and hands out again.
 const PYTORCH: &str = "held by PyTorch's caching allocator for reuse: see torch.cuda.memory_stats";
@@ -96,51 +94,6 @@ pub fn add(
             stack,
         });
     }
-}
-
-/// The largest live allocations of each process that is there, with their call stacks.
-pub fn each(collector: &mut Collector<State>) -> HashMap<ProcessId, Vec<(bpf::calls::Allocation, StackId)>> {
-    let living = collector.sink.processes.iter().filter(|(_, known)| !known.ended).map(|(id, _)| *id);
-    let mut all: HashMap<ProcessId, Vec<_>> = living.map(|id| (id, Vec::new())).collect();
-    for allocation in collector.recorder.allocations() {
-        if let Some(own) = all.get_mut(&ProcessId(allocation.image)) {
-            own.push(allocation);
-        }
-    }
-    let mut stacked = |allocation: bpf::calls::Allocation| {
-        let bpf::calls::Allocation { image, stack, python, time, .. } = allocation;
-        let whole = collector.whole_stack(image, stack, python, time);
-        (allocation, collector.sink.canonical(whole))
-    };
-    let largest = |(id, mut own): (ProcessId, Vec<bpf::calls::Allocation>)| {
-        own.sort_by_key(|allocation| (std::cmp::Reverse(allocation.bytes), allocation.address));
-        own.truncate(MOST_EACH);
-        (id, own.into_iter().map(&mut stacked).collect())
-    };
-    all.into_iter().map(largest).collect()
-}
-
-/// Brings allocations one by one into the snapshot of a process.
-pub fn add_each(
-    process: &mut Process,
-    id: ProcessId,
-    own: Vec<(bpf::calls::Allocation, StackId)>,
-    state: &mut State,
-    namer: &Namer,
-) {
-    let stacks: BTreeSet<StackId> = own.iter().map(|(_, stack)| *stack).collect();
-    ask(id, stacks.into_iter(), state, namer);
-    let now = bpf::now();
-    let known = state.processes.get(&id);
-    let row = |(allocation, stack): &(bpf::calls::Allocation, StackId)| Allocation {
-        address: allocation.address,
-        bytes: allocation.bytes,
-        space: choice::numbered(allocation.space),
-        age: Duration::from_nanos(now.saturating_sub(allocation.time)),
-        function: state.functions.get(&allocation.function).map_or_else(|| "".into(), |function| function.name.clone()),
-        stack: known.and_then(|known| known.stack_names.get(stack)).cloned().unwrap_or_default(),
-    };
-    process.allocations = own.iter().map(row).collect();
 }
 
 /// Asks for the names of those stacks that were not asked for before.
