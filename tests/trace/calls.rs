@@ -85,7 +85,9 @@ fn inquiries_are_left_out() {
         }
         trace
     };
-    let asks = |name: &str| name != "cuModuleGetFunction" && ["Get", "Elapsed"].iter().any(|word| name.contains(word));
+    let asks = |name: &str| {
+        name != "cuModuleGetFunction" && ["Get", "Peek", "Query", "Elapsed"].iter().any(|word| name.contains(word))
+    };
     let plain = trace(&[]);
     let mut made = account(&scene.read("last.account"));
     let all: usize = made.values().map(Vec::len).sum();
