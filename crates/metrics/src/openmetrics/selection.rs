@@ -22,8 +22,8 @@ use std::{
 use crate::snapshot::{Calls, Copies, Errors, Kernel, Memory, Moved, Process, Space};
 
 use super::{
+    bounds::{DURATION_BOUNDS, SIZE_BOUNDS},
     ended::Ended,
-    process::{DURATION_BOUNDS, SIZE_BOUNDS},
 };
 
 /// What stands for whatever has no series of its own.
