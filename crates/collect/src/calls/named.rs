@@ -5,9 +5,7 @@ use std::{cell::RefCell, fs::File, path::PathBuf};
 use anyhow::bail;
 use elf::Budget;
 use probes::Function;
-use text::pattern::Glob;
-
-use super::libraries::did_you_mean;
+use text::{did_you_mean, pattern::Glob};
 
 /// The most functions of one pattern.
 const MOST: usize = 1000;

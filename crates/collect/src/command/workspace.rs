@@ -20,7 +20,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::INJECTOR;
+use crate::injector::INJECTOR;
 
 /// How the names of such directories begin; 16 hexadecimal digits follow.
 const PREFIX: &str = "warpscope.";

@@ -4,7 +4,7 @@
 //! (`dim3`) goes into registers whole or not at all. A larger one (`cudaExtent`, `cudaPitchedPtr`) always goes to the stack,
 //! and leaves the registers to the arguments after it.
 
-use super::structs::Struct;
+use super::payload::Struct;
 use super::values::{Direction, Value};
 
 /// How many words are in registers.

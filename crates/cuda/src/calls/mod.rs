@@ -7,6 +7,7 @@
 
 mod args;
 mod inquiry;
+mod payload;
 mod structs;
 mod tables;
 mod values;

@@ -10,7 +10,7 @@ use std::{
 use super::{
     Peer, Request, Response,
     message::{LONGEST_HEAD, Method, Refusal},
-    places::Place,
+    places::{Place, State},
 };
 
 /// For the whole of a request's head, however slowly it comes.
@@ -25,22 +25,6 @@ const TO_REST: Duration = Duration::from_secs(150);
 const TO_LEAVE: Duration = Duration::from_secs(1);
 /// Bytes that are sent to one connection before others have their turn.
 const PORTION: usize = 256 << 10;
-
-/// What a connection waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// The other side has its answer and should close. What it still sends is thrown away: closing at once would make the
-    /// kernel reset the connection, and the answer could be lost.
-    Leaving,
-    /// The next request, or the first.
-    Resting,
-    /// The rest of a request.
-    Asking,
-    /// An answer to be made.
-    Waiting,
-    /// The answer to be taken.
-    Answering,
-}
 
 /// Whether a connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

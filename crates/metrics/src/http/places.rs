@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Peer, connection::State};
+use super::Peer;
 
 /// Connections at a time.
 pub(super) const MOST: usize = 512;
@@ -15,6 +15,22 @@ pub(super) const MOST_OF_PEER: usize = 256;
 const TO_BEGIN: Duration = Duration::from_millis(50);
 /// How long a reader may take before its place goes to somebody else who needs one.
 const TO_READ: Duration = Duration::from_millis(250);
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The other side has its answer and should close. What it still sends is thrown away: closing at once would make the
+    /// kernel reset the connection, and the answer could be lost.
+    Leaving,
+    /// The next request, or the first.
+    Resting,
+    /// The rest of a request.
+    Asking,
+    /// An answer to be made.
+    Waiting,
+    /// The answer to be taken.
+    Answering,
+}
 
 /// What is known of a connection.
 #[derive(Clone, Copy, Debug)]

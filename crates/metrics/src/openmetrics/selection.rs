@@ -22,8 +22,8 @@ use std::{
 use crate::snapshot::{Calls, Copies, Errors, Kernel, Memory, Moved, Process, Space};
 
 use super::{
+    bounds::{DURATION_BOUNDS, SIZE_BOUNDS},
     ended::Ended,
-    process::{DURATION_BOUNDS, SIZE_BOUNDS},
 };
 
 /// What stands for whatever has no series of its own.
@@ -144,7 +144,7 @@ impl Selection {
         if self.with_series.contains_key(&process.id) || self.without.contains_key(&process.id) {
             self.forget(process.id);
         } else {
-            self.bury(process);
+            self.absorb_ended(process);
         }
     }
 
@@ -225,12 +225,12 @@ impl Selection {
             self.used -= own.used;
         }
         if let Some(process) = self.without.remove(&id) {
-            self.bury(&process);
+            self.absorb_ended(&process);
         }
     }
 
     /// Adds what an ended process had counted to what is left of them all. It has no memory any more.
-    fn bury(&mut self, process: &Process) {
+    fn absorb_ended(&mut self, process: &Process) {
         let mut last = Process::default();
         absorb(&mut last, process);
         for memory in &mut last.memory {

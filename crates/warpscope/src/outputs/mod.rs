@@ -46,14 +46,13 @@ struct Output {
 }
 
 impl Outputs {
-    /// Opens the places of `wishes`, or of the defaults. Refuses unknown formats, and places that cannot be written to.
-    pub fn open(wishes: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
-        let numbered = wishes.is_empty();
-        let wishes: Vec<PathBuf> =
-            if numbered { defaults.iter().map(PathBuf::from).collect() } else { wishes.to_vec() };
+    /// Opens the places of `paths`, or of the defaults. Refuses unknown formats, and places that cannot be written to.
+    pub fn open(paths: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
+        let numbered = paths.is_empty();
+        let paths: Vec<PathBuf> = if numbered { defaults.iter().map(PathBuf::from).collect() } else { paths.to_vec() };
         let mut outputs: Vec<Output> = Vec::new();
         let mut seen = BTreeSet::new();
-        for path in wishes {
+        for path in paths {
             let format = Format::from_path(&path)?;
             if !seen.insert(path.clone()) {
                 bail!("{} is named twice", path.display());
@@ -219,9 +218,9 @@ pub fn events(recording: &File) -> io::Result<Events<'static>> {
 mod tests {
     use super::*;
 
-    fn refusal(wishes: &[&str]) -> String {
-        let wishes: Vec<PathBuf> = wishes.iter().map(PathBuf::from).collect();
-        format!("{:#}", Outputs::open(&wishes, &[], None).expect_err("refused"))
+    fn refusal(paths: &[&str]) -> String {
+        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+        format!("{:#}", Outputs::open(&paths, &[], None).expect_err("refused"))
     }
 
     /// What cannot be written is refused before anything runs, in a sentence.

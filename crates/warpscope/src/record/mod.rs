@@ -14,8 +14,8 @@ use anyhow::Context;
 use collect::{
     Collected, Collector, Cost, INJECTOR, Prepared, Until,
     command::{
+        setup::Setup,
         signals::Signals,
-        stage::Stage,
         target::{self, Ending, Injection},
         user::User,
     },
@@ -25,7 +25,7 @@ use model::{
     event::{End, Event},
     profile::Profile,
 };
-use symbols::{DebugFiles, Wishes};
+use symbols::DebugFiles;
 
 use crate::{
     args,
@@ -42,7 +42,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let mut outputs = Outputs::open(&options.output, plan.default_outputs(), User::behind_sudo().as_ref())?;
     bpf::features::require_privileges()?;
     let signals = Signals::take().context("cannot take signals")?;
-    let Stage { workspace, injection, sessions, marker } = Stage::set(plan.injects(), options.sim, user.as_ref())?;
+    let Setup { workspace, injection, sessions, marker } = Setup::new(plan.injects(), options.sim, user.as_ref())?;
 
     let prepared = Prepared::new(plan.collect(&options, &injection, sessions, marker))?;
     let (file, path) = outputs.recording()?;
@@ -62,7 +62,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let ending = (options.kill && status.is_none()).then(|| Ending::begin(&child));
 
     let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
-    let (profile, failure) = sink.finish(end, &mut kept, &wishes(&options));
+    let (profile, failure) = sink.finish(end, &mut kept, &naming(&options));
     drop(kept);
     let recorded = failure.is_none();
     if let Some(failure) = failure {
@@ -115,11 +115,11 @@ fn start(
 }
 
 /// How addresses are named.
-fn wishes(options: &args::Record) -> Wishes {
+fn naming(options: &args::Record) -> symbols::Options {
     let homes =
         [std::env::var_os("HOME").map(PathBuf::from), User::behind_sudo().and_then(|u| u.home).map(PathBuf::from)];
     let debug_files = DebugFiles::new(&options.debug_dir, &homes.into_iter().flatten().collect::<Vec<_>>());
-    Wishes { injector: INJECTOR, lines: options.lines, debug_files, ..Wishes::default() }
+    symbols::Options { injector: INJECTOR, lines: options.lines, debug_files, ..symbols::Options::default() }
 }
 
 /// `--verbose`: what the recording itself took.

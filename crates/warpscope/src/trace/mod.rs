@@ -15,23 +15,19 @@ use anyhow::{Context, bail};
 use bpf::tracefs;
 use collect::{
     Collected, Collector, INJECTOR, Prepared, Until,
-    calls::{
-        libraries::{Libraries, did_you_mean},
-        search,
-    },
+    calls::{libraries::Libraries, search},
     command::{
+        setup::Setup,
         signals::Signals,
-        stage::Stage,
         target::{self, Injection},
         user::User,
     },
-    process::found,
+    process::procfs,
     sink::{self, Recording, Sink as _},
 };
 use export::{Format, View};
 use model::event::{End, Event, Mode, Note, ProcessId};
-use symbols::Wishes;
-use text::pattern::Selection;
+use text::{did_you_mean, pattern::Selection};
 
 use crate::{args, outputs::Outputs, say::say, summary};
 use live::Live;
@@ -53,7 +49,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let kernel = Kernel::choose(&options)?;
     let signals = Signals::take().context("cannot take signals")?;
     let inject = !options.command.is_empty() && !options.no_gpu && !options.summary_only;
-    let Stage { workspace, injection, sessions, marker } = Stage::set(inject, options.sim, user.as_ref())?;
+    let Setup { workspace, injection, sessions, marker } = Setup::new(inject, options.sim, user.as_ref())?;
 
     let prepared = Prepared::new(plan::collect(&options, &kernel, &injection, sessions, marker))?.require_mappings()?;
     let tracer = plan.tracer(&options, prepared.can_watch_many())?;
@@ -87,8 +83,8 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         }
     }
     let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
-    let wishes = Wishes { injector: INJECTOR, ..Wishes::default() };
-    let (profile, failure) = sink.finish(end, &mut kept, &wishes);
+    let naming = symbols::Options { injector: INJECTOR, ..symbols::Options::default() };
+    let (profile, failure) = sink.finish(end, &mut kept, &naming);
     let recorded = failure.is_none();
     if let Some(failure) = failure {
         say(failure);
@@ -200,7 +196,7 @@ fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Res
     let others = options.driver || options.sched || kernel;
     if !options.pid.is_empty() && libraries.costs.total() == 0 && !libraries.any() && !others {
         let names: Vec<_> =
-            options.pid.iter().map(|pid| format!("{pid} ({})", found::comm(*pid).unwrap_or_default())).collect();
+            options.pid.iter().map(|pid| format!("{pid} ({})", procfs::comm(*pid).unwrap_or_default())).collect();
         bail!(
             "process {} has not loaded CUDA (neither libcuda nor libcudart is mapped): trace it later, or start it with -- COMMAND",
             names.join(", ")

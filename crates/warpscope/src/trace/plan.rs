@@ -5,8 +5,8 @@ use bpf::{KernelFunction, Marker, Tracing, calls::Gather};
 use collect::{
     RING_BYTES,
     calls::{kernel, libraries::Libraries, named::Named, tracer::Tracer},
-    command::{stage::sure_to_be_mapped, target::Injection},
-    process::found,
+    command::{setup::expected_files, target::Injection},
+    process::procfs,
     sessions::Sessions,
 };
 use text::pattern::Selection;
@@ -43,7 +43,7 @@ impl Plan {
             bail!("-d expects a number of seconds greater than 0");
         }
         for pid in &options.pid {
-            if found::comm(*pid).is_none() {
+            if procfs::comm(*pid).is_none() {
                 bail!("there is no process {pid}");
             }
         }
@@ -109,7 +109,7 @@ pub fn collect(
         programs,
         sessions,
         python: !options.no_python,
-        expected: program.map(|program| sure_to_be_mapped(program, injection)),
+        expected: program.map(|program| expected_files(program, injection)),
         ..collect::Options::default()
     }
 }
