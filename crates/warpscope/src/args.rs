@@ -198,6 +198,9 @@ pub struct Trace {
     /// Do not trace functions matching PATTERN.
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
+    /// Also trace query functions such as cudaGetDevice, which programs call constantly.
+    #[arg(long)]
+    pub all_calls: bool,
     /// Also trace this library, given by path or file name; may be repeated.
     #[arg(long, value_name = "LIBRARY")]
     pub lib: Vec<PathBuf>,

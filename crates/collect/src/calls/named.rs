@@ -41,6 +41,11 @@ impl Named {
         &self.pattern
     }
 
+    /// Whether it names the function that is shown by this name.
+    pub fn matches(&self, name: &str) -> bool {
+        self.takes(name, name)
+    }
+
     /// The functions of a file that it names, each with the name to show.
     pub fn find(&self, file: &File, path: &str, budget: &Budget) -> anyhow::Result<Vec<(String, Function)>> {
         if let Some(function) = probes::find(file, &self.pattern, budget)? {

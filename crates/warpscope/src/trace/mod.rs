@@ -52,6 +52,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let Setup { workspace, injection, sessions, marker } = Setup::new(inject, options.sim, user.as_ref())?;
 
     let prepared = Prepared::new(plan::collect(&options, &kernel, &injection, sessions, marker))?.require_mappings()?;
+    let all_calls = plan.traces_inquiries(&options);
     let tracer = plan.tracer(&options, prepared.can_watch_many())?;
     let (file, path) = outputs.recording()?;
     let mut sink = Recording::new(file, path).context("cannot begin the recording")?;
@@ -75,7 +76,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let Collected { mut sink, signals, trace, mut kept, .. } = collector.finish();
 
     if let Some(trace) = &trace {
-        note_what_was_missed(&trace.libraries, &mut sink);
+        note_what_was_missed(&trace.libraries, all_calls, &mut sink);
         if options.verbose {
             let libraries = &trace.libraries;
             let milliseconds = libraries.spent.as_secs_f64() * 1e3;
@@ -214,13 +215,18 @@ fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Res
 }
 
 /// What could only be told at the end.
-fn note_what_was_missed(libraries: &Libraries, sink: &mut Recording) {
+fn note_what_was_missed(libraries: &Libraries, all_calls: bool, sink: &mut Recording) {
     let mut note = |text| sink.push(&Event::Note(Note { text }));
     if !libraries.any() {
         note("no CUDA library was loaded: neither libcuda nor libcudart".into());
     } else {
         if libraries.shortened {
             note("this kernel has no multi-uprobes (Linux 6.6 and later do): only the most important functions are traced; use --match to choose others".into());
+        }
+        if !all_calls {
+            note(
+                "functions that only ask for something, such as cudaGetDevice, are not traced: use --all-calls".into(),
+            );
         }
         for (pattern, near) in libraries.idle_patterns() {
             note(format!("--match {pattern} matched no function{}", did_you_mean(&near)));

@@ -9,6 +9,7 @@ use collect::{
     process::procfs,
     sessions::Sessions,
 };
+use cuda::calls::is_inquiry;
 use text::pattern::Selection;
 
 use crate::args;
@@ -50,10 +51,19 @@ impl Plan {
         Ok(())
     }
 
+    /// Whether CUDA functions that only ask are traced: programs call them all the time, and each probe costs.
+    pub fn traces_inquiries(&self, options: &args::Trace) -> bool {
+        options.all_calls || self.selection.has_patterns()
+    }
+
     /// Nothing is watched yet. Kernels that cannot watch many functions at once get the most important ones only.
     pub fn tracer(&self, options: &args::Trace, can_watch_many: bool) -> anyhow::Result<Tracer> {
-        let stack = options.stacks;
-        let choice = Box::new(move |_: &str, gather| Some(Gather { stack, ..gather }));
+        let (stack, all, functions) = (options.stacks, self.traces_inquiries(options), self.functions.clone());
+        let choice = Box::new(move |name: &str, gather: Gather| {
+            let traced =
+                all || gather.teaches || !is_inquiry(name) || functions.iter().any(|named| named.matches(name));
+            traced.then_some(Gather { stack, ..gather })
+        });
         let mut libraries = Libraries::new(self.selection.clone(), options.lib.clone(), self.functions.clone(), choice);
         if !can_watch_many {
             libraries.shorten()?;
