@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets to corpus/, from the output of this machine's tools.
+"""Writes the seeds of the fuzz targets to corpus/, generated with this machine's tools.
 
     fuzz/seeds.py --warpscope target/suite/warpscope          needs root, cc, clang, objcopy and python3
 
@@ -49,7 +49,7 @@ def elf_seeds(directory):
 
 
 def section_of(elf, name):
-    """A section's bytes. objcopy does not support BPF."""
+    """Returns the bytes of a section; objcopy does not support BPF."""
     at, (count, names) = struct.unpack_from("<Q", elf, 0x28)[0], struct.unpack_from("<HH", elf, 0x3C)
     headers = [struct.unpack_from("<IIQQQQ", elf, at + 64 * index) for index in range(count)]
     for text, _, _, _, offset, size in headers:
@@ -128,7 +128,7 @@ def main():
     text_seeds()
     wire_seeds()
     size = sum(file.stat().st_size for file in (HERE / "corpus").rglob("*") if file.is_file())
-    print(f"seeds: {size} bytes in total")
+    print(f"seeds: {size} bytes in all")
 
 
 if __name__ == "__main__":
