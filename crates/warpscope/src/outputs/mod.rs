@@ -13,8 +13,8 @@ use std::{
 
 use anyhow::{Context, bail};
 use collect::command::user::User;
-use export::{Events, Format, View};
-use model::{profile::Profile, recording::Reader};
+use export::{Events, Flames, Format, View};
+use model::recording::Reader;
 use text::names::printable;
 
 use crate::say::say;
@@ -143,14 +143,14 @@ impl Outputs {
 
     /// Writes every file. What fails is reported and the rest still written; `true` if nothing failed.
     /// Formats that are made of events are as complete as the recording, which is reported where it is not.
-    pub fn write(&mut self, profile: &Profile, view: View, recording_is_whole: bool) -> bool {
+    pub fn write(&mut self, flames: &Flames<'_>, view: View, recording_is_whole: bool) -> bool {
         let mut whole = true;
         for index in 0..self.outputs.len() {
             let Output { format, path, .. } = &self.outputs[index];
             if !recording_is_whole && format.needs_events() {
                 say(format_args!("{} ends where the recording does", path.display()));
             }
-            match self.write_one(&self.outputs[index], profile, view) {
+            match self.write_one(&self.outputs[index], flames, view) {
                 Ok(size) => self.outputs[index].size = Some(size),
                 Err(error) => {
                     say(format_args!("cannot write {}: {error}", path.display()));
@@ -161,7 +161,7 @@ impl Outputs {
         whole
     }
 
-    fn write_one(&self, output: &Output, profile: &Profile, view: View) -> io::Result<u64> {
+    fn write_one(&self, output: &Output, flames: &Flames<'_>, view: View) -> io::Result<u64> {
         match (output.format, &output.place, &self.begun) {
             (Format::Recording, Place::Name(name), Some(begun)) => {
                 name.finish(begun)?;
@@ -174,7 +174,7 @@ impl Outputs {
             }),
             (format, place, _) => place.write(|out| {
                 let mut out = BufWriter::with_capacity(1 << 20, out);
-                export::write(format, profile, view, &mut || self.events(), &mut out)?;
+                export::write(format, flames, view, &mut || self.events(), &mut out)?;
                 out.flush()
             }),
         }

@@ -21,6 +21,7 @@ use collect::{
     },
     sink::{Recording, Sink as _},
 };
+use export::Flames;
 use model::{
     event::{End, Event},
     profile::Profile,
@@ -69,12 +70,13 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         say(failure);
     }
     let view = view::default(&profile);
-    let whole = outputs.write(&profile, view, recorded) && recorded;
+    let flames = Flames::new(&profile);
+    let whole = outputs.write(&flames, view, recorded) && recorded;
     if options.verbose {
         print_cost(&cost, &profile, ended);
     }
     if !options.quiet {
-        summary::print(&profile, &mut || outputs.events())?;
+        summary::print(&flames, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
         events::announce(&profile, view, outputs.recording_path());
     }

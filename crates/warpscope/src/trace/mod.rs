@@ -25,7 +25,7 @@ use collect::{
     process::procfs,
     sink::{self, Recording, Sink as _},
 };
-use export::{Format, View};
+use export::{Flames, Format, View};
 use model::event::{End, Event, Mode, Note, ProcessId};
 use text::{did_you_mean, pattern::Selection};
 
@@ -90,9 +90,10 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     if let Some(failure) = failure {
         say(failure);
     }
-    let whole = outputs.write(&profile, View::default(), recorded) && recorded;
+    let flames = Flames::new(&profile);
+    let whole = outputs.write(&flames, View::default(), recorded) && recorded;
     if !options.quiet {
-        summary::print(&profile, &mut || outputs.events())?;
+        summary::print(&flames, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
     }
     let status = match (status, &mut child) {
