@@ -12,6 +12,7 @@ use std::{
         unix::{ffi::OsStrExt, fs::PermissionsExt},
     },
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -27,8 +28,10 @@ const PREFIX: &str = "warpscope.";
 const DIGITS: usize = 16;
 /// How often a directory is made that another run takes for a leftover and removes.
 const MOST_TRIES: usize = 16;
-/// The most leftovers that one run removes, so that it starts soon however many there are.
+/// The most leftovers that one run removes, and the time it takes for the search, so that it starts soon however many there are:
+/// anybody can fill /tmp.
 const MOST_REMOVED: usize = 64;
+const MOST_TIME: Duration = Duration::from_millis(100);
 
 /// The directory; removed with all it holds on drop.
 #[derive(Debug)]
@@ -178,8 +181,8 @@ fn lock(parent: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
 /// Removes directories whose run was killed: they have our kind of name and our owner, and nobody holds their lock.
 fn remove_leftovers(parent: &Path, handle: &OwnedFd) {
     let Ok(entries) = fs::read_dir(parent) else { return };
-    let mut left = MOST_REMOVED;
-    for entry in entries.flatten() {
+    let (mut left, begun) = (MOST_REMOVED, Instant::now());
+    for entry in entries.flatten().take_while(|_| begun.elapsed() < MOST_TIME) {
         let Ok(name) = entry.file_name().into_string() else { continue };
         let digits = name.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS);
         if digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
