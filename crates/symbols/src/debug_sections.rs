@@ -1,4 +1,4 @@
-//! The sections of a file that hold DWARF, uncompressed.
+//! Reads the DWARF sections of a file, decompressed.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use gimli::SectionId;
 
 use crate::dwarf::Unreadable;
 
-/// Sections that are used.
+/// The sections used.
 const SECTIONS: [SectionId; 9] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
@@ -26,7 +26,8 @@ const SECTIONS: [SectionId; 9] = [
     SectionId::DebugStrOffsets,
 ];
 
-/// Reads them by name. All sizes are compared with the budget first, so that nothing is read of a file that has too much.
+/// Reads the sections by name. All sizes are checked against the budget first, so that nothing is read from a file that
+/// exceeds it.
 pub(crate) fn read(file: &File, elf: &Elf, budget: &Budget) -> Result<HashMap<&'static str, Vec<u8>>, Unreadable> {
     let mut found = Vec::new();
     let mut total = 0_u64;
@@ -51,7 +52,7 @@ pub(crate) fn read(file: &File, elf: &Elf, budget: &Budget) -> Result<HashMap<&'
     found.into_iter().map(bytes).collect()
 }
 
-/// The size was compared with the budget. Memory is touched only as far as there are bytes for it.
+/// Decompresses a section whose size has been checked. Memory grows only as far as there is data for it.
 fn decompress(file: &File, compression: &Compression) -> Result<Vec<u8>, Unreadable> {
     if !compression.zlib {
         return Err(Unreadable::Method);
@@ -63,7 +64,7 @@ fn decompress(file: &File, compression: &Compression) -> Result<Vec<u8>, Unreada
     Ok(bytes)
 }
 
-/// A file read from a position of its own: its descriptor may be in use elsewhere.
+/// A file read at its own position: the descriptor may be in use elsewhere.
 struct Positioned<'a> {
     file: &'a File,
     at: u64,

@@ -1,11 +1,11 @@
-//! Structs behind a pointer argument that say what a call does: their size and their members by offset.
+//! Structs behind a pointer argument that describe what a call does: their size and their members by offset.
 //!
 //! The layouts are those of 64-bit Linux, unchanged since CUDA 4 (copies) and 11.8 (launch configurations).
 
 use super::args::{Dims, Kind};
 use super::values::{Direction, Field, Value};
 
-/// A struct that a call's payload holds.
+/// A struct in a call's payload.
 #[derive(Clone, Copy)]
 pub(super) enum Struct {
     /// `CUlaunchConfig`: shared memory is 32 bits.
@@ -16,7 +16,7 @@ pub(super) enum Struct {
     DriverCopy2D,
     /// `CUDA_MEMCPY3D`.
     DriverCopy3D,
-    /// `CUDA_MEMCPY3D_PEER`: as 3D, with two contexts.
+    /// `CUDA_MEMCPY3D_PEER`: like 3D, with two contexts.
     DriverCopy3DPeer,
     /// `cudaMemcpy3DParms`.
     RuntimeCopy3D,
@@ -53,7 +53,8 @@ impl Struct {
         !matches!(self, Struct::DriverLaunch | Struct::RuntimeLaunch)
     }
 
-    /// Its members. `next` is the argument word after the pointer. `None` if the bytes end before the struct does.
+    /// Returns its members. `next` is the argument word after the pointer. `None` if the bytes end before the struct
+    /// does.
     pub(super) fn fields(self, bytes: &[u8], next: Option<u64>) -> Option<Vec<(Kind, Field)>> {
         let bytes = Bytes(bytes);
         match self {
@@ -99,7 +100,7 @@ impl Struct {
     }
 }
 
-/// A direction from two `CUmemorytype`s: host 1, device 2, array 3, unified 4.
+/// Returns the direction for two `CUmemorytype`s: host 1, device 2, array 3, unified 4.
 fn driver_direction(from: u32, to: u32) -> Option<Direction> {
     Some(match (from, to) {
         (1, 1) => Direction::HtoH,
@@ -111,7 +112,7 @@ fn driver_direction(from: u32, to: u32) -> Option<Direction> {
     })
 }
 
-/// Bytes of one component, from a `CUarray_format`. The packed and block-compressed formats are left out.
+/// Returns the bytes of one component of a `CUarray_format`. Packed and block-compressed formats are not supported.
 fn format_bytes(format: u32) -> Option<u64> {
     match format {
         0x01 | 0x08 => Some(1),
@@ -164,7 +165,7 @@ impl Bytes<'_> {
         ])
     }
 
-    /// The extent, then the way.
+    /// Reads the extent, then the direction.
     fn copy(
         &self,
         way: Option<Direction>,
@@ -179,7 +180,8 @@ impl Bytes<'_> {
         Some(fields)
     }
 
-    /// An extent counts bytes, unless one side is an array: then it counts that array's elements, of a size unknown here.
+    /// An extent is in bytes, unless one side is an array: then it is in that array's elements, whose size is unknown
+    /// here.
     fn runtime_copy(&self, way: Option<Direction>, arrays: [usize; 2], extent: usize) -> Option<Vec<(Kind, Field)>> {
         let mut fields = self.copy(way, [extent, extent + 8], Some(extent + 16))?;
         if self.long(arrays[0])? != 0 || self.long(arrays[1])? != 0 {

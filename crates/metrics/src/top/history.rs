@@ -1,13 +1,13 @@
-//! What a process did over the last minutes, for sparklines.
+//! A process's recent history, for sparklines.
 
 use std::collections::VecDeque;
 
 use crate::rates::{Pace, live_bytes};
 
-/// Snapshots that are remembered.
+/// Number of snapshots remembered.
 const LENGTH: usize = 120;
 
-/// Numbers of one process, the newest last.
+/// Values of one process, the newest last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) launches: VecDeque<u64>,
@@ -29,7 +29,7 @@ impl History {
     }
 }
 
-/// The last `width` values as bars of text; anything more than nothing shows.
+/// Formats the last `width` values as bars; every value above 0 is visible.
 pub(super) fn sparkline(values: &VecDeque<u64>, width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shown = values.iter().skip(values.len().saturating_sub(width));
@@ -46,7 +46,7 @@ pub(super) fn sparkline(values: &VecDeque<u64>, width: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Check that bars are relative to the greatest that is shown.
+    /// Check that bars are relative to the largest value shown.
     #[test]
     fn bars() {
         assert_eq!(sparkline(&[0, 1, 50, 100].into(), 6), "   ▁▄█");

@@ -39,7 +39,7 @@ pub fn stride(release: &Release, kind: u32) -> usize {
 pub unsafe fn write(to: *mut u8, activity: &Activity, shown: Times) {
     let [start, end] = times(activity, shown);
     let a = activity;
-    // SAFETY: every field lies within the stride by the offsets of the cupti crate.
+    // SAFETY: every field is within the stride by the offsets of the cupti crate.
     unsafe {
         KIND.write(to, a.detail.kind());
         match a.detail {
