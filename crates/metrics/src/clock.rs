@@ -36,7 +36,7 @@ mod tests {
 
     /// Check dates around leap days and at the turn of a century.
     #[test]
-    fn dates() {
+    fn dates_are_formatted() {
         assert_eq!(stamp(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(stamp(951_782_399_000_000_000), "2000-02-28 23:59:59 UTC");
         assert_eq!(stamp(951_868_799_999_999_999), "2000-02-29 23:59:59 UTC");

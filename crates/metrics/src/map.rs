@@ -91,7 +91,7 @@ mod tests {
 
     /// Check the text, and that hostile names stay on their line.
     #[test]
-    fn text() {
+    fn the_map_is_formatted() {
         let allocation = |address, bytes, stack: &[&str]| Allocation {
             address,
             bytes,

@@ -115,7 +115,7 @@ mod tests {
 
     /// Check that a rate is measured between snapshots, and for a new process over the time it has been watched.
     #[test]
-    fn rates() {
+    fn rates_are_measured_between_snapshots() {
         let process = |id, launches| Process {
             id,
             other_launches: launches,

@@ -122,7 +122,7 @@ mod tests {
 
     /// Check that hostile frames stay on one line.
     #[test]
-    fn hostile_frames() {
+    fn hostile_frames_stay_on_one_line() {
         assert_eq!(of(&["evil\n\u{1b}[2J (a\n.py:1)"]).as_deref(), Some("a .py:1 evil  [2J"));
         assert_eq!(of(&[" (", ")", "(:)", " (.py:)"]).as_deref(), Some(" (.py:)"));
     }

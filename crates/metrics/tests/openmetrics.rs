@@ -236,7 +236,7 @@ fn text_is_bounded() {
 
 /// Check that promtool accepts the text without warnings.
 #[test]
-fn promtool() {
+fn promtool_accepts_the_text() {
     for snapshot in [Snapshot::default(), support::machine(2)] {
         let text = scrape(&snapshot, Format::Prometheus);
         let child = Command::new("promtool")

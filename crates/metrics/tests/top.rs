@@ -51,7 +51,7 @@ fn screens_match_golden_files() {
 
 /// Check that hostile names produce no control characters on the screen.
 #[test]
-fn hostile_names() {
+fn hostile_names_are_cleaned() {
     let mut app = watched();
     press(&mut app, KeyCode::Enter);
     let text = screen(&app, 200, 70);
@@ -78,7 +78,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Check that no sequence of keys at any terminal size panics.
     #[test]
-    fn any_keys(keys in proptest::collection::vec(any_key(), 0..30), width in 1_u16..150, height in 1_u16..50) {
+    fn any_keys_are_handled_without_panic(keys in proptest::collection::vec(any_key(), 0..30), width in 1_u16..150, height in 1_u16..50) {
         let mut app = App::new();
         for (step, key) in keys.into_iter().enumerate() {
             if step % 5 == 1 {

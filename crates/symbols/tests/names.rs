@@ -200,7 +200,7 @@ fn lines_and_inlined_functions_are_found() {
 
 /// Rust's names and inlined functions.
 #[test]
-fn rust() {
+fn rust_names_and_inlined_functions_are_found() {
     let scene = Scene::new();
     scene.write(
         "program.rs",

@@ -54,14 +54,14 @@ fn other_registers_make_no_rows() {
 
 /// Check that an undefined return address ends the stack, as in _start and clone.
 #[test]
-fn outermost_frame() {
+fn an_undefined_return_address_ends_the_stack() {
     let (rows, _) = rows_of(".cfi_undefined %rip\n nop");
     assert_eq!(rows, [(0, Cfa::End, Saved::Same), (1, END.0, END.1)]);
 }
 
 /// Check gcc's realigned stack: the CFA is read from the frame, rbp is saved relative to itself.
 #[test]
-fn realigned_stack() {
+fn a_realigned_stack_reads_the_cfa_from_the_frame() {
     let (rows, table) =
         rows_of(".cfi_def_cfa %r10, 0\n nop\n .cfi_escape 0x10,6,2,0x76,0\n nop\n .cfi_escape 0xf,3,0x76,0x78,6\n nop");
     assert_eq!(
@@ -78,7 +78,7 @@ fn realigned_stack() {
 
 /// Check the loader's trampoline: the CFA is relative to rbx, which is saved two words below the return address.
 #[test]
-fn base_pointer() {
+fn the_cfa_can_be_relative_to_rbx() {
     let elf = assemble(
         ".globl f\n f: .cfi_startproc\n .cfi_def_cfa_offset 24\n nop\n .cfi_def_cfa_offset 32\n .cfi_offset %rbx, -32\n
          nop\n .cfi_def_cfa_register %rbx\n nop\n .cfi_endproc",

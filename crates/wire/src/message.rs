@@ -364,7 +364,7 @@ mod tests {
 
     /// Every kind of message survives the round trip, several to a packet.
     #[test]
-    fn round_trip() {
+    fn messages_round_trip() {
         let kernel =
             Kernel { correlation: 7, start: 1 << 40, end: (1 << 40) + 5, name: 3, graph_node: 9, ..Default::default() };
         let mut packet = [0; 1024];

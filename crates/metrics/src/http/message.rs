@@ -227,7 +227,7 @@ mod tests {
     proptest! {
         /// Check that no input makes the parser panic or consume more than there is.
         #[test]
-        fn any_bytes(input in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_parsed_without_panic(input in proptest::collection::vec(any::<u8>(), 0..300)) {
             if let Some((_, length)) = Request::parse(&input) {
                 prop_assert!(length <= input.len());
             }
@@ -235,7 +235,7 @@ mod tests {
 
         /// Check the same for input that resembles a request.
         #[test]
-        fn almost_requests(input in "(GET|HEAD|P)? ?[/ab?#:]{0,5} ?HTTP/1.[012]?\r?\n(Host|A\u{e4})?:? ?[ab\t]{0,3}\r?\n\r?\n?") {
+        fn almost_requests_are_parsed_without_panic(input in "(GET|HEAD|P)? ?[/ab?#:]{0,5} ?HTTP/1.[012]?\r?\n(Host|A\u{e4})?:? ?[ab\t]{0,3}\r?\n\r?\n?") {
             if let Some((_, length)) = Request::parse(input.as_bytes()) {
                 prop_assert!(length <= input.len());
             }

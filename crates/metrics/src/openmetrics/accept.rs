@@ -65,7 +65,7 @@ mod tests {
 
     /// Check the headers of real scrapers, and malformed ones.
     #[test]
-    fn headers() {
+    fn accept_headers_are_negotiated() {
         use Format::*;
         for (accept, format) in [
             // Prometheus 2.42, 3.0 and curl.

@@ -140,7 +140,7 @@ impl Selection {
     }
 
     /// Drops an ended process whose last values are no longer reported. If it had series, "other" would count their
-    /// contents again, so what it did since the last scrape is lost; if it had none, everything goes to "other".
+    /// contents again, so what it did since the last scrape is omitted; if it had none, everything goes to "other".
     fn drop_ended(&mut self, process: &Process) {
         if self.with_series.contains_key(&process.id) || self.without.contains_key(&process.id) {
             self.forget(process.id);

@@ -332,7 +332,7 @@ mod tests {
 
     /// Check that history is bounded.
     #[test]
-    fn bounded_history() {
+    fn history_is_bounded() {
         let mut app = App::new();
         for second in 1..1000 {
             app.update(snapshot(second));

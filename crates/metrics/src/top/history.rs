@@ -48,7 +48,7 @@ mod tests {
 
     /// Check that bars are relative to the largest value shown.
     #[test]
-    fn bars() {
+    fn bars_are_relative_to_the_largest() {
         assert_eq!(sparkline(&[0, 1, 50, 100].into(), 6), "   ▁▄█");
         assert_eq!(sparkline(&[9000, 0, 1, 2].into(), 2), "▄█");
         assert_eq!(sparkline(&[u64::MAX, u64::MAX - 1].into(), 2), "██");
