@@ -23,8 +23,7 @@
 //! | `clock` | `refuse` | `cuptiActivityRegisterTimestampCallback` fails |
 //! | `buffer` | `refuse` | `cuptiActivityRegisterCallbacks` fails |
 //! | `per_thread` | `0`, `1` | a record buffer for each thread (1 from release 13.0 on) |
-//! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: one of CUPTI's, or the launching one
-//! (worker) |
+//! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: CUPTI's or the launching one (worker) |
 //!
 //! Durations are nanoseconds, or have a unit: `100ns`, `50us`, `2ms`, `1s`. All `1/N` faults use one counter for the
 //! whole process.
