@@ -118,7 +118,7 @@ fn a_foreign_proc_is_reported() {
 #[test]
 fn trace_in_a_pid_namespace() {
     let scene = Scene::new();
-    let command = format!("trace --sim -q --stacks -o t.jsonl -- {} account account", program("traced"));
+    let command = format!("trace --all-calls --sim -q --stacks -o t.jsonl -- {} account account", program("traced"));
     let mut run = unshare(&scene, &PID_NAMESPACE, &[WARPSCOPE]);
     Ended::of(run.args(command.split(' '))).exits(0);
     let trace = Trace::read(&scene.read("t.jsonl"));

@@ -3,7 +3,7 @@
 //! A chunk is read only if its checksum is right, so each input is read twice: as a file, and as the payload of a sound chunk.
 #![no_main]
 
-use export::{Format, View};
+use export::{Flames, Format, View};
 use libfuzzer_sys::Corpus;
 use model::{
     fold::Fold,
@@ -37,9 +37,9 @@ fn read(file: &[u8]) -> Option<usize> {
     // One of them is quick enough for thousands of inputs a second.
     let format = Format::ALL[file.len() % Format::ALL.len()];
     if format == Format::Recording {
-        export::report(&profile, &mut events, false, 100).expect("a profile can be summed up");
+        export::report(&Flames::new(&profile), &mut events, false, 100).expect("a profile can be summed up");
     } else {
-        let written = export::write(format, &profile, View::default(), &mut events, &mut std::io::sink());
+        let written = export::write(format, &Flames::new(&profile), View::default(), &mut events, &mut std::io::sink());
         written.expect("a profile can be written");
     }
     Some(count)

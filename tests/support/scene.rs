@@ -119,14 +119,14 @@ impl Scene {
         self.warpscope(&arguments)
     }
 
-    /// `warpscope trace OPTIONS -- COMMAND`; both are split at blanks. Without a command there is no `--` either.
+    /// `warpscope trace --all-calls OPTIONS -- COMMAND`; both are split at blanks. Without a command there is no `--` either.
     pub fn trace(&self, options: &str, command: &str) -> Command {
         self.trace_words(options, &command.split_whitespace().collect::<Vec<_>>())
     }
 
     /// The same for a command whose arguments contain blanks.
     pub fn trace_words(&self, options: &str, command: &[&str]) -> Command {
-        let mut arguments = vec!["trace"];
+        let mut arguments = vec!["trace", "--all-calls"];
         arguments.extend(options.split_whitespace());
         if !command.is_empty() {
             arguments.push("--");

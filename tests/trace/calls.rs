@@ -70,6 +70,41 @@ fn every_call() {
     assert_eq!((lost(&report), number(&report, "unmatched_activities")), (0, 0), "{}", report["lost"]);
 }
 
+/// Check that functions that only ask are left out without --all-calls, and no others; that the trace says so; and that
+/// naming one traces it.
+#[test]
+fn inquiries_are_left_out() {
+    let scene = Scene::new();
+    let program = program("traced");
+    let trace = |options: &[&str]| {
+        let command = ["--sim", "-q", "-o", "t.jsonl", "--", &program, "account", "account"];
+        Ended::of(&mut scene.warpscope(&[&["trace"], options, &command].concat())).exits(0);
+        let trace = Trace::read(&scene.read("t.jsonl"));
+        for file in ["t.jsonl", "account"] {
+            std::fs::rename(scene.path(file), scene.path(&format!("last.{file}"))).expect("it was written");
+        }
+        trace
+    };
+    let asks = |name: &str| {
+        name != "cuModuleGetFunction" && ["Get", "Peek", "Query", "Elapsed"].iter().any(|word| name.contains(word))
+    };
+    let plain = trace(&[]);
+    let mut made = account(&scene.read("last.account"));
+    let all: usize = made.values().map(Vec::len).sum();
+    made.values_mut().for_each(|calls| calls.retain(|call| !asks(&call.name)));
+    assert!(made.values().map(Vec::len).sum::<usize>() < all, "the program asks for something");
+    // The first thread uses the runtime only, which initialises the driver in a call that is left out.
+    let mut traced = plain.outermost();
+    for ((pid, tid), calls) in &mut traced {
+        calls.retain(|call| pid != tid || call.name.starts_with("cuda"));
+    }
+    same(&traced, &made);
+    assert!(plain.notes.iter().any(|note| note.contains("--all-calls")), "{:?}", plain.notes);
+    let named = trace(&["--match", "cudaGetDevice"]);
+    assert!(named.named("cudaGetDevice").count() > 0 && named.named("cudaMalloc").count() == 0);
+    assert!(!named.notes.iter().any(|note| note.contains("--all-calls")), "{:?}", named.notes);
+}
+
 /// Without anything loaded into the program: the same calls, and no GPU work.
 #[test]
 fn no_gpu() {

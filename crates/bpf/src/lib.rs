@@ -1,8 +1,10 @@
 //! The only crate that talks to the kernel's eBPF: programs, probes, the ring buffer, and what this kernel allows.
 //!
-//! It knows nothing of CUDA. [`Recorder`] follows processes, samples CPUs and watches a marker function;
-//! [`Mappings`] hears of every file mapped as code; [`features`] tells what is possible here and what to do about the
-//! rest.
+//! [`Recorder`] follows processes, samples CPUs, watches a marker function and traces calls; [`Mappings`] reports every file
+//! mapped as code; [`features`] says what this kernel supports.
+//!
+//! What a function of CUDA does is passed in ([`calls::Gather`]). The programs themselves know how calls change live memory
+//! and contexts (`memory.h`), the result "not ready" (`sums.h`) and the names of the driver's devices (`driver.h`).
 
 mod btf;
 pub mod calls;

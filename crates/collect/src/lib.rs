@@ -16,15 +16,14 @@ pub mod calls;
 mod collector;
 pub mod command;
 pub mod events;
+mod injector;
 pub mod process;
 pub mod sessions;
 pub mod sink;
 pub mod stacks;
 
 pub use collector::{Collected, Collector, Cost, Limits, Options, Prepared, Until};
-
-/// The file name of the injected library; frames in it are the probe's own.
-pub const INJECTOR: &str = "libwarpscope_inject.so";
+pub use injector::INJECTOR;
 
 /// The size of the ring buffer of a recording: room for about half a million launches between two reads.
 pub const RING_BYTES: u32 = 32 << 20;

@@ -8,7 +8,7 @@ use model::{
     profile::Profile,
     recording::{WriteError, Writer},
 };
-use symbols::{Kept, Wishes};
+use symbols::Kept;
 
 /// The first event of a recording that begins now.
 pub fn start(command: Vec<String>, mode: Mode, frequency: u32) -> Start {
@@ -77,12 +77,12 @@ impl Recording {
 
     /// Ends the recording: names every address, writes the names and the end. Returns the profile, and what went wrong
     /// with the recording.
-    pub fn finish(mut self, end: End, kept: &mut Kept, wishes: &Wishes) -> (Profile, Option<String>) {
+    pub fn finish(mut self, end: End, kept: &mut Kept, options: &symbols::Options) -> (Profile, Option<String>) {
         self.show();
         let mut fold = std::mem::take(&mut self.fold);
         fold.push(&Event::End(end));
         let mut profile = fold.finish();
-        let symbols::Named { symbols, notes } = symbols::resolve(&profile, kept, wishes);
+        let symbols::Named { symbols, notes } = symbols::resolve(&profile, kept, options);
         let named = symbols.iter().map(|symbol| Event::Symbol(symbol.clone()));
         for event in named.chain(notes.iter().map(|text| Event::Note(Note { text: text.clone() }))) {
             let written = self.writer.push(&event);

@@ -122,37 +122,58 @@ impl Measure {
 }
 
 impl Flame {
-    /// Names every stack of the profile and adds up those that read the same.
-    pub fn of(profile: &Profile, view: View) -> Self {
-        let mut naming = Naming { profile, names: HashSet::new(), stacks: HashMap::new(), families: BTreeMap::new() };
-        let mut lines: BTreeMap<Vec<Arc<str>>, Weight> = BTreeMap::new();
-        if let Some(event) = view.event {
-            return naming.event(event);
-        }
+    /// CPU samples: names every stack and adds up those that read the same.
+    pub fn of_cpu(profile: &Profile) -> Self {
+        let mut naming = Naming::new(profile);
+        let mut lines = Lines::new();
         let mut own = Weight::default();
-        if view.cpu {
-            for (&(process, stack), cpu) in &profile.cpu {
-                let weight = Weight { amount: cpu.ns, samples: cpu.count, ..Weight::default() };
-                if profile.is_own_cost(stack) {
-                    own.add(weight);
-                    continue;
-                }
-                lines.entry(naming.stack(process, Some(stack))).or_default().add(weight);
+        for (&(process, stack), cpu) in &profile.cpu {
+            let weight = Weight { amount: cpu.ns, samples: cpu.count, ..Weight::default() };
+            if profile.is_own_cost(stack) {
+                own.add(weight);
+                continue;
             }
+            lines.entry(naming.stack(process, Some(stack))).or_default().add(weight);
         }
-        if view.gpu {
-            let gpu_frames = GpuFrames::new(profile);
-            for (key, gpu) in &profile.gpu {
-                let mut frames = naming.stack(key.process, key.stack);
-                frames.push(naming.name(gpu_frames.name(key.device, key.what), Family::of_work(key.what)));
-                let weight = Weight { amount: gpu.ns, operations: gpu.count, ..Weight::default() };
-                lines.entry(frames).or_default().add(weight);
+        Self { own, ..naming.flame(lines, Measure::Time) }
+    }
+
+    /// GPU work, under the stacks that launched it.
+    pub fn of_gpu(profile: &Profile) -> Self {
+        let mut naming = Naming::new(profile);
+        let mut lines = Lines::new();
+        let gpu_frames = GpuFrames::new(profile);
+        for (key, gpu) in &profile.gpu {
+            let mut frames = naming.stack(key.process, key.stack);
+            frames.push(naming.name(gpu_frames.name(key.device, key.what), Family::of_work(key.what)));
+            let weight = Weight { amount: gpu.ns, operations: gpu.count, ..Weight::default() };
+            lines.entry(frames).or_default().add(weight);
+        }
+        naming.flame(lines, Measure::Time)
+    }
+
+    /// A counted event: the innermost frame says what was hit.
+    pub fn of_event(profile: &Profile, event: EventView) -> Self {
+        let mut naming = Naming::new(profile);
+        let counters = &profile.counters;
+        let Some(counter) = counters.all.get(&event.counter) else { return Self::default() };
+        let by_count = event.by_count || counter.weight.is_empty();
+        let mut lines = Lines::new();
+        for (point, process, stack, hits) in counters.of(event.counter) {
+            if profile.is_injected(stack) {
+                continue;
             }
+            let mut frames = naming.stack(process, Some(stack));
+            frames.push(naming.name(names::event(counter, point), Family::Event));
+            let amount = if by_count { hits.count } else { hits.weight };
+            lines.entry(frames).or_default().add(Weight { amount, hits: hits.count, ..Weight::default() });
         }
-        let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
-        Self { lines, families: naming.families, own, measure: Measure::Time }
+        naming.flame(lines, Measure::of(counter, by_count))
     }
 }
+
+/// Weights by stack.
+type Lines = BTreeMap<Vec<Arc<str>>, Weight>;
 
 /// Names stacks, each stack and each name once.
 struct Naming<'a> {
@@ -162,24 +183,14 @@ struct Naming<'a> {
     families: BTreeMap<Arc<str>, Family>,
 }
 
-impl Naming<'_> {
-    /// The stacks of a counted event: the innermost frame says what was hit.
-    fn event(mut self, event: EventView) -> Flame {
-        let counters = &self.profile.counters;
-        let Some(counter) = counters.all.get(&event.counter) else { return Flame::default() };
-        let by_count = event.by_count || counter.weight.is_empty();
-        let mut lines: BTreeMap<Vec<Arc<str>>, Weight> = BTreeMap::new();
-        for (point, process, stack, hits) in counters.of(event.counter) {
-            if self.profile.is_injected(stack) {
-                continue;
-            }
-            let mut frames = self.stack(process, Some(stack));
-            frames.push(self.name(names::event(counter, point), Family::Event));
-            let amount = if by_count { hits.count } else { hits.weight };
-            lines.entry(frames).or_default().add(Weight { amount, hits: hits.count, ..Weight::default() });
-        }
+impl<'a> Naming<'a> {
+    fn new(profile: &'a Profile) -> Self {
+        Self { profile, names: HashSet::new(), stacks: HashMap::new(), families: BTreeMap::new() }
+    }
+
+    fn flame(self, lines: Lines, measure: Measure) -> Flame {
         let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
-        Flame { lines, families: self.families, own: Weight::default(), measure: Measure::of(counter, by_count) }
+        Flame { lines, families: self.families, own: Weight::default(), measure }
     }
 
     fn name(&mut self, name: String, family: Family) -> Arc<str> {

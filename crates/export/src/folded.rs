@@ -5,14 +5,12 @@
 
 use std::io::{self, Write};
 
-use model::profile::Profile;
-
-use crate::flame::{Flame, View};
+use crate::{flame::View, flames::Flames};
 
 /// Writes the stacks of a profile, sorted by line. Stacks that come to nothing, or to no whole microsecond, are left out; the total
 /// of what is left is the true total, rounded once.
-pub fn write(profile: &Profile, view: View, out: &mut dyn Write) -> io::Result<()> {
-    let flame = Flame::of(profile, view);
+pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result<()> {
+    let flame = flames.of(view);
     let amounts: Vec<u64> = flame.lines.iter().map(|line| line.weight.amount).collect();
     // What a user counts is written as it is.
     let weights = if view.event.is_some() { amounts } else { microseconds(&amounts) };

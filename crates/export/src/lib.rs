@@ -6,13 +6,12 @@
 
 use std::io::{self, BufWriter, Write};
 
-use model::profile::Profile;
-
 pub mod chrome;
 pub mod cpu_txt;
 mod events;
 pub mod family;
 pub mod flame;
+mod flames;
 pub mod folded;
 mod format;
 pub mod jsonl;
@@ -27,27 +26,29 @@ pub mod trace;
 pub use crate::{
     events::Events,
     flame::{EventView, View},
+    flames::Flames,
     format::{Format, UnknownEnding},
     summary::Summary,
 };
 
-/// Writes `profile` as `format`. `events` opens the recording from its beginning; it is called only by formats that
+/// Writes the profile of `flames` as `format`. `events` opens the recording from its beginning; it is called only by formats that
 /// need events, once. `out` needs no buffer of its own. A recording itself ([`Format::Recording`]) is copied by whoever has the file, not made here.
 pub fn write<'a>(
     format: Format,
-    profile: &Profile,
+    flames: &Flames<'_>,
     view: View,
     events: &mut dyn FnMut() -> io::Result<Events<'a>>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let profile = flames.profile;
     let out = &mut BufWriter::with_capacity(1 << 16, out);
     match format {
         Format::Recording => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "a .wscope file is the recording itself: it is copied, not exported",
         )),
-        Format::Folded => folded::write(profile, view, out),
-        Format::Svg => svg::write(profile, view, out),
+        Format::Folded => folded::write(flames, view, out),
+        Format::Svg => svg::write(flames, view, out),
         Format::Chrome => chrome::write(profile, view, events()?, out),
         Format::CpuText => cpu_txt::write(profile, events()?, out),
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
@@ -57,10 +58,10 @@ pub fn write<'a>(
 /// The text of a recording: its summary, and for a trace the idle gaps and the time line. `events` opens the recording from
 /// its beginning; it is called once, and only for traces.
 pub fn report<'a>(
-    profile: &Profile,
+    flames: &Flames<'_>,
     events: &mut dyn FnMut() -> io::Result<Events<'a>>,
     colour: bool,
     width: usize,
 ) -> io::Result<String> {
-    Ok(summary::render(&Summary::with_events(profile, events, width)?, colour, width))
+    Ok(summary::render(&Summary::with_events(flames, events, width)?, colour, width))
 }

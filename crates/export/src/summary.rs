@@ -15,7 +15,8 @@ use text::units::hundredths;
 
 use crate::{
     events::Events,
-    flame::{Flame, Line, View},
+    flame::{Flame, Line},
+    flames::Flames,
     losses, names,
     trace::TraceSummary,
 };
@@ -218,13 +219,14 @@ pub struct Copies {
 
 impl Summary {
     /// Sums up a profile.
-    pub fn of(profile: &Profile) -> Self {
+    pub fn of(flames: &Flames<'_>) -> Self {
+        let profile = flames.profile;
         let ledger = &profile.ledger;
         let start = profile.start.as_ref();
         let wall_ns = profile.wall_ns();
         let gpu_time_ns = profile.gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
         let cpu_time_ns = profile.cpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
-        let cpu = Flame::of(profile, View { gpu: false, ..View::default() });
+        let cpu = flames.cpu();
         let devices = devices(profile, wall_ns);
         let working = || devices.iter().filter(|device| device.streams > 0);
         let mut lost = ledger.lost.clone();
@@ -277,11 +279,11 @@ impl Summary {
             images: profile.processes.len() as u64,
             threads: profile.threads.len() as u64,
             top_kernels: top_kernels(profile),
-            top_paths: top_paths(profile, gpu_time_ns),
-            top_functions: top_functions(cpu.lines, cpu_time_ns),
+            top_paths: top_paths(&flames.gpu(), gpu_time_ns),
+            top_functions: top_functions(&cpu.lines, cpu_time_ns),
             copies_by_direction: copies(profile),
             devices,
-            events: events::of(profile),
+            events: events::of(flames),
             trace: TraceSummary::of(profile),
             no_gpu_work: no_gpu_work(profile),
             notes: profile.notes.clone(),
@@ -298,13 +300,13 @@ impl Summary {
     /// The same, with what only the events of a trace tell. `events` opens the recording from its beginning; it is called
     /// once, and only for traces. The time line is as wide as the text will be.
     pub fn with_events<'a>(
-        profile: &Profile,
+        flames: &Flames<'_>,
         events: &mut dyn FnMut() -> io::Result<Events<'a>>,
         width: usize,
     ) -> io::Result<Self> {
-        let mut summary = Self::of(profile);
+        let mut summary = Self::of(flames);
         if let Some(trace) = &mut summary.trace {
-            trace.look_at(profile, events()?, width);
+            trace.look_at(flames.profile, events()?, width);
         }
         Ok(summary)
     }
@@ -381,9 +383,8 @@ fn top_kernels(profile: &Profile) -> Vec<Kernel> {
     top(kernels, |weight| weight.ns).map(kernel).collect()
 }
 
-fn top_paths(profile: &Profile, gpu_time_ns: u64) -> Vec<Path> {
-    let flame = Flame::of(profile, View { cpu: false, ..View::default() });
-    let lines = flame.lines.into_iter().map(|line| (line.frames, line.weight)).collect();
+fn top_paths(flame: &Flame, gpu_time_ns: u64) -> Vec<Path> {
+    let lines = flame.lines.iter().map(|line| (&line.frames, line.weight)).collect();
     top(lines, |weight| weight.amount)
         .map(|(frames, weight)| Path {
             path: frames.iter().map(ToString::to_string).collect(),
@@ -394,7 +395,7 @@ fn top_paths(profile: &Profile, gpu_time_ns: u64) -> Vec<Path> {
         .collect()
 }
 
-fn top_functions(lines: Vec<Line>, cpu_time_ns: u64) -> Vec<Function> {
+fn top_functions(lines: &[Line], cpu_time_ns: u64) -> Vec<Function> {
     let mut functions = BTreeMap::new();
     for line in lines {
         if let Some(innermost) = line.frames.last() {

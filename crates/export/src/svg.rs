@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     io::{self, Write},
+    rc::Rc,
 };
 
 use inferno::flamegraph::{
@@ -21,6 +22,7 @@ use text::{
 use crate::{
     family::Family,
     flame::{Flame, Line, Measure, View, Weight},
+    flames::Flames,
     losses, names, palette,
 };
 
@@ -47,10 +49,13 @@ text { font-family:ui-monospace,\"SF Mono\",Menlo,Consolas,\"DejaVu Sans Mono\",
 </style>";
 
 /// Draws the stacks of a profile. A profile without any time still gives a valid picture, which says so.
-pub fn write(profile: &Profile, view: View, out: &mut dyn Write) -> io::Result<()> {
-    let mut flame = Flame::of(profile, view);
+pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result<()> {
+    let (profile, mut flame) = (flames.profile, flames.of(view));
     let shift = shift(&flame.lines);
-    flame.lines.retain(|line| line.weight.amount >> shift > 0);
+    let is_drawn = |line: &Line| line.weight.amount >> shift > 0;
+    if !flame.lines.iter().all(is_drawn) {
+        Rc::make_mut(&mut flame).lines.retain(is_drawn);
+    }
     let counter = view.event.and_then(|event| profile.counters.all.get(&event.counter));
     let (title, subtitle) = match counter {
         None => (title(profile), subtitle(profile)),

@@ -2,7 +2,7 @@
 
 mod support;
 
-use export::{EventView, Format, Summary, View, summary::render};
+use export::{EventView, Flames, Format, Summary, View, summary::render};
 use model::event::{Counter, CounterId, CounterPoint, Event, Hits, PointId, ProcessId, StackId, Unit};
 use support::check;
 
@@ -84,7 +84,7 @@ fn golden() {
     let lines = support::export(Format::Jsonl, &events, View::default());
     let ours = |line: &&str| line.contains("\"type\":\"event\"") || line.contains("\"type\":\"hits\"");
     check("event.jsonl", &lines.lines().filter(ours).map(|line| format!("{line}\n")).collect::<String>());
-    let summary = Summary::of(&support::fold(&events));
+    let summary = Summary::of(&Flames::new(&support::fold(&events)));
     check("event.json", &(serde_json::to_string_pretty(&summary.events).expect("JSON") + "\n"));
     let text = render(&summary, false, 120);
     let from = text.find("Event malloc").expect("the events");

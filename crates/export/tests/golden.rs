@@ -3,7 +3,7 @@
 
 mod support;
 
-use export::{Format, Summary, View, summary::render};
+use export::{Flames, Format, Summary, View, summary::render};
 use support::check;
 
 /// Check each format of the whole recording.
@@ -32,7 +32,7 @@ fn halves() {
 /// Check the summary: its numbers, its text, and its text on a narrow terminal with colours.
 #[test]
 fn summary() {
-    let summary = Summary::of(&support::fold(&support::events()));
+    let summary = Summary::of(&Flames::new(&support::fold(&support::events())));
     check("summary.json", &(serde_json::to_string_pretty(&summary).expect("JSON") + "\n"));
     check("summary.txt", &render(&summary, false, 120));
     check("summary.colour.txt", &render(&summary, true, 80));
@@ -44,7 +44,7 @@ fn nothing_happened() {
     let events = &support::events()[..2];
     check("nothing.svg", &support::export(Format::Svg, events, View::default()));
     check("nothing.json", &support::export(Format::Chrome, events, View::default()));
-    check("nothing.txt", &render(&Summary::of(&support::fold(events)), false, 100));
+    check("nothing.txt", &render(&Summary::of(&Flames::new(&support::fold(events))), false, 100));
     assert_eq!(support::export(Format::Folded, events, View::default()), "");
     assert_eq!(support::export(Format::CpuText, events, View::default()), "");
 }

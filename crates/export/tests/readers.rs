@@ -185,7 +185,7 @@ fn absurd_weights() {
     for format in [Format::Svg, Format::Folded, Format::Chrome, Format::Jsonl, Format::CpuText] {
         assert!(!support::export(format, &events, View::default()).is_empty());
     }
-    let text = export::summary::render(&export::Summary::of(&support::fold(&events)), true, 0);
+    let text = export::summary::render(&export::Summary::of(&export::Flames::new(&support::fold(&events))), true, 0);
     assert!(text.contains("matched 97.77 %"));
 }
 
@@ -194,6 +194,7 @@ fn absurd_weights() {
 fn recordings_are_copied() {
     let profile = support::fold(&[]);
     let mut none = || panic!("no events needed");
-    let result = export::write(Format::Recording, &profile, View::default(), &mut none, &mut Vec::new());
+    let result =
+        export::write(Format::Recording, &export::Flames::new(&profile), View::default(), &mut none, &mut Vec::new());
     assert_eq!(result.expect_err("refused").kind(), std::io::ErrorKind::Unsupported);
 }

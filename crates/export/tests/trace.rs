@@ -4,7 +4,7 @@ mod support;
 
 use std::{collections::BTreeSet, io};
 
-use export::{Events, Format, Summary, View, trace::Lines};
+use export::{Events, Flames, Format, Summary, View, trace::Lines};
 use model::event::Event;
 use serde_json::Value;
 use support::{START, check, trace};
@@ -92,12 +92,12 @@ fn time_line() {
 
 fn report(events: &[Event], colour: bool, width: usize) -> String {
     let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
-    export::report(&support::fold(events), &mut open, colour, width).expect("a report")
+    export::report(&Flames::new(&support::fold(events)), &mut open, colour, width).expect("a report")
 }
 
 fn numbers(events: &[Event]) -> Value {
     let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
-    let summary = Summary::with_events(&support::fold(events), &mut open, 100).expect("a summary");
+    let summary = Summary::with_events(&Flames::new(&support::fold(events)), &mut open, 100).expect("a summary");
     serde_json::to_value(summary).expect("JSON")
 }
 

@@ -5,6 +5,7 @@
 //! scrape. A registry would be a second copy of them to keep in sync.
 
 mod accept;
+mod bounds;
 mod device;
 mod ended;
 mod health;

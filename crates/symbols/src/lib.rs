@@ -26,4 +26,4 @@ pub use debug_files::DebugFiles;
 pub use demangle::{demangle, name_kernels};
 pub use files::{FileId, Files};
 pub use kept::Kept;
-pub use resolve::{Named, Wishes, resolve};
+pub use resolve::{Named, Options, resolve};

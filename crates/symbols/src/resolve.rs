@@ -28,7 +28,7 @@ use crate::{
 
 /// How to resolve names.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct Options {
     /// The file name of the injected library: its frames, and CUPTI's, belong to the probe.
     pub injector: &'static str,
     /// Include file and line, and inlined functions as their own frames.
@@ -62,7 +62,7 @@ type FileKey<'a> = (&'a str, &'a [u8], Option<(ProcessId, u64, u64)>);
 
 /// Names every address in the profile's stacks that has no name yet, and every host function launched as an unnamed
 /// kernel.
-pub fn resolve(profile: &Profile, kept: &mut Kept, wishes: &Wishes) -> Named {
+pub fn resolve(profile: &Profile, kept: &mut Kept, options: &Options) -> Named {
     let modules = Modules::of(profile);
     let mut unnamed_frames = FxHashSet::default();
     // The mappings at each address: nearly always one, and more if libraries were replaced.
@@ -111,7 +111,7 @@ pub fn resolve(profile: &Profile, kept: &mut Kept, wishes: &Wishes) -> Named {
         }
     }
     for spots in files.values() {
-        name_file(spots, kept, wishes, &mut named, &mut generated);
+        name_file(spots, kept, options, &mut named, &mut generated);
     }
     for (process, spots) in generated {
         named.symbols.extend(name_generated(profile, process, &spots, kept));
@@ -211,14 +211,14 @@ fn module(path: &str) -> Arc<str> {
 fn name_file<'a>(
     spots: &[Spot<'a>],
     kept: &Kept,
-    wishes: &Wishes,
+    options: &Options,
     named: &mut Named,
     generated: &mut BTreeMap<ProcessId, Vec<Spot<'a>>>,
 ) {
     let Some(mapping) = spots.first().and_then(|spot| spot.mapping) else { return };
     let path = &mapping.path;
     let module = module(path);
-    let probe = &*module == wishes.injector || module.starts_with("libcupti.so");
+    let probe = &*module == options.injector || module.starts_with("libcupti.so");
     let kind = if probe { FrameKind::Probe } else { FrameKind::Native };
     let source = kept.files.source(mapping);
     if source.is_none() && path.starts_with("/memfd:") {
@@ -234,8 +234,8 @@ fn name_file<'a>(
             (spot.address - mapping.start).wrapping_add(mapping.offset)
         };
         let offsets: Vec<u64> = spots.iter().map(offset).collect();
-        let lines = wishes.lines && !probe;
-        let (answered, refused) = ask(&source, path, &offsets, &wishes.debug_files, lines, &wishes.budget);
+        let lines = options.lines && !probe;
+        let (answered, refused) = ask(&source, path, &offsets, &options.debug_files, lines, &options.budget);
         answers = answered;
         named.notes.extend(refused.into_iter().map(|what| format!("{module}: {what}")));
     }

@@ -98,9 +98,9 @@ fn the_debuginfod_cache_is_used() {
     scene.run("objcopy --only-keep-debug program program.debug");
     scene.run("strip program");
     fs::rename(scene.path("program.debug"), cache.join("debuginfo")).expect("a file");
-    let wishes = symbols::Wishes { debug_files: symbols::DebugFiles::new(&[], &[scene.path("")]), ..plain(&[]) };
+    let options = symbols::Options { debug_files: symbols::DebugFiles::new(&[], &[scene.path("")]), ..plain(&[]) };
     let stripped = scene.program("program");
-    assert_eq!(stripped.names(&mut stripped.kept(9), &wishes, &addresses), ["inner"]);
+    assert_eq!(stripped.names(&mut stripped.kept(9), &options, &addresses), ["inner"]);
 }
 
 /// A file that is deleted or replaced after it was mapped still gives its own names. One that was not kept open is

@@ -6,4 +6,4 @@ pub mod pattern;
 pub mod short;
 pub mod units;
 
-pub use near::near;
+pub use near::{did_you_mean, near};

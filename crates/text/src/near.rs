@@ -20,6 +20,11 @@ pub fn near<'a>(names: impl IntoIterator<Item = &'a str>, target: &str) -> Vec<S
     found.into_iter().take(MOST).map(|(_, name)| name.to_owned()).collect()
 }
 
+/// Formats suggestions: "; did you mean this or that?", empty if there are none.
+pub fn did_you_mean(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+}
+
 fn plain(name: &str) -> Vec<u8> {
     name.bytes().take(LONGEST).map(|byte| byte.to_ascii_lowercase()).collect()
 }

@@ -196,6 +196,9 @@ pub struct Trace {
     /// Do not trace functions matching PATTERN.
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
+    /// Also trace CUDA functions that only ask for something, such as cudaGetDevice. Programs call them all the time.
+    #[arg(long)]
+    pub all_calls: bool,
     /// Also trace this library, given by path or file name; may be repeated.
     #[arg(long, value_name = "LIBRARY")]
     pub lib: Vec<PathBuf>,

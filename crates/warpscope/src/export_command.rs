@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use collect::command::user::User;
-use export::{EventView, View};
+use export::{EventView, Flames, View};
 use model::profile::Profile;
 
 use crate::{
@@ -23,7 +23,7 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     for note in &loaded.profile.notes {
         say(note);
     }
-    Ok(if outputs.write(&loaded.profile, view, true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if outputs.write(&Flames::new(&loaded.profile), view, true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What flame graphs and folded stacks show.

@@ -13,7 +13,7 @@ use model::{
     profile::Profile,
     recording::Reader,
 };
-use symbols::{Kept, Wishes};
+use symbols::Kept;
 
 /// A recording: its file, at the beginning, and what it amounts to.
 pub struct Loaded {
@@ -45,8 +45,8 @@ pub fn load(path: &Path) -> anyhow::Result<Loaded> {
     drop(reader);
     if profile.end.is_none() {
         profile.notes.push("the recording has no end: warpscope was stopped while it recorded".into());
-        let wishes = Wishes { injector: collect::INJECTOR, ..Wishes::default() };
-        for symbol in symbols::resolve(&profile, &mut Kept::default(), &wishes).symbols {
+        let naming = symbols::Options { injector: collect::INJECTOR, ..symbols::Options::default() };
+        for symbol in symbols::resolve(&profile, &mut Kept::default(), &naming).symbols {
             profile.symbols.add(symbol);
         }
     }

@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use export::Summary;
+use export::{Flames, Summary};
 
 use crate::{
     args,
@@ -20,12 +20,13 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     let width = width(io::stdout());
     let mut events = || events(&file);
+    let flames = Flames::new(&profile);
     if options.json {
-        let summary = Summary::with_events(&profile, &mut events, width)?;
+        let summary = Summary::with_events(&flames, &mut events, width)?;
         serde_json::to_writer_pretty(&mut out, &summary).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        write!(out, "{}", export::report(&profile, &mut events, io::stdout().is_terminal(), width)?)?;
+        write!(out, "{}", export::report(&flames, &mut events, io::stdout().is_terminal(), width)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }

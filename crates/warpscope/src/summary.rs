@@ -5,13 +5,12 @@ use std::{
     os::fd::AsFd,
 };
 
-use export::Events;
-use model::profile::Profile;
+use export::{Events, Flames};
 use terminal_size::{Width, terminal_size_of};
 
 /// Prints the summary to stderr, after a recording; `events` opens it from its beginning.
-pub fn print(profile: &Profile, events: &mut dyn FnMut() -> io::Result<Events<'static>>) -> io::Result<()> {
-    let text = export::report(profile, events, io::stderr().is_terminal(), width(io::stderr()))?;
+pub fn print(flames: &Flames<'_>, events: &mut dyn FnMut() -> io::Result<Events<'static>>) -> io::Result<()> {
+    let text = export::report(flames, events, io::stderr().is_terminal(), width(io::stderr()))?;
     write!(io::stderr().lock(), "{text}")
 }
 

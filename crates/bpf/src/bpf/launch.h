@@ -38,7 +38,7 @@ static __always_inline u64 python_of_launch(struct python_process *process, u32 
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct launch_python *python = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	struct python_memory *memory = bpf_task_storage_get(&python_memories, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct python_cache *cache = bpf_task_storage_get(&python_caches, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!python) {
 		count_loss(LOSS_WALK);
@@ -47,7 +47,7 @@ static __always_inline u64 python_of_launch(struct python_process *process, u32 
 	python->scratch.image = image;
 	python->scratch.pid = pid;
 	python->scratch.time = time;
-	return take_python(&python->scratch, &python->thread, memory, process);
+	return take_python(&python->scratch, &python->thread, cache, process);
 }
 
 /*
@@ -60,7 +60,7 @@ static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struc
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct scratch *scratch = bpf_task_storage_get(&launch_scratch, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	/* Without memory for it a thread does not remember; all else works. */
-	struct memory *memory = bpf_task_storage_get(&memories, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct walk_cache *cache = bpf_task_storage_get(&walk_caches, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct python_process *process;
 	u32 image_id = image->id;
 
@@ -69,7 +69,7 @@ static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struc
 		scratch->registers.general[REGISTER_RSP] = sp;
 		scratch->registers.general[REGISTER_RBP] = PT_REGS_FP(ctx);
 		scratch->registers.general[REGISTER_RBX] = ctx->bx;
-		*native = take_stack(ctx, scratch, memory, image, pid_tgid, time, false);
+		*native = take_stack(ctx, scratch, cache, image, pid_tgid, time, false);
 	} else {
 		count_loss(LOSS_WALK);
 	}
@@ -83,10 +83,10 @@ static __always_inline void offer_memo(const struct launch_record *record)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct scratch *scratch = bpf_task_storage_get(&launch_scratch, task, 0, 0);
-	struct memory *memory = bpf_task_storage_get(&memories, task, 0, 0);
+	struct walk_cache *cache = bpf_task_storage_get(&walk_caches, task, 0, 0);
 
-	if (scratch && memory && scratch->remembered)
-		send_memo(&memory->memos[memory->last & (MEMOS - 1)], record->image, record->session);
+	if (scratch && cache && scratch->remembered)
+		send_memo(&cache->memos[cache->last & (MEMOS - 1)], record->image, record->session);
 }
 
 /* The thread has recognised its native stack: only its Python part is taken. */

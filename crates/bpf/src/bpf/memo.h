@@ -20,7 +20,7 @@
 #define MEMO_TELLTALES 4
 /* Return probes on the way: calls within watched calls have one for each. */
 #define MEMO_RETURNS 4
-/* Words of the stack that are compared here, from sp up: 32 KiB. A thread's memory may have 64 KiB. */
+/* Words of the stack that are compared here, from sp up: 32 KiB. A thread's cache may have 64 KiB. */
 #define WINDOW 4096
 /* Words that the thread itself compares: cuBLAS has frames of more than 32 KiB. */
 #define REACH 65536
@@ -40,7 +40,7 @@ struct memo {
 	u16 place[MEMO_WORDS];
 };
 
-struct memory {
+struct walk_cache {
 	u32 span; /* words from sp to the last telltale */
 	u16 telltales;
 	u16 telltale[MEMO_TELLTALES];
@@ -56,17 +56,17 @@ struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct memory);
-} memories SEC(".maps");
+	__type(value, struct walk_cache);
+} walk_caches SEC(".maps");
 
-_Static_assert(sizeof(struct memory) < 65000, "what a task storage may hold");
+_Static_assert(sizeof(struct walk_cache) < 65000, "what a task storage may hold");
 
 /* Reads the stack's first words. 0 on success. */
-static __always_inline int read_window(struct memory *memory, u64 words)
+static __always_inline int read_window(struct walk_cache *cache, u64 words)
 {
-	if (words > WINDOW || bpf_probe_read_user(memory->window, 8 * words, (void *)memory->sp))
+	if (words > WINDOW || bpf_probe_read_user(cache->window, 8 * words, (void *)cache->sp))
 		return 1;
-	memory->fresh = words;
+	cache->fresh = words;
 	return 0;
 }
 
@@ -85,37 +85,37 @@ static __always_inline bool begins_so(const struct memo *memo, const struct regi
  *
  * A function of its own for the verifier, who would else follow every way through it together with every walk.
  */
-__noinline int recall_stack(struct memory *memory, const struct registers *regs, u64 owner, u64 *id)
+__noinline int recall_stack(struct walk_cache *cache, const struct registers *regs, u64 owner, u64 *id)
 {
 	struct memo *memo;
 	u64 hash = 0, sp;
 	u32 index;
 
-	if (!memory || !regs || !id)
+	if (!cache || !regs || !id)
 		return 0;
 	sp = regs->general[REGISTER_RSP];
 	*id = 0;
-	memory->sp = sp;
-	memory->fresh = 0;
+	cache->sp = sp;
+	cache->fresh = 0;
 	/* A stack that is not so deep cannot be read so far: it has zeros there. */
-	if (memory->span)
-		read_window(memory, memory->span);
+	if (cache->span)
+		read_window(cache, cache->span);
 	for (u32 i = 0; i < MEMO_TELLTALES; i++) {
-		u16 place = memory->telltale[i];
+		u16 place = cache->telltale[i];
 
-		if (i >= memory->telltales || place >= WINDOW)
+		if (i >= cache->telltales || place >= WINDOW)
 			break;
-		hash = mix(hash, memory->window[place]);
+		hash = mix(hash, cache->window[place]);
 	}
 	index = mix(hash, sp) & (MEMOS - 1);
-	if (!begins_so(&memory->memos[index], regs, owner) &&
-	    (index == memory->last || begins_so(&memory->memos[index ^ 1], regs, owner)))
+	if (!begins_so(&cache->memos[index], regs, owner) &&
+	    (index == cache->last || begins_so(&cache->memos[index ^ 1], regs, owner)))
 		index ^= 1;
-	memory->last = index;
-	memo = &memory->memos[index];
+	cache->last = index;
+	memo = &cache->memos[index];
 	if (!begins_so(memo, regs, owner))
 		return index;
-	if (memo->span > memory->fresh && read_window(memory, memo->span))
+	if (memo->span > cache->fresh && read_window(cache, memo->span))
 		return index;
 	for (u32 i = 0; i < MEMO_WORDS; i++) {
 		u16 place;
@@ -125,15 +125,15 @@ __noinline int recall_stack(struct memory *memory, const struct registers *regs,
 		place = memo->place[i];
 		if (place >= WINDOW)
 			return index;
-		if (memory->window[place] != memo->value[i]) {
-			u16 known = memory->telltales;
+		if (cache->window[place] != memo->value[i]) {
+			u16 known = cache->telltales;
 
 			if (known < MEMO_TELLTALES) {
-				memory->telltale[known] = place;
-				memory->telltales = known + 1;
+				cache->telltale[known] = place;
+				cache->telltales = known + 1;
 				/* If not much is missing, all of it is read at once. */
-				if (place >= memory->span)
-					memory->span = memo->span - place < 512 ? memo->span : place + 1;
+				if (place >= cache->span)
+					cache->span = memo->span - place < 512 ? memo->span : place + 1;
 			}
 			return index;
 		}

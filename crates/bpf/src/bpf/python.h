@@ -170,30 +170,30 @@ static long hash_frame(u32 index, struct python_walker *walker)
 }
 
 /* The id of the stack if it is remembered, else 0. Leaves its hash in `quick`, 0 if it cannot be remembered. */
-static __always_inline u64 recall_python(struct python_walker *walker, struct python_memory *memory)
+static __always_inline u64 recall_python(struct python_walker *walker, struct python_cache *cache)
 {
 	struct python_scratch *scratch = walker->scratch;
 	u64 first = scratch->frame;
 	struct python_memo *memo;
 
 	scratch->quick = 0;
-	if (!memory || !scratch->made)
+	if (!cache || !scratch->made)
 		return 0;
 	scratch->quick = scratch->image;
 	scratch->window_bytes = 0;
 	bpf_loop(PYTHON_STEPS, hash_frame, walker, 0);
 	scratch->frame = first;
-	memo = python_memo_of(memory, scratch->quick);
+	memo = python_memo_of(cache, scratch->quick);
 	return scratch->quick && memo->hash == scratch->quick && memo->made == scratch->made ? memo->id : 0;
 }
 
-static __always_inline void remember_python(struct python_scratch *scratch, struct python_memory *memory, u64 id)
+static __always_inline void remember_python(struct python_scratch *scratch, struct python_cache *cache, u64 id)
 {
 	struct python_memo *memo;
 
-	if (!memory || !scratch->quick || !id || scratch->record.flags & PYTHON_STACK_BROKEN)
+	if (!cache || !scratch->quick || !id || scratch->record.flags & PYTHON_STACK_BROKEN)
 		return;
-	memo = python_memo_of(memory, scratch->quick);
+	memo = python_memo_of(cache, scratch->quick);
 	memo->hash = 0;
 	memo->made = scratch->made;
 	memo->id = id;
@@ -320,10 +320,10 @@ static __always_inline void first_frame(struct python_walker *walker)
 }
 
 /*
- * Takes the current thread's Python stack, sends it if it is new, and returns its id; 0 if there is none. `memory` is the
+ * Takes the current thread's Python stack, sends it if it is new, and returns its id; 0 if there is none. `cache` is the
  * thread's, if it is to remember. A function of its own for the verifier.
  */
-__noinline u64 take_python(struct python_scratch *scratch, struct python_thread *thread, struct python_memory *memory,
+__noinline u64 take_python(struct python_scratch *scratch, struct python_thread *thread, struct python_cache *cache,
 			   struct python_process *process)
 {
 	struct python_walker walker = { .scratch = scratch, .process = process, .thread = thread };
@@ -338,7 +338,7 @@ __noinline u64 take_python(struct python_scratch *scratch, struct python_thread 
 		first_frame(&walker);
 	/* A thread state that was freed has no frames: to be remembered, it need not be in the list. */
 	if (known && scratch->frame) {
-		id = recall_python(&walker, memory);
+		id = recall_python(&walker, cache);
 		if (id)
 			return id;
 	}
@@ -351,7 +351,7 @@ __noinline u64 take_python(struct python_scratch *scratch, struct python_thread 
 	if (!scratch->frame)
 		return 0;
 	id = walk_python(&walker);
-	remember_python(scratch, memory, id);
+	remember_python(scratch, cache, id);
 	return id;
 }
 

@@ -21,7 +21,7 @@ struct python_memo {
 	u64 id;
 };
 
-struct python_memory {
+struct python_cache {
 	struct python_memo memos[PYTHON_MEMOS];
 };
 
@@ -29,12 +29,12 @@ struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct python_memory);
-} python_memories SEC(".maps");
+	__type(value, struct python_cache);
+} python_caches SEC(".maps");
 
-static __always_inline struct python_memo *python_memo_of(struct python_memory *memory, u64 hash)
+static __always_inline struct python_memo *python_memo_of(struct python_cache *cache, u64 hash)
 {
-	return &memory->memos[hash >> 32 & (PYTHON_MEMOS - 1)];
+	return &cache->memos[hash >> 32 & (PYTHON_MEMOS - 1)];
 }
 
 #endif

@@ -89,9 +89,9 @@ static __always_inline u64 send_raw(struct scratch *scratch, const struct regist
 
 /*
  * Takes the current task's stack by the registers in `scratch`, sends it if it is new, and returns its id; 0 if there is
- * none. `memory` is the thread's, if it is to remember; `kernel` asks for the kernel part too.
+ * none. `cache` is the thread's, if it is to remember; `kernel` asks for the kernel part too.
  */
-static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct memory *memory, struct image *image,
+static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct walk_cache *cache, struct image *image,
 				      u64 pid_tgid, u64 time, bool kernel)
 {
 	const struct registers *regs = &scratch->registers;
@@ -105,12 +105,12 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	scratch->range = range ? *range : none;
 	scratch->owner = (u64)image_id << 32 | scratch->range.generation;
 	scratch->remembered = 0;
-	if (memory) {
-		u32 index = recall_stack(memory, regs, scratch->owner, &id);
+	if (cache) {
+		u32 index = recall_stack(cache, regs, scratch->owner, &id);
 
 		if (id)
 			return id;
-		walker.memo = &memory->memos[index & (MEMOS - 1)];
+		walker.memo = &cache->memos[index & (MEMOS - 1)];
 		begin_memo(walker.memo, regs, scratch->owner);
 	}
 	scratch->hash = image_id;
@@ -153,7 +153,7 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	bpf_map_update_elem(&stacks_sent, &id, &one, BPF_ANY);
 sent:
 	/* A stack that found no room to be sent raw is tried again. */
-	if (memory && !scratch->state.by_register && !(scratch->unready && image->raw_left)) {
+	if (cache && !scratch->state.by_register && !(scratch->unready && image->raw_left)) {
 		end_memo(walker.memo, scratch->sp, scratch->span, id);
 		scratch->remembered = scratch->result == WALK_END && !scratch->unready;
 	}

@@ -4,9 +4,7 @@ use std::{io, path::Path};
 
 use anyhow::{Context, bail};
 use bpf::{KernelFunction, tracefs};
-use text::pattern::Selection;
-
-use super::libraries::did_you_mean;
+use text::{did_you_mean, pattern::Selection};
 
 /// The most functions of one trace. Those of --fentry need two programs each.
 const MOST_PROBED: usize = 1000;

@@ -382,11 +382,6 @@ pub struct Found {
     pub shown: bool,
 }
 
-/// "; did you mean this, or that?"
-pub fn did_you_mean(near: &[String]) -> String {
-    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
-}
-
 /// A function of CUDA's runtime or driver, by its name.
 fn is_call(name: &str) -> bool {
     let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));

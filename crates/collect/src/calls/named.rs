@@ -5,9 +5,7 @@ use std::{cell::RefCell, fs::File, path::PathBuf};
 use anyhow::bail;
 use elf::Budget;
 use probes::Function;
-use text::pattern::Glob;
-
-use super::libraries::did_you_mean;
+use text::{did_you_mean, pattern::Glob};
 
 /// The most functions of one pattern.
 const MOST: usize = 1000;
@@ -41,6 +39,11 @@ impl Named {
     /// As the user wrote it.
     pub fn pattern(&self) -> &str {
         &self.pattern
+    }
+
+    /// Whether it names the function that is shown by this name.
+    pub fn matches(&self, name: &str) -> bool {
+        self.takes(name, name)
     }
 
     /// The functions of a file that it names, each with the name to show.

@@ -11,7 +11,7 @@ use std::{
 
 use elf::Elf;
 
-use crate::process::found;
+use crate::process::procfs;
 
 /// Directories that loaders look into by themselves, and where CUDA is usually installed.
 const USUAL: [&str; 8] = [
@@ -100,7 +100,7 @@ fn python_prefixes() -> Vec<PathBuf> {
             found.extend(conda);
         }
     }
-    let running = found::all().into_iter().filter_map(|pid| fs::read_link(format!("/proc/{pid}/exe")).ok());
+    let running = procfs::all().into_iter().filter_map(|pid| fs::read_link(format!("/proc/{pid}/exe")).ok());
     found.extend(running.filter(|p| is_python(p)).filter_map(|python| Some(python.parent()?.parent()?.to_owned())));
     let mut seen = std::collections::HashSet::new();
     found.retain(|prefix| seen.insert(prefix.clone()));

@@ -25,7 +25,7 @@ use super::{
     points::Format,
     search,
 };
-use crate::{INJECTOR, process::found};
+use crate::{injector::INJECTOR, process::procfs};
 
 /// The most mappings that wait until there is time for their file.
 const MOST_DEFERRED: usize = 256;
@@ -114,7 +114,7 @@ impl Tracer {
                 self.refuse(format!("{error:#}"), push);
             }
         }
-        for pid in found::all() {
+        for pid in procfs::all() {
             self.watch_process(pid, recorder, push);
         }
     }
@@ -186,7 +186,7 @@ impl Tracer {
 
     /// Watches what a running process has mapped.
     pub fn watch_process(&mut self, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
-        for mapping in found::mappings(pid, ProcessId(0)) {
+        for mapping in procfs::mappings(pid, ProcessId(0)) {
             let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
             self.mapped(&mapped, recorder, push);
         }
@@ -213,7 +213,7 @@ impl Tracer {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let all = tracefs::tracepoints().unwrap_or_default();
                 let near = text::near(all.iter().map(String::as_str), name);
-                bail!("there is no tracepoint {name}{}", super::libraries::did_you_mean(&near));
+                bail!("there is no tracepoint {name}{}", text::did_you_mean(&near));
             }
             Err(error) => return Err(error).context("cannot read the kernel's list of tracepoints (tracefs)"),
         };

@@ -10,7 +10,7 @@ use super::{parts::Collector, records, run::IDLE};
 use crate::{
     calls::{sums, tracer::Tracer},
     command::signals::Signals,
-    process::found,
+    process::procfs,
     sessions::Sessions,
     sink::Sink,
     stacks::{python::Pythons, unwinding::Tables},
@@ -72,7 +72,7 @@ impl<S: Sink> Collector<S> {
     /// Notes that the recording stopped after so many seconds while the command was running.
     pub fn note_stop(&mut self, seconds: f64, child: &Child) {
         let pid = child.id();
-        let comm = found::comm(pid).map_or_else(String::new, |comm| format!(" ({comm})"));
+        let comm = procfs::comm(pid).map_or_else(String::new, |comm| format!(" ({comm})"));
         self.note(format!("warpscope stopped recording after {seconds} s while process {pid}{comm} was running"));
     }
 

@@ -4,7 +4,7 @@ use bpf::{MapEvent, Record};
 use model::event::{self, Event, Loss, LossCause, Mapping, Note, Process, ProcessId};
 
 use super::{parts::Collector, records};
-use crate::{calls::tracer::Mapped, process::found, sink::Sink};
+use crate::{calls::tracer::Mapped, process::procfs, sink::Sink};
 
 impl<S: Sink> Collector<S> {
     /// Takes what has come from everywhere; `true` if there may be more.
@@ -50,15 +50,15 @@ impl<S: Sink> Collector<S> {
             trace.forget_gone();
         }
         let (sink, unwinding, pythons) = (&mut self.sink, &mut self.unwinding, &mut self.pythons);
-        let (reused, mut told) = (&self.reused, Vec::new());
+        let (reused, mut published) = (&self.reused, Vec::new());
         unwinding.settle(&mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))), &mut |image| {
-            told.push(image);
+            published.push(image);
         });
         for text in unwinding.notes() {
             sink.push(&Event::Note(Note { text }));
         }
-        for image in told {
-            self.reused.told(image, bpf::now());
+        for image in published {
+            self.reused.published(image, bpf::now());
         }
         if let Some(pythons) = pythons {
             pythons.settle(sink);
@@ -109,15 +109,15 @@ impl<S: Sink> Collector<S> {
         if let Some(pythons) = &mut self.pythons {
             pythons.born(image, None);
         }
-        found::describe(pid, image, time, comm, |event| self.sink.push(&event));
-        for mapping in found::mappings(pid, image) {
+        procfs::describe(pid, image, time, comm, |event| self.sink.push(&event));
+        for mapping in procfs::mappings(pid, image) {
             self.mapped(&mapping, pid);
         }
     }
 
     pub(super) fn mapped(&mut self, mapping: &Mapping, pid: u32) {
         let (numbered, takes_over) = self.reused.mapped(mapping);
-        let file = self.kept.mapped(&numbered, found::in_proc(pid));
+        let file = self.kept.mapped(&numbered, procfs::in_proc(pid));
         self.unwinding.mapped(mapping, file, &self.kept.files);
         if takes_over {
             if let Some(sessions) = &mut self.sessions {
@@ -141,7 +141,7 @@ impl<S: Sink> Collector<S> {
             trace.mapped_by(mapping);
         }
         if let Some(events) = &mut self.events {
-            events.mapped(mapping, found::in_proc(pid), &mut self.recorder, &mut |event| sink.push(&event));
+            events.mapped(mapping, procfs::in_proc(pid), &mut self.recorder, &mut |event| sink.push(&event));
         }
         sink.push(&Event::Mapping(numbered));
     }

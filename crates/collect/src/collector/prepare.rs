@@ -11,7 +11,7 @@ use symbols::Kept;
 use super::parts::Collector;
 use crate::{
     command::{limits, signals::Signals},
-    process::{found, images::Images, reused::Reused},
+    process::{images::Images, procfs, reused::Reused},
     sessions::Sessions,
     sink::Sink,
     stacks::{python::Pythons, unwinding::Unwinding},
@@ -106,8 +106,8 @@ impl Prepared {
     /// Begins to collect.
     pub fn collect<S: Sink>(self, signals: Signals, mut sink: S) -> Collector<S> {
         let mut note = |text| sink.push(&Event::Note(Note { text }));
-        if !found::proc_is_own() {
-            note(found::FOREIGN_PROC.into());
+        if !procfs::proc_is_own() {
+            note(procfs::FOREIGN_PROC.into());
         }
         let mappings = self.mappings.map_err(|error| note(format!("functions cannot be named: {error}"))).ok();
         Collector {

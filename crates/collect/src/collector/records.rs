@@ -10,7 +10,7 @@ use wire::Refusal;
 use super::parts::Collector;
 use crate::{
     calls::tracer::switch,
-    process::{found, reused::Reused},
+    process::{procfs, reused::Reused},
     sink::Sink,
     stacks::unwinding::Walked,
 };
@@ -111,7 +111,7 @@ impl<S: Sink> Collector<S> {
                 self.unwinding.born(id, forked_from);
                 self.reused.born(id, forked_from);
                 if let Some(parent) = forked_from {
-                    self.kept.forked(id, found::in_proc(pid), parent);
+                    self.kept.forked(id, procfs::in_proc(pid), parent);
                 }
                 if let Some(pythons) = &mut self.pythons {
                     pythons.born(id, forked_from);

@@ -20,7 +20,7 @@ use crate::{
         user::User,
     },
     events::{Events, spec::Spec},
-    process::found,
+    process::procfs,
     sessions::Sessions,
     sink::Sink,
 };
@@ -103,7 +103,7 @@ impl<S: Sink> Collector<S> {
     /// A process that was there before us has ended. It may have done so before its exit could be seen, so that it must be
     /// looked for, when nothing else is to be done.
     fn has_ended(&self, pid: u32, busy: bool) -> bool {
-        self.images.current(pid).is_none() || (!busy && !found::runs(pid))
+        self.images.current(pid).is_none() || (!busy && !procfs::runs(pid))
     }
 
     /// Waits until something comes, here or at another descriptor, but not longer than this.

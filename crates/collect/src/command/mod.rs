@@ -3,8 +3,8 @@
 pub mod limits;
 pub mod priority;
 pub mod random;
+pub mod setup;
 pub mod signals;
-pub mod stage;
 pub mod target;
 pub mod user;
 pub mod workspace;

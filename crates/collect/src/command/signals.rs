@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-/// The signals we take: the end of the command, and wishes to stop.
+/// The signals we take: the end of the command, and requests to stop.
 const TAKEN: [libc::c_int; 5] = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 static ORIGINAL: OnceLock<libc::sigset_t> = OnceLock::new();

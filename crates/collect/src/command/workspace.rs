@@ -20,11 +20,15 @@ use rustix::{
     io::Errno,
 };
 
-use crate::INJECTOR;
+use crate::injector::INJECTOR;
 
 /// How the names of such directories begin; 16 hexadecimal digits follow.
 const PREFIX: &str = "warpscope.";
 const DIGITS: usize = 16;
+/// How often a directory is made that another run takes for a leftover and removes.
+const MOST_TRIES: usize = 16;
+/// The most leftovers that one run removes, so that it starts soon however many there are.
+const MOST_REMOVED: usize = 64;
 
 /// The directory; removed with all it holds on drop.
 #[derive(Debug)]
@@ -62,7 +66,7 @@ impl Workspace {
             bail!("it is mounted noexec");
         }
         remove_leftovers(&parent, &handle);
-        loop {
+        for _ in 0..MOST_TRIES {
             let name = format!("{PREFIX}{:0DIGITS$x}", super::random::random());
             rustix::fs::mkdirat(&handle, &name, Mode::RWXU)?;
             // A run that removes leftovers may take this for one, until it is locked.
@@ -76,13 +80,16 @@ impl Workspace {
                     rustix::fs::fchmod(&workspace.directory, Mode::from_raw_mode(0o711))?;
                     return Ok(workspace);
                 }
-                Ok(None) => {}
+                Ok(None) => {
+                    let _ = rustix::fs::unlinkat(&handle, &name, AtFlags::REMOVEDIR);
+                }
                 Err(error) => {
                     let _ = rustix::fs::unlinkat(&handle, &name, AtFlags::REMOVEDIR);
                     return Err(error.into());
                 }
             }
         }
+        bail!("new directories in it cannot be opened or locked")
     }
 
     /// Writes a file that anybody may read and run.
@@ -171,14 +178,19 @@ fn lock(parent: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
 /// Removes directories whose run was killed: they have our kind of name and our owner, and nobody holds their lock.
 fn remove_leftovers(parent: &Path, handle: &OwnedFd) {
     let Ok(entries) = fs::read_dir(parent) else { return };
+    let mut left = MOST_REMOVED;
     for entry in entries.flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
         let digits = name.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS);
         if digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
             && let Ok(Some(_locked)) = lock(handle, &name)
         {
+            left -= 1;
             // Follows no links. What cannot be removed is tried again by the next run.
             let _ = fs::remove_dir_all(parent.join(name));
+            if left == 0 {
+                return;
+            }
         }
     }
 }
@@ -208,5 +220,24 @@ fn bind_seqpacket(path: &Path) -> io::Result<OwnedFd> {
             return Err(io::Error::last_os_error());
         }
         Ok(socket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a run removes a bounded number of leftovers, and that the next ones remove the rest.
+    #[test]
+    fn leftovers_are_removed_in_portions() {
+        let parent = tempfile::tempdir().unwrap();
+        for number in 0..MOST_REMOVED + 1 {
+            fs::create_dir(parent.path().join(format!("{PREFIX}{number:0DIGITS$x}"))).unwrap();
+        }
+        let handle = OwnedFd::from(File::open(parent.path()).unwrap());
+        for left in [1, 0] {
+            remove_leftovers(parent.path(), &handle);
+            assert_eq!(fs::read_dir(parent.path()).unwrap().count(), left);
+        }
     }
 }

@@ -6,9 +6,10 @@ use anyhow::{Context, bail};
 use bpf::{HitPoint, HitSource, HitWeight, tracefs};
 use elf::Budget;
 use probes::{Cost, Function, Usdt};
+use text::did_you_mean;
 
 use super::spec::{Kind, Spec, Weight};
-use crate::calls::{libraries::did_you_mean, named::Named, points::Format};
+use crate::calls::{named::Named, points::Format};
 
 /// Where an event happens in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -48,7 +48,7 @@ struct Piece {
     end: u64,
     since: u64,
     /// When the kernel's walker knew; it may have gone by its predecessor's rules before.
-    told: Option<u64>,
+    published: Option<u64>,
     file: u64,
     number: u16,
     takes_over: bool,
@@ -93,7 +93,7 @@ impl Reused {
         let image = self.images.entry(mapping.process).or_default();
         let Mapping { start, end, time, .. } = *mapping;
         let file = file(mapping);
-        let mut new = Piece { start, end, since: time, told: None, file, number: 0, takes_over: false };
+        let mut new = Piece { start, end, since: time, published: None, file, number: 0, takes_over: false };
         let before = image.pieces.iter().rev().find(|piece| piece.overlaps(&new));
         if before.is_some_and(|piece| piece.file != file) {
             new.takes_over = true;
@@ -116,14 +116,14 @@ impl Reused {
     }
 
     /// From now on the kernel walks stacks with all that was mapped so far.
-    pub fn told(&mut self, image: ProcessId, now: u64) {
+    pub fn published(&mut self, image: ProcessId, now: u64) {
         if let Some(image) = self.images.get_mut(&image).filter(|image| image.changed_hands) {
             image
                 .pieces
                 .iter_mut()
                 .rev()
-                .take_while(|piece| piece.told.is_none())
-                .for_each(|piece| piece.told = Some(now));
+                .take_while(|piece| piece.published.is_none())
+                .for_each(|piece| piece.published = Some(now));
         }
     }
 
@@ -142,7 +142,7 @@ impl Reused {
             let plain = address & ADDRESS;
             let piece = image.pieces.iter().rev().find(|p| p.since <= time && (p.start..p.end).contains(&plain));
             frames.push(Frame::User(plain | piece.map_or(0, |piece| u64::from(piece.number) << BITS)));
-            let unknown = |piece: &Piece| piece.takes_over && piece.told.is_none_or(|told| time < told);
+            let unknown = |piece: &Piece| piece.takes_over && piece.published.is_none_or(|published| time < published);
             if piece.is_some_and(unknown) && !alike(plain) {
                 end = StackEnd::NoMapping;
                 break;
@@ -193,10 +193,10 @@ mod tests {
             .map(|(path, start, time)| reused.mapped(&mapping(path, start, time)))
             .map(|(mapping, takes_over)| (mapping.start, takes_over));
         assert_eq!(starts, [(0x1000, false), (0x7000, false), (SECOND | 0x7000, true), (0x7000, true)]);
-        reused.told(IMAGE, 1);
+        reused.published(IMAGE, 1);
 
-        let told = stack(&[0x7123, 0x1234]);
-        let at = |time| reused.at(&told, time, |_| true);
+        let seen = stack(&[0x7123, 0x1234]);
+        let at = |time| reused.at(&seen, time, |_| true);
         assert_eq!(at(10), None);
         let second = at(25).expect("another one");
         assert_eq!((addresses(&second), second.end), (vec![SECOND | 0x7123, 0x1234], StackEnd::Whole));
@@ -213,11 +213,11 @@ mod tests {
             reused.mapped(&mapping(path, 0x7000, time));
         }
         reused.mapped(&mapping("main", 0x1000, 0));
-        let told = stack(&[0x1234, 0x7123, 0x1567]);
-        let cut = reused.at(&told, 25, |address| address < 0x7000).expect("another one");
+        let seen = stack(&[0x1234, 0x7123, 0x1567]);
+        let cut = reused.at(&seen, 25, |address| address < 0x7000).expect("another one");
         assert_eq!((cut.frames.len(), cut.end), (2, StackEnd::NoMapping));
-        reused.told(IMAGE, 22);
-        let whole = reused.at(&told, 25, |_| false).expect("another one");
+        reused.published(IMAGE, 22);
+        let whole = reused.at(&seen, 25, |_| false).expect("another one");
         assert_eq!((whole.frames.len(), whole.end), (3, StackEnd::Whole));
     }
 

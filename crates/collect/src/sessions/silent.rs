@@ -17,7 +17,7 @@ use std::{
 use model::event::{Event, Mapping, Note, ProcessId};
 use wire::Refusal;
 
-use crate::INJECTOR;
+use crate::injector::INJECTOR;
 
 /// The most processes that are looked at, and the most that are reported one by one.
 const MOST: usize = 4096;

@@ -4,7 +4,7 @@
 //! two words (`dim3`) is passed in registers as a whole or not at all. A larger one (`cudaExtent`, `cudaPitchedPtr`) is
 //! always passed on the stack, which leaves the registers to the arguments after it.
 
-use super::structs::Struct;
+use super::payload::Struct;
 use super::values::{Direction, Value};
 
 /// The number of words in registers.

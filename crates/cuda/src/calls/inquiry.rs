@@ -3,10 +3,11 @@
 /// Words in the names of functions that query something and change nothing.
 const WORDS: [&str; 9] = ["Get", "Query", "Peek", "Is", "Can", "Elapsed", "Occupancy", "Configuration", "Exchange"];
 
-/// Whether a function only queries something, such as `cudaGetDevice`, `cudaPeekAtLastError` or `cuStreamQuery`.
+/// Whether a CUDA function only queries something, such as `cudaGetDevice`, `cudaPeekAtLastError` or `cuStreamQuery`.
 /// PyTorch calls such functions twenty times for each launch.
 pub fn is_inquiry(name: &str) -> bool {
-    words(name).any(|word| WORDS.contains(&word))
+    let of_cuda = name.starts_with("cu") || name.starts_with("__cuda");
+    of_cuda && words(name).any(|word| WORDS.contains(&word))
 }
 
 /// Splits a name such as `cudaStreamIsCapturing_v2` into words: each begins with an upper-case letter.
@@ -56,6 +57,7 @@ mod tests {
             "cuStreamWaitEvent",
             "cudaIpcOpenMemHandle",
             "cuInit",
+            "ncclCommGetAsyncError",
             "",
         ] {
             assert!(!is_inquiry(name), "{name}");

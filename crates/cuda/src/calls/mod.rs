@@ -8,6 +8,7 @@
 
 mod args;
 mod inquiry;
+mod payload;
 mod structs;
 mod tables;
 mod values;

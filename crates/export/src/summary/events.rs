@@ -5,12 +5,14 @@ use std::cmp::Reverse;
 use model::{
     counters::HitWeight,
     event::{Counter, Unit},
-    profile::Profile,
 };
 use serde::Serialize;
 
 use super::tables::{TOP, share};
-use crate::flame::{EventView, Flame, Measure, View};
+use crate::{
+    flame::{EventView, Line, Measure},
+    flames::Flames,
+};
 
 /// One event.
 #[derive(Clone, Debug, Serialize)]
@@ -58,13 +60,14 @@ pub struct EventStack {
 }
 
 /// All events of a profile, in the order that the user gave.
-pub(super) fn of(profile: &Profile) -> Vec<EventSummary> {
-    profile.counters.all.values().map(|counter| event(profile, counter)).collect()
+pub(super) fn of(flames: &Flames<'_>) -> Vec<EventSummary> {
+    flames.profile.counters.all.values().map(|counter| event(flames, counter)).collect()
 }
 
-fn event(profile: &Profile, counter: &Counter) -> EventSummary {
+fn event(flames: &Flames<'_>, counter: &Counter) -> EventSummary {
+    let profile = flames.profile;
     let view = EventView { counter: counter.id, by_count: false };
-    let mut flame = Flame::of(profile, View { event: Some(view), ..View::default() });
+    let flame = flames.event(view);
     let weighted = !counter.weight.is_empty();
     let (mut all, mut own) = (HitWeight::default(), HitWeight::default());
     for (_, _, stack, weight) in profile.counters.of(counter.id) {
@@ -72,8 +75,9 @@ fn event(profile: &Profile, counter: &Counter) -> EventSummary {
     }
     let whole = if weighted { all.weight } else { all.count };
     let stacks = flame.lines.len() as u64;
-    flame.lines.sort_by_key(|line| Reverse(line.weight.amount));
-    let top_stacks = flame.lines.iter().take(TOP).map(|line| EventStack {
+    let mut lines: Vec<&Line> = flame.lines.iter().collect();
+    lines.sort_by_key(|line| Reverse(line.weight.amount));
+    let top_stacks = lines.iter().take(TOP).map(|line| EventStack {
         path: line.frames.iter().map(ToString::to_string).collect(),
         count: line.weight.hits,
         sum: weighted.then_some(line.weight.amount),

@@ -264,7 +264,7 @@ pub fn fold(events: &[Event]) -> Profile {
 pub fn export(format: Format, events: &[Event], view: View) -> String {
     let mut out = Vec::new();
     let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
-    export::write(format, &fold(events), view, &mut open, &mut out).expect("export");
+    export::write(format, &export::Flames::new(&fold(events)), view, &mut open, &mut out).expect("export");
     String::from_utf8(out).expect("UTF-8")
 }
 

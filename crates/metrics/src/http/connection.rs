@@ -10,7 +10,7 @@ use std::{
 use super::{
     Peer, Request, Response,
     message::{LONGEST_HEAD, Method, Refusal},
-    places::Place,
+    places::{Place, State},
 };
 
 /// For the whole head of a request.
@@ -25,22 +25,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes sent to one connection before others get their turn.
 const PORTION: usize = 256 << 10;
-
-/// What a connection is waiting for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// The client has its answer and should close the connection. Further input is discarded: closing at once would
-    /// make the kernel reset the connection, and the answer could be lost.
-    Closing,
-    /// The next request, or the first.
-    Idle,
-    /// The rest of a request.
-    Receiving,
-    /// The server's answer.
-    Pending,
-    /// The client to read the answer.
-    Sending,
-}
 
 /// Whether the connection stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Peer, connection::State};
+use super::Peer;
 
 /// Maximum number of connections.
 pub(super) const MOST: usize = 512;
@@ -15,6 +15,22 @@ pub(super) const MOST_OF_PEER: usize = 256;
 const REQUEST_GRACE: Duration = Duration::from_millis(50);
 /// How long a client may take to read before it can be evicted.
 const READ_GRACE: Duration = Duration::from_millis(250);
+
+/// What a connection is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The client has its answer and should close the connection. Further input is discarded: closing at once would
+    /// make the kernel reset the connection, and the answer could be lost.
+    Closing,
+    /// The next request, or the first.
+    Idle,
+    /// The rest of a request.
+    Receiving,
+    /// The server's answer.
+    Pending,
+    /// The client to read the answer.
+    Sending,
+}
 
 /// The facts about a connection that the policy uses.
 #[derive(Clone, Copy, Debug)]

@@ -16,9 +16,9 @@ use std::{
 
 use super::{
     Peer, Request, Response,
-    connection::{Connection, Flow, State},
+    connection::{Connection, Flow},
     owner::Owners,
-    places::{Place, Verdict, verdict},
+    places::{Place, State, Verdict, verdict},
 };
 use crate::openmetrics::Format;
 

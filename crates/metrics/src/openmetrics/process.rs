@@ -2,6 +2,7 @@
 
 use super::{
     Format,
+    bounds::{DURATION_BOUNDS, SIZE_BOUNDS},
     selection::{OTHER, SPACES, Selected},
     text::{Buckets, Definition, Family, Kind, Labels, Number},
 };
@@ -9,21 +10,6 @@ use crate::{
     site::{site, stack_id},
     snapshot::{Copies, Kinds, Memory, Process},
 };
-
-/// Bounds of durations in nanoseconds: powers of two, as the BPF programs count, from 1 µs to 4 s.
-pub const DURATION_BOUNDS: [u64; 12] = powers(10, 2);
-/// Bounds of sizes in bytes: 256 B to 4 GiB.
-pub const SIZE_BOUNDS: [u64; 7] = powers(8, 4);
-
-const fn powers<const N: usize>(first: u32, step: u32) -> [u64; N] {
-    let mut bounds = [0; N];
-    let mut place = 0;
-    while place < N {
-        bounds[place] = 1 << (first + step * place as u32);
-        place += 1;
-    }
-    bounds
-}
 
 macro_rules! define {
     ($($constant:ident = $kind:ident $name:literal, $unit:literal, $help:literal;)*) => {

@@ -23,8 +23,8 @@ use std::{
 use crate::snapshot::{Calls, Copies, Errors, Kernel, Memory, Moved, Process, Space};
 
 use super::{
+    bounds::{DURATION_BOUNDS, SIZE_BOUNDS},
     ended::Ended,
-    process::{DURATION_BOUNDS, SIZE_BOUNDS},
 };
 
 /// The label for everything without its own series.
@@ -145,7 +145,7 @@ impl Selection {
         if self.with_series.contains_key(&process.id) || self.without.contains_key(&process.id) {
             self.forget(process.id);
         } else {
-            self.retire(process);
+            self.absorb_ended(process);
         }
     }
 
@@ -226,12 +226,12 @@ impl Selection {
             self.used -= own.used;
         }
         if let Some(process) = self.without.remove(&id) {
-            self.retire(&process);
+            self.absorb_ended(&process);
         }
     }
 
     /// Adds the counts of an ended process to the sum of ended ones. It no longer holds memory.
-    fn retire(&mut self, process: &Process) {
+    fn absorb_ended(&mut self, process: &Process) {
         let mut last = Process::default();
         absorb(&mut last, process);
         for memory in &mut last.memory {

@@ -1,14 +1,17 @@
 //! Numbers and text as bytes: LEB128, zigzag, length-prefixed UTF-8.
 
 /// A signed number as an unsigned one that is small when the signed one is near 0.
+#[inline]
 pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
+#[inline]
 pub fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
+#[inline]
 pub fn put(out: &mut Vec<u8>, value: impl Into<u64>) {
     let mut value = value.into();
     while value >= 0x80 {
@@ -19,15 +22,18 @@ pub fn put(out: &mut Vec<u8>, value: impl Into<u64>) {
 }
 
 /// The distance between two numbers, which may be any.
+#[inline]
 pub fn put_distance(out: &mut Vec<u8>, from: u64, to: u64) {
     put(out, zigzag(to.wrapping_sub(from) as i64));
 }
 
 /// The distance between two correlation ids; ids come round.
+#[inline]
 pub fn put_distance32(out: &mut Vec<u8>, from: u32, to: u32) {
     put(out, zigzag(i64::from(to.wrapping_sub(from) as i32)));
 }
 
+#[inline]
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -40,10 +46,12 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
+    #[inline]
     pub fn left(&self) -> usize {
         self.rest.len()
     }
@@ -72,15 +80,18 @@ impl<'a> Cursor<'a> {
         None
     }
 
+    #[inline]
     pub fn distance(&mut self, from: u64) -> Option<u64> {
         Some(from.wrapping_add(unzigzag(self.u64()?) as u64))
     }
 
+    #[inline]
     pub fn distance32(&mut self, from: u32) -> Option<u32> {
         let distance: i32 = unzigzag(self.u64()?).try_into().ok()?;
         Some(from.wrapping_add(distance as u32))
     }
 
+    #[inline]
     pub fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.u64()?.try_into().ok()?;
         let (head, rest) = self.rest.split_at_checked(length)?;
@@ -89,6 +100,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Several of something, the number first. Room is made for no more than the bytes left could hold.
+    #[inline]
     pub fn several<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count: usize = self.u64()?.try_into().ok()?;
         if count > self.left() {

@@ -40,9 +40,11 @@ numbers!(u16, u32, u64);
 macro_rules! ids {
     ($($type:ident),*) => {$(
         impl Field for $type {
+            #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 self.0.put(out);
             }
+            #[inline]
             fn get(c: &mut Cursor<'_>) -> Option<Self> {
                 Field::get(c).map(Self)
             }
@@ -56,9 +58,11 @@ ids!(ProcessId, StackId, SessionId, FunctionId, CounterId, PointId);
 macro_rules! enumerations {
     ($($type:ident: $from_number:expr;)*) => {$(
         impl Field for $type {
+            #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 out.push(*self as u8);
             }
+            #[inline]
             fn get(c: &mut Cursor<'_>) -> Option<Self> {
                 $from_number(c.byte()?)
             }
@@ -82,9 +86,11 @@ enumerations! {
 macro_rules! structures {
     ($($type:ident { $($field:ident),* $(,)? })*) => {$(
         impl Field for $type {
+            #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 $(self.$field.put(out);)*
             }
+            #[inline]
             fn get(c: &mut Cursor<'_>) -> Option<Self> {
                 $(let $field = Field::get(c)?;)*
                 Some(Self { $($field),* })
@@ -106,6 +112,7 @@ structures! {
 macro_rules! variants {
     ($type:ident { $($tag:literal = $variant:ident { $($field:ident),* })* }) => {
         impl Field for $type {
+            #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Self::$variant { $($field),* } => {
@@ -114,6 +121,7 @@ macro_rules! variants {
                     })*
                 }
             }
+            #[inline]
             fn get(c: &mut Cursor<'_>) -> Option<Self> {
                 match c.byte()? {
                     $($tag => {
@@ -136,18 +144,22 @@ variants! {
 }
 
 impl Field for u8 {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         out.push(*self);
     }
+    #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         c.byte()
     }
 }
 
 impl Field for bool {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         out.push((*self).into());
     }
+    #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         Some(c.byte()? != 0)
     }
@@ -155,37 +167,45 @@ impl Field for bool {
 
 /// Text; what is not UTF-8 becomes U+FFFD.
 impl Field for String {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.as_bytes());
     }
+    #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         Some(String::from_utf8_lossy(c.bytes()?).into_owned())
     }
 }
 
 impl Field for Arc<str> {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.as_bytes());
     }
+    #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         Some(Arc::from(String::from_utf8_lossy(c.bytes()?)))
     }
 }
 
 impl<T: Field> Field for Vec<T> {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put(out, self.len() as u64);
         self.iter().for_each(|one| one.put(out));
     }
+    #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         c.several(T::get)
     }
 }
 
 impl Field for [u32; 3] {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         self.iter().for_each(|one| one.put(out));
     }
+    #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         Some([u32::get(c)?, u32::get(c)?, u32::get(c)?])
     }
@@ -193,10 +213,12 @@ impl Field for [u32; 3] {
 
 /// Two fields, one after the other.
 impl<A: Field, B: Field> Field for (A, B) {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
         self.1.put(out);
     }
+    #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         Some((A::get(c)?, B::get(c)?))
     }
@@ -204,9 +226,11 @@ impl<A: Field, B: Field> Field for (A, B) {
 
 /// One more than the number; 0 for none.
 impl Field for Option<u32> {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put(out, self.map_or(0, |number| u64::from(number) + 1));
     }
+    #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         match c.u64()? {
             0 => Some(None),
@@ -217,12 +241,14 @@ impl Field for Option<u32> {
 
 /// A byte that says whether there is one, then the number.
 impl Field for Option<i32> {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         self.is_some().put(out);
         if let Some(number) = self {
             put(out, zigzag((*number).into()));
         }
     }
+    #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         if bool::get(c)? { Some(Some(unzigzag(c.u64()?).try_into().ok()?)) } else { Some(None) }
     }
@@ -230,6 +256,7 @@ impl Field for Option<i32> {
 
 /// What kind of reference it is, then its number.
 impl Field for Option<KernelRef> {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         let (kind, number) = match *self {
             None => (0_u8, 0),
@@ -238,6 +265,7 @@ impl Field for Option<KernelRef> {
         };
         (kind, number).put(out);
     }
+    #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         let (kind, number) = <(u8, u64)>::get(c)?;
         Some(match kind {
@@ -249,9 +277,11 @@ impl Field for Option<KernelRef> {
 }
 
 impl Field for Frame {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put_frame(out, &mut 0, *self);
     }
+    #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         get_frame(c, &mut 0)
     }
@@ -261,12 +291,14 @@ impl Field for Frame {
 pub mod frames {
     use super::{Cursor, Frame, get_frame, put, put_frame};
 
+    #[inline]
     pub fn put_all(frames: &[Frame], out: &mut Vec<u8>) {
         put(out, frames.len() as u64);
         let mut last = 0;
         frames.iter().for_each(|frame| put_frame(out, &mut last, *frame));
     }
 
+    #[inline]
     pub fn get_all(c: &mut Cursor<'_>) -> Option<Vec<Frame>> {
         let mut last = 0;
         c.several(|c| get_frame(c, &mut last))
@@ -278,6 +310,7 @@ const KERNEL_FRAME: u8 = 1;
 const PYTHON_FRAME: u8 = 2;
 
 /// A frame's kind and the distance of its address from the last one. A line of Python is a number and has no address.
+#[inline]
 fn put_frame(out: &mut Vec<u8>, last: &mut u64, frame: Frame) {
     let (kind, address) = match frame {
         Frame::User(address) => (USER_FRAME, address),
@@ -289,6 +322,7 @@ fn put_frame(out: &mut Vec<u8>, last: &mut u64, frame: Frame) {
     *last = address;
 }
 
+#[inline]
 fn get_frame(c: &mut Cursor<'_>, last: &mut u64) -> Option<Frame> {
     let kind = c.byte()?;
     if kind == PYTHON_FRAME {

@@ -56,6 +56,7 @@ impl Tables for Numbers {
 }
 
 impl<T> Clear for FxHashMap<T, u32> {
+    #[inline]
     fn clear(&mut self) {
         self.clear();
     }
@@ -70,6 +71,7 @@ impl Tables for Things {
 }
 
 impl<T> Clear for Vec<T> {
+    #[inline]
     fn clear(&mut self) {
         self.clear();
     }
@@ -205,6 +207,7 @@ pub struct Chunk<T: Tables> {
 }
 
 /// What was last of the entry with this number.
+#[inline]
 fn last_of(all: &mut Vec<Last>, number: usize) -> &mut Last {
     if number == all.len() {
         all.push(Last::default());
@@ -214,6 +217,7 @@ fn last_of(all: &mut Vec<Last>, number: usize) -> &mut Last {
 
 impl<T: Tables> Chunk<T> {
     /// Forgets all: a chunk begins.
+    #[inline]
     pub fn begin(&mut self) {
         self.stacks.clear();
         self.launchers.clear();
@@ -227,6 +231,7 @@ impl<T: Tables> Chunk<T> {
         (self.launch_time, self.sample_time, self.sample_weight) = (0, 0, 0);
     }
 
+    #[inline]
     pub fn launch(&mut self, way: &mut impl Way<Tables = T>, launch: Launch) -> Option<Launch> {
         let Launch { session, process, tid, kind, .. } = launch;
         let (number, launcher) = way.entry(&mut self.launchers, Launcher { session, process, tid, kind })?;
@@ -239,6 +244,7 @@ impl<T: Tables> Chunk<T> {
         Some(Launch { session, correlation: last.correlation, kind, process, tid, cpu, time: self.launch_time, stack })
     }
 
+    #[inline]
     pub fn activity(&mut self, way: &mut impl Way<Tables = T>, activity: Activity) -> Option<Activity> {
         let Activity { session, device, context, stream, graph, graph_node, work, .. } = activity;
         let (number, lane) = way.entry(&mut self.lanes, Lane { session, device, context, stream })?;
@@ -250,6 +256,7 @@ impl<T: Tables> Chunk<T> {
         Some(Activity { session, correlation, device, context, stream, start, end, graph, graph_node, work })
     }
 
+    #[inline]
     pub fn sample(&mut self, way: &mut impl Way<Tables = T>, sample: Sample) -> Option<Sample> {
         let (_, (process, tid)) = way.entry(&mut self.threads, (sample.process, sample.tid))?;
         let cpu = way.field(sample.cpu)?;
@@ -259,6 +266,7 @@ impl<T: Tables> Chunk<T> {
         Some(Sample { process, tid, cpu, time: self.sample_time, stack, weight: self.sample_weight })
     }
 
+    #[inline]
     pub fn sync(&mut self, way: &mut impl Way<Tables = T>, sync: Sync) -> Option<Sync> {
         let Sync { session, kind, context, stream, .. } = sync;
         let (number, waiter) = way.entry(&mut self.waiters, Waiter { session, kind, context, stream })?;
@@ -270,6 +278,7 @@ impl<T: Tables> Chunk<T> {
 }
 
 /// Correlation id, start and end. The next interval is measured from this end, unless it was lost.
+#[inline]
 fn interval(way: &mut impl Way, last: &mut Last, id: u32, start: u64, end: u64) -> Option<(u32, u64, u64)> {
     last.correlation = way.distance32(last.correlation, id)?;
     let start = way.distance(last.time, start)?;

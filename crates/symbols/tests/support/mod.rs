@@ -11,7 +11,7 @@ use model::{
     profile::Profile,
 };
 use object::{Object, ObjectSegment, ObjectSymbol, SegmentFlags};
-use symbols::{DebugFiles, Kept, Named, Wishes};
+use symbols::{DebugFiles, Kept, Named, Options};
 use tempfile::TempDir;
 
 /// The process image of all tests.
@@ -124,27 +124,27 @@ impl Program {
     }
 
     /// Returns the names at addresses of the file, each outermost first and joined by ` > `, and notes.
-    pub fn names_and_notes(&self, kept: &mut Kept, wishes: &Wishes, addresses: &[u64]) -> (Vec<String>, Vec<String>) {
+    pub fn names_and_notes(&self, kept: &mut Kept, options: &Options, addresses: &[u64]) -> (Vec<String>, Vec<String>) {
         let addresses: Vec<u64> = addresses.iter().map(|address| self.in_process(*address)).collect();
-        names(self.mapping(), kept, wishes, &addresses)
+        names(self.mapping(), kept, options, &addresses)
     }
 
     /// The same without notes.
     #[track_caller]
-    pub fn names(&self, kept: &mut Kept, wishes: &Wishes, addresses: &[u64]) -> Vec<String> {
-        let (names, notes) = self.names_and_notes(kept, wishes, addresses);
+    pub fn names(&self, kept: &mut Kept, options: &Options, addresses: &[u64]) -> Vec<String> {
+        let (names, notes) = self.names_and_notes(kept, options, addresses);
         assert_eq!(notes, Vec::<String>::new());
         names
     }
 }
 
 /// Returns the names at addresses of a process with one mapping, and notes.
-pub fn names(mapping: Mapping, kept: &mut Kept, wishes: &Wishes, addresses: &[u64]) -> (Vec<String>, Vec<String>) {
+pub fn names(mapping: Mapping, kept: &mut Kept, options: &Options, addresses: &[u64]) -> (Vec<String>, Vec<String>) {
     let frames = addresses.iter().copied().map(Frame::User).collect();
     let stack = Stack { id: StackId(1), process: IMAGE, time: 20, frames, end: StackEnd::Whole };
     let mut profile = Profile { mappings: vec![mapping], ..Profile::default() };
     profile.stacks.insert(stack.id, stack);
-    let Named { symbols, notes } = symbols::resolve(&profile, kept, wishes);
+    let Named { symbols, notes } = symbols::resolve(&profile, kept, options);
     let name = |address: &u64| {
         let symbol = symbols.iter().find(|symbol| symbol.frame == Frame::User(*address)).expect("each has a symbol");
         symbol.names.iter().map(|name| &*name.name).collect::<Vec<_>>().join(" > ")
@@ -153,17 +153,17 @@ pub fn names(mapping: Mapping, kept: &mut Kept, wishes: &Wishes, addresses: &[u6
 }
 
 /// Function names only, with debug files in these directories.
-pub fn plain(directories: &[&Path]) -> Wishes {
+pub fn plain(directories: &[&Path]) -> Options {
     let directories: Vec<PathBuf> = directories.iter().map(|directory| directory.to_path_buf()).collect();
-    Wishes {
+    Options {
         injector: "injector.so",
         lines: false,
         debug_files: DebugFiles::new(&directories, &[]),
-        ..Wishes::default()
+        ..Options::default()
     }
 }
 
 /// With lines.
-pub fn with_lines(directories: &[&Path]) -> Wishes {
-    Wishes { lines: true, ..plain(directories) }
+pub fn with_lines(directories: &[&Path]) -> Options {
+    Options { lines: true, ..plain(directories) }
 }

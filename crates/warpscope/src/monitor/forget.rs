@@ -1,29 +1,22 @@
 //! Keeping small: what has ended is forgotten, in batches, and what could grow for weeks has a bound.
 
-use std::{
-    collections::{HashMap, HashSet},
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, path::Path, time::Instant};
 
 use bpf::calls::Site;
 use collect::{
     Collector,
     calls::libraries::{Libraries, identity},
-    process::found,
+    process::procfs,
 };
 use model::event::{ProcessId, StackId};
 
 use super::{
-    Monitor,
-    health::{self, Checkup, Findings},
+    daemon::Monitor,
+    health::{self, Findings},
     kernels,
+    times::{OFTEN, SELDOM},
 };
 
-/// How often processes that have ended are forgotten.
-const OFTEN: Duration = Duration::from_secs(1);
-/// How often all else is looked at.
-const SELDOM: Duration = Duration::from_secs(10);
 /// Processes that have ended and that no snapshot has told yet: beyond this, one is made.
 const MOST_ENDED: usize = 256;
 /// The most stacks that are kept.
@@ -31,45 +24,10 @@ const MOST_STACKS: usize = 32_768;
 /// The most library files that are watched before it is looked for those that nobody uses.
 const MOST_LIBRARIES: usize = 64;
 
-/// When what was last done.
-pub struct Times {
-    often: Instant,
-    seldom: Instant,
-    /// Launches at the last look, by process and kernel.
-    kernels: HashMap<(u32, u64), u64>,
-    /// Call stacks under which nothing was live at the last look.
-    empty_sites: HashSet<(u32, u64, u64)>,
-    /// What was lost up to the last look.
-    lost: Vec<(&'static str, u64)>,
-    /// Maps of the kernel that were full in the last snapshot.
-    pub full: Vec<&'static str>,
-    checkup: Checkup,
-}
-
-impl Times {
-    pub fn new() -> Self {
-        let now = Instant::now();
-        Self {
-            often: now,
-            seldom: now,
-            kernels: HashMap::new(),
-            empty_sites: HashSet::new(),
-            lost: Vec::new(),
-            full: Vec::new(),
-            checkup: Checkup::default(),
-        }
-    }
-
-    /// When there is something to do.
-    pub fn next(&self) -> Instant {
-        self.often + OFTEN
-    }
-}
-
 impl Monitor {
     /// Forgets what is due to be.
     pub fn forget(&mut self) {
-        let ended = self.collector.sink.processes.values().filter(|known| known.ended && !known.told).count();
+        let ended = self.collector.sink.processes.values().filter(|known| known.ended && !known.reported).count();
         if self.times.often.elapsed() < OFTEN && ended <= MOST_ENDED {
             return;
         }
@@ -128,12 +86,12 @@ impl Monitor {
             lost: &self.times.lost,
             full: self.times.full.clone(),
         };
-        scrapes.set_ailment(self.times.checkup.ailment(&findings, Instant::now()));
+        scrapes.set_problem(self.times.check.problem(&findings, Instant::now()));
     }
 
     fn forget_ended(&mut self) {
         let collector = &mut self.collector;
-        let told = collector.sink.processes.iter().filter(|(_, known)| known.told).map(|(id, _)| *id);
+        let told = collector.sink.processes.iter().filter(|(_, known)| known.reported).map(|(id, _)| *id);
         let gone: HashSet<ProcessId> = told.collect();
         if gone.is_empty() {
             return;
@@ -231,8 +189,8 @@ impl Monitor {
 /// The libraries that any process has mapped now.
 fn mapped(libraries: &Libraries) -> HashSet<(u64, u64)> {
     let mut found = HashSet::new();
-    for pid in found::all() {
-        for mapping in found::mappings(pid, ProcessId(0)).iter().filter(|mapping| libraries.wants(&mapping.path)) {
+    for pid in procfs::all() {
+        for mapping in procfs::mappings(pid, ProcessId(0)).iter().filter(|mapping| libraries.wants(&mapping.path)) {
             let place = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
             found.extend(identity(Path::new(&place)).map(|(identity, _)| identity));
         }

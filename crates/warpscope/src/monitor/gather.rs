@@ -14,7 +14,9 @@ use metrics::{
 use model::event::ProcessId;
 
 use super::{
-    Monitor, calls, choice, health, kernels,
+    calls, choice,
+    daemon::Monitor,
+    health, kernels,
     suspects::{self, Held, Key},
 };
 
@@ -63,7 +65,7 @@ impl Monitor {
 
         let now = bpf::now();
         let mut ids: Vec<ProcessId> =
-            self.collector.sink.processes.iter().filter(|(_, known)| !known.told).map(|(id, _)| *id).collect();
+            self.collector.sink.processes.iter().filter(|(_, known)| !known.reported).map(|(id, _)| *id).collect();
         ids.sort();
         let kinds = self.kinds();
         let mut processes = Vec::new();
@@ -98,8 +100,8 @@ impl Monitor {
                 suspects::add(&mut process, id, &held, &self.growth, state, &self.namer);
             }
             if let Some(known) = state.processes.get_mut(&id) {
-                known.told = known.ended && (process.unnamed_launches == 0 || known.had_time_for_names(now));
-                process.ended = known.told;
+                known.reported = known.ended && (process.unnamed_launches == 0 || known.had_time_for_names(now));
+                process.ended = known.reported;
             }
             // What a followed process forked may never call CUDA.
             if !process.calls.is_empty() {

@@ -73,7 +73,7 @@ const LATELY: Duration = Duration::from_secs(60);
 
 /// Whether anything can be watched, as far as the monitor can tell.
 #[derive(Default)]
-pub struct Checkup {
+pub struct HealthCheck {
     lost: HashMap<&'static str, (u64, Option<Instant>)>,
 }
 
@@ -91,9 +91,9 @@ pub struct Findings<'a> {
     pub full: Vec<&'static str>,
 }
 
-impl Checkup {
+impl HealthCheck {
     /// What keeps the monitor from its work at this moment, in one sentence.
-    pub fn ailment(&mut self, findings: &Findings<'_>, now: Instant) -> Option<String> {
+    pub fn problem(&mut self, findings: &Findings<'_>, now: Instant) -> Option<String> {
         for (what, count) in findings.lost {
             let (known, grew) = self.lost.entry(what).or_default();
             if *count > *known {
@@ -134,11 +134,11 @@ mod tests {
     /// Check that each way of watching nothing is told, that a machine without CUDA is well, and that what is over is
     /// over.
     #[test]
-    fn ailments() {
+    fn problems() {
         let start = Instant::now();
         let check = |libraries, refused, functions_full, lost: &[(&'static str, u64)], full: &[&'static str]| {
             let findings = Findings { libraries, refused, functions_full, lost, full: full.to_vec() };
-            Checkup::default().ailment(&findings, start).unwrap_or_default()
+            HealthCheck::default().problem(&findings, start).unwrap_or_default()
         };
         assert_eq!(check(0, None, false, &[("mappings", 0)], &[]), "");
         assert_eq!(check(1, Some("x.so is not watched"), true, &[("mappings", 5)], &["calls"]), "");
@@ -151,12 +151,12 @@ mod tests {
         assert!(check(2, None, false, &[("processes", 1)], &[]).contains("new processes are not counted"));
         assert!(check(2, None, false, &[("sums", 1)], &["calls"]).contains("are full (calls)"));
 
-        let mut checkup = Checkup::default();
+        let mut check = HealthCheck::default();
         let mut at = |seconds, count| {
             let lost = [("processes", count)];
             let findings =
                 Findings { libraries: 1, refused: None, functions_full: false, lost: &lost, full: Vec::new() };
-            checkup.ailment(&findings, start + Duration::from_secs(seconds)).is_some()
+            check.problem(&findings, start + Duration::from_secs(seconds)).is_some()
         };
         assert_eq!([at(0, 0), at(1, 3), at(30, 3), at(62, 3), at(63, 4)], [false, true, true, false, true]);
     }

@@ -4,10 +4,8 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    fs,
     io::{Read, Write},
     net::TcpStream,
-    os::unix::fs::MetadataExt,
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
@@ -17,7 +15,7 @@ use anyhow::{Context, bail};
 use metrics::map::{Allocation, INCOMPLETE, Map};
 use model::event::{ProcessId, StackId};
 
-use super::{Monitor, choice, suspects};
+use super::{choice, daemon::Monitor, suspects};
 
 /// Rows of a map; beyond them the smallest are left out.
 const MOST: usize = 10_000;
@@ -27,11 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const BETWEEN: Duration = Duration::from_millis(600);
 /// How long it waits for an answer.
 const TO_ANSWER: Duration = Duration::from_secs(10);
-
-/// Whoever may ask for the map of a process: root, and its owner, as the kernel decides for its files in /proc.
-pub fn owner(pid: u32) -> Option<u32> {
-    fs::metadata(format!("/proc/{pid}")).ok().map(|info| info.uid())
-}
 
 impl Monitor {
     /// The live allocations of a process; `None` if it is not watched.

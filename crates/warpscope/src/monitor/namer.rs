@@ -21,7 +21,7 @@ use model::{
     event::{Frame, Mapping, NamedFrame, ProcessId, Stack, StackId, Symbol},
     profile::{ProcessInfo, Profile},
 };
-use symbols::{DebugFiles, Kept, Wishes};
+use symbols::{DebugFiles, Kept};
 
 use super::{health, state::State};
 
@@ -182,8 +182,8 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
         }
     }
     let debug_files = DebugFiles::default();
-    let wishes = Wishes { injector: INJECTOR, lines: what.lines(), debug_files, budget: Budget::DAEMON };
-    let symbols::Named { symbols: found, notes } = symbols::resolve(&profile, &mut kept, &wishes);
+    let naming = symbols::Options { injector: INJECTOR, lines: what.lines(), debug_files, budget: Budget::DAEMON };
+    let symbols::Named { symbols: found, notes } = symbols::resolve(&profile, &mut kept, &naming);
     let any = !found.is_empty();
     for symbol in found {
         if let Some(place) = places.get(&symbol.frame).filter(|_| symbol.process == process) {

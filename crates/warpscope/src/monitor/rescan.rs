@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use collect::{Collector, process::found, sink::Sink as _};
+use collect::{Collector, process::procfs, sink::Sink as _};
 
-use super::Monitor;
+use super::state::State;
 
 /// The least time between two scans of all processes; longer if a scan takes long.
 const BETWEEN: Duration = Duration::from_secs(5);
@@ -27,32 +27,30 @@ impl Rescan {
     pub fn new() -> Self {
         Self { left: Vec::new(), spent: Duration::ZERO, next: Instant::now(), lost: 0 }
     }
-}
 
-impl Monitor {
-    /// Begins a scan if one is due, or goes on with it.
-    pub fn rescan(&mut self) {
-        let Collector { recorder, sink, trace: Some(trace), mappings, .. } = &mut self.collector else { return };
+    /// Begins a scan if one is due, or continues it.
+    pub fn go_on(&mut self, collector: &mut Collector<State>) {
+        let Collector { recorder, sink, trace: Some(trace), mappings, .. } = collector else { return };
         if !trace.all {
             return;
         }
-        let (rescan, begun) = (&mut self.rescan, Instant::now());
-        if rescan.left.is_empty() {
+        let begun = Instant::now();
+        if self.left.is_empty() {
             let lost = mappings.as_ref().map_or(0, bpf::Mappings::lost) + trace.overlooked;
-            if lost == rescan.lost || begun < rescan.next {
+            if lost == self.lost || begun < self.next {
                 return;
             }
-            *rescan = Rescan { left: found::all(), spent: Duration::ZERO, next: begun, lost };
+            *self = Self { left: procfs::all(), spent: Duration::ZERO, next: begun, lost };
         }
-        while let Some(pid) = rescan.left.pop() {
+        while let Some(pid) = self.left.pop() {
             trace.watch_process(pid, recorder, &mut |event| sink.push(&event));
             if begun.elapsed() >= SLICE {
                 break;
             }
         }
-        rescan.spent += begun.elapsed();
-        if rescan.left.is_empty() {
-            rescan.next = Instant::now() + BETWEEN.max(rescan.spent * REST);
+        self.spent += begun.elapsed();
+        if self.left.is_empty() {
+            self.next = Instant::now() + BETWEEN.max(self.spent * REST);
         }
     }
 }

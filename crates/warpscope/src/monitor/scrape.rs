@@ -1,8 +1,11 @@
 //! Between the server's thread and ours: a scrape asks for a snapshot, and gets one that was made after it asked.
 
 use std::{
-    io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    fs, io,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+        unix::fs::MetadataExt,
+    },
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,17 +21,15 @@ use metrics::{
     snapshot::Snapshot,
 };
 
-use super::map;
-
 /// How long a scrape waits for its snapshot. Prometheus waits 10 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A map costs more than a scrape: all users but root together have one in this time.
 const BETWEEN_MAPS: Duration = Duration::from_millis(500);
 /// Silence of the main loop that is taken for illness.
-const SILENCE_NS: u64 = 10_000_000_000;
+const STALL_NS: u64 = 10_000_000_000;
 
 /// A snapshot, and how long it took to make.
-pub type Made = (Arc<Snapshot>, Duration);
+pub type TimedSnapshot = (Arc<Snapshot>, Duration);
 
 /// Somebody wants the map of a process.
 pub struct WantedMap {
@@ -40,14 +41,14 @@ pub struct WantedMap {
 
 /// Where scrapes wait.
 pub struct Scrapes {
-    waiting: Mutex<Vec<mpsc::SyncSender<Made>>>,
+    waiting: Mutex<Vec<mpsc::SyncSender<TimedSnapshot>>>,
     exposition: Mutex<Exposition>,
-    ailment: Mutex<Option<String>>,
+    problem: Mutex<Option<String>>,
     maps: Mutex<Vec<WantedMap>>,
     /// When a map was last made for anybody but root.
     last_map: Mutex<Option<Instant>>,
-    bell: OwnedFd,
-    heard: AtomicU64,
+    wakeup: OwnedFd,
+    last_round: AtomicU64,
     closed: AtomicBool,
 }
 
@@ -55,36 +56,36 @@ impl Scrapes {
     /// Nobody waits yet.
     pub fn new(limits: Limits) -> io::Result<Self> {
         // SAFETY: a new descriptor, checked and owned by nobody else.
-        let bell = unsafe {
-            let bell = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-            if bell < 0 {
+        let wakeup = unsafe {
+            let wakeup = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            if wakeup < 0 {
                 return Err(io::Error::last_os_error());
             }
-            OwnedFd::from_raw_fd(bell)
+            OwnedFd::from_raw_fd(wakeup)
         };
         Ok(Self {
             waiting: Mutex::default(),
             exposition: Mutex::new(Exposition::new(limits)),
-            ailment: Mutex::default(),
+            problem: Mutex::default(),
             maps: Mutex::default(),
             last_map: Mutex::default(),
-            bell,
-            heard: AtomicU64::new(bpf::now()),
+            wakeup,
+            last_round: AtomicU64::new(bpf::now()),
             closed: AtomicBool::new(false),
         })
     }
 
     /// Becomes readable when somebody waits.
     pub fn descriptor(&self) -> RawFd {
-        self.bell.as_raw_fd()
+        self.wakeup.as_raw_fd()
     }
 
     /// The main loop is alive. Those who wait now are to be answered.
-    pub fn waiting(&self) -> Vec<mpsc::SyncSender<Made>> {
-        self.heard.store(bpf::now(), Ordering::Relaxed);
+    pub fn waiting(&self) -> Vec<mpsc::SyncSender<TimedSnapshot>> {
+        self.last_round.store(bpf::now(), Ordering::Relaxed);
         let mut count = 0_u64;
         // SAFETY: reads the 8 bytes of an eventfd; there may be none.
-        unsafe { libc::read(self.bell.as_raw_fd(), (&raw mut count).cast(), 8) };
+        unsafe { libc::read(self.wakeup.as_raw_fd(), (&raw mut count).cast(), 8) };
         std::mem::take(&mut *lock(&self.waiting))
     }
 
@@ -99,8 +100,8 @@ impl Scrapes {
     }
 
     /// What keeps the monitor from its work, if anything does.
-    pub fn set_ailment(&self, ailment: Option<String>) {
-        *lock(&self.ailment) = ailment;
+    pub fn set_problem(&self, problem: Option<String>) {
+        *lock(&self.problem) = problem;
     }
 
     /// Nobody asks any more, and nobody answers; `true` if that is new.
@@ -117,7 +118,7 @@ impl Scrapes {
     }
 
     /// A snapshot that is made now; `None` if nobody makes one.
-    pub fn ask(&self) -> Option<Made> {
+    pub fn ask(&self) -> Option<TimedSnapshot> {
         if self.is_closed() {
             return None;
         }
@@ -132,7 +133,7 @@ impl Scrapes {
     fn ring(&self) {
         let one = 1_u64;
         // SAFETY: writes the 8 bytes that an eventfd wants.
-        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+        unsafe { libc::write(self.wakeup.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 }
 
@@ -143,17 +144,17 @@ impl Source for Scrapes {
     }
 
     fn health(&self) -> Result<(), String> {
-        let silence = bpf::now().saturating_sub(self.heard.load(Ordering::Relaxed));
-        if silence > SILENCE_NS {
+        let silence = bpf::now().saturating_sub(self.last_round.load(Ordering::Relaxed));
+        if silence > STALL_NS {
             return Err(format!("the monitor has not read the kernel's maps for {} s", silence / 1_000_000_000));
         }
-        lock(&self.ailment).clone().map_or(Ok(()), Err)
+        lock(&self.problem).clone().map_or(Ok(()), Err)
     }
 
     fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)> {
         let unknown = || (404, format!("process {pid} does not run, or has not called CUDA since the monitor started"));
         let busy = || (503, "the monitor is busy: ask again in a second".to_owned());
-        let owner = map::owner(pid).ok_or_else(unknown)?;
+        let owner = owner(pid).ok_or_else(unknown)?;
         if user != 0 {
             if user != owner {
                 return Err((403, format!("the memory of process {pid} is shown to root and its owner only")));
@@ -171,6 +172,11 @@ impl Source for Scrapes {
         let made = made.recv_timeout(PATIENCE).map_err(|_| busy())?;
         made.map(|map| map.text()).ok_or_else(unknown)
     }
+}
+
+/// Whoever may ask for the map of a process: root, and its owner, as the kernel decides for its files in /proc.
+fn owner(pid: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{pid}")).ok().map(|info| info.uid())
 }
 
 /// What a thread left when it panicked is still whole: it is replaced, never changed in part.

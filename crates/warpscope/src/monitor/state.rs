@@ -14,7 +14,7 @@ use model::{
     event::{Event, Frame, Mapping, NamedFrame, Origin, ProcessId, Stack, StackId},
 };
 
-use super::who;
+use super::labels;
 use crate::say::say;
 
 /// The most executable mappings kept of one process.
@@ -51,14 +51,14 @@ pub struct Process {
     pub user: String,
     pub container: String,
     pub command: String,
-    /// PyTorch is told to keep no memory for reuse.
+    /// PyTorch is configured to keep no memory for reuse.
     pub uncached: bool,
     /// Since when it is watched.
     pub since: u64,
     /// It has ended.
     pub ended: bool,
     /// A snapshot has told that it has ended.
-    pub told: bool,
+    pub reported: bool,
     /// Its live allocations are no longer in the kernel's map.
     pub memory_forgotten: bool,
     pub mappings: Vec<Mapping>,
@@ -186,7 +186,7 @@ impl State {
     }
 
     fn take_process(&mut self, process: &model::event::Process) {
-        let who = who::is(process.pid);
+        let labels = labels::read(process.pid);
         let parent = (process.origin == Origin::Fork).then_some(process.parent);
         let mappings = parent.and_then(|parent| self.processes.get(&parent)).map(|parent| {
             parent.mappings.iter().map(|mapping| Mapping { process: process.id, ..mapping.clone() }).collect()
@@ -194,10 +194,10 @@ impl State {
         let new = Process {
             pid: process.pid,
             comm: process.comm.clone(),
-            user: who.user,
-            container: who.container,
-            command: who.command,
-            uncached: who.uncached,
+            user: labels.user,
+            container: labels.container,
+            command: labels.command,
+            uncached: labels.uncached,
             since: process.time,
             mappings: mappings.unwrap_or_default(),
             ..Process::default()

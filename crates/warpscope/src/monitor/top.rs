@@ -7,7 +7,11 @@ use anyhow::{Context, bail};
 use collect::command::signals::Signals;
 use metrics::{config::Settings, snapshot::Snapshot, top};
 
-use super::{Monitor, check, health, scrape::Scrapes};
+use super::{
+    daemon::{Monitor, check},
+    health,
+    scrape::Scrapes,
+};
 use crate::args;
 
 /// Runs the command.

@@ -13,8 +13,8 @@ use std::{
 
 use anyhow::{Context, bail};
 use collect::command::user::User;
-use export::{Events, Format, View};
-use model::{profile::Profile, recording::Reader};
+use export::{Events, Flames, Format, View};
+use model::recording::Reader;
 use text::names::printable;
 
 use crate::say::say;
@@ -46,14 +46,13 @@ struct Output {
 }
 
 impl Outputs {
-    /// Opens the places of `wishes`, or of the defaults. Refuses unknown formats, and places that cannot be written to.
-    pub fn open(wishes: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
-        let numbered = wishes.is_empty();
-        let wishes: Vec<PathBuf> =
-            if numbered { defaults.iter().map(PathBuf::from).collect() } else { wishes.to_vec() };
+    /// Opens the places of `paths`, or of the defaults. Refuses unknown formats, and places that cannot be written to.
+    pub fn open(paths: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
+        let numbered = paths.is_empty();
+        let paths: Vec<PathBuf> = if numbered { defaults.iter().map(PathBuf::from).collect() } else { paths.to_vec() };
         let mut outputs: Vec<Output> = Vec::new();
         let mut seen = BTreeSet::new();
-        for path in wishes {
+        for path in paths {
             let format = Format::from_path(&path)?;
             if !seen.insert(path.clone()) {
                 bail!("{} is named twice", path.display());
@@ -144,14 +143,14 @@ impl Outputs {
 
     /// Writes every file. What fails is reported and the rest still written; `true` if nothing failed.
     /// Formats that are made of events are as complete as the recording, which is reported where it is not.
-    pub fn write(&mut self, profile: &Profile, view: View, recording_is_whole: bool) -> bool {
+    pub fn write(&mut self, flames: &Flames<'_>, view: View, recording_is_whole: bool) -> bool {
         let mut whole = true;
         for index in 0..self.outputs.len() {
             let Output { format, path, .. } = &self.outputs[index];
             if !recording_is_whole && format.needs_events() {
                 say(format_args!("{} ends where the recording does", path.display()));
             }
-            match self.write_one(&self.outputs[index], profile, view) {
+            match self.write_one(&self.outputs[index], flames, view) {
                 Ok(size) => self.outputs[index].size = Some(size),
                 Err(error) => {
                     say(format_args!("cannot write {}: {error}", path.display()));
@@ -162,7 +161,7 @@ impl Outputs {
         whole
     }
 
-    fn write_one(&self, output: &Output, profile: &Profile, view: View) -> io::Result<u64> {
+    fn write_one(&self, output: &Output, flames: &Flames<'_>, view: View) -> io::Result<u64> {
         match (output.format, &output.place, &self.begun) {
             (Format::Recording, Place::Name(name), Some(begun)) => {
                 name.finish(begun)?;
@@ -175,7 +174,7 @@ impl Outputs {
             }),
             (format, place, _) => place.write(|out| {
                 let mut out = BufWriter::with_capacity(1 << 20, out);
-                export::write(format, profile, view, &mut || self.events(), &mut out)?;
+                export::write(format, flames, view, &mut || self.events(), &mut out)?;
                 out.flush()
             }),
         }
@@ -219,9 +218,9 @@ pub fn events(recording: &File) -> io::Result<Events<'static>> {
 mod tests {
     use super::*;
 
-    fn refusal(wishes: &[&str]) -> String {
-        let wishes: Vec<PathBuf> = wishes.iter().map(PathBuf::from).collect();
-        format!("{:#}", Outputs::open(&wishes, &[], None).expect_err("refused"))
+    fn refusal(paths: &[&str]) -> String {
+        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+        format!("{:#}", Outputs::open(&paths, &[], None).expect_err("refused"))
     }
 
     /// What cannot be written is refused before anything runs, in a sentence.

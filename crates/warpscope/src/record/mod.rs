@@ -14,18 +14,19 @@ use anyhow::Context;
 use collect::{
     Collected, Collector, Cost, INJECTOR, Prepared, Until,
     command::{
+        setup::Setup,
         signals::Signals,
-        stage::Stage,
         target::{self, Ending, Injection},
         user::User,
     },
     sink::{Recording, Sink as _},
 };
+use export::Flames;
 use model::{
     event::{End, Event},
     profile::Profile,
 };
-use symbols::{DebugFiles, Wishes};
+use symbols::DebugFiles;
 
 use crate::{
     args,
@@ -42,7 +43,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let mut outputs = Outputs::open(&options.output, plan.default_outputs(), User::behind_sudo().as_ref())?;
     bpf::features::require_privileges()?;
     let signals = Signals::take().context("cannot take signals")?;
-    let Stage { workspace, injection, sessions, marker } = Stage::set(plan.injects(), options.sim, user.as_ref())?;
+    let Setup { workspace, injection, sessions, marker } = Setup::new(plan.injects(), options.sim, user.as_ref())?;
 
     let prepared = Prepared::new(plan.collect(&options, &injection, sessions, marker))?;
     let (file, path) = outputs.recording()?;
@@ -62,19 +63,20 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let ending = (options.kill && status.is_none()).then(|| Ending::begin(&child));
 
     let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
-    let (profile, failure) = sink.finish(end, &mut kept, &wishes(&options));
+    let (profile, failure) = sink.finish(end, &mut kept, &naming(&options));
     drop(kept);
     let recorded = failure.is_none();
     if let Some(failure) = failure {
         say(failure);
     }
     let view = view::default(&profile);
-    let whole = outputs.write(&profile, view, recorded) && recorded;
+    let flames = Flames::new(&profile);
+    let whole = outputs.write(&flames, view, recorded) && recorded;
     if options.verbose {
         print_cost(&cost, &profile, ended);
     }
     if !options.quiet {
-        summary::print(&profile, &mut || outputs.events())?;
+        summary::print(&flames, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
         events::announce(&profile, view, outputs.recording_path());
     }
@@ -115,11 +117,11 @@ fn start(
 }
 
 /// How addresses are named.
-fn wishes(options: &args::Record) -> Wishes {
+fn naming(options: &args::Record) -> symbols::Options {
     let homes =
         [std::env::var_os("HOME").map(PathBuf::from), User::behind_sudo().and_then(|u| u.home).map(PathBuf::from)];
     let debug_files = DebugFiles::new(&options.debug_dir, &homes.into_iter().flatten().collect::<Vec<_>>());
-    Wishes { injector: INJECTOR, lines: options.lines, debug_files, ..Wishes::default() }
+    symbols::Options { injector: INJECTOR, lines: options.lines, debug_files, ..symbols::Options::default() }
 }
 
 /// `--verbose`: what the recording itself took.

@@ -4,7 +4,7 @@ use anyhow::bail;
 use bpf::{MAX_HITS, Marker};
 use collect::{
     RING_BYTES,
-    command::{stage::sure_to_be_mapped, target::Injection},
+    command::{setup::expected_files, target::Injection},
     events::spec::{self, Spec},
     sessions::Sessions,
     sink,
@@ -79,7 +79,7 @@ impl Plan {
             programs,
             sessions,
             python: !options.no_python,
-            expected: Some(sure_to_be_mapped(&options.command[0], injection)),
+            expected: Some(expected_files(&options.command[0], injection)),
             ..collect::Options::default()
         }
     }

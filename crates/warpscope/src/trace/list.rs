@@ -13,7 +13,7 @@ use collect::{
         libraries::{Found, Libraries},
         search,
     },
-    command::stage::Stage,
+    command::setup::Setup,
 };
 use probes::Cost;
 use text::names::printable;
@@ -28,8 +28,8 @@ pub fn run(patterns: &str, options: &args::Trace, plan: Plan) -> anyhow::Result<
     let selection =
         if patterns.is_empty() { plan.selection } else { Selection::parse(&[patterns.to_owned()], &options.exclude)? };
     let mut out = io::stdout().lock();
-    let stage = if options.sim { Some(Stage::set(false, true, None)?) } else { None };
-    let simulator = stage.as_ref().and_then(|stage| stage.injection.simulator.as_deref());
+    let setup = if options.sim { Some(Setup::new(false, true, None)?) } else { None };
+    let simulator = setup.as_ref().and_then(|setup| setup.injection.simulator.as_deref());
     let program = options.command.first().and_then(|program| search::program(program));
     let mut libraries =
         Libraries::new(selection.clone(), options.lib.clone(), plan.functions, Box::new(|_, gather| Some(gather)));

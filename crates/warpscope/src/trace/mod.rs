@@ -15,23 +15,19 @@ use anyhow::{Context, bail};
 use bpf::tracefs;
 use collect::{
     Collected, Collector, INJECTOR, Prepared, Until,
-    calls::{
-        libraries::{Libraries, did_you_mean},
-        search,
-    },
+    calls::{libraries::Libraries, search},
     command::{
+        setup::Setup,
         signals::Signals,
-        stage::Stage,
         target::{self, Injection},
         user::User,
     },
-    process::found,
+    process::procfs,
     sink::{self, Recording, Sink as _},
 };
-use export::{Format, View};
+use export::{Flames, Format, View};
 use model::event::{End, Event, Mode, Note, ProcessId};
-use symbols::Wishes;
-use text::pattern::Selection;
+use text::{did_you_mean, pattern::Selection};
 
 use crate::{args, outputs::Outputs, say::say, summary};
 use live::Live;
@@ -53,9 +49,10 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let kernel = Kernel::choose(&options)?;
     let signals = Signals::take().context("cannot take signals")?;
     let inject = !options.command.is_empty() && !options.no_gpu && !options.summary_only;
-    let Stage { workspace, injection, sessions, marker } = Stage::set(inject, options.sim, user.as_ref())?;
+    let Setup { workspace, injection, sessions, marker } = Setup::new(inject, options.sim, user.as_ref())?;
 
     let prepared = Prepared::new(plan::collect(&options, &kernel, &injection, sessions, marker))?.require_mappings()?;
+    let all_calls = plan.traces_inquiries(&options);
     let tracer = plan.tracer(&options, prepared.can_watch_many())?;
     let (file, path) = outputs.recording()?;
     let mut sink = Recording::new(file, path).context("cannot begin the recording")?;
@@ -79,7 +76,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let Collected { mut sink, signals, trace, mut kept, .. } = collector.finish();
 
     if let Some(trace) = &trace {
-        note_what_was_missed(&trace.libraries, &mut sink);
+        note_what_was_missed(&trace.libraries, all_calls, &mut sink);
         if options.verbose {
             let libraries = &trace.libraries;
             let milliseconds = libraries.spent.as_secs_f64() * 1e3;
@@ -87,15 +84,16 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         }
     }
     let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
-    let wishes = Wishes { injector: INJECTOR, ..Wishes::default() };
-    let (profile, failure) = sink.finish(end, &mut kept, &wishes);
+    let naming = symbols::Options { injector: INJECTOR, ..symbols::Options::default() };
+    let (profile, failure) = sink.finish(end, &mut kept, &naming);
     let recorded = failure.is_none();
     if let Some(failure) = failure {
         say(failure);
     }
-    let whole = outputs.write(&profile, View::default(), recorded) && recorded;
+    let flames = Flames::new(&profile);
+    let whole = outputs.write(&flames, View::default(), recorded) && recorded;
     if !options.quiet {
-        summary::print(&profile, &mut || outputs.events())?;
+        summary::print(&flames, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
     }
     let status = match (status, &mut child) {
@@ -200,7 +198,7 @@ fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Res
     let others = options.driver || options.sched || kernel;
     if !options.pid.is_empty() && libraries.costs.total() == 0 && !libraries.any() && !others {
         let names: Vec<_> =
-            options.pid.iter().map(|pid| format!("{pid} ({})", found::comm(*pid).unwrap_or_default())).collect();
+            options.pid.iter().map(|pid| format!("{pid} ({})", procfs::comm(*pid).unwrap_or_default())).collect();
         bail!(
             "process {} has not loaded CUDA (neither libcuda nor libcudart is mapped): trace it later, or start it with -- COMMAND",
             names.join(", ")
@@ -218,13 +216,18 @@ fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Res
 }
 
 /// What could only be told at the end.
-fn note_what_was_missed(libraries: &Libraries, sink: &mut Recording) {
+fn note_what_was_missed(libraries: &Libraries, all_calls: bool, sink: &mut Recording) {
     let mut note = |text| sink.push(&Event::Note(Note { text }));
     if !libraries.any() {
         note("no CUDA library was loaded: neither libcuda nor libcudart".into());
     } else {
         if libraries.shortened {
             note("this kernel has no multi-uprobes (Linux 6.6 and later do): only the most important functions are traced; use --match to choose others".into());
+        }
+        if !all_calls {
+            note(
+                "functions that only ask for something, such as cudaGetDevice, are not traced: use --all-calls".into(),
+            );
         }
         for (pattern, near) in libraries.idle_patterns() {
             note(format!("--match {pattern} matched no function{}", did_you_mean(&near)));

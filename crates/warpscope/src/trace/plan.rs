@@ -5,10 +5,11 @@ use bpf::{KernelFunction, Marker, Tracing, calls::Gather};
 use collect::{
     RING_BYTES,
     calls::{kernel, libraries::Libraries, named::Named, tracer::Tracer},
-    command::{stage::sure_to_be_mapped, target::Injection},
-    process::found,
+    command::{setup::expected_files, target::Injection},
+    process::procfs,
     sessions::Sessions,
 };
+use cuda::calls::is_inquiry;
 use text::pattern::Selection;
 
 use crate::args;
@@ -43,17 +44,26 @@ impl Plan {
             bail!("-d expects a number of seconds greater than 0");
         }
         for pid in &options.pid {
-            if found::comm(*pid).is_none() {
+            if procfs::comm(*pid).is_none() {
                 bail!("there is no process {pid}");
             }
         }
         Ok(())
     }
 
+    /// Whether CUDA functions that only ask are traced: programs call them all the time, and each probe costs.
+    pub fn traces_inquiries(&self, options: &args::Trace) -> bool {
+        options.all_calls || self.selection.has_patterns()
+    }
+
     /// Nothing is watched yet. Kernels that cannot watch many functions at once get the most important ones only.
     pub fn tracer(&self, options: &args::Trace, can_watch_many: bool) -> anyhow::Result<Tracer> {
-        let stack = options.stacks;
-        let choice = Box::new(move |_: &str, gather| Some(Gather { stack, ..gather }));
+        let (stack, all, functions) = (options.stacks, self.traces_inquiries(options), self.functions.clone());
+        let choice = Box::new(move |name: &str, gather: Gather| {
+            let traced =
+                all || gather.teaches || !is_inquiry(name) || functions.iter().any(|named| named.matches(name));
+            traced.then_some(Gather { stack, ..gather })
+        });
         let mut libraries = Libraries::new(self.selection.clone(), options.lib.clone(), self.functions.clone(), choice);
         if !can_watch_many {
             libraries.shorten()?;
@@ -109,7 +119,7 @@ pub fn collect(
         programs,
         sessions,
         python: !options.no_python,
-        expected: program.map(|program| sure_to_be_mapped(program, injection)),
+        expected: program.map(|program| expected_files(program, injection)),
         ..collect::Options::default()
     }
 }

@@ -227,7 +227,7 @@ impl Unwinding {
     }
 
     /// Takes finished tables and tells the kernel what has changed. Hands over the raw stacks that can be walked now.
-    pub fn settle(&mut self, walked: &mut dyn FnMut(Walked), told: &mut dyn FnMut(ProcessId)) {
+    pub fn settle(&mut self, walked: &mut dyn FnMut(Walked), published: &mut dyn FnMut(ProcessId)) {
         while let Some(finished) = self.compiler.finished() {
             self.finish(finished);
         }
@@ -243,7 +243,7 @@ impl Unwinding {
                 let codes: Vec<Code> = known.modules.iter().map(|m| self.code(m)).collect();
                 // A full map is told by walks that end early.
                 let _ = self.maps.set(image.0, &codes);
-                told(image);
+                published(image);
             }
         }
         let waiting = std::mem::take(&mut self.raw);

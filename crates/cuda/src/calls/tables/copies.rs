@@ -7,7 +7,7 @@
 use super::{calls, copy};
 use crate::calls::Direction::{Default, DtoD, DtoH, HtoD, Peer};
 use crate::calls::args::Kind::*;
-use crate::calls::structs::Struct::*;
+use crate::calls::payload::Struct::*;
 
 calls! {
     copy(Default) => {

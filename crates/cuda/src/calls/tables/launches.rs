@@ -6,7 +6,7 @@ use super::{calls, role};
 use crate::calls::Role;
 use crate::calls::args::Dims::{Loose, Packed};
 use crate::calls::args::Kind::*;
-use crate::calls::structs::Struct::*;
+use crate::calls::payload::Struct::*;
 
 calls! {
     role(Role::Launch) => {

@@ -7,7 +7,7 @@ use super::{alloc, calls, free, role};
 use crate::calls::Role;
 use crate::calls::Space::*;
 use crate::calls::args::Kind::*;
-use crate::calls::structs::Struct::*;
+use crate::calls::payload::Struct::*;
 
 calls! {
     alloc(Device) => {

@@ -1,4 +1,4 @@
-//! Whose a process is: its user and its container; its command; and what its environment says of its memory.
+//! What identifies a process to a person: its user, its container, its command; and what its environment says about memory.
 
 use std::{
     fs::{self, File},
@@ -18,26 +18,28 @@ const MOST_KEPT: usize = 200;
 const PATIENCE: Duration = Duration::from_millis(50);
 const MOST_STUCK: usize = 8;
 
-/// A process's user, by name or number, and its container's short id; empty if there is none, or nobody can tell.
+/// Labels of a process; empty where unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Who {
+pub struct Labels {
+    /// By name, or by number if it has none.
     pub user: String,
+    /// The short id.
     pub container: String,
     /// Its words, the first without its directory.
     pub command: String,
-    /// PyTorch is told to keep no memory for reuse.
+    /// PyTorch is configured to keep no memory for reuse.
     pub uncached: bool,
 }
 
-/// Asks about a process.
-pub fn is(pid: u32) -> Who {
+/// Reads the labels of a process.
+pub fn read(pid: u32) -> Labels {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next());
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let user = uid.map(|uid| user_name(&passwd, uid).unwrap_or(uid).to_owned()).unwrap_or_default();
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let (words, environment) = soon(move || (own_words(pid, "cmdline"), own_words(pid, "environ"))).unwrap_or_default();
-    Who {
+    Labels {
         user,
         container: container(&groups).unwrap_or_default(),
         command: command(&words),
@@ -160,7 +162,7 @@ mod tests {
         let passwd = "root:x:0:0:root:/root:/bin/bash\nbroken\nana:x:1000:1000::/home/ana:/bin/sh\n";
         assert_eq!(user_name(passwd, "1000"), Some("ana"));
         assert_eq!(user_name(passwd, "7"), None);
-        assert!(!is(std::process::id()).user.is_empty());
-        assert_eq!(is(0), Who::default());
+        assert!(!read(std::process::id()).user.is_empty());
+        assert_eq!(read(0), Labels::default());
     }
 }

@@ -12,7 +12,7 @@ use super::{target::Injection, user::User, workspace::Workspace};
 use crate::sessions::Sessions;
 
 /// Everything that is set up before a command starts.
-pub struct Stage {
+pub struct Setup {
     /// Where it all lies; it must outlive the command.
     pub workspace: Workspace,
     /// What the command's environment gets.
@@ -23,9 +23,9 @@ pub struct Stage {
     pub marker: Option<Marker>,
 }
 
-impl Stage {
+impl Setup {
     /// With the injected library if `inject`, with the simulated GPU if `sim`.
-    pub fn set(inject: bool, sim: bool, user: Option<&User>) -> anyhow::Result<Self> {
+    pub fn new(inject: bool, sim: bool, user: Option<&User>) -> anyhow::Result<Self> {
         let workspace = Workspace::create()?;
         let mut injection = Injection::default();
         let (mut sessions, mut marker) = (None, None);
@@ -48,7 +48,7 @@ impl Stage {
 }
 
 /// Files whose unwind tables are worth making before the command starts.
-pub fn sure_to_be_mapped(program: &OsStr, injection: &Injection) -> Vec<PathBuf> {
+pub fn expected_files(program: &OsStr, injection: &Injection) -> Vec<PathBuf> {
     let in_path = |path: OsString| std::env::split_paths(&path).map(|d| d.join(program)).find(|p| p.is_file());
     let program = match Path::new(program) {
         path if program.as_encoded_bytes().contains(&b'/') => Some(path.to_owned()),
