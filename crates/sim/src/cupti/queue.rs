@@ -127,13 +127,13 @@ pub fn produce(activity: &Activity) {
     let Ok(gpu) = gpu() else { return };
     let script = (gpu.script)();
     gpu.truth.produced.of(activity.detail.kind()).add(1);
-    if script.drop.strikes() || CLIENT.get().is_none() {
+    if script.drop.occurs() || CLIENT.get().is_none() {
         count_dropped(gpu, activity);
         return;
     }
     let work = !matches!(activity.detail, Detail::Sync { .. });
-    let zero = work && script.zero_time.strikes();
-    let unfinished = work && script.unfinished.strikes();
+    let zero = work && script.zero_time.occurs();
+    let unfinished = work && script.unfinished.occurs();
     let mut full = Vec::new();
     let mut queue = lock(mine(script.per_thread));
     if unfinished {

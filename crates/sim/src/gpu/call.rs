@@ -102,7 +102,7 @@ fn apply_faults(call: &mut Call) -> bool {
         }
         match fault {
             Fault::Slow(time) => sys::wait_until(sys::now() + time),
-            Fault::Fail(every) if every.strikes() => {
+            Fault::Fail(every) if every.occurs() => {
                 call.result = if name.contains("lloc") { status::OUT_OF_MEMORY } else { status::INVALID_VALUE };
                 return false;
             }
