@@ -77,7 +77,7 @@ pub fn resolve(profile: &Profile, kept: &mut Kept, options: &Options) -> Named {
             continue;
         }
         if let Frame::User(address) = frame {
-            if native.contains_key(&(process, address)) && !modules.take_turns(process) {
+            if native.contains_key(&(process, address)) && !modules.has_reused_addresses(process) {
                 continue;
             }
             let mapping = modules.find(process, address, time);

@@ -237,10 +237,10 @@ mod tests {
         for (pattern, reason) in [
             ("", "empty"),
             ("cuMem*,", "empty"),
-            ("cu[A", "no ]"),
-            ("cu[]", "no ]"),
-            ("cu[!]", "no ]"),
-            ("[z-a]", "backwards"),
+            ("cu[A", "no closing ]"),
+            ("cu[]", "no closing ]"),
+            ("cu[!]", "no closing ]"),
+            ("[z-a]", "reversed"),
         ] {
             let error = selection(&[pattern], &[]).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
