@@ -1,4 +1,4 @@
-"""One call of libcuda that does next to nothing, in a loop, with and without probes: what the benches of `trace` and `monitor` share."""
+"""Calls a libcuda function that does almost nothing in a loop, with and without probes. Shared by the `trace` and `monitor` benchmarks."""
 
 import os
 import re
@@ -12,7 +12,7 @@ SOURCES = Path(__file__).resolve().parent / "trace"
 
 
 class BenchError(Exception):
-    """Something the user can act on."""
+    """An error that the user can act on."""
 
 
 def call(command, env=None):
@@ -32,16 +32,16 @@ def ns_per_call(output):
 
 def add_arguments(parser, calls):
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--gpu", action="store_true", help="the real libcuda")
-    which.add_argument("--sim", action="store_true", help="the simulated GPU's libcuda")
+    which.add_argument("--gpu", action="store_true", help="use the real libcuda")
+    which.add_argument("--sim", action="store_true", help="use the simulated GPU's libcuda")
     parser.add_argument("--warpscope", required=True, type=lambda p: str(Path(p).resolve()))
-    parser.add_argument("--calls", type=int, default=calls, help="calls a thread")
+    parser.add_argument("--calls", type=int, default=calls, help="calls per thread")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
 
 
 class Loop:
-    """The loop, built into a directory, and how it runs with nobody watching and with probes that do nothing."""
+    """The loop, built in a directory, and how to run it without probes and with empty probes."""
 
     def __init__(self, arguments, directory):
         self.arguments = arguments
@@ -55,13 +55,13 @@ class Loop:
             self.environment["LD_LIBRARY_PATH"] = str(directory / "sim")
         self.made = arguments.calls * arguments.threads
         self.command = [program, arguments.calls, arguments.threads]
-        # So many more calls that it takes about as long.
+        # Enough additional calls to take about as long.
         self.longer = [program, arguments.calls * 100, arguments.threads]
         self.library = self.find_library()
         self.plus = self.find_place()
 
     def find_library(self):
-        """libcuda as the program finds it."""
+        """Returns the libcuda that the program loads."""
         text = "import ctypes; ctypes.CDLL('libcuda.so.1'); print(open('/proc/self/maps').read())"
         found = re.search(r"(/\S*/libcuda\.so\S*)", call([sys.executable, "-c", text], self.environment))
         if not found:
@@ -69,7 +69,7 @@ class Loop:
         return found.group(1)
 
     def find_place(self):
-        """Where in the function warpscope puts its probe."""
+        """Returns the offset in the function where warpscope places its probe."""
         listed = call([self.arguments.warpscope, "trace", "--list", FUNCTION, "--lib", self.library])
         found = re.search(rf"^\s*{FUNCTION}\s+\+(\d+)", listed, re.MULTILINE)
         if not found:
@@ -83,12 +83,12 @@ class Loop:
         return ns_per_call(call(self.command, self.environment))
 
     def with_empty_probes(self):
-        """What the kernel itself takes to stop at the same place and at the return: no tool can be cheaper."""
+        """Measures the kernel's own cost of trapping at the same instruction and at the return: a lower bound for any tool."""
         return ns_per_call(call([self.empty, self.library, FUNCTION, self.plus, *self.command], self.environment))
 
 
 def print_table(loop, modes, of):
-    """Runs the modes by turns and prints medians; what each adds also as a share of what `of` adds."""
+    """Runs the modes alternately and prints medians; what each adds is also printed as a ratio to what `of` adds."""
     times = {mode: [] for mode in modes}
     for _ in range(loop.arguments.rounds):
         for mode, run in modes.items():

@@ -1,7 +1,7 @@
-"""What a recording costs while it runs: the time of its BPF programs and of its own threads. Shared by the benches.
+"""Measures a running recording: the time of its BPF programs and of its own threads. Shared by the benchmarks.
 
-The kernel counts how often and how long each BPF program runs while kernel.bpf_stats_enabled is on, and shows it in
-/proc/PID/fdinfo of whoever holds the program. Programs have no names there, but types.
+While kernel.bpf_stats_enabled is on, the kernel counts how often and how long each BPF program runs, and shows it in
+/proc/PID/fdinfo of the process that holds the program. Programs have no names there, but types.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-# enum bpf_prog_type: the launch marker's program and the sampler's are the only ones of their types.
+# enum bpf_prog_type: the launch program and the sampler are the only programs of their types.
 LAUNCH = 2
 SAMPLER = 7
 
@@ -18,7 +18,7 @@ STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
 @contextlib.contextmanager
 def bpf_statistics():
-    """Has the kernel count the time of BPF programs, which costs each run some 20 ns."""
+    """Makes the kernel count the time of BPF programs, which adds about 20 ns to each run."""
     before = STATISTICS.read_text()
     STATISTICS.write_text("1")
     try:
@@ -32,7 +32,7 @@ def _fields(text):
 
 
 class Reading:
-    """Counters at one moment; the difference of two is what happened between them."""
+    """Counters at one moment; the difference of two readings covers the time between them."""
 
     def __init__(self, seconds, bpf_ns, bpf_runs, cpu_ns):
         self.seconds, self.bpf_ns, self.bpf_runs, self.cpu_ns = seconds, bpf_ns, bpf_runs, cpu_ns
@@ -47,7 +47,7 @@ class Reading:
 
 
 class Watch(threading.Thread):
-    """Reads the counters of a process twenty times a second for as long as it lives."""
+    """Reads the counters of a process twenty times per second until it exits."""
 
     def __init__(self, pid, program_type):
         super().__init__(daemon=True)
@@ -60,14 +60,14 @@ class Watch(threading.Thread):
 
     def run(self):
         while not self.ended.wait(0.05):
-            # A process that is about to end has no more files, then no more threads.
+            # An exiting process loses its files first, then its threads.
             with contextlib.suppress(OSError, ValueError, KeyError):
                 self.programs = self.programs or self._find()
                 if self.programs:
                     self.readings.append(self._read())
 
     def stop(self):
-        """What was counted, from the first reading with a run to the last; None if there were no two."""
+        """Returns the difference between the first and the last reading with a run; None if there are fewer than two."""
         self.ended.set()
         self.join()
         ran = [reading for reading in self.readings if reading.bpf_runs]

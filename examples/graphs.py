@@ -24,7 +24,7 @@ def create_network():
 
 
 def warm_up(network, static_input):
-    """Libraries allocate on first use, which a capture does not allow: run on a side stream first."""
+    """Runs once on a side stream: libraries allocate on first use, which is not allowed during capture."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Classifies made-up pictures with a small residual network in half precision: cuDNN's convolutions, pinned copies, two streams.
+"""Classifies random images with a small residual network in half precision: cuDNN convolutions, pinned copies, two streams.
 
     python3 infer.py [BATCHES]        default 50
 """
@@ -19,7 +19,7 @@ CLASSES = 100
 
 
 class Block(nn.Module):
-    """Two convolutions beside a residual; the first may halve the picture."""
+    """Two convolutions with a residual connection; the first may halve the image size."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -42,7 +42,7 @@ def make_model():
 
 
 def load_pictures(pinned, stream):
-    """Copies the next batch on a stream of its own, so that it may come while the last one is worked on."""
+    """Copies the next batch on a separate stream, overlapping the work on the current batch."""
     with torch.cuda.stream(stream):
         pictures = pinned.cuda(non_blocking=True)
     torch.cuda.current_stream().wait_stream(stream)

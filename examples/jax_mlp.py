@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""JAX: a small network trained by gradient descent, every step one call of a compiled function.
+"""JAX: trains a small network by gradient descent; every step is one call of a compiled function.
 
     python3 jax_mlp.py [STEPS]        default 300
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generates tokens with transformers' Qwen3 in the 0.6B shape. The weights are random: nothing is downloaded.
+"""Generates tokens with Qwen3 from transformers in the 0.6B shape. The weights are random: nothing is downloaded.
 
     python3 qwen3.py [TOKENS]        default 64
 """
@@ -72,7 +72,7 @@ def main():
 
     model = create_model()
     prompt = make_prompt(model)
-    generate(model, prompt, 2)  # libraries load their kernels at first use
+    generate(model, prompt, 2)  # libraries load their kernels on first use
     torch.cuda.synchronize()
     begin = time.perf_counter()
     result = generate(model, prompt, tokens)

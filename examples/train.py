@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a small transformer on made-up text: forward, loss, backward and optimizer, each a function of its own.
+"""Trains a small transformer on synthetic text: forward, loss, backward and optimizer, each in a separate function.
 
     python3 train.py [STEPS]        default 50
 """
@@ -23,7 +23,7 @@ LAYERS = 4
 
 
 class Block(nn.Module):
-    """One transformer layer: causal attention, then a feed-forward network, each beside a residual."""
+    """One transformer layer: causal attention, then a feed-forward network, each with a residual connection."""
 
     def __init__(self):
         super().__init__()
@@ -67,7 +67,7 @@ class LanguageModel(nn.Module):
 
 
 def make_batch(generator):
-    """Sequences that count up by a step of their own, made on the CPU and copied to the GPU."""
+    """Sequences that each count up by their own step, generated on the CPU and copied to the GPU."""
     start = torch.randint(VOCABULARY, (BATCH, 1), generator=generator)
     step = torch.randint(1, 8, (BATCH, 1), generator=generator)
     text = (start + step * torch.arange(CONTEXT + 1)) % VOCABULARY

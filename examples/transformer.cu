@@ -2,8 +2,8 @@
 //
 //     transformer [TOKENS [PROMPT]] [--check]      default 64 tokens after a prompt of 32
 //
-// The prompt goes through the layers at once (tiled matrix multiplication), then one token at a
-// time (matrix times vector). The logits are copied back for each token and the CPU takes the largest.
+// The prompt is processed as a batch (tiled matrix multiplication), then one token at a time
+// (matrix times vector). The logits are copied back for each token, and the CPU picks the largest.
 // The same arguments always give the same tokens. --check runs the prompt both ways and compares
 // the logits.
 //
@@ -19,7 +19,7 @@
 #include <cstring>
 #include <vector>
 
-// Keeps a host function as a frame of its own.
+// Keeps a host function as a separate frame.
 #define FRAME __attribute__((noinline))
 
 #define CHECK(call) check((call), #call, __LINE__)
@@ -73,7 +73,7 @@ __device__ float warp_max(float value)
     return value;
 }
 
-// All threads of the block get the sum. The first barrier lets a former call's readers finish.
+// All threads of the block get the sum. The first barrier waits for readers of the previous call.
 __device__ float block_sum(float value)
 {
     __shared__ float partial[32];
@@ -109,7 +109,7 @@ __device__ uint32_t hash(uint64_t value)
     return uint32_t(value >> 32);
 }
 
-// Uniform in [-limit, limit): each weight depends on its index and the seed alone.
+// Uniform in [-limit, limit): each weight depends only on its index and the seed.
 __global__ void random_weights_kernel(Bf16* out, size_t count, uint64_t seed, float limit)
 {
     size_t step = size_t(gridDim.x) * blockDim.x;
@@ -144,7 +144,7 @@ __global__ void rms_norm_kernel(float* out, const float* in, const float* weight
 
 constexpr int kMatvecWarps = 4;
 
-// out[row] (+)= weights[row] . in. One warp a row; each lane reads eight weights (16 bytes) at a time.
+// out[row] (+)= weights[row] . in. One warp per row; each lane reads eight weights (16 bytes) at a time.
 template <bool kAdd>
 __global__ void matvec_kernel(float* out, const Bf16* weights, const float* in, int rows, int columns)
 {
@@ -169,7 +169,7 @@ __global__ void matvec_kernel(float* out, const Bf16* weights, const float* in, 
 constexpr int kTile = 64;  // rows and tokens of a block's result
 constexpr int kDepth = 16; // columns held in shared memory at a time
 
-// out[token][row] (+)= weights[row] . in[token]. 256 threads make a 64 x 64 tile, 4 x 4 each.
+// out[token][row] (+)= weights[row] . in[token]. 256 threads compute a 64 x 64 tile, 4 x 4 each.
 template <bool kAdd>
 __global__ void matmul_kernel(float* out, const Bf16* weights, const float* in, int tokens, int rows, int columns)
 {
@@ -410,7 +410,7 @@ FRAME void rms_norm(float* out, const float* in, const float* weight, int count)
     CHECK(cudaGetLastError());
 }
 
-// Each (in's token) x (row of weights) product into out; kAdd adds to what out holds.
+// Stores the product of each token of `in` and each row of weights in out; kAdd adds to out instead.
 template <bool kAdd>
 FRAME void matmul(float* out, const Bf16* weights, const float* in, int count, int rows, int columns)
 {
@@ -464,7 +464,7 @@ FRAME void feed_forward(Transformer& model, const Layer& layer, int count)
     CHECK(cudaPeekAtLastError());
 }
 
-// Takes the tokens at positions start, start + 1, ... and leaves the logits after the last in host_logits.
+// Processes the tokens at positions start, start + 1, ... and stores the logits after the last one in host_logits.
 FRAME void forward(Transformer& model, const int* tokens, int count, int start)
 {
     if (count < 1 || count > model.batch || start + count > model.context) {
@@ -482,7 +482,7 @@ FRAME void forward(Transformer& model, const int* tokens, int count, int start)
     CHECK(cudaStreamSynchronize(0));
 }
 
-// The token with the largest logit; the first of equals.
+// Returns the token with the largest logit; the first one if several are equal.
 FRAME int sample_token(const float* logits)
 {
     int best = 0;
@@ -525,7 +525,7 @@ FRAME Generation generate(Transformer& model, const std::vector<int>& prompt, in
     return result;
 }
 
-// Runs the prompt at once and token by token; both ways must give the same logits but for rounding.
+// Runs the prompt as a batch and token by token; the logits must be equal except for rounding.
 FRAME bool check_prompt(Transformer& model, const std::vector<int>& prompt)
 {
     forward(model, prompt.data(), int(prompt.size()), 0);

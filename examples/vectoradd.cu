@@ -1,9 +1,9 @@
-// Vector addition, in three kernels that three host functions launch.
+// Vector addition in three kernels, launched by three host functions.
 //
 //     vectoradd [ITERATIONS]        default 1000
 //
 // Each iteration computes c = a + b, then c = 2c, then the sum of each block of c.
-// A flame graph shows every kernel under the one host function that launches it.
+// A flame graph shows every kernel under the host function that launches it.
 
 #include <cuda_runtime.h>
 
@@ -12,7 +12,7 @@
 #include <initializer_list>
 #include <vector>
 
-// Keeps a host function as a frame of its own.
+// Keeps a host function as a separate frame.
 #define FRAME __attribute__((noinline))
 
 #define CHECK(call) check((call), #call, __LINE__)
@@ -108,7 +108,7 @@ FRAME Vectors upload(const std::vector<float>& a, const std::vector<float>& b)
     return v;
 }
 
-// The inputs are small whole numbers, so that float sums are exact and can be compared with ==.
+// The inputs are small integers, so float sums are exact and can be compared with ==.
 FRAME int verify(const Vectors& v, const std::vector<float>& a, const std::vector<float>& b)
 {
     std::vector<float> c(kCount), sums(kBlocks);

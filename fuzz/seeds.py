@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets to corpus/, from what this machine's tools make.
+"""Writes the seeds of the fuzz targets to corpus/, generated with this machine's tools.
 
     fuzz/seeds.py --warpscope target/suite/warpscope          needs root, cc, clang, objcopy and python3
 
@@ -49,7 +49,7 @@ def elf_seeds(directory):
 
 
 def section_of(elf, name):
-    """A section's bytes. objcopy knows no BPF."""
+    """Returns the bytes of a section; objcopy does not support BPF."""
     at, (count, names) = struct.unpack_from("<Q", elf, 0x28)[0], struct.unpack_from("<HH", elf, 0x3C)
     headers = [struct.unpack_from("<IIQQQQ", elf, at + 64 * index) for index in range(count)]
     for text, _, _, _, offset, size in headers:
@@ -108,7 +108,7 @@ def text_seeds():
 
 
 def wire_seeds():
-    # A tag and little-endian fields; the target finds the rest.
+    # A tag and little-endian fields; the fuzzer finds the rest.
     for tag in range(1, 20):
         put("wire", f"tag-{tag:02}", bytes([tag]) + bytes(range(64)))
     for kind in range(1, 24):

@@ -1,4 +1,4 @@
-//! Live memory by the rules of `cuda::memory`: the same test vectors, run as real calls under real probes.
+//! Live memory by the rules of `cuda::memory`: the same test vectors, run as real calls with real probes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::support::{
     wait_until,
 };
 
-/// Counters of the monitor, as the vectors name them.
+/// Metrics of the monitor, by the counter names that the vectors use.
 const COUNTERS: [(&str, &str); 11] = [
     ("allocations", "warpscope_memory_allocations_total"),
     ("bytes", "warpscope_memory_allocated_bytes_total"),
@@ -26,7 +26,7 @@ const COUNTERS: [(&str, &str); 11] = [
     ("unknown_frees", "warpscope_memory_unknown_frees_total"),
 ];
 
-/// A space as the monitor names it; what is no memory of its own is not counted there.
+/// The monitor's name for a memory space. Spaces that have no memory of their own are not counted there.
 fn of_monitor(space: &str) -> Option<&'static str> {
     match space {
         "device" | "array" | "physical" => Some("device"),
@@ -36,7 +36,7 @@ fn of_monitor(space: &str) -> Option<&'static str> {
     }
 }
 
-/// Accounts added up by space, as `name` translates it.
+/// Sums the accounts by space, with `name` translating each space.
 fn sum<'a>(
     vectors: impl IntoIterator<Item = &'a Vector>,
     name: impl Fn(&'static str) -> Option<&'static str>,
@@ -59,15 +59,15 @@ fn functions(vectors: &[Vector]) -> BTreeSet<&'static str> {
     vectors.iter().flat_map(|vector| &vector.steps).filter_map(function).collect()
 }
 
-/// Every vector in a process of its own, all watched by one monitor: the kernel's account is the vector's.
+/// Check that the monitor's counters match each vector, with each vector in its own process under one monitor.
 #[test]
-fn vectors_in_the_monitor() {
+fn monitor_counters_match_each_vector() {
     let scene = Scene::new();
     let vectors = vectors::all();
     let monitor = Monitor::start(&scene, "--memleak");
     let scripted = Scripted::build(&scene, &functions(&vectors));
     let start = || Watched::of(&mut scripted.command(&scene));
-    // Keeps the libraries watched.
+    // Keeps the libraries loaded, so the monitor keeps watching them.
     let mut pilot = start();
     let pid = pilot.pid().to_string();
     wait_until("the monitor watches the libraries", || {
@@ -91,18 +91,18 @@ fn vectors_in_the_monitor() {
     let metrics = monitor.scrape();
     let per_process = |counter: &str| ["missed_frees", "released", "unknown_frees"].contains(&counter);
     for (vector, process) in vectors.iter().zip(&processes) {
-        let (pid, wanted) = (process.pid().to_string(), sum([vector], of_monitor));
+        let (pid, expected) = (process.pid().to_string(), sum([vector], of_monitor));
         for (counter, metric) in COUNTERS.iter().filter(|(counter, _)| per_process(counter)) {
-            let wanted: u64 = wanted.values().filter_map(|counters| counters.get(counter)).sum();
-            assert_eq!(metrics.sum(metric, &[("pid", pid.as_str())]), wanted, "{}: {counter}", vector.name);
+            let expected: u64 = expected.values().filter_map(|counters| counters.get(counter)).sum();
+            assert_eq!(metrics.sum(metric, &[("pid", pid.as_str())]), expected, "{}: {counter}", vector.name);
         }
         for space in ["device", "managed", "host"] {
             let of = |metric| metrics.sum(metric, &[("pid", pid.as_str()), ("space", space)]);
             let found =
                 COUNTERS.iter().map(|(counter, metric)| (*counter, of(*metric))).filter(|(_, count)| *count > 0);
-            let mut wanted = wanted.get(space).cloned().unwrap_or_default();
-            wanted.retain(|counter, _| !per_process(counter));
-            assert_eq!(found.collect::<BTreeMap<_, _>>(), wanted, "{}: {space}", vector.name);
+            let mut expected = expected.get(space).cloned().unwrap_or_default();
+            expected.retain(|counter, _| !per_process(counter));
+            assert_eq!(found.collect::<BTreeMap<_, _>>(), expected, "{}: {space}", vector.name);
         }
     }
     assert_eq!(metrics.sum("warpscope_lost_calls_total", &[]), 0);
@@ -111,9 +111,9 @@ fn vectors_in_the_monitor() {
     monitor.stop();
 }
 
-/// All vectors one after another in one trace: the kernel's sums and the recorded calls amount to the same.
+/// Check that a trace of all vectors in sequence reports their sums, both from recorded calls and from the kernel's counters.
 #[test]
-fn vectors_in_a_trace() {
+fn trace_memory_matches_the_vectors() {
     let scene = Scene::new();
     let vectors = vectors::all();
     let scripted = Scripted::build(&scene, &functions(&vectors));
@@ -121,7 +121,7 @@ fn vectors_in_a_trace() {
         let lines: String = vector.steps.iter().map(|step| line(step) + "\n").collect();
         std::fs::write(scene.path(&format!("script-{number}")), lines).expect("a file");
     }
-    let wanted = sum(&vectors, Some);
+    let expected = sum(&vectors, Some);
     let each =
         format!("set -e; for i in $(seq 0 {}); do ./scripted/runner <script-$i >/dev/null; done", vectors.len() - 1);
     for mode in ["", "--summary-only "] {
@@ -133,15 +133,15 @@ fn vectors_in_a_trace() {
         Ended::of(trace.env("LD_LIBRARY_PATH", scripted.libraries())).exits(0);
         let report = scene.report("t.wscope");
         for space in cuda::calls::Space::ALL.map(cuda::calls::Space::name) {
-            let mut wanted = wanted.get(space).cloned().unwrap_or_default();
-            // That of several processes depends on when they ran.
-            wanted.remove("peak_bytes");
+            let mut expected = expected.get(space).cloned().unwrap_or_default();
+            // The peak over several processes depends on when they ran.
+            expected.remove("peak_bytes");
             let rows = report["trace"]["memory"].as_array().expect("memory");
             let row = rows.iter().find(|row| row["space"] == space);
             let of = |counter: &str| row.and_then(|row| row[counter].as_u64()).unwrap_or(0);
             let names = COUNTERS.iter().map(|(counter, _)| *counter).filter(|counter| *counter != "peak_bytes");
             let found = names.map(|counter| (counter, of(counter))).filter(|(_, count)| *count > 0);
-            assert_eq!(found.collect::<BTreeMap<_, _>>(), wanted, "{mode}{space}");
+            assert_eq!(found.collect::<BTreeMap<_, _>>(), expected, "{mode}{space}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Bad input gets one clear sentence and a status that is not 0, before anything runs.
+//! Bad input is rejected with one clear sentence and a non-zero status, before anything runs.
 
 use std::{fs, os::unix::process::CommandExt};
 
 use crate::support::{Ended, Scene, programs};
 
-/// Runs `touch ran` under options that must be refused: it must not run, and nothing may be written.
+/// Runs `touch ran` with options that must be rejected: the command must not run, and nothing may be written.
 #[track_caller]
 fn refused(scene: &Scene, options: &str, words: &[&str]) {
     let before = scene.files();
@@ -12,9 +12,9 @@ fn refused(scene: &Scene, options: &str, words: &[&str]) {
     assert_eq!(scene.files(), before, "{options}");
 }
 
-/// Options that make no sense are refused before the command runs.
+/// Check that meaningless options are rejected before the command runs.
 #[test]
-fn senseless_options() {
+fn meaningless_options_are_rejected() {
     let scene = Scene::new();
     refused(&scene, "-F 0", &["-F 0 would take no samples", "at least 1"]);
     refused(&scene, "-d 0", &["-d wants a number of seconds greater than 0"]);
@@ -23,9 +23,9 @@ fn senseless_options() {
     refused(&scene, "-o a.wscope -o b.wscope", &["one recording is enough"]);
 }
 
-/// An ending that is not known is refused with the list of those that are.
+/// Check that an unknown file extension is rejected with the list of known ones.
 #[test]
-fn unknown_ending() {
+fn unknown_extensions_are_rejected() {
     let scene = Scene::new();
     let endings = ".wscope .folded .svg .json .cpu.txt .jsonl";
     for name in ["x.pdf", "x", "x.svg.gz", ".svg"] {
@@ -33,9 +33,9 @@ fn unknown_ending() {
     }
 }
 
-/// Places that cannot be written to are found out before the command runs.
+/// Check that unwritable outputs are detected before the command runs.
 #[test]
-fn unwritable_outputs() {
+fn unwritable_outputs_are_rejected() {
     let scene = Scene::new();
     fs::create_dir(scene.path("x.svg")).expect("a directory");
     fs::write(scene.path("file"), "").expect("a file");
@@ -44,9 +44,9 @@ fn unwritable_outputs() {
     refused(&scene, "-o file/x.svg", &["cannot write file/x.svg", "file"]);
 }
 
-/// A disk that may only be read is found out before the command runs.
+/// Check that a read-only file system is detected before the command runs.
 #[test]
-fn a_read_only_disk() {
+fn read_only_file_systems_are_rejected() {
     let scene = Scene::new();
     fs::create_dir(scene.path("disk")).expect("a directory");
     let script = r#"mount -t tmpfs -o ro none disk && exec "$@""#;
@@ -57,23 +57,23 @@ fn a_read_only_disk() {
     assert_eq!(scene.files(), ["disk"]);
 }
 
-/// -F 0 is no mistake where no samples are wanted.
+/// Check that `-F 0` is accepted if no CPU samples are requested.
 #[test]
-fn no_samples_wanted() {
+fn zero_frequency_is_accepted_without_samples() {
     let scene = Scene::new();
     Ended::of(&mut scene.record("-F 0 --gpu-only -q -o x.svg", "true")).exits(0);
 }
 
-/// More samples than the kernel takes: the sentence names the limit.
+/// Check that a sampling frequency above the kernel's limit is rejected, with the name of the limit.
 #[test]
-fn too_high_a_frequency() {
+fn too_high_frequencies_are_rejected() {
     let scene = Scene::new();
     refused(&scene, "-F 2000000000 -o x.svg", &["2000000000", "/proc/sys/kernel/perf_event_max_sample_rate"]);
 }
 
-/// A command that is not there or cannot be run: the shell's status, a sentence, and no files.
+/// Check that a command that does not exist or cannot be executed gives the shell's exit status, a sentence, and no files.
 #[test]
-fn commands_that_cannot_run() {
+fn commands_that_cannot_run_exit_like_the_shell() {
     let scene = Scene::new();
     fs::write(scene.path("text"), "no program\n").expect("a file");
     for (command, code, words) in [
@@ -87,9 +87,9 @@ fn commands_that_cannot_run() {
     }
 }
 
-/// A command line that cannot be understood: clap's own status, and where help is to be had.
+/// Check that an invalid command line exits with clap's status and shows the usage.
 #[test]
-fn unknown_arguments() {
+fn unknown_arguments_show_the_usage() {
     let scene = Scene::new();
     for arguments in [&["record"][..], &["record", "--no-such-option", "--", "true"], &["no-such-command"], &[]] {
         let run = Ended::of(&mut scene.warpscope(arguments)).exits(2);
@@ -97,11 +97,11 @@ fn unknown_arguments() {
     }
 }
 
-/// Without privileges: one sentence that says what is needed, and the command does not run.
+/// Check that, without privileges, one sentence says what is needed and the command does not run.
 #[test]
-fn no_permission() {
+fn missing_privileges_are_reported() {
     let scene = Scene::new();
-    // Where the tests are built may be closed to others.
+    // Other users may have no access to the build directory.
     fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
     for arguments in ["record -o x.svg -- touch ran", "demo"] {
         let mut command = scene.bare(scene.path("warpscope"));
@@ -111,9 +111,9 @@ fn no_permission() {
     }
 }
 
-/// A kernel without BTF, played by an empty directory in its place: one sentence that says what is needed.
+/// Check that, on a kernel without BTF (an empty directory in its place), one sentence says what is needed.
 #[test]
-fn no_btf() {
+fn missing_btf_is_reported() {
     let scene = Scene::new();
     fs::create_dir(scene.path("empty")).expect("a directory");
     let script = r#"mount --bind empty /sys/kernel/btf && exec "$@""#;

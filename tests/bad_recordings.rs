@@ -1,4 +1,4 @@
-//! Recordings that are cut off, damaged or none at all.
+//! Recordings that are truncated, damaged or not recordings at all.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::support::{
     scene::{lost, number},
 };
 
-/// A scene with a recording of many chunks, and its bytes.
+/// A scene with a recording of many chunks, and the recording's bytes.
 fn recorded() -> (Scene, Vec<u8>) {
     let scene = Scene::new();
     let command = format!("{} {}", program("truth"), Walk::of(2_500).arguments());
@@ -18,9 +18,9 @@ fn recorded() -> (Scene, Vec<u8>) {
     (scene, bytes)
 }
 
-/// Files that are no recordings are refused, each for its reason, by `report` and by `export`.
+/// Check that `report` and `export` reject files that are not recordings, each with its reason.
 #[test]
-fn no_recordings() {
+fn other_files_are_rejected() {
     let scene = Scene::new();
     fs::write(scene.path("empty.wscope"), "").expect("a file");
     fs::write(scene.path("header.wscope"), b"WSCOPE\x1a\n\x01\0").expect("a file");
@@ -44,9 +44,10 @@ fn no_recordings() {
     assert_eq!(scene.files(), before);
 }
 
-/// Cut off anywhere, a recording is readable up to its last whole chunk, and says so; a longer piece never tells less.
+/// Check that a recording truncated anywhere is readable up to its last whole chunk and says so, and that a longer part
+/// never has fewer launches.
 #[test]
-fn cut_off_anywhere() {
+fn truncated_recordings_are_readable() {
     let (scene, bytes) = recorded();
     let whole = number(&scene.report("x.wscope"), "launches");
     assert_eq!(whole, 40_000);
@@ -68,9 +69,9 @@ fn cut_off_anywhere() {
     assert!(last > whole / 2, "most of the recording is in chunks before the last");
 }
 
-/// What was cut off can still be exported to every format, and keeps the equations of the ledger.
+/// Check that a truncated recording can be exported to every format, and that its ledger still adds up.
 #[test]
-fn a_cut_off_recording_is_exported() {
+fn truncated_recordings_are_exported() {
     let (scene, bytes) = recorded();
     fs::write(scene.path("cut.wscope"), &bytes[..bytes.len() / 2]).expect("a file");
     let outputs = ["cut.svg", "cut.folded", "cut.json", "cut.jsonl", "cut.cpu.txt"];
@@ -83,16 +84,16 @@ fn a_cut_off_recording_is_exported() {
     for name in outputs.iter().filter(|name| **name != "cut.cpu.txt") {
         assert_ne!(scene.read(name), "", "{name}");
     }
-    // The functions are named though no names were recorded yet: the program is still there.
+    // The functions have names although no names were recorded yet: the program's file still exists.
     assert!(scene.read("cut.folded").contains(";worker;"), "functions have names");
     let report = scene.report("cut.wscope");
     let activities = ["kernels", "copies", "memsets"].map(|key| number(&report, key)).iter().sum::<u64>();
     assert_eq!(activities, number(&report, "matched") + number(&report, "unmatched_activities"));
 }
 
-/// A byte that changed is noticed: what comes before it is read, and the sentence says where.
+/// Check that a changed byte is detected: everything before it is read, and a note says where it is.
 #[test]
-fn a_changed_byte() {
+fn changed_bytes_are_detected() {
     let (scene, mut bytes) = recorded();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
@@ -104,9 +105,9 @@ fn a_changed_byte() {
     assert_eq!(lost(&report), 0);
 }
 
-/// Bytes after the end are noticed or harmless, never taken for events.
+/// Check that bytes after the end are detected or harmless, and never read as events.
 #[test]
-fn rubbish_at_the_end() {
+fn trailing_bytes_are_ignored() {
     let (scene, mut bytes) = recorded();
     bytes.extend_from_slice(&[0x5a; 333]);
     fs::write(scene.path("longer.wscope"), &bytes).expect("a file");
@@ -116,9 +117,9 @@ fn rubbish_at_the_end() {
     }
 }
 
-/// Records of a newer version are skipped, and the ledger says how many.
+/// Check that records of a newer version are skipped and counted in the ledger.
 #[test]
-fn newer_records_are_counted() {
+fn newer_records_are_skipped_and_counted() {
     let (scene, mut bytes) = recorded();
     // A chunk of two records with a tag that this version does not know.
     let payload = [200, 3, 1, 2, 3, 200, 1, 9];

@@ -1,4 +1,4 @@
-//! A command under warpscope prints, exits and dies exactly as without it.
+//! A command under warpscope prints, exits and dies exactly as it does without warpscope.
 
 use std::{
     fs::File,
@@ -8,9 +8,9 @@ use std::{
 
 use crate::support::{Ended, Running, Scene, program, programs, scene::number};
 
-/// The exit status of the command is the exit status of `record`.
+/// Check that `record` exits with the exit status of the command.
 #[test]
-fn exit_status() {
+fn exit_status_is_the_commands() {
     let scene = Scene::new();
     for (command, code) in [
         ("true".to_owned(), 0),
@@ -26,9 +26,9 @@ fn exit_status() {
     }
 }
 
-/// A command killed by a signal: warpscope ends by the same signal, with everything written.
+/// Check that, if a signal kills the command, warpscope dies of the same signal with all outputs written.
 #[test]
-fn deadly_signals() {
+fn warpscope_dies_of_the_commands_signal() {
     for (name, signal) in
         [("KILL", libc::SIGKILL), ("SEGV", libc::SIGSEGV), ("TERM", libc::SIGTERM), ("ABRT", libc::SIGABRT)]
     {
@@ -41,9 +41,9 @@ fn deadly_signals() {
     }
 }
 
-/// A CUDA program that kills itself right after its launches: every launch is in the recording.
+/// Check that the recording has every launch of a CUDA program that kills itself right after its launches.
 #[test]
-fn killed_in_the_middle() {
+fn launches_of_a_killed_program_are_recorded() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.record("--sim -o x.wscope", &format!("{} kill 3000", program("behave"))));
     let run = run.dies_of(libc::SIGKILL);
@@ -53,7 +53,7 @@ fn killed_in_the_middle() {
     assert_eq!(number(&report, "matched") + number(&report, "pending_launches"), 3_000);
 }
 
-/// stdout and stderr are the command's, byte by byte; warpscope's summary comes after it, and with -q not at all.
+/// Check that stdout and stderr are the command's, byte by byte. warpscope's summary follows, or nothing with -q.
 #[test]
 fn output_is_untouched() {
     let scene = Scene::new();
@@ -68,7 +68,7 @@ fn output_is_untouched() {
     assert!(String::from_utf8_lossy(added).contains("matched 100 %"));
 }
 
-/// stdout and stderr on one pipe keep their order.
+/// Check that stdout and stderr keep their order on one pipe.
 #[test]
 fn output_keeps_its_order() {
     let scene = Scene::new();
@@ -85,9 +85,9 @@ fn output_keeps_its_order() {
     assert_eq!(text, expected);
 }
 
-/// stdin goes to the command, all of it and unchanged.
+/// Check that the command reads all of stdin unchanged.
 #[test]
-fn stdin_is_passed_on() {
+fn stdin_reaches_the_command() {
     let scene = Scene::new();
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     File::create(scene.path("in")).and_then(|mut file| file.write_all(&bytes)).expect("a file");
@@ -97,9 +97,9 @@ fn stdin_is_passed_on() {
     assert!(run.stdout == bytes, "{} bytes came out", run.stdout.len());
 }
 
-/// A child forked without exec, in which CUDA does not work, changes nothing: the parent's launches are all matched.
+/// Check that a child forked without exec, in which CUDA does not work, changes nothing: all launches of the parent match.
 #[test]
-fn fork_without_exec() {
+fn fork_without_exec_is_harmless() {
     let scene = Scene::new();
     let script = format!("truth={}", scene.text("truth"));
     let command = format!("{} fork 500", program("behave"));
@@ -108,9 +108,9 @@ fn fork_without_exec() {
     assert_eq!(number(&scene.report("x.wscope"), "launches"), 1_000);
 }
 
-/// A target that exits at once, or does nothing on a GPU, leaves a recording and a picture like any other.
+/// Check that a command that exits at once, or does no GPU work, still gives a recording and a flame graph.
 #[test]
-fn exits_at_once() {
+fn commands_without_gpu_work_give_all_outputs() {
     let scene = Scene::new();
     let run =
         Ended::of(&mut scene.record("-o x.svg -o x.wscope -o x.folded -o x.json -o x.jsonl -o x.cpu.txt", "true"));
@@ -120,9 +120,9 @@ fn exits_at_once() {
     assert_eq!(scene.files(), ["x.cpu.txt", "x.folded", "x.json", "x.jsonl", "x.svg", "x.wscope"]);
 }
 
-/// The children of a shell are followed from their first instruction, one after the other and side by side.
+/// Check that the children of a shell are followed from their first instruction, in sequence and in parallel.
 #[test]
-fn children_of_a_shell() {
+fn children_of_a_shell_are_followed() {
     let scene = Scene::new();
     let (behave, truth) = (program("behave"), program("truth"));
     let script = format!("{behave} status; {truth} 1 2 1 1 200 & {truth} 2 1 1 1 300 & wait; {behave} status; exit 9");
@@ -134,10 +134,10 @@ fn children_of_a_shell() {
     truth.agrees(&scene.report("x.wscope"));
 }
 
-/// A child that outlives the command does not hold warpscope up, and is not harmed by its end, though it starts to use CUDA
-/// only afterwards.
+/// Check that a child that outlives the command does not delay warpscope, and that the end of warpscope does not harm the
+/// child, which first uses CUDA afterwards.
 #[test]
-fn a_child_outlives_the_command() {
+fn children_that_outlive_the_command_are_unharmed() {
     let scene = Scene::new();
     let script = format!(
         "{{ {} late go; echo $? > ended; }} > pid 2>&1 < /dev/null & until [ -s pid ]; do :; done; exit 3",
@@ -148,7 +148,7 @@ fn a_child_outlives_the_command() {
     assert_eq!(number(&scene.report("x.wscope"), "launches"), 0);
     let descriptors = format!("/proc/{}/fd", scene.read("pid").trim());
     let open = std::fs::read_dir(descriptors).expect("the child still runs").count();
-    // Less the one that the lister itself has open.
+    // `ls` itself has the directory open.
     let bare = Ended::of(scene.bare("ls").arg("/proc/self/fd")).exits(0).out().lines().count() - 1;
     assert_eq!(open, bare, "the child holds descriptors of ours");
     File::create(scene.path("go")).expect("a file");

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Checks that each kernel in a folded file stands under the host code that launches it.
+"""Checks that each kernel in a folded file appears under the host code that launches it.
 
     tests/check_stubs.py [--strict] FILE.folded...
     tests/check_stubs.py --self-test
 
-For a kernel `k`, nvcc makes a host function `k` and a stub that calls the runtime: `__device_stub_` followed by k's mangled
+For a kernel `k`, nvcc generates a host function `k` and a stub that calls the runtime: `__device_stub_` followed by k's mangled
 name. Either is on the stack of k's launches and of no other kernel's, so the program itself says which kernel
 belongs to a stack. A kernel under the stub of another is a wrong join.
 
-At -O3 the stub is often inlined into the host function. A frame counts as a host function if it has the full name of some kernel
-in the file. Kernels of libraries and of Triton have neither: they are counted, and with --strict they are errors.
+At -O3 the stub is often inlined into the host function. A frame counts as a host function if it has the full name of a kernel
+in the file. Kernels of libraries and of Triton have neither: they are counted, and are errors with --strict.
 """
 
 import re
@@ -34,11 +34,11 @@ ANONYMOUS = re.compile(r"^(_GLOBAL__N_|_INTERNAL_|<anonymous>$|\(anonymous names
 
 
 class Unknown(Exception):
-    """A mangled form that this reader does not know."""
+    """A mangled form that this parser does not know."""
 
 
 class Mangled:
-    """Reads what is needed of an Itanium-mangled function name: its path and, if they are simple, its template arguments."""
+    """Parses the needed part of an Itanium-mangled function name: its path and, if they are simple, its template arguments."""
 
     def __init__(self, text):
         self.text = text
@@ -60,12 +60,12 @@ class Mangled:
         end = match.end() + int(match.group())
         name = self.text[match.end() : end]
         if len(name) != int(match.group()):
-            raise Unknown("a name is cut short")
+            raise Unknown("a name is truncated")
         self.at = end
         return name
 
     def function(self):
-        """From after `_Z` to the end of the name; the parameters are not read."""
+        """Parses from after `_Z` to the end of the name; the parameters are not read."""
         nested = self.take("N")
         path = []
         while True:
@@ -79,7 +79,7 @@ class Mangled:
             while self.take("B"):
                 self.source_name()  # an ABI tag
             if self.peek("I"):
-                # Kernels are no class members, so what has arguments is the function, and the last part.
+                # Kernels are not class members, so the part with arguments is the function, and the last part.
                 return Name(known_path(path), self.template_arguments())
             if not nested:
                 break
@@ -117,7 +117,7 @@ def known_path(path):
 
 
 def split_outside(text, separator):
-    """Splits at a separator that stands in no brackets."""
+    """Splits at a separator outside of brackets."""
     parts, depth, start, i = [], 0, 0, 0
     while i < len(text):
         if text[i] in "<([{":
@@ -161,7 +161,7 @@ def plain_argument(text):
 
 def read_demangled(text):
     name, _ = cut_parameters(text.strip())
-    # A template function's return type stands before its name.
+    # A template function's return type comes before its name.
     name = split_outside(name.strip(), " ")[-1]
     path, arguments = [], ()
     for part in split_outside(name, "::"):
@@ -187,7 +187,7 @@ def read_name(text):
 
 
 def read_stub(frame):
-    """The kernel's name in a stub's frame, or None if the frame is no stub."""
+    """The kernel's name in a stub's frame, or None if the frame is not a stub."""
     if WRAPPER in frame:
         name = read_name(frame)
         return Name(tuple(part.replace(WRAPPER, "") for part in name.path), name.arguments)
@@ -195,7 +195,7 @@ def read_stub(frame):
     if not match:
         return None
     kernel = match.group(1)
-    # A mangled stub says how long its own name is; after that come its parameters.
+    # A mangled stub contains the length of its own name; its parameters follow.
     length = re.search(r"(\d+)$", frame[: match.start()])
     if length and frame.startswith("_Z"):
         kernel = kernel[: int(length.group(1)) - (match.start(1) - match.start())]
@@ -205,8 +205,8 @@ def read_stub(frame):
 
 
 def same(first, second):
-    """Whether two names can be one kernel's. Outer parts that only one side has are no difference: the device and
-    the host name an anonymous namespace differently. Nor are leading underscores: the stub of an extern "C" name runs into them.
+    """Whether two names can belong to one kernel. Outer parts that only one side has are ignored, because the device and the host
+    name an anonymous namespace differently. So are leading underscores, which the stub of an extern "C" name absorbs.
     """
     depth = min(len(first.path), len(second.path))
     if depth == 0:
@@ -217,9 +217,9 @@ def same(first, second):
 
 
 def full_name(frame):
-    """A kernel's whole name in one spelling, to know its host function by; None for a name without parameters."""
+    """A kernel's whole name in one spelling, to identify its host function; None for a name without parameters."""
     if frame.startswith("_Z"):
-        return frame.partition(".")[0]  # without `.cold` and its like
+        return frame.partition(".")[0]  # without suffixes such as `.cold`
     _, has_parameters = cut_parameters(frame)
     if not has_parameters:
         return None
@@ -240,7 +240,7 @@ def parse_folded(lines):
 
 
 class Verdict:
-    """Stacks and weight, by what was found."""
+    """Stacks and weight, by outcome."""
 
     def __init__(self):
         self.stacks = {"agree": 0, "without": 0, "disagree": 0}
@@ -301,7 +301,7 @@ def judge(cpu_frames, kernel, hosts):
 
 
 class Tests(unittest.TestCase):
-    """Folded lines as warpscope writes them, and what must be said about each."""
+    """Folded lines as warpscope writes them, and the expected outcome of each."""
 
     STUB = "__device_stub__Z13matmul_kernelPKfS0_Pfiii(float const*, float const*, float*, int, int, int)"
     KERNEL = "[GPU_Kernel] matmul_kernel(float const*, float const*, float*, int, int, int)"
@@ -435,7 +435,7 @@ def main(arguments):
         if verdict.messages:
             status = 1
         if strict and not sum(verdict.stacks.values()):
-            print(f"check_stubs: {name} holds no kernel", file=sys.stderr)
+            print(f"check_stubs: {name} contains no kernel", file=sys.stderr)
             status = 1
     return status
 

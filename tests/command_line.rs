@@ -4,9 +4,9 @@ use std::os::unix::process::CommandExt;
 
 use crate::support::{Ended, Scene, programs};
 
-/// `doctor` finds nothing in the way of recording here, and says what it looked at.
+/// Check that `doctor` reports no failure here, and names every topic it checked.
 #[test]
-fn doctor() {
+fn doctor_reports_every_topic() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.warpscope(&["doctor"])).exits(0);
     for topic in ["kernel", "privilege", "BTF", "probes", "driver", "CUPTI"] {
@@ -15,9 +15,9 @@ fn doctor() {
     assert!(!run.out().contains("FAIL"), "{}", run.out());
 }
 
-/// Without privileges `doctor` fails and gives the remedy.
+/// Check that, without privileges, `doctor` fails and gives the remedy.
 #[test]
-fn doctor_without_privileges() {
+fn doctor_fails_without_privileges() {
     let scene = Scene::new();
     std::fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
     let run = Ended::of(scene.bare(scene.path("warpscope")).arg("doctor").uid(65534).gid(65534)).exits(1);
@@ -25,13 +25,13 @@ fn doctor_without_privileges() {
     assert!(run.out().contains("run as root (sudo)"), "{}", run.out());
 }
 
-/// `sim --libs` writes libraries that a program links to and runs on, without warpscope.
+/// Check that `sim --libs` writes libraries that a program can link to and run with, without warpscope.
 #[test]
-fn simulated_libraries() {
+fn simulated_libraries_run_programs() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.bare_cuda("calls")).exits(0);
     assert_eq!(run.out(), "ok\n");
-    // Again into the same directory is no error.
+    // Writing to the same directory again is no error.
     for _ in 0..2 {
         Ended::of(&mut scene.warpscope(&["sim", "--libs", "new/directory"])).exits(0);
     }
@@ -46,9 +46,9 @@ fn simulated_libraries() {
         .says(&["cannot write the simulated GPU to file/in"]);
 }
 
-/// Every command has help with an example or a description of its options.
+/// Check that every command has help with its usage.
 #[test]
-fn help() {
+fn every_command_has_help() {
     let scene = Scene::new();
     for command in ["record", "report", "export", "demo", "sim", "completions", "man"] {
         let run = Ended::of(&mut scene.warpscope(&[command, "--help"])).exits(0);
@@ -60,9 +60,9 @@ fn help() {
     assert_eq!(run.out(), concat!("warpscope ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
-/// Completions and the manual page are what their readers take.
+/// Check that bash can parse the completions, and that the manual page has its header.
 #[test]
-fn completions_and_manual() {
+fn completions_and_manual_are_valid() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.warpscope(&["completions", "bash"])).exits(0);
     std::fs::write(scene.path("completions"), &run.stdout).expect("a file");

@@ -1,4 +1,4 @@
-//! `demo`: what a newcomer runs first.
+//! `demo`, the first command that a new user runs.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
@@ -6,7 +6,7 @@ use quick_xml::{Reader, events::Event};
 
 use crate::support::{Ended, Scene, programs, scene::number};
 
-/// Insists that a file is XML from its first to its last byte, and counts its elements.
+/// Asserts that a file is well-formed XML from its first to its last byte, and counts its elements.
 #[track_caller]
 fn elements(scene: &Scene, file: &str) -> usize {
     let text = scene.read(file);
@@ -17,13 +17,13 @@ fn elements(scene: &Scene, file: &str) -> usize {
         match reader.read_event().unwrap_or_else(|error| panic!("{file} at byte {}: {error}", reader.error_position()))
         {
             Event::Start(element) => {
-                element.attributes().for_each(|attribute| drop(attribute.expect("sound attributes")));
+                element.attributes().for_each(|attribute| drop(attribute.expect("valid attributes")));
                 depth += 1;
                 count += 1;
             }
             Event::Empty(_) => count += 1,
             Event::End(_) => depth -= 1,
-            Event::Text(text) => drop(text.decode().expect("sound text")),
+            Event::Text(text) => drop(text.decode().expect("valid text")),
             Event::Eof => break,
             _ => {}
         }
@@ -32,9 +32,10 @@ fn elements(scene: &Scene, file: &str) -> usize {
     count
 }
 
-/// In an empty directory: ends with 0, a picture that is well-formed, a recording, a summary, and `matched 100 %`.
+/// Check that `demo`, in an empty directory, exits with 0 and gives a well-formed flame graph, a recording and a summary
+/// with `matched 100 %`.
 #[test]
-fn a_picture_and_a_summary() {
+fn demo_writes_a_flame_graph_and_a_summary() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.warpscope(&["demo"])).exits(0);
     assert_eq!(scene.files(), ["demo.svg", "demo.wscope"]);
@@ -46,9 +47,9 @@ fn a_picture_and_a_summary() {
     assert!(number(&report, "kernels") > 100 && number(&report, "copies") > 0 && number(&report, "cpu_samples") > 0);
 }
 
-/// Pictures of little, of much and of nothing are well-formed too.
+/// Check that flame graphs of nothing, of little and of much are well-formed.
 #[test]
-fn pictures_are_well_formed() {
+fn flame_graphs_are_well_formed() {
     let scene = Scene::new();
     for (options, command) in [
         ("-o nothing.svg", "true".to_owned()),
@@ -63,7 +64,7 @@ fn pictures_are_well_formed() {
     }
 }
 
-/// The demo's kernels have stubs as nvcc makes them: stub and kernel agree for each, by the checker for real programs.
+/// Check that each kernel of the demo agrees with its stub, which looks like nvcc's, by the checker for real programs.
 #[test]
 fn stubs_agree_with_kernels() {
     let scene = Scene::new();
@@ -76,9 +77,9 @@ fn stubs_agree_with_kernels() {
     assert!(!run.out().starts_with("checked 0 stacks"), "{}", run.out());
 }
 
-/// The binary alone, in an empty directory and with an empty environment.
+/// Check that `demo` needs only the binary: it runs in an empty directory with an empty environment.
 #[test]
-fn the_binary_alone() {
+fn demo_needs_only_the_binary() {
     let scene = Scene::new();
     fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
     let run = Ended::of(scene.bare(scene.path("warpscope")).arg("demo").env_clear()).exits(0);
@@ -86,9 +87,9 @@ fn the_binary_alone() {
     assert_eq!(scene.files(), ["demo.svg", "demo.wscope", "warpscope"]);
 }
 
-/// Without TMPDIR the private directory is in /tmp, has a name that nobody can guess, and is gone in the end.
+/// Check that, without TMPDIR, the private directory is in /tmp, has an unpredictable name, and is removed at the end.
 #[test]
-fn the_private_directory_is_gone() {
+fn private_directory_is_removed() {
     let scene = Scene::new();
     let mut command = scene.record("-q -o x.svg", "env");
     let run = Ended::of(command.env_remove("TMPDIR")).exits(0);
@@ -98,9 +99,9 @@ fn the_private_directory_is_gone() {
     assert!(!directory.exists(), "{library} was left behind");
 }
 
-/// It needs nothing of the machine but the C library and the compiler's.
+/// Check that the binary needs no shared libraries except the C library and libgcc.
 #[test]
-fn shared_libraries() {
+fn binary_needs_only_the_c_library() {
     let output = Command::new("readelf").args(["-d", programs::WARPSCOPE]).output().expect("readelf can be run");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let needed: BTreeSet<&str> = text

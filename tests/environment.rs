@@ -1,4 +1,4 @@
-//! What the command finds when it starts: its environment, open files, signals, limits and user are as without us.
+//! A command starts with the same environment, open files, signals, limits and user as without warpscope.
 
 use std::{
     collections::BTreeMap,
@@ -18,9 +18,9 @@ fn variables(scene: &Scene, command: &mut Command) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The environment is as without us, but for the two variables of the injection and, with --sim, the library path.
+/// Check that the environment is unchanged except for the two injection variables and, with --sim, the library path.
 #[test]
-fn variables_are_as_without_us() {
+fn environment_variables_are_unchanged() {
     let scene = Scene::new();
     let bare = variables(&scene, scene.bare("env").arg("-0"));
 
@@ -61,15 +61,15 @@ fn with_signals(command: &mut Command, blocked: &'static [libc::c_int], ignored:
     }
 }
 
-/// What /proc says of a fresh process that a parent hands down: signals, capabilities, user, mask.
+/// The lines of /proc/PID/status that a process inherits: signals, capabilities, user, umask.
 fn inherited(status: &str) -> String {
     let keys = ["Uid:", "Gid:", "Groups:", "Umask:", "Sig", "Shd", "Cap", "NoNewPrivs:", "Seccomp", "Cpus_allowed:"];
     let lines = status.lines().filter(|line| keys.iter().any(|key| line.starts_with(key)));
-    // The number of queued signals is the user's, not the process's.
+    // The number of queued signals belongs to the user, not to the process.
     lines.filter(|line| !line.starts_with("SigQ:")).map(|line| format!("{line}\n")).collect()
 }
 
-/// What a command inherits without us and with us.
+/// What a command inherits without warpscope and with it.
 fn inherited_without_and_with(blocked: &'static [libc::c_int], ignored: &'static [libc::c_int]) -> [String; 2] {
     let scene = Scene::new();
     let mut bare = scene.bare("cat");
@@ -81,17 +81,17 @@ fn inherited_without_and_with(blocked: &'static [libc::c_int], ignored: &'static
     })
 }
 
-/// Signal mask and dispositions, capabilities, ids and umask are as without us.
+/// Check that signal mask and dispositions, capabilities, ids and umask are unchanged.
 #[test]
-fn signals_and_rights_are_as_without_us() {
+fn signals_and_privileges_are_unchanged() {
     let [bare, under] = inherited_without_and_with(&[], &[]);
     assert!(bare.lines().count() >= 12, "{bare}");
     assert_eq!(under, bare);
 }
 
-/// The same where signals are blocked and ignored from the start, as under nohup or a Python parent.
+/// Check the same if signals are blocked and ignored from the start, as under nohup or a Python parent.
 #[test]
-fn odd_signals_are_as_without_us() {
+fn blocked_and_ignored_signals_are_unchanged() {
     let blocked = &[libc::SIGUSR1, libc::SIGTERM, libc::SIGCHLD];
     let [bare, under] = inherited_without_and_with(blocked, &[libc::SIGUSR2, libc::SIGHUP, libc::SIGPIPE]);
     let ignored =
@@ -100,9 +100,9 @@ fn odd_signals_are_as_without_us() {
     assert_eq!(under, bare);
 }
 
-/// Limits, priority and working directory are as without us.
+/// Check that limits, priority and working directory are unchanged.
 #[test]
-fn limits_are_as_without_us() {
+fn limits_are_unchanged() {
     let scene = Scene::new();
     let script = "cat /proc/self/limits /proc/self/oom_score_adj /proc/self/cgroup; pwd; nice";
     let bare = Ended::of(scene.bare("sh").args(["-c", script])).exits(0);
@@ -110,18 +110,18 @@ fn limits_are_as_without_us() {
     assert_eq!(under.out(), bare.out());
 }
 
-/// The command has the open files that it would have without us.
+/// Check that the command has the same open files as without warpscope.
 #[test]
-fn open_files_are_as_without_us() {
+fn open_files_are_unchanged() {
     let scene = Scene::new();
     let bare = Ended::of(scene.bare("ls").arg("/proc/self/fd")).exits(0);
     let under = Ended::of(&mut scene.record("-q --sim -o x.svg", "ls /proc/self/fd")).exits(0);
     assert_eq!(under.out(), bare.out());
 }
 
-/// Children of a CUDA program have none of our descriptors, whether they exec or not.
+/// Check that children of a CUDA program inherit no descriptors from warpscope, with or without exec.
 #[test]
-fn children_hold_no_descriptors_of_ours() {
+fn children_inherit_no_descriptors_from_warpscope() {
     let scene = Scene::new();
     for how in ["exec", "fork"] {
         let bare = Ended::of(scene.bare_cuda("spawn").arg(how)).exits(0);
@@ -130,9 +130,9 @@ fn children_hold_no_descriptors_of_ours() {
     }
 }
 
-/// The injected library puts nothing into programs that do not use CUDA, and nothing but itself into those that do.
+/// Check that nothing is loaded into programs that do not use CUDA.
 #[test]
-fn nothing_but_the_injected_library_is_loaded() {
+fn nothing_is_loaded_into_programs_without_cuda() {
     let scene = Scene::new();
     let script = "cat /proc/self/maps";
     let mut command = scene.record_words("-q -o x.svg", &["sh", "-c", script]);
@@ -140,9 +140,9 @@ fn nothing_but_the_injected_library_is_loaded() {
     assert!(!run.out().contains("warpscope"), "{}", run.out());
 }
 
-/// The limit on open files is as without us, though warpscope raises its own.
+/// Check that the limit on open files is unchanged, although warpscope raises its own.
 #[test]
-fn the_limit_on_open_files() {
+fn limit_on_open_files_is_unchanged() {
     let scene = Scene::new();
     let limits = |command: &mut Command| {
         let limit = libc::rlimit { rlim_cur: 700, rlim_max: 5000 };
@@ -160,8 +160,8 @@ fn the_limit_on_open_files() {
     assert_eq!(limits(&mut scene.record_words("-q --cpu-only -o x.svg", &words)), "700\n5000\n");
 }
 
-/// Tests start commands under known conditions, whatever they were started under themselves: nohup ignores SIGHUP, a script's
-/// `&` ignores SIGINT and SIGQUIT.
+/// Check that tests start commands under known conditions, whatever conditions the tests run under: nohup ignores SIGHUP, a
+/// script's `&` ignores SIGINT and SIGQUIT.
 #[test]
 fn commands_start_under_known_conditions() {
     let scene = Scene::new();

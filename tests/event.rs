@@ -1,4 +1,4 @@
-//! `record --event`: every hit of a function, a return, a static tracepoint or a tracepoint, under its stack, with its weight.
+//! `record --event`: every hit of a function, a return, a static tracepoint or a tracepoint, with its stack and its weight.
 
 use std::{collections::BTreeMap, fs};
 
@@ -10,10 +10,10 @@ use crate::support::{
     scene::{lost, number},
 };
 
-/// Amounts by path: the function of `tests/programs/event.c` from `main` or the thread's start on, to what was hit.
+/// Amounts by path: functions of `tests/programs/event.c`, from below `main` or the thread's start to the function that was hit.
 type Paths = BTreeMap<String, u64>;
 
-/// Records one event alone, and returns what its folded stacks say.
+/// Records a single event, and returns its folded stacks.
 #[track_caller]
 fn alone(scene: &Scene, event: &str, command: &str) -> Paths {
     let options = format!("-q --events-only --event {event} -o e.folded -o e.wscope");
@@ -35,7 +35,7 @@ fn expected(paths: &[(&str, u64)]) -> Paths {
     paths.iter().map(|(path, amount)| ((*path).to_owned(), *amount)).collect()
 }
 
-/// The only event of a recording, as the report tells it. Nothing is lost.
+/// The only event of a recording, as `report` shows it. Nothing is lost.
 #[track_caller]
 fn reported(scene: &Scene, recording: &str) -> Value {
     let report = scene.report(recording);
@@ -44,9 +44,9 @@ fn reported(scene: &Scene, recording: &str) -> Value {
     report["events"][0].clone()
 }
 
-/// Check the calls of a function from every path, in threads and a child: their number, and the sum of an argument.
+/// Check the calls of a function from every path, in threads and in a child: their number, and the sum of an argument.
 #[test]
-fn calls_and_an_argument() {
+fn calls_and_arguments_are_exact() {
     let (scene, event) = (Scene::new(), program("event"));
     let weights = alone(&scene, &format!("uprobe:{event}:take,weight=arg1"), &event);
     let four_threads = 4 * (10 + 11 + 12);
@@ -57,12 +57,12 @@ fn calls_and_an_argument() {
         ("in_child > from_two > deeper > take", 500),
     ];
     assert_eq!(weights, expected(&by_weight));
-    let told = reported(&scene, "e.wscope");
-    assert_eq!((number(&told, "count"), number(&told, "sum"), number(&told, "outside")), (27, 1033 + four_threads, 2));
-    assert_eq!((number(&told, "stacks"), &told["weight"], &told["name"]), (5, &"arg1".into(), &"take".into()));
-    assert_eq!(told["top_stacks"].as_array().map(Vec::len), Some(5));
+    let row = reported(&scene, "e.wscope");
+    assert_eq!((number(&row, "count"), number(&row, "sum"), number(&row, "outside")), (27, 1033 + four_threads, 2));
+    assert_eq!((number(&row, "stacks"), &row["weight"], &row["name"]), (5, &"arg1".into(), &"take".into()));
+    assert_eq!(row["top_stacks"].as_array().map(Vec::len), Some(5));
 
-    // The same recording by the number of hits, of which those below zero are some.
+    // The same recording, weighted by the number of hits, which include those with negative weights.
     let export = ["export", "e.wscope", "--event", "take", "--count", "-o", "count.folded", "-o", "count.svg"];
     Ended::of(&mut scene.warpscope(&export)).exits(0);
     let by_count = [
@@ -77,9 +77,9 @@ fn calls_and_an_argument() {
     assert_eq!(alone(&scene, &format!("uprobe:{event}:take"), &event), expected(&by_count));
 }
 
-/// Check narrow arguments, arguments on the stack, and what functions return.
+/// Check narrow arguments, arguments on the stack, and return values.
 #[test]
-fn every_kind_of_weight() {
+fn every_kind_of_weight_is_exact() {
     let (scene, event) = (Scene::new(), program("event"));
     let on_stack = alone(&scene, &format!("uprobe:{event}:many,weight=arg7"), &event);
     assert_eq!(on_stack, expected(&[("many", 71 + 72 + 73 + 74)]));
@@ -95,8 +95,8 @@ fn every_kind_of_weight() {
     ];
     assert_eq!(narrow, expected(&bytes));
     alone(&scene, &format!("uprobe:{event}:take,weight=arg2:s32"), &event);
-    let told = reported(&scene, "e.wscope");
-    assert_eq!((number(&told, "count"), number(&told, "sum"), number(&told, "outside")), (27, 15, 10));
+    let row = reported(&scene, "e.wscope");
+    assert_eq!((number(&row, "count"), number(&row, "sum"), number(&row, "outside")), (27, 15, 10));
     let returned = alone(&scene, &format!("uretprobe:{event}:take,weight=retval,name=twice"), &event);
     let twice = [
         ("from_one > take", 66),
@@ -110,7 +110,7 @@ fn every_kind_of_weight() {
 
 /// Check functions by demangled name and by pattern, an instruction by its offset, and a program by its file name.
 #[test]
-fn names_of_functions() {
+fn functions_are_found_by_name_pattern_and_offset() {
     let (scene, event) = (Scene::new(), program("event"));
     for name in ["work::run", "work::run(int)", "_ZN4work3runEi", "work::*"] {
         let calls = alone(&scene, &format!("uprobe:{event}:{name},weight=arg1:s32"), &event);
@@ -128,57 +128,57 @@ fn names_of_functions() {
     assert_eq!(hits.values().sum::<u64>(), 33 + 132 + 1000);
 }
 
-/// Check static tracepoints: all their places, arguments in registers, in memory and constant, and that the program sees its
-/// semaphore raised from its first instruction on.
+/// Check static tracepoints: all their locations, arguments in registers, in memory and constant, and that the program sees
+/// its semaphore raised from its first instruction on.
 #[test]
-fn static_tracepoints() {
+fn static_tracepoints_are_counted() {
     let (scene, event) = (Scene::new(), program("event"));
-    let heard = |run: Ended| run.out().trim().parse::<u64>().expect("a number");
-    assert_eq!(heard(Ended::of(scene.bare(&event).arg("usdt"))), 0);
+    let hits_seen = |run: Ended| run.out().trim().parse::<u64>().expect("a number");
+    assert_eq!(hits_seen(Ended::of(scene.bare(&event).arg("usdt"))), 0);
     let command = format!("{event} usdt");
     for (place, argument, sum) in [("step", "arg1", 28 + 100), ("warp:step", "arg1", 128)] {
         let options =
             format!("-q --events-only --event usdt:{event}:{place},weight={argument} -o e.folded -o e.wscope");
-        assert_eq!(heard(Ended::of(&mut scene.record(&options, &command)).exits(0)), 7);
+        assert_eq!(hits_seen(Ended::of(&mut scene.record(&options, &command)).exits(0)), 7);
         let name = format!("static_points > [event {place}]");
         assert_eq!(paths(&scene.read("e.folded")), expected(&[(name.as_str(), sum)]));
-        let told = reported(&scene, "e.wscope");
-        assert_eq!((number(&told, "count"), number(&told, "points")), (8, 2));
+        let row = reported(&scene, "e.wscope");
+        assert_eq!((number(&row, "count"), number(&row, "points")), (8, 2));
     }
     let quiet = alone(&scene, &format!("usdt:{event}:quiet"), &command);
     assert_eq!(quiet, expected(&[("static_points > [event quiet]", 1)]));
-    assert_eq!(heard(Ended::of(scene.bare(&event).arg("usdt"))), 0, "the semaphore is lowered again");
+    assert_eq!(hits_seen(Ended::of(scene.bare(&event).arg("usdt"))), 0, "the semaphore is lowered again");
 }
 
-/// Check that a static tracepoint's arguments are those of the place that was hit.
+/// Check that a static tracepoint's arguments are those of the location that was hit.
 #[test]
-fn arguments_of_static_tracepoints() {
+fn static_tracepoint_arguments_belong_to_the_location() {
     let (scene, event) = (Scene::new(), program("event"));
     let refuse = |argument: &str, words: &[&str]| {
         let options = format!("--events-only --event usdt:{event}:step,weight={argument}");
         Ended::of(&mut scene.record(&options, "true")).exits(1).says(words);
     };
-    // The second place of the same name has two arguments.
+    // The second location of the same name has two arguments.
     refuse("arg3", &["warp:step has 2 arguments: there is no arg3"]);
     refuse("arg5", &["arg5 of warp:step cannot be read"]);
     let signed = alone(&scene, &format!("usdt:{event}:step,weight=arg2"), &format!("{event} usdt"));
     assert_eq!(signed, Paths::new(), "all are below 0, but for one that is 0");
-    let told = reported(&scene, "e.wscope");
-    assert_eq!((number(&told, "count"), number(&told, "sum"), number(&told, "outside")), (8, 0, 7));
+    let row = reported(&scene, "e.wscope");
+    assert_eq!((number(&row, "count"), number(&row, "sum"), number(&row, "outside")), (8, 0, 7));
 }
 
-/// Check a tracepoint of the operating system, weighted by a field: system calls of the command and of nobody else.
+/// Check a kernel tracepoint weighted by a field: it counts the system calls of the command and of no other process.
 #[test]
-fn tracepoints() {
+fn kernel_tracepoints_are_weighted_by_a_field() {
     let (scene, event) = (Scene::new(), program("event"));
     let writes = alone(&scene, "tracepoint:syscalls:sys_enter_write,weight=count,unit=bytes", &event);
     assert_eq!(writes.values().sum::<u64>(), 210);
     for path in writes.keys() {
         assert!(path.starts_with("writes > ") && path.ends_with(" > [event syscalls:sys_enter_write]"), "{path}");
     }
-    let told = reported(&scene, "e.wscope");
-    assert_eq!((number(&told, "count"), &told["unit"]), (20, &"bytes".into()));
-    // One that is not at the border of the kernel has kernel frames.
+    let row = reported(&scene, "e.wscope");
+    assert_eq!((number(&row, "count"), &row["unit"]), (20, &"bytes".into()));
+    // A tracepoint that is not at the kernel's entry has kernel frames.
     let options = "-q --events-only --event tracepoint:sched:sched_process_fork -o fork.folded";
     Ended::of(&mut scene.record(options, &event)).exits(0);
     let text = scene.read("fork.folded");
@@ -188,16 +188,16 @@ fn tracepoints() {
 
 /// Check that a million hits from four threads are counted to the unit.
 #[test]
-fn a_storm() {
+fn a_million_hits_are_counted() {
     let (scene, event) = (Scene::new(), program("event"));
     let weights = alone(&scene, &format!("uprobe:{event}:take,weight=arg1"), &format!("{event} storm 250000"));
     assert_eq!(weights, expected(&[("in_storm > take", 3_500_000)]));
     assert_eq!(number(&reported(&scene, "e.wscope"), "count"), 1_000_000);
 }
 
-/// Check that Python's frames are in the stacks of events, also of a process that ends before the sums are read.
+/// Check that stacks of events have Python frames, also for a process that exits before the sums are read.
 #[test]
-fn python_frames() {
+fn events_have_python_frames() {
     let script = "import os\nfd = os.open('/dev/null', os.O_WRONLY)\ndef put(n):\n    os.write(fd, b'x' * n)\n\
                   def many():\n    for i in range(1, 11):\n        put(i)\nmany()\n";
     let pythons = installed();
@@ -219,7 +219,7 @@ fn python_frames() {
 
 /// Check that a library that is found only when it is loaded is watched from then on, and that the recording says so.
 #[test]
-fn a_library_that_is_loaded_late() {
+fn libraries_loaded_later_are_watched() {
     let scene = Scene::new();
     fs::create_dir(scene.path("unusual")).expect("a directory");
     let source = programs::sources().join("programs/tiny.c");
@@ -229,10 +229,10 @@ fn a_library_that_is_loaded_late() {
     let tiny = format!("{} ./unusual/libtiny.so stop", program("tiny"));
     let mut run = Running::start(&mut scene.record("--events-only --event uprobe:libtiny:tiny_add -o e.wscope", &tiny));
     assert_eq!(run.stdout_line(), "ready");
-    // Hits are in the recording within a second, whole or not.
+    // Hits are in the recording within a second, even while it is being written.
     crate::support::wait_until("the library is watched", || {
-        let told = Ended::of(&mut scene.warpscope(&["report", "--json", "e.wscope.partial"]));
-        let report: Value = serde_json::from_str(told.out()).unwrap_or_default();
+        let row = Ended::of(&mut scene.warpscope(&["report", "--json", "e.wscope.partial"]));
+        let report: Value = serde_json::from_str(row.out()).unwrap_or_default();
         report["events"][0]["count"].as_u64().is_some_and(|count| count > 0)
     });
     fs::write(scene.path("stop"), "").expect("a file");
@@ -243,9 +243,9 @@ fn a_library_that_is_loaded_late() {
     assert_eq!(report["notes"].as_array().expect("notes").iter().filter(late).count(), 1, "{}", report["notes"]);
 }
 
-/// Check that an event beside CPU samples has no part in time, and that the way to draw it is shown.
+/// Check that an event recorded with CPU samples adds nothing to the time, and that the summary shows how to draw it.
 #[test]
-fn beside_time() {
+fn events_add_nothing_to_cpu_time() {
     let (scene, event) = (Scene::new(), program("event"));
     let options =
         format!("--event uprobe:{event}:take --event uprobe:{event}:many,weight=arg7 -F 999 -o t.folded -o t.wscope");
@@ -255,16 +255,16 @@ fn beside_time() {
     assert_eq!(number(&report["events"][0], "count"), 120_000);
     assert_eq!((number(&report["events"][1], "count"), number(&report["events"][1], "sum")), (0, 0));
     let time: u64 = folded::read(&scene.read("t.folded")).iter().map(|line| line.weight).sum();
-    // What the probes cost is not the program's.
+    // The probes' own cost is not the program's time.
     let cpu = number(&report, "cpu_time_ns") - number(&report, "own_time_ns");
     assert!(cpu > 0 && time.abs_diff(cpu / 1000) <= 1, "{time} us of {cpu} ns");
     Ended::of(&mut scene.warpscope(&["export", "t.wscope", "--event", "take", "-o", "x.folded"])).exits(0);
     assert_eq!(paths(&scene.read("x.folded")), expected(&[("in_storm > take", 120_000)]));
 }
 
-/// Check that launches on the GPU are recorded as without events, and that their calls are counted beside them.
+/// Check that GPU launches are recorded as without events, and that their calls are counted as events.
 #[test]
-fn beside_the_gpu() {
+fn events_and_gpu_work_are_recorded_together() {
     let scene = Scene::new();
     let options = "-q --sim --gpu-only --event uprobe:libcudart:cudaLaunchKernel \
                    --event uprobe:libcudart:cudaMalloc,weight=arg2,unit=bytes -o g.wscope";
@@ -275,7 +275,7 @@ fn beside_the_gpu() {
     assert_eq!(number(launches, "count"), 3);
     assert_eq!((number(allocations, "count"), number(allocations, "sum")), (2, 4096 + (1 << 50)));
 
-    // What the injected library allocates is left out.
+    // Allocations of the injected library are excluded.
     let options = "-q --sim --gpu-only --event uprobe:libc.so.6:malloc -o m.wscope";
     Ended::of(&mut scene.record(options, &program("calls"))).exits(0);
     let malloc = &scene.report("m.wscope")["events"][0];
@@ -286,9 +286,9 @@ fn beside_the_gpu() {
     assert_eq!(folded::read(&text).iter().map(|line| line.weight).sum::<u64>(), number(malloc, "count"));
 }
 
-/// Check that what makes no sense, or is not there, is refused in one sentence before anything runs.
+/// Check that meaningless events, and events that do not exist, are rejected in one sentence before anything runs.
 #[test]
-fn bad_input() {
+fn bad_events_are_rejected() {
     let event = program("event");
     let refused = |options: &str, words: &[&str]| {
         let scene = Scene::new();
@@ -315,9 +315,9 @@ fn bad_input() {
     refused(&two, &["two.svg can show one event, and 2 are recorded", "export --event take"]);
 }
 
-/// Check that `export` knows the events of a recording, and says so if it has none of that name.
+/// Check that `export` lists the events of a recording if the requested one is missing.
 #[test]
-fn bad_exports() {
+fn bad_event_exports_are_rejected() {
     let (scene, event) = (Scene::new(), program("event"));
     let options = format!("-q --events-only --event uprobe:{event}:take --event uprobe:{event}:many -o e.wscope");
     Ended::of(&mut scene.record(&options, &event)).exits(0);
@@ -333,9 +333,9 @@ fn bad_exports() {
     Ended::of(&mut scene.warpscope(&none)).exits(1).says(&["the recording has no events"]);
 }
 
-/// Check that an event in a library that nobody loads is no error, but is mentioned.
+/// Check that an event in a library that no process loads is not an error, but is mentioned.
 #[test]
-fn an_event_that_never_begins() {
+fn events_in_libraries_never_loaded_are_mentioned() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.record("--events-only --event uprobe:libnobody.so:f -o e.wscope", "true")).exits(0);
     assert!(

@@ -1,7 +1,7 @@
-//! Random faults, one per recording: whatever happens, nothing hangs, nothing is left behind, the target's own result is right,
-//! and the recording can be read to its last whole chunk.
+//! Random faults, one per recording. In every case nothing hangs, nothing is left behind, the target's own result is right,
+//! and the recording can be read up to its last whole chunk.
 //!
-//! A round is made from the seed and its number alone. The seed is printed; to run one round again:
+//! A round depends only on the seed and its number. The seed is printed; to run one round again:
 //! `WARPSCOPE_FAULTS_SEED=7 WARPSCOPE_FAULTS_ROUND=123 ./test faults::a_few`.
 
 mod fault;
@@ -54,13 +54,13 @@ fn run(rounds: u64, seed: u64) {
     assert!(failed.is_empty(), "with WARPSCOPE_FAULTS_SEED={seed}:\n{}", failed.join("\n"));
 }
 
-/// A few rounds, the same in every run, so that the harness itself is known to work.
+/// Check a few rounds, the same in every run, so that the harness itself is known to work.
 #[test]
 fn a_few() {
     run(24, 1_794_776_666);
 }
 
-/// A thousand rounds, or `WARPSCOPE_FAULTS_ROUNDS`, others in every run, for `./test --full`.
+/// Check a thousand rounds, or `WARPSCOPE_FAULTS_ROUNDS`, different in every run, for `./test --full`.
 #[test]
 #[ignore = "takes many minutes: ./test --full runs it"]
 fn a_thousand() {

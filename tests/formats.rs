@@ -1,4 +1,4 @@
-//! What `record` writes, what `export` makes of the recording, and what `report` says of it.
+//! The outputs of `record`, `export` and `report`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::support::{
 
 const OUTPUTS: [&str; 6] = ["x.cpu.txt", "x.folded", "x.json", "x.jsonl", "x.svg", "x.wscope"];
 
-/// A recording of the ground-truth program in every format.
+/// Records the ground-truth program to every format.
 fn recorded() -> Scene {
     let scene = Scene::new();
     let command = format!("{} {}", program("truth"), Walk::of(625).arguments());
@@ -26,9 +26,9 @@ fn recorded() -> Scene {
     scene
 }
 
-/// `export` makes of the recording, byte by byte, what `record` wrote itself.
+/// Check that `export` writes, byte by byte, the same files as `record`.
 #[test]
-fn export_gives_what_record_gave() {
+fn export_matches_record() {
     let scene = recorded();
     let mut command = scene.warpscope(&["export", "x.wscope"]);
     for name in OUTPUTS {
@@ -43,9 +43,9 @@ fn export_gives_what_record_gave() {
     }
 }
 
-/// The recording itself is not overwritten by its own export.
+/// Check that `export` refuses to overwrite the recording that it reads.
 #[test]
-fn export_spares_the_recording() {
+fn export_does_not_overwrite_its_input() {
     let scene = recorded();
     let before = std::fs::read(scene.path("x.wscope")).expect("the recording");
     let run = Ended::of(&mut scene.warpscope(&["export", "x.wscope", "-o", "./x.wscope"])).exits(1);
@@ -53,18 +53,18 @@ fn export_spares_the_recording() {
     assert!(std::fs::read(scene.path("x.wscope")).expect("the recording") == before);
 }
 
-/// With no -o, `record` writes a picture and a recording.
+/// Check that `record` without -o writes a flame graph and a recording.
 #[test]
-fn the_default_outputs() {
+fn default_outputs_are_a_flame_graph_and_a_recording() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.record("", "true")).exits(0);
     assert_eq!(scene.files(), ["warpscope.svg", "warpscope.wscope"]);
     assert!(run.err().contains("wrote warpscope.svg") && run.err().contains("wrote warpscope.wscope"), "{}", run.err());
 }
 
-/// `report --json` has the keys that others rely on, and its tables add up.
+/// Check that `report --json` has the documented keys, and that its tables add up.
 #[test]
-fn report_as_json() {
+fn json_report_has_all_keys_and_adds_up() {
     let scene = recorded();
     let report = scene.report("x.wscope");
     for key in ["wall_ns", "gpu_time_ns", "gpu_busy_ns", "launches", "kernels", "copies", "memsets", "matched"] {
@@ -89,9 +89,9 @@ fn report_as_json() {
     assert!(ns.is_sorted_by(|a, b| a >= b), "{ns:?}");
 }
 
-/// The text report has each part that a person looks for.
+/// Check that the text report has every section.
 #[test]
-fn report_as_text() {
+fn text_report_has_every_section() {
     let scene = recorded();
     let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0).out().to_owned();
     for part in [
@@ -108,10 +108,10 @@ fn report_as_text() {
     ] {
         assert!(text.contains(part), "`{part}` is not in:\n{text}");
     }
-    assert!(!text.contains('\x1b'), "colour where there is no terminal");
+    assert!(!text.contains('\x1b'), "colour although stdout is not a terminal");
 }
 
-/// Folded stacks are sorted, have whole weights, and add up to the report's times, rounded once.
+/// Check that folded stacks are sorted, have integer weights, and add up to the report's times, rounded once.
 #[test]
 fn folded_stacks_add_up() {
     let scene = recorded();
@@ -119,7 +119,7 @@ fn folded_stacks_add_up() {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines.is_sorted());
     let total: u64 = folded::read(&text).iter().map(|line| line.weight).sum();
-    // What recording itself cost is in no graph.
+    // The cost of recording itself is in no graph.
     let cpu = number(&report, "cpu_time_ns") - number(&report, "own_time_ns");
     let expected = number(&report, "gpu_time_ns") + cpu;
     assert_eq!(total, (expected + 500) / 1000);
@@ -127,9 +127,9 @@ fn folded_stacks_add_up() {
     assert!(folded::read(&text).iter().any(on_gpu) && !folded::read(&text).iter().all(on_gpu));
 }
 
-/// --gpu-only and --cpu-only: `record` and `export` show that half alone.
+/// Check that --gpu-only and --cpu-only limit `record` and `export` to that half.
 #[test]
-fn halves() {
+fn gpu_only_and_cpu_only_show_one_half() {
     let scene = recorded();
     let halves = |file: &str| {
         let text = scene.read(file);
@@ -146,10 +146,10 @@ fn halves() {
     }
 }
 
-/// The Chrome trace: numeric ids, a name for each track, and for each arrow both of its ends, of which there is one for every
-/// kernel, copy and memset.
+/// Check that the Chrome trace has numeric ids, a name for each track, and one arrow with both ends for every kernel, copy and
+/// memset.
 #[test]
-fn chrome_trace() {
+fn chrome_trace_is_consistent() {
     let scene = recorded();
     let trace: Value = serde_json::from_str(&scene.read("x.json")).expect("the trace is JSON");
     let events = trace["traceEvents"].as_array().expect("a list");
@@ -181,9 +181,9 @@ fn chrome_trace() {
     assert_eq!(slices.get("launch"), Some(&10_000), "{slices:?}");
 }
 
-/// CPU samples one by one: `time comm pid tid cpu stack`, each of a thread that the events know, on a CPU of this machine.
+/// Check that the CPU samples in the text format (`time comm pid tid cpu stack`) are those of the events.
 #[test]
-fn cpu_text() {
+fn cpu_text_matches_the_samples() {
     let scene = recorded();
     let events = Events::read(&scene.read("x.jsonl"));
     let samples: BTreeSet<[u64; 4]> =

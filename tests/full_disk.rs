@@ -1,4 +1,4 @@
-//! A disk that fills up: a sentence, a status that is not 0, and no loss elsewhere.
+//! A disk that fills up causes a clear error and a non-zero status, and no loss in other outputs.
 
 use std::os::unix::fs::symlink;
 
@@ -6,7 +6,7 @@ use crate::support::{
     Ended, Scene, folded::kernels_by_path, jsonl::Events, oracle::Walk, program, programs, scene::number,
 };
 
-/// Runs `record` where `small/` is a disk of 400 KiB, which is copied to `kept/` afterwards.
+/// Runs `record` with a disk of 400 KiB at `small/`, and copies its contents to `kept/` afterwards.
 fn on_a_small_disk(scene: &Scene, options: &str, walk: Walk) -> Ended {
     let script =
         r#"mkdir small kept && mount -t tmpfs -o size=400k none small && "$@"; s=$?; cp -r small/. kept; exit $s"#;
@@ -17,10 +17,10 @@ fn on_a_small_disk(scene: &Scene, options: &str, walk: Walk) -> Ended {
     Ended::of(shell.env("WARPSCOPE_SIM", sim).env("TRUTH_COPIES", scene.path("copies")))
 }
 
-/// The recording's disk is full: the command runs to its end, the sentence names the file and the reason, what was recorded so
-/// far can be read, and the flame graph on another disk is whole.
+/// Check that, if the recording's disk is full, the command runs to its end, the error names the file and the reason, the part
+/// recorded so far can be read, and the flame graph on another disk is complete.
 #[test]
-fn the_recording_does_not_fit() {
+fn full_disk_keeps_the_start_of_the_recording() {
     let scene = Scene::new();
     let walk = Walk::of(2_500);
     let run = on_a_small_disk(&scene, "--sim -q --gpu-only -o small/x.wscope -o x.folded -o x.svg", walk).exits(1);
@@ -37,14 +37,14 @@ fn the_recording_does_not_fit() {
     assert_eq!(report["cut_off"].as_bool(), Some(true));
     let kept = number(&report, "launches") + number(&report, "matched");
     assert!((1..80_000).contains(&kept), "{} launches, {} matched", report["launches"], report["matched"]);
-    // So much was promised to be readable.
+    // The message said that this many bytes are readable.
     let notes = report["notes"].to_string();
     assert!(notes.contains(&format!("can be read up to byte {bytes}:")), "{bytes} bytes were promised: {notes}");
 }
 
-/// Formats that need every event cannot be whole without a whole recording: they say so, or they are whole.
+/// Check that formats that need every event are complete without a complete recording, or say that they are not.
 #[test]
-fn events_do_not_fit() {
+fn incomplete_event_outputs_are_reported() {
     let scene = Scene::new();
     let walk = Walk::of(2_500);
     let run = on_a_small_disk(&scene, "--sim -q --gpu-only -o small/x.wscope -o x.jsonl", walk).exits(1);
@@ -52,12 +52,12 @@ fn events_do_not_fit() {
         let events = Events::read(&scene.read("x.jsonl"));
         events.counts(&scene.read("copies")) == walk.counts()
     };
-    assert!(whole || run.err().contains("x.jsonl"), "x.jsonl lacks events, and nobody says so: {}", run.err());
+    assert!(whole || run.err().contains("x.jsonl"), "x.jsonl lacks events, and no message says so: {}", run.err());
 }
 
-/// Another output's disk is full: the sentence names it, no half a file stays, and the recording is whole.
+/// Check that, if another output's disk is full, the error names it, no partial file is left, and the recording is complete.
 #[test]
-fn an_output_does_not_fit() {
+fn full_disk_leaves_no_partial_output() {
     let scene = Scene::new();
     let walk = Walk::of(625);
     let run = on_a_small_disk(&scene, "--sim -q --gpu-only -o small/x.jsonl -o x.wscope -o x.folded", walk).exits(1);
@@ -67,9 +67,9 @@ fn an_output_does_not_fit() {
     assert_eq!(scene.files(), ["copies", "kept", "small", "truth", "x.folded", "x.wscope"]);
 }
 
-/// The command's own failure counts more than ours.
+/// Check that the command's own failure status takes precedence over warpscope's.
 #[test]
-fn the_commands_status_comes_first() {
+fn command_status_takes_precedence() {
     let scene = Scene::new();
     symlink("/dev/full", scene.path("x.folded")).expect("a link");
     let run = Ended::of(&mut scene.record("--sim -q -o x.folded", &format!("{} status", program("behave")))).exits(42);
@@ -77,9 +77,9 @@ fn the_commands_status_comes_first() {
     assert!(scene.path("x.folded").is_symlink());
 }
 
-/// `export` to a full disk fails with a sentence and leaves no half a file.
+/// Check that `export` to a full disk fails with a clear error and leaves no partial file.
 #[test]
-fn an_export_does_not_fit() {
+fn export_to_a_full_disk_fails() {
     let scene = Scene::new();
     Ended::of(&mut scene.record("--sim -q -o x.wscope", &format!("{} status", program("behave")))).exits(42);
     symlink("/dev/full", scene.path("x.json")).expect("a link");
@@ -88,9 +88,9 @@ fn an_export_does_not_fit() {
     assert_ne!(scene.read("x.folded"), "");
 }
 
-/// `report` into a pipe that nobody reads any more ends quietly.
+/// Check that `report` exits quietly if nobody reads its pipe any more.
 #[test]
-fn a_reader_that_has_seen_enough() {
+fn report_to_a_closed_pipe_is_quiet() {
     let scene = Scene::new();
     Ended::of(&mut scene.record("--sim -q -o x.wscope", &format!("{} status", program("behave")))).exits(42);
     let (from, to) = std::io::pipe().expect("a pipe");
@@ -99,10 +99,10 @@ fn a_reader_that_has_seen_enough() {
     assert_eq!(run.err(), "");
 }
 
-/// A limit on the size of files (`ulimit -f`) is like a full disk: a sentence and a status, not death by SIGXFSZ. The command
-/// itself has the signal's default.
+/// Check that a limit on file sizes (`ulimit -f`) is handled like a full disk, with an error and a status, not death by SIGXFSZ.
+/// The command itself has the signal's default disposition.
 #[test]
-fn a_limit_on_the_size_of_files() {
+fn file_size_limits_are_reported() {
     let scene = Scene::new();
     let script = format!("ulimit -f 4096; exec {} record --sim -q -o x.jsonl -- \"$@\"", programs::WARPSCOPE);
     let arguments = format!("{} {}", program("truth"), Walk::of(2_500).arguments());
@@ -118,9 +118,9 @@ fn a_limit_on_the_size_of_files() {
     assert_eq!(under.out(), bare.out());
 }
 
-/// With few file descriptors warpscope ends with a sentence or does its work, and leaves no directory behind.
+/// Check that, with few file descriptors, warpscope works or fails with a message, and leaves no directory behind.
 #[test]
-fn few_descriptors() {
+fn few_descriptors_are_handled() {
     for limit in 4..=24 {
         let scene = Scene::new();
         let script =

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Records the examples on a real GPU and checks every recording against itself. Needs a GPU, nvcc, root.
+"""Records the examples on a real GPU and checks every recording for consistency. Needs a GPU, nvcc, root.
 
     tests/gpu.py --warpscope target/release/warpscope [--out DIR] [NAME...]
 
-For each program: does every kernel, copy and memset hang under the launch that caused it; is the GPU time what CUPTI
-delivered; are the stacks whole, from the thread's start to the launch; does nvcc's host stub agree with the kernel under
-it; does the program end as it does alone. Prints a table; exits with 1 if anything is not as it must be.
+Checks for each program that every kernel, copy and memset appears under the launch that caused it; that the GPU time is what
+CUPTI delivered; that the stacks are whole, from the thread's start to the launch; that nvcc's host stub agrees with the kernel
+under it; and that the program ends as it does alone. Prints a table; exits with 1 if a check fails.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def run(command, **more):
 
 
 def python_share(folded):
-    """The share of GPU time that hangs under a line of Python."""
+    """The share of GPU time under a line of Python."""
     time = {True: 0, False: 0}
     for line in folded.read_text(errors="replace").splitlines():
         stack, weight = line.rsplit(" ", 1)
@@ -51,12 +51,12 @@ def python_share(folded):
 
 def check(name, command, warpscope, out):
     folded, recording = out / f"{name}.folded", out / f"{name}.wscope"
-    begun = time.monotonic()
+    started = time.monotonic()
     alone = run(command)
     middle = time.monotonic()
     recorded = run([warpscope, "record", "--as-root", "-q", "-o", folded, "-o", recording, "--", *command])
     ended = time.monotonic()
-    row = {"name": name, "alone_s": middle - begun, "recorded_s": ended - middle, "wrong": []}
+    row = {"name": name, "alone_s": middle - started, "recorded_s": ended - middle, "wrong": []}
     if recorded.returncode != alone.returncode:
         row["wrong"].append(f"exit status {recorded.returncode}, alone {alone.returncode}: {recorded.stderr[-400:]}")
     report = json.loads(run([warpscope, "report", "--json", recording]).stdout)
@@ -73,7 +73,7 @@ def check(name, command, warpscope, out):
         whole=report["gpu_stack_ends"].get("whole", 0) / max(1, activities - report["unmatched_activities"]),
         ends=report["gpu_stack_ends"],
         cpu_ends=report["cpu_stack_ends"],
-        # Not a loss of events: Python and native frames of these stacks do not pair up.
+        # Not a loss of events: Python and native frames of these stacks could not be paired.
         uneven=report["lost"].pop("python_stacks_uneven"),
         lost={cause: number for cause, number in report["lost"].items() if number},
         notes=report["notes"],

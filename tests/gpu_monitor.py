@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds what `warpscope monitor` says on a real GPU against PyTorch's own account and nvidia-smi's. Needs a GPU, PyTorch, root.
+"""Compares `warpscope monitor` on a real GPU with PyTorch's own account and with nvidia-smi. Needs a GPU, PyTorch, root.
 
     tests/gpu_monitor.py --warpscope target/release/warpscope [--out DIR]
 
-Three programs run at a time: a training and a leak with PyTorch's cache of memory, and the leak without it. Prints a table;
-exits with 1 if an account differs where it cannot, or if the leak is not named with its line.
+Three programs run at the same time: a training and a leak with PyTorch's caching allocator, and the leak without it. Prints a
+table; exits with 1 if accounts differ that must agree, or if the leak is not reported with its line.
 """
 
 import argparse
@@ -42,10 +42,10 @@ class Monitor:
         sys.exit(f"the monitor did not start: {''.join(log)}")
 
     def scrape(self):
-        begun = time.monotonic()
-        with urllib.request.urlopen(self.address) as answer:
-            text = answer.read().decode()
-        return Metrics(text), time.monotonic() - begun
+        started = time.monotonic()
+        with urllib.request.urlopen(self.address) as response:
+            text = response.read().decode()
+        return Metrics(text), time.monotonic() - started
 
     def end(self):
         self.process.terminate()
@@ -60,25 +60,25 @@ class Metrics:
         for name, labels, value in re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)", text, re.MULTILINE):
             self.samples.append((name, dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels)), float(value)))
 
-    def all(self, metric, **wanted):
-        return [(l, v) for n, l, v in self.samples if n == metric and all(l.get(k) == str(w) for k, w in wanted.items())]
+    def all(self, metric, **expected):
+        return [(l, v) for n, l, v in self.samples if n == metric and all(l.get(k) == str(w) for k, w in expected.items())]
 
-    def total(self, metric, **wanted):
-        return int(sum(value for _, value in self.all(metric, **wanted)))
+    def total(self, metric, **expected):
+        return int(sum(value for _, value in self.all(metric, **expected)))
 
 
 def named_scrape(monitor):
-    """A scrape in which each suspect has its line, and how long that took: names are looked up once they are asked for."""
-    begun = time.monotonic()
+    """A scrape in which each suspect has its line, and how long that took: names are resolved on demand."""
+    started = time.monotonic()
     while True:
         metrics, took = monitor.scrape()
-        waited = time.monotonic() - begun
+        waited = time.monotonic() - started
         if waited > 60 or all("site" in labels for labels, _ in metrics.all("warpscope_memory_suspect_bytes")):
             return metrics, took, waited
 
 
 def smi():
-    """Bytes by process, as nvidia-smi has them; it does not know processes of another namespace."""
+    """Bytes by process, from nvidia-smi, which does not know processes of other namespaces."""
     done = subprocess.run(["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
                           capture_output=True, text=True)
     pairs = (line.split(",") for line in done.stdout.splitlines() if "," in line)

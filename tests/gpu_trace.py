@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Traces programs on a real GPU and holds what it saw against a second count. Needs a GPU, gcc, nvcc, root.
+"""Traces programs on a real GPU and compares the trace with independent counts. Needs a GPU, gcc, nvcc, root.
 
     tests/gpu_trace.py --warpscope target/release/warpscope [--out DIR] [NAME...]
 
-Each program runs under `warpscope trace --driver` three times. Once with CUPTI counting the driver's functions beside it
+Each program runs under `warpscope trace --driver` three times. Once with CUPTI counting the driver's functions
 (gpu_trace/count_calls.c): every function that CUPTI saw must be in the trace. Once with a preloaded ioctl that counts
-(gpu_trace/count_ioctls.c): device by device and request by request the counts must be the same. Once as a user would, with
-the GPU's work: every kernel, copy and memset must hang on a call. Prints a table; exits with 1 if anything is not as it must be.
+(gpu_trace/count_ioctls.c): the counts must be the same for each device and request. Once as a user would run it, with GPU
+activity: every kernel, copy and memset must belong to a call. Prints a table; exits with 1 if a check fails.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def run(command, **more):
 
 
 def plain(name):
-    """A function's name without the suffixes that tell versions and default streams apart."""
+    """A function's name without the suffixes for versions and default streams."""
     return re.sub(r"(_v\d+)?(_ptsz|_ptds)?$", "", name)
 
 
@@ -70,18 +70,18 @@ class Check:
     def trace(self, what, *more, environment=None):
         target = self.out / f"{self.name}.{what}.jsonl"
         command = [self.warpscope, "trace", "--as-root", "-v", "--driver", *more, "-o", target, "--", *PROGRAMS[self.name]]
-        begun = time.monotonic()
+        started = time.monotonic()
         done = run(command, env={**os.environ, **(environment or {})})
         (self.out / f"{self.name}.{what}.txt").write_text(done.stdout + done.stderr)
         if done.returncode:
             self.wrong.append(f"{what}: exit status {done.returncode}: {done.stderr[-600:]}")
-        return target, time.monotonic() - begun, done.stderr
+        return target, time.monotonic() - started, done.stderr
 
     def calls(self):
         counted = self.out / f"{self.name}.calls.count"
         environment = {"CUDA_INJECTION64_PATH": str(self.libraries / "count_calls.so"), "COUNT_CALLS": str(counted)}
         environment["WARPSCOPE_CUPTI"] = newest_cupti()
-        target, _, told = self.trace("calls", "--no-gpu", environment=environment)
+        target, _, output = self.trace("calls", "--no-gpu", environment=environment)
         seen = collections.Counter(plain(e["name"]) for e in events(target) if e["type"] == "userspace")
         by_cupti = collections.Counter()
         for name, count in second_count(counted).items():
@@ -90,7 +90,7 @@ class Check:
         fewer = {name: (seen[name], count) for name, count in by_cupti.items() if 0 < seen[name] < count}
         self.row.update(functions_cupti=len(by_cupti), functions=sum(1 for n in seen if re.match(r"cu[A-Z]", n)))
         self.row.update(calls=sum(seen.values()), missing=missing, fewer=fewer)
-        attached = re.search(r"watched (.*), attached in ([0-9.]+) ms", told)
+        attached = re.search(r"watched (.*), attached in ([0-9.]+) ms", output)
         self.row["attached"] = attached.group(0) if attached else "?"
         if missing or not by_cupti:
             self.wrong.append(f"functions that CUPTI saw and the trace did not: {missing or 'CUPTI saw none'}")
@@ -103,17 +103,17 @@ class Check:
         for event in events(target):
             if event["type"] == "kernel" and "request" in event.get("args", {}):
                 seen[f"{event['library']} {int(str(event['args']['request']), 0)}"] += 1
-        wanted = second_count(counted)
-        self.row.update(ioctls=sum(seen.values()), ioctls_counted=sum(wanted.values()), requests=len(wanted))
-        if seen != wanted or not wanted:
-            differ = {key: (seen[key], wanted[key]) for key in {*seen, *wanted} if seen[key] != wanted[key]}
+        expected = second_count(counted)
+        self.row.update(ioctls=sum(seen.values()), ioctls_counted=sum(expected.values()), requests=len(expected))
+        if seen != expected or not expected:
+            differ = {key: (seen[key], expected[key]) for key in {*seen, *expected} if seen[key] != expected[key]}
             self.wrong.append(f"ioctls as (traced, counted): {dict(list(differ.items())[:8]) or 'none at all'}")
 
     def pipeline(self):
-        target, self.row["traced_s"], told = self.trace("whole", "-o", self.out / f"{self.name}.json", "-o", self.out / f"{self.name}.wscope")
-        begun = time.monotonic()
+        target, self.row["traced_s"], _ = self.trace("whole", "-o", self.out / f"{self.name}.json", "-o", self.out / f"{self.name}.wscope")
+        started = time.monotonic()
         run(PROGRAMS[self.name])
-        self.row["alone_s"] = time.monotonic() - begun
+        self.row["alone_s"] = time.monotonic() - started
         launched, work, tied = {}, 0, 0
         for event in events(target):
             key = (event.get("pid"), event.get("session", 0), event.get("correlation"))
@@ -128,7 +128,7 @@ class Check:
         report = json.loads(run([self.warpscope, "report", "--json", self.out / f"{self.name}.wscope"]).stdout)
         self.row["lost"] = {cause: number for cause, number in report["lost"].items() if number}
         if tied != work or not work:
-            self.wrong.append(f"{work - tied} of {work} operations of the GPU hang on no call")
+            self.wrong.append(f"{work - tied} of {work} GPU operations belong to no call")
         if self.row["lost"]:
             self.wrong.append(f"lost {self.row['lost']}")
 

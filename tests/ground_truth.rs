@@ -1,4 +1,4 @@
-//! A simulated kernel's name is the call path that launched it: every single one must hang under that path.
+//! A simulated kernel's name is the call path that launched it: every kernel must appear under that path.
 
 use cupti::release::RELEASES;
 
@@ -12,7 +12,7 @@ use crate::support::{
     truth::Truth,
 };
 
-/// Out of order, on two GPUs, with ids that wrap soon after the start; every kernel takes 3 us.
+/// Out of order, on two GPUs, with correlation ids that wrap soon after the start; every kernel takes 3 us.
 fn script(scene: &Scene, more: &str) -> String {
     let truth = scene.text("truth");
     format!("devices=2,order=shuffle,correlation=4294960000,kernel_ns=3us,truth={truth},{more}")
@@ -22,10 +22,10 @@ fn kernels(counts: &Counts) -> Counts {
     counts.iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).map(|(key, count)| (key.clone(), *count)).collect()
 }
 
-/// A million launches by 2 processes of 8 threads on 3 streams of 2 GPUs, records out of order, ids that wrap: not one
-/// wrong stack, nothing unmatched, nothing lost, and every count and time as the GPU itself has it.
+/// Check a million launches by 2 processes of 8 threads on 3 streams of 2 GPUs, with records out of order and ids that wrap:
+/// no wrong stack, nothing unmatched, nothing lost, and every count and time equal to the GPU's own.
 #[test]
-fn a_million_launches() {
+fn a_million_launches_have_the_right_stacks() {
     let scene = Scene::new();
     let walk = Walk::of(62_500);
     let command = format!("{} {}", program("truth"), walk.arguments());
@@ -45,10 +45,10 @@ fn a_million_launches() {
     assert_eq!(report["gpu_stack_ends"], serde_json::json!({"whole": 1_000_000}));
 }
 
-/// The same event by event, with CPU sampling: each kernel, copy and memset was launched from its path, by its own
+/// Check the same event by event, with CPU sampling: each kernel, copy and memset was launched from its path, by its own
 /// process and thread, before it ran.
 #[test]
-fn event_by_event() {
+fn every_event_has_the_right_launch() {
     let scene = Scene::new();
     let walk = Walk::of(2_500);
     let command = format!("{} {}", program("truth"), walk.arguments());
@@ -65,7 +65,7 @@ fn event_by_event() {
     assert_eq!(events.counts(&scene.read("copies")), walk.counts());
     assert_eq!(kernels_by_path(&scene.read("x.folded"), 3), kernels(&walk.counts()));
 
-    // A process as forked and as exec'ed, twice; 8 threads each, the first one, and the injected library's.
+    // Each process is seen as forked and as exec'ed. It has 8 threads, the main thread, and the injected library's thread.
     assert_eq!(events.pids().len(), 2);
     assert_eq!(report["devices"].as_array().map(Vec::len), Some(2));
     let launchers: std::collections::HashSet<u64> = events.of("launch").map(|launch| number(launch, "tid")).collect();
@@ -75,9 +75,9 @@ fn event_by_event() {
     assert_eq!(samples, number(&report, "cpu_samples"));
 }
 
-/// Every release of CUPTI, with its own record lengths and version: the same exact result.
+/// Check that every release of CUPTI, with its own record lengths and version, gives the same exact result.
 #[test]
-fn every_release_of_cupti() {
+fn every_cupti_release_gives_the_same_result() {
     for release in RELEASES.iter().map(|release| release.name) {
         let scene = Scene::new();
         let walk = Walk::of(1_250);
@@ -92,10 +92,10 @@ fn every_release_of_cupti() {
     }
 }
 
-/// Programs that use the runtime alone or the driver alone, and a CUPTI that hands records over on the launching thread or
-/// keeps its own clock: the same exact result.
+/// Check the same exact result for programs that use only the runtime or only the driver, and for a CUPTI that delivers records
+/// on the launching thread or keeps its own clock.
 #[test]
-fn every_way_to_launch() {
+fn every_way_to_launch_gives_the_same_result() {
     for (option, faults) in [
         ("--runtime", "deliver=launcher"),
         ("--driver", "deliver=launcher,per_thread=0"),
@@ -112,9 +112,9 @@ fn every_way_to_launch() {
     }
 }
 
-/// One graph launch, three kernels: all of them hang under the call that launched the graph.
+/// Check that all three kernels of a graph appear under the call that launched the graph.
 #[test]
-fn graphs() {
+fn graph_kernels_appear_under_the_graph_launch() {
     let scene = Scene::new();
     let walk = Walk { graphs: true, ..Walk::of(1_250) };
     let command = format!("{} {}", program("truth"), walk.arguments());
@@ -137,7 +137,7 @@ fn graphs() {
     let reported = ["launches", "matched", "unmatched_activities", "pending_launches", "kernel_time_ns"];
     let expected = [walk.total() + truth.captured, truth.delivered(), 0, 0, truth.kernel_ns];
     assert_eq!(reported.map(|key| number(&report, key)), expected);
-    // A launch that is captured runs nothing itself, and that is all there is to it.
+    // A captured launch runs nothing itself.
     assert!(truth.captured > 0);
     assert_eq!((number(&report, "captured_launches"), number(&report, "failed_launches")), (truth.captured, 0));
     assert_eq!(events.of("captured").count() as u64, truth.captured);

@@ -1,4 +1,5 @@
-//! Attacks by a local user without rights ([`Attacker`]) on the recorder and the monitor: nothing is gained, seen or broken.
+//! Attacks by an unprivileged local user ([`Attacker`]) on the recorder and the monitor: the attacker gains, sees and breaks
+//! nothing.
 
 mod bombs;
 mod files;
@@ -11,9 +12,9 @@ mod workspace;
 
 use crate::support::{Ended, attacker::Attacker};
 
-/// The attacker of these tests has no rights: the file that is to be protected is closed to it.
+/// Check that the attacker of these tests is unprivileged: it cannot access the protected file.
 #[test]
-fn the_attacker_has_no_rights() {
+fn attacker_is_unprivileged() {
     let attacker = Attacker::new();
     let secret = attacker.secret();
     let script =

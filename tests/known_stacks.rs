@@ -1,20 +1,20 @@
-//! Threads recognise stacks that were walked before. What they recognise is never a stack that is only similar.
+//! Threads recognise stacks that were walked before. A merely similar stack is never recognised as a known one.
 
 use crate::support::{Ended, Scene, folded, program, scene::number};
 
 const DEPTH: usize = 40;
 const ROUNDS: u64 = 4_000;
 
-/// Stacks at the same stack pointer that differ in one return address, at every depth: each kernel is under its own, and many
-/// launches were recognised.
+/// Check that kernels appear under the right stacks if stacks at the same stack pointer differ in one return address, at every
+/// depth, and that many launches are recognised.
 #[test]
 fn one_different_word_is_another_stack() {
     each_kernel_is_under_its_own_path("");
 }
 
-/// The same with a frame of 200 KiB in between, as cuBLAS has them. Stacks beyond 32 KiB were not recognised.
+/// Check the same with a frame of 200 KiB in between, as in cuBLAS. Stacks beyond 32 KiB used not to be recognised.
 #[test]
-fn stacks_with_large_frames() {
+fn stacks_with_large_frames_are_recognised() {
     each_kernel_is_under_its_own_path("wide");
 }
 

@@ -1,4 +1,4 @@
-//! Nothing is lost in silence: whatever goes wrong, the ledger has the same numbers as the simulated GPU's own account.
+//! Nothing is lost silently: whatever goes wrong, the ledger has the same numbers as the simulated GPU's own account.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::support::{
     truth::Truth,
 };
 
-/// Runs the ground-truth program under a script of faults; insists that both accounts agree; returns them.
+/// Runs the ground-truth program with injected faults, asserts that both accounts agree, and returns them.
 #[track_caller]
 fn record(faults: &str) -> (Truth, Value) {
     let scene = Scene::new();
@@ -24,7 +24,7 @@ fn record(faults: &str) -> (Truth, Value) {
     assert_eq!(truth.launched + truth.failed, walk.total());
     let report = scene.report("x.wscope");
     truth.agrees(&report);
-    // What the report counts, the text after the run says.
+    // The summary after the run contains every sentence of the report's ledger.
     for sentence in report["ledger"].as_array().expect("sentences") {
         let sentence = sentence.as_str().expect("text");
         assert!(run.err().contains(sentence), "`{sentence}` is not in:\n{}", run.err());
@@ -32,9 +32,9 @@ fn record(faults: &str) -> (Truth, Value) {
     (truth, report)
 }
 
-/// Records that CUPTI dropped are counted, and their launches are pending.
+/// Check that records dropped by CUPTI are counted, and that their launches are pending.
 #[test]
-fn dropped_records() {
+fn dropped_records_are_counted() {
     for every in [2, 7, 1000] {
         let (truth, report) = record(&format!("drop=1/{every}"));
         assert!(truth.dropped >= 19_000 / every, "{truth:?}");
@@ -42,25 +42,25 @@ fn dropped_records() {
     }
 }
 
-/// Records without times are counted and have no width.
+/// Check that records without timestamps are counted and have no duration.
 #[test]
-fn records_without_times() {
+fn records_without_timestamps_are_counted() {
     let (truth, _) = record("zero_time=1/5");
     assert_eq!(truth.zero_time, 4_000);
     assert_eq!(truth.delivered(), 20_000);
 }
 
-/// Work that never finished is counted and has no width.
+/// Check that work that never finished is counted and has no duration.
 #[test]
-fn unfinished_work() {
+fn unfinished_work_is_counted() {
     let (truth, _) = record("unfinished=1/9");
     assert_eq!(truth.unfinished, 2 * (10_000 / 9));
     assert_eq!(truth.delivered(), 20_000);
 }
 
-/// Launches that return an error are counted, whether the failing call is the one that was made or one within it.
+/// Check that launches that return an error are counted, whether the program's call fails or one within it.
 #[test]
-fn failing_launches() {
+fn failed_launches_are_counted() {
     for (function, every) in
         [("cudaLaunchKernel", 3), ("cuLaunchKernel", 10), ("cudaMemcpyAsync", 2), ("cuMemsetD8Async", 2)]
     {
@@ -69,9 +69,9 @@ fn failing_launches() {
     }
 }
 
-/// All faults at once, under the oldest and the newest release: still every number agrees.
+/// Check that every number agrees with all faults at once, on the oldest and the newest release.
 #[test]
-fn everything_at_once() {
+fn all_faults_at_once_are_counted() {
     for release in ["11.8", "13.4"] {
         let faults = "drop=1/11,zero_time=1/13,unfinished=1/17,fail=cuLaunchKernel:1/19,fail=cudaMemcpyAsync:1/3";
         let (truth, _) = record(&format!("release={release},correlation=4294966000,{faults}"));
@@ -80,19 +80,19 @@ fn everything_at_once() {
     }
 }
 
-/// A program that ends without waiting for its kernels: every launch is there, matched or pending.
+/// Check that every launch of a program that exits without waiting for its kernels is matched or pending.
 #[test]
-fn ends_without_waiting() {
+fn launches_of_an_early_exit_are_matched_or_pending() {
     let scene = Scene::new();
     Ended::of(&mut scene.record("--sim -q -o x.wscope", &format!("{} quick 5000", program("behave")))).exits(0);
     let report = scene.report("x.wscope");
     assert_eq!(number(&report, "launches"), 5_000);
     assert_eq!(number(&report, "matched") + number(&report, "pending_launches"), 5_000);
-    // It exited before it flushed, or even before its first message.
+    // The process exited before it flushed, or even before its first message.
     assert_eq!((number(&report, "sessions_cut_off"), lost(&report)), (1, 0), "{}", report["lost"]);
 }
 
-/// Copies and memsets of 0 bytes give the GPU nothing to do: they are counted as such, and never as pending.
+/// Check that copies and memsets of 0 bytes, which give the GPU nothing to do, are counted separately and never as pending.
 #[test]
 fn empty_copies_are_not_pending() {
     let scene = Scene::new();

@@ -1,7 +1,7 @@
-//! End to end: the real binary, real probes, real processes, and a simulated GPU. Needs root.
+//! End-to-end tests with the real binary, real probes, real processes, and a simulated GPU. They need root.
 //!
-//! Every test has a directory of its own ([`support::Scene`]) and may run beside the others. `programs/` holds what is
-//! recorded; `support::oracle` knows what must come out.
+//! Each test has its own directory ([`support::Scene`]) and can run in parallel with the others. `programs/` holds the
+//! recorded programs; `support::oracle` computes the expected results.
 
 mod accounts;
 mod bad_input;

@@ -1,6 +1,6 @@
-//! A matrix of native programs: C, C++ and Rust, in the shapes that compilers make of frames. Every launch's stack must be the one
-//! its kernel is named by, function by function, from the outermost to the launch; and every CPU sample must stand on such a
-//! path.
+//! A matrix of native programs: C, C++ and Rust, with the frame layouts that compilers generate. Every launch's stack must be the
+//! one that its kernel is named after, function by function, from the outermost frame to the launch; and every CPU sample must
+//! be on such a path.
 
 mod path;
 
@@ -14,7 +14,7 @@ use crate::support::{
 };
 use path::{Kernels, Paths};
 
-/// Records a program of the matrix that launches, checks every launch, and returns the names of its kernels.
+/// Records a program of the matrix that launches kernels, checks every launch, and returns the names of its kernels.
 fn launches(name: &str, arguments: &str) -> Kernels {
     let scene = Scene::new();
     let command = format!("{} launch {arguments}", native(name));
@@ -33,58 +33,58 @@ fn launches(name: &str, arguments: &str) -> Kernels {
     kernels
 }
 
-/// C: saved registers, recursion, alloca, large and aligned frames, tail calls, callbacks, by several compilers and flags. A
-/// stack of more frames than are kept is cut, and says so.
+/// Check C programs by several compilers and flags: saved registers, recursion, alloca, large and aligned frames, tail calls,
+/// callbacks. A stack with more frames than are kept is truncated and marked as such.
 #[test]
-fn c() {
+fn c_stacks_are_exact() {
     for name in ["shapes", "shapes-framed", "shapes-cet", "shapes-clang", "shapes-stripped"] {
         assert_eq!(launches(name, "20").len(), 13);
     }
 }
 
-/// The same on 8 threads at once.
+/// Check the same on 8 threads at once.
 #[test]
-fn threads() {
+fn stacks_are_exact_on_8_threads() {
     assert_eq!(launches("shapes", "50 threads").len(), 12);
 }
 
-/// C++: exceptions, destructors, lambdas, std::function, virtual calls.
+/// Check C++ programs: exceptions, destructors, lambdas, std::function, virtual calls.
 #[test]
-fn cpp() {
+fn cpp_stacks_are_exact() {
     for name in ["cpp", "cpp-clang", "cpp-static-libstdc++"] {
         assert_eq!(launches(name, "20").len(), 10);
     }
 }
 
-/// Rust: traits, closures, a panic that is caught, threads.
+/// Check Rust programs: traits, closures, a caught panic, threads.
 #[test]
-fn rust() {
+fn rust_stacks_are_exact() {
     assert_eq!(launches("rust", "20").len(), 5);
 }
 
-/// Handlers of signals, whatever they have interrupted.
+/// Check launches in signal handlers, wherever the signal arrived.
 #[test]
-fn signals() {
+fn stacks_in_signal_handlers_are_exact() {
     assert_eq!(launches("signals", "5").len(), 11);
 }
 
-/// A library's functions, bound when first called or at the start; code that runs inside the loader and the C library.
+/// Check a library's functions, bound lazily or at the start, and code that runs inside the loader and the C library.
 #[test]
-fn plt() {
+fn stacks_through_the_plt_and_loader_are_exact() {
     assert_eq!(launches("plt", "20").len(), 7);
     assert_eq!(launches("plt-now", "20").len(), 3);
 }
 
-/// Stacks that are switched by hand: each is its own.
+/// Check that stacks which a program switches by hand are not confused.
 #[test]
-fn contexts() {
+fn switched_stacks_are_exact() {
     assert_eq!(launches("contexts", "20").len(), 2);
 }
 
-/// Programs that start each other by posix_spawn, vfork and exec: each launch is its own program's. Where a program takes
-/// another's place, the activity of the first is cut off with it; its launches are not.
+/// Check programs that start each other by posix_spawn, vfork and exec: each launch belongs to its own program. If a program
+/// replaces itself, its GPU activity is lost with it, but its launches are not.
 #[test]
-fn chain() {
+fn stacks_are_exact_across_spawn_and_exec() {
     let scene = Scene::new();
     let command = format!("{} launch 20 2", native("chain"));
     Ended::of(&mut scene.record("--sim -q --gpu-only -o x.wscope", &command)).exits(0);
@@ -96,10 +96,10 @@ fn chain() {
     assert_eq!(recording.launches().count(), 13 * 20);
 }
 
-/// Another tool has return probes on functions of the program, which puts the kernel's trap in place of return addresses: stacks
-/// go on behind it.
+/// Check stacks while another tool has return probes on functions of the program, which replace return addresses by the kernel's
+/// trampoline: stacks continue past it.
 #[test]
-fn return_probes() {
+fn stacks_continue_past_return_probes() {
     let scene = Scene::new();
     let shapes = native("shapes");
     let record = scene.record("--sim -q --gpu-only -o x.wscope", &format!("{shapes} launch 50"));
@@ -115,7 +115,7 @@ fn return_probes() {
     let (mut whole, mut copied) = (0, 0);
     for (kernel, stack) in recording.kernels() {
         match stack.end {
-            // What was copied before its tables were there was walked without the kernel's help.
+            // Stacks copied before their unwind tables existed were walked without the kernel's help.
             StackEnd::NoMapping | StackEnd::NoRule => copied += 1,
             _ => {
                 assert!(Paths::of("shapes", [kernel]).launched(stack), "{kernel} was launched by {}", line(stack));
@@ -128,18 +128,18 @@ fn return_probes() {
     assert!(whole > copied, "{whole} whole, {copied} copied");
 }
 
-/// Libraries that take turns at one address are not mistaken for each other.
+/// Check that libraries loaded in turn at the same address are not confused.
 #[test]
-fn reload() {
+fn reloaded_libraries_are_not_confused() {
     let libraries = format!("10 {} {}", native("libfirst.so"), native("libsecond.so"));
     assert_eq!(launches("reload", &libraries).len(), 2);
 }
 
-/// Programs at work, sampled: at least 99.9 % of all samples reach the outermost frame, and every one that does stands on a
-/// path of its program, in whatever instruction it was: prologues and epilogues, the loader, libc, signal handlers. What is
-/// cut short is mostly libgcc, on its way from a throw to a catch: it overwrites its own frame.
+/// Check the samples of busy programs: at least 99.9 % reach the outermost frame, and each of those is on a path of its program,
+/// wherever it was taken: in prologues and epilogues, the loader, libc, signal handlers. Truncated samples are mostly in
+/// libgcc, which overwrites its own frame between a throw and a catch.
 #[test]
-fn samples() {
+fn samples_are_on_the_right_paths() {
     let (mut all, mut wrong, mut cut) = (0, Vec::new(), Vec::new());
     for (name, arguments) in [
         ("shapes", "1"),
@@ -155,7 +155,7 @@ fn samples() {
         ("signals", "1"),
         ("plt", "1"),
     ] {
-        // What has the simulated GPU linked to it cannot be a static program.
+        // A program linked to the simulated GPU cannot be static.
         let kernels = launches(name.trim_end_matches("-static"), arguments);
         let paths = Paths::of(name, kernels.iter().map(String::as_str).chain(["_start;@system;main"]));
         let scene = Scene::new();
@@ -166,21 +166,21 @@ fn samples() {
         for stack in recording.samples() {
             samples += 1;
             match stack.end {
-                StackEnd::Whole | StackEnd::Truncated if paths.pass(stack) => {}
+                StackEnd::Whole | StackEnd::Truncated if paths.sampled(stack) => {}
                 StackEnd::Whole | StackEnd::Truncated => wrong.push(format!("{name}: {}", line(stack))),
                 _ => cut.push(format!("{name}: {}", line(stack))),
             }
         }
         println!(
-            "{name} {arguments}: {samples} samples of {}, {} cut short",
+            "{name} {arguments}: {samples} samples of {}, {} truncated",
             recording.all_samples(),
             cut.len() - before
         );
         assert!(samples > 100, "{name}: {samples} samples");
         all += samples;
     }
-    println!("{all} samples, {} cut short", cut.len());
+    println!("{all} samples, {} truncated", cut.len());
     wrong.truncate(20);
     assert_eq!(wrong, Vec::<String>::new(), "on no path");
-    assert!(cut.len() * 1000 <= all, "{} of {all} samples were cut short: {cut:#?}", cut.len());
+    assert!(cut.len() * 1000 <= all, "{} of {all} samples were truncated: {cut:#?}", cut.len());
 }

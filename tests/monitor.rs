@@ -1,4 +1,4 @@
-//! `warpscope monitor`: numbers to the unit, on the simulated GPU.
+//! `warpscope monitor` gives exact numbers on the simulated GPU.
 
 mod containers;
 mod deploy;

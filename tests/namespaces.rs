@@ -1,4 +1,4 @@
-//! Inside pid, mount and user namespaces, as in containers: the same exact results as outside.
+//! Results inside pid, mount and user namespaces, as in containers, are the same as outside.
 
 use std::{fs, process::Command};
 
@@ -23,10 +23,10 @@ fn unshare(scene: &Scene, namespaces: &[&str], command: &[&str]) -> Command {
 
 const PID_NAMESPACE: [&str; 3] = ["--pid", "--fork", "--mount-proc"];
 
-/// Records the program of known paths by `warpscope`, which is in namespaces, or by `within`, which puts the program there.
-/// Every kernel is under its path, every count as the GPU has it, and CPU samples are there and have names.
+/// Records the ground-truth program, with warpscope in the namespaces of `outside` and the program in those of `inside`. Asserts
+/// that every kernel is under its path, that every count equals the GPU's, and that CPU samples exist and have names.
 #[track_caller]
-fn is_exact(scene: &Scene, outside: &[&str], inside: &[&str]) -> Events {
+fn assert_exact(scene: &Scene, outside: &[&str], inside: &[&str]) -> Events {
     let walk = Walk { processes: 2, threads: 4, streams: 2, devices: 2, launches: 1_000, graphs: false };
     let arguments = walk.arguments();
     let truth = program("truth");
@@ -45,7 +45,7 @@ fn is_exact(scene: &Scene, outside: &[&str], inside: &[&str]) -> Events {
     let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
     assert_eq!(kernels_by_path(&folded, 3), expected);
     assert!(!folded.contains("[unknown_process]"), "{folded}");
-    // The second process runs the program by /proc/self/exe.
+    // The second process runs the program as /proc/self/exe.
     let ours = |line: &&str| line.starts_with("truth;") || line.starts_with("exe;");
     let sampled = folded.lines().filter(ours).filter(|line| !line.contains("[GPU")).count();
     assert!(number(&report, "cpu_samples") > 0 && sampled > 0, "{folded}");
@@ -53,39 +53,39 @@ fn is_exact(scene: &Scene, outside: &[&str], inside: &[&str]) -> Events {
     Events::read(&scene.read("x.jsonl"))
 }
 
-/// warpscope in a pid namespace: exact, and by the process ids that are valid there.
+/// Check that warpscope in a pid namespace is exact, and uses the process ids of that namespace.
 #[test]
-fn record_in_a_pid_namespace() {
+fn record_in_a_pid_namespace_is_exact() {
     let scene = Scene::new();
-    let events = is_exact(&scene, &PID_NAMESPACE, &[]);
+    let events = assert_exact(&scene, &PID_NAMESPACE, &[]);
     assert!(events.pids().iter().all(|pid| *pid < 100), "ids of the namespace: {:?}", events.pids());
 }
 
-/// warpscope in a pid namespace within another.
+/// Check warpscope in nested pid namespaces.
 #[test]
-fn record_in_nested_namespaces() {
+fn record_in_nested_namespaces_is_exact() {
     let scene = Scene::new();
     let nested = [&PID_NAMESPACE[..], &["unshare"], &PID_NAMESPACE[..]].concat();
-    is_exact(&scene, &nested, &[]);
+    assert_exact(&scene, &nested, &[]);
 }
 
-/// The program in namespaces of its own, pid, mount and user; warpscope outside.
+/// Check a program in its own pid, mount and user namespaces, with warpscope outside.
 #[test]
-fn record_a_container() {
+fn record_of_a_container_is_exact() {
     let scene = Scene::new();
-    is_exact(&scene, &[], &["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
+    assert_exact(&scene, &[], &["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
 }
 
-/// Both: warpscope in a pid namespace, the program in another one within.
+/// Check warpscope in a pid namespace with the program in another one within.
 #[test]
-fn record_a_container_in_a_container() {
+fn record_of_a_container_in_a_container_is_exact() {
     let scene = Scene::new();
-    is_exact(&scene, &PID_NAMESPACE, &["unshare", "--pid", "--fork", "--mount-proc"]);
+    assert_exact(&scene, &PID_NAMESPACE, &["unshare", "--pid", "--fork", "--mount-proc"]);
 }
 
-/// In a mount namespace where the program is at a path that exists nowhere else.
+/// Check a mount namespace in which the program is at a path that does not exist outside.
 #[test]
-fn record_in_a_mount_namespace() {
+fn record_in_a_mount_namespace_is_exact() {
     let scene = Scene::new();
     fs::create_dir(scene.path("mounted")).expect("a directory");
     let walk = Walk { processes: 1, threads: 2, streams: 1, devices: 1, launches: 500, graphs: false };
@@ -100,7 +100,7 @@ fn record_in_a_mount_namespace() {
     assert_eq!(kernels_by_path(&scene.read("x.folded"), 3), expected);
 }
 
-/// A pid namespace without its own /proc: warpscope says what that costs, and still puts every kernel under its path.
+/// Check that, in a pid namespace without its own /proc, warpscope says what is missing and still puts every kernel under its path.
 #[test]
 fn a_foreign_proc_is_reported() {
     let scene = Scene::new();
@@ -114,9 +114,9 @@ fn a_foreign_proc_is_reported() {
     assert_eq!(kernels, number(&report, "kernels"));
 }
 
-/// Tracing in a pid namespace: every call of the program's own account, by the ids that it knows itself.
+/// Check that a trace in a pid namespace has every call of the program's own account, with the ids that the program sees.
 #[test]
-fn trace_in_a_pid_namespace() {
+fn trace_in_a_pid_namespace_is_exact() {
     let scene = Scene::new();
     let command = format!("trace --all-calls --sim -q --stacks -o t.jsonl -- {} account account", program("traced"));
     let mut run = unshare(&scene, &PID_NAMESPACE, &[WARPSCOPE]);
@@ -126,9 +126,9 @@ fn trace_in_a_pid_namespace() {
     trace.check_nesting();
 }
 
-/// A process of the namespace that runs already is found by its id there. The trace has a gapless part of its calls.
+/// Check that a running process of the namespace is found by its id there, and that the trace has a gapless part of its calls.
 #[test]
-fn trace_a_running_process_in_a_pid_namespace() {
+fn trace_attaches_in_a_pid_namespace() {
     let scene = Scene::new();
     let script = "\"$1\" steps account stop > ready & pid=$!
         until grep -q ready ready; do sleep 0.01; done
@@ -138,7 +138,7 @@ fn trace_a_running_process_in_a_pid_namespace() {
     let (trace, made) = (Trace::read(&scene.read("t.jsonl")).outermost(), account(&scene.read("account")));
     assert_eq!(trace.keys().collect::<Vec<_>>(), made.keys().collect::<Vec<_>>());
     for (thread, calls) in &trace {
-        // Of a runtime call that was under way when the trace began, only the driver calls within it can be seen.
+        // Of a runtime call in progress when the trace began, only the driver calls within it can be seen.
         let first = calls.iter().position(|call| call.name.starts_with("cuda")).expect("runtime calls");
         let calls = &calls[first..];
         let place = made[thread].windows(calls.len()).position(|window| window == calls);
@@ -146,9 +146,9 @@ fn trace_a_running_process_in_a_pid_namespace() {
     }
 }
 
-/// In a user namespace the kernel refuses eBPF to its root: warpscope says so.
+/// Check that warpscope reports that the kernel denies eBPF to the root of a user namespace.
 #[test]
-fn a_user_namespace_is_refused() {
+fn user_namespaces_are_rejected() {
     let scene = Scene::new();
     for arguments in ["record -q -- true", "trace -q -- true"] {
         let mut run = unshare(&scene, &["--user", "--map-root-user"], &[WARPSCOPE]);

@@ -1,4 +1,4 @@
-//! Others on the machine: more warpscopes, other users of CUPTI, and no CUPTI at all.
+//! Other users of the machine: several warpscopes, other CUPTI clients, and no CUPTI at all.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::support::{
     truth::Truth,
 };
 
-/// Several warpscopes at once, each with its own command: each sees its own processes, launches and samples, and nothing of
+/// Check that several warpscopes at once, each with its own command, see their own processes, launches and samples, and none of
 /// the others'.
 #[test]
-fn several_warpscopes_at_once() {
+fn parallel_warpscopes_see_only_their_own() {
     let scenes: Vec<(Scene, u64)> = (1..=4).map(|n| (Scene::new(), 1000 * n)).collect();
     let start = |(scene, launches): &(Scene, u64)| {
         let command = format!("{} 2 2 2 1 {launches}", program("truth"));
@@ -38,10 +38,10 @@ fn several_warpscopes_at_once() {
     }
 }
 
-/// A warpscope under a warpscope: the inner one has the launches, the outer one the processes, and the exit status comes
+/// Check a warpscope under a warpscope: the inner one has the launches, the outer one the processes, and the exit status passes
 /// through both.
 #[test]
-fn one_inside_the_other() {
+fn nested_warpscopes_work() {
     let scene = Scene::new();
     let inner = format!("{} record --sim -q -o inner.wscope -- {} status", programs::WARPSCOPE, program("behave"));
     Ended::of(&mut scene.record("-q -o outer.wscope", &inner)).exits(42);
@@ -52,10 +52,10 @@ fn one_inside_the_other() {
     assert_eq!((lost(&inner), lost(&outer)), (0, 0));
 }
 
-/// Another client holds CUPTI: one sentence says so, with the error's number; the command is unharmed, and its CPU side is
-/// recorded all the same.
+/// Check that, if another client holds CUPTI, one sentence says so with the error's number, the command is unharmed, and its CPU
+/// side is still recorded.
 #[test]
-fn cupti_belongs_to_another() {
+fn another_cupti_client_is_reported() {
     let scene = Scene::new();
     let mut command = scene.record("--sim -o x.wscope", &format!("{} status", program("behave")));
     let run = Ended::of(command.env("WARPSCOPE_SIM", "subscriber=other")).exits(42);
@@ -67,16 +67,16 @@ fn cupti_belongs_to_another() {
     assert!(notes.contains("stop that profiler or debugger and record again"), "{notes}");
 }
 
-/// A CUPTI that refuses our buffers: a sentence, and the command is unharmed.
+/// Check that, if CUPTI rejects our buffers, a sentence says so and the command is unharmed.
 #[test]
-fn cupti_refuses() {
+fn cupti_errors_are_reported() {
     let scene = Scene::new();
     let mut command = scene.record("--sim -o x.wscope", &format!("{} status", program("behave")));
     let run = Ended::of(command.env("WARPSCOPE_SIM", "buffer=refuse")).exits(42);
     assert!(run.err().contains("cuptiActivityRegisterCallbacks"), "{}", run.err());
 }
 
-/// Runs a CUDA program on a machine that has no libcupti: not beside the other libraries, and not in a CUDA toolkit.
+/// Runs a CUDA program on a machine without libcupti: it is neither beside the other libraries nor in a CUDA toolkit.
 fn without_cupti(scene: &Scene, cupti: Option<&Path>) -> Ended {
     let libraries = scene.path("cuda");
     std::fs::create_dir(&libraries).expect("a directory");
@@ -91,9 +91,9 @@ fn without_cupti(scene: &Scene, cupti: Option<&Path>) -> Ended {
     Ended::of(&mut command)
 }
 
-/// No libcupti on the machine: one sentence with the remedy, and the command is unharmed.
+/// Check that, without libcupti, one sentence gives the remedy and the command is unharmed.
 #[test]
-fn no_cupti() {
+fn missing_cupti_is_reported() {
     let scene = Scene::new();
     let run = without_cupti(&scene, None).exits(42);
     assert_eq!(run.err().matches("libcupti was not found").count(), 1, "{}", run.err());
@@ -101,9 +101,9 @@ fn no_cupti() {
     assert_eq!(number(&scene.report("x.wscope"), "kernels"), 0);
 }
 
-/// The remedy works: the library that WARPSCOPE_CUPTI names is used.
+/// Check that the remedy works: the library that WARPSCOPE_CUPTI names is used.
 #[test]
-fn cupti_by_name() {
+fn cupti_is_found_by_environment_variable() {
     let scene = Scene::new();
     let run = without_cupti(&scene, Some(&programs::libraries().join("libcupti.so.13"))).exits(42);
     assert!(!run.err().contains("libcupti was not found"), "{}", run.err());

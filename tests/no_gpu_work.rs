@@ -1,4 +1,4 @@
-//! "no GPU work was recorded" says why. The command is unharmed in every case.
+//! "no GPU work was recorded" always comes with a reason, and the command is unharmed.
 
 use std::{fs, process::Command};
 
@@ -17,12 +17,12 @@ fn reason(scene: &Scene) -> (String, String) {
     (report["no_gpu_work"].as_str().unwrap_or_default().to_owned(), report["notes"].to_string())
 }
 
-/// Long enough for a process to be examined while it runs.
+/// Runs long enough for the process to be inspected.
 const LOOP: [&str; 2] = ["loop", "0.5"];
 
-/// Records a command on the simulated GPU, and insists on these words in the notes.
+/// Records a command on the simulated GPU, and asserts that the notes contain these words.
 #[track_caller]
-fn explained(words: &[&str], command: &[&str]) {
+fn assert_explained(words: &[&str], command: &[&str]) {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.record_words("--sim -o x.wscope", command)).exits(0);
     assert!(run.err().contains("no GPU work was recorded: see the notes above"), "{}", run.err());
@@ -33,9 +33,9 @@ fn explained(words: &[&str], command: &[&str]) {
     }
 }
 
-/// A program that does not use CUDA.
+/// Check a program that does not use CUDA.
 #[test]
-fn no_libcuda() {
+fn programs_without_cuda_are_explained() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.record("-o x.wscope", "true")).exits(0);
     assert!(run.err().contains("no GPU work was recorded: no process loaded libcuda"), "{}", run.err());
@@ -43,9 +43,9 @@ fn no_libcuda() {
     assert!(!run.err().contains("no GPU work"), "{}", run.err());
 }
 
-/// A program that initialises CUDA and launches nothing, and one that loads libcuda and never calls it.
+/// Check a program that initialises CUDA and launches nothing, and one that loads libcuda and never calls it.
 #[test]
-fn nothing_launched() {
+fn programs_without_launches_are_explained() {
     let scene = Scene::new();
     Ended::of(&mut scene.record("--sim -q -o x.wscope", &format!("{} init", program("behave")))).exits(42);
     assert_eq!(reason(&scene).0, "CUDA was initialised, but nothing was launched");
@@ -54,15 +54,15 @@ fn nothing_launched() {
     assert!(reason(&scene).1.contains("never called cuInit"), "{}", reason(&scene).1);
 }
 
-/// A seccomp filter that kills for socket(). Before, the injected library made one, and the program died of it.
+/// Check a seccomp filter that kills on socket(). The injected library used to call it, and the program died.
 #[test]
-fn seccomp() {
-    explained(&["seccomp filter of its own"], &[&program("sandboxed"), &program("behave"), LOOP[0], LOOP[1]]);
+fn seccomp_filters_are_explained() {
+    assert_explained(&["seccomp filter of its own"], &[&program("sandboxed"), &program("behave"), LOOP[0], LOOP[1]]);
 }
 
-/// A filter that warpscope runs under, too, as in a container: nothing is different, and the recording is whole.
+/// Check that a filter that warpscope runs under too, as in a container, makes no difference.
 #[test]
-fn seccomp_around_warpscope() {
+fn seccomp_around_warpscope_is_harmless() {
     let scene = Scene::new();
     let script = "import ctypes, os, sys\n\
         libc = ctypes.CDLL(None, use_errno=True)\n\
@@ -89,29 +89,29 @@ fn seccomp_around_warpscope() {
     assert_eq!(number(&scene.report("x.wscope"), "matched"), 1);
 }
 
-/// The variables of the injection removed, by whoever started the program or by the program itself.
+/// Check that missing injection variables are reported, whether the caller or the program itself removed them.
 #[test]
-fn variables_removed() {
+fn removed_variables_are_explained() {
     let behave = program("behave");
     let gone = "CUDA_INJECTION64_PATH is not in its environment";
-    explained(&[gone], &["env", "-u", "CUDA_INJECTION64_PATH", &behave, LOOP[0], LOOP[1]]);
-    explained(&["was replaced"], &["env", "CUDA_INJECTION64_PATH=/other.so", &behave, LOOP[0], LOOP[1]]);
-    explained(&["WARPSCOPE_SOCKET is not in its environment"], &[&behave, "forgetful", "WARPSCOPE_SOCKET"]);
-    explained(&["it changed CUDA_INJECTION64_PATH"], &[&behave, "forgetful", "CUDA_INJECTION64_PATH"]);
+    assert_explained(&[gone], &["env", "-u", "CUDA_INJECTION64_PATH", &behave, LOOP[0], LOOP[1]]);
+    assert_explained(&["was replaced"], &["env", "CUDA_INJECTION64_PATH=/other.so", &behave, LOOP[0], LOOP[1]]);
+    assert_explained(&["WARPSCOPE_SOCKET is not in its environment"], &[&behave, "forgetful", "WARPSCOPE_SOCKET"]);
+    assert_explained(&["it changed CUDA_INJECTION64_PATH"], &[&behave, "forgetful", "CUDA_INJECTION64_PATH"]);
 }
 
-/// No descriptors left: none at all, so that no library can be loaded, or one, which is not enough for CUPTI.
+/// Check a process without free descriptors: with none, no library can be loaded; one is not enough for CUPTI.
 #[test]
-fn no_descriptors() {
+fn missing_descriptors_are_explained() {
     let behave = program("behave");
     let starve = |left: &str| format!("ulimit -n 64; exec {behave} starve {left}");
-    explained(&["no descriptors left (its limit is 64)"], &["sh", "-c", &starve("0")]);
-    explained(&["libcupti was not found", "Too many open files"], &["sh", "-c", &starve("1")]);
+    assert_explained(&["no descriptors left (its limit is 64)"], &["sh", "-c", &starve("0")]);
+    assert_explained(&["libcupti was not found", "Too many open files"], &["sh", "-c", &starve("1")]);
 }
 
-/// A mount namespace in which the library is not visible.
+/// Check a mount namespace in which the library is not visible.
 #[test]
-fn mount_namespace() {
+fn mount_namespaces_are_explained() {
     let scene = Scene::new();
     let script = format!("mount -t tmpfs none $TMPDIR && exec {} loop 0.5", program("behave"));
     let mut command = scene.record_words("-o x.wscope", &["unshare", "-m", "sh", "-c", &script]);
@@ -121,9 +121,9 @@ fn mount_namespace() {
     assert!(notes.contains("chroot or mount namespace in which") && notes.contains("is not visible"), "{notes}");
 }
 
-/// A chroot in which the library is not visible: the program and its libraries are copied there.
+/// Check a chroot in which the library is not visible. The program and its libraries are copied there.
 #[test]
-fn chroot() {
+fn chroots_are_explained() {
     let scene = Scene::new();
     let root = scene.path("root");
     fs::create_dir(&root).expect("a directory");
@@ -143,15 +143,18 @@ fn chroot() {
     assert!(notes.contains("chroot or mount namespace in which") && notes.contains("is not visible"), "{notes}");
 }
 
-/// Too little address space for the library's buffers.
+/// Check a process with too little address space for the library's buffers.
 #[test]
-fn address_space() {
-    explained(&["address space"], &["sh", "-c", &format!("ulimit -v 100000; exec {} loop 0.5", program("behave"))]);
+fn address_space_limits_are_explained() {
+    assert_explained(
+        &["address space"],
+        &["sh", "-c", &format!("ulimit -v 100000; exec {} loop 0.5", program("behave"))],
+    );
 }
 
-/// Records a program of a user who called sudo, under a wrapper.
+/// Records a program of a user who called sudo, under a wrapper, and asserts that the notes contain these words.
 #[track_caller]
-fn of_caller(words: &[&str], wrapper: &[&str]) {
+fn assert_explained_for_caller(words: &[&str], wrapper: &[&str]) {
     let scene = Scene::new();
     fs::copy(program("behave"), scene.path("behave")).expect("a copy");
     let behave = scene.text("behave");
@@ -164,16 +167,16 @@ fn of_caller(words: &[&str], wrapper: &[&str]) {
     }
 }
 
-/// A user namespace in which root is unknown, and a limit that allows no further thread.
+/// Check a user namespace without root, and a limit that allows no further thread.
 #[test]
-fn user_namespace_and_threads() {
-    of_caller(&["user namespace"], &["unshare", "-r"]);
-    of_caller(&["could not start a thread"], &["prlimit", "--nproc=1"]);
+fn user_namespaces_and_thread_limits_are_explained() {
+    assert_explained_for_caller(&["user namespace"], &["unshare", "-r"]);
+    assert_explained_for_caller(&["could not start a thread"], &["prlimit", "--nproc=1"]);
 }
 
-/// A command of root's that goes on as another user: that user may not report to root's recording.
+/// Check a command of root's that continues as another user, who may not report to root's recording.
 #[test]
-fn another_user() {
+fn other_users_are_explained() {
     let scene = Scene::new();
     fs::copy(program("behave"), scene.path("behave")).expect("a copy");
     let (uid, behave) = (format!("--reuid={}", id("-u")), scene.text("behave"));
@@ -183,12 +186,12 @@ fn another_user() {
     assert!(notes.contains(&format!("it runs as user {}", id("-u"))), "{notes}");
 }
 
-/// A set-user-id program, on a file system that permits it. As the caller it must not be told what to load.
+/// Check a set-user-id program, on a file system that permits it. Its caller must not choose what it loads.
 #[test]
-fn set_user_id() {
+fn set_user_id_programs_are_explained() {
     let scene = Scene::new();
     let directory = scene.text("trusted");
-    // Without a library path of the environment's: the loader takes none for such a program.
+    // With an rpath, because the loader ignores LD_LIBRARY_PATH for such a program.
     let source = programs::sources().join("programs/behave.c");
     programs::run(
         Command::new("cc")

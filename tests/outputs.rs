@@ -14,7 +14,7 @@ fn fifo(scene: &Scene, name: &str) {
     crate::support::programs::run(Command::new("mkfifo").arg(scene.path(name)));
 }
 
-/// Without -o, a run keeps the files of the runs before it: the picture and the recording share a number.
+/// Check that, without -o, a run keeps the files of earlier runs, and gives the flame graph and the recording the same number.
 #[test]
 fn default_outputs_are_numbered() {
     let scene = Scene::new();
@@ -26,7 +26,7 @@ fn default_outputs_are_numbered() {
         assert!(second.err().contains(name), "{}", second.err());
     }
     assert_eq!(fs::read(scene.path("warpscope.svg")).expect("still there"), first);
-    // A recording alone takes the number, too.
+    // A recording alone also reserves its number.
     fs::remove_file(scene.path("warpscope.svg")).expect("it is there");
     record();
     let expected =
@@ -40,7 +40,7 @@ fn default_outputs_are_numbered() {
     assert!(number(&scene.report("trace-2.wscope"), "launches") > 0);
 }
 
-/// A run that never started its command leaves the last run's files as they were, and nothing else.
+/// Check that a run that could not start its command leaves the files of the last run unchanged, and no others.
 #[test]
 fn a_failed_run_replaces_nothing() {
     let scene = Scene::new();
@@ -52,7 +52,7 @@ fn a_failed_run_replaces_nothing() {
     assert_eq!((scene.read("x.wscope"), scene.read("x.svg")), ("the last run".into(), "the last run".into()));
 }
 
-/// A file that is replaced keeps its permissions, and another name of it keeps its contents. A link is replaced as well.
+/// Check that a replaced file keeps its permissions, that a hard link to it keeps its contents, and that a link is replaced too.
 #[test]
 fn files_and_links_are_replaced() {
     let scene = Scene::new();
@@ -68,9 +68,9 @@ fn files_and_links_are_replaced() {
     assert!(!scene.path("x.folded").is_symlink());
 }
 
-/// A FIFO without a reader is refused before the command runs.
+/// Check that a FIFO without a reader is rejected before the command runs.
 #[test]
-fn a_fifo_that_nobody_reads() {
+fn fifos_without_a_reader_are_rejected() {
     let scene = Scene::new();
     for name in ["x.svg", "x.folded", "x.jsonl", "x.wscope"] {
         fifo(&scene, name);
@@ -80,13 +80,13 @@ fn a_fifo_that_nobody_reads() {
     assert!(!scene.path("ran").exists());
 }
 
-/// A FIFO with a reader gets the whole output, a recording too.
+/// Check that a FIFO with a reader gets the whole output, including a recording.
 #[test]
-fn a_fifo_with_a_reader() {
+fn fifos_get_the_whole_output() {
     let scene = Scene::new();
     for name in ["x.folded", "x.wscope"] {
         fifo(&scene, name);
-        // Held for both ends, so that the reader sees the end only when the run is over.
+        // Open at both ends, so that the reader sees the end only when the run is over.
         let both = fs::File::options().read(true).write(true).open(scene.path(name)).expect("the FIFO");
         let mut from = fs::File::open(scene.path(name)).expect("the FIFO");
         let reader = std::thread::spawn(move || {
@@ -106,12 +106,12 @@ fn a_fifo_with_a_reader() {
     assert_eq!(kernels, number(&report, "kernels"));
 }
 
-/// A reader that stops reading does not hold warpscope up for ever.
+/// Check that a reader that stops reading does not block warpscope forever.
 #[test]
-fn a_fifo_whose_reader_stops() {
+fn stalled_fifo_readers_time_out() {
     let scene = Scene::new();
     fifo(&scene, "x.jsonl");
-    // Reading and writing at once: the FIFO has a reader, and nobody waits for the other end.
+    // Open for reading and writing: the FIFO has a reader, and opening it does not block.
     let reader = fs::File::options().read(true).write(true).open(scene.path("x.jsonl")).expect("the FIFO");
     let begin = Instant::now();
     let command = format!("{} 1 1 1 1 2000", program("truth"));
@@ -122,9 +122,9 @@ fn a_fifo_whose_reader_stops() {
     drop(reader);
 }
 
-/// A link to standard output, whatever that is: a pipe or a file.
+/// Check that a link to standard output works, whether that is a pipe or a file.
 #[test]
-fn a_link_to_standard_output() {
+fn links_to_standard_output_are_followed() {
     let scene = Scene::new();
     symlink("/dev/stdout", scene.path("x.folded")).expect("a link");
     let command = format!("{} status", program("behave"));

@@ -1,4 +1,4 @@
-//! Without root: the two capabilities that docs/privileges.md names are enough.
+//! Without root, the two capabilities that docs/privileges.md names are enough.
 
 use std::fs;
 
@@ -12,12 +12,11 @@ use crate::support::{
 
 const USER: &str = "65534";
 
-/// A user with CAP_BPF and CAP_PERFMON and nothing else, who may lock no more memory than the kernel lets everybody, records
-/// and traces its own program, to the unit.
+/// Check that a user with only CAP_BPF and CAP_PERFMON and no lockable memory records and traces its own program exactly.
 #[test]
-fn two_capabilities() {
+fn two_capabilities_are_enough() {
     let scene = Scene::new();
-    // Where the tests are built may be closed to others.
+    // Other users may have no access to the build directory.
     fs::copy(program("truth"), scene.path("truth")).expect("a copy");
     fs::copy(WARPSCOPE, scene.path("warpscope")).expect("a copy");
     let run = |words: &str| {
@@ -41,7 +40,7 @@ fn two_capabilities() {
     let report = scene.report("y.wscope");
     assert_eq!((number(&report, "matched"), number(&report, "launches"), lost(&report)), (1_000, 1_000, 0));
     let calls = report["trace"]["functions"].as_array().expect("functions");
-    // Whatever the program calls, it comes to one of these.
+    // Every launch of the program reaches one of these.
     let launching = |name: &str| ["cuLaunchKernel", "cuMemsetD8Async", "cuMemcpyHtoDAsync_v2"].contains(&name);
     let made =
         calls.iter().filter(|call| call["name"].as_str().is_some_and(launching)).map(|call| number(call, "calls"));

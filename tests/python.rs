@@ -1,4 +1,5 @@
-//! Python functions stand in place of the interpreter's own frames, in every version of CPython that is installed; the output names those that are not.
+//! Python functions replace the interpreter's own frames, in every installed version of CPython; the output names those that are
+//! not installed.
 
 use std::collections::HashMap;
 
@@ -36,11 +37,11 @@ fn is_python(frame: &str) -> bool {
     line.is_some_and(|(_, line)| line.parse::<u32>().is_ok())
 }
 
-/// Every kind of call (functions, methods, generators, coroutines, threads, callbacks from C, code made at run time): each
-/// launch's stack has exactly the Python frames that the interpreter itself tells, with their lines, and native ones where
-/// native code called.
+/// Check that each launch's stack has exactly the Python frames that the interpreter itself reports, with their lines, and native
+/// frames where native code called, for every kind of call: functions, methods, generators, coroutines, threads, callbacks from
+/// C, code made at run time.
 #[test]
-fn every_launch_has_its_python_path() {
+fn launches_have_exact_python_stacks() {
     let script = script("launches.py");
     for python in installed() {
         let scene = Scene::new();
@@ -92,7 +93,7 @@ fn check_path(python: &Python, path: &[String], stack: &[String]) {
         "{}",
         wrong()
     );
-    // Inside: the launch by way of ctypes.
+    // Inside: the launch through ctypes.
     let inside = &stack[last + 1..];
     assert!(inside.iter().any(|f| f == "ffi_call") && inside.iter().any(|f| f == "cudaLaunchKernel"), "{}", wrong());
     assert!(!inside.iter().any(|f| f.starts_with("_Py") || f.starts_with("PyObject_")), "{}", wrong());
@@ -103,11 +104,11 @@ fn check_path(python: &Python, path: &[String], stack: &[String]) {
     assert!(between.is_empty() || callback || task, "{}", wrong());
 }
 
-/// Samples of a busy program with two threads and a forked child: at least 99.9 % of them, from the first to the last in its
-/// work, stand in the right functions and reach the start of the thread. One interpreter has too few samples to tell so small
-/// a share; all of them together have enough.
+/// Check that at least 99.9 % of the samples of a busy program with two threads and a forked child, from the first to the last in
+/// its work, are in the right functions and reach the start of the thread. One interpreter has too few samples for such a small
+/// share; all of them together have enough.
 #[test]
-fn samples_stand_in_the_right_functions() {
+fn samples_are_in_the_right_functions() {
     let script = script("busy.py");
     let (mut all_right, mut all_wrong) = (0, Vec::new());
     for python in installed() {
@@ -159,10 +160,10 @@ fn is_work(stack: &[String]) -> bool {
             functions.strip_prefix(*begin).is_some_and(|rest| ends.iter().any(|end| end.starts_with(rest)))
         })
 }
-
+/// Check that `--no-python` shows the interpreter's own functions instead.
 /// `--no-python` shows what runs the Python functions instead.
 #[test]
-fn without_python_the_interpreter_is_shown() {
+fn no_python_shows_the_interpreter() {
     let python = installed().pop().expect("at least one");
     let scene = Scene::new();
     let command = format!("{python} {} 0.3", script("busy.py"));

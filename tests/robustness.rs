@@ -1,5 +1,5 @@
-//! Processes by the thousands, files that are broken or hostile, and a reader that cannot keep up: warpscope ends in time, within
-//! its bounds, and says what it missed.
+//! Thousands of processes, broken or hostile files, and a reader that cannot keep up: warpscope finishes in time, within its
+//! limits, and reports what it missed.
 
 mod hostile;
 
@@ -17,7 +17,7 @@ use crate::support::{
     wait_until,
 };
 
-/// The most that warpscope had at a time.
+/// The peak resource use of warpscope.
 #[derive(Clone, Copy, Debug, Default)]
 struct Footprint {
     /// In KiB.
@@ -25,31 +25,31 @@ struct Footprint {
     descriptors: usize,
 }
 
-/// Runs warpscope, watched all the time.
-fn watched(command: &mut Command) -> (Ended, Footprint) {
+/// Runs warpscope and measures its peak resource use.
+fn run_measured(command: &mut Command) -> (Ended, Footprint) {
     let mut running = Running::start(command);
-    let mut most = Footprint::default();
+    let mut peak = Footprint::default();
     let process = format!("/proc/{}", running.pid());
     while running.is_running() {
         let status = fs::read_to_string(format!("{process}/status")).unwrap_or_default();
         let memory =
             status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
-        most.memory = most.memory.max(memory.unwrap_or(0));
-        most.descriptors = most.descriptors.max(fs::read_dir(format!("{process}/fd")).map_or(0, Iterator::count));
+        peak.memory = peak.memory.max(memory.unwrap_or(0));
+        peak.descriptors = peak.descriptors.max(fs::read_dir(format!("{process}/fd")).map_or(0, Iterator::count));
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
-    (running.wait(), most)
+    (running.wait(), peak)
 }
 
-/// Samples under stacks that reach the outermost frame, and all.
+/// The number of samples whose stacks reach the outermost frame, and of all samples.
 fn whole(report: &Value) -> (u64, u64) {
     (report["cpu_stack_ends"]["whole"].as_u64().unwrap_or(0), number(report, "cpu_samples"))
 }
 
-/// A reader that does not run when its command starts: stacks may be cut until it has learnt what is mapped, and none is
+/// Check that, if warpscope is stopped when its command starts, stacks may be truncated until it knows the mappings, but not
 /// after that.
 #[test]
-fn the_reader_comes_late() {
+fn stacks_are_whole_after_a_late_start() {
     let scene = Scene::new();
     let run = Running::start(&mut scene.record("--sim -q -o x.jsonl", &format!("{} loop 2", program("behave"))));
     let children = format!("/proc/{0}/task/{0}/children", run.pid());
@@ -57,7 +57,7 @@ fn the_reader_comes_late() {
         std::hint::spin_loop();
     }
     run.signal(libc::SIGSTOP);
-    // That is the delay: long enough for more launches than stacks can be sent raw.
+    // The delay under test: long enough for more launches than stacks can be sent raw.
     std::thread::sleep(std::time::Duration::from_millis(300));
     run.signal(libc::SIGCONT);
     run.wait().exits(0);
@@ -72,31 +72,31 @@ fn the_reader_comes_late() {
     assert_eq!(cut.count(), 0);
 }
 
-/// 10,000 short processes in a row: all are seen, nothing is lost, stacks are whole to the last, and warpscope needs hardly more
-/// than for 1,000.
+/// Check 10,000 short processes in sequence: all are seen, nothing is lost, all stacks are whole, and warpscope needs hardly more
+/// memory than for 1,000.
 #[test]
-fn ten_thousand_processes() {
+fn ten_thousand_processes_are_recorded() {
     for mode in ["--cpu-only", "--sim"] {
         let record = |count: u64| {
             let scene = Scene::new();
             let command = format!("{} turn {count} {}", native("many"), native("tiny"));
             let begin = Instant::now();
-            let (run, most) = watched(&mut scene.record(&format!("{mode} -q -F 997 -o x.wscope"), &command));
+            let (run, peak) = run_measured(&mut scene.record(&format!("{mode} -q -F 997 -o x.wscope"), &command));
             let took = begin.elapsed().as_secs_f64();
             run.exits(0);
             let report = scene.report("x.wscope");
             println!(
-                "{mode} {count}: {took:.1} s, {most:?}, {} samples, {}",
+                "{mode} {count}: {took:.1} s, {peak:?}, {} samples, {}",
                 whole(&report).1,
                 report["cpu_stack_ends"]
             );
             assert_eq!(lost(&report), 0, "{mode}: {}", report["lost"]);
-            // Each as forked and as exec'ed; so is their parent.
+            // Each process, including the parent, is seen as forked and as exec'ed.
             assert_eq!((number(&report, "processes"), number(&report, "images")), (count + 1, 2 * count + 2));
             let (whole, samples) = whole(&report);
-            // A few are taken between an exec and the moment when its files are known.
+            // A few samples are taken between an exec and the moment when its files are known.
             assert!(whole + 5 >= samples, "{mode}: {}", report["cpu_stack_ends"]);
-            most
+            peak
         };
         let (few, many) = (record(1_000), record(10_000));
         assert!(many.memory < few.memory + (24 << 10), "{mode}: {few:?}, then {many:?}");
@@ -104,44 +104,45 @@ fn ten_thousand_processes() {
     }
 }
 
-/// 200 processes at once, a process that takes its own place 300 times, 5,000 threads that end at once.
+/// Check 200 processes at once, a process that execs itself 300 times, and 5,000 threads that exit at once.
 #[test]
-fn crowds_and_chains() {
+fn parallel_processes_exec_chains_and_threads_are_recorded() {
     for (way, count, processes, images) in [("once", 200, 201, 402), ("chain", 300, 1, 303), ("thread", 5_000, 1, 3)] {
         let scene = Scene::new();
         let command = format!("{} {way} {count} {}", native("many"), native("nothing"));
-        let (run, most) = watched(&mut scene.record("--sim -q -F 997 -o x.wscope", &command));
+        let (run, peak) = run_measured(&mut scene.record("--sim -q -F 997 -o x.wscope", &command));
         run.exits(0);
         let report = scene.report("x.wscope");
-        println!("{way} {count}: {most:?}, {}", report["cpu_stack_ends"]);
+        println!("{way} {count}: {peak:?}, {}", report["cpu_stack_ends"]);
         assert_eq!(lost(&report), 0, "{way}: {}", report["lost"]);
         assert_eq!((number(&report, "processes"), number(&report, "images")), (processes, images), "{way}");
     }
 }
 
-/// Files that are no libraries, mapped as code, several times each: none of them harms, and what the program does besides is
-/// recorded.
+/// Check that files that are not valid libraries, mapped as code several times each, are harmless, and that the rest of the
+/// program is recorded.
 #[test]
-fn hostile_files() {
+fn hostile_files_are_harmless() {
     let scene = Scene::new();
     let files = hostile::write(&scene.path("files"));
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     let maps = native("maps");
     let command = [&[maps.as_str(), "map", "3"], &files[..]].concat();
     let options = "--cpu-only -q -F 997 -o x.wscope -o x.folded -o x.jsonl -o x.svg -o x.json";
-    let (run, most) = watched(&mut scene.record_words(options, &command));
+    let (run, peak) = run_measured(&mut scene.record_words(options, &command));
     run.exits(0);
     let report = scene.report("x.wscope");
-    println!("{} files: {most:?}, {}", files.len(), report["cpu_stack_ends"]);
+    println!("{} files: {peak:?}, {}", files.len(), report["cpu_stack_ends"]);
     assert_eq!(lost(&report), 0, "{}", report["lost"]);
-    // One of them has as much frame information as is read at all.
-    assert!(most.memory < 512 << 10, "{most:?}");
+    // One of the files has as much frame information as the limit allows.
+    assert!(peak.memory < 512 << 10, "{peak:?}");
     assert!(whole(&report).0 > 0 && whole(&report).0 == whole(&report).1, "{}", report["cpu_stack_ends"]);
 }
 
-/// A library that is gone, with a FIFO in its place that nobody writes to: nobody waits for it, and tables of other files are made.
+/// Check that a FIFO without a writer in the place of a deleted library does not block warpscope, and that unwind tables of other
+/// files are built.
 #[test]
-fn a_fifo_in_a_librarys_place() {
+fn fifo_in_place_of_a_library_does_not_block() {
     let scene = Scene::new();
     fs::copy(native("libplugin.so"), scene.path("x.so")).expect("a copy");
     let command = format!("{} replace 1 x.so; {} busy 0.3", native("maps"), native("cpp"));
@@ -150,22 +151,23 @@ fn a_fifo_in_a_librarys_place() {
     assert!(samples > 5 && whole * 100 >= samples * 98, "{whole} of {samples}");
 }
 
-/// 20,000 mappings in one process, far more than its stacks are walked with: recorded in time, and what was missed is counted.
+/// Check that 20,000 mappings in one process, far more than its stacks are walked with, are recorded in time, and that missed
+/// ones are counted.
 #[test]
-fn thousands_of_mappings() {
+fn thousands_of_mappings_are_bounded() {
     let scene = Scene::new();
     let command = format!("{} map 20000 {}", native("maps"), native("libplugin.so"));
-    let (run, most) = watched(&mut scene.record("--cpu-only -q -F 997 -o x.wscope", &command));
+    let (run, peak) = run_measured(&mut scene.record("--cpu-only -q -F 997 -o x.wscope", &command));
     run.exits(0);
     let report = scene.report("x.wscope");
-    println!("{most:?}, {}", report["lost"]);
+    println!("{peak:?}, {}", report["lost"]);
     assert_eq!(lost(&report), number(&report["lost"], "mappings"), "{}", report["lost"]);
-    assert!(most.memory < 256 << 10, "{most:?}");
+    assert!(peak.memory < 256 << 10, "{peak:?}");
 }
 
-/// As many samples as there can be, of deep stacks on 8 threads.
+/// Check samples of deep stacks on 8 threads at the highest frequency.
 #[test]
-fn a_storm_of_samples() {
+fn the_highest_sampling_rate_loses_nothing() {
     let scene = Scene::new();
     let command = format!("{} busy 1 threads", native("shapes"));
     Ended::of(&mut scene.record("--sim --cpu-only -q -F 9999 -o x.wscope", &command)).exits(0);
@@ -178,10 +180,10 @@ fn a_storm_of_samples() {
     assert_eq!(lost(&report), 0, "{}", report["lost"]);
 }
 
-/// A warpscope that is stopped while the program launches on: the ring runs over, and the ledger tells to the last launch what
-/// did not fit.
+/// Check that, if warpscope is stopped while the program keeps launching, the ring overflows and the ledger counts every lost
+/// launch.
 #[test]
-fn a_reader_that_stands_still() {
+fn ring_overflows_are_counted() {
     let scene = Scene::new();
     let command = format!("{} 1 2 1 1 500000 --kernels", program("truth"));
     let script = format!("kernel_ns=100ns,truth={}", scene.text("truth"));

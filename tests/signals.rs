@@ -1,4 +1,4 @@
-//! Signals and time limits: the command comes first, and what was recorded is written.
+//! Signals and time limits: the command has priority, and what was recorded is written.
 
 use crate::support::{
     Ended, Running, Scene, program, programs,
@@ -7,16 +7,17 @@ use crate::support::{
     wait_until,
 };
 
-/// Starts the program that launches until it is interrupted, and waits until it does.
+/// Starts the program that launches until it is interrupted, and waits for its first launch.
 fn start_interruptible(scene: &Scene, options: &str) -> Running {
     let mut run = Running::start(&mut scene.record(options, &format!("{} interrupt", program("behave"))));
     assert_eq!(run.stdout_line(), "ready");
     run
 }
 
-/// SIGINT to the whole group, as Ctrl-C sends it: the command cleans up, exits its own way, and everything is written.
+/// Check that after SIGINT to the whole group, as Ctrl-C sends it, the command cleans up, exits normally, and all outputs are
+/// written.
 #[test]
-fn interrupt_of_the_group() {
+fn ctrl_c_ends_the_command_normally() {
     let scene = Scene::new();
     let run = start_interruptible(&scene, "--sim -o x.wscope -o x.svg -o x.folded");
     kill(-run.pid(), libc::SIGINT);
@@ -29,9 +30,9 @@ fn interrupt_of_the_group() {
     assert_eq!(scene.files(), ["x.folded", "x.svg", "x.wscope"]);
 }
 
-/// A signal that warpscope alone is sent is meant for the command.
+/// Check that a signal sent to warpscope alone is forwarded to the command.
 #[test]
-fn signals_to_warpscope_are_passed_on() {
+fn signals_are_forwarded() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let scene = Scene::new();
         let run = start_interruptible(&scene, "--sim -q -o x.wscope");
@@ -43,9 +44,9 @@ fn signals_to_warpscope_are_passed_on() {
     }
 }
 
-/// A command that a passed-on signal kills: warpscope dies of it too, after everything is written.
+/// Check that, if a forwarded signal kills the command, warpscope dies of it too, after all outputs are written.
 #[test]
-fn a_deadly_signal_is_passed_on() {
+fn forwarded_deadly_signals_kill_warpscope_too() {
     for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
         let scene = Scene::new();
         let command = format!("ulimit -c 0; exec {} loop 100", program("behave"));
@@ -59,9 +60,9 @@ fn a_deadly_signal_is_passed_on() {
     }
 }
 
-/// -d ends the recording, writes it, and lets the command run on; a signal still reaches the command afterwards.
+/// Check that -d ends the recording, writes it, and leaves the command running; later signals still reach the command.
 #[test]
-fn duration() {
+fn duration_ends_only_the_recording() {
     let scene = Scene::new();
     let mut run = start_interruptible(&scene, "--sim -d 0.3 -o x.wscope -o x.svg");
     run.stderr_until("the command runs on");
@@ -74,9 +75,9 @@ fn duration() {
     assert_eq!(run.out(), "ready\ncleaned up\n");
 }
 
-/// After -d the command may still start programs that use CUDA: they run, unrecorded.
+/// Check that programs that use CUDA still run, unrecorded, if the command starts them after -d.
 #[test]
-fn programs_started_after_the_recording() {
+fn programs_started_after_the_recording_run() {
     let scene = Scene::new();
     let script = format!("until [ -e go ]; do sleep 0.01; done; {} status", program("behave"));
     let mut command = scene.record_words("--sim -d 0.1 -o x.wscope", &["sh", "-c", &script]);
@@ -87,9 +88,9 @@ fn programs_started_after_the_recording() {
     assert_eq!(number(&scene.report("x.wscope"), "launches"), 0);
 }
 
-/// Killed outright, warpscope leaves a recording that can be read, and a command that runs on unharmed.
+/// Check that warpscope, if killed, leaves a readable recording and a command that keeps running unharmed.
 #[test]
-fn warpscope_is_killed() {
+fn killed_warpscope_leaves_a_readable_recording() {
     let scene = Scene::new();
     let mut command = scene.record("-v -o x.wscope", &format!("{} interrupt", program("behave")));
     let mut run = Running::start(command.env("LD_LIBRARY_PATH", programs::libraries()));
@@ -98,13 +99,13 @@ fn warpscope_is_killed() {
     assert_eq!(run.stdout_line(), "ready");
     let recorded = || {
         let report = Ended::of(&mut scene.warpscope(&["report", "--json", "x.wscope.partial"]));
-        // Before its first chunk is written it is no recording.
+        // The file is not a recording before its first chunk is written.
         let report = serde_json::from_str::<serde_json::Value>(report.out());
         report.is_ok_and(|report| number(&report, "launches") > 0)
     };
     wait_until("launches are on the disk", recorded);
     run.signal(libc::SIGKILL);
-    // Nobody is there to receive now. The command goes on until it is told to stop.
+    // Nobody receives records now. The command keeps running until it gets a signal.
     let report = scene.report("x.wscope.partial");
     assert_eq!(report["cut_off"].as_bool(), Some(true));
     assert!(number(&report, "launches") > 0);
@@ -113,14 +114,14 @@ fn warpscope_is_killed() {
     assert_eq!(kill(pid, libc::SIGTERM), 0, "the command still runs");
     let run = run.wait().dies_of(libc::SIGKILL);
     assert_eq!(run.out(), "ready\ncleaned up\n");
-    // Nobody was left to remove the private directory: the next run does, or the test fails at its end.
+    // The killed process could not remove its private directory. If the next run does not, the test fails at its end.
     assert_eq!(std::fs::read_dir(scene.temporary()).expect("the directory").count(), 1);
     Ended::of(&mut scene.record("-q -o y.svg", "true")).exits(0);
 }
 
-/// -d with --kill ends the command after the recording: by SIGTERM, which it may handle, or else by SIGKILL.
+/// Check that -d with --kill ends the command after the recording, by SIGTERM, which it may handle, or by SIGKILL.
 #[test]
-fn duration_with_kill() {
+fn kill_ends_the_command_after_the_duration() {
     let record = |command: &[&str]| {
         let scene = Scene::new();
         let run = Ended::of(&mut scene.record_words("--sim -q -d 0.5 --kill -o x.wscope -o x.svg", command));
@@ -128,13 +129,13 @@ fn duration_with_kill() {
         run
     };
     let behave = program("behave");
-    // It dies of SIGTERM: no failure.
+    // It dies of SIGTERM, which is not a failure.
     let run = record(&[&behave, "loop", "600"]).exits(0);
     assert_eq!(run.out(), "ready\n");
-    // It handles SIGTERM: its own status counts.
+    // It handles SIGTERM, and its own status counts.
     let run = record(&[&behave, "interrupt"]).exits(7);
     assert_eq!(run.out(), "ready\ncleaned up\n");
-    // It ignores SIGTERM, and so does what it becomes.
+    // It ignores SIGTERM, before and after its exec.
     record(&["sh", "-c", "trap '' TERM; exec sleep 600"]).exits(0);
     // It ends before the time is over.
     record(&[&behave, "status"]).exits(42);

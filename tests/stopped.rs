@@ -1,4 +1,5 @@
-//! Recordings that stop before the program does, and programs that are killed: what is in them, and what they say is not.
+//! Recordings that stop before the program does, and programs that are killed: what the recordings contain, and what they report
+//! as missing.
 
 use std::collections::HashSet;
 
@@ -22,10 +23,10 @@ fn key(event: &Value) -> (u64, u64) {
     (number(event, "session"), number(event, "correlation"))
 }
 
-/// When -d ends the recording, the injected library sends what it has and finishes: every launch has its GPU work, the
-/// process does not count as killed, and the summary says that warpscope stopped and that the process ran on.
+/// Check that, when -d ends the recording, the injected library flushes and finishes: every launch has its GPU work, the process
+/// does not count as killed, and the summary says that warpscope stopped and the process kept running.
 #[test]
-fn after_a_duration_nothing_is_missing() {
+fn nothing_is_missing_after_a_duration() {
     let scene = Scene::new();
     let command = endless();
     let mut run = Running::start(
@@ -43,11 +44,11 @@ fn after_a_duration_nothing_is_missing() {
     run.wait().dies_of(libc::SIGTERM);
 }
 
-/// A process that does not answer, because it is stopped, is left alone after a moment, and is not called killed.
+/// Check that a stopped process, which does not respond, is abandoned after a moment and not reported as killed.
 #[test]
-fn a_stopped_process_is_left() {
+fn stopped_processes_are_abandoned() {
     let scene = Scene::new();
-    // The shell stops its parent's command: itself, once the program has launched.
+    // The shell stops the program once it has launched.
     let script = format!("{} & sleep 0.5; kill -STOP $!; sleep 1; kill -KILL $!", endless());
     let options = "--sim --gpu-only -d 1 -o x.wscope";
     let mut run =
@@ -59,13 +60,13 @@ fn a_stopped_process_is_left() {
     run.wait();
 }
 
-/// A program that dies of Ctrl-C, without any handler, loses at most the GPU work of its last 100 ms.
+/// Check that a program that dies of Ctrl-C, without a handler, loses at most the GPU work of its last 100 ms.
 #[test]
-fn an_interrupted_program_loses_little() {
+fn interrupted_programs_lose_at_most_100_ms() {
     let scene = Scene::new();
     let command = format!("timeout -s INT 1.5 {}", endless());
     let options = "--sim -q --gpu-only -o x.wscope -o x.jsonl";
-    // The status of a command that `timeout` has ended.
+    // The status of `timeout` after it has ended a command.
     Ended::of(scene.record(options, &command).env("WARPSCOPE_SIM", "kernel_ns=1us")).exits(124);
     let events = Events::read(&scene.read("x.jsonl"));
     let done: HashSet<_> = ["kernel", "copy", "memset"].iter().flat_map(|kind| events.of(kind)).map(key).collect();
@@ -84,10 +85,10 @@ fn an_interrupted_program_loses_little() {
     assert!(distinct.len() >= 64, "one for each path");
 }
 
-/// A trace without --stacks draws GPU work by kernel, and says so, in place of stacks that were never taken; with --stacks the
-/// calls are there.
+/// Check that a trace without --stacks draws GPU work by kernel and says so, instead of stacks that were never recorded, and
+/// that the calls are there with --stacks.
 #[test]
-fn a_trace_without_stacks_draws_kernels() {
+fn traces_without_stacks_draw_kernels() {
     let command = format!("{} 1 2 1 1 500", program("truth"));
     for (option, stacks) in [("", false), ("--stacks", true)] {
         let scene = Scene::new();

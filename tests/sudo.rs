@@ -1,4 +1,4 @@
-//! Under sudo: the command runs as the user who called it, and the files are that user's.
+//! Under sudo, the command runs as the user who called sudo, and that user owns the outputs.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
@@ -9,15 +9,16 @@ use crate::support::{
     scene::{lost, number},
 };
 
-/// Whose a file is.
+/// Returns the owner and group of a file.
 fn owner(scene: &Scene, file: &str) -> (String, String) {
     let info = fs::metadata(scene.path(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     (info.uid().to_string(), info.gid().to_string())
 }
 
-/// The command runs as the user, with the user's groups, home and name, and nothing of root's; the files are the user's.
+/// Check that the command runs as the user, with the user's groups, home and name and without root's privileges, and that the
+/// user owns the files.
 #[test]
-fn the_command_runs_as_the_caller() {
+fn command_runs_as_the_caller() {
     let scene = Scene::new();
     let script = "id -u; id -g; id -G; grep CapEff /proc/self/status; echo $USER $LOGNAME $HOME; touch made";
     let outputs = "-q -o x.wscope -o x.svg -o x.folded -o x.json -o x.jsonl -o x.cpu.txt";
@@ -31,11 +32,12 @@ fn the_command_runs_as_the_caller() {
     }
 }
 
-/// A CUDA program of that user is recorded like any other: the library can be read, the socket reached, the stacks named.
+/// Check that a CUDA program of that user is recorded like any other: it can read the library and reach the socket, and its
+/// stacks have names.
 #[test]
-fn a_cuda_program_of_the_caller() {
+fn cuda_programs_of_the_caller_are_recorded() {
     let scene = Scene::new();
-    // Where the tests are built may be closed to others.
+    // Other users may have no access to the build directory.
     fs::copy(program("truth"), scene.path("truth")).expect("a copy");
     let command = format!("{} 2 2 1 1 500", scene.text("truth"));
     let mut command = scene.record("--sim -q -o x.wscope -o x.folded", &command);
@@ -46,18 +48,18 @@ fn a_cuda_program_of_the_caller() {
     assert_eq!(kernels, number(&report, "kernels"));
 }
 
-/// --as-root keeps root for the command; the files are still the caller's.
+/// Check that --as-root runs the command as root, and that the caller still owns the files.
 #[test]
-fn as_root() {
+fn as_root_runs_the_command_as_root() {
     let scene = Scene::new();
     let run = Ended::of(with_sudo(&mut scene.record("--as-root -q -o x.wscope", "id -u"))).exits(0);
     assert_eq!(run.out(), "0\n");
     assert_eq!(owner(&scene, "x.wscope"), (id("-u"), id("-g")));
 }
 
-/// Root that calls sudo stays root.
+/// Check that root stays root if root calls sudo.
 #[test]
-fn sudo_by_root() {
+fn sudo_by_root_stays_root() {
     let scene = Scene::new();
     let mut command = scene.record("-q -o x.wscope", "id -u");
     let run = Ended::of(command.env("SUDO_UID", "0").env("SUDO_GID", "0").env("SUDO_USER", "root")).exits(0);

@@ -1,5 +1,5 @@
-//! Names of functions, wherever they have to be found: in debug files, in files that are gone or replaced by the end, in maps
-//! that JIT compilers write; and lines.
+//! Function names from every source: debug files, files that are deleted or replaced by the end, maps written by JIT compilers;
+//! and line numbers.
 
 use std::{fs, process::Command};
 
@@ -12,12 +12,12 @@ use crate::support::{
     scene::number,
 };
 
-/// What a mode of `named.c` goes through, from `main` on.
+/// The functions of a mode of `named.c`, from `main` on.
 fn path(mode: &str) -> Vec<String> {
     ["main", mode, "path", "inner"].map(str::to_owned).to_vec()
 }
 
-/// A copy of `named` in the scene, worked on by tools; each is a command whose words are parted by blanks.
+/// Copies `named` to the scene and runs tools on it; each is a command with its words separated by blanks.
 fn named(scene: &Scene, tools: &[&str]) -> String {
     fs::copy(program("named"), scene.path("named")).expect("a copy");
     for tool in tools {
@@ -27,7 +27,7 @@ fn named(scene: &Scene, tools: &[&str]) -> String {
     scene.text("named")
 }
 
-/// Records a command that launches one kernel. Its stack: the program's own frames.
+/// Records a command that launches one kernel, and returns the program's own frames.
 #[track_caller]
 fn stack(scene: &Scene, options: &str, command: &str) -> Vec<String> {
     let options = format!("--sim -q --gpu-only -o x.folded {options}");
@@ -35,7 +35,7 @@ fn stack(scene: &Scene, options: &str, command: &str) -> Vec<String> {
     own_frames(&scene.read("x.folded"))
 }
 
-/// The frames from the C library's start of the program to the launch, of the one stack that there is.
+/// The frames from the C library's start of the program to the launch, in the only stack.
 #[track_caller]
 fn own_frames(folded: &str) -> Vec<String> {
     let lines = folded::read(folded);
@@ -48,10 +48,10 @@ fn own_frames(folded: &str) -> Vec<String> {
 const KEEP: &str = "objcopy --only-keep-debug named named.debug";
 const STRIP: &str = "objcopy --strip-all --add-gnu-debuglink=named.debug named";
 
-/// A stripped program has its names from its debug file: by link beside it, and by build id in a directory that `--debug-dir`
-/// names. Without one it has none.
+/// Check that a stripped program gets its names from its debug file: by link next to it, and by build id in a directory of
+/// `--debug-dir`. Without a debug file it has none.
 #[test]
-fn debug_files_name_a_stripped_program() {
+fn debug_files_name_stripped_programs() {
     let scene = Scene::new();
     let command = format!("{} plain", named(&scene, &[KEEP, STRIP]));
     assert_eq!(stack(&scene, "", &command), path("plain"));
@@ -66,10 +66,10 @@ fn debug_files_name_a_stripped_program() {
     assert_eq!(stack(&scene, "", &command), ["[named]"]);
 }
 
-/// The program deletes its own file, or puts another in its place, and is gone when names are looked up: they are those of the
+/// Check that, if the program deletes or replaces its own file and has exited when names are resolved, the names are those of the
 /// file that ran.
 #[test]
-fn a_file_deleted_or_replaced_while_it_runs() {
+fn deleted_and_replaced_files_are_named() {
     let scene = Scene::new();
     let command = named(&scene, &[]);
     assert_eq!(stack(&scene, "", &format!("{command} delete {command}")), path("delete"));
@@ -82,9 +82,9 @@ fn a_file_deleted_or_replaced_while_it_runs() {
     assert_eq!(fs::read(&command).expect("it is there"), fs::read(program("truth")).expect("it is there"));
 }
 
-/// The same without a build id to tell files apart, and with the debug file beside the file that is gone.
+/// Check the same without a build id to distinguish files, and with a debug file next to the deleted file.
 #[test]
-fn a_file_without_a_build_id_and_one_with_a_debug_file() {
+fn deleted_files_without_build_id_or_with_debug_file_are_named() {
     let scene = Scene::new();
     let command = named(&scene, &["objcopy --remove-section .note.gnu.build-id named"]);
     let other = scene.text("other");
@@ -95,9 +95,9 @@ fn a_file_without_a_build_id_and_one_with_a_debug_file() {
     assert_eq!(stack(&scene, "", &format!("{command} delete {command}")), path("delete"));
 }
 
-/// A file that nobody but the program could see, in a mount namespace that is gone with it.
+/// Check a file that only the program could see, in a mount namespace that is gone when the program exits.
 #[test]
-fn a_file_in_a_mount_namespace_that_is_gone() {
+fn files_in_a_lost_mount_namespace_are_named() {
     let scene = Scene::new();
     fs::create_dir(scene.path("mounted")).expect("a directory");
     let command = format!("{} hide {}", program("named"), scene.text("mounted"));
@@ -105,9 +105,9 @@ fn a_file_in_a_mount_namespace_that_is_gone() {
     assert!(!scene.path("mounted/hidden").exists());
 }
 
-/// A static program in a chroot, deleted when it has ended; its debug file lies in the chroot too.
+/// Check a static program in a chroot, deleted after it has ended, with its debug file in the chroot too.
 #[test]
-fn a_program_in_a_chroot() {
+fn programs_in_a_chroot_are_named() {
     let scene = Scene::new();
     fs::create_dir_all(scene.path("root/usr/lib/debug/bin")).expect("directories");
     fs::create_dir(scene.path("root/bin")).expect("a directory");
@@ -139,7 +139,7 @@ fn a_program_in_a_chroot() {
     assert!(!text.contains("[spin]"), "a frame without a name: {text}");
 }
 
-/// The stack of `named plain` with lines, as the comments in the source tell.
+/// The stack of `named plain` with lines, as the comments in the source mark them.
 fn lines_of_plain() -> Vec<String> {
     let source = fs::read_to_string(sources().join("programs/named.c")).expect("it is there");
     let line = |function: &str| {
@@ -150,10 +150,10 @@ fn lines_of_plain() -> Vec<String> {
     ["main", "plain", "path", "inner", "inlined_outer", "inlined_inner"].map(line).to_vec()
 }
 
-/// `--lines`: the line of each call, and inlined functions as frames of their own, from the program's own DWARF or its debug
-/// file's.
+/// Check that `--lines` shows the line of each call, and inlined functions as frames of their own, from the DWARF of the program
+/// or of its debug file.
 #[test]
-fn lines_and_inlined_functions() {
+fn lines_and_inlined_functions_are_shown() {
     let scene = Scene::new();
     let command = format!("{} plain", named(&scene, &[]));
     assert_eq!(stack(&scene, "--lines", &command), lines_of_plain());
@@ -166,7 +166,7 @@ fn lines_and_inlined_functions() {
     assert_eq!(stack(&scene, "--lines", &command), path("plain"));
 }
 
-/// Removes a perf map, whatever it is.
+/// A perf map that is removed at the end, whatever it is.
 struct Map(String);
 
 impl Drop for Map {
@@ -177,9 +177,9 @@ impl Drop for Map {
     }
 }
 
-/// Code made at run time, and the map of it that the program leaves: used if it is the program's own file, and no other.
+/// Check that the perf map of code made at run time is used if the program itself wrote it, and not otherwise.
 #[test]
-fn perf_maps() {
+fn only_own_perf_maps_are_used() {
     let name = |way: &str| {
         let scene = Scene::new();
         let command = format!("{} jit {way}", program("named"));
@@ -213,10 +213,10 @@ fn maps(events: &str) -> Vec<Map> {
     processes.map(|process| Map(format!("/tmp/perf-{}.map", number(&process, "pid")))).collect()
 }
 
-/// Python's own perf support (`-X perf`, from 3.12 on) makes a function for each of Python's: shown with `--no-python`, and not
-/// beside the Python functions themselves.
+/// Check that the functions of Python's own perf support (`-X perf`, from 3.12 on) are shown with `--no-python`, and not in
+/// addition to the Python functions.
 #[test]
-fn pythons_perf_support() {
+fn perf_support_of_python_is_not_shown_twice() {
     let script = sources().join("programs/busy.py").canonicalize().expect("it is there");
     for python in installed_of(12..=14, "CPython's perf support") {
         let shown = |options: &str| {
@@ -235,9 +235,9 @@ fn pythons_perf_support() {
     }
 }
 
-/// A function that V8 has compiled, by node's own map.
+/// Check that functions compiled by V8 are named from node's own map.
 #[test]
-fn nodes_functions() {
+fn node_functions_are_named() {
     let node = Command::new("node").arg("--version").output();
     assert!(node.is_ok_and(|output| output.status.success()), "node is missing: install Debian's nodejs");
     let scene = Scene::new();
@@ -256,8 +256,8 @@ fn nodes_functions() {
     assert!(named * 2 > all, "{named} of {all} µs: {text}");
 }
 
-/// What recording itself costs is not in the graph: neither the injected library and its thread, nor CUPTI, nor the probes,
-/// nor our programs in the kernel, which have their names elsewhere. The ledger says how much it was.
+/// Check that the cost of recording is not in the graph: neither the injected library and its thread, nor CUPTI, nor the probes,
+/// nor our BPF programs, whose names come from elsewhere. The ledger says how much it was.
 #[test]
 fn own_costs_are_not_in_the_graph() {
     let scene = Scene::new();
@@ -275,7 +275,7 @@ fn own_costs_are_not_in_the_graph() {
     assert!(own > 0 && own < all, "{own} of {all}");
     assert!(number(&report, "own_time_ns") > 0);
     assert!(run.err().contains("in warpscope's own code, CUPTI or probes"), "{}", run.err());
-    // Shown or not, none is lost.
+    // Hidden samples are counted, not lost.
     let period = 1_000_000 / 4999;
     let shown: u64 =
         folded.lines().filter(|l| !l.contains("[GPU")).filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok()).sum();

@@ -1,10 +1,10 @@
-//! On a terminal: the command owns it as without us, and Ctrl-C reaches the command once.
+//! On a terminal, the command owns it as without warpscope, and Ctrl-C reaches the command once.
 
 use crate::support::{Scene, Terminal, program, scene::number};
 
-/// Ctrl-C on a terminal: the CUDA program cleans up and exits its own way, then the summary comes and all is written.
+/// Check that after Ctrl-C the CUDA program cleans up and exits normally, then the summary is printed and all outputs are written.
 #[test]
-fn control_c() {
+fn ctrl_c_ends_the_command_normally() {
     let scene = Scene::new();
     let mut command = scene.record("--sim -o x.wscope -o x.svg", &format!("{} interrupt", program("behave")));
     let (mut terminal, run) = Terminal::start(&mut command);
@@ -19,9 +19,9 @@ fn control_c() {
     assert_eq!(number(&report, "matched"), number(&report, "launches"));
 }
 
-/// Ctrl-C is one SIGINT for the command, not two, and does not end warpscope before the command.
+/// Check that Ctrl-C sends the command one SIGINT, not two, and does not end warpscope before the command.
 #[test]
-fn control_c_comes_once() {
+fn ctrl_c_reaches_the_command_once() {
     let scene = Scene::new();
     let script = r#"n=0; trap 'n=$((n+1)); echo "int $n"' INT; echo ready; read line; echo "$line, $n in all"; exit 5"#;
     let (mut terminal, run) = Terminal::start(&mut scene.record_words("-q -o x.svg", &["bash", "-c", script]));
@@ -33,9 +33,9 @@ fn control_c_comes_once() {
     run.wait().exits(5);
 }
 
-/// The command's input and output are still the terminal, and it may read from it.
+/// Check that the command's input and output are still the terminal, and that it can read from it.
 #[test]
-fn the_terminal_is_the_commands() {
+fn command_keeps_the_terminal() {
     let scene = Scene::new();
     let script = r#"for i in 0 1 2; do test -t $i || echo "no terminal: $i"; done; read line; echo "got $line"; tty > /dev/null"#;
     let (mut terminal, run) = Terminal::start(&mut scene.record_words("-q -o x.svg", &["bash", "-c", script]));

@@ -1,4 +1,4 @@
-//! `warpscope trace`: what is in a trace is what happened, call by call.
+//! `warpscope trace`: a trace has exactly the calls that happened.
 
 mod attached;
 mod bad_input;

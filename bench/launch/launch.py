@@ -1,9 +1,9 @@
-"""The launch loop entered from Python: DEPTH Python frames above a call by ctypes.
+"""Enters the launch loop from Python: DEPTH Python frames above a ctypes call.
 
     launch.py LIBRARY LAUNCHES DEPTH each|many
 
-`many`: one call makes all launches, so that the interpreter's own time does not count. `each`: a call for each launch.
-Prints `us_per_launch N`, as the program without Python does.
+`many`: one call makes all launches, so that the interpreter's own time does not count. `each`: one call per launch.
+Prints `us_per_launch N`, like the program without Python.
 """
 import ctypes
 import sys
@@ -27,7 +27,7 @@ def each(launches):
     begin = time.perf_counter()
     for number in range(1, launches + 1):
         launch_one(number)
-    # The last number of a full queue: it waits for the GPU.
+    # The number of a full queue: this call waits for the GPU.
     launch_one(512)
     return (time.perf_counter() - begin) * 1e6 / launches
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What one kernel launch costs: bare, under bare CUPTI activity, and under `warpscope record --gpu-only`.
+"""Measures the cost of a kernel launch: bare, under bare CUPTI activity, and under `warpscope record --gpu-only`.
 
     bench/launch/run.py --gpu --warpscope target/release/warpscope       a real GPU; needs nvcc, libcupti, root
     bench/launch/run.py --sim --warpscope target/release/warpscope       the simulated GPU; needs cc, root
     bench/launch/run.py --sim --warpscope ... --python python3.12        the same loop entered from Python
 
-The three take turns, so that a machine that grows slow is slow for all. Medians are printed. A round whose
+The three run alternately, so that a machine that slows down affects all of them equally. Prints medians. A round whose
 profiler recorded nothing is an error, not a fast round.
 """
 
@@ -30,11 +30,11 @@ MODES = ["bare", "bare CUPTI", "warpscope"]
 
 
 class BenchError(Exception):
-    """Something the user can act on."""
+    """An error that the user can act on."""
 
 
 def call(command, env=None, timeout=600, started=lambda pid: None):
-    """Runs a command to its end and returns its standard output. `started` is told its process id."""
+    """Runs a command to completion and returns its standard output. `started` is called with its process id."""
     command = [str(part) for part in command]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
@@ -57,11 +57,11 @@ def find_compiler(names):
         found = name and shutil.which(name)
         if found:
             return found
-    raise BenchError(f"none of these is here: {', '.join(name for name in names if name)}")
+    raise BenchError(f"none of these was found: {', '.join(name for name in names if name)}")
 
 
 def newest(directory, stem):
-    """The library `stem` with the highest version in a directory."""
+    """Returns the library `stem` with the highest version in a directory."""
 
     def version(path):
         return [int(part) for part in re.findall(r"\d+", path.rsplit(".so", 1)[1])]
@@ -109,7 +109,7 @@ def us_per_launch(output):
 
 
 class Bench:
-    """The built programs, and one method for each mode that runs it once."""
+    """The built programs, and one method per mode that runs it once."""
 
     def __init__(self, arguments, directory):
         self.arguments = arguments
@@ -166,15 +166,15 @@ class Bench:
             result = us_per_launch(call(command, environment, started=self.watch))
             counted = self.watched.stop()
             if counted is None or not counted.bpf_runs:
-                raise BenchError("too short a run to count the BPF program's time: give more --launches")
+                raise BenchError("the run is too short to measure the BPF program's time: increase --launches")
             self.bpf_ns.append(counted.bpf_ns / counted.bpf_runs)
         else:
             result = us_per_launch(call(command, environment))
         stacks = folded.read_text(errors="replace") if folded.exists() else ""
         if "_Kernel] " not in stacks:
-            raise BenchError("warpscope recorded no kernel: its file holds none")
+            raise BenchError("warpscope recorded no kernel")
         if self.arguments.python and "--no-python" not in self.arguments.record_option and "descend (launch.py:" not in stacks:
-            raise BenchError("warpscope recorded no Python function: its file holds none")
+            raise BenchError("warpscope recorded no Python function")
         return result
 
 
@@ -218,26 +218,26 @@ def table(summary):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description="Measure what one kernel launch costs under warpscope.")
+    parser = argparse.ArgumentParser(description="Measure the cost of a kernel launch under warpscope.")
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--sim", action="store_true", help="the simulated GPU (WARPSCOPE_SIM sets it up)")
-    where.add_argument("--gpu", action="store_true", help="a real GPU")
+    where.add_argument("--sim", action="store_true", help="use the simulated GPU (configured by WARPSCOPE_SIM)")
+    where.add_argument("--gpu", action="store_true", help="use a real GPU")
     parser.add_argument("--warpscope", required=True, help="the warpscope program to measure")
     parser.add_argument("--launches", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--python", metavar="PYTHON", help="enter the loop from Python, by this interpreter")
-    parser.add_argument("--each", action="store_true", help="with --python: a call from Python for each launch")
-    parser.add_argument("--depth", type=int, help="frames above the launch loop: host frames (10), or Python's (30)")
-    parser.add_argument("--record-option", action="append", default=[], help="one more option for warpscope record")
-    parser.add_argument("--bpf-time", action="store_true", help="count the time of the BPF program too: adds some to it")
+    parser.add_argument("--python", metavar="PYTHON", help="enter the loop from Python, with this interpreter")
+    parser.add_argument("--each", action="store_true", help="with --python: make one call from Python per launch")
+    parser.add_argument("--depth", type=int, help="frames above the launch loop: host frames (default 10) or Python frames (default 30)")
+    parser.add_argument("--record-option", action="append", default=[], help="additional option for warpscope record")
+    parser.add_argument("--bpf-time", action="store_true", help="also measure the time of the BPF program, which adds some overhead")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     arguments = parser.parse_args()
     if arguments.each and not arguments.python:
-        parser.error("--each goes with --python")
+        parser.error("--each requires --python")
     if arguments.depth is None:
         arguments.depth = 30 if arguments.python else 10
     if arguments.launches < 1 or arguments.rounds < 1 or not 0 <= arguments.depth <= 1000:
-        parser.error("launches and rounds are at least 1, depth is 0 to 1000")
+        parser.error("launches and rounds must be at least 1, depth must be 0 to 1000")
     arguments.warpscope = os.path.abspath(arguments.warpscope)
     return arguments
 
@@ -261,7 +261,7 @@ def main():
     else:
         print(table(summary))
         if bench.bpf_ns:
-            print(f"BPF program: {statistics.median(bench.bpf_ns):.0f} ns a launch, {min(bench.bpf_ns):.0f}..{max(bench.bpf_ns):.0f}")
+            print(f"BPF program: {statistics.median(bench.bpf_ns):.0f} ns per launch, {min(bench.bpf_ns):.0f}..{max(bench.bpf_ns):.0f}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What one call costs while `warpscope monitor` watches: the same loop unwatched, with probes that do nothing, and watched.
+"""Measures the cost of a call under `warpscope monitor`: the same loop without probes, with empty probes, and monitored.
 
     bench/monitor/run.py --gpu --warpscope target/release/warpscope       the real libcuda; needs cc, root
     bench/monitor/run.py --sim --warpscope target/release/warpscope       the simulated GPU's libcuda
 
-All take turns, so that a machine that grows slow is slow for all. Medians are printed, what the monitor adds to a call,
-and the ratio. A round in which the monitor did not count every call is an error, not a fast round.
+The modes run alternately, so that a machine that slows down affects all of them equally. Prints medians, the time that
+the monitor adds to a call, and the ratio. A round in which the monitor did not count every call is an error, not a fast round.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from probed_call import FUNCTION, BenchError, Loop, add_arguments, print_table
 
 
 class Monitor:
-    """A monitor that runs for one round. A process that has libcuda mapped is there first, so that it is watched at once."""
+    """A monitor that runs for one round. A process with libcuda mapped is started first, so that the library is monitored at once."""
 
     def __init__(self, warpscope, environment):
         text = "import ctypes; ctypes.CDLL('libcuda.so.1'); print('ready', flush=True); input()"
@@ -49,7 +49,7 @@ class Monitor:
         self.pilot.communicate("\n")
 
     def counted(self):
-        """Calls of the function that it has counted, of all processes called `loop`."""
+        """Returns the counted calls of the function, for all processes named `loop`."""
         with urllib.request.urlopen(self.address) as answer:
             text = answer.read().decode()
         pattern = rf'^warpscope_call_duration_seconds_count\{{[^}}]*comm="loop"[^}}]*function="{FUNCTION}"\}} (\d+)'

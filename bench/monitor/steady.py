@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What the monitor costs at a steady rate of calls, and how much longer a scrape takes then.
+"""Measures the cost of the monitor at a steady rate of calls, and how much longer a scrape takes under load.
 
     bench/monitor/steady.py --warpscope target/release/warpscope [--seconds 20] [--processes 64]
 
-Processes on the simulated GPU make 2,000 calls a second each while the monitor is scraped twice a second. Then libraries come
-and go by the dozen, as those of short-lived containers do, and the monitor releases them while it is scraped. Printed are
-ratios of one run: the monitor's CPU time to that of the programs that it watches, and scrapes under each load to scrapes
-while nothing happens. Needs root, cc, and nothing else to run.
+Processes on the simulated GPU make 2,000 calls per second each while the monitor is scraped twice a second. Then dozens of libraries
+are loaded and removed, as with short-lived containers, and the monitor releases them while it is scraped. Prints ratios
+within one run: the monitor's CPU time to that of the monitored programs, and the scrape time under each load to that of an
+idle machine. Requires root, cc, and an otherwise idle machine.
 """
 
 import argparse
@@ -58,7 +58,7 @@ class Monitor:
 
 
 class Program:
-    """A program of tests/programs that prints `ready`, and ends when its input does."""
+    """A program of tests/programs that prints `ready` and exits when its input ends."""
 
     def __init__(self, path, libraries, *arguments):
         environment = dict(os.environ, LD_LIBRARY_PATH=str(libraries))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Token-by-token decoding: transformers' Qwen3 in the 0.6B shape with random weights. A step is one token."""
+"""Token-by-token decoding with Qwen3 from transformers in the 0.6B shape, with random weights. A step is one token."""
 
 import pathlib
 import sys

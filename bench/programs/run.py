@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What warpscope costs real programs: each runs bare, under bare CUPTI, under warpscope's commands and under torch.profiler.
+"""Measures the cost of warpscope for real programs: each runs bare, under bare CUPTI, under warpscope's commands and under torch.profiler.
 
     sudo bench/programs/run.py --gpu --warpscope target/release/warpscope            a real GPU, PyTorch, nvcc
     sudo bench/programs/run.py --sim --warpscope target/release/warpscope            the simulated GPU: the C++ program only
     sudo bench/programs/run.py --gpu --warpscope ... --program train_small --tool record --tool monitor --rounds 7
 
-All tools take turns within a round, and each round begins with another one: a machine that slows down slows all of them. The
-table has the median time of a step with the least and the most, and the ratio to bare. Only the steps after the warm-up count.
-`--bpf` adds a run with the kernel's BPF statistics switched on and prints the BPF time per launch.
+All tools run alternately within a round, and each round starts with a different one, so that a machine that slows down affects
+all of them equally. The table has the median time of a step with minimum and maximum, and the ratio to bare. Only the steps
+after the warm-up count. `--bpf` adds a run with the kernel's BPF statistics enabled and prints the BPF time per launch.
 """
 
 import argparse
@@ -45,7 +45,7 @@ TOOLS = {
 
 
 class BenchError(Exception):
-    """Something the user can act on."""
+    """An error that the user can act on."""
 
 
 def call(command, env=None, timeout=300, started=lambda pid: None):
@@ -64,7 +64,7 @@ def call(command, env=None, timeout=300, started=lambda pid: None):
 
 
 class Bench:
-    """The programs, built where they must be, and one run of each under each tool."""
+    """The programs, compiled if necessary, and one run of each under each tool."""
 
     def __init__(self, options, directory):
         self.options, self.directory = options, directory
@@ -79,7 +79,7 @@ class Bench:
         if self.options.gpu:
             nvcc = next((n for n in ["nvcc", "/usr/local/cuda/bin/nvcc"] if subprocess.run(["which", n], capture_output=True).returncode == 0), None)
             if not nvcc:
-                raise BenchError("nvcc is missing: give --program to leave out `paths`")
+                raise BenchError("nvcc is missing: use --program to select programs other than `paths`")
             call([nvcc, "-O2", "-std=c++17", "-arch=native", "-o", target, source])
             return
         libraries = self.directory / "sim"
@@ -96,7 +96,7 @@ class Bench:
         return [sys.executable, HERE / f"{program}.py"]
 
     def run(self, program, tool, started=lambda pid: None):
-        """Microseconds of one step, and launches of one step."""
+        """Returns the microseconds and the launches of one step."""
         command, environment = self.command(program), dict(self.environment)
         if tool == "bare CUPTI":
             environment["CUDA_INJECTION64_PATH"] = str(self.injector)
@@ -153,7 +153,7 @@ def measure(bench, program, tools, rounds):
 
 
 def bpf_time(bench, program):
-    """BPF time per launch under `record`."""
+    """Returns the BPF time per launch under `record`."""
     watched = []
     with watch.bpf_statistics():
         bench.run(program, "record", started=lambda pid: watched.append(watch.Watch(pid, watch.LAUNCH)))
@@ -165,7 +165,7 @@ def table(program, measured):
     times = measured["us_per_step"]
     bare = statistics.median(times["bare"]) if "bare" in times else None
     cupti = statistics.median(times["bare CUPTI"]) if "bare CUPTI" in times else None
-    lines = [f"{program}: {measured['launches_per_step']} launches a step", f"{'':<24}{'us a step':>12}  {'least..most':>22}{'to bare':>9}{'to CUPTI':>9}"]
+    lines = [f"{program}: {measured['launches_per_step']} launches per step", f"{'':<24}{'us per step':>12}  {'min..max':>22}{'to bare':>9}{'to CUPTI':>9}"]
     for tool, values in times.items():
         median = statistics.median(values)
         ratios = "".join(f"{median / base:>9.3f}" if base else f"{'-':>9}" for base in (bare, cupti))
@@ -176,17 +176,17 @@ def table(program, measured):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description="Measure what warpscope costs real programs.")
+    parser = argparse.ArgumentParser(description="Measure the cost of warpscope for real programs.")
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--gpu", action="store_true", help="a real GPU")
-    where.add_argument("--sim", action="store_true", help="the simulated GPU")
+    where.add_argument("--gpu", action="store_true", help="use a real GPU")
+    where.add_argument("--sim", action="store_true", help="use the simulated GPU")
     parser.add_argument("--warpscope", required=True, type=lambda path: Path(path).resolve())
-    parser.add_argument("--program", action="append", choices=PROGRAMS, help="only this one; may be repeated")
-    parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this one, beside bare; may be repeated")
-    parser.add_argument("--option", action="append", default=[], help="one more option for record and trace")
+    parser.add_argument("--program", action="append", choices=PROGRAMS, help="run only this program; may be repeated")
+    parser.add_argument("--tool", action="append", choices=list(TOOLS), help="run only this tool, besides bare; may be repeated")
+    parser.add_argument("--option", action="append", default=[], help="additional option for record and trace")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bpf", action="store_true", help="also measure the BPF time per launch")
-    parser.add_argument("--json", type=Path, help="write every sample to this file as they come")
+    parser.add_argument("--json", type=Path, help="write every sample to this file as it is measured")
     options = parser.parse_args()
     options.program = options.program or (["paths"] if options.sim else PROGRAMS)
     if options.sim and options.program != ["paths"]:

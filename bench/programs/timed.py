@@ -1,4 +1,4 @@
-"""What the Python programs here share: timing of the steps after a warm-up, and torch.profiler on request.
+"""Shared by the Python programs here: times the steps after a warm-up, optionally under torch.profiler.
 
 Each program prints one line, `us_per_step X launches_per_step N`. Start-up, imports and warm-up do not count.
 """
@@ -19,7 +19,7 @@ def parse(description, steps, warm_up=20):
 
 
 def profiler(kind):
-    """torch.profiler as its users run it; None without one."""
+    """Returns torch.profiler in its usual configuration, or a null context."""
     if kind is None:
         return contextlib.nullcontext()
     activities = [torch.profiler.ProfilerActivity.CUDA]
@@ -34,7 +34,7 @@ def run(options, step, launches_per_step):
         step()
     torch.cuda.synchronize()
     with profiler(options.profiler):
-        # The profiler's own start is not part of a step.
+        # The profiler's start-up time is not part of a step.
         step()
         torch.cuda.synchronize()
         begin = time.perf_counter()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Launch-bound training: 16 small layers, so that the GPU waits for the CPU. 87 launches a step."""
+"""Launch-bound training: 16 small layers, so that the GPU waits for the CPU. 87 launches per step."""
 
 import torch
 from torch import nn

@@ -1,8 +1,8 @@
-"""Keeps every CPU busy below some Python frames and says how much it did.
+"""Keeps every CPU busy below some Python frames and prints how much work it did.
 
-    busy.py SECONDS DEPTH         prints "rounds N", of all processes together
+    busy.py SECONDS DEPTH         prints "rounds N", the total of all processes
 
-A process for each CPU: of the threads of one interpreter only one runs at a time.
+One process per CPU, because only one thread of an interpreter runs at a time.
 """
 import os
 import sys

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What sampling costs: all CPUs are kept busy, in turns bare and under `warpscope record --cpu-only`.
+"""Measures the cost of CPU sampling: keeps all CPUs busy, alternately bare and under `warpscope record --cpu-only`.
 
     sudo bench/sampler/run.py --warpscope target/release/warpscope [--python python3.12]
 
 For a C program and for a Python program it prints
-- the sampler: the share of each busy CPU that goes into the BPF program, as the kernel counts it;
-- the collector: the share of one CPU that goes into warpscope's own threads;
-- the throughput of the busy loops under recording as a ratio to bare, which has everything in it: the timer's interrupt too.
+- sampler: the share of each busy CPU spent in the BPF program, as counted by the kernel;
+- collector: the share of one CPU spent in warpscope's own threads;
+- throughput of the busy loops under recording, as a ratio to bare. It includes everything, also the timer interrupt.
 """
 
 import argparse
@@ -26,11 +26,11 @@ import watch  # noqa: E402
 
 
 class BenchError(Exception):
-    """Something the user can act on."""
+    """An error that the user can act on."""
 
 
 def rounds(command):
-    """Runs a program that prints its rounds; returns them, and what a watch of it counted."""
+    """Runs a program that prints its rounds. Returns them and the counters of the process."""
     process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     watched = watch.Watch(process.pid, watch.SAMPLER)
     out, err = process.communicate()
@@ -47,12 +47,12 @@ def measure(arguments, program, directory):
     record = [arguments.warpscope, "record", *options, "--", *program]
     ratios, sampler, collector, sample_ns = [], [], [], []
     for turn in range(arguments.rounds):
-        # Each is first equally often.
+        # Each variant runs first equally often.
         bare = rounds(program)[0] if turn % 2 == 0 else None
         recorded, counted = rounds(record)
         bare = bare or rounds(program)[0]
         if counted is None or not counted.bpf_runs:
-            raise BenchError("the sampler never ran")
+            raise BenchError("the sampler did not run")
         ratios.append(recorded / bare)
         sampler.append(100 * counted.bpf_ns / 1e9 / counted.seconds / os.cpu_count())
         collector.append(100 * counted.cpu_ns / 1e9 / counted.seconds)
@@ -63,7 +63,7 @@ def measure(arguments, program, directory):
 
 
 def table(results):
-    lines = [f"{'':<8}{'sampler, % of each CPU':>28}{'collector, % of one':>26}{'us a sample':>20}{'throughput to bare':>26}"]
+    lines = [f"{'':<8}{'sampler, % of each CPU':>28}{'collector, % of one':>26}{'us per sample':>20}{'throughput to bare':>26}"]
 
     def cell(row, scale, digits):
         least, median, most = (f"{row[k] * scale:.{digits}f}" for k in ("least", "median", "most"))
@@ -78,7 +78,7 @@ def table(results):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description="Measure what sampling costs.")
+    parser = argparse.ArgumentParser(description="Measure the cost of CPU sampling.")
     parser.add_argument("--warpscope", required=True, help="the warpscope program to measure")
     parser.add_argument("--python", default="python3", help="the interpreter for the Python program")
     parser.add_argument("--frequency", type=int, default=99)
@@ -95,7 +95,7 @@ def main():
     arguments = parse_arguments()
     compiler = next(filter(None, map(shutil.which, [os.environ.get("CC", "cc"), "gcc", "clang"])), None)
     if not compiler:
-        raise BenchError("there is no C compiler")
+        raise BenchError("no C compiler was found")
     with tempfile.TemporaryDirectory(prefix="warpscope-sampler-") as directory, watch.bpf_statistics():
         busy = Path(directory) / "busy"
         subprocess.run([compiler, "-O2", "-fomit-frame-pointer", "-o", busy, HERE / "busy.c", "-lpthread"], check=True)

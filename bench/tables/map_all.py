@@ -1,8 +1,8 @@
-"""Maps the code of every shared library below a directory, says `ready SECONDS`, and stays until its input ends.
+"""Maps the code of every shared library below a directory, prints `ready SECONDS`, and waits until its input ends.
 
     map_all.py DIRECTORY
 
-Nothing is loaded or run: a mapping is all that a profiler needs to see.
+Nothing is loaded or executed: a profiler only needs to see the mapping.
 """
 import mmap
 import os

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What unwind tables cost: all those of a program that imports much, or of all shared libraries below a directory.
+"""Measures the cost of unwind tables: of a program with many imports, or of all shared libraries below a directory.
 
     sudo bench/tables/run.py --warpscope target/release/warpscope --import torch [--python python3.12]
     sudo bench/tables/run.py --warpscope target/release/warpscope --directory /usr/local/cuda/lib64
 
-The program says when it is ready and then stays until all tables are made: the thread that makes them sleeps. It runs in
-turns bare and under `warpscope record --cpu-only -v`, so that the time it takes itself can be compared.
+The program prints when it is ready and then waits until all tables are built, that is until the thread that builds them
+sleeps. It runs alternately bare and under `warpscope record --cpu-only -v`, so that its start-up times can be compared.
 """
 
 import argparse
@@ -26,11 +26,11 @@ IMPORT = "import sys, time; t = time.monotonic(); import {}; print('ready %.3f' 
 
 
 class BenchError(Exception):
-    """Something the user can act on."""
+    """An error that the user can act on."""
 
 
 class Program:
-    """A program that prints when it is ready and ends when its input does."""
+    """A program that prints when it is ready and exits when its input ends."""
 
     def __init__(self, command):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -44,7 +44,7 @@ class Program:
         self.ready = float(line.split()[1])
 
     def end(self):
-        """Standard error."""
+        """Waits for the program to exit and returns its standard error."""
         _, err = self.process.communicate()
         if self.process.returncode != 0:
             raise BenchError(f"exit status {self.process.returncode}: {' '.join(self.command)}\n{err}")
@@ -52,7 +52,7 @@ class Program:
 
 
 def tables_are_made(pid):
-    """Waits until the thread that makes tables has used no time for half a second, and sleeps. When that began."""
+    """Waits until the thread that builds tables sleeps and has used no CPU time for half a second. Returns when that began."""
     tasks = Path(f"/proc/{pid}/task")
     task = next((task for task in tasks.iterdir() if (task / "comm").read_text().strip() == THREAD), None)
     if task is None:
@@ -80,7 +80,7 @@ def recorded(arguments, command, directory):
     peak = peak_mib(program.process.pid)
     found = re.search(r"unwind tables of (\d+) files have (\d+) rows \(([\d.]+) MiB\) and took ([\d.]+) s", program.end())
     if not found:
-        raise BenchError("warpscope -v said nothing of unwind tables")
+        raise BenchError("warpscope -v printed nothing about unwind tables")
     return {
         "ready_s": program.ready,
         "files": int(found.group(1)),
@@ -99,9 +99,9 @@ def bare(command):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description="Measure what unwind tables cost.")
+    parser = argparse.ArgumentParser(description="Measure the cost of unwind tables.")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--import", dest="module", help="all that importing this Python module maps")
+    what.add_argument("--import", dest="module", help="everything that importing this Python module maps")
     what.add_argument("--directory", help="all shared libraries below this directory")
     parser.add_argument("--warpscope", required=True, help="the warpscope program to measure")
     parser.add_argument("--python", default="python3", help="the interpreter that imports")
@@ -118,7 +118,7 @@ def main():
         command = [arguments.python, HERE / "map_all.py", arguments.directory]
     else:
         command = [arguments.python, "-c", IMPORT.format(arguments.module)]
-    # The first run brings files into the page cache.
+    # The first run fills the page cache.
     bare(command)
     rounds = []
     with tempfile.TemporaryDirectory(prefix="warpscope-tables-") as directory:
@@ -135,7 +135,7 @@ def main():
         "peak_mib": "warpscope's peak memory, MiB",
         "idle_mib": "the same for an idle Python, MiB",
         "cpu_s": "CPU time for tables, s",
-        "made_after_s": "all made after, s",
+        "made_after_s": "all built after, s",
         "ready_s": "program ready after, recorded, s",
         "bare_ready_s": "program ready after, bare, s",
     }

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What tracing one call costs: untraced, with probes that do nothing, under `warpscope trace`, with --summary-only, and under
+"""Measures the cost of tracing a call: untraced, with empty probes, under `warpscope trace`, with --summary-only, and under
 bpftrace doing the same.
 
     bench/trace/run.py --gpu --warpscope target/release/warpscope       the real libcuda; needs cc, root
     bench/trace/run.py --sim --warpscope target/release/warpscope       the simulated GPU's libcuda
 
-All take turns, so that a machine that grows slow is slow for all. Medians are printed, and what each adds to a call. A
-round whose tracer did not see every call is an error, not a fast round. Where bpftrace is not installed its rows are
-left out.
+The modes run alternately, so that a machine that slows down affects all of them equally. Prints medians, and the time that
+each adds to a call. A round whose tracer did not see every call is an error, not a fast round. If bpftrace is not
+installed, its rows are omitted.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main():
         modes = {"untraced": loop.alone, "empty probes": loop.with_empty_probes}
         modes |= {"trace": by.trace, "trace --summary-only": by.summary}
         if shutil.which("bpftrace"):
-            modes |= {"bpftrace, a line a call": by.bpftrace_lines, "bpftrace, sums": by.bpftrace_sums}
+            modes |= {"bpftrace, one line per call": by.bpftrace_lines, "bpftrace, sums": by.bpftrace_sums}
         print_table(loop, modes, "trace")
 
 

@@ -1,4 +1,4 @@
-//! `.eh_frame` and `.debug_frame` in a sound file.
+//! `.eh_frame` and `.debug_frame` in an otherwise valid file.
 #![no_main]
 
 #[path = "../../crates/unwind/tests/common/made.rs"]
@@ -7,7 +7,7 @@ mod made;
 use unwind::{Cfa, Table};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    // The first byte says how much of the rest is the one section, in parts of 256.
+    // The first byte says how much of the rest is `.eh_frame`, in parts of 255.
     let Some((first, rest)) = bytes.split_first() else { return };
     let (eh_frame, debug_frame) = rest.split_at(rest.len() * usize::from(*first) / 255);
     if let Ok(table) = Table::of(&*made::elf(eh_frame, debug_frame)) {

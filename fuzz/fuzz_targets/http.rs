@@ -1,4 +1,4 @@
-//! Requests of scrapers, whole and in pieces.
+//! Requests of scrapers, complete and partial.
 #![no_main]
 
 use metrics::{http::Request, openmetrics::Format};
@@ -10,9 +10,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             assert!(request.path.starts_with('/'));
             request.parameter("pid");
             Format::negotiate(&request.header("accept"));
-            // A request that is not whole is waited for: it is never understood as another.
+            // The parser waits for the rest of a partial request, and never reads it as another one.
             let before = Request::parse(&bytes[..length - 1]);
-            assert!(before.is_none_or(|(before, _)| before.is_err()), "a part is a request, too");
+            assert!(before.is_none_or(|(before, _)| before.is_err()), "a part is a request too");
         }
     }
     if let Ok(text) = std::str::from_utf8(bytes) {

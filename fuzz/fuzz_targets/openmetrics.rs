@@ -1,5 +1,5 @@
-//! Names of processes, kernels and lines of code in the exposition: whatever they are, the text has one sample per line, with
-//! its labels closed and a number behind them.
+//! Names of processes, kernels and source lines in the exposition: whatever they contain, the text has one sample per line, with
+//! closed labels followed by a number.
 #![no_main]
 
 use std::time::Duration;

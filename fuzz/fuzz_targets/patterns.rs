@@ -1,4 +1,4 @@
-//! Patterns of `trace --match`, and the names that they are compared with: patterns first, then names, a line each.
+//! Patterns of `trace --match`, and the names that they are matched against: patterns first, then names, one per line.
 #![no_main]
 
 use text::pattern::Selection;

@@ -1,4 +1,4 @@
-//! Maps of JIT compilers: the first word is an address that is looked up.
+//! Maps of JIT compilers: the first word is the address to look up.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

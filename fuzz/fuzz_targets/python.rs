@@ -1,4 +1,4 @@
-//! What is read from a Python process: tables of lines, the runtime's own account of its structures, and frames to be merged.
+//! Data read from a Python process: line tables, the runtime's description of its structures, and frames to merge.
 #![no_main]
 
 use symbols::python::{Kind, Native, Offsets, Python, line, merge};

@@ -1,6 +1,6 @@
-//! Recordings: read, summed up, and written in one of the formats.
+//! Recordings: read, summarised, and written in one of the formats.
 //!
-//! A chunk is read only if its checksum is right, so each input is read twice: as a file, and as the payload of a sound chunk.
+//! A chunk is read only if its checksum is right, so each input is read twice: as a file, and as the payload of a valid chunk.
 #![no_main]
 
 use export::{Flames, Format, View};
@@ -10,8 +10,8 @@ use model::{
     recording::{MAGIC, Reader, VERSION},
 };
 
-/// A recording of one chunk.
-fn sound(payload: &[u8]) -> Vec<u8> {
+/// A valid recording of one chunk.
+fn valid(payload: &[u8]) -> Vec<u8> {
     let head = [b"EVTS".as_slice(), &(payload.len() as u32).to_le_bytes()].concat();
     let mut checksum = crc32fast::Hasher::new();
     checksum.update(&head);
@@ -34,10 +34,10 @@ fn read(file: &[u8]) -> Option<usize> {
         let events: export::Events<'_> = Box::new(Reader::new(file).expect("it was read before"));
         Ok(events)
     };
-    // One of them is quick enough for thousands of inputs a second.
+    // A single format is fast enough for thousands of inputs a second.
     let format = Format::ALL[file.len() % Format::ALL.len()];
     if format == Format::Recording {
-        export::report(&Flames::new(&profile), &mut events, false, 100).expect("a profile can be summed up");
+        export::report(&Flames::new(&profile), &mut events, false, 100).expect("a profile can be summarised");
     } else {
         let written = export::write(format, &Flames::new(&profile), View::default(), &mut events, &mut std::io::sink());
         written.expect("a profile can be written");
@@ -47,7 +47,7 @@ fn read(file: &[u8]) -> Option<usize> {
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> Corpus {
     read(bytes);
-    match read(&sound(bytes)) {
+    match read(&valid(bytes)) {
         Some(0) | None => Corpus::Reject,
         Some(_) => Corpus::Keep,
     }

@@ -1,4 +1,4 @@
-//! Records of the BPF programs: their texts and words are the target's.
+//! Records of the BPF programs: the target controls their texts and words.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

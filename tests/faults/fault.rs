@@ -1,8 +1,8 @@
-//! What goes wrong in a round.
+//! The fault of a round.
 
 use std::time::Duration;
 
-/// Numbers that depend on the seed and the round alone: splitmix64.
+/// Random numbers that depend only on the seed and the round (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -14,21 +14,21 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from a range.
+    /// Returns a number from a range.
     pub fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
         range.start + self.next() % (range.end - range.start)
     }
 
-    /// One of several.
+    /// Returns one of several values.
     pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.within(0..of.len() as u64) as usize]
     }
 }
 
-/// What goes wrong.
+/// The kinds of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
     /// warpscope is killed.
     KillTool,
@@ -42,15 +42,15 @@ pub enum Fault {
     Interrupt,
     /// SIGINT to warpscope alone.
     InterruptTool,
-    /// The outputs are on a disk of so many KiB.
+    /// The outputs are on a disk of this many KiB.
     SmallDisk(u64),
-    /// No file may be larger than this.
+    /// No file may be larger than this many bytes.
     FileSize(u64),
-    /// So few descriptors for both.
+    /// warpscope and the target may open this many descriptors.
     Descriptors(u64),
-    /// The recording is cut off while it is written.
+    /// The recording is truncated while it is being written.
     CutWhileWritten,
-    /// The recording is cut off afterwards, at this part of its length in 1/1000.
+    /// The recording is truncated afterwards, to this many thousandths of its length.
     CutAfterwards(u64),
     /// Bytes of the recording are changed afterwards.
     Changed(u64),
@@ -76,7 +76,7 @@ impl Fault {
         }
     }
 
-    /// The target runs to its end.
+    /// Whether the target runs to its end.
     pub fn leaves_the_target_alone(self) -> bool {
         !matches!(
             self,
@@ -84,7 +84,7 @@ impl Fault {
         )
     }
 
-    /// warpscope runs to its end, and can write what it wants.
+    /// Whether warpscope runs to its end and can write its outputs.
     pub fn leaves_the_tool_alone(self) -> bool {
         matches!(self, Self::None | Self::StopTool(_) | Self::StopTarget(_) | Self::CutAfterwards(_) | Self::Changed(_))
     }

@@ -1,4 +1,4 @@
-//! One recording, one fault, and what must hold afterwards.
+//! One recording with one fault, and the checks afterwards.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -22,11 +22,11 @@ use crate::support::{
     wait_until,
 };
 
-/// A round's plan.
+/// The plan of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     fault: Fault,
-    /// When, after the start.
+    /// The time from the start to the fault.
     delay: Duration,
     walk: Walk,
     /// Formats besides the recording.
@@ -51,20 +51,20 @@ impl Round {
         Self { fault, delay, walk, outputs }
     }
 
-    /// Runs it, and panics where something does not hold.
+    /// Runs the round, and panics if a check fails.
     pub fn run(&self) {
         let scene = Scene::new();
         fs::create_dir(scene.path("out")).expect("a directory");
         let running = Running::start(&mut self.command(&scene));
         let group = running.pid();
-        self.happen(&scene, &running);
+        self.inject(&scene, &running);
         let ended = running.wait();
         wait_until("no process of the round is left", || kill(-group, 0) != 0);
 
         self.check_status(&ended);
         self.check_target(&ended, &scene);
         if self.fault == Fault::KillTool {
-            // Nobody was left to remove its directory. The next run does.
+            // The killed process could not remove its directory. The next run does.
             Ended::of(&mut scene.record("--sim -q -o next.wscope", "true")).exits(0);
         }
         match self.fault {
@@ -110,10 +110,10 @@ impl Round {
         command
     }
 
-    /// Waits for the moment of the fault, and lets it happen.
-    fn happen(&self, scene: &Scene, running: &Running) {
+    /// Waits for the time of the fault, and injects it.
+    fn inject(&self, scene: &Scene, running: &Running) {
         let tool = running.pid();
-        // Whoever has ended already is past all faults.
+        // A process that has ended already is past all faults.
         let signal = |pid: libc::pid_t, signal: libc::c_int| {
             let _ = kill(pid, signal);
         };
@@ -122,7 +122,7 @@ impl Round {
             sleep(time);
             signal(pid, libc::SIGCONT);
         };
-        let at_its_time = !matches!(
+        let is_timed = !matches!(
             self.fault,
             Fault::None
                 | Fault::SmallDisk(_)
@@ -131,7 +131,7 @@ impl Round {
                 | Fault::CutAfterwards(_)
                 | Fault::Changed(_)
         );
-        if at_its_time {
+        if is_timed {
             sleep(self.delay);
         }
         match self.fault {
@@ -151,7 +151,7 @@ impl Round {
         }
     }
 
-    /// How warpscope may end: with the target's status, or as the fault says; with a sentence where it failed.
+    /// Checks how warpscope ended: with the target's status, or as the fault requires; with a message if it failed.
     fn check_status(&self, ended: &Ended) {
         let (code, signal) = (ended.status.code(), ended.status.signal());
         let right = match self.fault {
@@ -164,16 +164,16 @@ impl Round {
         let text = String::from_utf8_lossy(&ended.stderr);
         assert!(right, "{:?}: {}\n{text}", self.fault, ended.status);
         if code.is_some_and(|code| code != 0) {
-            assert!(!text.is_empty(), "{:?}: it failed, and said nothing", self.fault);
+            assert!(!text.is_empty(), "{:?}: it failed without a message", self.fault);
         }
         assert!(!text.contains("panicked"), "{:?}: {text}", self.fault);
     }
 
-    /// The target's own result is as without warpscope.
+    /// Checks that the target's own result is the same as without warpscope.
     fn check_target(&self, ended: &Ended, scene: &Scene) {
         let whole = format!("launched {}\n", self.walk.total());
         if self.fault.leaves_the_target_alone() {
-            // A warpscope that was killed early has not started it.
+            // If warpscope was killed early, the target was not started.
             let unstarted = self.fault == Fault::KillTool && ended.out().is_empty() && !scene.path("truth").exists();
             assert!(ended.out() == whole || unstarted, "{:?}: {:?}", self.fault, ended.out());
         } else {
@@ -181,13 +181,13 @@ impl Round {
         }
     }
 
-    /// Whatever is there of the recording can be read, and its ledger adds up.
+    /// Checks that whatever is left of the recording can be read, and that its ledger adds up.
     fn check_recording(&self, ended: &Ended, scene: &Scene) {
         for file in recordings(scene) {
             let length = file.metadata().expect("it is there").len();
             let mut command = scene.warpscope(&[PathBuf::from("report"), "--json".into(), file.clone()]);
             let report = Ended::of(&mut command);
-            // Without its header it is no recording, and `report` says so.
+            // Without its header the file is not a recording, and `report` says so.
             if !report.status.success() {
                 assert!(length < 16 || matches!(self.fault, Fault::Changed(_)), "{:?}: {}", self.fault, report.err());
                 report.exits(1).says(&[]);
@@ -212,7 +212,7 @@ impl Round {
         }
     }
 
-    /// The ledger has every launch and every activity, or counts it as lost.
+    /// Checks that the ledger has every launch and every activity, or counts it as lost.
     fn check_whole(&self, report: &Value, truth: &Truth) {
         let lost = |cause: &str| number(&report["lost"], cause);
         assert_eq!(truth.launched, self.walk.total());
@@ -224,13 +224,13 @@ impl Round {
     }
 }
 
-/// The recording, whole or not.
+/// The recording, finished or partial.
 fn recordings(scene: &Scene) -> Vec<PathBuf> {
     let paths = ["out/x.wscope", "out/x.wscope.partial"].map(|name| scene.path(name));
     paths.into_iter().filter(|path| path.exists()).collect()
 }
 
-/// The process that warpscope has started, if it has.
+/// The process that warpscope has started, if any.
 fn target_of(tool: libc::pid_t) -> Option<libc::pid_t> {
     let children = fs::read_to_string(format!("/proc/{tool}/task/{tool}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()

@@ -1,4 +1,4 @@
-"""Uses memory of the GPU in a known way, says what PyTorch knows of it, and waits for a line.
+"""Uses GPU memory in a known way, prints PyTorch's statistics, and waits for a line.
 
     hold.py train        ten steps of examples/train.py
     hold.py leak         keeps 50 tensors of 3 MiB and frees 50 others
@@ -19,14 +19,14 @@ def forget_to_free():
     KEPT.append(torch.empty(3 * MIB, dtype=torch.uint8, device="cuda"))
 
 
-def take_and_give_back():
+def allocate_and_free():
     torch.empty(2 * MIB, dtype=torch.uint8, device="cuda")
 
 
 def leak():
     for _ in range(50):
         forget_to_free()
-        take_and_give_back()
+        allocate_and_free()
 
 
 def train():

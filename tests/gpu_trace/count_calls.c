@@ -1,4 +1,4 @@
-/* A second way to see which functions of the driver a program calls: a library for CUDA_INJECTION64_PATH that subscribes
+/* An independent count of the driver functions that a program calls: a library for CUDA_INJECTION64_PATH that subscribes
  * to all of CUPTI's driver callbacks and counts entries by name. At exit each line of the file COUNT_CALLS is "NAME COUNT".
  * WARPSCOPE_CUPTI names the libcupti to use. */
 #define _GNU_SOURCE
@@ -20,7 +20,7 @@ static void on_call(void *user, uint32_t domain, uint32_t id, const Data *data) 
     seen[id].name = data->name;
 }
 
-static void tell(void) {
+static void write_counts(void) {
     const char *path = getenv("COUNT_CALLS");
     FILE *file = path ? fopen(path, "a") : NULL;
     if (!file) return;
@@ -36,6 +36,6 @@ int InitializeInjection(void) {
     uint32_t (*enable)(uint32_t, void *, uint32_t) = (uint32_t (*)(uint32_t, void *, uint32_t))dlsym(cupti, "cuptiEnableDomain");
     void *subscriber;
     if (!subscribe || !enable || subscribe(&subscriber, (void *)on_call, NULL) || enable(1, subscriber, DOMAIN_DRIVER)) return 0;
-    atexit(tell);
+    atexit(write_counts);
     return 1;
 }

@@ -1,4 +1,4 @@
-/* A second way to count what a program asks of the driver: preloaded, it stands before libc's ioctl and counts those on
+/* An independent count of a program's requests to the driver: preloaded, it wraps libc's ioctl and counts calls on
  * /dev/nvidia* by device and request. At exit each line of the file COUNT_IOCTLS is "DEVICE REQUEST COUNT". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,7 +45,7 @@ int ioctl(int fd, unsigned long request, ...) {
     return real(fd, request, argument);
 }
 
-__attribute__((destructor)) static void tell(void) {
+__attribute__((destructor)) static void write_counts(void) {
     const char *path = getenv("COUNT_IOCTLS");
     FILE *file = path ? fopen(path, "a") : NULL;
     if (!file) return;

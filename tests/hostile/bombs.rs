@@ -1,4 +1,4 @@
-//! Libraries for attacks by files. The loader uses program headers only; to readers of sections these libraries seem huge.
+//! Libraries for attacks with files. The loader uses only program headers; readers of sections see huge ones.
 
 use std::{
     fs::{self, File},
@@ -12,7 +12,7 @@ use flate2::{Compression, write::ZlibEncoder};
 
 use crate::support::programs;
 
-/// 3 GiB, none of them on the disk.
+/// 3 GiB, none of it on the disk.
 pub const HUGE: u64 = 3 << 30;
 
 // Offsets in the ELF header; sizes of a section header and of a program header.
@@ -26,13 +26,12 @@ const PROGRAM: usize = 56;
 const PT_NOTE: u64 = 4;
 const SHF_COMPRESSED: u64 = 0x800;
 
-/// A library that is changed byte by byte.
+/// A library whose bytes can be changed.
 #[derive(Clone)]
 pub struct Library(Vec<u8>);
 
 impl Library {
-    /// A library with a function `through` that calls what it is given, with symbols and lines, and some 2,000 functions
-    /// besides.
+    /// Builds a library with a function `through` that calls its argument, with symbols and lines, and 2,000 other functions.
     pub fn build(directory: &Path) -> PathBuf {
         let (source, library) = (directory.join("through.c"), directory.join("through.so"));
         let mut text: String = (0..2000).map(|i| format!("int filler_{i}(int n) {{ return n * {i}; }}\n")).collect();
@@ -55,7 +54,7 @@ impl Library {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Where the header of a section is.
+    /// Returns the offset of a section's header.
     fn section(&self, name: &str) -> usize {
         let header = |index: usize| self.number(SHOFF, 8) as usize + SECTION * index;
         let names = self.number(header(self.number(SHSTRNDX, 2) as usize) + 24, 8) as usize;
@@ -64,7 +63,7 @@ impl Library {
         (0..self.number(SHNUM, 2) as usize).map(header).find(named).unwrap_or_else(|| panic!("it has no {name}"))
     }
 
-    /// The section begins at the end of the file and has so many bytes.
+    /// Moves a section to the end of the file and gives it this size.
     pub fn enlarge(mut self, name: &str, size: u64) -> Self {
         let (header, end) = (self.section(name), self.0.len() as u64);
         self.put(header + 24, &end.to_le_bytes());
@@ -72,7 +71,7 @@ impl Library {
         self
     }
 
-    /// The notes have so many bytes.
+    /// Gives the notes this size.
     pub fn enlarge_notes(mut self, size: u64) -> Self {
         let start = self.number(PHOFF, 8) as usize;
         let headers = (0..self.number(PHNUM, 2) as usize).map(|index| start + PROGRAM * index);
@@ -82,7 +81,7 @@ impl Library {
         self
     }
 
-    /// The section is compressed. Its header claims `claimed` bytes; `zeros` come out.
+    /// Compresses a section. Its header claims `claimed` bytes; it decompresses to `zeros` bytes.
     pub fn compress(mut self, name: &str, claimed: u64, zeros: u64) -> Self {
         let header = self.section(name);
         let mut compressed = ZlibEncoder::new(Vec::new(), Compression::fast());
@@ -101,7 +100,7 @@ impl Library {
         self
     }
 
-    /// Writes it with a hole of so many bytes at its end.
+    /// Writes the library with a hole of this many bytes at its end.
     pub fn write_with_hole(&self, path: &Path, hole: u64) -> String {
         let written = self.write(path);
         let file = File::options().write(true).open(path).expect("it was written");
@@ -109,7 +108,7 @@ impl Library {
         written
     }
 
-    /// All bytes `from` become `to`.
+    /// Replaces all occurrences of `from` by `to`.
     pub fn rename(mut self, from: &[u8], to: &[u8]) -> Self {
         assert_eq!(from.len(), to.len());
         let mut at = 0;
@@ -120,14 +119,14 @@ impl Library {
         self
     }
 
-    /// Writes it.
+    /// Writes the library.
     pub fn write(&self, path: &Path) -> String {
         fs::write(path, &self.0).expect("the directory is writable");
         path.to_str().expect("the path is text").to_owned()
     }
 }
 
-/// A library with so many exported functions, named `PREFIX` and a number, and nothing else.
+/// Builds a library with `count` exported functions, named `prefix` and a number, and nothing else.
 pub fn symbols(directory: &Path, prefix: &str, count: usize) -> PathBuf {
     let (source, library) = (directory.join("symbols.s"), directory.join("symbols.so"));
     let function = |i| {

@@ -1,11 +1,11 @@
-/* A CUDA program whose files are traps for whoever reads them. `files MODE FILE...`; prints `done`, then waits for the end of its
+/* A CUDA program that maps or truncates hostile files. `files MODE FILE...`; prints `done`, then waits for the end of its
  * input.
  *
  *   call   loads every FILE as a library and allocates through its function `through`, so that the file is on the stack
  *   map    maps every FILE as code
- *   cut    calls as above, while another thread truncates the FILEs and writes them again; prints `done` first
- *   trim   only truncates the FILEs and writes them again; prints `done` first
- *   storm  maps FILE as code at a fresh address, again and again, until its input ends; prints `done` first */
+ *   cut    calls as above, while another thread truncates the FILEs and rewrites them; prints `done` first
+ *   trim   only truncates the FILEs and rewrites them; prints `done` first
+ *   storm  maps FILE as code at a new address, again and again, until its input ends; prints `done` first */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@ static char **files;
 static int count;
 static volatile int finished;
 
-/* Uses 20 ms of CPU time too, so that a sampler finds the libraries on the stack. */
+/* Also uses 20 ms of CPU time, so that a sampler finds the libraries on the stack. */
 __attribute__((noinline)) void allocate(void) {
     clock_t until = clock() + CLOCKS_PER_SEC / 50;
     void *memory;
@@ -50,7 +50,7 @@ static void map(const char *name) {
     close(file);
 }
 
-/* Code that this program runs no more is truncated, not overwritten by other code. */
+/* Truncates code that this program no longer runs, and never overwrites it with other code. */
 static void *cut(void *nothing) {
     static char bytes[8 << 20];
 

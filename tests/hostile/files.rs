@@ -1,6 +1,6 @@
-//! Attacks by the files that programs map: libraries that are truncated while they are read, that claim gigabytes, or that
-//! invent functions; and a program that maps code all the time. The monitor survives within its unit's 256 MiB, answers
-//! scrapes and counts on; a recording ends and is exact.
+//! Attacks with the files that programs map: libraries that are truncated while they are read, that claim gigabytes, or that
+//! export made-up functions; and a program that maps code all the time. The monitor stays within its unit's 256 MiB, answers
+//! scrapes and keeps counting; a recording finishes and is exact.
 
 use std::{
     fs,
@@ -20,28 +20,28 @@ use crate::support::{
     program as test_program, programs, wait_until,
 };
 
-/// What `deploy/warpscope-monitor.service` allows the monitor.
+/// The limit of `deploy/warpscope-monitor.service`.
 const MOST_MEMORY: u64 = 256 << 20;
-/// What a recording may use while it reads bombs. 512 MiB of debug information in one file are within its budget.
+/// The limit for a recording that reads such files. 512 MiB of debug information in one file is within its budget.
 const MOST_RECORDING: u64 = 1 << 30;
-/// Wide: on a machine that runs other tests too, everything takes longer. Prometheus waits 10 s.
+/// Generous, because other tests may run on the same machine. Prometheus waits 10 s.
 const SLOWEST: Duration = Duration::from_secs(1);
 
-/// The share of a CPU that an attack may cost the monitor.
+/// The share of a CPU that the monitor may use during an attack.
 const MOST_CPU: f64 = 0.3;
 
-/// An attack under way. Ends when it is dropped.
+/// A running attack. Dropping it ends it.
 struct Attack(Child);
 
 impl Attack {
-    /// Starts `files.c` as the attacker, in the scene's control group, and waits until it has done its worst.
+    /// Starts `files.c` as the attacker, in the scene's control group, and waits until it reports that it is done.
     fn start(scene: &Scene, attacker: &Attacker, mode: &str, files: &[String]) -> Self {
         let mut command = attacker.command_in(scene, program(attacker));
         command.env("LD_LIBRARY_PATH", programs::libraries()).arg(mode).args(files).stdin(Stdio::piped());
         let mut child = command.stderr(Stdio::inherit()).spawn().expect("the attack starts");
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut said).expect("it talks");
-        assert_eq!(said, "done\n", "{mode}");
+        let mut announced = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut announced).expect("a line");
+        assert_eq!(announced, "done\n", "{mode}");
         Self(child)
     }
 }
@@ -67,14 +67,14 @@ fn program(attacker: &Attacker) -> std::path::PathBuf {
     program
 }
 
-/// The most memory that a process has had at a time.
+/// Returns the peak memory of a process.
 fn peak(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// CPU time that a process has used.
+/// Returns the CPU time that a process has used.
 fn cpu(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
@@ -82,21 +82,21 @@ fn cpu(pid: u32) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// How long one scrape takes.
+/// Returns the duration of one scrape.
 fn scrape(monitor: &Monitor) -> Duration {
-    let begun = Instant::now();
+    let started = Instant::now();
     let (head, _) = get(&monitor.address, "/metrics", "");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    begun.elapsed()
+    started.elapsed()
 }
 
-/// Scrapes a few times; the slowest.
+/// Scrapes 20 times, and returns the longest duration.
 fn scrapes(monitor: &Monitor) -> Duration {
     (0..20).map(|_| scrape(monitor)).max().expect("some")
 }
 
-/// Insists that the monitor has survived within its bounds, and counts exactly what an honest program does.
-fn counts_on(scene: &Scene, monitor: &Monitor, attack: &str, slowest: Duration) {
+/// Asserts that the monitor stayed within its limits, and counts exactly what an honest program does.
+fn assert_still_exact(scene: &Scene, monitor: &Monitor, attack: &str, slowest: Duration) {
     let mut worker = Watched::start(scene);
     worker.does("work");
     let metrics = monitor.scrape();
@@ -109,16 +109,16 @@ fn counts_on(scene: &Scene, monitor: &Monitor, attack: &str, slowest: Duration) 
     worker.end();
 }
 
-/// Insists that libraries which nobody has mapped before are watched soon, and then counted exactly.
+/// Asserts that libraries which no process has mapped before are soon watched, and then counted exactly.
 fn watches_new_libraries(scene: &Scene, attacker: &Attacker, monitor: &Monitor) {
-    // The attack has loaded the simulator's libraries: a copy is new.
+    // The attack has loaded the simulator's libraries, so a copy is needed.
     let copies = attacker.path("sim");
     programs::run(Command::new("cp").arg("-r").arg(programs::libraries()).arg(&copies));
     let mut command = scene.bare_cuda("watched");
     command.env("LD_LIBRARY_PATH", &copies);
     let mut late = Watched::of(&mut command);
     let pid = late.pid().to_string();
-    wait_until("the library that came later is watched", || {
+    wait_until("the new library is watched", || {
         late.does("launch 1");
         monitor.scrape().any(&[("pid", &pid)])
     });
@@ -128,10 +128,10 @@ fn watches_new_libraries(scene: &Scene, attacker: &Attacker, monitor: &Monitor) 
     late.end();
 }
 
-/// Libraries are truncated and written again all the time, while the monitor reads them for names and stacks: it was killed by
-/// SIGBUS.
+/// Check that the monitor survives libraries that are truncated and rewritten all the time, while it reads them for names and
+/// stacks. It used to be killed by SIGBUS.
 #[test]
-fn libraries_that_are_truncated() {
+fn monitor_survives_truncated_libraries() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let (monitor, pilot) = Monitor::with_pilot(&scene, "");
     let sound = Library::build(&attacker.path(""));
@@ -148,12 +148,12 @@ fn libraries_that_are_truncated() {
         slowest = slowest.max(scrapes(&monitor));
         drop(attack);
     }
-    counts_on(&scene, &monitor, "libraries that are truncated", slowest);
+    assert_still_exact(&scene, &monitor, "libraries that are truncated", slowest);
     pilot.end();
     monitor.stop();
 }
 
-/// Writes libraries that a loader takes and whose sections are bombs.
+/// Writes libraries that the loader accepts and whose sections are bombs.
 fn loadable_bombs(attacker: &Attacker) -> Vec<String> {
     let sound = Library::build(&attacker.path(""));
     let sparse = |section: &str| {
@@ -163,7 +163,7 @@ fn loadable_bombs(attacker: &Attacker) -> Vec<String> {
     let sections =
         [".symtab", ".dynsym", ".dynstr", ".strtab", ".eh_frame", ".debug_info", ".debug_abbrev", ".shstrtab"];
     let mut files: Vec<String> = sections.map(sparse).to_vec();
-    // A header that lies in either direction, and one that tells the truth.
+    // Headers that claim too much and too little, and a truthful one.
     for (name, claimed, zeros) in
         [("claimed", 64 << 30, 1 << 20), ("true", 512 << 20, 512 << 20), ("hidden", 1 << 20, 512 << 20)]
     {
@@ -173,9 +173,10 @@ fn loadable_bombs(attacker: &Attacker) -> Vec<String> {
     files
 }
 
-/// Sections and notes of 3 GiB in sparse files, and compressed DWARF that grows to 512 MiB: the monitor was killed for its memory.
+/// Check that the monitor's memory is bounded with sections and notes of 3 GiB in sparse files, and compressed DWARF that grows
+/// to 512 MiB. It used to be killed for its memory.
 #[test]
-fn libraries_of_gigabytes() {
+fn monitor_memory_is_bounded_with_huge_libraries() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let (monitor, pilot) = Monitor::with_pilot(&scene, "");
     let bombs = loadable_bombs(&attacker);
@@ -197,7 +198,7 @@ fn libraries_of_gigabytes() {
         bombs.len() as u64 + 1,
         "calls through these libraries"
     );
-    counts_on(&scene, &monitor, "libraries of gigabytes", slowest);
+    assert_still_exact(&scene, &monitor, "libraries of gigabytes", slowest);
     drop((attack, second));
     pilot.end();
     let log = monitor.stop();
@@ -210,15 +211,15 @@ fn libraries_of_gigabytes() {
     }
 }
 
-/// The honest program that is recorded beside an attack: its command, and how often it launches which kernel by which path.
+/// The honest program that is recorded during an attack: its command, and its launches by kernel and path.
 fn honest(attacker: &Attacker) -> (String, Walk) {
     let walk = Walk { processes: 1, threads: 2, streams: 1, devices: 1, launches: 500, graphs: false };
     fs::copy(test_program("truth"), attacker.path("truth")).expect("a copy");
     (format!("{} {}", attacker.path("truth").display(), walk.arguments()), walk)
 }
 
-/// A folded line as it is without `--lines`: without ` (FILE:LINE)` in its frames, and without the frame of `launch`, which is
-/// inlined into every leaf of the honest program.
+/// A folded line without the effects of `--lines`: without ` (FILE:LINE)` in its frames, and without the frame of `launch`,
+/// which is inlined into every leaf of the honest program.
 fn without_lines(line: &str) -> String {
     let frame = |frame: &str| match frame.split_once(" (") {
         Some((name, place)) => name.to_owned() + place.split_once(')').map_or("", |(_, rest)| rest),
@@ -227,8 +228,8 @@ fn without_lines(line: &str) -> String {
     line.split(';').map(frame).filter(|frame| frame != "launch").collect::<Vec<_>>().join(";")
 }
 
-/// Records a script as the attacker who called sudo, with lines. `during` runs beside it. The honest program's kernels are
-/// exact; the answer is the recorder's peak memory.
+/// Records a script with lines, as root through the attacker's sudo, while `during` runs. Asserts that the honest program's
+/// kernels are exact, and returns the recorder's peak memory.
 fn recorded(scene: &Scene, attacker: &Attacker, script: &str, walk: &Walk, during: impl FnOnce(&mut Running)) -> u64 {
     let mut record = scene.record_words("--sim --lines -q -F 997 -o x.folded", &["sh", "-c", script]);
     with_sudo(&mut record).current_dir(attacker.path("")).env("WARPSCOPE_SIM", "kernel_ns=3us");
@@ -250,23 +251,23 @@ fn recorded(scene: &Scene, attacker: &Attacker, script: &str, walk: &Walk, durin
     most
 }
 
-/// The same files in a recording, mapped by the recorded program itself.
+/// Check that a recording is exact and its memory bounded if the recorded program itself maps the same files.
 #[test]
-fn libraries_of_gigabytes_in_a_recording() {
+fn recording_memory_is_bounded_with_huge_libraries() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let bombs = loadable_bombs(&attacker);
     let (command, walk) = honest(&attacker);
     let script = format!("{} call {} < /dev/null && {command}", program(&attacker).display(), bombs.join(" "));
-    let begun = Instant::now();
+    let started = Instant::now();
     let most = recorded(&scene, &attacker, &script, &walk, |_| {});
-    eprintln!("libraries of gigabytes in a recording: peak memory {} MiB, {:?}", most >> 20, begun.elapsed());
+    eprintln!("libraries of gigabytes in a recording: peak memory {} MiB, {:?}", most >> 20, started.elapsed());
     assert!(most > 0 && most < MOST_RECORDING, "{} MiB", most >> 20);
 }
 
-/// Libraries are truncated and written again from before the recorded program ends until the outputs are written: tables
-/// and names are read meanwhile.
+/// Check that a recording is exact while libraries are truncated and rewritten, from before the recorded program ends until the
+/// outputs are written. Unwind tables and names are read during that time.
 #[test]
-fn libraries_that_are_truncated_in_a_recording() {
+fn recordings_survive_truncated_libraries() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let sound = Library::build(&attacker.path(""));
     let (command, walk) = honest(&attacker);
@@ -293,10 +294,10 @@ fn libraries_that_are_truncated_in_a_recording() {
     eprintln!("libraries that are truncated in a recording: peak memory {} MiB", most >> 20);
 }
 
-/// 33,000 invented functions, then 30 libraries with 60,000 each: a library that comes later is watched all the same, and
-/// memory stays within bounds.
+/// Check that a new library is still watched, within the memory limit, after libraries with made-up functions: one with 33,000,
+/// then 30 with 60,000 each.
 #[test]
-fn libraries_of_invented_functions() {
+fn new_libraries_are_watched_despite_made_up_functions() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let monitor = Monitor::start(&scene, "");
     let invented = bombs::symbols(&attacker.path(""), "cuZ", 33_000);
@@ -305,39 +306,40 @@ fn libraries_of_invented_functions() {
     let second = Attack::start(&scene, &attacker, "map", &invented_libraries(&attacker, 30));
     let slowest = scrapes(&monitor);
     watches_new_libraries(&scene, &attacker, &monitor);
-    counts_on(&scene, &monitor, "libraries of invented functions", slowest);
+    assert_still_exact(&scene, &monitor, "libraries of invented functions", slowest);
     drop((first, second));
     let log = monitor.stop();
     assert!(log.err().contains("are not watched: there are too many"), "{}", log.err());
 }
 
-/// A program maps code at fresh addresses all the time, which took a CPU of the monitor's; another loads libraries that take
-/// long to read, which held up the monitor's main loop until records of other processes were lost.
+/// Check that the monitor's CPU share is bounded and that it counts on while a program maps code at new addresses all the time,
+/// which used to take one CPU, and another loads libraries that take long to read, which used to block the monitor's main
+/// loop until records of other processes were lost.
 #[test]
-fn a_storm_of_mappings() {
+fn a_storm_of_mappings_is_bounded() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let (monitor, pilot) = Monitor::with_pilot(&scene, "");
     let sound = Library::build(&attacker.path(""));
     let libraries = invented_libraries(&attacker, 60);
     let storm = Attack::start(&scene, &attacker, "storm", &[sound.to_str().expect("text").to_owned()]);
-    let (begun, before) = (Instant::now(), cpu(monitor.pid()));
+    let (started, before) = (Instant::now(), cpu(monitor.pid()));
     let loads = Attack::start(&scene, &attacker, "map", &libraries);
     let mut slowest = Duration::ZERO;
-    while begun.elapsed() < Duration::from_secs(5) {
+    while started.elapsed() < Duration::from_secs(5) {
         slowest = slowest.max(scrape(&monitor));
         std::thread::sleep(Duration::from_millis(200));
     }
-    let share = (cpu(monitor.pid()) - before).as_secs_f64() / begun.elapsed().as_secs_f64();
+    let share = (cpu(monitor.pid()) - before).as_secs_f64() / started.elapsed().as_secs_f64();
     eprintln!("a storm of mappings: {:.1} % of a CPU", share * 100.0);
     assert!(share < MOST_CPU, "{share}");
     watches_new_libraries(&scene, &attacker, &monitor);
-    counts_on(&scene, &monitor, "a storm of mappings", slowest);
+    assert_still_exact(&scene, &monitor, "a storm of mappings", slowest);
     drop((storm, loads));
     pilot.end();
     monitor.stop();
 }
 
-/// Libraries of the attacker's with 60,000 invented functions each.
+/// The attacker's libraries with 60,000 made-up functions each.
 fn invented_libraries(attacker: &Attacker, count: usize) -> Vec<String> {
     let many = Library::read(&bombs::symbols(&attacker.path(""), "cudaQxx", 60_000));
     let copy = |i: usize| {

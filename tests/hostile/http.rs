@@ -14,33 +14,33 @@ use crate::support::{
     programs,
 };
 
-/// How often an honest scraper asks, and how many times.
+/// How often and how many times an honest scraper sends a request.
 const INTERVAL: Duration = Duration::from_millis(100);
 const SCRAPES: u32 = 50;
-/// Wide: on a machine that runs other tests too, everything takes longer. Prometheus waits 10 s.
+/// Generous, because other tests may run on the same machine. Prometheus waits 10 s.
 const SLOWEST: Duration = Duration::from_secs(3);
 
-/// A scraper that uses its connection again, as Prometheus does, and connects again if the server has closed it meanwhile.
+/// A scraper that reuses its connection, as Prometheus does, and reconnects if the server has closed it.
 struct Scraper<'a> {
     address: &'a str,
     stream: Option<BufReader<TcpStream>>,
 }
 
 impl Scraper<'_> {
-    /// Asks once; the length of the body.
+    /// Scrapes once, and returns the length of the body.
     fn scrape(&mut self) -> usize {
         let reused = self.stream.is_some();
-        match self.ask() {
+        match self.request() {
             Ok(length) => length,
             Err(_) if reused => {
                 self.stream = None;
-                self.ask().expect("a new connection is answered")
+                self.request().expect("a new connection is answered")
             }
             Err(error) => panic!("a new connection is not answered: {error}"),
         }
     }
 
-    fn ask(&mut self) -> std::io::Result<usize> {
+    fn request(&mut self) -> std::io::Result<usize> {
         let stream = match self.stream.take() {
             Some(stream) => stream,
             None => BufReader::new(TcpStream::connect(self.address)?),
@@ -67,11 +67,11 @@ impl Scraper<'_> {
     }
 }
 
-/// A local user opens hundreds of connections: some send requests without end, some do not read, some say nothing, some
-/// come and go as fast as they can, from as many loopback addresses as they like. Every scrape of another user succeeds,
-/// within a bound.
+/// Check that every scrape of another user succeeds within a time limit while a local user opens hundreds of connections: some
+/// send requests without end, some do not read, some send nothing, some connect and close as fast as they can, from as many
+/// loopback addresses as they like.
 #[test]
-fn connections_without_end() {
+fn scrapes_succeed_during_a_connection_flood() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
     pilot.does("work");
@@ -80,21 +80,21 @@ fn connections_without_end() {
     programs::run(Command::new("cc").args(["-O1", "-Wall", "-o"]).args([&storm, &source]));
     let port = monitor.address.rsplit(':').next().expect("a port");
     let mut attack = attacker.command(&storm).arg(port).stdin(Stdio::piped()).spawn().expect("the attack starts");
-    let mut said = String::new();
-    BufReader::new(attack.stdout.take().expect("a pipe")).read_line(&mut said).expect("it talks");
-    assert_eq!(said, "attacking\n");
+    let mut announced = String::new();
+    BufReader::new(attack.stdout.take().expect("a pipe")).read_line(&mut announced).expect("a line");
+    assert_eq!(announced, "attacking\n");
 
     let mut kept = Scraper { address: &monitor.address, stream: None };
     let mut times = Vec::new();
     let mut next = Instant::now();
     for _ in 0..SCRAPES {
-        let begun = Instant::now();
+        let started = Instant::now();
         let (head, body) = get(&monitor.address, "/metrics", "");
-        times.push(begun.elapsed());
+        times.push(started.elapsed());
         assert!(head.starts_with("HTTP/1.1 200") && body.contains("warpscope_processes"), "{head}");
-        let begun = Instant::now();
+        let started = Instant::now();
         assert!(kept.scrape() > 0);
-        times.push(begun.elapsed());
+        times.push(started.elapsed());
         next += INTERVAL;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
@@ -106,7 +106,7 @@ fn connections_without_end() {
     eprintln!("scrapes under attack: {} answered, median {median:?}, slowest {slowest:?}", times.len());
     assert!(slowest < SLOWEST, "a scrape took {slowest:?}");
 
-    // It counts on, and has not grown.
+    // The monitor still counts, and has not grown.
     let mut worker = Watched::start(&scene);
     worker.does("work");
     let metrics = monitor.scrape();

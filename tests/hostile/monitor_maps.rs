@@ -1,4 +1,4 @@
-//! Attacks on the monitor's room in the kernel: one user's processes must not use up what others need.
+//! Attacks on the monitor's space in the kernel: one user's processes must not use up what others need.
 
 use std::fs;
 
@@ -12,16 +12,16 @@ use crate::{
     },
 };
 
-/// Room for allocations, as in `bpf/memory.h`; a process may have a quarter of it, and a user one half.
-const ROOM: u64 = 262_144;
+/// Capacity for allocations, as in `bpf/memory.h`. A process may use a quarter of it, and a user one half.
+const CAPACITY: u64 = 262_144;
 
-/// A user's process leaks 300,000 allocations, and more of that user's processes help it. Another process's numbers are
-/// exact all the same, and it is known which ones are not.
+/// Check that another process's numbers stay exact while a user's process leaks 300,000 allocations and more processes of that
+/// user leak too, and that the incomplete numbers are marked.
 #[test]
-fn leaks_stay_within_their_share() {
+fn leaks_stay_within_the_users_share() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
-    // The tests may be built where other users cannot go.
+    // Other users may have no access to the build directory.
     fs::copy(program("watched"), attacker.path("watched")).expect("a copy");
     for library in fs::read_dir(programs::libraries()).expect("libraries").map(|entry| entry.expect("a file").path()) {
         fs::copy(&library, attacker.path(&library.file_name().expect("a name").to_string_lossy())).expect("a copy");
@@ -30,7 +30,7 @@ fn leaks_stay_within_their_share() {
         let mut command = attacker.command(attacker.path("watched"));
         let mut hoarder = Watched::of(command.env("LD_LIBRARY_PATH", attacker.path("")));
         let pid = hoarder.pid().to_string();
-        // The monitor watches the scene's control group, where there is one.
+        // The monitor watches the scene's control group, if there is one.
         if let Some(group) = scene.group() {
             fs::write(group.path().join("cgroup.procs"), &pid).expect("root may move it");
         }
@@ -52,16 +52,16 @@ fn leaks_stay_within_their_share() {
     assert_work(&metrics, honest.pid());
     let of = |hoarder: &Watched, name: &str| metrics.sum(name, &[("pid", &hoarder.pid().to_string())]);
     let live: Vec<u64> = hoarders.iter().map(|hoarder| of(hoarder, "warpscope_memory_live_allocations")).collect();
-    assert_eq!(live, [ROOM / 4, ROOM / 4, 0], "the third process finds its user's share used up");
+    assert_eq!(live, [CAPACITY / 4, CAPACITY / 4, 0], "the user's share is used up before the third process");
     let untracked: Vec<u64> =
         hoarders.iter().map(|hoarder| of(hoarder, "warpscope_memory_untracked_allocations_total")).collect();
-    assert_eq!(untracked, [300_000 - ROOM / 4, 100_000 - ROOM / 4, 1_000]);
+    assert_eq!(untracked, [300_000 - CAPACITY / 4, 100_000 - CAPACITY / 4, 1_000]);
     assert_eq!(metrics.sum("warpscope_memory_untracked_allocations_total", &[("pid", &honest.pid().to_string())]), 0);
 
-    // What ends gives its room back, to the user's next process too.
+    // A process that exits frees its share, also for the user's next process.
     drop(hoarders);
     let entries = || monitor.scrape().sum("warpscope_map_entries", &[("map", "allocations")]);
-    wait_until("the room is given back", || entries() < 1_000);
+    wait_until("the entries are freed", || entries() < 1_000);
     let mut next = hoarder();
     next.does("hoard 1000");
     let live = monitor.scrape().sum("warpscope_memory_live_allocations", &[("pid", &next.pid().to_string())]);

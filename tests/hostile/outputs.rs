@@ -1,5 +1,5 @@
 //! Attacks on the files that a recording writes: a command that runs as the user who called sudo tries to make warpscope,
-//! which runs as root, open, overwrite or give away a file of root's.
+//! which runs as root, open, overwrite or give away one of root's files.
 
 use std::{
     fs,
@@ -26,9 +26,9 @@ fn outputs_in(directory: &str) -> String {
     OUTPUTS.map(|name| format!("-o {directory}{name}")).join(" ")
 }
 
-/// The command replaces every output, and the unfinished recording, by links to a file of root's.
+/// Check that no file of root's changes if the command replaces every output, and the partial recording, with links to it.
 #[test]
-fn outputs_become_links() {
+fn outputs_replaced_by_links_are_safe() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let script = "for f in \"$@\"; do ln -sfn \"$0\" \"$f\" || exit 9; done";
     let secret = attacker.secret();
@@ -47,10 +47,10 @@ fn outputs_become_links() {
     attacker.secret_is_untouched();
 }
 
-/// The command replaces the directory of the outputs by a link to a directory of root's. The outputs go where they were to
-/// go, under whatever name that directory has now.
+/// Check that outputs go to the directory that was named, whatever its name is now, if the command replaces it with a link to
+/// one of root's directories.
 #[test]
-fn the_directory_becomes_a_link() {
+fn directory_replaced_by_a_link_is_safe() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     fs::create_dir(attacker.path("out")).expect("a directory");
     chown(attacker.path("out"), Some(fs::metadata(attacker.path("")).expect("it is there").uid()), None).expect("root");
@@ -65,9 +65,9 @@ fn the_directory_becomes_a_link() {
     }
 }
 
-/// Links that are there before the run, for `record` and for `export`: replaced, not followed.
+/// Check that `record` and `export` replace links that exist before the run, and do not follow them.
 #[test]
-fn links_that_are_there_already() {
+fn existing_links_are_not_followed() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let link = |name: &str| symlink(attacker.secret(), attacker.path(name)).expect("a link");
     OUTPUTS.iter().for_each(|name| link(name));
@@ -83,10 +83,10 @@ fn links_that_are_there_already() {
     }
 }
 
-/// What the user may not write to is refused before the command runs: a directory of root's, a file of root's, and another
-/// user's file in a directory where only owners may replace theirs.
+/// Check that outputs which the user may not write are rejected before the command runs: in a directory of root's, over a file
+/// of root's, and over another user's file in a sticky directory.
 #[test]
-fn root_lends_no_rights() {
+fn outputs_need_the_callers_permission() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let refused = |output: &str, why: &str| {
         let options = format!("-q -o {output}");
@@ -112,9 +112,9 @@ fn root_lends_no_rights() {
     }
 }
 
-/// A FIFO that the command puts in the place of an output is replaced like any other file: nobody waits for a reader.
+/// Check that a FIFO which the command puts in the place of an output is replaced, without waiting for a reader.
 #[test]
-fn outputs_become_fifos() {
+fn outputs_replaced_by_fifos_are_replaced() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let script = "for f in \"$@\"; do rm -f \"$f\"; mkfifo \"$f\" || exit 9; done";
     let command = [&["sh", "-c", script, "sh"], &OUTPUTS[..]].concat();
@@ -124,9 +124,9 @@ fn outputs_become_fifos() {
     }
 }
 
-/// A CUDA program of the attacker, recorded to the attacker's directory: all outputs are the attacker's.
+/// Check that the attacker owns all outputs of a recorded CUDA program in its own directory.
 #[test]
-fn an_honest_run_owns_its_outputs() {
+fn callers_own_their_outputs() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     fs::copy(program("behave"), attacker.path("behave")).expect("a copy");
     let options = format!("--sim -q {}", outputs_in(""));

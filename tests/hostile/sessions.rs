@@ -1,4 +1,4 @@
-//! Attacks through the socket that injected libraries connect to: whoever runs as the command's user can reach it.
+//! Attacks through the socket that injected libraries connect to, which any process of the command's user can reach.
 
 use std::{
     fs, io,
@@ -16,17 +16,17 @@ use crate::support::{
     truth::Truth,
 };
 
-/// The most memory that a recording may take under attack.
+/// The memory limit for a recording under attack.
 const MOST_MEMORY: u64 = 256 << 20;
 
-/// A process of the command's user floods warpscope with names, notices, GPUs, kernels, totals, sessions, connections and
-/// nonsense. Memory stays bounded, everything refused is counted by name, and of the program that is recorded beside it
-/// every kernel is there, under its own path.
+/// Check a recording while a process of the command's user floods warpscope with names, notices, GPUs, kernels, totals,
+/// sessions, connections and nonsense. Memory stays bounded, everything rejected is counted by name, and every kernel of the
+/// honest program is there, under its own path.
 #[test]
 fn a_flood_is_bounded_and_counted() {
     let scene = Scene::new();
     for name in ["truth", "flood"] {
-        // The tests may be built where other users cannot go.
+        // Other users may have no access to the build directory.
         fs::copy(program(name), scene.path(name)).expect("a copy");
     }
     let walk = Walk { processes: 2, threads: 2, streams: 2, devices: 2, launches: 5_000, graphs: false };
@@ -38,14 +38,14 @@ fn a_flood_is_bounded_and_counted() {
     let out = |name: &str| Stdio::from(fs::File::create(scene.path(name)).expect("a file"));
     let child = command.stdout(out("stdout")).stderr(out("stderr")).spawn().expect("it starts");
     let (status, peak) = wait_with_peak(child);
-    let (said, errors) = (scene.read("stdout"), scene.read("stderr"));
+    let (printed, errors) = (scene.read("stdout"), scene.read("stderr"));
     assert_eq!(status, 0, "{errors}");
-    let sent: u64 = said.rsplit(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{said}"));
+    let sent: u64 = printed.rsplit(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{printed}"));
     println!("{sent} MiB sent, peak memory {} MiB", peak >> 20);
     assert!(sent > 200, "no flood: {sent} MiB");
     assert!(peak < MOST_MEMORY, "{} MiB", peak >> 20);
 
-    // The honest program, to the unit.
+    // The honest program is exact.
     let folded = scene.read("x.folded");
     let own: String =
         folded.lines().filter(|line| line.contains("] truth:")).fold(String::new(), |text, line| text + line + "\n");
@@ -57,7 +57,7 @@ fn a_flood_is_bounded_and_counted() {
     assert_eq!(number(&report, "launches"), walk.total());
     assert_eq!((number(&report, "matched"), number(&report, "pending_launches")), (walk.total(), 0));
 
-    // What was refused is counted, and shown as it is: without control characters.
+    // Rejected records are counted, and names are shown without control characters.
     for cause in [
         "sessions_refused",
         "names_refused",
@@ -72,7 +72,7 @@ fn a_flood_is_bounded_and_counted() {
     assert!(folded::read(&folded).len() < 500_000);
 }
 
-/// Waits for a child; its exit code and the most memory that it, or a child of it, ever had.
+/// Waits for a child, and returns its exit code and the peak memory of it and its children.
 fn wait_with_peak(child: Child) -> (i32, u64) {
     let pid = child.id();
     let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());

@@ -1,10 +1,10 @@
-/* Attacks a metrics server on 127.0.0.1 until its input ends: storm PORT. Prints `attacking` when all parts are under way.
+/* Attacks a metrics server on 127.0.0.1 until its input ends: storm PORT. Prints `attacking` when all attacks have started.
  *
  *   pipeline  128 connections that send requests without end and read all answers
  *   deaf      128 connections that send requests without end and read nothing
- *   idle      500 connections that say nothing
+ *   idle      500 connections that send nothing
  *   half      100 connections with half a request
- *   reopen    2 processes that connect, ask and close, from many addresses, as fast as they can
+ *   reopen    2 processes that connect, send a request and close, from many addresses, as fast as they can
  *   reset     2 processes that connect and reset, as fast as they can */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -24,8 +24,8 @@
 
 static int port, announce;
 
-/* A connection from any address of the loopback network; -1 if none could be made. */
-static int reach(int number) {
+/* Connects from one of the loopback addresses; -1 on failure. */
+static int connect_from(int number) {
     struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     struct sockaddr_in from = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + number % 200) };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -40,13 +40,13 @@ static int reach(int number) {
 }
 
 static void ready(void) {
-    static int said;
+    static int announced;
 
-    if (said++ == 0 && write(announce, "x", 1) != 1) exit(1);
+    if (announced++ == 0 && write(announce, "x", 1) != 1) exit(1);
 }
 
-/* Keeps `count` connections; those that are closed are opened again. */
-static void keep(int count, const char *request, int listens) {
+/* Keeps `count` connections open, and reopens those that are closed. */
+static void keep(int count, const char *request, int reads) {
     struct pollfd all[512];
     static char many[64 * sizeof(REQUEST)], sink[1 << 16];
     size_t length = 0;
@@ -57,10 +57,10 @@ static void keep(int count, const char *request, int listens) {
     for (;;) {
         for (int i = 0; i < count; i++) {
             if (all[i].fd >= 0) continue;
-            all[i].fd = reach(i);
+            all[i].fd = connect_from(i);
             if (all[i].fd < 0) continue;
             fcntl(all[i].fd, F_SETFL, O_NONBLOCK);
-            all[i].events = (listens ? POLLIN : POLLRDHUP) | (length && !strcmp(request, REQUEST) ? POLLOUT : 0);
+            all[i].events = (reads ? POLLIN : POLLRDHUP) | (length && !strcmp(request, REQUEST) ? POLLOUT : 0);
             if (length && write(all[i].fd, many, length) < 0 && errno != EAGAIN) all[i].revents = POLLERR;
         }
         ready();
@@ -83,15 +83,15 @@ static void deaf(void) { keep(128, REQUEST, 0); }
 static void idle(void) { keep(500, NULL, 0); }
 static void half(void) { keep(100, "GET /metrics HTTP/1.1\r\nHos", 0); }
 
-static void storm(int ask) {
+static void storm(int send_request) {
     struct linger reset = { .l_onoff = 1 };
 
     for (int number = 0;; number++) {
-        int fd = reach(number);
+        int fd = connect_from(number);
 
         if (fd < 0) continue;
-        if (ask && write(fd, REQUEST, sizeof(REQUEST) - 1) < 0) {}
-        if (!ask) setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+        if (send_request && write(fd, REQUEST, sizeof(REQUEST) - 1) < 0) {}
+        if (!send_request) setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
         close(fd);
         if (number > 100) ready();
     }
@@ -102,12 +102,12 @@ static void reset(void) { storm(0); }
 int main(int argc, char **argv) {
     static void (*const parts[])(void) = { pipeline, deaf, idle, half, reopen, reopen, reset, reset };
     struct rlimit files = { 1024, 1024 };
-    int said[2];
+    int announced[2];
     char byte;
 
-    if (argc != 2 || pipe(said)) return 1;
+    if (argc != 2 || pipe(announced)) return 1;
     port = atoi(argv[1]);
-    announce = said[1];
+    announce = announced[1];
     signal(SIGPIPE, SIG_IGN);
     setrlimit(RLIMIT_NOFILE, &files);
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
@@ -116,7 +116,7 @@ int main(int argc, char **argv) {
         parts[i]();
     }
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
-        if (read(said[0], &byte, 1) != 1) return 1;
+        if (read(announced[0], &byte, 1) != 1) return 1;
     puts("attacking");
     fflush(stdout);
     while (read(0, &byte, 1) > 0) {}

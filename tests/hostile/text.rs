@@ -4,25 +4,25 @@ use std::{fs, process::Command};
 
 use crate::support::{Ended, Scene, program, programs::libraries};
 
-/// Clears the screen, and then looks like a message of warpscope's own.
+/// Clears the screen, and then imitates a message of warpscope.
 const NAME: &str = "a\u{1b}[2J\u{202e}\nwarpscope: forged";
 
-/// Insists that a text has no control characters but line feeds, and no line that a name made up.
+/// Asserts that a text has no control characters except line feeds, and no line that a name forged.
 #[track_caller]
 fn is_harmless(what: &str, text: &[u8]) {
     let text = std::str::from_utf8(text).unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert!(!text.is_empty(), "{what} says nothing");
+    assert!(!text.is_empty(), "{what} is empty");
     assert!(!text.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{what}: {text:?}");
     assert!(!text.lines().any(|line| line.trim_start().starts_with("warpscope: forged")), "{what}: {text}");
 }
 
-/// A program, its process and its directory are named by an attacker: what `record`, `report`, `trace`,
-/// `export` and their errors print is harmless, and so are folded stacks.
+/// Check that the output of `record`, `report`, `trace` and `export`, their errors, and folded stacks are harmless if an
+/// attacker chose the names of the program, its process and its directory.
 #[test]
-fn names_do_not_reach_the_terminal() {
+fn hostile_names_are_escaped() {
     let scene = Scene::new();
     let directory = scene.path(NAME);
-    fs::create_dir(&directory).expect("any name will do");
+    fs::create_dir(&directory).expect("a directory");
     let truth = directory.join("b\u{1b}c\nforged");
     fs::copy(program("truth"), &truth).expect("a copy");
     let truth = truth.to_str().expect("it is text");
@@ -38,7 +38,7 @@ fn names_do_not_reach_the_terminal() {
     let listed = Ended::of(scene.warpscope(&["trace", "--list", "--lib", truth]).env("LD_LIBRARY_PATH", libraries()));
     is_harmless("the list", &listed.stdout);
 
-    // Errors name files.
+    // Errors contain file names.
     let nowhere = format!("{NAME}/x");
     is_harmless("no recording", &Ended::of(&mut scene.warpscope(&["report", &nowhere])).exits(1).stderr);
     let mut bytes = fs::read(scene.path("x.wscope")).expect("the recording");

@@ -11,16 +11,16 @@ use crate::support::{
     attacker::{Attacker, with_sudo},
 };
 
-/// What the command was given to load.
+/// The injected library that the command was given.
 fn library(run: &Ended) -> &Path {
     let line = run.out().lines().find_map(|line| line.strip_prefix("CUDA_INJECTION64_PATH="));
     Path::new(line.expect("the variable"))
 }
 
-/// A TMPDIR of the attacker's, in which a program replaces whatever appears by links to a file of root's. Before, a `chmod` of
-/// warpscope's went through such a link: the file's mode became 0666 or 0711.
+/// Check that no file of root's changes if TMPDIR is a directory of the attacker's, in which a program replaces every new file
+/// with links to that file. A `chmod` by warpscope used to follow such a link: the file's mode became 0666 or 0711.
 #[test]
-fn a_temporary_directory_of_the_attacker() {
+fn temporary_directory_of_the_attacker_is_not_used() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let script = r#"echo ready
 while :; do
@@ -37,12 +37,12 @@ done"#;
         attacker.secret_is_untouched();
     }
     drop(race);
-    assert_eq!(fs::read_dir(attacker.path("")).expect("it is there").count(), 0, "something was made in TMPDIR");
+    assert_eq!(fs::read_dir(attacker.path("")).expect("it is there").count(), 0, "something was created in TMPDIR");
 }
 
-/// Directories in which, or above which, other users may rename what is not theirs are passed over.
+/// Check that temporary directories are skipped if other users may rename their contents or those of a parent directory.
 #[test]
-fn directories_that_others_may_change() {
+fn directories_that_others_may_change_are_skipped() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let inner = attacker.path("inner");
     fs::create_dir(&inner).expect("a directory");
@@ -58,12 +58,12 @@ fn directories_that_others_may_change() {
     assert!(library(&run).starts_with(scene.temporary()), "{}", library(&run).display());
 }
 
-/// A run after one that was killed removes what that left, and nothing else: no directory in use, no directory of another
-/// user, nothing behind a link.
+/// Check that a run removes what a killed run left, and nothing else: no directory in use, no directory of another user, and
+/// nothing behind a link.
 #[test]
-fn leftovers_of_a_killed_run() {
+fn only_leftovers_of_killed_runs_are_removed() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
-    // The command ends when the pipe's other end is closed.
+    // The command ends when the other end of the pipe is closed.
     let waiting = || {
         let (stdin, end) = std::io::pipe().expect("a pipe");
         let mut command = scene.record_words("--sim -q -o x.svg", &["sh", "-c", "echo ready; exec cat"]);

@@ -1,4 +1,4 @@
-//! The paths of `programs/matrix/matrix.h`, held against stacks.
+//! The paths of `programs/matrix/matrix.h`, matched against stacks.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,33 +10,33 @@ use crate::support::recording::Stack;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Function(String),
-    /// One frame or more of the C library, the loader or the vdso, and stubs that lead there.
+    /// One or more frames of the C library, the loader or the vdso, and stubs that lead there.
     System,
-    /// One frame or more of the language's own library.
+    /// One or more frames of the language's own library.
     Standard,
 }
 
-/// What a stack must be.
+/// The expected stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Path {
     parts: Vec<Part>,
-    /// Why its stack ends.
+    /// The reason why the stack ends.
     end: StackEnd,
 }
 
 /// The paths of a program.
 pub struct Paths {
     paths: Vec<Path>,
-    /// All functions that are on them.
+    /// All functions on the paths.
     own: HashSet<String>,
-    /// What stands for all functions of a program without names.
+    /// The name used for all functions of a stripped program.
     stripped: Option<String>,
-    /// The C library is part of the program.
+    /// Whether the C library is statically linked.
     linked: bool,
 }
 
 impl Paths {
-    /// Reads the names of kernels.
+    /// Parses the names of kernels.
     pub fn of<'a>(program: &str, kernels: impl IntoIterator<Item = &'a str>) -> Self {
         let stripped = program.ends_with("-stripped").then(|| format!("[{program}]"));
         let paths: Vec<Path> = kernels.into_iter().map(|kernel| Path::parse(kernel, stripped.as_deref())).collect();
@@ -47,7 +47,8 @@ impl Paths {
         Self { paths, own, stripped, linked: program.ends_with("-static") }
     }
 
-    /// Whether a launch has the path: all of it, and then the CUDA libraries alone. A path that is too long is cut.
+    /// Whether a launch's stack is one of the paths, complete and followed only by the CUDA libraries. A path that is too long is
+    /// truncated.
     pub fn launched(&self, stack: &Stack) -> bool {
         let cuda = |frame: &NamedFrame| frame.module.starts_with("libcu");
         let inside = stack.frames.iter().rposition(|frame| !cuda(frame)).map_or(0, |last| last + 1);
@@ -60,15 +61,15 @@ impl Paths {
         })
     }
 
-    /// Whether a thread that runs along these paths may be here: some way along one, and then in what functions call beside it.
-    pub fn pass(&self, stack: &Stack) -> bool {
+    /// Whether a sample may be on one of the paths: a prefix of the path, then functions called from there.
+    pub fn sampled(&self, stack: &Stack) -> bool {
         let spins = |frame: &NamedFrame| frame.name.ends_with("spin") || self.stripped.as_deref() == Some(&*frame.name);
         let beside = |_: &[Part], rest: &[NamedFrame]| {
             let rest = if rest.first().is_some_and(spins) { &rest[1..] } else { rest };
             !rest.iter().any(|frame| self.own.contains(function(frame)))
         };
         self.paths.iter().any(|path| match stack.end {
-            // Which part of a recursion was kept cannot be told.
+            // Which part of a recursion was kept is unknown.
             StackEnd::Truncated => {
                 path.end == StackEnd::Truncated
                     && (0..path.parts.len()).any(|from| self.fits(&path.parts[from..], &stack.frames, &beside))
@@ -77,7 +78,7 @@ impl Paths {
         })
     }
 
-    /// Whether frames answer to parts, one by one, up to a point where `done` says that it is enough.
+    /// Whether frames match parts, one by one, up to a point where `done` accepts the rest.
     fn fits(&self, parts: &[Part], frames: &[NamedFrame], done: &dyn Fn(&[Part], &[NamedFrame]) -> bool) -> bool {
         if done(parts, frames) {
             return true;
@@ -95,7 +96,7 @@ impl Paths {
 
     fn is_system(&self, frame: &NamedFrame) -> bool {
         let files = ["libc.so", "ld-linux", "libm.so", "[vdso]"];
-        // A stub of the PLT has no name of its own: what lies before it has.
+        // A PLT stub has no symbol of its own: it gets the symbol before it.
         let stub = &*frame.name == "_init";
         stub || files.iter().any(|file| frame.module.starts_with(file))
             || (self.linked && !self.own.contains(function(frame)))
@@ -124,7 +125,7 @@ impl Path {
     }
 }
 
-/// A function's name. gcc puts parts that seldom run elsewhere, under a name of their own.
+/// A function's name. gcc moves cold parts elsewhere, under a name of their own.
 fn function(frame: &NamedFrame) -> &str {
     frame.name.split_once(" [clone").map_or(&*frame.name, |(name, _)| name).trim_end_matches(".cold")
 }

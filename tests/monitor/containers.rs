@@ -1,4 +1,4 @@
-//! Processes that see other files than we do.
+//! Processes in other mount namespaces.
 
 use std::{fs, process::Command};
 
@@ -9,7 +9,7 @@ use crate::support::{
     programs, wait_until,
 };
 
-/// A root of its own in memory, with copies of the program and all its libraries.
+/// Runs the program in a root of its own in memory, with copies of it and all its libraries.
 const CONTAINER: &str = r#"
     set -e
     mount -t tmpfs none "$1"
@@ -20,7 +20,7 @@ const CONTAINER: &str = r#"
     LD_LIBRARY_PATH=/lib exec chroot "$1" /program
 "#;
 
-/// The same files under another path.
+/// Runs the program with the same files under another path.
 const ALIAS: &str = r#"
     set -e
     mount --bind "$1" "$2"
@@ -37,17 +37,17 @@ fn unshared(scene: &Scene, script: &str, arguments: &[&str]) -> Command {
     scene.grouped(command)
 }
 
-/// The pid, as we see it, of what `unshared` runs.
+/// The pid, in our namespace, of the process that `unshared` runs.
 fn inside(unshare: &Watched) -> u32 {
     let pid = unshare.pid();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
     children.trim().parse().expect("one child")
 }
 
-/// A process with mounts, pids and a root of its own is watched to the unit, and its lines have names, though its files
-/// cannot be reached by their paths. Another process there has the same files: they are watched once.
+/// Check that a process with its own mounts, pids and root is counted exactly, and that its lines have names, although its files
+/// cannot be reached by their paths. A second process there has the same files, which are watched only once.
 #[test]
-fn another_root() {
+fn processes_in_another_root_are_counted() {
     let scene = Scene::new();
     let monitor = Monitor::start(&scene, "");
     fs::create_dir(scene.path("root")).expect("a directory");
@@ -57,7 +57,7 @@ fn another_root() {
         first.does("launch 1");
         monitor.scrape().any(&[("pid", &pid)])
     });
-    assert!(!scene.path("root/lib").exists(), "its files are its own");
+    assert!(!scene.path("root/lib").exists(), "its files are not visible outside");
 
     let mut command = scene.bare("nsenter");
     command.args(["--target", &pid, "--mount", "--root", "--wd=/", "/program"]).env("LD_LIBRARY_PATH", "/lib");
@@ -78,9 +78,9 @@ fn another_root() {
     }
 }
 
-/// One file under two paths is one file: no call is counted twice.
+/// Check that one file under two paths is watched once, so no call is counted twice.
 #[test]
-fn another_path() {
+fn files_under_two_paths_are_counted_once() {
     let scene = Scene::new();
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
     fs::create_dir(scene.path("alias")).expect("a directory");
@@ -94,5 +94,5 @@ fn another_path() {
     assert_work(&monitor.scrape(), pid);
     worker.end();
     let log = monitor.stop();
-    assert!(!log.err().contains("/alias/"), "nothing there is watched anew: {}", log.err());
+    assert!(!log.err().contains("/alias/"), "nothing there is watched again: {}", log.err());
 }

@@ -1,4 +1,4 @@
-//! What `deploy/` promises of the daemon, on this machine.
+//! Checks the files of `deploy/` on this machine.
 
 use std::{
     fs,
@@ -15,19 +15,19 @@ use crate::support::{
     wait_until,
 };
 
-/// A user that every system has.
+/// A user that exists on every system.
 const NOBODY: u32 = 65534;
 
 fn unit() -> String {
     fs::read_to_string(deployed("warpscope-monitor.service")).expect("the unit is there")
 }
 
-/// A file of `deploy/`.
+/// The path of a file of `deploy/`.
 pub fn deployed(name: &str) -> PathBuf {
     programs::sources().join("../deploy").join(name)
 }
 
-/// `unit` as setpriv takes it: root, but with no more than these capabilities, now and ever.
+/// The capabilities of `unit` as options of setpriv: root with only these capabilities, for good.
 fn setpriv(unit: &str) -> Vec<String> {
     let granted = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("capabilities");
     let granted: String =
@@ -35,17 +35,17 @@ fn setpriv(unit: &str) -> Vec<String> {
     vec![format!("--bounding-set=-all{granted}"), "--inh-caps=-all".into(), "--no-new-privs".into()]
 }
 
-/// With the capabilities that the unit grants and no others, another user's process is watched to the unit, and its lines
-/// have names, from a file that only its owner may read.
+/// Check that the capabilities which the unit grants are enough to count another user's process exactly, and to name its lines
+/// from a file that only its owner may read.
 #[test]
-fn capabilities() {
+fn unit_capabilities_are_enough() {
     let scene = Scene::new();
     let mut command = scene.bare("setpriv");
     command.args(setpriv(&unit())).args([WARPSCOPE, "monitor", "--metrics-addr", "127.0.0.1:0"]);
     command.args(["--display-interval", "0"]);
     command.args(scene.group().map(|group| format!("--cgroup={}", group.path().display())));
     let monitor = Monitor::of(&mut command);
-    // Where the tests are built may be closed to others.
+    // Other users may have no access to the build directory.
     fs::create_dir(scene.path("theirs")).expect("a directory");
     let copy = |from: &Path, name: &str| {
         let to = scene.path("theirs").join(name);
@@ -80,9 +80,9 @@ fn capabilities() {
     monitor.stop();
 }
 
-/// Without one of the two that eBPF needs, the monitor says what it wants.
+/// Check that, without one of the two capabilities that eBPF needs, the monitor says what is missing.
 #[test]
-fn too_few_capabilities() {
+fn missing_capabilities_are_reported() {
     let scene = Scene::new();
     for missing in ["CAP_BPF", "CAP_PERFMON"] {
         let unit = unit().replace(&format!("{missing} "), "");
@@ -93,14 +93,14 @@ fn too_few_capabilities() {
     }
 }
 
-/// systemd finds nothing to say against the unit.
+/// Check that systemd accepts the unit without warnings.
 #[test]
-fn unit_is_understood() {
+fn systemd_accepts_the_unit() {
     let scene = Scene::new();
     let file = scene.path("warpscope-monitor.service");
     fs::write(&file, unit().replace("/usr/local/bin/warpscope", WARPSCOPE)).expect("a file");
     let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output();
     let output = output.expect("systemd-analyze is missing: install Debian's systemd");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !said.contains("warpscope-monitor"), "{said}");
+    let warnings = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !warnings.contains("warpscope-monitor"), "{warnings}");
 }

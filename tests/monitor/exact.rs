@@ -10,7 +10,7 @@ use crate::support::{
 /// A metric, its labels, and its value.
 pub type Expected = (&'static str, &'static [(&'static str, &'static str)], u64);
 
-/// What `work` of `programs/watched.c` amounts to: name, labels, number.
+/// The totals of `work` in `programs/watched.c`.
 pub const WORK: &[Expected] = &[
     ("warpscope_memory_allocations_total", &[("space", "device")], 6),
     ("warpscope_memory_allocated_bytes_total", &[("space", "device")], 15_064),
@@ -44,20 +44,20 @@ pub const WORK: &[Expected] = &[
     ("warpscope_call_duration_seconds_count", &[("function", "cudaLaunchKernel")], 10),
 ];
 
-/// Compares every number of `work`, done so many times.
+/// Compares every number of `work`, done once.
 #[track_caller]
 pub fn assert_work(metrics: &Metrics, pid: u32) {
     let pid = pid.to_string();
-    for (name, labels, wanted) in WORK {
+    for (name, labels, expected) in WORK {
         let labels: Vec<_> = labels.iter().copied().chain([("pid", pid.as_str())]).collect();
-        assert_eq!(metrics.sum(name, &labels), *wanted, "{name} {labels:?}");
+        assert_eq!(metrics.sum(name, &labels), *expected, "{name} {labels:?}");
     }
 }
 
-/// Every number is right to the unit: runtime calls and the driver calls within them once, failed ones apart, a free on
-/// another thread found. Another process that does the same is another process.
+/// Check that every number is exact: runtime calls and the driver calls within them are counted once, failed calls separately,
+/// and a free on another thread is found. A second process with the same workload is counted separately.
 #[test]
-fn to_the_unit() {
+fn every_number_is_exact() {
     let scene = Scene::new();
     let (monitor, pilot) = Monitor::with_pilot(&scene, "");
     let (mut one, mut two) = (Watched::start(&scene), Watched::start(&scene));
@@ -76,10 +76,10 @@ fn to_the_unit() {
     monitor.stop();
 }
 
-/// Who leaks is told with function, file and line, however many of its stacks were taken before it was known; what is
-/// freed is gone.
+/// Check that leaks are reported with function, file and line, however many stacks were recorded before the name was known, and
+/// that freed memory is no longer reported.
 #[test]
-fn leaks_have_their_line() {
+fn leaks_are_reported_with_their_line() {
     let scene = Scene::new();
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "--memleak");
     let mut leaker = Watched::start(&scene);
@@ -99,16 +99,16 @@ fn leaks_have_their_line() {
     assert_eq!(metrics.sum("warpscope_memory_live_bytes", &[("pid", &pid)]), 15 << 20);
     leaker.does("free");
     let metrics = monitor.scrape();
-    assert!(!metrics.any(&labels), "what is freed is no suspect");
+    assert!(!metrics.any(&labels), "freed memory is no suspect");
     assert_eq!(metrics.sum("warpscope_memory_live_bytes", &[("pid", &pid)]), 0);
     assert_eq!(metrics.sum("warpscope_memory_frees_total", &[("pid", &pid)]), 15);
     monitor.stop();
 }
 
-/// The live memory of a process by address, with size, kind, age and line: for root and the process's owner, and for nobody
-/// else.
+/// Check the map of a process's live memory by address, with size, kind, age and line: it is shown to root and to the process's
+/// owner, and to nobody else.
 #[test]
-fn map_by_address() {
+fn memory_map_is_shown_to_its_owner() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
     pilot.does("leak 3");
@@ -136,14 +136,14 @@ fn map_by_address() {
         rows.iter().map(|row| u64::from_str_radix(&row[0][2..], 16).expect("an address")).collect();
     assert!(addresses.is_sorted(), "{text}");
 
-    // Another user sees nothing of it; the owner does.
+    // Another user sees none of it.
     let script = "import http.client,sys; c=http.client.HTTPConnection(sys.argv[1]); c.request('GET','/map?pid='+sys.argv[2]); \
                   r=c.getresponse(); print(r.status, r.read().decode())";
-    let ask = |pid: &str| {
+    let request = |pid: &str| {
         let mut command = attacker.command("python3");
         Ended::of(command.args(["-c", script, &monitor.address, pid])).exits(0).out().to_owned()
     };
-    let refused = ask(&pid);
+    let refused = request(&pid);
     assert!(refused.starts_with("403 ") && !refused.contains("0x"), "{refused}");
     assert!(get(&monitor.address, "/map?pid=1", "").1.contains("has not called CUDA"));
 
@@ -158,10 +158,10 @@ fn map_by_address() {
     unreachable.exits(1).says(&["no warpscope monitor at", "--metrics-addr"]);
 }
 
-/// What is not counted is absent: a 0 would be a wrong number. `--memleak` alone counts memory, `--errors` alone failed
-/// calls, though it watches every function.
+/// Check that metrics which are not counted are absent, because a 0 would be wrong. `--memleak` alone counts memory, `--errors`
+/// alone counts failed calls, although it watches every function.
 #[test]
-fn only_what_is_counted() {
+fn uncounted_metrics_are_absent() {
     let scene = Scene::new();
     let kinds = [
         ("--memleak", "warpscope_memory_live_bytes"),
@@ -178,7 +178,7 @@ fn only_what_is_counted() {
             worker.does("work");
             monitor.scrape().any(&[("pid", &worker.pid().to_string())])
         });
-        // Once more, now that all libraries are watched.
+        // Once more, because all libraries are watched now.
         worker.does("work");
         let metrics = monitor.scrape();
         for (counted_by, name) in kinds {
@@ -188,9 +188,9 @@ fn only_what_is_counted() {
     }
 }
 
-/// The other pages, and formats by what a scraper accepts.
+/// Check the other pages, and that the format depends on the `Accept` header.
 #[test]
-fn pages() {
+fn pages_and_formats_are_served() {
     let scene = Scene::new();
     let monitor = Monitor::start(&scene, "");
     let (head, body) = get(&monitor.address, "/healthz", "");
@@ -201,20 +201,20 @@ fn pages() {
     assert!(head.contains("application/openmetrics-text") && body.ends_with("# EOF\n"), "{head}");
     assert!(get(&monitor.address, "/metrics", "text/plain").0.contains("text/plain"));
     let ended = monitor.stop();
-    assert_eq!(ended.out(), "", "a quiet console");
+    assert_eq!(ended.out(), "", "no console output");
 }
 
-/// The console shows the same numbers, as plain blocks in a pipe.
+/// Check that the console shows the same numbers, as plain blocks in a pipe.
 #[test]
-fn console() {
+fn console_shows_the_numbers() {
     let scene = Scene::new();
     let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
-    let watching = scene
+    let console = scene
         .warpscope(&["monitor", "--metrics-addr", "", "--display-interval", "0.2", "-p"])
         .arg(pilot.pid().to_string())
         .stdout(std::fs::File::create(scene.path("console")).expect("a file"))
         .spawn();
-    let mut watching = watching.expect("it starts");
+    let mut console = console.expect("it starts");
     wait_until("the console shows what was done", || {
         pilot.does("work");
         let text = scene.read("console");
@@ -225,6 +225,6 @@ fn console() {
     assert!(text.contains("rate    copies/s       bytes"), "{text}");
     assert!(!text.contains('…'), "lines are whole where no terminal limits them: {text}");
     pilot.end();
-    assert!(watching.wait().expect("our child").success(), "it ends with the process that it watches");
+    assert!(console.wait().expect("our child").success(), "it exits with the process that it watches");
     monitor.stop();
 }

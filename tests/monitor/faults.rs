@@ -1,4 +1,4 @@
-//! What goes wrong: full maps, scrapers that hang, a port that is taken, no permission, options that make no sense.
+//! Failures: full maps, unresponsive scrapers, a port in use, no permission, meaningless options.
 
 use std::{
     fs,
@@ -14,9 +14,9 @@ use crate::support::{
     wait_until,
 };
 
-/// More kernels than the kernel's map has room for: every launch is counted, by name or as other, and the log says so.
+/// Check that, with more kernels than the BPF map can hold, every launch is counted, by name or as other, and the log says so.
 #[test]
-fn full_map_of_kernels() {
+fn full_kernel_map_loses_no_launches() {
     let scene = Scene::new();
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
     let mut many = Watched::start(&scene);
@@ -24,12 +24,12 @@ fn full_map_of_kernels() {
     many.does("kernels 20000");
     let launches = |monitor: &Monitor| monitor.scrape().sum("warpscope_launches_total", &[("pid", &pid)]);
     assert_eq!(launches(&monitor), 20_000);
-    wait_until("room was made", || {
+    wait_until("entries were evicted", || {
         let metrics = monitor.scrape();
         metrics.sum("warpscope_map_entries", &[("map", "kernels")]) * 4
             <= metrics.sum("warpscope_map_max_entries", &[("map", "kernels")]) * 3
     });
-    assert_eq!(launches(&monitor), 20_000, "what was thrown out is other");
+    assert_eq!(launches(&monitor), 20_000, "evicted kernels are counted as other");
     many.does("launch 7");
     assert_eq!(launches(&monitor), 20_007);
     many.end();
@@ -37,10 +37,10 @@ fn full_map_of_kernels() {
     assert!(log.err().contains("the least launched are counted as other"), "{}", log.err());
 }
 
-/// More live allocations than the kernel's map has room for, of the one process that is watched: all are counted as made,
-/// those that cannot be tracked are counted as lost, and the log says so.
+/// Check that, if the only watched process has more live allocations than the BPF map can hold, all are counted as allocations,
+/// the untracked ones are counted as lost, and the log says so.
 #[test]
-fn full_map_of_allocations() {
+fn full_allocation_map_is_reported() {
     let scene = Scene::new();
     let mut hoarder = Watched::start(&scene);
     let pid = hoarder.pid().to_string();
@@ -48,22 +48,22 @@ fn full_map_of_allocations() {
     hoarder.does("hoard 300000");
     let metrics = monitor.scrape();
     let of = |metrics: &Metrics, name: &str| metrics.sum(name, &[("pid", &pid), ("space", "device")]);
-    let room = metrics.sum("warpscope_map_max_entries", &[("map", "allocations")]);
+    let capacity = metrics.sum("warpscope_map_max_entries", &[("map", "allocations")]);
     let live = of(&metrics, "warpscope_memory_live_allocations");
     let lost = metrics.sum("warpscope_lost_calls_total", &[("map", "sums")]);
     assert_eq!(of(&metrics, "warpscope_memory_allocations_total"), 300_000);
-    assert_eq!(live + lost, 300_000, "each is tracked or lost");
+    assert_eq!(live + lost, 300_000, "every allocation is tracked or lost");
     assert_eq!(metrics.sum("warpscope_memory_untracked_allocations_total", &[("pid", &pid)]), lost);
-    assert!(live <= room && live >= room / 10 * 9, "{live} of {room}");
+    assert!(live <= capacity && live >= capacity / 10 * 9, "{live} of {capacity}");
     let log = monitor.stop();
     assert!(log.err().contains("found no room in a map of the kernel"), "{}", log.err());
     hoarder.end();
 }
 
-/// Where all processes are watched, one has a share of the map: what is beyond is counted as untracked, and the log says so.
-/// When the process ends, its room is free again.
+/// Check that, when all processes are watched, each has a share of the map: allocations beyond it are counted as untracked, and
+/// the log says so. When the process exits, its entries are freed.
 #[test]
-fn share_of_allocations() {
+fn allocations_are_limited_to_a_share() {
     let scene = Scene::new();
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "--memleak --no-stacks");
     let mut hoarder = Watched::start(&scene);
@@ -71,16 +71,16 @@ fn share_of_allocations() {
     hoarder.does("hoard 100000");
     let metrics = monitor.scrape();
     let of = |name: &str| metrics.sum(name, &[("pid", &pid)]);
-    let room = metrics.sum("warpscope_map_max_entries", &[("map", "allocations")]);
+    let capacity = metrics.sum("warpscope_map_max_entries", &[("map", "allocations")]);
     assert_eq!(of("warpscope_memory_allocations_total"), 100_000);
-    assert_eq!(of("warpscope_memory_live_allocations"), room / 4);
-    assert_eq!(of("warpscope_memory_untracked_allocations_total"), 100_000 - room / 4);
+    assert_eq!(of("warpscope_memory_live_allocations"), capacity / 4);
+    assert_eq!(of("warpscope_memory_untracked_allocations_total"), 100_000 - capacity / 4);
     assert_eq!(metrics.sum("warpscope_lost_calls_total", &[]), 0);
     hoarder.end();
     let mut next = Watched::start(&scene);
     let pid = next.pid().to_string();
-    wait_until("there is room again", || {
-        monitor.scrape().sum("warpscope_map_entries", &[("map", "allocations")]) < room / 10
+    wait_until("its entries are freed", || {
+        monitor.scrape().sum("warpscope_map_entries", &[("map", "allocations")]) < capacity / 10
     });
     next.does("leak 10");
     assert_eq!(monitor.scrape().sum("warpscope_memory_live_allocations", &[("pid", &pid)]), 10);
@@ -89,9 +89,9 @@ fn share_of_allocations() {
     assert!(log.err().contains("some allocations are not tracked"), "{}", log.err());
 }
 
-/// A machine without NVML: the log says what is missing and why, and all else is told.
+/// Check that, without NVML, the log says what is missing and why, and all other metrics are served.
 #[test]
-fn no_nvml() {
+fn missing_nvml_is_reported() {
     let scene = Scene::new();
     fs::write(scene.path("libnvidia-ml.so.1"), "not a library").expect("a file");
     let mut command = scene.warpscope(&["monitor", "--metrics-addr", "127.0.0.1:0", "--display-interval", "0"]);
@@ -102,9 +102,9 @@ fn no_nvml() {
     assert!(log.err().contains("GPUs themselves are not watched: cannot load libnvidia-ml.so.1"), "{}", log.err());
 }
 
-/// While nothing can be watched, health checks fail, with the reason in one sentence.
+/// Check that health checks fail with the reason in one sentence while nothing can be watched.
 #[test]
-fn nothing_to_watch() {
+fn health_check_fails_if_nothing_is_watched() {
     let scene = Scene::new();
     fs::write(scene.path("libcuda.so.1"), vec![b'x'; 8192]).expect("a file");
     let script = "import mmap,sys,time; f=open(sys.argv[1],'rb'); \
@@ -114,7 +114,7 @@ fn nothing_to_watch() {
     let broken = Watched::of(command.args(["-c", script, &scene.text("libcuda.so.1")]));
     let monitor = Monitor::of_machine(&scene, &format!("-p {}", broken.pid()));
     let mut answer = (String::new(), String::new());
-    wait_until("the monitor says that it is not well", || {
+    wait_until("the health check fails", || {
         answer = get(&monitor.address, "/healthz", "");
         answer.0.starts_with("HTTP/1.1 503")
     });
@@ -124,9 +124,9 @@ fn nothing_to_watch() {
     broken.end();
 }
 
-/// Scrapers that say nothing, or never read, hold up nobody.
+/// Check that scrapers which send nothing, or never read, do not block others.
 #[test]
-fn hanging_scrapers() {
+fn unresponsive_scrapers_do_not_block_others() {
     let scene = Scene::new();
     let monitor = Monitor::start(&scene, "");
     let mut silent: Vec<TcpStream> =
@@ -137,14 +137,14 @@ fn hanging_scrapers() {
     for stream in silent.iter_mut().skip(20).take(20) {
         let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     }
-    // One after the other they would take minutes to time out; a scrape gives up after 20 seconds.
+    // In sequence they would take minutes to time out; a scrape gives up after 20 seconds.
     assert!(get(&monitor.address, "/metrics", "").1.contains("warpscope_processes"));
     monitor.stop();
 }
 
-/// Each mistake is one sentence.
+/// Check that each mistake is reported in one sentence.
 #[test]
-fn mistakes() {
+fn mistakes_are_reported() {
     let scene = Scene::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
@@ -157,7 +157,7 @@ fn mistakes() {
     fs::write(scene.path("bad.toml"), "max-serie = 1\n").expect("a file");
     ends(&["--config", "bad.toml"]).says(&["max-serie", "did you mean max-series?"]);
     ends(&["--metrics-addr", "127.0.0.1:0", "--cgroup", "no-such-group"]).says(&["no-such-group"]);
-    // Where the tests are built may be closed to others.
+    // Other users may have no access to the build directory.
     fs::copy(WARPSCOPE, scene.path("warpscope")).expect("a copy");
     let mut unprivileged = scene.bare(scene.path("warpscope"));
     Ended::of(unprivileged.arg("monitor").uid(65534).gid(65534)).exits(1).says(&["root"]);
@@ -166,12 +166,12 @@ fn mistakes() {
     Ended::of(&mut elsewhere).exits(1).says(&["pid namespace", "--pid=host", "hostPID"]);
 }
 
-/// A console that nobody reads any more does not end the metrics.
+/// Check that a full console pipe does not stop the metrics.
 #[test]
-fn closed_console() {
+fn full_console_pipe_does_not_stop_the_metrics() {
     let scene = Scene::new();
     let monitor = Monitor::start(&scene, "--display-interval 0.01");
-    // Its output is a pipe of 64 KiB that this test does not read: it fills up.
+    // Its output is a pipe of 64 KiB that this test does not read, so it fills up.
     for _ in 0..20 {
         assert!(get(&monitor.address, "/metrics", "").1.contains("warpscope_processes"));
     }

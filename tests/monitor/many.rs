@@ -15,24 +15,24 @@ use crate::support::{
 const PROCESSES: u64 = 64;
 
 /// A number from the environment, for longer runs than CI has time for.
-fn or(variable: &str, otherwise: u64) -> u64 {
+fn variable_or(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Resident bytes.
+/// Returns the resident memory in bytes.
 fn resident(pid: u32) -> u64 {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
     4096 * statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number")
 }
 
-/// 64 processes make 128,000 calls a second together, scraped twice a second: totals are exact, and memory stays below 60 MB
-/// and flat. What it costs is measured by `bench/monitor/steady.py`.
+/// Check that 64 processes with 128,000 calls a second together, scraped twice a second, are counted exactly, and that memory
+/// stays below 60 MB and flat. `bench/monitor/steady.py` measures the cost.
 #[test]
-fn steady_calls() {
+fn steady_calls_are_counted_exactly() {
     let scene = Scene::new();
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
-    let seconds = or("WARPSCOPE_STEADY_SECONDS", 5);
-    // In a hundred bursts a second, each of whole tens.
+    let seconds = variable_or("WARPSCOPE_STEADY_SECONDS", 5);
+    // In 100 bursts per second, each a multiple of ten calls.
     let rate = 2_000;
     let mut all: Vec<Watched> = (0..PROCESSES)
         .map(|_| {
@@ -41,13 +41,13 @@ fn steady_calls() {
         })
         .collect();
     let before = resident(monitor.pid());
-    let begun = Instant::now();
+    let started = Instant::now();
     fs::write(scene.path("go"), "").expect("a file");
     let mut peak = before;
-    while begun.elapsed() < Duration::from_secs(seconds) {
+    while started.elapsed() < Duration::from_secs(seconds) {
         monitor.scrape();
         peak = peak.max(resident(monitor.pid()));
-        // A frequent scraper; usual are 5 to 60 seconds.
+        // A frequent scraper; the usual interval is 5 to 60 seconds.
         std::thread::sleep(Duration::from_millis(500));
     }
     for process in &mut all {
@@ -63,11 +63,11 @@ fn steady_calls() {
         assert_eq!(of("warpscope_memory_frees_total", &[]), tenth);
         assert_eq!(of("warpscope_kernel_launches_total", &[("kernel", "steady")]), tenth);
         assert_eq!(of("warpscope_copied_bytes_total", &[("direction", "HtoD")]), 8 * tenth);
-        // Of ten calls, six only ask: those are not watched.
+        // Of ten calls, six only query: those are not watched.
         assert_eq!(of("warpscope_call_duration_seconds_count", &[]), 4 * tenth + 6);
     }
     assert_eq!(metrics.sum("warpscope_lost_calls_total", &[]), 0);
-    // Names may be found at any time, and then they stay.
+    // Names can be found at any time, and are then kept.
     assert!(
         peak < 60_000_000 && after < before + 20_000_000,
         "resident: {before} bytes, {peak} at most, {after} after"
@@ -76,11 +76,11 @@ fn steady_calls() {
     monitor.stop();
 }
 
-/// Threads that make the first calls of their process at the same moment belong to one process, and every allocation of
-/// theirs is in its numbers; so is the peak, which all of them raise.
+/// Check that threads which make the first calls of their process at the same moment are counted as one process, with every
+/// allocation and with the peak that all of them raise.
 #[test]
-fn first_calls_at_once() {
-    // Two threads come close enough in a few of 1,000 rounds.
+fn first_calls_at_once_belong_to_one_process() {
+    // Two threads are close enough in a few of 1,000 rounds.
     const ROUNDS: usize = 900;
     const THREADS: u64 = 2;
     let scene = Scene::new();
@@ -89,58 +89,59 @@ fn first_calls_at_once() {
     let mut first = Watched::of(scene.bare_cuda("first").args([ROUNDS.to_string(), THREADS.to_string()]));
     first.says("done");
     let bytes = 256 * THREADS * (THREADS + 1) / 2;
-    // Twice: numbers of a lost image would be in the first scrape alone.
+    // Twice, because numbers of a lost image would only be in the first scrape.
     for _ in 0..2 {
         let metrics = monitor.scrape();
-        // Of two images of one process, one is lost.
+        // If one process had two images, one would be lost.
         assert_eq!(metrics.sum("warpscope_processes", &[]), before + ROUNDS as u64);
-        for (name, wanted) in [
+        for (name, expected) in [
             ("warpscope_memory_allocations_total", THREADS),
             ("warpscope_memory_live_bytes", bytes),
             ("warpscope_memory_peak_bytes", bytes),
         ] {
             let found = metrics.values(name, "pid", &[("comm", "first")]);
             assert_eq!(found.len(), ROUNDS, "{name}");
-            assert!(found.iter().all(|(_, count)| *count == wanted), "{name}: not {wanted} in {found:?}");
+            assert!(found.iter().all(|(_, count)| *count == expected), "{name}: not {expected} in {found:?}");
         }
     }
     first.end();
     monitor.stop();
 }
 
-/// Processes that live for milliseconds, one after another: every launch of each is told, what they leave is cleaned up.
+/// Check that every launch of processes that live for milliseconds, one after another, is counted, and that their entries are
+/// removed.
 #[test]
-fn short_processes() {
+fn short_processes_are_counted_and_cleaned_up() {
     let scene = Scene::new();
     let (monitor, pilot) = Monitor::with_pilot(&scene, "--keep-ended 5");
-    let count = or("WARPSCOPE_SHORT_PROCESSES", 300);
+    let count = variable_or("WARPSCOPE_SHORT_PROCESSES", 300);
     let pilot_pid = pilot.pid().to_string();
     let mut launches = BTreeMap::<String, u64>::new();
-    let mut told = 0;
-    let mut take = |metrics: &Metrics, launches: &mut BTreeMap<String, u64>| {
-        // Those for which there is no room are in "other".
+    let mut counted = 0;
+    let mut add = |metrics: &Metrics, launches: &mut BTreeMap<String, u64>| {
+        // Processes beyond the limit are in "other".
         let own = metrics.values("warpscope_launches_total", "pid", &[("comm", "calls")]);
         let other = metrics.values("warpscope_launches_total", "pid", &[("pid", "other")]);
         for (pid, count) in own.into_iter().chain(other) {
-            // A pid that has come round begins anew.
+            // A reused pid starts again from 0.
             let before = launches.insert(pid, count).unwrap_or(0);
-            told += if count >= before { count - before } else { count };
+            counted += if count >= before { count - before } else { count };
         }
     };
     let mut first_resident = 0;
     for number in 0..count {
         Ended::of(&mut scene.bare_cuda("calls")).exits(0);
         if number % 25 == 0 {
-            take(&monitor.scrape(), &mut launches);
+            add(&monitor.scrape(), &mut launches);
         }
         if number == count / 5 {
             first_resident = resident(monitor.pid());
         }
     }
     let metrics = monitor.scrape();
-    take(&metrics, &mut launches);
+    add(&metrics, &mut launches);
     assert_eq!(metrics.sum("warpscope_lost_calls_total", &[]), 0);
-    assert_eq!(told, 5 * count, "launches of all processes");
+    assert_eq!(counted, 5 * count, "launches of all processes");
     wait_until("the kernel's maps hold the pilot alone", || {
         let metrics = monitor.scrape();
         metrics.one("warpscope_processes", &[]) >= 1.0
@@ -150,9 +151,9 @@ fn short_processes() {
     });
     assert!(monitor.scrape().any(&[("pid", &pilot_pid)]));
     assert!(resident(monitor.pid()) < 60_000_000, "{} bytes", resident(monitor.pid()));
-    // A few hundred still fill caches that thousands have filled long before.
+    // A few hundred processes still fill caches that thousands have filled long before.
     let growth = if count >= 10_000 { 3_000_000 } else { 6_000_000 };
-    wait_until("memory is given back", || resident(monitor.pid()) < first_resident + growth);
+    wait_until("memory is released", || resident(monitor.pid()) < first_resident + growth);
     eprintln!(
         "{count} short processes: RSS {:.1} MB after a fifth, {:.1} MB at the end",
         first_resident as f64 / 1e6,

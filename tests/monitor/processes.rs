@@ -1,4 +1,4 @@
-//! What processes do: end, die, fork, run another program, replace their libraries.
+//! Processes that exit, are killed, fork, exec, or replace their libraries.
 
 use std::fs;
 
@@ -9,9 +9,9 @@ use crate::support::{
     programs, wait_until,
 };
 
-/// A process that is killed in the middle of a call is in the metrics with what it had done, until its time is over.
+/// Check that the metrics keep the numbers of a process that is killed in the middle of a call until they expire.
 #[test]
-fn killed_in_a_call() {
+fn processes_killed_in_a_call_keep_their_numbers() {
     let scene = Scene::new();
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "--keep-ended 1");
     let mut victim = Watched::start_with(&scene, "slow=cudaDeviceSynchronize:600s");
@@ -35,16 +35,16 @@ fn killed_in_a_call() {
     monitor.stop();
 }
 
-/// Two scrapers see the same last numbers of a process that has ended, whoever comes first and however often; it holds no
-/// memory any more.
+/// Check that two scrapers see the same last numbers of a process that has ended, in any order and however often they scrape,
+/// and that it holds no memory any more.
 #[test]
-fn last_numbers_for_everybody() {
+fn every_scraper_sees_the_last_numbers() {
     let scene = Scene::new();
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
     let mut worker = Watched::start(&scene);
     let pid = worker.pid().to_string();
     worker.does("work");
-    // One scraper has seen it alive, the other not.
+    // One scraper has seen it alive, the other has not.
     assert_eq!(monitor.scrape().sum("warpscope_launches_total", &[("pid", &pid)]), 12);
     worker.does("launch 5");
     worker.end();
@@ -54,7 +54,7 @@ fn last_numbers_for_everybody() {
     for scraper in ["one", "two", "one", "two"] {
         let metrics = monitor.scrape();
         assert_eq!(metrics.sum("warpscope_launches_total", &[("pid", &pid)]), 17, "scraper {scraper}");
-        for (name, labels, wanted) in WORK.iter().filter(|(name, ..)| name.ends_with("_total")) {
+        for (name, labels, expected) in WORK.iter().filter(|(name, ..)| name.ends_with("_total")) {
             let labels = [&[("pid", pid.as_str())], *labels].concat();
             let more = if name.contains("launches") && labels.len() == 1
                 || labels.contains(&("kernel", "first(float*, int)"))
@@ -63,17 +63,17 @@ fn last_numbers_for_everybody() {
             } else {
                 0
             };
-            assert_eq!(metrics.sum(name, &labels), wanted + more, "scraper {scraper}: {name} {labels:?}");
+            assert_eq!(metrics.sum(name, &labels), expected + more, "scraper {scraper}: {name} {labels:?}");
         }
         assert_eq!(metrics.sum("warpscope_memory_suspect_bytes", &[("pid", &pid)]), 0);
     }
     monitor.stop();
 }
 
-/// A short life whose library nobody had loaded before: its kernels have names, though its registration was missed, and
-/// what is missing is in the metrics. With `--lib` nothing is missing.
+/// Check a short process whose libraries no process had loaded before: its kernels have names although their registration was
+/// missed, and the metrics show the gap. With `--lib` there is no gap.
 #[test]
-fn short_life() {
+fn short_processes_of_new_libraries_are_named() {
     const LAUNCHES: u64 = 300_000;
     let scene = Scene::new();
     fs::create_dir(scene.path("lib")).expect("a directory");
@@ -98,7 +98,7 @@ fn short_life() {
     let gap = metrics.one("warpscope_process_unwatched_seconds", &[("comm", "brief")]);
     eprintln!("found when it was loaded: {} of {LAUNCHES} launches missing, {:.1} ms", LAUNCHES - counted, gap * 1e3);
     assert!(counted < LAUNCHES && counted > LAUNCHES / 2, "{counted}");
-    // Of a launch that was under way when the library was attached, only the driver's part was seen: a handle without a name.
+    // Of a launch in progress when the library was attached, only the driver's part was seen: a handle without a name.
     let launched = |kernel| metrics.sum("warpscope_kernel_launches_total", &[("comm", "brief"), ("kernel", kernel)]);
     assert!(launched("first(float*, int)") + 1 >= counted, "{counted}");
     assert!(launched("[unknown kernel]") <= 1);
@@ -106,7 +106,7 @@ fn short_life() {
     assert!(metrics.sum("warpscope_late_processes_total", &[]) >= 1);
     monitor.stop();
 
-    // Other files, which no probe of any other monitor is on.
+    // New files, which have no probes of any other monitor.
     let options = libraries.map(|library| {
         fs::copy(&library, scene.path("new")).expect("a copy");
         fs::rename(scene.path("new"), &library).expect("a new file");
@@ -130,9 +130,9 @@ fn short_life() {
     other.exits(1).says(&["--lib /bin/true", "no CUDA functions"]);
 }
 
-/// A program that runs another in its place begins anew, under the same pid; what it forks is a process of its own.
+/// Check that a program that execs another is counted from 0 under the same pid, and that a forked child is a process of its own.
 #[test]
-fn fork_and_exec() {
+fn fork_and_exec_are_counted_separately() {
     let scene = Scene::new();
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
     let mut parent = Watched::start(&scene);
@@ -144,7 +144,7 @@ fn fork_and_exec() {
     parent.begins("exec");
     parent.says("ready");
     parent.does("launch 2");
-    // The last of the program before, or already the new one alone.
+    // The last numbers of the previous program, or already the new one's alone.
     wait_until("the new program counts from 0", || launches(&monitor) == 2);
     parent.does("launch 1");
     assert_eq!(launches(&monitor), 3);
@@ -152,45 +152,44 @@ fn fork_and_exec() {
     monitor.stop();
 }
 
-/// A pid that comes round is another process: nothing of those who had it before is told as its own, whether a scrape had
-/// come in between or not.
+/// Check that a process with a reused pid has none of the previous processes' numbers, whether or not a scrape happened in
+/// between.
 #[test]
-fn pid_comes_round() {
+fn reused_pids_are_counted_separately() {
     let scene = Scene::new();
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
-    // Far from those that the kernel gives out now.
+    // Far from the pids that the kernel assigns now.
     let most: u32 = fs::read_to_string("/proc/sys/kernel/pid_max").expect("a limit").trim().parse().expect("a number");
     let pid = (most - 1 - std::process::id() % 1000).to_string();
-    let life = || {
+    let start = || {
         let mut command = scene.bare_cuda("as_pid");
         Watched::of(command.args([&pid, &programs::program("watched")]))
     };
-    let told = |name: &str| monitor.scrape().sum(name, &[("pid", &pid)]);
-    let mut first = life();
+    let metric = |name: &str| monitor.scrape().sum(name, &[("pid", &pid)]);
+    let mut first = start();
     first.does("launch 5");
     first.does("leak 2");
-    assert_eq!((told("warpscope_launches_total"), told("warpscope_memory_live_allocations")), (5, 2));
+    assert_eq!((metric("warpscope_launches_total"), metric("warpscope_memory_live_allocations")), (5, 2));
     first.end();
-    let mut second = life();
+    let mut second = start();
     second.does("launch 100");
     second.does("leak 3");
     second.end();
-    let mut third = life();
+    let mut third = start();
     third.does("launch 7");
     third.does("leak 1");
     for _ in 0..3 {
-        assert_eq!((told("warpscope_launches_total"), told("warpscope_memory_live_allocations")), (7, 1));
+        assert_eq!((metric("warpscope_launches_total"), metric("warpscope_memory_live_allocations")), (7, 1));
     }
     third.does("free");
-    assert_eq!((told("warpscope_memory_frees_total"), told("warpscope_memory_live_bytes")), (1, 0));
+    assert_eq!((metric("warpscope_memory_frees_total"), metric("warpscope_memory_live_bytes")), (1, 0));
     third.end();
     monitor.stop();
 }
 
-/// A library that is replaced on disk while it is loaded: those who have the old one are watched on, and those who load
-/// the new one too.
+/// Check that, if a library is replaced on disk while it is loaded, processes with the old and with the new file are both watched.
 #[test]
-fn replaced_library() {
+fn replaced_libraries_are_both_watched() {
     let scene = Scene::new();
     let monitor = Monitor::start(&scene, "");
     let copy = |name: &str| {
@@ -229,10 +228,9 @@ fn replaced_library() {
     monitor.stop();
 }
 
-/// Libraries that come and go, as those of short-lived containers do: a library that no process has mapped any more is no
-/// longer watched.
+/// Check that libraries of short-lived processes, such as containers, are no longer watched once no process maps them.
 #[test]
-fn libraries_of_the_past() {
+fn unmapped_libraries_are_no_longer_watched() {
     let scene = Scene::new();
     let monitor = Monitor::start(&scene, "");
     let libraries = || monitor.scrape().sum("warpscope_watched_libraries", &[]);
@@ -255,14 +253,14 @@ fn libraries_of_the_past() {
         watched.end();
         fs::remove_dir_all(&directory).expect("ours");
     }
-    assert!(most > 64, "{most} libraries were watched at a time");
-    wait_until("those of the past are watched no more", || libraries() < 64);
+    assert!(most > 64, "{most} libraries were watched at once");
+    wait_until("unmapped libraries are no longer watched", || libraries() < 64);
     monitor.stop();
 }
 
-/// A library that lies where the loader looks is watched before anybody loads it: not even the first call is missed.
+/// Check that a library on the loader's search path is watched before any process loads it: not even the first call is missed.
 #[test]
-fn installed_library() {
+fn installed_libraries_are_watched_before_they_are_loaded() {
     let scene = Scene::new();
     let arguments = "monitor --metrics-addr 127.0.0.1:0 --display-interval 0".split(' ').collect::<Vec<_>>();
     let monitor = Monitor::of(scene.warpscope(&arguments).env("LD_LIBRARY_PATH", programs::libraries()));
@@ -277,9 +275,10 @@ fn installed_library() {
     monitor.stop();
 }
 
-/// Nobody lives for as long as it takes to watch a library: the first process is missed, those that come later are not.
+/// Check that, if no process lives long enough for its library to be attached, the first process is missed and later ones are
+/// not.
 #[test]
-fn short_lives_alone() {
+fn short_processes_alone_are_seen() {
     let scene = Scene::new();
     let monitor = Monitor::start(&scene, "");
     // Files that no other test uses.
@@ -297,28 +296,28 @@ fn short_lives_alone() {
     }
 }
 
-/// Only one process is asked for: it is watched from the middle of its life, and nobody else is.
+/// Check that `-p` watches one process from the middle of its start, and no other.
 #[test]
-fn one_process() {
+fn one_process_is_watched() {
     let scene = Scene::new();
-    let mut wanted = Watched::start(&scene);
+    let mut target = Watched::start(&scene);
     let mut other = Watched::start(&scene);
-    let monitor = Monitor::of_machine(&scene, &format!("-p {}", wanted.pid()));
-    wanted.does("work");
+    let monitor = Monitor::of_machine(&scene, &format!("-p {}", target.pid()));
+    target.does("work");
     other.does("work");
     let metrics = monitor.scrape();
-    // It had registered its kernels before: their host functions have no symbols that tell.
-    let pid = wanted.pid().to_string();
+    // It registered its kernels before the monitor started, and their host functions have no symbols that help.
+    let pid = target.pid().to_string();
     assert_eq!(metrics.sum("warpscope_launches_total", &[("pid", &pid)]), 12);
     assert_eq!(metrics.sum("warpscope_memory_live_bytes", &[("pid", &pid), ("space", "device")]), 2_064);
     assert!(!metrics.any(&[("pid", &other.pid().to_string())]));
-    wanted.end();
+    target.end();
     other.end();
 }
 
-/// Processes of one control group are watched, and no others.
+/// Check that `--cgroup` watches the processes of one control group, and no others.
 #[test]
-fn one_control_group() {
+fn one_control_group_is_watched() {
     let group = Group::new().expect("this test makes a control group: mount cgroup2, read-write");
     let scene = Scene::new();
     let monitor = Monitor::of_machine(&scene, &format!("--cgroup {}", group.path().display()));
@@ -336,9 +335,9 @@ fn one_control_group() {
     monitor.stop();
 }
 
-/// Everything on the machine is watched. Neighbours may fill maps, but what is counted without one is exact.
+/// Check a monitor of the whole machine. Other processes may fill maps, but counters that need no map entry are exact.
 #[test]
-fn whole_machine() {
+fn whole_machine_is_watched() {
     let scene = Scene::new();
     let monitor = Monitor::of_machine(&scene, "");
     let _pilot = monitor.pilot(&scene);
@@ -347,9 +346,9 @@ fn whole_machine() {
     worker.does("work");
     let metrics = monitor.scrape();
     let sure = ["warpscope_launches_total", "warpscope_memory_allocations_total", "warpscope_copied_bytes_total"];
-    for (name, labels, wanted) in WORK.iter().filter(|(name, ..)| sure.contains(name)) {
+    for (name, labels, expected) in WORK.iter().filter(|(name, ..)| sure.contains(name)) {
         let labels = [&[("pid", pid.as_str())], *labels].concat();
-        assert_eq!(metrics.sum(name, &labels), *wanted, "{name} {labels:?}");
+        assert_eq!(metrics.sum(name, &labels), *expected, "{name} {labels:?}");
     }
     worker.end();
     monitor.stop();

@@ -1,4 +1,4 @@
-//! Against a real Prometheus, which scrapes, checks and answers queries.
+//! Tests with a real Prometheus that scrapes, checks and answers queries.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ struct Prometheus {
 
 impl Prometheus {
     fn start(scene: &Scene, monitor: &Monitor) -> Self {
-        // A port that is free now; the server takes it at once.
+        // A port that is free now; the server binds it at once.
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
         let config = format!(
             "global: {{scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}}\n\
@@ -41,28 +41,28 @@ impl Prometheus {
             .stderr(fs::File::create(scene.path("prometheus.log")).expect("a file"));
         let prometheus = Self { running: Running::start(&mut command), address: free.to_string() };
         wait_until("Prometheus listens", || TcpStream::connect(&prometheus.address).is_ok());
-        wait_until("Prometheus is ready", || prometheus.ask("/api/v1/query?query=up").is_some());
+        wait_until("Prometheus is ready", || prometheus.request("/api/v1/query?query=up").is_some());
         wait_until("Prometheus has scraped", || prometheus.query("sum(up)") == Some(1));
         prometheus
     }
 
-    /// Asks its API; `None` while it is not ready.
-    fn ask(&self, path: &str) -> Option<Value> {
+    /// Requests a path of its API; `None` while it is not ready.
+    fn request(&self, path: &str) -> Option<Value> {
         let (head, body) = get(&self.address, path, "");
-        let body = if head.contains("Transfer-Encoding: chunked") { whole(&body)? } else { body };
+        let body = if head.contains("Transfer-Encoding: chunked") { join_chunks(&body)? } else { body };
         serde_json::from_str(&body).ok()
     }
 
-    /// What a query gives.
+    /// The result of a query.
     fn series(&self, expression: &str) -> Vec<Value> {
         let hex = |byte: u8| format!("%{byte:02x}");
         let encoded: String = expression.bytes().map(hex).collect();
-        let answer = self.ask(&format!("/api/v1/query?query={encoded}")).expect("an answer");
+        let answer = self.request(&format!("/api/v1/query?query={encoded}")).expect("an answer");
         assert_eq!(answer["status"], "success", "{expression}: {answer}");
         answer["data"]["result"].as_array().expect("a list").clone()
     }
 
-    /// The first number that a query gives.
+    /// The first number in the result of a query.
     fn query(&self, expression: &str) -> Option<u64> {
         self.series(expression).first()?["value"][1].as_str()?.parse().ok()
     }
@@ -73,8 +73,8 @@ impl Prometheus {
     }
 }
 
-/// The chunks of a body, each after a line with its length, as one.
-fn whole(mut chunks: &str) -> Option<String> {
+/// Joins the chunks of a body, each of which follows a line with its length.
+fn join_chunks(mut chunks: &str) -> Option<String> {
     let mut body = String::new();
     loop {
         let (length, rest) = chunks.split_once("\r\n")?;
@@ -87,9 +87,9 @@ fn whole(mut chunks: &str) -> Option<String> {
     }
 }
 
-/// Prometheus finds the text good, scrapes it, and its queries give the workload's numbers to the unit.
+/// Check that promtool accepts the metrics, that Prometheus scrapes them, and that its queries give the exact numbers.
 #[test]
-fn scraped_and_queried() {
+fn prometheus_queries_are_exact() {
     let scene = Scene::new();
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
     let mut worker = Watched::start(&scene);
@@ -103,29 +103,29 @@ fn scraped_and_queried() {
         .stdin(fs::File::open(scene.path("metrics")).expect("a file"))
         .output()
         .expect("promtool is installed (package prometheus)");
-    let said = String::from_utf8_lossy(&checked.stderr);
-    assert!(checked.status.success() && said.is_empty(), "promtool: {said}");
+    let warnings = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success() && warnings.is_empty(), "promtool: {warnings}");
 
     let prometheus = Prometheus::start(&scene, &monitor);
-    wait_until("the worker is in it", || {
+    wait_until("the worker's launches are scraped", || {
         prometheus.query(&format!("sum(warpscope_launches_total{{pid=\"{pid}\"}})")) == Some(12)
     });
-    for (name, labels, wanted) in WORK {
+    for (name, labels, expected) in WORK {
         let labels: String = labels.iter().map(|(label, value)| format!(",{label}=\"{value}\"")).collect();
         let expression = format!("sum({name}{{pid=\"{pid}\"{labels}}})");
-        assert_eq!(prometheus.query(&expression), Some(*wanted), "{expression}");
+        assert_eq!(prometheus.query(&expression), Some(*expected), "{expression}");
     }
     worker.does("leak 3");
     let leak = format!("sum(warpscope_memory_suspect_bytes{{pid=\"{pid}\",site=\"forget_to_free (watched.c:30)\"}})");
-    wait_until("the leak is there", || prometheus.query(&leak) == Some(3 << 20));
+    wait_until("the leak is scraped", || prometheus.query(&leak) == Some(3 << 20));
     prometheus.stop();
     monitor.stop();
 }
 
-/// Every panel of the dashboard has something to show, and every alert is evaluated, on what the monitor tells of the
-/// simulated GPU's programs and of a stand-in for NVML.
+/// Check that every panel of the dashboard has data and every alert is evaluated, with the simulated GPU's programs and a fake
+/// NVML.
 #[test]
-fn dashboard_and_alerts() {
+fn dashboard_panels_have_data_and_alerts_fire() {
     let scene = Scene::new();
     let fake = programs::sources().join("../crates/nvml/tests/fake.c");
     let library = scene.path("libnvidia-ml.so.1");
@@ -136,8 +136,8 @@ fn dashboard_and_alerts() {
     let mut worker = monitor.pilot(&scene);
     let prometheus = Prometheus::start(&scene, &monitor);
 
-    // What is only there when something has gone wrong, or for programs that replay graphs.
-    let seldom = |expression: &str| expression.ends_with("> 0") || expression.ends_with(" == 1");
+    // Queries that give a result only when something has gone wrong, or for programs that replay graphs.
+    let may_be_empty = |expression: &str| expression.ends_with("> 0") || expression.ends_with(" == 1");
     let text = fs::read_to_string(deployed("grafana/warpscope.json")).expect("the dashboard is there");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels").iter();
@@ -156,17 +156,17 @@ fn dashboard_and_alerts() {
         wait_until(&format!("there is something for {expression}"), || {
             worker.does("work");
             worker.does("leak 1");
-            !prometheus.series(expression).is_empty() || seldom(expression)
+            !prometheus.series(expression).is_empty() || may_be_empty(expression)
         });
     }
 
     let rules = || {
-        let answer = prometheus.ask("/api/v1/rules").expect("an answer");
+        let answer = prometheus.request("/api/v1/rules").expect("an answer");
         let groups = answer["data"]["groups"].as_array().expect("groups").clone();
         groups.iter().flat_map(|group| group["rules"].as_array().expect("rules").clone()).collect::<Vec<Value>>()
     };
     wait_until("every rule was evaluated", || rules().iter().all(|rule| rule["health"] == "ok"));
-    // The workload runs out of memory, the stand-in has Xids.
+    // The workload runs out of memory, and the fake NVML reports Xids.
     for firing in ["GpuAllocationsFail", "GpuXid"] {
         wait_until(firing, || rules().iter().any(|rule| rule["name"] == firing && rule["state"] == "firing"));
     }

@@ -2,7 +2,7 @@
 
 use crate::support::{Running, Scene, Terminal, monitor::Watched};
 
-/// What keys send.
+/// The bytes that keys send.
 const ENTER: &[u8] = b"\r";
 const ESCAPE: &[u8] = b"\x1b";
 
@@ -15,16 +15,16 @@ fn start(scene: &Scene) -> (Terminal, Running) {
 }
 
 #[track_caller]
-fn left_as_it_was(mut terminal: Terminal, run: Running) {
+fn assert_restored(mut terminal: Terminal, run: Running) {
     while terminal.more() {}
     run.wait().exits(0);
-    assert!(terminal.is_as_before(), "{}", terminal.text);
+    assert!(terminal.is_restored(), "{}", terminal.text);
 }
 
-/// A process comes, its kernels, its memory by line and its errors are shown; keys sort, filter, explain and quit; another
-/// size is another picture; and the terminal is as it was.
+/// Check that a new process is shown with its kernels, its memory by line and its errors; that keys sort, filter, help and quit;
+/// that the screen adapts to another size; and that the terminal is restored.
 #[test]
-fn keys() {
+fn keys_control_the_screen() {
     let scene = Scene::new();
     let (mut terminal, run) = start(&scene);
     let mut leaker = Watched::start(&scene);
@@ -40,7 +40,7 @@ fn keys() {
     terminal.send(ENTER);
     let all = ["k0", "k2", "5.00 MiB", "watched.c:30", "load_model"];
     terminal.shows(|screen| all.iter().all(|text| screen.contains(text)));
-    // Down to the end.
+    // Scroll to the end.
     terminal.send(b"          ");
     terminal.shows(|screen| screen.contains("cudaErrorMemoryAllocation") && !screen.contains("k0"));
     terminal.send(ENTER);
@@ -62,16 +62,16 @@ fn keys() {
         .shows(|screen| screen.contains(&pid) && screen.lines().last().is_some_and(|line| line.contains("sorted by")));
 
     terminal.send(b"q");
-    left_as_it_was(terminal, run);
+    assert_restored(terminal, run);
     leaker.end();
 }
 
-/// A signal ends it as well, and leaves the terminal as it was.
+/// Check that a signal also ends it, and that the terminal is restored.
 #[test]
-fn signal() {
+fn a_signal_restores_the_terminal() {
     let scene = Scene::new();
     let (terminal, run) = start(&scene);
-    assert!(terminal.is_taken());
+    assert!(terminal.is_in_use());
     run.signal(libc::SIGTERM);
-    left_as_it_was(terminal, run);
+    assert_restored(terminal, run);
 }

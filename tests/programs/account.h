@@ -1,4 +1,4 @@
-/* A program's own account of the calls it makes: a line of JSON for each, in the words of `warpscope trace`. */
+/* A program's own account of the calls it makes: a line of JSON for each, with the field names of `warpscope trace`. */
 #ifndef TEST_ACCOUNT_H
 #define TEST_ACCOUNT_H
 
@@ -13,7 +13,7 @@
 
 static int account_file = -1;
 
-/* Opens the account; several processes may write to one. */
+/* Opens the account. Several processes may write to one file. */
 static inline void account_to(const char *path) {
     account_file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (account_file < 0) {
@@ -33,11 +33,11 @@ static inline const char *result_name(int driver, int code) {
     case 400: return driver ? "CUDA_ERROR_INVALID_HANDLE" : "cudaErrorInvalidResourceHandle";
     case 600: return driver ? "CUDA_ERROR_NOT_READY" : "cudaErrorNotReady";
     }
-    fprintf(stderr, "account: a result without a name: %d\n", code);
+    fprintf(stderr, "account: unknown result: %d\n", code);
     exit(2);
 }
 
-/* One line, in one write. `result` is JSON, `format` what stands between the braces of the arguments. */
+/* Writes one line with one write. `result` is JSON, `format` the text between the braces of the arguments. */
 __attribute__((format(printf, 3, 4))) static inline void account(const char *name, const char *result, const char *format,
                                                                  ...) {
     char args[1024], line[1400];
@@ -60,7 +60,7 @@ __attribute__((format(printf, 3, 4))) static inline void account(const char *nam
         code_;                                                                                                         \
     })
 
-/* How addresses and handles are written, and streams. */
+/* Formats for addresses and handles, and for streams. */
 #define ADDRESS(name) "\"" name "\":\"0x%lx\""
 #define STREAM(name) "\"" name "\":\"%s\""
 static inline const char *stream_text(const void *stream) {

@@ -1,6 +1,6 @@
-/* A command with a pid of the caller's choice, which must be free: how a pid comes round without 4 million processes.
+/* Runs a command with a given pid, which must be free. Reuses a pid without starting 4 million processes.
  *
- *   as_pid PID COMMAND...   ends with the command's exit status, or with 99 if the pid cannot be had */
+ *   as_pid PID COMMAND...   exits with the command's exit status, or with 99 if the pid is not available */
 #define _GNU_SOURCE
 #include <linux/sched.h>
 #include <signal.h>
@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 int main(int argc, char **argv) {
-    pid_t wanted = argc > 2 ? atoi(argv[1]) : 0;
-    struct clone_args arguments = {.exit_signal = SIGCHLD, .set_tid = (uintptr_t)&wanted, .set_tid_size = 1};
+    pid_t pid = argc > 2 ? atoi(argv[1]) : 0;
+    struct clone_args arguments = {.exit_signal = SIGCHLD, .set_tid = (uintptr_t)&pid, .set_tid_size = 1};
     long child = syscall(SYS_clone3, &arguments, sizeof arguments);
     int status;
 
@@ -23,7 +23,7 @@ int main(int argc, char **argv) {
         execv(argv[2], argv + 2);
         _exit(98);
     }
-    if (child != wanted || waitpid(wanted, &status, 0) != wanted) {
+    if (child != pid || waitpid(pid, &status, 0) != pid) {
         perror("as_pid");
         return 99;
     }

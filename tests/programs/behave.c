@@ -1,17 +1,17 @@
-/* Ways for a program to behave, one for each MODE:
+/* Behaviours of a program, one for each MODE:
  *
  *   none         exits 0 at once, without CUDA
  *   kill K       launches K kernels, then kills itself with SIGKILL
  *   fork K       launches K, forks a child that tries CUDA (error 3 expected) and exits 9 without exec; then K more; exits 0
  *   status       launches one kernel, exits 42
- *   starve N     as loop 0.5, with only N descriptors left
+ *   starve N     as loop 0.5, with only N free descriptors
  *   forgetful X  as loop 0.5, after removing the variable X from its environment
  *   init         initialises CUDA, launches nothing, exits 42
- *   output       launches one kernel, prints 1000 numbered lines to stdout and as many to stderr
+ *   output       launches one kernel, prints 1000 numbered lines to stdout and 1000 to stderr
  *   empty K      K copies and memsets of 0 bytes through the runtime and the driver each, and one copy of 8 bytes
  *   quick K      launches K kernels, then _exit(0) without waiting for them
  *   interrupt    launches kernels until SIGINT or SIGTERM, then cleans up and exits 7; prints `ready` first
- *   loop SECS    launches kernels for so many seconds; prints `ready` first */
+ *   loop SECS    launches kernels for this many seconds; prints `ready` first */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* A short life: registers one kernel at its start, launches it N times without a pause, and ends.
+/* A short process: registers one kernel at its start, launches it N times without a pause, and exits.
  *
  *   brief N
- * Prints `ok` and exits 0 if every launch succeeded. Its host function has the kernel's own name, as nvcc's have. */
+ * Prints `ok` and exits 0 if every launch succeeded. Its host function has the kernel's own name, as with nvcc. */
 #include <stdio.h>
 #include <stdlib.h>
 

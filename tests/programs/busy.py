@@ -3,7 +3,7 @@
     busy.py SECONDS
 
 The main thread and a second one call `spin` through a method, a generator and a callback of `sorted`; a forked child does the
-same below `child`. `spin` is where nearly all the time goes.
+same under `child`. Nearly all the time is spent in `spin`.
 """
 import os
 import sys

@@ -1,4 +1,4 @@
-/* A fixed sequence of runtime and driver calls, one of them failing: for tests that compare call by call.
+/* A fixed sequence of runtime and driver calls, one of which fails, for tests that compare call by call.
  *
  *   runtime: cudaMalloc, cudaMemcpy (HtoD 4096), cudaLaunchKernel x3 ("calls_runtime"), cudaMemset (512),
  *            cudaMemcpyAsync (DtoH 2048), cudaMalloc of far too much (fails), cudaDeviceSynchronize, cudaFree
@@ -11,12 +11,12 @@
 
 static char host[4096];
 
-static void expect(int wanted, int got, const char *call) {
-    if (wanted == got) return;
-    fprintf(stderr, "calls: %s gave %d, not %d\n", call, got, wanted);
+static void expect(int expected, int got, const char *call) {
+    if (expected == got) return;
+    fprintf(stderr, "calls: %s gave %d, not %d\n", call, got, expected);
     exit(1);
 }
-#define EXPECT(wanted, call) expect(wanted, call, #call)
+#define EXPECT(expected, call) expect(expected, call, #call)
 
 __attribute__((noinline)) static void use_runtime(void) {
     static char key;

@@ -1,7 +1,7 @@
-/* System calls on files that are named like NVIDIA's devices, in the current directory, and the program's own account.
+/* System calls on files in the current directory that are named like NVIDIA's devices, and the program's own account.
  *
- *   devices FILE THREADS   makes the files, and asks the same of them on each thread, outside any watched function and in
- *                          `inside`. FILE is the account: a line of JSON for each, in the words of `warpscope trace`. */
+ *   devices FILE THREADS   creates the files, and makes the same requests on each thread, outside any watched function and in
+ *                          `inside`. FILE is the account: a line of JSON for each, as `warpscope trace` writes it. */
 #include "account.h"
 
 #include <errno.h>
@@ -33,8 +33,8 @@ static void request(int file, unsigned long number, const char *name, void *argu
                 (unsigned long)argument);
 }
 
-/* By each of the system calls that open a file, in turn. */
-static int opened(const char *name) {
+/* Opens a file with each of the system calls for it, in turn. */
+static int open_file(const char *name) {
     static __thread int turn;
     int flags = O_RDWR | O_CREAT | O_CLOEXEC, file;
     struct open_how how = {.flags = flags, .mode = 0666};
@@ -50,12 +50,12 @@ static int opened(const char *name) {
     return file;
 }
 
-static void closed(int file, int is_device) {
+static void close_file(int file, int is_device) {
     if (close(file)) exit(2);
     if (is_device) account("close", "0", "%s", "");
 }
 
-static void ask(int control, int gpu, int uvm, int other) {
+static void make_requests(int control, int gpu, int uvm, int other) {
     /* NVOS54_PARAMETERS: client, object, command, flags, params, size, status. */
     struct { uint32_t client, object, command, flags; uint64_t params; uint32_t size, status; } ctrl = {1, 2, 0x20800110, 0, 0, 0, 0};
     /* NVOS21_PARAMETERS: root, parent, new, class, params, size, status. */
@@ -73,7 +73,7 @@ static void ask(int control, int gpu, int uvm, int other) {
     request(uvm, 73, "UVM_CREATE_EXTERNAL_RANGE", NULL, NULL);
     request(uvm, 0x7777, "UVM 0x7777", (void *)0x10, NULL);
     request(gpu, FIOCLEX, "ioctl 0x5451", NULL, NULL);
-    /* Not a device: not told. */
+    /* Not a device, so not traced. */
     if (ioctl(other, _IOC(_IOC_READ | _IOC_WRITE, 'F', 0x2a, sizeof ctrl), &ctrl) != -1) exit(2);
 }
 
@@ -93,23 +93,23 @@ static void map(int gpu, int other) {
 
 __attribute__((noinline)) void inside(int control, int gpu, int uvm, int other) {
     account("inside", "0", "%s", "");
-    ask(control, gpu, uvm, other);
+    make_requests(control, gpu, uvm, other);
     map(gpu, other);
     account("outside", "0", "%s", "");
 }
 
 static void *work(void *unused) {
-    int control = opened("nvidiactl"), gpu = opened("nvidia0"), uvm = opened("nvidia-uvm"), other = opened("anothernvidia0");
+    int control = open_file("nvidiactl"), gpu = open_file("nvidia0"), uvm = open_file("nvidia-uvm"), other = open_file("anothernvidia0");
     for (int i = 0; i < 10; i++) {
-        ask(control, gpu, uvm, other);
+        make_requests(control, gpu, uvm, other);
         inside(control, gpu, uvm, other);
         if (cudaFree(NULL)) exit(2);
     }
     map(gpu, other);
-    closed(other, 0);
-    closed(uvm, 1);
-    closed(gpu, 1);
-    closed(control, 1);
+    close_file(other, 0);
+    close_file(uvm, 1);
+    close_file(gpu, 1);
+    close_file(control, 1);
     return unused;
 }
 

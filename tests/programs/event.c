@@ -2,13 +2,13 @@
  *
  *   event          the paths below; prints nothing
  *   event storm N  `take` N times in each of 4 threads
- *   event usdt     hits of the static tracepoints; prints how many found a listener
+ *   event usdt     hits of the static tracepoints; prints how many saw the semaphore raised
  *
  * Path                                      calls of take(weight, tag)        weights
  * main > from_one                           3                                 10, 11, 12
  * main > from_two > deeper                  5                                 100 each
  * in_thread > from_one, in each of 4        3                                 10, 11, 12
- * main > in_child > from_two > deeper       5, in a process of its own        100 each
+ * main > in_child > from_two > deeper       5, in its own process             100 each
  * main > below_zero                         2                                 -1 and -2
  */
 #include <pthread.h>
@@ -32,7 +32,7 @@ OUTSIDE long many(long a, long b, long c, long d, long e, long f, long g, long h
     return e + f + g + h;
 }
 
-/* A name as a C++ compiler would write it: work::run(int). */
+/* A name that a C++ compiler would generate: work::run(int). */
 OUTSIDE int run(int steps) __asm__("_ZN4work3runEi");
 OUTSIDE int run(int steps) {
     __asm__ volatile("" ::"r"(steps));
@@ -100,11 +100,11 @@ OUTSIDE void writes(void) {
     close(nowhere);
 }
 
-/* What <sys/sdt.h> makes of DTRACE_PROBE: a nop, and a note that says where it is and where its arguments are. */
+/* What <sys/sdt.h> generates for DTRACE_PROBE: a nop, and a note with its address and the locations of its arguments. */
 __asm__(".section .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"
         ".weak _.stapsdt.base\n.hidden _.stapsdt.base\n"
         "_.stapsdt.base: .space 1\n.size _.stapsdt.base, 1\n.previous");
-__attribute__((section(".probes"), used)) volatile unsigned short listened_to;
+__attribute__((section(".probes"), used)) volatile unsigned short step_semaphore;
 #define PROBE(name, semaphore, arguments, ...)                                                                       \
     __asm__ volatile("990: nop\n.pushsection .note.stapsdt,\"\",\"note\"\n.balign 4\n"                                \
                      ".4byte 992f-991f, 994f-993f, 3\n991: .asciz \"stapsdt\"\n992: .balign 4\n"                        \
@@ -112,17 +112,17 @@ __attribute__((section(".probes"), used)) volatile unsigned short listened_to;
                      ".asciz \"warp\"\n.asciz \"" name "\"\n.asciz \"" arguments "\"\n994: .balign 4\n.popsection" ::__VA_ARGS__)
 
 OUTSIDE int static_points(void) {
-    int heard = 0;
+    int hits_seen = 0;
     long in_memory[2] = {0, 0};
     for (int i = 1; i <= 7; i++) {
-        heard += listened_to > 0;
+        hits_seen += step_semaphore > 0;
         in_memory[1] = 1000 * i;
-        PROBE("step", "listened_to", "8@%0 -4@%1 8@8(%2) 4@$5 8f@%%xmm0", "r"((long)i), "r"(-i), "r"(in_memory), "m"(in_memory));
+        PROBE("step", "step_semaphore", "8@%0 -4@%1 8@8(%2) 4@$5 8f@%%xmm0", "r"((long)i), "r"(-i), "r"(in_memory), "m"(in_memory));
     }
-    /* The same one in another place, with its argument elsewhere. */
-    PROBE("step", "listened_to", "8@%0 -4@%1", "r"(100L), "r"(0));
+    /* The same tracepoint at another location, with its argument elsewhere. */
+    PROBE("step", "step_semaphore", "8@%0 -4@%1", "r"(100L), "r"(0));
     PROBE("quiet", "0", "", "r"(0L));
-    return heard;
+    return hits_seen;
 }
 
 int main(int argc, char **argv) {

@@ -1,8 +1,8 @@
 /* Processes whose threads all make their first CUDA call at the same moment.
  *
- *   first ROUNDS THREADS    prints `ready`; then, ROUNDS times, forks a process in which THREADS threads wait for each other
- *                           and each initialises CUDA and allocates 256, 512, 768 ... bytes, which stay. Prints `done` when
- *                           all have; the processes stay until its input ends. */
+ *   first ROUNDS THREADS    prints `ready`; then, ROUNDS times, forks a process in which THREADS threads wait for each other,
+ *                           and each initialises CUDA and allocates 256, 512, 768 ... bytes, which it keeps. Prints `done` when
+ *                           all have finished; the processes stay until its input ends. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -13,14 +13,14 @@
 #include "cuda.h"
 
 static atomic_int waiting;
-/* Bound when the program is loaded: binding at the first call would take the threads apart. */
+/* Bound when the program is loaded, because binding at the first call would delay some threads. */
 static CUresult (*volatile init)(unsigned) = cuInit;
 
 static void *work(void *number) {
     CUcontext context;
     CUdeviceptr memory;
 
-    /* They leave this loop within nanoseconds of each other, and find the code in memory. */
+    /* The threads leave this loop within nanoseconds of each other, and the code is already in memory. */
     (void)*(volatile char *)(uintptr_t)init;
     atomic_fetch_sub(&waiting, 1);
     while (atomic_load(&waiting)) {}

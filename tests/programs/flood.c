@@ -1,6 +1,6 @@
-/* Attacks warpscope through the socket that injected libraries connect to, from one process for each kind of attack.
+/* Attacks warpscope through the socket that injected libraries connect to, with one process for each kind of attack.
  *
- *   flood SECONDS FILE     makes FILE once every attack has begun; prints the mebibytes that were sent */
+ *   flood SECONDS FILE     creates FILE once every attack has started; prints the number of mebibytes sent */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ enum { HELLO = 1, KERNEL = 2, TOTALS = 7, NAME = 64, DEVICE = 65, NOTICE = 66 };
 
 static struct {
     uint64_t bytes;
-    uint32_t begun;
+    uint32_t started;
 } *shared;
 static double end;
 static uint8_t packet[PACKET];
@@ -42,7 +42,7 @@ static void put16(uint16_t value) { put(&value, 2); }
 static void put32(uint32_t value) { put(&value, 4); }
 static void put64(uint64_t value) { put(&value, 8); }
 
-static int dial(void) {
+static int connect_to_warpscope(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strncpy(address.sun_path, getenv("WARPSCOPE_SOCKET"), sizeof(address.sun_path) - 1);
     for (;;) {
@@ -57,8 +57,8 @@ static int dial(void) {
     }
 }
 
-/* 0 if the other end has closed. */
-static int deliver(int fd) {
+/* Returns 0 if the other end has closed. */
+static int send_packet(int fd) {
     ssize_t sent = send(fd, packet, length, MSG_NOSIGNAL);
     length = 0;
     if (sent > 0)
@@ -66,11 +66,11 @@ static int deliver(int fd) {
     return sent > 0;
 }
 
-static int greet(int fd) {
+static int send_hello(int fd) {
     uint64_t session;
     getrandom(&session, sizeof(session), 0);
     put8(HELLO), put16(VERSION), put32(getpid()), put64(session), put32(26), put32(13000), put64(0);
-    return deliver(fd);
+    return send_packet(fd);
 }
 
 static void put_text(int tag, uint32_t id) {
@@ -84,12 +84,12 @@ static void put_text(int tag, uint32_t id) {
 static void names(int fd, uint32_t i) {
     for (int n = 0; n < 3; n++)
         put_text(NAME, 3 * i + n);
-    deliver(fd);
+    send_packet(fd);
 }
 
 static void devices(int fd, uint32_t i) {
     put_text(DEVICE, i), put_text(DEVICE, i % 100);
-    deliver(fd);
+    send_packet(fd);
 }
 
 static void notices(int fd, uint32_t i) {
@@ -97,10 +97,10 @@ static void notices(int fd, uint32_t i) {
     char text[200];
     snprintf(text, sizeof(text), "%u \033[2J invented", i);
     put(text, sizeof(text));
-    deliver(fd);
+    send_packet(fd);
 }
 
-/* Every one on a stream of its own, of a kernel of its own. */
+/* Each kernel has its own stream and its own name. */
 static void kernels(int fd, uint32_t i) {
     while (length + 101 < PACKET) {
         put8(KERNEL), put32(i), put32(i % 200), put32(i / 7), put32(i / 3), put64(1000000 + 10 * i), put64(1000005 + 10 * i);
@@ -110,7 +110,7 @@ static void kernels(int fd, uint32_t i) {
         put16(1), put32(0), put64(0), put32(0);
         i += 977;
     }
-    deliver(fd);
+    send_packet(fd);
 }
 
 static void totals(int fd, uint32_t i) {
@@ -119,18 +119,18 @@ static void totals(int fd, uint32_t i) {
         for (int n = 0; n < 14; n++)
             put64(n == 0 ? i : 0);
     }
-    deliver(fd);
+    send_packet(fd);
 }
 
 static void nonsense(int fd, uint32_t i) {
     for (int n = 0; n < 100; n++)
         put32(0xffffffff - i - n);
-    deliver(fd);
+    send_packet(fd);
 }
 
 static void sessions(int fd, uint32_t i) {
     (void)i;
-    greet(fd);
+    send_hello(fd);
 }
 
 static void nothing(int fd, uint32_t i) {
@@ -138,20 +138,20 @@ static void nothing(int fd, uint32_t i) {
     usleep(1000);
 }
 
-/* `again` makes a new connection for each round. `hold` keeps the old ones. */
+/* `again` opens a new connection for each round. `hold` keeps the old ones. */
 static void attack(void (*send_one)(int, uint32_t), int again, int hold) {
-    int fd = dial(), first = 1;
+    int fd = connect_to_warpscope(), first = 1;
     if (send_one != sessions && send_one != nonsense)
-        greet(fd);
+        send_hello(fd);
     for (uint32_t i = 1; now() < end; i++) {
         send_one(fd, i);
         if (first)
-            __atomic_add_fetch(&shared->begun, 1, __ATOMIC_RELAXED);
+            __atomic_add_fetch(&shared->started, 1, __ATOMIC_RELAXED);
         first = 0;
         if (again) {
             if (!hold)
                 close(fd);
-            fd = dial();
+            fd = connect_to_warpscope();
         }
     }
     _exit(0);
@@ -171,11 +171,11 @@ int main(int argc, char **argv) {
     for (unsigned i = 0; i < count; i++)
         if (!fork())
             attack(attacks[i].send_one, attacks[i].again, attacks[i].hold);
-    while (__atomic_load_n(&shared->begun, __ATOMIC_RELAXED) < count && now() < end)
+    while (__atomic_load_n(&shared->started, __ATOMIC_RELAXED) < count && now() < end)
         usleep(1000);
     close(open(argv[2], O_CREAT | O_WRONLY, 0644));
     while (wait(0) > 0)
         ;
     printf("sent %llu MiB\n", (unsigned long long)shared->bytes >> 20);
-    return shared->begun == count ? 0 : 1;
+    return shared->started == count ? 0 : 1;
 }

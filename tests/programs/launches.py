@@ -2,9 +2,9 @@
 
     launches.py PATHS
 
-Loads the simulated runtime with ctypes. Every launch has a kernel of its own, `py:N`, and PATHS gets a line for each: N and
-the Python frames as the interpreter itself has them at that moment, outermost first, parted by tabs. A frame is what warpscope
-is to show: qualified name (from 3.11 on), file name and line. Prints `launched N`.
+Loads the simulated runtime with ctypes. Every launch has its own kernel, `py:N`, and PATHS gets a line for each: N and
+the Python frames as the interpreter itself sees them at that moment, outermost first, separated by tabs. A frame is formatted as
+warpscope must show it: qualified name (from 3.11 on), file name and line. Prints `launched N`.
 """
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ def kernel(frame):
 
 
 def launch(*_):
-    # One line: what the kernel's path says is where the call is.
+    # One line, so that the line of the call is the line in the kernel's path.
     cudart.cudaLaunchKernel(kernel(sys._getframe()), one, one, None, 0, None)
     return 0
 
@@ -207,7 +207,7 @@ def made():
 
 
 def repeated():
-    """The same frames again and again, but for one caller, one line or one code object: none is to be taken for another."""
+    """The same frames again and again, except for one caller, one line or one code object: none may be mistaken for another."""
 
     def left():
         launch()
@@ -220,7 +220,7 @@ def repeated():
     for _ in range(4):
         recursion(5)
         recursion(5)
-    # A code object that is freed leaves its place to the next.
+    # The memory of a freed code object is reused by the next one.
     for number in range(12):
         scope = {"launch": launch}
         source = "\n" * (number // 2 % 2) + "def name%d():\n    launch()\n" % (number // 3 % 3)
@@ -261,7 +261,7 @@ def main():
     repeated()
     if sys.version_info >= (3, 11):
         recursion(100)
-    # A loop becomes warm: what runs is specialised then.
+    # The loop becomes hot, so the interpreter specialises its bytecode.
     for _ in range(40):
         plain()
         Model().method()

@@ -1,8 +1,8 @@
-/* Calls that are left without a return, and calls after them.
+/* Calls that never return, and calls after them.
  *
- *   leaves wait     makes three calls, prints its pid and waits in cudaDeviceSynchronize, for as long as the script says
- *   leaves exit     a thread ends by pthread_exit within `quits`; then the process by exit within `ends`
- *   leaves exec     becomes `true` within `becomes`
+ *   leaves wait     makes three calls, prints its pid and waits in cudaDeviceSynchronize, as long as the simulator's script says
+ *   leaves exit     a thread ends by pthread_exit within `quits`; then the process exits within `ends`
+ *   leaves exec     execs `true` within `becomes`
  *   leaves jump     longjmp out of `leaps` 40 times, each time through two calls, with a memset of i bytes after each; then a
  *                   signal handler jumps out of cudaDeviceSynchronize, and memsets of 1001 to 1010 bytes follow
  *   leaves tail     calls `jumps_on` 20 times, which ends with a jump to `goes_on`; 7 memsets in that */
@@ -54,7 +54,7 @@ __attribute__((noinline)) void becomes(void) {
     __asm__ volatile("");
 }
 
-/* One return for both. */
+/* One return for both functions. */
 void jumps_on(int i);
 __asm__(".text\n.globl jumps_on\n.type jumps_on,@function\njumps_on:\n\tendbr64\n\tpush %rbx\n\tpop %rbx\n\tjmp goes_on\n"
         ".size jumps_on,.-jumps_on\n");

@@ -1,5 +1,5 @@
-/* A program with a runtime of its own in it, as nvcc links it by default: cudaMalloc, cudaFree and cudaLaunchKernel are the
- * program's own functions, and lead to no driver call. Makes 30, 20 and 10 calls of them; `doze` sleeps 20 ms, 5 times. */
+/* A program with its own statically linked runtime, as nvcc builds it by default: cudaMalloc, cudaFree and cudaLaunchKernel are
+ * the program's own functions, and make no driver calls. Calls them 30, 20 and 10 times; `doze` sleeps 20 ms, 5 times. */
 #include <stddef.h>
 #include <stdio.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* C++ functions by their names: methods, overloads, templates. Each is called a known number of times. */
+/* C++ functions for tests of names: methods, overloads, templates. Each is called a known number of times. */
 #include <cstdio>
 
 #define CALLED __attribute__((noinline, used))

@@ -1,17 +1,17 @@
-/* Launches one kernel ("named") by a path of static functions, main > MODE > path > inner, which only full symbols and debug
- * files can name; `inner` has `inlined_outer` and `inlined_inner` in it.
+/* Launches one kernel ("named") from a path of static functions, main > MODE > path > inner, which only full symbols and debug
+ * files can name; `inlined_outer` and `inlined_inner` are inlined into `inner`.
  *
  *   named plain            launches
  *   named delete FILE      deletes FILE first
  *   named replace FILE BY  renames BY to FILE first
- *   named hide DIR         in a mount namespace of its own mounts a file system at DIR, copies itself there, and runs the copy
- *   named spin SECS        launches nothing, but uses the CPU
+ *   named hide DIR         mounts a file system at DIR in its own mount namespace, copies itself there, and runs the copy
+ *   named spin SECS        launches nothing, and uses the CPU
  *   named chroot DIR PROGRAM ARGUMENT...
  *                          runs PROGRAM in DIR as its root, then deletes DIR/PROGRAM
  *   named jit WAY          launches from code made at run time, main > jit > (code) > path > inner, and writes its perf map as
  *                          WAY says: `honest`, `twice` (with an older name before), `link` (a symbolic link to an honest one),
- *                          `huge` (over 64 MiB), `garbage`, `foreign` (somebody else's), `none`. Prints the map's path
- * Exits 0 if all went well. */
+ *                          `huge` (over 64 MiB), `garbage`, `foreign` (owned by another user), `none`. Prints the map's path
+ * Exits 0 on success. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>

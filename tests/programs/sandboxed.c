@@ -1,4 +1,4 @@
-/* Runs a command under a seccomp filter that kills it for making a socket.
+/* Runs a command under a seccomp filter that kills it when it creates a socket.
  *
  *   sandboxed COMMAND... */
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* A CUDA program and its children: who has which open files?
+/* A CUDA program and its children, which list their open files.
  *
  *   spawn exec   launches a kernel, then runs `ls /proc/self/fd` in a child
  *   spawn fork   launches a kernel, then lists its own /proc/self/fd from a child that did not exec

@@ -2,7 +2,7 @@
  *
  *   steady SECONDS RATE GO   prints `ready`, waits until the file GO exists, then makes RATE calls in each of SECONDS seconds,
  *                            in a hundred bursts: of every 10 calls a cuMemAlloc, a cuMemFree, a cuLaunchKernel of "steady"
- *                            and a cuMemcpyHtoD of 8 bytes, the rest cuCtxGetCurrent. Prints `done`, and waits for its input's end. */
+ *                            and a cuMemcpyHtoD of 8 bytes, the rest cuCtxGetCurrent. Prints `done`, then waits for the end of input. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

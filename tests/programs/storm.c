@@ -3,7 +3,7 @@
  *   storm THREADS CALLS [GO]   each thread makes CALLS calls: of every 10, one cuMemAlloc of far too much, which fails, one
  *                              cuMemcpyHtoD every 1,000, and cuCtxGetCurrent for the rest. With GO, prints `ready` and waits
  *                              until that file exists. Prints `done` at the end.
- * Of the copies the n-th of a thread has n bytes; after 4,096 they begin anew. */
+ * The n-th copy of a thread has n bytes; after 4,096 they start again from 1. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* A small library, built as such by the tests that want it, and a program that loads it late and calls it.
+/* A small library, built by the tests that need it, and a program that loads it late and calls it.
  *
  *   tiny LIBRARY STOP [later]   loads LIBRARY and calls tiny_add(i, 1000 + i) for i = 1, 2 ... until STOP exists, then 50 times
  *                               more; prints `ready` after the first and `last N` at the end. With `later`, it waits for a

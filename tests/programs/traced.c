@@ -1,9 +1,9 @@
-/* Calls of known arguments and results on several threads, and the program's own account of them.
+/* Calls with known arguments and results on several threads, and the program's own account of them.
  *
  *   traced account FILE        four threads with a sequence each, runtime and driver API, some calls failing
  *   traced steps FILE STOP     a memset of 1 byte, of 2, of 3 ... until STOP exists, then 50 more; prints `ready` after the first
  *   traced family FILE STOP    the same, then a forked child makes one more call, and an exec'ed one runs `account FILE`
- * Each call is a line of JSON in FILE, in the words of `warpscope trace`. */
+ * Each call is a line of JSON in FILE, as `warpscope trace` writes it. */
 #include "account.h"
 
 #include <pthread.h>
@@ -76,7 +76,7 @@ __attribute__((noinline)) static void *use_runtime(void *unused) {
     return unused;
 }
 
-/* The driver: a module's function by handle, eleven arguments, most of them on the stack. */
+/* The driver: a module's function by handle, with eleven arguments, most of them on the stack. */
 __attribute__((noinline)) static void *use_driver(void *unused) {
     CUcontext context = NULL, current = NULL;
     CUmodule module = NULL;
@@ -124,7 +124,7 @@ __attribute__((noinline)) static void *use_driver(void *unused) {
     return unused;
 }
 
-/* Streams, events, and a graph of one kernel that was captured and is launched five times. */
+/* Streams, events, and a captured graph of one kernel, launched five times. */
 __attribute__((noinline)) static void *use_streams(void *unused) {
     cudaStream_t one = NULL, two = NULL;
     cudaEvent_t begin = NULL, end = NULL;
@@ -172,7 +172,7 @@ __attribute__((noinline)) static void *use_streams(void *unused) {
     return unused;
 }
 
-/* Calls that fail, in the runtime itself and in the driver under it. What a failed call writes does not count. */
+/* Calls that fail, in the runtime itself and in the driver below it. The outputs of a failed call are ignored. */
 __attribute__((noinline)) static void *fail(void *unused) {
     static char unknown;
     void *none;

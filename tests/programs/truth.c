@@ -2,12 +2,12 @@
  *
  *   truth PROCESSES THREADS STREAMS DEVICES LAUNCHES_PER_THREAD [--runtime|--driver|--mixed] [--graphs] [--kernels]
  *
- * Each thread walks PATHS pseudo-random call paths, the same in every run. A function on the path appends its own name
+ * Each thread takes PATHS pseudo-random call paths, the same in every run. A function on the path appends its own name
  * while it is active, and the leaf launches a kernel named `truth:worker>a>c>b>leaf2`, outermost first. Every 16th
  * launch is a copy and every 32nd a memset instead (not with --kernels); their byte counts are unique to the path, and
- * with TRUTH_COPIES=FILE each process appends a line `copy|memset BYTES PATH` for each it used. With --graphs every
+ * with TRUTH_COPIES=FILE each process appends a line `copy|memset BYTES PATH` for each one it used. With --graphs every
  * 50th launch is a graph of NODES kernels, captured and launched at the same leaf, all with the path's name.
- * Further processes are fork + exec of this program. Prints `launched N`: API calls that succeeded. */
+ * Additional processes are fork + exec of this program. Prints `launched N`, the number of API calls that succeeded. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@ enum { PATHS = 64, DEEPEST = 12, SHALLOWEST = 3, NODES = 3, MAX_STREAMS = 64, MA
 enum { COPY_BYTES = 4096, MEMSET_BYTES = 65536, MEMORY = 1 << 20 };
 enum mode { RUNTIME, DRIVER, MIXED };
 
-/* What a path needs to launch, made when it is first walked. */
+/* What a path needs to launch, created on first use. */
 struct target {
     unsigned long hash;
     CUfunction function;
@@ -65,7 +65,7 @@ static void die(const char *what) {
     exit(1);
 }
 
-/* First walk of a path: the name is put together from what is active. */
+/* First use of a path: builds the name from the active functions. */
 __attribute__((noinline)) static void make_target(struct walker *w, struct target *t) {
     size_t at = (size_t)snprintf(t->name, sizeof t->name, "truth:");
     for (int i = 0; i < w->depth; i++)
@@ -78,7 +78,7 @@ __attribute__((noinline)) static void make_target(struct walker *w, struct targe
     pthread_mutex_unlock(&registering);
 }
 
-/* Capture is per stream, and threads share streams: use one of this walker's own. */
+/* Capture is per stream, and threads share streams, so this uses a stream of the walker's own. */
 __attribute__((noinline)) static void make_graph(struct target *t) {
     CUstream own;
     CUgraph graph;
@@ -120,7 +120,7 @@ static inline __attribute__((always_inline)) void launch(struct walker *w) {
 typedef void step(struct walker *);
 static step *const functions[];
 
-/* A function notes that it is active, does its part, and takes the note back: no call here is a tail call. */
+/* A function adds its name, does its part, and removes the name again, so no call here is a tail call. */
 #define ENTER(w)                                           \
     unsigned long hash_before = (w)->hash;                 \
     (w)->hash = (w)->hash * 1099511628211u ^ (unsigned long)__func__[0] << 8 ^ (unsigned long)__func__[sizeof __func__ - 2]; \

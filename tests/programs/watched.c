@@ -1,15 +1,15 @@
-/* A program that does what it is told, for whoever watches it. Commands are lines on stdin; each is answered with `done`.
+/* A program that executes commands, to be watched by the monitor. Commands are lines on stdin; the response to each is `done`.
  *
- *   work          a fixed workload, of which the comment at `work` has the totals
+ *   work          a fixed workload, whose totals are in the comment at `work`
  *   leak N        N allocations of 1 MiB that are never freed, in `forget_to_free`, line LEAK_LINE
- *   free          frees what `leak` has left
- *   hoard N       N allocations of 16 bytes that nobody remembers
+ *   free          frees the allocations of `leak`
+ *   hoard N       N allocations of 16 bytes that are never freed
  *   launch N      N launches of the runtime's kernel `_Z5firstPfi`
  *   kernels N     N distinct kernels, k0 to kN, each launched once by its handle
- *   wait          prints `calling`, then waits for the GPU: for ever, if the script makes cudaDeviceSynchronize slow
- *   fork          a child that makes one call of its own and ends
- *   exec          runs itself anew in this process
- * Ends with its input. Prints `ready` when CUDA is initialised. */
+ *   wait          prints `calling`, then waits for the GPU: forever, if the script makes cudaDeviceSynchronize slow
+ *   fork          a child that makes one call and exits
+ *   exec          executes itself again in this process
+ * Exits at the end of its input. Prints `ready` when CUDA is initialised. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +25,12 @@ static char host[1 << 16], first_stub, second_stub;
 static void *leaked[4096];
 static int leaks;
 
-static void expect(int wanted, int got, const char *call) {
-    if (wanted == got) return;
-    fprintf(stderr, "watched: %s gave %d, not %d\n", call, got, wanted);
+static void expect(int expected, int got, const char *call) {
+    if (expected == got) return;
+    fprintf(stderr, "watched: %s gave %d, not %d\n", call, got, expected);
     exit(1);
 }
-#define EXPECT(wanted, call) expect(wanted, call, #call)
+#define EXPECT(expected, call) expect(expected, call, #call)
 
 __attribute__((noinline)) static void forget_to_free(void) {
 #line LEAK_LINE

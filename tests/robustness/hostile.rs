@@ -1,4 +1,4 @@
-//! Files that look like libraries, as far as they go.
+//! Files that resemble libraries but are broken.
 
 use std::{
     fs::{self, File},
@@ -7,8 +7,8 @@ use std::{
 
 use crate::support::natives::native;
 
-/// Where a 64-bit ELF header says where the section headers are, how many segments and sections there are, and which section
-/// has their names.
+/// Offsets in a 64-bit ELF header: of the section headers, of the number of segments and of sections, and of the index of the
+/// section with their names.
 const SECTIONS_AT: usize = 0x28;
 const SEGMENT_COUNT: usize = 0x38;
 const SECTION_COUNT: usize = 0x3c;
@@ -23,7 +23,7 @@ fn u64_at(bytes: &[u8], at: usize) -> usize {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes")) as usize
 }
 
-/// Where the header of `.eh_frame` is.
+/// Returns the offset of the header of `.eh_frame`.
 fn frame_section(elf: &[u8]) -> usize {
     let header = |index: usize| u64_at(elf, SECTIONS_AT) + SECTION * index;
     let names = u64_at(elf, header(u16_at(elf, NAMES_INDEX)) + 24);
@@ -34,7 +34,7 @@ fn frame_section(elf: &[u8]) -> usize {
     (0..u16_at(elf, SECTION_COUNT)).map(header).find(|at| named(*at)).expect("it has one")
 }
 
-/// Writes them into a directory and returns their paths.
+/// Writes the files into a directory and returns their paths.
 pub fn write(directory: &Path) -> Vec<String> {
     fs::create_dir(directory).expect("a directory of our own");
     let library = fs::read(native("libplugin.so")).expect("a library");
@@ -62,7 +62,7 @@ pub fn write(directory: &Path) -> Vec<String> {
     add("sparse, much of it frames", changed(frames + 32, &(250_u64 << 20).to_le_bytes()), 2 << 30);
     add("line\nfeed, \u{1b}[31mcolour and \u{1}", library.clone(), 0);
     add("blanks; \"quotes\" & <tags>\\", library.clone(), 0);
-    // The same noise in every run: xorshift.
+    // The same noise in every run (xorshift).
     let mut state = 1_u64;
     for number in 0..50 {
         let mut bytes = library.clone();

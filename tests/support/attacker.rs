@@ -1,4 +1,4 @@
-//! A local user without any rights, who attacks: commands run as that user, in a directory that the user owns.
+//! An unprivileged local attacker: commands run as that user, in a directory that the user owns.
 
 use std::{
     ffi::OsStr,
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 
 use super::Scene;
 
-/// A user that every system has.
+/// A user that exists on every system.
 pub const USER: &str = "nobody";
 
-/// What `id OPTION USER` says.
+/// The output of `id OPTION USER`.
 pub fn id(option: &str) -> String {
     let output = Command::new("id").args([option, USER]).output().expect("id can be run");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -41,18 +41,18 @@ pub struct Attacker {
     gid: u32,
 }
 
-/// What the file that only root may touch contains.
+/// The contents of the file that only root may access.
 const SECRET: &str = "only root may read or write this\n";
 
 impl Attacker {
-    /// A new attacker with an empty directory.
+    /// Creates an attacker with an empty directory.
     pub fn new() -> Self {
         let directory = TempDir::with_prefix("e2e-attacker-").expect("a temporary directory");
         let secret = TempDir::with_prefix("e2e-secret-").expect("a temporary directory");
         let (uid, gid) = (number("-u"), number("-g"));
         chown(directory.path(), Some(uid), Some(gid)).expect("root may do that");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("the directory is ours");
-        // Passable, so that links to the file lead somewhere; the file itself is closed.
+        // Searchable, so that links to the file resolve; the file itself is not readable.
         fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o755)).expect("the directory is ours");
         let attacker = Self { directory, secret, uid, gid };
         fs::write(attacker.secret(), SECRET).expect("a file");
@@ -70,7 +70,7 @@ impl Attacker {
         self.secret.path().join("secret")
     }
 
-    /// Insists that the file that only root may touch has its contents, owner and mode as before.
+    /// Asserts that the file that only root may access has its original contents, owner and mode.
     #[track_caller]
     pub fn secret_is_untouched(&self) {
         let info = fs::symlink_metadata(self.secret()).expect("the file is there");

@@ -1,4 +1,4 @@
-//! Reads traces, and the accounts that traced programs write of their own calls: lines of JSON in the same words.
+//! Reads traces, and the accounts that traced programs write of their own calls: lines of JSON with the same names.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,35 +6,35 @@ use serde_json::Value;
 
 use super::scene::number;
 
-/// A call as both sides tell it.
+/// A call as both the trace and the account describe it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct Call {
     pub name: String,
     pub args: Value,
     pub ret: Value,
 }
 
 /// The calls of each thread, by pid and tid, in their order.
-pub type ByThread = BTreeMap<(u64, u64), Vec<Told>>;
+pub type ByThread = BTreeMap<(u64, u64), Vec<Call>>;
 
 /// All events of a trace.
 pub struct Trace {
     pub all: Vec<Value>,
-    /// Texts of its notes.
+    /// Texts of the notes.
     pub notes: Vec<String>,
 }
 
-/// Lines of JSON.
+/// Parses lines of JSON.
 #[track_caller]
 pub fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
 }
 
-/// What a program says that it called.
+/// Reads the account that a program wrote of its calls.
 pub fn account(text: &str) -> ByThread {
     let mut calls = ByThread::new();
     for line in lines(text) {
-        calls.entry(thread(&line)).or_default().push(told(&line));
+        calls.entry(thread(&line)).or_default().push(call(&line));
     }
     calls
 }
@@ -43,21 +43,21 @@ fn thread(event: &Value) -> (u64, u64) {
     (number(event, "pid"), number(event, "tid"))
 }
 
-fn told(event: &Value) -> Told {
+fn call(event: &Value) -> Call {
     let mut args = event["args"].clone();
-    // A float has fewer digits than JSON's numbers, and more than one way to be written.
+    // A float has fewer digits than JSON's numbers, and several representations.
     if let Some(ms) = args.get_mut("ms") {
         *ms = Value::from(f64::from(ms.as_f64().expect("a number") as f32));
     }
-    Told { name: event["name"].as_str().expect("a name").to_owned(), args, ret: event["ret"].clone() }
+    Call { name: event["name"].as_str().expect("a name").to_owned(), args, ret: event["ret"].clone() }
 }
 
-/// When an event began, in nanoseconds since the trace did.
+/// When an event began, in nanoseconds since the start of the trace.
 pub fn start(event: &Value) -> i64 {
     (event["ts"].as_f64().unwrap_or_else(|| panic!("no time: {event}")) * 1e9).round() as i64
 }
 
-/// When it was over.
+/// When an event ended.
 pub fn end(event: &Value) -> i64 {
     start(event)
         + (event["duration_us"].as_f64().unwrap_or_else(|| panic!("no duration: {event}")) * 1e3).round() as i64
@@ -107,25 +107,25 @@ impl Trace {
             .collect()
     }
 
-    /// What the programs called themselves: the outermost calls that returned, in the order in which they were made.
+    /// The calls that the programs made themselves: the outermost calls that returned, in order.
     pub fn outermost(&self) -> ByThread {
-        self.told("userspace", 0)
+        self.returned("userspace", 0)
     }
 
     /// Events of a type that returned, at a depth.
-    pub fn told(&self, kind: &str, depth: u64) -> ByThread {
+    pub fn returned(&self, kind: &str, depth: u64) -> ByThread {
         let mut calls: Vec<&Value> =
             self.of(kind).filter(|event| event["phase"] == "X" && event["depth"] == depth).collect();
         calls.sort_by_key(|event| start(event));
         let mut by_thread = ByThread::new();
         for call in calls {
-            by_thread.entry(thread(call)).or_default().push(told(call));
+            by_thread.entry(thread(call)).or_default().push(self::call(call));
         }
         by_thread
     }
 
-    /// Insists that every call lies within the one around it, one step further in, and is `nested` where that is the same
-    /// thing asked of the layer below.
+    /// Asserts that every call is within the call around it, one level deeper, and is `nested` if both are the same operation on
+    /// different layers.
     #[track_caller]
     pub fn check_nesting(&self) {
         let mut threads: HashMap<(u64, u64), Vec<&Value>> = HashMap::new();
@@ -153,8 +153,8 @@ impl Trace {
         }
     }
 
-    /// Insists that all GPU work belongs to one outermost call each, of its process, and is what that call asked for. How
-    /// many there are of each kind: kernels, copies, memsets.
+    /// Asserts that all GPU work belongs to one outermost call each, of its process, and matches that call's arguments. Returns the
+    /// number of kernels, copies and memsets.
     #[track_caller]
     pub fn check_gpu(&self) -> [usize; 3] {
         let mut launches = HashMap::new();
@@ -166,29 +166,29 @@ impl Trace {
         for work in self.of("gpu") {
             let key = (number(work, "pid"), number(work, "correlation"));
             let call = launches.get(&key).unwrap_or_else(|| panic!("no call for {work}"));
-            let (asked, done) = (&call["args"], &work["args"]);
+            let (requested, done) = (&call["args"], &work["args"]);
             assert!(start(call) <= start(work), "{work} ran before {call}");
             assert_eq!(work["parent_id"], call["event_id"], "{work} of {call}");
             match work["name"].as_str().expect("a name") {
                 "Memset" => {
-                    let size = if asked["size"].is_null() { &asked["count"] } else { &asked["size"] };
+                    let size = if requested["size"].is_null() { &requested["count"] } else { &requested["size"] };
                     assert_eq!(size, &done["bytes"], "{work} of {call}");
                     counts[2] += 1;
                 }
                 name if name.starts_with("Memcpy ") => {
-                    let rows = asked["height"].as_u64().unwrap_or(1);
-                    let bytes = asked["size"].as_u64().or_else(|| Some(asked["width"].as_u64()? * rows));
+                    let rows = requested["height"].as_u64().unwrap_or(1);
+                    let bytes = requested["size"].as_u64().or_else(|| Some(requested["width"].as_u64()? * rows));
                     assert_eq!(bytes, done["bytes"].as_u64(), "{work} of {call}");
                     counts[1] += 1;
                 }
                 name => {
                     if call["name"] != "cudaGraphLaunch" {
                         assert_eq!(
-                            (&asked["grid"], &asked["block"]),
+                            (&requested["grid"], &requested["block"]),
                             (&done["grid"], &done["block"]),
                             "{work}, {call}"
                         );
-                        assert_eq!(asked["kernel"], name, "{work} of {call}");
+                        assert_eq!(requested["kernel"], name, "{work} of {call}");
                     }
                     counts[0] += 1;
                 }
@@ -198,7 +198,7 @@ impl Trace {
     }
 }
 
-/// What a call is for, by its name; none where asking twice means nothing.
+/// The operation of a call, by its name; none if repeating it on the layer below means nothing.
 fn role(call: &Value) -> Option<&'static str> {
     let name = call["name"].as_str()?;
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));

@@ -1,9 +1,8 @@
-//! What a machine cannot test: named in the output, never passed over in silence.
+//! What a machine cannot test is listed in the output, never skipped silently.
 
 use std::{collections::HashSet, fs::OpenOptions, io::Write, sync::Mutex};
 
-/// Reports something that this machine lacks: to the file that `./test` prints at its end, or to stderr. A line is written
-/// once per process.
+/// Reports something that this machine lacks, to the file that `./test` prints at its end or to stderr, once per process.
 pub fn not_covered(what: &str) {
     static SEEN: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let mut seen = SEEN.lock().expect("nobody panics with the lock");

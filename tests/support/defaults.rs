@@ -1,6 +1,6 @@
 //! Known conditions for every process under test, whatever started the suite: nohup, cron, a script's `&`, a CI runner.
 //!
-//! Ignored signals, the signal mask, the umask and the soft limits pass from parent to child, so each command that a test
+//! A child inherits ignored signals, the signal mask, the umask and the soft limits from its parent, so each command that a test
 //! starts sets them itself.
 
 use std::{
@@ -15,7 +15,7 @@ use std::{
 
 const UMASK: libc::mode_t = 0o022;
 
-/// Soft limits, each no higher than the hard limit. The rest is as the hard limit.
+/// Soft limits, each capped at the hard limit. Other limits are not changed.
 const LIMITS: [(libc::__rlimit_resource_t, libc::rlim_t); 8] = [
     (libc::RLIMIT_NOFILE, 1024),
     (libc::RLIMIT_STACK, 8 << 20),
@@ -32,8 +32,8 @@ pub fn apply(command: &mut Command) {
     // SAFETY: only system calls between fork and exec.
     unsafe {
         command.pre_exec(|| {
-            // The system call: the C library's function refuses the two signals that it uses itself, and whoever started us
-            // may have left those ignored as well. It fails for SIGKILL and SIGSTOP, which nobody can ignore.
+            // The raw system call, because the C library's function rejects the two signals that it uses itself, and our parent may
+            // ignore those as well. It fails for SIGKILL and SIGSTOP, which cannot be ignored.
             let default = [0_u64; 4];
             for signal in 1..=libc::SIGRTMAX() {
                 libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null::<u64>(), 8);
@@ -47,8 +47,8 @@ pub fn apply(command: &mut Command) {
     }
 }
 
-/// Sets up the process of the tests itself, once: its files are readable by other users, and it may hold the pipes of many
-/// tests at a time.
+/// Sets up the test process itself, once: its files are readable by other users, and it can hold the pipes of many tests at a
+/// time.
 pub fn apply_to_this_process() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -59,7 +59,7 @@ pub fn apply_to_this_process() {
     });
 }
 
-/// Sets a soft limit, or the hard limit where that is lower.
+/// Sets a soft limit, capped at the hard limit.
 fn limit(resource: libc::__rlimit_resource_t, soft: libc::rlim_t) -> io::Result<()> {
     let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: plain system calls with a structure that lives through them.
@@ -72,7 +72,7 @@ fn limit(resource: libc::__rlimit_resource_t, soft: libc::rlim_t) -> io::Result<
     if done { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Where directories of tests go: `TMPDIR`, or /tmp where other users cannot reach `TMPDIR` or run programs in it.
+/// The parent of the tests' directories: `TMPDIR`, or /tmp if other users cannot reach `TMPDIR` or run programs in it.
 pub fn temporary() -> PathBuf {
     let wanted = env::temp_dir();
     let open = |place: &Path| fs::metadata(place).is_ok_and(|directory| directory.mode() & 0o001 != 0);

@@ -2,23 +2,23 @@
 
 use super::oracle::{Counts, Kind, check_stack};
 
-/// One line.
+/// One line of folded stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// The process first, what ran last.
+    /// The process first, the function that ran last.
     pub frames: Vec<&'a str>,
     /// In microseconds.
     pub weight: u64,
 }
 
-/// What ran on a GPU: its device (0 where there is but one) and a kernel's name, or none for a copy or memset.
+/// Work that ran on a GPU: its device (0 if there is only one) and a kernel's name, or none for a copy or memset.
 pub struct OnGpu<'a> {
     pub kind: Kind,
     pub device: u32,
     pub name: &'a str,
 }
 
-/// All lines.
+/// Reads all lines.
 pub fn read(text: &str) -> Vec<Line<'_>> {
     let line = |line: &'_ str| {
         let (stack, weight) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no weight: {line}"));
@@ -33,7 +33,7 @@ pub fn read(text: &str) -> Vec<Line<'_>> {
 }
 
 impl<'a> Line<'a> {
-    /// What ran, if it was on a GPU.
+    /// The work at the end of the stack, if it ran on a GPU.
     pub fn on_gpu(&self) -> Option<OnGpu<'a>> {
         let (label, name) = self.frames.last()?.strip_prefix("[GPU")?.split_once(']')?;
         let (device, what) = label.split_once('_')?;
@@ -46,14 +46,14 @@ impl<'a> Line<'a> {
         Some(OnGpu { kind, device: device.parse().unwrap_or(0), name: name.trim_start() })
     }
 
-    /// The frames between the process and what ran on the GPU.
+    /// The frames between the process and the GPU work.
     pub fn launcher(&self) -> &[&'a str] {
         &self.frames[1..self.frames.len() - 1]
     }
 }
 
-/// Checks the stack of every kernel against its name, and counts kernels by their time, which is `kernel_us` for each.
-/// Copies and memsets do not tell their path: the stack's own is taken.
+/// Checks the stack of every kernel against its name, and counts kernels by their time, which is `kernel_us` for each. Copies and
+/// memsets, whose names have no path, are skipped.
 pub fn kernels_by_path(text: &str, kernel_us: u64) -> Counts {
     let mut counts = Counts::new();
     for line in read(text) {

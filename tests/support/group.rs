@@ -1,4 +1,4 @@
-//! A control group for one test: a monitor that watches it sees the test's own processes, and none of its neighbours'.
+//! A control group for one test: a monitor that watches it sees only the test's own processes.
 
 use std::{
     ffi::CString,
@@ -10,11 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A group of the second hierarchy. At its end nothing in it runs on.
+/// A cgroup v2 group. Its processes are killed when it is dropped.
 pub struct Group(PathBuf);
 
 impl Group {
-    /// A new one; none where groups cannot be made.
+    /// Creates a group; `None` if this machine does not allow it.
     pub fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let mounts = fs::read_to_string("/proc/mounts").ok()?;
@@ -24,12 +24,12 @@ impl Group {
         fs::create_dir(&path).ok().map(|()| Self(path))
     }
 
-    /// Its directory.
+    /// The directory of the group.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Starts a command in it.
+    /// Starts a command in the group.
     pub fn join(&self, command: &mut Command) {
         let members = CString::new(self.0.join("cgroup.procs").as_os_str().as_bytes()).expect("a path");
         // SAFETY: only system calls between fork and exec, on a path that the closure owns.
@@ -49,7 +49,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
-        // What was killed takes its time; a test that has failed leaves nothing behind either.
+        // Killed processes take a moment to disappear; a failed test leaves nothing behind either.
         let begin = Instant::now();
         while let Err(error) = fs::remove_dir(&self.0) {
             if begin.elapsed().as_secs() >= 60 {

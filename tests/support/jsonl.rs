@@ -1,4 +1,4 @@
-//! Reads events, and joins them once more: by session and correlation id alone, all of them in memory.
+//! Reads events, and joins them independently: by session and correlation id alone, all in memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -47,7 +47,7 @@ impl Events {
                 }
                 Some("launch") => {
                     let twice = events.launches.insert(key(event), event.clone());
-                    assert_eq!(twice, None, "a correlation id was given out twice");
+                    assert_eq!(twice, None, "a correlation id was used twice");
                 }
                 _ => {}
             }
@@ -71,8 +71,8 @@ impl Events {
         self.stacks.get(&number).expect("a stack comes before its use").iter().map(String::as_str).collect()
     }
 
-    /// Checks that every kernel, copy and memset was launched by the path that it tells, and counts them. `copies` is what
-    /// the program wrote to `TRUTH_COPIES`: the path for each size.
+    /// Checks that every kernel, copy and memset was launched from the path in its name, and counts them. `copies` is what the
+    /// program wrote to `TRUTH_COPIES`: the path for each size.
     pub fn counts(&self, copies: &str) -> Counts {
         let by_size: BTreeMap<(&str, u64), &str> = copies.lines().map(size_and_path).collect();
         let mut counts = Counts::new();
@@ -91,7 +91,7 @@ impl Events {
                 (kind, launched),
                 (Kind::Kernel, "kernel" | "graph") | (Kind::Copy, "copy") | (Kind::Memset, "memset")
             );
-            assert!(same, "{launch} is no launch of {event}");
+            assert!(same, "{launch} is not a launch of {event}");
             assert!(number(launch, "ts_ns") <= number(event, "ts_ns"), "{event} ran before {launch}");
             check_stack(&self.stack(launch), path).unwrap_or_else(|wrong| panic!("{wrong}"));
             let device = u32::try_from(number(event, "device")).expect("a small number");

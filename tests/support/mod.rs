@@ -1,4 +1,4 @@
-//! What the tests share: a place to run in, programs to run, and readers of what comes out.
+//! Support for the tests: a directory to run in, programs to run, and readers of their output.
 
 pub mod attacker;
 pub mod calls;
@@ -25,12 +25,12 @@ pub use running::{Ended, Running};
 pub use scene::Scene;
 pub use terminal::Terminal;
 
-/// Waits for something that another process does. Fails if it is not done in a minute.
+/// Waits for something that another process does. Fails after a minute.
 #[track_caller]
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !done() {
-        assert!(begin.elapsed().as_secs() < 60, "waited in vain until {what}");
+        assert!(begin.elapsed().as_secs() < 60, "timed out waiting until {what}");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }

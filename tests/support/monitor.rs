@@ -1,4 +1,4 @@
-//! A monitor under test, programs that it watches, and what it tells of them.
+//! A monitor under test, programs that it watches, and its metrics.
 
 use std::{
     collections::BTreeMap,
@@ -10,21 +10,21 @@ use std::{
 
 use super::{Ended, Running, Scene, wait_until};
 
-/// `warpscope monitor` on a free port of its own.
+/// `warpscope monitor` on a free port.
 pub struct Monitor {
     running: Running,
     pub address: String,
 }
 
 impl Monitor {
-    /// Starts one, and waits until it serves. It watches the scene's control group, where there can be one: other tests
-    /// that run at the same time use CUDA too.
+    /// Starts a monitor, and waits until it serves. It watches the scene's control group, if possible, because other tests that
+    /// run at the same time use CUDA too.
     pub fn start(scene: &Scene, options: &str) -> Self {
         let group = scene.group().map(|group| format!(" --cgroup {}", group.path().display()));
         Self::of_machine(scene, &(options.to_owned() + &group.unwrap_or_default()))
     }
 
-    /// Starts one that watches the whole machine, or what the options say.
+    /// Starts a monitor that watches the whole machine, or what the options say.
     pub fn of_machine(scene: &Scene, options: &str) -> Self {
         let mut arguments = vec!["monitor", "--metrics-addr", "127.0.0.1:0"];
         if !options.contains("--display-interval") {
@@ -34,7 +34,7 @@ impl Monitor {
         Self::of(&mut scene.warpscope(&arguments))
     }
 
-    /// Any command that runs one.
+    /// Starts any command that runs a monitor.
     pub fn of(command: &mut Command) -> Self {
         let mut running = Running::start(command);
         let line = running.stderr_until("metrics on http://");
@@ -42,14 +42,14 @@ impl Monitor {
         Self { running, address: address.to_owned() }
     }
 
-    /// One that watches the simulator's libraries already: a program has loaded them, and stays for as long.
+    /// Starts a monitor that already watches the simulator's libraries, because a running program has loaded them.
     pub fn with_pilot(scene: &Scene, options: &str) -> (Self, Watched) {
         let monitor = Self::start(scene, options);
         let pilot = monitor.pilot(scene);
         (monitor, pilot)
     }
 
-    /// A program that has loaded the simulator's libraries, so that they are watched.
+    /// Starts a program that has loaded the simulator's libraries, and waits until they are watched.
     pub fn pilot(&self, scene: &Scene) -> Watched {
         let mut pilot = Watched::start(scene);
         let pid = pilot.pid().to_string();
@@ -62,32 +62,32 @@ impl Monitor {
         pilot
     }
 
-    /// Its pid.
+    /// The monitor's pid.
     pub fn pid(&self) -> u32 {
         self.running.pid().cast_unsigned()
     }
 
-    /// What it tells now.
+    /// Scrapes the metrics.
     pub fn scrape(&self) -> Metrics {
         Metrics::parse(&get(&self.address, "/metrics", "").1)
     }
 
-    /// Ends it as a service manager would.
+    /// Stops the monitor as a service manager would.
     pub fn stop(self) -> Ended {
         self.running.signal(libc::SIGTERM);
         self.running.wait().exits(0)
     }
 }
 
-/// Asks a server; the head and the body of the answer.
+/// Sends a request to a server, and returns the head and the body of the response.
 pub fn get(address: &str, path: &str, accept: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n")
-        .expect("the server takes requests");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the server answers");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+        .expect("the server accepts requests");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("the server answers");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a response has a head");
     (head.to_owned(), body.to_owned())
 }
 
@@ -106,23 +106,23 @@ impl Metrics {
         Self(text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(sample).collect())
     }
 
-    /// There is a number with these labels.
+    /// Whether a metric has these labels.
     pub fn any(&self, labels: &[(&str, &str)]) -> bool {
         self.0.iter().any(|sample| sample.has(labels))
     }
 
-    /// There is a number of this name.
+    /// Whether there is a metric of this name.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|sample| sample.name == name)
     }
 
-    /// The sum of all numbers of this name with these labels.
+    /// The sum of all metrics of this name with these labels.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let found = self.0.iter().filter(|sample| sample.name == name && sample.has(labels));
         found.map(|sample| sample.value as u64).sum()
     }
 
-    /// The one number of this name with these labels.
+    /// The only metric of this name with these labels.
     #[track_caller]
     pub fn one(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let found: Vec<f64> =
@@ -131,7 +131,7 @@ impl Metrics {
         found[0]
     }
 
-    /// The values that a label has where others have these.
+    /// The values of a label, with the metric's values, where the other labels match.
     pub fn values(&self, name: &str, label: &str, labels: &[(&str, &str)]) -> Vec<(String, u64)> {
         let found = self.0.iter().filter(|sample| sample.name == name && sample.has(labels));
         found.filter_map(|s| Some((s.labels.get(label)?.clone(), s.value as u64))).collect()
@@ -144,7 +144,7 @@ impl Sample {
     }
 }
 
-/// `name{label="value",...} 1`; values of these tests have no quotes and no backslashes in them.
+/// Parses `name{label="value",...} 1`. Label values in these tests contain no quotes and no backslashes.
 fn sample(line: &str) -> Sample {
     let (left, value) = line.rsplit_once(' ').expect("a value");
     let (name, labels) = left.split_once('{').unwrap_or((left, "}"));
@@ -158,7 +158,7 @@ fn sample(line: &str) -> Sample {
     Sample { name: name.to_owned(), labels, value: value.parse().expect("a number") }
 }
 
-/// `programs/watched`, which does what it is told.
+/// `programs/watched`, which executes commands from its input.
 pub struct Watched {
     child: Child,
     input: Option<ChildStdin>,
@@ -166,7 +166,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Starts one on the simulated GPU, and waits until it is ready.
+    /// Starts the program on the simulated GPU, and waits until it is ready.
     pub fn start(scene: &Scene) -> Self {
         Self::start_with(scene, "")
     }
@@ -180,7 +180,7 @@ impl Watched {
         Self::of(&mut command)
     }
 
-    /// Any command that speaks as `watched` does.
+    /// Starts any command with the same protocol as `watched`.
     pub fn of(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("it starts");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -190,38 +190,38 @@ impl Watched {
         watched
     }
 
-    /// Its pid.
+    /// The program's pid.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Tells it to do something, and waits until it is done.
+    /// Sends a command, and waits until it is done.
     #[track_caller]
     pub fn does(&mut self, what: &str) {
         self.begins(what);
         self.says("done");
     }
 
-    /// Tells it to do something.
+    /// Sends a command.
     pub fn begins(&mut self, what: &str) {
-        writeln!(self.input.as_mut().expect("it listens"), "{what}").expect("it listens");
+        writeln!(self.input.as_mut().expect("an open pipe"), "{what}").expect("an open pipe");
     }
 
-    /// Waits for its next line.
+    /// Waits for the next line, which must be this one.
     #[track_caller]
-    pub fn says(&mut self, wanted: &str) {
+    pub fn says(&mut self, expected: &str) {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("it talks");
-        assert_eq!(line.trim_end(), wanted);
+        self.output.read_line(&mut line).expect("a line");
+        assert_eq!(line.trim_end(), expected);
     }
 
-    /// Ends it in order.
+    /// Closes its input, and waits for a successful exit.
     pub fn end(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().expect("it is our child").success());
     }
 
-    /// Ends it by force.
+    /// Kills it.
     pub fn kill(mut self) {
         self.child.kill().expect("it is our child");
         self.child.wait().expect("it is our child");

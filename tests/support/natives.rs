@@ -1,5 +1,5 @@
-//! Programs that are compiled each in its own way, when they are first wanted. No debugging information: names come from the
-//! symbol tables alone.
+//! Programs that are compiled each in its own way, on first use. They have no debugging information: names come only from the
+//! symbol tables.
 
 use std::{collections::HashSet, fs, path::Path, process::Command, sync::Mutex};
 
@@ -32,12 +32,12 @@ const RECIPES: [(&str, &str, &str, &str); 23] = [
     ("nothing", "cc", "robust/nothing.c", "-O2 -DWITHOUT_CUDA"),
 ];
 
-/// The compiled program or library of this name.
+/// Returns the path of the compiled program or library of this name.
 pub fn native(name: &str) -> String {
     static BUILT: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let simulator = libraries();
     let directory = simulator.with_file_name("native");
-    // One at a time: where one fails, so do the others that want it.
+    // One at a time: if one fails, so do the others that need it.
     let mut built = BUILT.lock().expect("the last one was built");
     let built = built.get_or_insert_with(|| {
         fs::create_dir_all(&directory).expect("a directory of our own");

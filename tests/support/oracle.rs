@@ -1,21 +1,21 @@
-//! What `programs/truth.c` does, worked out once more: which path it walks how often, and what it launches there.
+//! Computes independently what `programs/truth.c` does: how often it takes each path, and what it launches there.
 
 use std::collections::BTreeMap;
 
-/// How the program is called.
+/// The arguments of the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
     pub processes: u64,
     pub threads: u64,
     pub streams: u64,
     pub devices: u64,
-    /// Of each thread.
+    /// Launches of each thread.
     pub launches: u64,
     /// `--graphs`
     pub graphs: bool,
 }
 
-/// What is launched.
+/// The kinds of GPU work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Kernel,
@@ -23,7 +23,7 @@ pub enum Kind {
     Memset,
 }
 
-/// How many kernels, copies or memsets there are on each device under each path (`worker>a>leaf0`).
+/// The number of kernels, copies or memsets on each device under each path (`worker>a>leaf0`).
 pub type Counts = BTreeMap<(Kind, u32, String), u64>;
 
 /// Functions on the paths.
@@ -33,7 +33,7 @@ const PATHS: u64 = 64;
 /// Kernels in a graph.
 const NODES: u64 = 3;
 
-/// Whether a function is part of the walk, so that finding it in a stack means something.
+/// Whether a function is on the paths, so that it is significant in a stack.
 pub fn is_walker(function: &str) -> bool {
     function == "worker" || INNER.contains(&function) || LEAVES.contains(&function)
 }
@@ -43,7 +43,7 @@ fn next_random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Every path, by its number.
+/// All paths, by their numbers.
 pub fn paths() -> Vec<String> {
     let mut state = 42;
     let mut pick = |among: u64| (next_random(&mut state) % among) as usize;
@@ -70,12 +70,12 @@ impl Walk {
         format!("{processes} {threads} {streams} {devices} {launches}{graphs}")
     }
 
-    /// Launch calls in all.
+    /// The number of launch calls.
     pub fn total(&self) -> u64 {
         self.processes * self.threads * self.launches
     }
 
-    /// What must come out.
+    /// The expected counts.
     pub fn counts(&self) -> Counts {
         let paths = paths();
         let mut state = 7;
@@ -88,7 +88,7 @@ impl Walk {
                 _ if n % 16 == 15 => (Kind::Copy, 1),
                 _ => (Kind::Kernel, 1),
             };
-            // Every thread walks alike; threads take the devices in turn.
+            // Every thread takes the same paths; threads use the devices in turn.
             for thread in 0..self.threads {
                 let device = (thread % self.devices) as u32;
                 *counts.entry((kind, device, paths[path as usize].clone())).or_default() += operations * self.processes;
@@ -98,14 +98,14 @@ impl Walk {
     }
 }
 
-/// Checks that the walk in a stack, outermost first, is exactly `path`: its functions side by side and no other of the
-/// walk's anywhere else, then the CUDA libraries and nothing else.
+/// Checks that the stack, outermost frame first, contains exactly `path`: its functions side by side and no other functions of the
+/// paths elsewhere, then only the CUDA libraries.
 pub fn check_stack(frames: &[&str], path: &str) -> Result<(), String> {
     let wrong = |why: &str| Err(format!("{why}: {path} has the stack {}", frames.join(";")));
     let expected: Vec<&str> = path.split('>').collect();
-    let Some(begin) = frames.iter().position(|frame| is_walker(frame)) else { return wrong("no walk") };
+    let Some(begin) = frames.iter().position(|frame| is_walker(frame)) else { return wrong("no path") };
     if !frames[begin..].starts_with(&expected) {
-        return wrong("another walk");
+        return wrong("another path");
     }
     let inside = &frames[begin + expected.len()..];
     if inside.is_empty() || !inside.iter().all(|frame| frame.starts_with("cu") || frame.starts_with("[libcu")) {

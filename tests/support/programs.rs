@@ -10,17 +10,17 @@ use std::{
 /// The binary under test.
 pub const WARPSCOPE: &str = env!("CARGO_BIN_EXE_warpscope");
 
-/// This directory's parent: where the tests and their programs are.
+/// The directory with the tests and their programs.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests")
 }
 
-/// Where the simulated GPU's libraries are, as `warpscope sim --libs` wrote them.
+/// The directory with the simulated GPU's libraries, as written by `warpscope sim --libs`.
 pub fn libraries() -> PathBuf {
     built().join("sim")
 }
 
-/// The compiled program of this name.
+/// Returns the path of the compiled program of this name.
 pub fn program(name: &str) -> String {
     let path = built().join(name);
     assert!(path.is_file(), "there is no programs/{name}.c");

@@ -26,7 +26,7 @@ impl std::fmt::Display for Python {
 }
 
 /// Every supported CPython in `PATH`, in /usr/bin and under pyenv, oldest version first. Versions that are not installed are
-/// reported as not covered; a machine with none cannot run the tests.
+/// reported as not covered. Panics if there is none.
 pub fn installed() -> Vec<Python> {
     let mut places = pyenv();
     places.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
@@ -34,7 +34,7 @@ pub fn installed() -> Vec<Python> {
     let mut found: Vec<Python> = Vec::new();
     for minor in SUPPORTED {
         for place in &places {
-            // pyenv's shims have these names too: scripts that work only for versions that were chosen.
+            // pyenv's shims have these names too, but are scripts that work only for the selected versions.
             let Ok(path) = place.join(format!("python3.{minor}")).canonicalize() else { continue };
             if is_elf(&path) && !found.iter().any(|python| python.path == path) {
                 if imports_ctypes(&path) {
@@ -51,12 +51,12 @@ pub fn installed() -> Vec<Python> {
     let (first, last) = (SUPPORTED.start(), SUPPORTED.end());
     assert!(
         !found.is_empty(),
-        "no CPython 3.{first} to 3.{last} is installed: install Debian's python3-dev, or another"
+        "no CPython 3.{first} to 3.{last} is installed: install Debian's python3-dev, or another CPython"
     );
     found
 }
 
-/// The installed ones of some versions. Reports `what` as not covered where there are none.
+/// The installed CPythons of some versions. Reports `what` as not covered if there are none.
 pub fn installed_of(versions: std::ops::RangeInclusive<u8>, what: &str) -> Vec<Python> {
     let found: Vec<Python> = installed().into_iter().filter(|python| versions.contains(&python.minor)).collect();
     if found.is_empty() {

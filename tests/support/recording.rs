@@ -1,4 +1,4 @@
-//! A recording as it lies on disk: every launch and every sample with its stack, frame by frame.
+//! A recording as stored on disk: every launch and every sample with its stack, frame by frame.
 
 use std::{collections::HashMap, fs::File, io::BufReader};
 
@@ -13,13 +13,13 @@ use super::Scene;
 /// The user part of a stack.
 #[derive(Debug)]
 pub struct Stack {
-    /// Outermost first; without the probe's own.
+    /// Outermost first, without the probe's own.
     pub frames: Vec<NamedFrame>,
-    /// Why there are no more.
+    /// The reason why there are no more frames.
     pub end: StackEnd,
 }
 
-/// What was recorded.
+/// The events of a recording that the tests need.
 #[derive(Default)]
 pub struct Recording {
     stacks: HashMap<StackId, Stack>,
@@ -31,7 +31,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Reads all of it.
+    /// Reads the whole recording.
     pub fn read(scene: &Scene, name: &str) -> Self {
         let file = File::open(scene.path(name)).expect("the recording can be opened");
         let mut recording = Self::default();
@@ -89,7 +89,7 @@ impl Recording {
         own.map(|(_, stack)| &self.stacks[stack])
     }
 
-    /// How many samples there are, of whatever.
+    /// The number of samples of all processes.
     pub fn all_samples(&self) -> usize {
         self.samples.len()
     }

@@ -1,4 +1,4 @@
-//! Processes under test: started in a group of their own, never left behind, never waited for without end.
+//! Processes under test: started in their own group, never left behind, and never waited for without a limit.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -9,20 +9,20 @@ use std::{
     time::Duration,
 };
 
-/// Nothing here takes as long as this unless it hangs.
+/// Only a hanging test takes as long as this.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// A process that runs.
+/// A running process.
 pub struct Running {
     child: Child,
     stdout: Option<Stream<ChildStdout>>,
     stderr: Option<Stream<ChildStderr>>,
-    /// Dropped when the process has been waited for, which calls the watchdog off.
+    /// Dropped when the process has been waited for, which cancels the watchdog.
     watched: Option<mpsc::Sender<()>>,
     watchdog: Option<thread::JoinHandle<bool>>,
 }
 
-/// How a process ended, and all that it wrote.
+/// The exit status of a process, and its whole output.
 pub struct Ended {
     pub status: ExitStatus,
     pub stdout: Vec<u8>,
@@ -54,7 +54,7 @@ impl Running {
         Self::watch(child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
     }
 
-    /// Starts a process that has made a session of its own already.
+    /// Watches a process that has already created its own session.
     pub fn watch(mut child: Child) -> Self {
         let group = child.id().cast_signed();
         let (watched, over) = mpsc::channel();
@@ -87,22 +87,22 @@ impl Running {
         }
     }
 
-    /// Its pid.
+    /// The pid.
     pub fn pid(&self) -> libc::pid_t {
         self.child.id().cast_signed()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     pub fn signal(&self, signal: libc::c_int) {
         assert_eq!(kill(self.pid(), signal), 0, "the process is there");
     }
 
-    /// Whether it has not ended yet.
+    /// Whether the process has not exited yet.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("it is our child").is_none()
     }
 
-    /// Waits for its end and for the end of its output.
+    /// Waits for the process to exit and for the end of its output.
     pub fn wait(mut self) -> Ended {
         let stderr = self.stderr.take().map(|stream| thread::spawn(|| stream.rest()));
         let stdout = self.stdout.take().map(Stream::rest).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A test that failed half way leaves nothing running.
+        // A failed test leaves no process running.
         if self.watched.take().is_some() {
             kill(-self.pid(), libc::SIGKILL);
             let _ = self.child.wait();
@@ -126,36 +126,36 @@ impl Drop for Running {
 }
 
 impl Ended {
-    /// Runs a process to its end.
+    /// Runs a process until it exits.
     pub fn of(command: &mut Command) -> Self {
         Running::start(command).wait()
     }
 
-    /// Its standard output as text.
+    /// The standard output as text.
     pub fn out(&self) -> &str {
         std::str::from_utf8(&self.stdout).expect("stdout is text")
     }
 
-    /// Its standard error as text.
+    /// The standard error as text.
     pub fn err(&self) -> &str {
         std::str::from_utf8(&self.stderr).expect("stderr is text")
     }
 
-    /// Insists on an exit status.
+    /// Asserts the exit status.
     #[track_caller]
     pub fn exits(self, code: i32) -> Self {
         assert_eq!(self.status.code(), Some(code), "{}\n{}", self.status, String::from_utf8_lossy(&self.stderr));
         self
     }
 
-    /// Insists on a signal that killed it.
+    /// Asserts the signal that killed the process.
     #[track_caller]
     pub fn dies_of(self, signal: libc::c_int) -> Self {
         assert_eq!(self.status.signal(), Some(signal), "{}\n{}", self.status, String::from_utf8_lossy(&self.stderr));
         self
     }
 
-    /// Insists on exactly one line on stderr, a sentence that holds these words.
+    /// Asserts that stderr is exactly one line, a sentence that contains these words.
     #[track_caller]
     pub fn says(self, words: &[&str]) -> Self {
         let text = self.err();

@@ -1,4 +1,4 @@
-//! A place for one test: a directory of its own, an environment that is known, and the commands to run there.
+//! The environment of one test: its own directory, known environment variables, and the commands to run there.
 
 use std::{
     ffi::OsStr,
@@ -17,7 +17,7 @@ use super::{
     programs::{self, WARPSCOPE},
 };
 
-/// A directory that anybody may use, and another for temporary files, like `/tmp`. At its end nothing may be left in the latter.
+/// A directory that anybody may use, and another for temporary files, like `/tmp`, which must be empty at the end.
 pub struct Scene {
     directory: TempDir,
     temporary: TempDir,
@@ -25,7 +25,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A new one.
+    /// Creates a scene.
     pub fn new() -> Self {
         defaults::apply_to_this_process();
         let directory = |mode| {
@@ -36,7 +36,7 @@ impl Scene {
         Self { directory: directory(0o777), temporary: directory(0o1777), group: OnceLock::new() }
     }
 
-    /// A file in it.
+    /// The path of a file in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -46,22 +46,22 @@ impl Scene {
         self.path(name).into_os_string().into_string().expect("the path is text")
     }
 
-    /// What `TMPDIR` is.
+    /// The value of `TMPDIR`.
     pub fn temporary(&self) -> PathBuf {
         self.temporary.path().to_owned()
     }
 
-    /// A file's contents.
+    /// Reads a file.
     pub fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// Names of all files in it, sorted.
+    /// The names of all files in the directory, sorted.
     pub fn files(&self) -> Vec<String> {
         names(self.directory.path())
     }
 
-    /// A command as it is without warpscope, with pipes for its output and [known conditions](defaults).
+    /// A command without warpscope, with pipes for its output and [known conditions](defaults).
     pub fn bare(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         defaults::apply(&mut command);
@@ -77,19 +77,19 @@ impl Scene {
         command
     }
 
-    /// The scene's control group. CUDA programs that are started from now on are in it.
+    /// The scene's control group. CUDA programs started from now on run in it.
     pub fn group(&self) -> Option<&Group> {
         self.group.get_or_init(Group::new).as_ref()
     }
 
-    /// A program of ours without warpscope, on the simulated GPU.
+    /// One of the test programs without warpscope, on the simulated GPU.
     pub fn bare_cuda(&self, program: &str) -> Command {
         let mut command = self.bare(programs::program(program));
         command.env("LD_LIBRARY_PATH", programs::libraries());
         self.grouped(command)
     }
 
-    /// A command that starts in the scene's control group, if that was asked for before.
+    /// A command that starts in the scene's control group, if [`Self::group`] was called before.
     pub fn grouped(&self, mut command: Command) -> Command {
         if let Some(Some(group)) = self.group.get() {
             group.join(&mut command);
@@ -119,7 +119,7 @@ impl Scene {
         self.warpscope(&arguments)
     }
 
-    /// `warpscope trace --all-calls OPTIONS -- COMMAND`; both are split at blanks. Without a command there is no `--` either.
+    /// `warpscope trace --all-calls OPTIONS -- COMMAND`; both are split at blanks. Without a command there is no `--`.
     pub fn trace(&self, options: &str, command: &str) -> Command {
         self.trace_words(options, &command.split_whitespace().collect::<Vec<_>>())
     }
@@ -135,7 +135,7 @@ impl Scene {
         self.warpscope(&arguments)
     }
 
-    /// The numbers of a recording, `report --json`.
+    /// The numbers of a recording, from `report --json`.
     #[track_caller]
     pub fn report(&self, recording: &str) -> Value {
         let report = Ended::of(&mut self.warpscope(&["report", "--json", recording])).exits(0);

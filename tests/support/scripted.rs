@@ -1,4 +1,4 @@
-//! `programs/scripted`: a program that calls CUDA functions as a script says, with libraries that return what it says.
+//! `programs/scripted`: a program that calls CUDA functions by a script, with libraries whose results the script gives.
 
 use std::{
     collections::BTreeSet,
@@ -43,17 +43,17 @@ impl Scripted {
         Self(directory)
     }
 
-    /// The program.
+    /// The path of the program.
     pub fn program(&self) -> PathBuf {
         self.0.join("runner")
     }
 
-    /// Where its libraries are.
+    /// The directory of its libraries.
     pub fn libraries(&self) -> &Path {
         &self.0
     }
 
-    /// The program, outside of warpscope.
+    /// A command that runs the program without warpscope.
     pub fn command(&self, scene: &Scene) -> Command {
         let mut command = scene.bare(self.program());
         command.env("LD_LIBRARY_PATH", self.libraries());
@@ -61,7 +61,7 @@ impl Scripted {
     }
 }
 
-/// A step of a test vector as the program's command.
+/// A step of a test vector as a command of the program.
 pub fn line(step: &Step) -> String {
     match step {
         Step::Enter { thread, function, words } => {

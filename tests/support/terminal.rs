@@ -14,17 +14,17 @@ use std::{
 
 use super::Running;
 
-/// A pseudo-terminal: our end of it, and what came out so far.
+/// A pseudo-terminal: our end of it, and the output so far.
 pub struct Terminal {
     master: File,
     pub text: String,
     screen: Screen,
-    /// Its settings before anybody used it.
+    /// Its settings before the program started.
     before: [libc::tcflag_t; 4],
 }
 
 impl Terminal {
-    /// Starts a command that has a new terminal for its input and output, as the leader of a session.
+    /// Starts a command as a session leader with a new terminal for its input and output.
     pub fn start(command: &mut Command) -> (Self, Running) {
         // Not openpty: its descriptors would leak into processes that other tests start at the same time.
         let mut name = [0; 64];
@@ -59,10 +59,10 @@ impl Terminal {
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        self.master.write_all(bytes).expect("the terminal takes it");
+        self.master.write_all(bytes).expect("the terminal accepts it");
     }
 
-    /// Gives the terminal another size. What it shows is to be drawn anew.
+    /// Resizes the terminal and clears the screen, because the program must redraw it.
     pub fn resize(&mut self, columns: u16, rows: u16) {
         let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: our own descriptor and a size that lives through the call.
@@ -70,7 +70,7 @@ impl Terminal {
         self.screen.clear(columns.into(), rows.into());
     }
 
-    /// Its settings: echo, lines, signals.
+    /// The settings: echo, line mode, signals.
     fn settings(&self) -> [libc::tcflag_t; 4] {
         let mut settings = MaybeUninit::<libc::termios>::zeroed();
         // SAFETY: our own descriptor and a place for the answer.
@@ -81,7 +81,7 @@ impl Terminal {
         [settings.c_iflag, settings.c_oflag, settings.c_cflag, settings.c_lflag]
     }
 
-    /// Reads on until `text` has come.
+    /// Reads until `text` has appeared.
     #[track_caller]
     pub fn expect(&mut self, text: &str) {
         while !self.text.contains(text) {
@@ -89,10 +89,10 @@ impl Terminal {
         }
     }
 
-    /// Reads on until the screen is as it should be.
+    /// Reads until the screen satisfies the condition.
     #[track_caller]
-    pub fn shows(&mut self, mut wanted: impl FnMut(&str) -> bool) {
-        while !wanted(&self.screen.to_string()) {
+    pub fn shows(&mut self, mut condition: impl FnMut(&str) -> bool) {
+        while !condition(&self.screen.to_string()) {
             assert!(self.more(), "the screen is:\n{}", self.screen);
         }
     }
@@ -103,21 +103,21 @@ impl Terminal {
         self.text
     }
 
-    /// The program draws on a screen of its own and takes every key.
-    pub fn is_taken(&self) -> bool {
+    /// Whether the program uses the alternate screen and raw mode.
+    pub fn is_in_use(&self) -> bool {
         self.text.rfind("\x1b[?1049h") > self.text.rfind("\x1b[?1049l") && self.settings() != self.before
     }
 
-    /// It is as it was: its settings, the screen, and a cursor that can be seen.
-    pub fn is_as_before(&self) -> bool {
+    /// Whether the settings, the screen and the cursor are restored.
+    pub fn is_restored(&self) -> bool {
         let off = |on: &str, off: &str| self.text.rfind(on) < self.text.rfind(off);
         self.settings() == self.before && off("\x1b[?1049h", "\x1b[?1049l") && off("\x1b[?25l", "\x1b[?25h")
     }
 
-    /// Reads what comes next; `false` at the end.
+    /// Reads the next output; `false` at the end.
     pub fn more(&mut self) -> bool {
         let mut bytes = [0; 4096];
-        // A terminal that nobody has open any more gives EIO.
+        // Reading a terminal that no process has open fails with EIO.
         let length = self.master.read(&mut bytes).unwrap_or(0);
         self.text.push_str(&String::from_utf8_lossy(&bytes[..length]));
         self.screen.feed(&bytes[..length]);
@@ -125,13 +125,13 @@ impl Terminal {
     }
 }
 
-/// What a terminal shows, as far as programs that draw on it whole need it: text, places, and clearing.
+/// The contents of a terminal, as far as full-screen programs need it: text, positions, and clearing.
 #[derive(Default)]
 struct Screen {
     cells: Vec<Vec<char>>,
     row: usize,
     column: usize,
-    /// The beginning of a character or a sequence.
+    /// An incomplete character or escape sequence.
     pending: Vec<u8>,
 }
 
@@ -144,14 +144,14 @@ impl Screen {
         self.pending.extend_from_slice(bytes);
         let pending = std::mem::take(&mut self.pending);
         let mut rest = pending.as_slice();
-        while let Some(taken) = self.take(rest) {
-            rest = &rest[taken..];
+        while let Some(length) = self.consume(rest) {
+            rest = &rest[length..];
         }
         self.pending = rest.to_vec();
     }
 
-    /// Takes one character or sequence; `None` if it has not wholly come.
-    fn take(&mut self, bytes: &[u8]) -> Option<usize> {
+    /// Consumes one character or escape sequence; `None` if it is incomplete.
+    fn consume(&mut self, bytes: &[u8]) -> Option<usize> {
         match bytes {
             [b'\x1b', b'[', sequence @ ..] => {
                 let length = sequence.iter().position(|byte| (0x40..0x7f).contains(byte))?;

@@ -14,7 +14,7 @@ pub struct Truth {
     pub processes: u64,
     /// Calls that put work on a GPU.
     pub launched: u64,
-    /// Launches that only became part of a graph.
+    /// Launches that were only captured into a graph.
     pub captured: u64,
     /// Calls that failed.
     pub failed: u64,
@@ -22,9 +22,9 @@ pub struct Truth {
     pub copies: u64,
     pub memsets: u64,
     pub waits: u64,
-    /// Kernels, copies and memsets, of which some may have been dropped.
+    /// Kernels, copies and memsets, some of which may have been dropped.
     pub produced: u64,
-    /// Records dropped.
+    /// Dropped records.
     pub dropped: u64,
     pub zero_time: u64,
     pub unfinished: u64,
@@ -61,7 +61,7 @@ impl Truth {
         self.kernels + self.copies + self.memsets
     }
 
-    /// Insists that a report says the same, number by number. For launches of one activity each: no graphs.
+    /// Asserts that a report has the same numbers. Only for launches of one activity each, so not for graphs.
     #[track_caller]
     pub fn agrees(&self, report: &Value) {
         let expected = [

@@ -1,4 +1,4 @@
-//! `-p` and `-a`: programs that run already, or start later.
+//! `-p` and `-a`: programs that are already running, or start later.
 
 use std::fs;
 
@@ -9,17 +9,17 @@ use crate::support::{
 
 use super::calls::same;
 
-/// Starts the program that makes known calls until `stop` exists, and waits until it has made one.
+/// Starts the program that makes known calls until `stop` exists, and waits for its first call.
 fn start(scene: &Scene, mode: &str) -> Running {
     let mut run = Running::start(scene.bare_cuda("traced").args([mode, "account", "stop"]));
     assert_eq!(run.stdout_line(), "ready");
     run
 }
 
-/// The calls of a process are its own account from some call on to the end, without a gap. Before that there may be what
-/// they led to, for one library is watched before the other.
+/// Asserts that the calls of a process are the end of its own account, without a gap. Driver calls within earlier runtime calls
+/// may come first, because one library is watched before the other.
 #[track_caller]
-fn is_the_rest(trace: &ByThread, account: &ByThread, pid: libc::pid_t) {
+fn assert_suffix(trace: &ByThread, account: &ByThread, pid: libc::pid_t) {
     let thread = (u64::from(pid.cast_unsigned()), u64::from(pid.cast_unsigned()));
     let (seen, made) = (&trace[&thread], &account[&thread]);
     let first = seen.iter().position(|call| call.name.starts_with("cuda")).expect("calls of the runtime");
@@ -31,9 +31,9 @@ fn is_the_rest(trace: &ByThread, account: &ByThread, pid: libc::pid_t) {
     }
 }
 
-/// -p, twice: both processes from the middle on, nobody else, and it ends when they do.
+/// Check that -p, given twice, traces both processes from the middle on, and no others, and ends when they do.
 #[test]
-fn running_processes() {
+fn running_processes_are_traced() {
     let scene = Scene::new();
     let (one, two, other) = (start(&scene, "steps"), start(&scene, "steps"), start(&scene, "steps"));
     let options = format!("-p {} -p {} --live -o t.jsonl", one.pid(), two.pid());
@@ -49,13 +49,13 @@ fn running_processes() {
     let (trace, made) = (Trace::read(&scene.read("t.jsonl")).outermost(), account(&scene.read("account")));
     assert_eq!((trace.len(), made.len()), (2, 3));
     for pid in pids {
-        is_the_rest(&trace, &made, pid);
+        assert_suffix(&trace, &made, pid);
     }
 }
 
-/// -p follows what the process forks later, and what that executes.
+/// Check that -p follows the processes that it forks later, and the programs that those execute.
 #[test]
-fn later_children() {
+fn later_children_are_traced() {
     let scene = Scene::new();
     let parent = start(&scene, "family");
     let mut run = Running::start(&mut scene.trace(&format!("-p {} --live -o t.jsonl", parent.pid()), ""));
@@ -67,7 +67,7 @@ fn later_children() {
     let trace = Trace::read(&scene.read("t.jsonl"));
     trace.check_nesting();
     let (mut trace, mut made) = (trace.outermost(), account(&scene.read("account")));
-    is_the_rest(&trace, &made, pid);
+    assert_suffix(&trace, &made, pid);
     let thread = (u64::from(pid.cast_unsigned()), u64::from(pid.cast_unsigned()));
     trace.remove(&thread);
     made.remove(&thread);
@@ -75,9 +75,10 @@ fn later_children() {
     same(&trace, &made);
 }
 
-/// -a: a process that runs already and one that starts later, neither of which we started. SIGINT ends the trace.
+/// Check that -a traces a running process and one that starts later, neither of them started by warpscope, and that SIGINT ends
+/// the trace.
 #[test]
-fn everybody() {
+fn all_processes_are_traced() {
     let scene = Scene::new();
     let early = start(&scene, "steps");
     let mut run = Running::start(&mut scene.trace("-a --live -o t.jsonl -o t.wscope", ""));
@@ -90,17 +91,17 @@ fn everybody() {
     late.wait().exits(0);
     run.signal(libc::SIGINT);
     run.wait().exits(0);
-    // Other tests may run beside this one.
+    // Other tests may run at the same time.
     let (trace, made) = (Trace::read(&scene.read("t.jsonl")).outermost(), account(&scene.read("account")));
     for pid in pids {
-        is_the_rest(&trace, &made, pid);
+        assert_suffix(&trace, &made, pid);
     }
     scene.report("t.wscope");
 }
 
-/// A process that ends before it is looked at is no reason to hang.
+/// Check that a process that ends before it is inspected does not make the trace hang.
 #[test]
-fn ends_soon() {
+fn short_processes_do_not_hang_the_trace() {
     let scene = Scene::new();
     fs::write(scene.path("stop"), "").expect("a file");
     let program = Running::start(scene.bare_cuda("traced").args(["steps", "account", "stop"]));

@@ -1,10 +1,10 @@
-//! Bad input gets one clear sentence and a status that is not 0, before anything runs; a command's own status is passed on.
+//! Bad input is rejected with one clear sentence and a non-zero status, before anything runs; a command's own status is kept.
 
 use std::{fs, os::unix::process::CommandExt, process::Stdio};
 
 use crate::support::{Ended, Running, Scene, calls::Trace, program, programs};
 
-/// Options that must be refused: the command does not run, nothing is written.
+/// Options that must be rejected: the command does not run, and nothing is written.
 #[track_caller]
 fn refused(options: &str, words: &[&str]) {
     let scene = Scene::new();
@@ -12,9 +12,9 @@ fn refused(options: &str, words: &[&str]) {
     assert_eq!(scene.files(), Vec::<String>::new(), "{options}");
 }
 
-/// Options that make no sense.
+/// Check that meaningless options are rejected.
 #[test]
-fn senseless_options() {
+fn meaningless_options_are_rejected() {
     refused("--sim --match [", &["invalid pattern '['", "a [ has no closing ]"]);
     refused("--sim --match cuMem*,,", &["invalid pattern ''", "empty"]);
     refused("--sim --exclude [z-a]", &["[z-a]", "a range is reversed"]);
@@ -30,9 +30,9 @@ fn senseless_options() {
     refused("-o a.wscope -o b.wscope", &["one recording is enough"]);
 }
 
-/// What is named but is not there, with names that are near.
+/// Check that names that do not exist are rejected, with similar names that do.
 #[test]
-fn nothing_of_that_name() {
+fn unknown_names_are_rejected_with_similar_ones() {
     refused("--sim --match cudaMalock", &["--match cudaMalock matches no function", "did you mean", "cudaMalloc"]);
     refused("--sim --match cudaMalloc,cuLaunchKernle", &["--match cuLaunchKernle", "cuLaunchKernel"]);
     refused(
@@ -46,9 +46,9 @@ fn nothing_of_that_name() {
     refused("--lib /etc/passwd", &["/etc/passwd", "ELF"]);
 }
 
-/// Functions of the kernel: there are none of that name, or this kernel has none to probe; one sentence either way.
+/// Check that a kernel function that does not exist, or a kernel without kprobes, is reported in one sentence.
 #[test]
-fn kernel_functions() {
+fn unknown_kernel_functions_are_rejected() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.trace("--kprobe no_such_function_at_all", "touch ran")).exits(1);
     let sentence = if fs::exists("/sys/bus/event_source/devices/kprobe").is_ok_and(|there| there) {
@@ -60,10 +60,10 @@ fn kernel_functions() {
     assert_eq!(scene.files(), Vec::<String>::new());
 }
 
-/// Functions of the kernel by their types: there are none of that name, or too many; or this kernel lets nobody at them, and then
-/// what does without is named.
+/// Check `--fentry`: functions that do not exist, or too many, are rejected; if the kernel does not permit fentry, the message
+/// names the alternatives.
 #[test]
-fn hooked_functions() {
+fn fentry_failures_are_reported() {
     refused("--fentry vfs_reed", &["--fentry vfs_reed matches no function of the kernel", "did you mean vfs_read"]);
     refused("--fentry *", &["--fentry * matches ", " functions, of at most 100: use a narrower pattern"]);
     let scene = Scene::new();
@@ -77,9 +77,9 @@ fn hooked_functions() {
     }
 }
 
-/// No target, two targets, or one that is not there.
+/// Check that no target, two targets, and a target that does not exist are rejected.
 #[test]
-fn targets() {
+fn bad_targets_are_rejected() {
     let scene = Scene::new();
     Ended::of(&mut scene.trace("", "")).exits(1).says(&["specify what to trace", "-p PID", "-a", "-- COMMAND"]);
     for options in ["-p 1 -a", "-p 1 -- true", "-a -- true", "-p x", "--summary-only --driver -a", "--no-such-option"] {
@@ -103,11 +103,11 @@ fn targets() {
     assert_eq!(scene.files(), Vec::<String>::new());
 }
 
-/// Without privileges: one sentence that says what is needed, and the command does not run.
+/// Check that, without privileges, one sentence says what is needed and the command does not run.
 #[test]
-fn no_permission() {
+fn missing_privileges_are_reported() {
     let scene = Scene::new();
-    // Where the tests are built may be closed to others.
+    // Other users may have no access to the build directory.
     fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
     for arguments in ["trace -o x.jsonl -- touch ran", "trace -a", "trace -p 1 --driver"] {
         let mut command = scene.bare(scene.path("warpscope"));
@@ -117,9 +117,9 @@ fn no_permission() {
     }
 }
 
-/// Programs that end at once, without CUDA or before they use it: whole files, their own status, and a note.
+/// Check that programs that end at once, without CUDA or before they use it, give complete files, their own status, and a note.
 #[test]
-fn ends_at_once() {
+fn programs_that_end_at_once_give_complete_files() {
     let scene = Scene::new();
     Ended::of(&mut scene.trace("-q -o t.jsonl -o t.json -o t.wscope", "true")).exits(0);
     let trace = Trace::read(&scene.read("t.jsonl"));
@@ -129,14 +129,14 @@ fn ends_at_once() {
     );
     let _: serde_json::Value = serde_json::from_str(&scene.read("t.json")).expect("JSON");
     scene.report("t.wscope");
-    // A program on CUDA's libraries that calls none of them.
+    // A program linked to CUDA's libraries that calls none of them.
     Ended::of(&mut scene.trace("--sim -q -o u.jsonl", &program("leaves"))).exits(2);
     assert_eq!(Trace::read(&scene.read("u.jsonl")).all.len(), 0);
 }
 
-/// The command's own status, the signal that killed it, and the shell's statuses for commands that cannot run.
+/// Check the command's own status, the signal that killed it, and the shell's statuses for commands that cannot run.
 #[test]
-fn statuses() {
+fn statuses_are_passed_on() {
     let scene = Scene::new();
     Ended::of(&mut scene.trace_words("-q -o t.jsonl", &["sh", "-c", "exit 42"])).exits(42);
     for signal in [libc::SIGKILL, libc::SIGTERM] {

@@ -1,4 +1,4 @@
-//! Calls one by one, against the program's own account.
+//! Calls one by one, compared with the program's own account.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::support::{
     scene::{lost, number},
 };
 
-/// Traces the program that keeps an account. The trace and the account must be the same.
+/// Traces the program that writes an account of its calls.
 #[track_caller]
 fn traced(options: &str) -> (Scene, Trace) {
     let scene = Scene::new();
@@ -19,10 +19,10 @@ fn traced(options: &str) -> (Scene, Trace) {
     (scene, trace)
 }
 
-/// Insists that a trace has these calls and no others.
+/// Asserts that a trace has these calls and no others.
 #[track_caller]
 pub fn same(trace: &ByThread, account: &ByThread) {
-    assert_eq!(trace.keys().collect::<Vec<_>>(), account.keys().collect::<Vec<_>>(), "other threads");
+    assert_eq!(trace.keys().collect::<Vec<_>>(), account.keys().collect::<Vec<_>>(), "threads differ");
     for (thread, expected) in account {
         for (place, (traced, made)) in trace[thread].iter().zip(expected).enumerate() {
             assert_eq!(traced, made, "call {place} of {thread:?}");
@@ -31,31 +31,31 @@ pub fn same(trace: &ByThread, account: &ByThread) {
     }
 }
 
-/// Kernels, copies and memsets on the GPU that one account leads to.
+/// Kernels, copies and memsets on the GPU that one account causes.
 const WORK: [usize; 3] = [41 + 20 + 1 + 5, 6 + 4 + 1, 2 + 1 + 1];
 
-/// A trace of sums names the kernels that a full trace names, and counts them alike: those that were registered, and those
-/// that were found by name.
+/// Check that a trace of sums names and counts the same kernels as a full trace: those that were registered, and those that
+/// were found by name.
 #[test]
-fn sums_name_their_kernels() {
+fn summary_names_the_same_kernels() {
     let launches = |options: &str| {
         let scene = Scene::new();
         Ended::of(&mut scene.trace(&format!("{options} --sim -q -o t.wscope"), &program("calls"))).exits(0);
         let report = scene.report("t.wscope");
         report["trace"]["launches"].clone()
     };
-    let wanted = serde_json::json!([
+    let expected = serde_json::json!([
         { "kernel": "calls_runtime", "count": 3 },
         { "kernel": "calls_driver", "count": 2 },
     ]);
-    assert_eq!(launches(""), wanted);
-    assert_eq!(launches("--summary-only"), wanted);
+    assert_eq!(launches(""), expected);
+    assert_eq!(launches("--summary-only"), expected);
 }
 
-/// Four threads, both APIs: every call with its arguments and its result, in order, and nothing else; driver calls within
-/// them; and the work on the GPU under the call that asked for it.
+/// Check four threads with both APIs: every call with its arguments and its result, in order, and nothing else; the driver calls
+/// within them; and the GPU work under the call that launched it.
 #[test]
-fn every_call() {
+fn every_call_is_traced() {
     let (scene, trace) = traced("-o t.wscope");
     let made = account(&scene.read("account"));
     assert_eq!(made.len(), 4);
@@ -63,17 +63,17 @@ fn every_call() {
     trace.check_nesting();
     assert_eq!(trace.check_gpu(), WORK);
     assert_eq!(trace.unfinished(), Vec::<&str>::new());
-    // A runtime call leads to a driver call, which has the same arguments in the driver's words.
+    // A runtime call makes a driver call with equivalent arguments.
     let launches = trace.named("cuLaunchKernel").filter(|call| call["depth"] == 1).count();
     assert_eq!(launches, 40 + 1 + 1, "one for each cudaLaunchKernel that did not fail");
     let report = scene.report("t.wscope");
     assert_eq!((lost(&report), number(&report, "unmatched_activities")), (0, 0), "{}", report["lost"]);
 }
 
-/// Check that functions that only ask are left out without --all-calls, and no others; that the trace says so; and that
+/// Check that query functions, and no others, are left out without --all-calls; that the trace says so; and that
 /// naming one traces it.
 #[test]
-fn inquiries_are_left_out() {
+fn query_functions_are_left_out() {
     let scene = Scene::new();
     let program = program("traced");
     let trace = |options: &[&str]| {
@@ -85,14 +85,14 @@ fn inquiries_are_left_out() {
         }
         trace
     };
-    let asks = |name: &str| {
+    let is_query = |name: &str| {
         name != "cuModuleGetFunction" && ["Get", "Peek", "Query", "Elapsed"].iter().any(|word| name.contains(word))
     };
     let plain = trace(&[]);
     let mut made = account(&scene.read("last.account"));
     let all: usize = made.values().map(Vec::len).sum();
-    made.values_mut().for_each(|calls| calls.retain(|call| !asks(&call.name)));
-    assert!(made.values().map(Vec::len).sum::<usize>() < all, "the program asks for something");
+    made.values_mut().for_each(|calls| calls.retain(|call| !is_query(&call.name)));
+    assert!(made.values().map(Vec::len).sum::<usize>() < all, "the program makes queries");
     // The first thread uses the runtime only, which initialises the driver in a call that is left out.
     let mut traced = plain.outermost();
     for ((pid, tid), calls) in &mut traced {
@@ -105,9 +105,9 @@ fn inquiries_are_left_out() {
     assert!(!named.notes.iter().any(|note| note.contains("--all-calls")), "{:?}", named.notes);
 }
 
-/// Without anything loaded into the program: the same calls, and no GPU work.
+/// Check that, with nothing loaded into the program, the calls are the same and there is no GPU work.
 #[test]
-fn no_gpu() {
+fn no_gpu_traces_the_same_calls() {
     let (scene, trace) = traced("--no-gpu");
     same(&trace.outermost(), &account(&scene.read("account")));
     trace.check_nesting();
@@ -115,10 +115,10 @@ fn no_gpu() {
     assert!(trace.all.iter().all(|event| event["correlation"].is_null()));
 }
 
-/// --stacks: each call has the stack that called it, exactly; the functions that made it, innermost last. A call within another
-/// has that one's stack, then the other itself, and what that called on the way.
+/// Check that --stacks gives each call the exact stack that made it, innermost last. A nested call has the stack of the outer
+/// call, then the outer call itself, then the functions in between.
 #[test]
-fn stacks() {
+fn stacks_are_exact() {
     let (scene, trace) = traced("--stacks");
     same(&trace.outermost(), &account(&scene.read("account")));
     let frames = |event: &serde_json::Value| -> Vec<String> {
@@ -152,21 +152,21 @@ fn stacks() {
     assert_eq!(launches, 40 + 1 + 1);
 }
 
-/// --match and --exclude: those calls and no others, outermost among what is watched.
+/// Check that --match and --exclude select calls, and that the outermost selected call has depth 0.
 #[test]
-fn patterns() {
+fn patterns_select_calls() {
     let (scene, trace) = traced("--match cudaM*,cudaF* --match cudaLaunchKernel --exclude cudaMemset,*Host");
-    let wanted = |name: &str| {
+    let is_selected = |name: &str| {
         let included = ["cudaM", "cudaF"].iter().any(|start| name.starts_with(start)) || name == "cudaLaunchKernel";
         included && name != "cudaMemset" && !name.ends_with("Host")
     };
     let mut made = account(&scene.read("account"));
-    made.values_mut().for_each(|calls| calls.retain(|call| wanted(&call.name)));
+    made.values_mut().for_each(|calls| calls.retain(|call| is_selected(&call.name)));
     made.retain(|_, calls| !calls.is_empty());
     same(&trace.outermost(), &made);
     assert_eq!(trace.of("userspace").filter(|event| event["depth"] != 0).count(), 0);
 
-    // Driver calls alone: those that runtime calls lead to are the outermost then.
+    // With driver calls alone, those within runtime calls are the outermost ones.
     let (_scene, trace) = traced("--match cuLaunch*,cuMemAlloc*");
     let count = |name| trace.named(name).filter(|event| event["type"] == "userspace").count();
     let counts =
@@ -174,15 +174,15 @@ fn patterns() {
     assert_eq!(counts, [42 + 20, 1, 2 + 10 + 2 + 1, 1, 1]);
     assert_eq!(trace.of("userspace").count(), counts.iter().sum::<usize>());
     assert!(trace.of("userspace").all(|event| event["depth"] == 0));
-    // Kernels have their names, though the calls that tell them are not asked for.
+    // Kernels have names although the calls that register them are not selected.
     let names: BTreeSet<&str> =
         trace.named("cuLaunchKernel").filter_map(|call| call["args"]["kernel"].as_str()).collect();
     assert_eq!(names, BTreeSet::from(["first(float*, int)", "second", "third()"]));
 }
 
-/// Two processes at once, each with threads of its own, are kept apart.
+/// Check that two processes at once, each with several threads, are kept apart.
 #[test]
-fn two_processes() {
+fn two_processes_are_kept_apart() {
     let scene = Scene::new();
     let script = format!("{0} account account & {0} account account; wait", program("traced"));
     Ended::of(&mut scene.trace_words("--sim -q -o t.jsonl", &["sh", "-c", &script])).exits(0);
@@ -194,9 +194,9 @@ fn two_processes() {
     assert_eq!(trace.check_gpu(), WORK.map(|count| 2 * count));
 }
 
-/// Children: one that was forked and fails, as CUDA does there, and one that executes another program.
+/// Check children: a forked one, in which CUDA fails, and one that executes another program.
 #[test]
-fn children() {
+fn children_are_traced() {
     let scene = Scene::new();
     std::fs::write(scene.path("stop"), "").expect("a file");
     let command = format!("{} family account stop", program("traced"));

@@ -1,18 +1,18 @@
-//! `--driver`: what is asked of device files, which are known by their names.
+//! `--driver`: requests to device files, which are recognised by their names.
 
 use std::collections::BTreeMap;
 
 use crate::support::{
     Ended, Scene,
-    calls::{Told, Trace, account, start},
+    calls::{Call, Trace, account, start},
     program,
     scene::number,
 };
 
-/// Each request, mmap, open (by three system calls) and close of three devices on two threads, in order: names, arguments and results are the
-/// program's own. Those in a watched call are one step further in; files of other names are not there.
+/// Check each ioctl, mmap, open (by three system calls) and close of three devices on two threads, in order: names, arguments and
+/// results match the program's own account. Requests in a watched call are one level deeper; other files are not traced.
 #[test]
-fn requests() {
+fn driver_requests_are_exact() {
     let scene = Scene::new();
     let program = program("devices");
     let options = format!("--sim -q --driver --uprobe {program}:inside -o t.jsonl");
@@ -20,11 +20,11 @@ fn requests() {
     let trace = Trace::read(&scene.read("t.jsonl"));
     let accounts = account(&scene.read("account"));
     assert_eq!(accounts.len(), 2);
-    for (thread, told) in accounts {
-        // The account says where a watched function begins and ends.
-        let mut expected: Vec<(u64, Told)> = Vec::new();
+    for (thread, calls) in accounts {
+        // The account marks where a watched function begins and ends.
+        let mut expected: Vec<(u64, Call)> = Vec::new();
         let mut depth = 0;
-        for call in told {
+        for call in calls {
             match call.name.as_str() {
                 "inside" => depth = 1,
                 "outside" => depth = 0,
@@ -34,11 +34,11 @@ fn requests() {
         assert_eq!(expected.len(), 3 + 10 * (9 + 9 + 2) + 2 + 3);
         let mut events: Vec<_> = trace.of("kernel").filter(|event| number(event, "tid") == thread.1).collect();
         events.sort_by_key(|event| start(event));
-        let seen: Vec<(u64, Told)> = events
+        let seen: Vec<(u64, Call)> = events
             .iter()
             .map(|event| {
                 let name = event["name"].as_str().expect("a name").to_owned();
-                (number(event, "depth"), Told { name, args: event["args"].clone(), ret: event["ret"].clone() })
+                (number(event, "depth"), Call { name, args: event["args"].clone(), ret: event["ret"].clone() })
             })
             .collect();
         for (place, (seen, made)) in seen.iter().zip(&expected).enumerate() {
@@ -68,9 +68,9 @@ fn requests() {
     assert_eq!(trace.named("inside").filter(|call| call["depth"] == 0).count(), 20);
 }
 
-/// Without --driver there are none.
+/// Check that nothing is traced without --driver.
 #[test]
-fn not_asked_for() {
+fn driver_requests_need_the_option() {
     let scene = Scene::new();
     Ended::of(&mut scene.trace("--sim -q -o t.jsonl", &format!("{} account 1", program("devices")))).exits(0);
     assert_eq!(Trace::read(&scene.read("t.jsonl")).of("kernel").count(), 0);

@@ -1,12 +1,12 @@
-//! The files of a trace: whole, valid, and the same whether written at once or later.
+//! The files of a trace are complete and valid, and the same whether written at once or later.
 
 use serde_json::Value;
 
 use crate::support::{Ended, Scene, calls::Trace, program};
 
-/// `export` makes of the recording what the trace wrote by itself, byte for byte.
+/// Check that `export` writes, byte for byte, the same files as the trace.
 #[test]
-fn written_later() {
+fn export_matches_the_trace() {
     let scene = Scene::new();
     let command = format!("{} account account", program("traced"));
     let options = "--sim -q --driver --sched --stacks -o t.wscope -o t.jsonl -o t.json";
@@ -25,9 +25,9 @@ fn written_later() {
     }
 }
 
-/// `report` knows a trace when it sees one: every function with its calls and errors, in text and in JSON.
+/// Check that `report` recognises a trace and shows every function with its calls and errors, in text and in JSON.
 #[test]
-fn reported() {
+fn report_shows_every_function() {
     let scene = Scene::new();
     let command = format!("{} account account", program("traced"));
     let run = Ended::of(&mut scene.trace("--sim -o t.wscope -o t.jsonl", &command)).exits(0);

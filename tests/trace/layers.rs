@@ -14,7 +14,7 @@ use crate::support::{
 /// The functions in which the threads of the program make all their calls.
 const THREADS: [&str; 4] = ["use_runtime", "use_driver", "use_streams", "fail"];
 
-/// Traces the program that keeps an account, its own functions included.
+/// Traces the program that writes an account of its calls, with its own functions.
 fn traced(options: &str) -> Scene {
     let scene = Scene::new();
     let program = program("traced");
@@ -34,15 +34,16 @@ fn layer(event: &Value) -> &'static str {
     }
 }
 
-/// Layers of a report: calls, total and self time.
+/// Layers of a report: calls, total time and self time.
 fn layers(report: &Value) -> BTreeMap<&str, [u64; 3]> {
     let rows = report["trace"]["layers"].as_array().expect("layers");
     let numbers = |row: &Value| ["calls", "total_ns", "self_ns"].map(|key| number(row, key));
     rows.iter().map(|row| (row["layer"].as_str().expect("a name"), numbers(row))).collect()
 }
 
-/// What the lines of a trace amount to: a call's own time is its time less that of the calls that name it as their parent. By
-/// layer the number of calls, the time in those that are within no other of their layer, and their own time; by function its own time.
+/// Sums the lines of a trace. A call's self time is its time minus that of the calls that name it as their parent. Returns by
+/// layer the number of calls, the time in calls that are not within another of their layer, and the self time; and by function
+/// the self time.
 fn summed(trace: &Trace) -> (BTreeMap<&'static str, [u64; 3]>, BTreeMap<String, u64>) {
     let calls: Vec<&Value> =
         trace.of("userspace").chain(trace.of("kernel")).filter(|event| event["phase"] == "X").collect();
@@ -71,10 +72,10 @@ fn summed(trace: &Trace) -> (BTreeMap<&'static str, [u64; 3]>, BTreeMap<String, 
     (layers, functions)
 }
 
-/// The report's self times and layers are those of the calls one by one, and add up to the time in the outermost calls: each
-/// thread makes all its calls in one function of the program.
+/// Check that the report's self times and layers are those of the individual calls, and add up to the time in the outermost
+/// calls: each thread makes all its calls in one function of the program.
 #[test]
-fn one_by_one() {
+fn layers_match_the_calls() {
     let scene = traced("-o t.jsonl");
     let trace = Trace::read(&scene.read("t.jsonl"));
     trace.check_nesting();
@@ -87,7 +88,7 @@ fn one_by_one() {
     }
     let own: u64 = expected.values().map(|[.., own]| own).sum();
     assert_eq!((own, number(&report["trace"], "outermost_ns")), (expected["program"][1], own));
-    // All that the program says it called is within its four functions.
+    // All calls of the program's account are within its four functions.
     let made: usize = account(&scene.read("account")).values().map(Vec::len).sum();
     let ids: Vec<&Value> = THREADS.iter().flat_map(|name| trace.named(name)).map(|call| &call["event_id"]).collect();
     assert_eq!(ids.len(), THREADS.len());
@@ -95,25 +96,26 @@ fn one_by_one() {
     assert_eq!(direct, made);
 }
 
-/// The same, summed up in the kernel: as many calls in each layer, and self times that add up to the time in the program's four functions.
+/// Check the same for sums in the kernel: the same number of calls in each layer, and self times that add up to the time in the
+/// program's four functions.
 #[test]
-fn summed_in_the_kernel() {
+fn layers_match_the_kernel_sums() {
     let counts = |scene: &Scene| -> BTreeMap<String, u64> {
         let report = scene.report("t.wscope");
         let rows = report["trace"]["functions"].as_array().expect("functions").clone();
         let count = |row: &Value| (row["name"].as_str().expect("a name").to_owned(), number(row, "calls"));
-        // Threads that begin at once may all initialise CUDA, or one for all.
+        // Threads that start at once may all initialise CUDA, or one for all.
         let racing = ["cuInit", "cuDevicePrimaryCtxRetain"];
         rows.iter().map(count).filter(|(name, _)| !racing.contains(&name.as_str())).collect()
     };
-    let (summed, told) = (traced("--summary-only"), traced("--no-gpu"));
-    assert_eq!(counts(&summed), counts(&told));
+    let (summed, full) = (traced("--summary-only"), traced("--no-gpu"));
+    assert_eq!(counts(&summed), counts(&full));
     let report = summed.report("t.wscope");
     let layers = layers(&report);
     let own: u64 = layers.values().map(|[.., own]| own).sum();
     assert_eq!((layers["program"][0], layers["program"][1]), (4, own));
     assert_eq!(number(&report["trace"], "outermost_ns"), own);
-    // Nothing is within a driver's call, and only a driver's calls are within the runtime's.
+    // No call is within a driver call, and only driver calls are within runtime calls.
     let [_, driver, driver_own] = layers["driver"];
     assert_eq!(driver, driver_own);
     let [_, runtime, runtime_own] = layers["runtime"];
@@ -124,10 +126,10 @@ fn summed_in_the_kernel() {
     assert!(0 < runtime_own && runtime_own < runtime && runtime - runtime_own < total, "{layers:?}");
 }
 
-/// Quantiles of few calls are what was measured, written call by call or summed up in the kernel: of one call its duration, of
-/// two the shorter and the longer; of any number nothing beyond the extremes.
+/// Check that quantiles of few calls are measured values, with individual calls and with sums in the kernel: for one call its
+/// duration, for two the shorter and the longer, and never beyond the extremes.
 #[test]
-fn few_calls() {
+fn quantiles_of_few_calls_are_exact() {
     for options in ["--no-gpu", "--summary-only"] {
         let scene = traced(options);
         let report = scene.report("t.wscope");
@@ -148,9 +150,9 @@ fn few_calls() {
     }
 }
 
-/// Requests to the driver: how many and how long is said in the totals; each is within the call that made it.
+/// Check that the totals have the number and the time of driver requests, and that each is within the call that made it.
 #[test]
-fn requests() {
+fn driver_requests_are_in_the_totals() {
     let scene = Scene::new();
     let program = program("devices");
     let options = format!("--sim --driver --uprobe {program}:inside -o t.jsonl -o t.wscope");

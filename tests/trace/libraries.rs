@@ -1,4 +1,4 @@
-//! Libraries and functions that the user names, wherever they lie and whenever they are loaded.
+//! Libraries and functions that the user names, wherever they are and whenever they are loaded.
 
 use std::{collections::BTreeMap, fs, process::Stdio};
 
@@ -9,7 +9,7 @@ use crate::support::{
     scene::number,
 };
 
-/// Builds the small library under this path.
+/// Builds the small library at this path.
 fn build(scene: &Scene, file: &str, flags: &[&str]) {
     let source = programs::sources().join("programs/tiny.c");
     let mut compiler = scene.bare("cc");
@@ -17,10 +17,10 @@ fn build(scene: &Scene, file: &str, flags: &[&str]) {
     Ended::of(&mut compiler).exits(0);
 }
 
-/// The calls of the small library are a run without a gap up to the last: their results count them. What is not known of their
-/// arguments, the first six words tell. Returns the first.
+/// Asserts that the calls of the small library, numbered by their results, have no gap up to the last one. Unknown arguments are
+/// shown as the first six words. Returns the first number.
 #[track_caller]
-fn without_gaps(trace: &Trace, last: u64) -> u64 {
+fn assert_no_gaps(trace: &Trace, last: u64) -> u64 {
     let mut calls: Vec<_> = trace.named("tiny_add").collect();
     calls.sort_by_key(|call| start(call));
     for call in &calls {
@@ -41,7 +41,7 @@ fn without_gaps(trace: &Trace, last: u64) -> u64 {
     first
 }
 
-/// Starts a trace that prints what it sees, lets the program go on until it has seen a call, then stops the program.
+/// Starts a live trace, waits until it shows a call, then stops the program.
 fn until_seen(scene: &Scene, options: &str, command: &str) -> (Trace, u64) {
     let mut run = Running::start(&mut scene.trace(&format!("{options} --live=tiny_add -o t.jsonl"), command));
     run.stderr_until("tiny_add(");
@@ -52,43 +52,43 @@ fn until_seen(scene: &Scene, options: &str, command: &str) -> (Trace, u64) {
     (Trace::read(&scene.read("t.jsonl")), last)
 }
 
-/// --lib by path: watched before the program starts, so that no call is missed.
+/// Check that a library given by path is watched before the program starts, so no call is missed.
 #[test]
-fn by_path() {
+fn libraries_by_path_miss_no_call() {
     let scene = Scene::new();
     fs::create_dir(scene.path("unusual")).expect("a directory");
     build(&scene, "unusual/libtiny.so", &[]);
     let command = format!("{} ./unusual/libtiny.so stop", program("tiny"));
     let (trace, last) = until_seen(&scene, "--lib ./unusual/libtiny.so", &command);
-    assert_eq!(without_gaps(&trace, last), 1);
+    assert_eq!(assert_no_gaps(&trace, last), 1);
     assert!(!trace.notes.iter().any(|note| note.contains("was loaded before it was watched")), "{:?}", trace.notes);
 }
 
-/// --lib by file name: loaded late from a directory that nobody would look into, it is watched from then on, and the trace
+/// Check that a library given by file name, loaded late from an unusual directory, is watched from then on, and that the trace
 /// says so.
 #[test]
-fn by_name() {
+fn libraries_by_name_are_watched_when_loaded() {
     let scene = Scene::new();
     fs::create_dir(scene.path("unusual")).expect("a directory");
     build(&scene, "unusual/libtiny.so", &[]);
     let command = format!("{} ./unusual/libtiny.so stop", program("tiny"));
     let (trace, last) = until_seen(&scene, "--lib libtiny.so", &command);
-    without_gaps(&trace, last);
+    assert_no_gaps(&trace, last);
     let late = "/unusual/libtiny.so was loaded before it was watched, ";
     assert_eq!(trace.notes.iter().filter(|note| note.contains(late)).count(), 1, "{:?}", trace.notes);
 }
 
-/// A library whose file was replaced while it was loaded: the one that is in memory is watched, not the new one.
+/// Check that, if the file of a loaded library was replaced, the library in memory is watched, not the new file.
 #[test]
-fn replaced_on_disk() {
+fn replaced_libraries_are_traced_in_memory() {
     for named in ["./libtiny.so", "libtiny.so"] {
         let scene = Scene::new();
         build(&scene, "libtiny.so", &[]);
         let mut tiny = Running::start(scene.bare(program("tiny")).args(["./libtiny.so", "stop"]));
         assert_eq!(tiny.stdout_line(), "ready");
-        // A different length, so that what lies at the old place in the new file is something else.
+        // A different layout, so that the old offset in the new file is something else.
         build(&scene, "new.so", &["-DREPLACED", "-Wl,--section-start=.text=0x8000"]);
-        fs::rename(scene.path("new.so"), scene.path("libtiny.so")).expect("the new one takes its place");
+        fs::rename(scene.path("new.so"), scene.path("libtiny.so")).expect("the file is replaced");
         let options = format!("-p {} --lib {named} --live=tiny_add -o t.jsonl", tiny.pid());
         let mut run = Running::start(&mut scene.trace(&options, ""));
         run.stderr_until("tiny_add(");
@@ -96,13 +96,13 @@ fn replaced_on_disk() {
         let tiny = tiny.wait().exits(0);
         run.wait().exits(0);
         let last = tiny.out().trim().rsplit(' ').next().expect("a number").parse().expect("a number");
-        without_gaps(&Trace::read(&scene.read("t.jsonl")), last);
+        assert_no_gaps(&Trace::read(&scene.read("t.jsonl")), last);
     }
 }
 
-/// One library in two processes is watched once, and both are seen.
+/// Check that one library in two processes is watched once, and that both are traced.
 #[test]
-fn in_two_processes() {
+fn libraries_in_two_processes_are_traced() {
     let scene = Scene::new();
     build(&scene, "libtiny.so", &[]);
     fs::write(scene.path("stop"), "").expect("a file");
@@ -113,9 +113,9 @@ fn in_two_processes() {
     assert_eq!(counts, [50, 50]);
 }
 
-/// A program with CUDA's functions linked into it: they are found by their names, others are not shown.
+/// Check a program with CUDA functions linked into it: they are found by their names, and others are not shown.
 #[test]
-fn linked_statically() {
+fn static_cuda_functions_are_traced() {
     let scene = Scene::new();
     Ended::of(&mut scene.trace("-q -o t.jsonl", &program("linked"))).exits(0);
     let trace = Trace::read(&scene.read("t.jsonl"));
@@ -124,9 +124,9 @@ fn linked_statically() {
     for (call, i) in calls.iter().zip(1_u64..) {
         match i {
             1..=30 => {
-                let told = (call.name.as_str(), &call.args["size"], &call.args["ptr"], &call.ret);
+                let seen = (call.name.as_str(), &call.args["size"], &call.args["ptr"], &call.ret);
                 let pointer = format!("{:#x}", 0x700_0000 + 64 * i);
-                assert_eq!(told, ("cudaMalloc", &(64 * i).into(), &pointer.into(), &"cudaSuccess".into()));
+                assert_eq!(seen, ("cudaMalloc", &(64 * i).into(), &pointer.into(), &"cudaSuccess".into()));
             }
             31..=50 => assert_eq!(
                 (call.name.as_str(), &call.args["ptr"]),
@@ -141,9 +141,9 @@ fn linked_statically() {
     assert_eq!(trace.of("userspace").count(), 60);
 }
 
-/// --uprobe: a function of the program that nobody exports, with its first arguments as words.
+/// Check --uprobe with a function of the program that is not exported, with its first arguments as words.
 #[test]
-fn one_function() {
+fn unexported_functions_are_traced() {
     let scene = Scene::new();
     let linked = program("linked");
     let options = format!("-q --uprobe {linked}:not_cuda --match cudaFree -o t.jsonl");
@@ -165,10 +165,10 @@ fn build_models(scene: &Scene) {
     Ended::of(scene.bare("c++").args(["-O1", "-g", "-o"]).arg(scene.path("models")).arg(source)).exits(0);
 }
 
-/// --uprobe with a pattern: methods and templates by their demangled names, with or without arguments, and by their symbols;
-/// all that match, each under its own name, and nothing else.
+/// Check --uprobe with patterns: methods and templates by their demangled names, with or without arguments, and by their symbols;
+/// all matches, each under its own name, and nothing else.
 #[test]
-fn demangled_names() {
+fn patterns_match_demangled_names() {
     let scene = Scene::new();
     build_models(&scene);
     let step = [("ns::Model::step(double)", 2), ("ns::Model::step(int)", 5)];
@@ -189,16 +189,16 @@ fn demangled_names() {
         for call in trace.of("userspace") {
             *counts.entry(call["name"].as_str().expect("a name")).or_default() += 1;
         }
-        // The return type of a template is part of its symbol, and not of its name.
+        // The return type of a template is part of its symbol, but not of its name.
         let plain = |name: &'static str| name.trim_start_matches("void ");
         let expected: BTreeMap<&str, u64> = expected.iter().map(|(name, count)| (plain(name), *count)).collect();
         assert_eq!(counts, expected, "{pattern}");
     }
 }
 
-/// --uprobe with a pattern that matches nothing names what is near; one that matches too much is refused with a sentence.
+/// Check that a --uprobe pattern without matches suggests similar names, and that one with too many matches is rejected.
 #[test]
-fn patterns_of_functions() {
+fn bad_function_patterns_are_rejected() {
     let scene = Scene::new();
     build_models(&scene);
     for (uprobe, words) in [
@@ -213,10 +213,10 @@ fn patterns_of_functions() {
     assert_eq!(scene.files(), ["models"]);
 }
 
-/// --list with --sim: the functions of the simulated GPU's libraries, without any in the usual places; and what --uprobe and
-/// --match would trace, in the program too.
+/// Check --list with --sim: the functions of the simulated GPU's libraries, without any in the usual locations; and what --uprobe
+/// and --match would trace, in the program too.
 #[test]
-fn list_of_the_simulator() {
+fn list_shows_the_simulated_libraries() {
     let scene = Scene::new();
     build_models(&scene);
     let names = |words: &[&str]| -> Vec<String> {
@@ -237,9 +237,9 @@ fn list_of_the_simulator() {
     assert_eq!(scene.files(), ["models"]);
 }
 
-/// --list: the functions of the libraries that are found, all or some, and a status that is not 0 where there are none.
+/// Check --list: the functions of the libraries found, all or some, and a non-zero status if there are none.
 #[test]
-fn list() {
+fn list_shows_the_libraries_found() {
     let scene = Scene::new();
     let list = |options: &str| {
         let mut command = scene.trace(options, "");

@@ -1,4 +1,4 @@
-//! Lines about memory, against the program's own account.
+//! Memory events, compared with the program's own account.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::support::{
     scene::number,
 };
 
-/// What a line about memory says of an allocation: kind, address, bytes.
-fn said(event: &Value) -> (String, String, u64) {
+/// The allocation in a memory event: kind, address, bytes.
+fn allocation(event: &Value) -> (String, String, u64) {
     let text = |key: &str| event[key].as_str().unwrap_or_else(|| panic!("no {key}: {event}")).to_owned();
     (text("kind"), text("address"), number(event, "bytes"))
 }
 
-/// What the program says of one: its kind by the function that it called.
+/// The kind of an allocation in the program's account, by the function called.
 fn kind(name: &str) -> Option<&'static str> {
     Some(match name {
         "cudaMallocManaged" | "cuMemAllocManaged" => "managed",
@@ -27,10 +27,10 @@ fn kind(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Every allocation and free that succeeded has a line, with its address, size and kind, under the call that made it; what is
-/// live adds up, and agrees with the summary.
+/// Check that every successful allocation and free has an event with its address, size and kind, under the call that made it,
+/// and that live memory adds up and agrees with the summary.
 #[test]
-fn allocations_and_frees() {
+fn allocations_and_frees_are_exact() {
     let scene = Scene::new();
     let command = format!("{} account account", program("traced"));
     Ended::of(&mut scene.trace("--sim -q -o t.jsonl -o t.wscope", &command)).exits(0);
@@ -54,35 +54,35 @@ fn allocations_and_frees() {
 
     let mut live = BTreeMap::<String, (u64, u64)>::new();
     let mut sizes = BTreeMap::<(String, String), u64>::new();
-    let (mut taken, mut given_back) = (Vec::new(), Vec::new());
+    let (mut allocated_events, mut freed_events) = (Vec::new(), Vec::new());
     for event in trace.of("memory") {
         let call = calls[&number(event, "parent_id")];
         assert_eq!((&event["name"], &event["tid"]), (&event["op"], &call["tid"]), "{event} of {call}");
         assert!(call.get("nested").is_none() && call["error"].is_null(), "{event} of {call}");
-        let (kind, address, bytes) = said(event);
+        let (kind, address, bytes) = allocation(event);
         let (now, peak) = live.entry(kind.clone()).or_default();
         match event["op"].as_str() {
             Some("alloc") => {
                 *now += bytes;
                 sizes.insert((kind.clone(), address.clone()), bytes);
-                taken.push((kind, address, bytes));
+                allocated_events.push((kind, address, bytes));
             }
             Some("free") => {
                 *now -= bytes;
                 assert_eq!(sizes.remove(&(kind, address.clone())), Some(bytes), "{event}");
-                given_back.push(address);
+                freed_events.push(address);
             }
             _ => panic!("{event}"),
         }
         *peak = (*peak).max(*now);
         assert_eq!(number(event, "live_bytes"), *now, "{event}");
     }
-    for list in [&mut made, &mut taken] {
+    for list in [&mut made, &mut allocated_events] {
         list.sort();
     }
     freed.sort();
-    given_back.sort();
-    assert_eq!((taken, given_back), (made, freed));
+    freed_events.sort();
+    assert_eq!((allocated_events, freed_events), (made, freed));
     for row in scene.report("t.wscope")["trace"]["memory"].as_array().expect("memory") {
         let (now, peak) = live[row["space"].as_str().expect("a name")];
         assert_eq!((number(row, "live_bytes"), number(row, "peak_bytes")), (now, peak), "{row}");

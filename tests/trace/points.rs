@@ -7,9 +7,10 @@ use crate::support::{
     scene::number,
 };
 
-/// --sched: a thread that sleeps in a watched function five times is off the CPU there five times, for at least as long.
+/// Check that --sched shows a thread that sleeps five times in a watched function as off the CPU there five times, for at least
+/// as long.
 #[test]
-fn off_the_cpu() {
+fn off_cpu_intervals_are_exact() {
     let scene = Scene::new();
     let linked = program("linked");
     let options = format!("-q --sched --uprobe {linked}:doze -o t.jsonl");
@@ -27,9 +28,9 @@ fn off_the_cpu() {
     }
 }
 
-/// --tracepoint: each fork of the command and of nobody else, with the fields that the kernel gives it.
+/// Check that --tracepoint shows each fork of the command and of no other process, with the kernel's fields.
 #[test]
-fn tracepoints() {
+fn tracepoints_have_their_fields() {
     let scene = Scene::new();
     let script = "for i in 1 2 3; do sh -c 'echo $$' & wait; done";
     let options = "-q --tracepoint sched:sched_process_fork --tracepoint sched:sched_process_exec -o t.jsonl";

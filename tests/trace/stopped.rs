@@ -1,4 +1,4 @@
-//! Ctrl-C in the middle: the command ends its own way, and the files are whole.
+//! Ctrl-C in the middle of a trace: the command exits normally, and the files are complete.
 
 use std::fs;
 
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::support::{Running, Scene, calls::Trace, program, running::kill};
 
-/// Insists that every file can be read to its end, and that all three tell of the same calls.
+/// Asserts that every file can be read to its end, and that all three have the same calls.
 #[track_caller]
-fn whole(scene: &Scene) -> Trace {
+fn assert_complete(scene: &Scene) -> Trace {
     let trace = Trace::read(&scene.read("t.jsonl"));
     let chrome: Value = serde_json::from_str(&scene.read("t.json")).expect("JSON");
     let events = chrome["traceEvents"].as_array().expect("events");
@@ -24,9 +24,9 @@ fn whole(scene: &Scene) -> Trace {
 
 const OUTPUTS: &str = "-q -o t.jsonl -o t.json -o t.wscope";
 
-/// SIGINT to the whole group, as Ctrl-C sends it.
+/// Check that the files are complete after SIGINT to the assert_complete group, as Ctrl-C sends it.
 #[test]
-fn interrupt_of_the_group() {
+fn ctrl_c_leaves_complete_files() {
     let scene = Scene::new();
     let command = format!("{} interrupt", program("behave"));
     let mut run = Running::start(&mut scene.trace(&format!("--sim {OUTPUTS}"), &command));
@@ -34,7 +34,7 @@ fn interrupt_of_the_group() {
     kill(-run.pid(), libc::SIGINT);
     let run = run.wait().exits(7);
     assert_eq!(run.out(), "ready\ncleaned up\n");
-    let trace = whole(&scene);
+    let trace = assert_complete(&scene);
     trace.check_nesting();
     let [kernels, ..] = trace.check_gpu();
     let launches = trace.named("cudaLaunchKernel").count();
@@ -42,9 +42,9 @@ fn interrupt_of_the_group() {
     assert_eq!(trace.unfinished(), Vec::<&str>::new());
 }
 
-/// SIGINT or SIGTERM to warpscope alone, which follows a process that is not its own: that one goes on.
+/// Check that, after SIGINT or SIGTERM to an attached warpscope, the files are complete and the traced process keeps running.
 #[test]
-fn interrupt_of_an_attached_trace() {
+fn signals_end_only_an_attached_trace() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let scene = Scene::new();
         let mut program = Running::start(scene.bare_cuda("traced").args(["steps", "account", "stop"]));
@@ -56,7 +56,7 @@ fn interrupt_of_an_attached_trace() {
         run.signal(signal);
         run.wait().exits(0);
         assert!(program.is_running());
-        let trace = whole(&scene);
+        let trace = assert_complete(&scene);
         assert!(trace.named("cudaMemset").count() > 0);
         fs::write(scene.path("stop"), "").expect("a file");
         program.wait().exits(0);

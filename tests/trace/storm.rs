@@ -1,4 +1,4 @@
-//! Calls at full speed: every one is in the trace, or is counted as lost.
+//! Calls at full speed: every call is in the trace, or is counted as lost.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use crate::support::{Ended, Running, Scene, program, scene::number};
 const THREADS: u64 = 8;
 const CALLS: u64 = 100_000;
 
-/// What a storm calls, by function; each thread besides takes memory once and makes a context current.
+/// The calls of a storm, by function. Each thread also allocates memory once and makes a context current.
 fn made(calls: u64) -> BTreeMap<String, u64> {
     let copies = calls / 1_000;
     let failing = calls / 10;
@@ -28,7 +28,7 @@ fn made(calls: u64) -> BTreeMap<String, u64> {
     .collect()
 }
 
-/// Calls in a trace by name, read line by line: there are very many.
+/// Counts the calls in a trace by name, line by line because there are very many.
 fn counts(scene: &Scene, file: &str) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for line in BufReader::new(File::open(scene.path(file)).expect("the trace")).lines() {
@@ -44,9 +44,9 @@ fn counts(scene: &Scene, file: &str) -> BTreeMap<String, u64> {
     counts
 }
 
-/// 8 threads make 100,000 calls each: what is there and what was lost are 800,000 and the few before.
+/// Check that traced and lost calls add up if 8 threads make 100,000 calls each.
 #[test]
-fn full_speed() {
+fn traced_and_lost_calls_add_up() {
     let scene = Scene::new();
     let command = format!("{} {THREADS} {CALLS}", program("storm"));
     Ended::of(&mut scene.trace("--sim -q -o t.jsonl -o t.wscope", &command)).exits(0);
@@ -58,9 +58,9 @@ fn full_speed() {
     }
 }
 
-/// A reader that does not read: the ring overflows, and what did not fit is counted to the unit.
+/// Check that, if nobody reads the ring, it overflows and the lost calls are counted exactly.
 #[test]
-fn nobody_reads() {
+fn ring_overflows_are_counted_exactly() {
     let scene = Scene::new();
     let command = format!("{} {THREADS} {CALLS} go", program("storm"));
     let mut run = Running::start(&mut scene.trace("--sim --no-gpu -q -o t.jsonl -o t.wscope", &command));
@@ -79,9 +79,9 @@ fn nobody_reads() {
     assert!(sentences.iter().any(|text| text.as_str().is_some_and(|text| text.contains("call"))), "{sentences:?}");
 }
 
-/// --summary-only: no call is written down, and counts, errors, bytes and memory are exact all the same.
+/// Check that --summary-only writes no calls, but exact counts, errors, bytes and memory.
 #[test]
-fn sums() {
+fn summary_only_is_exact() {
     let scene = Scene::new();
     let command = format!("{} {THREADS} {CALLS}", program("storm"));
     Ended::of(&mut scene.trace("--sim --summary-only -q -o t.wscope -o t.jsonl", &command)).exits(0);

@@ -1,4 +1,4 @@
-//! Calls that do not return: they are in the trace as begun, and nothing after them is wrong.
+//! Calls that do not return: the trace shows them as begun, and everything after them is right.
 
 use std::{collections::BTreeMap, fs};
 
@@ -13,7 +13,7 @@ use crate::support::{
     wait_until,
 };
 
-/// Starts the program that waits in a call; its pid, once it does.
+/// Starts the program that blocks in a call, and returns its pid once it does.
 fn start_waiting(scene: &Scene, options: &str) -> (Running, libc::pid_t) {
     let command = format!("{} wait", program("leaves"));
     let mut command = scene.trace(&format!("--sim {options}"), &command);
@@ -23,13 +23,13 @@ fn start_waiting(scene: &Scene, options: &str) -> (Running, libc::pid_t) {
     (run, pid)
 }
 
-/// The process is in nanosleep or clock_nanosleep.
+/// Whether the process is in nanosleep or clock_nanosleep.
 fn sleeps(pid: libc::pid_t) -> bool {
     let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
     ["35 ", "230 "].iter().any(|number| call.starts_with(number))
 }
 
-/// The one call under way is there as begun, with no result; those before it have theirs.
+/// Asserts that the call in progress is shown as begun, without a result, and that those before it have theirs.
 #[track_caller]
 fn check_waiting(scene: &Scene) {
     let trace = Trace::read(&scene.read("t.jsonl"));
@@ -41,9 +41,9 @@ fn check_waiting(scene: &Scene) {
     trace.check_nesting();
 }
 
-/// The program is killed within a call.
+/// Check a program that is killed in a call.
 #[test]
-fn killed() {
+fn calls_of_a_killed_program_are_begun() {
     let scene = Scene::new();
     let (run, pid) = start_waiting(&scene, "-q -o t.jsonl");
     kill(pid, libc::SIGKILL);
@@ -51,9 +51,9 @@ fn killed() {
     check_waiting(&scene);
 }
 
-/// The trace ends within a call; the command runs on.
+/// Check that the trace can end during a call, and that the command keeps running.
 #[test]
-fn deadline() {
+fn calls_at_the_end_of_the_trace_are_begun() {
     let scene = Scene::new();
     let (mut run, pid) = start_waiting(&scene, "-d 1.5 -o t.jsonl");
     run.stderr_until("the command is still running");
@@ -62,9 +62,9 @@ fn deadline() {
     run.wait().dies_of(libc::SIGTERM);
 }
 
-/// Threads that call all the time, while the trace ends: each is in one call at most, and no call is told twice.
+/// Check that, if the trace ends while threads keep calling, each thread is in one call at most, and no call is shown twice.
 #[test]
-fn ends_amid_calls() {
+fn calls_are_shown_once_if_the_trace_ends() {
     const THREADS: usize = 4;
     let scene = Scene::new();
     let mut program = Running::start(scene.bare_cuda("storm").args([&THREADS.to_string(), "2000000000", "go"]));
@@ -93,9 +93,9 @@ fn ends_amid_calls() {
     }
 }
 
-/// A thread that ends within a call, then a process that does: both calls are there as begun, those within them returned.
+/// Check a thread, then a process, that exits in a call: both calls are shown as begun, and those within them returned.
 #[test]
-fn exits_within_calls() {
+fn calls_that_exit_are_begun() {
     let scene = Scene::new();
     let program = program("leaves");
     let options = format!("--sim -q -o t.jsonl --uprobe {program}:quits --uprobe {program}:ends");
@@ -111,10 +111,10 @@ fn exits_within_calls() {
     assert_eq!([700, 701, 702].map(depth), [0, 1, 1]);
 }
 
-/// longjmp out of calls, 40 times, and out of one by a signal handler: each is there as begun, and those after them are as
-/// deep as they would have been without.
+/// Check longjmp out of calls, 40 times, and out of one by a signal handler: each call is shown as begun, and later calls have
+/// the right depth.
 #[test]
-fn jumps_out_of_calls() {
+fn longjmp_out_of_calls_keeps_the_depth() {
     let scene = Scene::new();
     let program = program("leaves");
     let options = format!("--sim -q -o t.jsonl --uprobe {program}:leaps --uprobe {program}:leaps_within");
@@ -137,9 +137,9 @@ fn jumps_out_of_calls() {
     assert_eq!(sizes, expected.collect::<Vec<u64>>());
 }
 
-/// A function that ends with a jump to another has not been left: both return, one within the other.
+/// Check that a function that ends with a jump to another is not treated as abandoned: both return, one within the other.
 #[test]
-fn tail_calls() {
+fn tail_calls_are_nested() {
     let scene = Scene::new();
     let program = program("leaves");
     let options = format!("--sim -q -o t.jsonl --uprobe {program}:jumps_on --uprobe {program}:goes_on");
@@ -152,9 +152,9 @@ fn tail_calls() {
     assert_eq!((memsets[0], memsets[1..].to_vec()), (0, vec![2; 140]));
 }
 
-/// A program that becomes another within a call.
+/// Check a program that execs another within a call.
 #[test]
-fn exec_within_a_call() {
+fn calls_that_exec_are_begun() {
     let scene = Scene::new();
     let program = program("leaves");
     let options = format!("--sim --driver -q -o t.jsonl --uprobe {program}:becomes");

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     fs::File,
     io::{self, BufReader, Read},
     os::unix::fs::FileExt,
@@ -11,7 +12,41 @@ use elf::{Budget, Compression, Elf, Error, Section};
 use flate2::bufread::ZlibDecoder;
 use gimli::SectionId;
 
-use crate::dwarf::Unreadable;
+/// Why answers are missing or incomplete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// Compressed with an unsupported method.
+    Method,
+    /// Larger than the limit, or not in the file.
+    Refused(Error),
+    /// Reading took too long.
+    Time(u64),
+    /// It is malformed.
+    Broken,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Method => f.write_str("its debug information is compressed by a method other than zlib"),
+            Self::Refused(why) => why.fmt(f),
+            Self::Time(seconds) => write!(f, "reading its debug information took longer than {seconds} s"),
+            Self::Broken => f.write_str("its debug information is broken"),
+        }
+    }
+}
+
+impl From<Error> for Unreadable {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<gimli::Error> for Unreadable {
+    fn from(_: gimli::Error) -> Self {
+        Self::Broken
+    }
+}
 
 /// The sections used.
 const SECTIONS: [SectionId; 9] = [

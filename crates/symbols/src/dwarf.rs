@@ -23,7 +23,10 @@ use gimli::{
     UnitOffset,
 };
 
-use crate::{debug_sections, demangle::demangle};
+use crate::{
+    debug_sections::{self, Unreadable},
+    demangle::demangle,
+};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -59,36 +62,6 @@ pub(crate) struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
-    }
-}
-
-/// Why answers are missing or incomplete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
-    /// Compressed with an unsupported method.
-    Method,
-    /// Larger than the limit, or not in the file.
-    Refused(Error),
-    /// Reading took too long.
-    Time(u64),
-    /// It is malformed.
-    Broken,
-}
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Method => f.write_str("its debug information is compressed by a method other than zlib"),
-            Self::Refused(why) => why.fmt(f),
-            Self::Time(seconds) => write!(f, "reading its debug information took longer than {seconds} s"),
-            Self::Broken => f.write_str("its debug information is broken"),
-        }
-    }
-}
-
-impl From<Error> for Unreadable {
-    fn from(error: Error) -> Self {
-        Self::Refused(error)
     }
 }
 
@@ -172,12 +145,6 @@ impl Clock {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
         if ticks.is_multiple_of(1 << 10) { self.check() } else { Ok(()) }
-    }
-}
-
-impl From<gimli::Error> for Unreadable {
-    fn from(_: gimli::Error) -> Self {
-        Self::Broken
     }
 }
 

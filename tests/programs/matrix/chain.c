@@ -1,5 +1,5 @@
-/* A chain of programs, each of which launches: `chain launch ROUNDS LEFT`. With LEFT the program starts itself again with one
- * less: by posix_spawn, by vfork and exec, and last in its own place by exec. */
+/* A chain of programs, each of which launches: `chain launch ROUNDS LEFT`. With LEFT the program starts itself again with
+ * LEFT - 1: by posix_spawn, by vfork and exec, and finally by exec in its own process. */
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* Stacks that are switched by hand: makecontext and swapcontext, and a coroutine in a few instructions. */
+/* Stacks that a program switches by hand: makecontext and swapcontext, and a coroutine in a few instructions. */
 #include <ucontext.h>
 
 #include "matrix.h"
@@ -23,7 +23,7 @@ CASE static void by_swapcontext(void) {
     KEEP;
 }
 
-/* Keeps what a callee must keep, and goes on where the other stack was left. */
+/* Saves the callee-saved registers, and continues on the other stack where it was left. */
 void switch_stacks(void **from, void *to);
 __asm__(".text\n .globl switch_stacks\n .type switch_stacks, @function\n"
         "switch_stacks: .cfi_startproc\n"
@@ -56,7 +56,7 @@ CASE static void by_coroutine(void) {
     KEEP;
 }
 
-/* A fresh stack: six registers, where to begin, and no caller. */
+/* A new stack: six registers, the start address, and no caller. */
 CASE static void prepare(void) {
     enum { SIZE = 1 << 18 };
     void **top = (void **)((char *)aligned_alloc(64, SIZE) + SIZE);

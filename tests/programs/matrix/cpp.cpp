@@ -1,9 +1,9 @@
-/* Shapes of frames in C++: exceptions (in a catch block, in a destructor while the stack is unwound, after a rethrow),
+/* C++ frame layouts: exceptions (in a catch block, in a destructor during unwinding, after a rethrow),
  * lambdas, std::function, virtual calls, templates. */
 #include <functional>
 #include <stdexcept>
 
-/* Exceptions take long: so does what is done between them. */
+/* Exceptions are slow, so the work between them takes long too. */
 #define SPINS 200000
 #include "matrix.h"
 
@@ -79,7 +79,7 @@ CASE static void called_by_lambda(int n) {
     ACT("Shapes::with_lambda(int);Shapes::with_lambda(int)::{lambda(int)#1}::operator()(int) const;called_by_lambda(int)");
 }
 
-/* Inline: compilers agree on the names of lambdas only there. */
+/* Inline, because compilers agree on the names of lambdas only there. */
 struct Shapes {
     CASE static void with_lambda(int n) {
         auto lambda = [n](int m) CASE {

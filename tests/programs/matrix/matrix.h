@@ -1,12 +1,12 @@
-/* What the programs of the matrix share. Each runs its cases in one of two modes:
+/* Shared code of the matrix programs. Each runs its cases in one of two modes:
  *
  *   PROGRAM launch ROUNDS    ACT launches a kernel whose name is the call path, ROUNDS times for each case
- *   PROGRAM busy SECONDS     ACT works a moment in `spin` instead, until the time is over
+ *   PROGRAM busy SECONDS     ACT works for a moment in `spin` instead, until the time is over
  *
- * A path is the functions from the outermost on, with a `;` between: what the stack must be. `name*N` is N frames of that
- * name, `@system` some frames of the C library, the loader or the vdso, `@std` some of the language's own library. With
- * `cut|` before it, the path is too long to be kept; with `bare|` its outermost function has no unwind information, and does
- * not say that it is the outermost. The last line that is printed is `launched N`. */
+ * A path is the expected stack: the functions from the outermost on, separated by `;`. `name*N` means N frames of that name,
+ * `@system` some frames of the C library, the loader or the vdso, `@std` some frames of the language's own library. With
+ * `cut|` before it, the path is too long to be kept; with `bare|` its outermost function has no unwind information, and is not
+ * marked as the outermost. The last line of the output is `launched N`. */
 #ifndef MATRIX_H
 #define MATRIX_H
 
@@ -20,12 +20,12 @@
 #else
 #define CASE __attribute__((noipa))
 #endif
-/* Leaves no frame of its own. */
+/* Has no frame of its own. */
 #define INLINE static inline __attribute__((always_inline))
-/* A call before this is no tail call. */
+/* Prevents a tail call before this. */
 #define KEEP __asm__ volatile("" ::: "memory")
 
-/* Where this thread's stack begins. */
+/* The outermost functions of this thread's stack. */
 #define ROOT_MAIN "_start;@system;main"
 #define ROOT_THREAD "@system;worker"
 static __thread const char *root = ROOT_MAIN;
@@ -69,7 +69,7 @@ extern "C" {
 static CUcontext context;
 static CUmodule module;
 
-/* The kernel for a path from this thread's root; remembered by the path's address. */
+/* The kernel for a path from this thread's root, cached by the path's address. */
 CASE static CUfunction kernel(const char *path) {
     static __thread struct {
         const char *root, *path;

@@ -1,5 +1,5 @@
-/* Calls into a library: through the PLT, bound when first called or at the start, and back; and what runs inside the loader
- * and the C library: code that finds out a function's address, exit handlers, the end of a thread. */
+/* Calls into a library through the PLT, bound lazily or at the start, and callbacks; and code that runs inside the loader
+ * and the C library: ifunc resolvers, exit handlers, the end of a thread. */
 #include <pthread.h>
 
 #include "matrix.h"
@@ -23,7 +23,7 @@ CASE static void at_resolution(void) {
     for (int i = 0; i < (busy ? 20000 : 20); i++) ACT(resolving);
 }
 
-/* The first call of each goes by the loader's trampoline; the others straight. */
+/* The first call of each goes through the loader's trampoline, later ones do not. */
 #define FIRST_CALL(number)                                                                            \
     CASE static long first_call##number(long n) {                                                     \
         resolving = "first_call" #number ";@system;resolve" #number ";at_resolution";                 \

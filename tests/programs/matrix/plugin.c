@@ -1,5 +1,5 @@
-/* A library for plt.c: functions reached through the PLT, one that calls back, one whose address is found out when it is first
- * called, by code of ours. */
+/* A library for plt.c: functions reached through the PLT, one that calls back, and one whose address our ifunc resolver finds
+ * at the first call. */
 #define FUNCTION __attribute__((noipa))
 
 FUNCTION long plugin_calls(long (*function)(long), long n) {

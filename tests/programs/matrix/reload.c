@@ -1,5 +1,5 @@
-/* Two libraries that take turns at one address: `reload launch ROUNDS FIRST.so SECOND.so`. Each has a function of its own name
- * and the same code. Says `same address` if they did meet. */
+/* Two libraries loaded in turn at the same address: `reload launch ROUNDS FIRST.so SECOND.so`. Each has a function with its own
+ * name and the same code. Prints `same address` if they were at the same address. */
 #include <dlfcn.h>
 
 #include "matrix.h"

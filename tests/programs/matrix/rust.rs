@@ -1,4 +1,4 @@
-//! Shapes of frames in Rust: traits, closures, generics, iterators, a panic that is caught, a thread. See matrix.h for the modes.
+//! Rust frame layouts: traits, closures, generics, iterators, a caught panic, a thread. See matrix.h for the modes.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::hint::black_box;
@@ -49,7 +49,7 @@ fn kernel(path: &str) -> *mut c_void {
     function
 }
 
-/// Leaves no frame of its own: launches, or works a moment.
+/// Launches, or works for a moment, without a frame of its own.
 macro_rules! act {
     ($path:expr) => {
         if BUSY.load(Relaxed) {
@@ -118,7 +118,7 @@ impl Drop for Guard {
 #[inline(never)]
 fn panics(n: u64) {
     let _guard = Guard;
-    // Without the hook: it would print.
+    // Removes the panic hook, which would print.
     std::panic::resume_unwind(Box::new(black_box(n)));
 }
 

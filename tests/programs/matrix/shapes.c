@@ -1,4 +1,4 @@
-/* Shapes of frames in C: arguments and saved registers, recursion, alloca, arrays of variable length, large and aligned
+/* C frame layouts: arguments and saved registers, recursion, alloca, arrays of variable length, large and aligned
  * frames, tail calls, callbacks from libc, functions that never return. `shapes MODE N threads` runs them on 8 threads. */
 #include <alloca.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@ CASE static long leaf(long n) {
     return n + 1;
 }
 
-/* Values that live across calls: all registers that a callee saves are in use, rbp among them. */
+/* Values that live across calls: all callee-saved registers are in use, including rbp. */
 CASE static long middle(long a, long b, long c, long d, long e, long f) {
     long sum = leaf(a) + leaf(b);
     return sum + a * b + c * d + e * f + leaf(c) * (a + d) * (b + e) * (c - f);
@@ -86,7 +86,7 @@ CASE static long jumped_to(int n) {
     return n;
 }
 
-/* Leaves no frame: its last act is a jump. */
+/* Has no frame, because it ends with a jump. */
 CASE static long jumper(int n) {
     ACT("jumping;jumper");
     return jumped_to(n + 1);
@@ -111,7 +111,7 @@ CASE static long with_callback(int n) {
 
 static jmp_buf back;
 
-/* The call of a function that never returns is its caller's last instruction: the return address lies behind it. */
+/* The call of a function that never returns is its caller's last instruction, so the return address is beyond the caller. */
 CASE __attribute__((noreturn)) static void no_return(void) {
     ACT("never_returned_to;no_return");
     longjmp(back, 1);
@@ -148,7 +148,7 @@ INLINE void all(void) {
     sink += through_pointer(pointed_at, 2);
 }
 
-/* `back` is one for all threads: the first one only. */
+/* All threads share `back`, so only the first one uses it. */
 CASE static void escape(void) {
     if (!setjmp(back)) never_returned_to();
     KEEP;

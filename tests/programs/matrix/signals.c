@@ -1,4 +1,4 @@
-/* Signal handlers that launch: on the interrupted stack and on one of their own, having interrupted a function at its first
+/* Signal handlers that launch, on the interrupted stack and on their own stack. They interrupt a function at its first
  * instruction, in the middle of a loop, in libc, in a system call and in the vdso. */
 #include <pthread.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 
 #include "matrix.h"
 
-/* Its first instruction is one that no processor has: the signal comes before anything was done. */
+/* Its first instruction is invalid, so the signal arrives before anything was done. */
 void illegal(void);
 __asm__(".text\n .globl illegal\n .type illegal, @function\n"
         "before_illegal: .cfi_startproc\n sub $24, %rsp\n .cfi_adjust_cfa_offset 24\n add $24, %rsp\n"
@@ -41,7 +41,7 @@ CASE static void at_first_instruction(void) {
     KEEP;
 }
 
-/* In a moment comes SIGALRM. */
+/* SIGALRM arrives in a moment. */
 INLINE int expect(void) {
     struct itimerval once = {.it_value = {0, 500}};
     int before = came;
@@ -49,7 +49,7 @@ INLINE int expect(void) {
     return before;
 }
 
-/* It comes at any instruction of these. */
+/* The signal arrives at any instruction of these. */
 CASE static void in_leaf(void) {
     int before = expect();
     for (volatile long i = 0; came == before;) i++;

@@ -2,7 +2,7 @@
  *
  *   turn    one after another, by vfork and exec
  *   once    all at once, by fork and exec; then waits for them
- *   chain   this program in its own place, COUNT times, each time by another name, and PROGRAM last
+ *   chain   execs itself COUNT times, each time under another name, and finally PROGRAM
  *   thread  no processes: COUNT threads, one after another, then PROGRAM
  *
  * Exits 0 if all of them did. */

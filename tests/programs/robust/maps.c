@@ -1,8 +1,8 @@
-/* Maps files as code that is none: `maps WAY COUNT FILE...`, then works a while and exits 0.
+/* Maps files that contain no code as code: `maps WAY COUNT FILE...`, then works a while and exits 0.
  *
  *   map      every FILE, COUNT times
- *   replace  every FILE, which is then removed; a FIFO takes its place
- *   cut      every FILE, which is then cut to nothing, and written anew, all the while */
+ *   replace  every FILE, which is then replaced by a FIFO
+ *   cut      every FILE, which is then truncated and rewritten all the time */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void map(const char *name) {
     int file = open(name, O_RDONLY);
     if (file < 0 || fstat(file, &about)) exit(1);
     size_t length = about.st_size > 1 << 20 ? 1 << 20 : (size_t)about.st_size + !about.st_size;
-    /* A file may refuse to be mapped: so be it. */
+    /* Failures to map a file are ignored. */
     mmap(NULL, length, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
     close(file);
 }

@@ -1,4 +1,4 @@
-/* Ends at once, as small programs do that are linked to libc. */
+/* Exits at once, like a small program that is linked to libc. */
 int main(void) {
     return 0;
 }

@@ -1,4 +1,4 @@
-/* The smallest program: ends at once. Links to nothing. */
+/* The smallest program: exits at once, and is linked to nothing. */
 void _start(void) {
     __asm__ volatile("mov $60, %eax\n xor %edi, %edi\n syscall");
 }

@@ -1,7 +1,7 @@
-/* Calls functions of scripted libraries: each function returns when, and what, the script says. Commands are lines on stdin;
- * each is answered with `done`. It ends with its input.
+/* Calls functions of scripted libraries, which return when and what the script says. Commands are lines on stdin;
+ * the response to each is `done`. Exits at the end of its input.
  *
- *   enter THREAD FUNCTION WORD...    the thread calls the function; `&` is a pointer to where its answer goes
+ *   enter THREAD FUNCTION WORD...    the thread calls the function; `&` is a pointer to the place of its output
  *   return THREAD RESULT [ANSWER]    the function that the thread entered last returns */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,7 +45,7 @@ static void enter(char *words) {
     sem_post(&self->done);
 }
 
-/* Does what the thread is told until a function is to return, and says what that returns. */
+/* Runs the thread's commands until a function must return, and returns that function's result. */
 static unsigned serve(void) {
     for (;;) {
         char line[sizeof self->line], *words;
@@ -65,7 +65,7 @@ static unsigned serve(void) {
     }
 }
 
-/* What every function of the scripted libraries calls. */
+/* Called by every function of the scripted libraries. */
 unsigned scripted(void) {
     sem_post(&self->done);
     return serve();
