@@ -1,7 +1,7 @@
-/* The baseline: a library for CUDA_INJECTION64_PATH that does the least a kernel profiler can. It turns on CUPTI's
- * kernel activity, walks the records and throws them away. What it costs is CUPTI's own cost, not warpscope's.
+/* The baseline: a library for CUDA_INJECTION64_PATH that does the minimum of a kernel profiler. It enables CUPTI's
+ * kernel activity, iterates the records and discards them. Its cost is that of CUPTI, not of warpscope.
  *
- * BARE_CUPTI_REPORT names a file that gets, at exit, one line: "kernels N" or "error WHY". Without it nothing is said.
+ * At exit it writes one line to the file BARE_CUPTI_REPORT, if set: "kernels N" or "error REASON".
  * WARPSCOPE_CUPTI names the libcupti to use. No CUDA headers: the few prototypes needed are below. */
 
 #define _GNU_SOURCE
@@ -24,12 +24,12 @@ static uint32_t (*get_next_record)(uint8_t *buffer, size_t valid, uint32_t **rec
 static uint32_t (*enable)(uint32_t kind);
 static uint32_t (*flush_all)(uint32_t forced);
 
-/* Buffers are used again: fresh pages for each would be charged to CUPTI. A free buffer begins with the next one's address. */
+/* Buffers are reused: the cost of new pages would be attributed to CUPTI. A free buffer begins with the address of the next one. */
 static pthread_mutex_t buffers_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *free_buffers;
 
 static pthread_mutex_t flush_lock = PTHREAD_MUTEX_INITIALIZER;
-static int ending; /* under flush_lock */
+static int ending; /* protected by flush_lock */
 
 static atomic_ullong kernels;
 static const char *failure;
@@ -108,7 +108,7 @@ static void *open_first_match(const char *pattern)
     void *library = NULL;
     if (glob(pattern, 0, NULL, &found) != 0)
         return NULL;
-    /* From the back: the newest toolkit sorts last. */
+    /* Last to first: the newest toolkit sorts last. */
     for (size_t i = found.gl_pathc; i > 0 && !library; i--)
         library = dlopen(found.gl_pathv[i - 1], RTLD_NOW | RTLD_LOCAL);
     globfree(&found);
@@ -130,7 +130,7 @@ static void *open_cupti(void)
     return library;
 }
 
-/* The reason it failed, or NULL. */
+/* Returns the reason for the failure, or NULL. */
 static const char *start(void)
 {
     void *cupti = open_cupti();

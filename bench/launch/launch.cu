@@ -1,4 +1,4 @@
-// The launch loop on a real GPU. Built by nvcc; loop.h says how it is run.
+// The launch loop on a real GPU. Built by nvcc; loop.h documents the arguments.
 
 #include <cuda_runtime.h>
 

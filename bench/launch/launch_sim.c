@@ -1,5 +1,5 @@
 /* The launch loop on the simulated GPU. Built by any C compiler and linked with the simulator's libcudart:
- * the kernel is registered by hand, as nvcc's generated code would. loop.h says how it is run. */
+ * the kernel is registered by hand, as nvcc's generated code would. loop.h documents the arguments. */
 
 #include <stddef.h>
 
@@ -24,7 +24,7 @@ extern void __cudaRegisterFunction(void **handle, const char *host_function, cha
 extern int cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream);
 extern int cudaDeviceSynchronize(void);
 
-/* A fat binary's header with nothing after it: the simulator runs no code. */
+/* A fat binary's header without contents: the simulator runs no code. */
 static const struct {
     unsigned magic;
     unsigned short version, header_size;
@@ -32,7 +32,7 @@ static const struct {
 } no_code = {0xba55ed50u, 1, 16, 0};
 static FatBinaryWrapper wrapper = {0x466243b1, 1, &no_code, NULL};
 
-/* Its address is the kernel's key, as the address of nvcc's host function is. */
+/* Its address identifies the kernel, like the address of nvcc's host function. */
 static void empty_kernel(void) {}
 
 static void check(int result, const char *call)
@@ -56,7 +56,7 @@ static void wait_for_gpu(void)
 
 static void **handle;
 
-/* As nvcc's generated code does, whether this is a program or a library. */
+/* Like nvcc's generated code, in a program and in a library. */
 __attribute__((constructor)) static void register_kernel(void)
 {
     static char name[] = "_Z12empty_kernelv";

@@ -2,9 +2,9 @@
  *
  *     launch LAUNCHES [DEPTH]       DEPTH: host frames above the loop, default 10
  *
- * As a library it is launch.py's: launch_many() runs the loop, launch_one() one turn of it.
+ * launch.py uses it as a library: launch_many() runs the loop, launch_one() one iteration.
  *
- * The includer defines launch_once() and wait_for_gpu(); both end the program on an error. */
+ * The includer defines launch_once() and wait_for_gpu(); both exit on an error. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 static void launch_once(void);
 static void wait_for_gpu(void);
 
-/* Launches between two waits: fewer than the driver's queue holds, so that no launch blocks on a full one. */
+/* Launches between two waits: fewer than fit in the driver's queue, so that no launch blocks. */
 enum { QUEUE = 512, WARM_UP = 2048, MAX_DEPTH = 1000 };
 
 static double now_us(void)
@@ -36,7 +36,7 @@ __attribute__((noinline)) static void launch_loop(long launches)
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Microseconds per launch. */
+/* Returns the microseconds per launch. */
 __attribute__((visibility("default"))) double launch_many(long launches)
 {
     double begin = now_us();
@@ -44,7 +44,7 @@ __attribute__((visibility("default"))) double launch_many(long launches)
     return (now_us() - begin) / launches;
 }
 
-/* The caller makes the loop, and counts. */
+/* The caller provides the loop and the counter. */
 __attribute__((visibility("default"))) void launch_one(long number)
 {
     launch_once();

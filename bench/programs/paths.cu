@@ -17,7 +17,7 @@ static void launch(cudaStream_t stream) { nothing<<<1, 32, 0, stream>>>(0); }
 
 constexpr int kDepth = 6;
 
-// Each instance is a function of its own, with a frame of its own size: 4^kDepth paths to a launch.
+// Each instance is a separate function with a different frame size: 4^kDepth paths to a launch.
 template <int Depth, int Branch>
 __attribute__((noinline)) void descend(cudaStream_t stream, unsigned path) {
     volatile char frame[64 + 48 * Branch + 16 * Depth];
@@ -35,7 +35,7 @@ __attribute__((noinline)) void descend(cudaStream_t stream, unsigned path) {
     frame[0] = frame[path % sizeof(frame)];
 }
 
-// As many paths as a training step has, the same ones in the same order again and again.
+// As many paths as a training step has, repeated in the same order.
 static void work(int launches, int paths, unsigned seed) {
     cudaStream_t stream;
     cudaStreamCreate(&stream);

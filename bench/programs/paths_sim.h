@@ -1,4 +1,4 @@
-// paths.cu against the simulated GPU: the few prototypes that it needs, and a launch as nvcc's host code makes it.
+// Lets paths.cu run on the simulated GPU: the prototypes it needs, and a launch like that of nvcc's host code.
 #pragma once
 #include <cstddef>
 typedef struct CUstream_st *cudaStream_t;

@@ -1,6 +1,6 @@
-/* Keeps every CPU busy below some frames and says how much it did.
+/* Keeps every CPU busy below some frames and prints how much work it did.
  *
- *     busy SECONDS DEPTH            prints "rounds N", of all threads together
+ *     busy SECONDS DEPTH            prints "rounds N", the total of all threads
  */
 
 #include <pthread.h>

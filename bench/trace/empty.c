@@ -1,6 +1,6 @@
-/* Runs a command while the entry and the return of one function are probed by programs that do nothing: what is left is the
- * kernel's own share of the cost of a probed call.
- *   empty LIBRARY FUNCTION PLUS COMMAND...        the probe lies PLUS bytes behind the function's first byte */
+/* Runs a command while empty programs probe the entry and the return of one function. This measures the kernel's own
+ * share of the cost of a probed call.
+ *   empty LIBRARY FUNCTION PLUS COMMAND...        the probe is PLUS bytes after the function's first byte */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* As the kernel has them; older headers do not. */
+/* The kernel's definitions, which older headers lack. */
 enum { PROG_LOAD = 5, LINK_CREATE = 28, PROG_TYPE_KPROBE = 2, UPROBE_MULTI = 48, AT_RETURN = 1 };
 
 static long bpf(int command, void *attributes, unsigned size) {
@@ -42,7 +42,7 @@ static int attach(int program, const char *file, uint64_t offset, uint32_t flags
     return bpf(LINK_CREATE, &a, sizeof(a));
 }
 
-/* Where in its file an address of this process lies. */
+/* Returns the file offset of an address of this process. */
 static uint64_t offset_in_file(uintptr_t address) {
     char line[4096];
     FILE *maps = fopen("/proc/self/maps", "r");

@@ -1,6 +1,6 @@
-/* Calls one cheap function of libcuda again and again and prints what a call costs, in nanoseconds.
+/* Calls one cheap function of libcuda in a loop and prints the cost of a call in nanoseconds.
  *   loop CALLS [THREADS]
- * libcuda is found as any program finds it: the real one, or the simulator's by LD_LIBRARY_PATH. */
+ * libcuda is loaded by name: the real one, or the simulator's through LD_LIBRARY_PATH. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@ use std::process::exit;
 mod link {
     include!("../sim/link.rs");
 
-    /// Makes every file that `lib.rs` includes.
+    /// Creates every file that `lib.rs` includes.
     pub fn build(cargo: &str, workspace: &Path, target: &Path, files: &Path) -> Result<(), String> {
         build_packages(cargo, workspace, target, &["inject", "sim"])?;
         let built = target.join("embedded");

@@ -1,5 +1,5 @@
-//! Marks the shared library as never to be unloaded, since CUPTI, atexit and atfork keep pointers into it, and binds its own
-//! marker to itself: the probe is on this file, whatever else in the process may bear the name.
+//! Marks the shared library as never unloaded, because CUPTI, atexit and atfork keep pointers into it. Also binds the
+//! library's marker to itself: the probe is on this file, even if something else in the process exports the same name.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-// How the simulated GPU's files are made from its static library. Included by the build script of `embedded`.
+// Builds the simulated GPU's files from its static library. Included by the build script of `embedded`.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libcupti.so.13", "libcupti.so.13.map"),
 ];
 
-/// Runs a command; an error shows the command line and what it printed.
+/// Runs a command; an error contains the command line and its output.
 fn run(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|e| format!("cannot run {command:?}: {e}"))?;
     if output.status.success() {
@@ -22,10 +22,10 @@ fn run(command: &mut Command) -> Result<(), String> {
     Err(format!("{command:?} failed: {}\n{stdout}{stderr}", output.status))
 }
 
-/// Builds packages of the workspace for running inside other programs; the files are in `target`/embedded.
+/// Builds packages of the workspace that run inside other programs; the files are in `target`/embedded.
 ///
-/// Frame pointers: what runs inside other programs must not cut their stacks. The outer build's flags and wrappers
-/// (coverage, clippy, a sanitizer) are not for these files.
+/// With frame pointers: code inside other programs must not truncate their stacks. The outer build's flags and wrappers
+/// (coverage, clippy, a sanitizer) do not apply to these files.
 fn build_packages(cargo: &str, workspace: &Path, target: &Path, packages: &[&str]) -> Result<(), String> {
     let mut command = Command::new(cargo);
     command.args(["build", "--profile", "embedded", "--lib"]);
@@ -45,7 +45,7 @@ fn build_packages(cargo: &str, workspace: &Path, target: &Path, packages: &[&str
     run(&mut command)
 }
 
-/// Links the shared libraries from the static one into `out`. `sim` is the crate's folder.
+/// Links the shared libraries from the static one into `out`. `sim` is the crate's directory.
 fn link_libraries(sim: &Path, archive: &Path, out: &Path) -> Result<(), String> {
     for (name, map) in LIBRARIES {
         let map = sim.join("exports").join(map);
@@ -57,14 +57,14 @@ fn link_libraries(sim: &Path, archive: &Path, out: &Path) -> Result<(), String> 
             .arg("-Wl,--no-whole-archive")
             .arg(format!("-Wl,--version-script={}", map.display()))
             .arg(format!("-Wl,-soname,{name}"))
-            // Stripped, as the real ones are. -z now: no lazy binding in the launch path.
+            // Stripped, like the real ones. -z now: no lazy binding in the launch path.
             .args(["-Wl,--gc-sections", "-Wl,--strip-all", "-Wl,-z,now", "-Wl,--build-id", "-Wl,--eh-frame-hdr"])
             .args(["-lgcc_s", "-lc", "-lm", "-lpthread", "-ldl"]))?;
     }
     Ok(())
 }
 
-/// Compiles the bundled workload into `out`, which must hold the libraries already.
+/// Compiles the bundled workload into `out`, which must already contain the libraries.
 fn compile_workload(sim: &Path, out: &Path) -> Result<(), String> {
     run(Command::new("c++")
         .args(["-std=c++17", "-O2", "-g1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"])

@@ -204,8 +204,8 @@ fn monitor_memory_is_bounded_with_huge_libraries() {
     let log = monitor.stop();
     for refused in [
         "large.symtab.so: names were not read: its symbol table has 3.0 GiB",
-        "large.debug_info.so: lines were not read, or not all: its debug information has 3.0 GiB",
-        "compressed-claimed.so: lines were not read, or not all: its debug information has 64.0 GiB",
+        "large.debug_info.so: source lines are missing or incomplete: its debug information has 3.0 GiB",
+        "compressed-claimed.so: source lines are missing or incomplete: its debug information has 64.0 GiB",
     ] {
         assert!(log.err().contains(refused), "`{refused}` is not in {}", log.err());
     }

@@ -205,7 +205,7 @@ fn bad_function_patterns_are_rejected() {
         ("./models:ns::Model::stepp", ["has no function ns::Model::stepp", "did you mean ns::Model::step"]),
         ("./models:ns::model::*", ["has no function ns::model::*", "did you mean ns::Model::"]),
         ("/lib/x86_64-linux-gnu/libc.so.6:*", ["functions *, of at most 1000", "use a narrower pattern"]),
-        ("./models:ns::[", ["cannot understand the pattern 'ns::['", "a [ has no ]"]),
+        ("./models:ns::[", ["invalid pattern 'ns::['", "a [ has no closing ]"]),
     ] {
         let run = Ended::of(&mut scene.warpscope(&["trace", "--uprobe", uprobe, "--", "touch", "ran"])).exits(1);
         run.says(&words);
@@ -255,7 +255,7 @@ fn list_shows_the_libraries_found() {
     assert!(!names.is_empty() && names.iter().all(|name| *name == "cudaMallocHost"), "{names:?}");
     let none = list("--list noSuchFunction*").exits(1);
     assert!(none.out().contains("nothing matches noSuchFunction*"), "{}", none.out());
-    list("--list [").exits(1).says(&["cannot understand the pattern '['"]);
+    list("--list [").exits(1).says(&["invalid pattern '['"]);
     build(&scene, "libtiny.so", &[]);
     let own = list("--lib ./libtiny.so --list tiny*").exits(0);
     assert!(own.out().lines().any(|line| line.starts_with("  tiny_add ")), "{}", own.out());

@@ -1,11 +1,12 @@
-//! What is known of CUDA from outside: which arguments of a call to capture, what they mean, and what its result is called.
+//! Knowledge of CUDA for observers: which arguments of a call to capture, what they mean, and the names of results.
 //!
-//! A probe at a function's entry sees argument words and no types. [`calls`] says, function by function, which words and which
-//! memory behind them are worth taking, and turns them into named fields. [`results`] names what a function returns, and
-//! [`ioctls`] what the driver's libraries ask of the kernel module. [`memory`] has the rules by which live memory is counted.
+//! A probe at a function's entry sees argument words without types. [`calls`] defines, for each function, which words
+//! and which memory behind them to capture, and converts them to named fields. [`results`] names a function's return
+//! value, and [`ioctls`] the requests that the driver's libraries make to the kernel module. [`memory`] defines the
+//! rules for counting live memory.
 //!
-//! Pure: it links to nothing and reads no memory but what it is given. That comes from other people's programs, so any word
-//! may be missing and any byte wrong.
+//! Pure: it links to nothing and reads only its input. The input comes from untrusted programs, so any word may be
+//! missing and any byte wrong.
 
 pub mod calls;
 pub mod ioctls;

@@ -1,22 +1,22 @@
-//! What a call returned, by name: CUresult, cudaError_t, ncclResult_t and cublasStatus_t.
+//! Names of results: CUresult, cudaError_t, ncclResult_t and cublasStatus_t.
 //!
-//! Which of the four applies follows from the function's name. The codes are those of CUDA 13.3 and the older ones that it
+//! The function's name determines which of the four applies. The codes are those of CUDA 13.3 and older ones that it
 //! has dropped.
 
 use std::borrow::Cow;
 
-/// The name of a driver API result (`CUresult`).
+/// Returns the name of a driver API result (`CUresult`).
 pub fn driver_result(code: u32) -> Option<&'static str> {
     name(DRIVER, code)
 }
 
-/// The name of a runtime API result (`cudaError_t`).
+/// Returns the name of a runtime API result (`cudaError_t`).
 pub fn runtime_result(code: u32) -> Option<&'static str> {
     name(RUNTIME, code)
 }
 
-/// The name of what `function` returned. A code newer than the tables is a type with its number, `CUresult 990`; `None` where
-/// the function does not return a status, or belongs to none of the four libraries.
+/// Returns the name of the result of `function`. A code newer than the tables is shown as a type with its number,
+/// `CUresult 990`; `None` if the function does not return a status, or belongs to none of the four libraries.
 pub fn result(function: &str, code: u32) -> Option<Cow<'static, str>> {
     let library = Library::returned_by(function)?;
     let (kind, table) = match library {
@@ -28,19 +28,19 @@ pub fn result(function: &str, code: u32) -> Option<Cow<'static, str>> {
     Some(name(table, code).map_or_else(|| Cow::Owned(format!("{kind} {code}")), Cow::Borrowed))
 }
 
-/// Whether what `function` returns is a status. A few return text, a size, a handle or nothing.
+/// Whether `function` returns a status. A few return text, a size, a handle or nothing.
 pub fn returns_status(function: &str) -> bool {
     Library::returned_by(function).is_some()
 }
 
-/// Whether the status that `function` returns says whether this call failed. Some report the failure of an earlier one.
+/// Whether the status that `function` returns is that of this call. Some report the failure of an earlier one.
 pub fn can_fail(function: &str) -> bool {
     returns_status(function) && !EARLIER_STATUS.contains(&base(function))
 }
 
-/// Whether `code`, returned by `function`, says that the call failed. "Not ready" and "in progress" are answers, not failures.
+/// Whether `code`, returned by `function`, means that the call failed. "Not ready" and "in progress" are not failures.
 pub fn is_error(function: &str, code: u32) -> bool {
-    // Nearly every call, and to no library a failure.
+    // Success in every library, and nearly every call.
     if code == 0 || !can_fail(function) {
         return false;
     }
@@ -52,7 +52,7 @@ pub fn is_error(function: &str, code: u32) -> bool {
     }
 }
 
-/// Whose status a function returns.
+/// The library whose status a function returns.
 #[derive(Clone, Copy)]
 enum Library {
     Driver,
@@ -87,12 +87,13 @@ impl Library {
     }
 }
 
-/// A function's name without the suffix for the per-thread default stream.
+/// Returns a function's name without the suffix for the per-thread default stream.
 fn base(function: &str) -> &str {
     function.strip_suffix("_ptsz").or(function.strip_suffix("_ptds")).unwrap_or(function)
 }
 
-/// `__cuda*`, which the compiler's stubs call, and which return a `cudaError_t`. The others return a handle, a flag or nothing.
+/// `__cuda*` functions that return a `cudaError_t`, called by the compiler's stubs. The others return a handle, a flag
+/// or nothing.
 const RUNTIME_INTERNALS: &[&str] = &["GetKernel", "LaunchKernel", "PopCallConfiguration", "PushCallConfiguration"];
 
 /// Functions that return the status of an earlier call.
@@ -119,8 +120,8 @@ const NOT_A_STATUS: &[&str] = &[
     "pncclResetDebugInit",
 ];
 
-/// The first cuBLAS interface (`cublasSgemm`, where today's is `cublasSgemm_v2`) returns nothing, or the number computed.
-/// `rest` is what follows `cublas`: one or two letters for the types, then the routine.
+/// The legacy cuBLAS interface (`cublasSgemm`; the current one is `cublasSgemm_v2`) returns nothing, or the computed
+/// number. `rest` is the part after `cublas`: one or two letters for the types, then the routine.
 fn is_legacy_blas(rest: &str) -> bool {
     let routine = |skip: usize| rest.get(skip..).is_some_and(|routine| BLAS_ROUTINES.contains(&routine));
     routine(1) || routine(2)
@@ -141,7 +142,7 @@ fn name(table: Names, code: u32) -> Option<&'static str> {
     table.binary_search_by_key(&code, |&(known, _)| known).ok().map(|at| table[at].1)
 }
 
-/// A table of names that share a prefix, all but that of success.
+/// A table of names that share a prefix, except that of success.
 macro_rules! names {
     ($success:literal, $prefix:literal, $($code:literal $name:ident)*) => {
         &[(0, $success), $(($code, concat!($prefix, stringify!($name)))),*]
@@ -229,7 +230,7 @@ const CUBLAS: Names = names!("CUBLAS_STATUS_SUCCESS", "CUBLAS_STATUS_",
 mod tests {
     use super::*;
 
-    /// Check that binary search may be used, which also shows that no code has two names.
+    /// Check that the tables are sorted for binary search and have no duplicate codes.
     #[test]
     fn codes_ascend() {
         for table in [DRIVER, RUNTIME, NCCL, CUBLAS] {
@@ -237,9 +238,9 @@ mod tests {
         }
     }
 
-    /// Check that a function's name picks the right set of codes.
+    /// Check that a function's name selects the right set of codes.
     #[test]
-    fn the_name_picks_the_library() {
+    fn the_name_selects_the_library() {
         let named = |function, code| result(function, code).map(Cow::into_owned);
         assert_eq!(named("cuMemAlloc_v2", 2).as_deref(), Some("CUDA_ERROR_OUT_OF_MEMORY"));
         assert_eq!(named("cudaMalloc", 2).as_deref(), Some("cudaErrorMemoryAllocation"));
@@ -256,7 +257,7 @@ mod tests {
         assert_eq!(runtime_result(998), None);
     }
 
-    /// Check that text, handles and nothing are not taken for a status.
+    /// Check that text, handles and missing results are not mistaken for a status.
     #[test]
     fn some_functions_return_no_status() {
         for function in [
@@ -280,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Check that a poll answered "not yet" is no error.
+    /// Check that a poll that returns "not ready" is not an error.
     #[test]
     fn not_ready_is_not_an_error() {
         assert!(!is_error("cudaEventQuery", 600));

@@ -1,4 +1,4 @@
-//! What CUPTI hands to a subscriber's callback.
+//! The data that CUPTI passes to a subscriber's callback.
 
 use core::ffi::{c_char, c_void};
 
@@ -22,7 +22,7 @@ pub struct CallbackData {
     pub context_uid: u32,
     /// Eight bytes for the subscriber, the same on enter and exit.
     pub correlation_data: *mut u64,
-    /// Ties the call to its activity records. A driver call inside a runtime call carries the same id.
+    /// Links the call to its activity records. A driver call inside a runtime call has the same id.
     pub correlation_id: u32,
 }
 
@@ -47,6 +47,6 @@ pub struct ResourceData {
     pub context: *mut c_void,
     /// The stream, for stream events.
     pub stream: *mut c_void,
-    /// What the resource event describes.
+    /// The event's description of the resource.
     pub descriptor: *mut c_void,
 }

@@ -1,4 +1,4 @@
-//! Numbers of the CUPTI API: activity kinds, attributes, callback domains and callback ids.
+//! Constants of the CUPTI API: activity kinds, attributes, callback domains and callback ids.
 //!
 //! The callback ids are the same from CUDA 11.7 to 13.4.
 
@@ -47,7 +47,7 @@ pub mod resource {
     #![allow(missing_docs)]
     pub const CONTEXT_CREATED: u32 = 1;
     pub const MODULE_LOADED: u32 = 6;
-    /// A node was added to a graph, by hand or by a call on a stream that captures.
+    /// A node was added to a graph, explicitly or by a call on a capturing stream.
     pub const GRAPH_NODE_CREATED: u32 = 13;
     /// A node was copied from another graph, as instantiation does.
     pub const GRAPH_NODE_CLONED: u32 = 20;
@@ -60,7 +60,7 @@ pub mod site {
     pub const EXIT: u32 = 1;
 }
 
-/// Results (`CUptiResult`) that warpscope treats by name.
+/// Results (`CUptiResult`) that warpscope handles individually.
 pub mod result {
     #![allow(missing_docs)]
     pub const SUCCESS: u32 = 0;
@@ -72,7 +72,7 @@ pub mod result {
     pub const MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED: u32 = 39;
 }
 
-/// What a launch-class call puts on the GPU.
+/// The work that a launch-class call submits to the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Work {
@@ -86,14 +86,14 @@ pub enum Work {
     Graph = 4,
 }
 
-/// One launch-class API function: its name, what it launches, and its callback ids.
+/// One launch-class API function: its name, its work, and its callback id.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchCall {
     /// [`domain::DRIVER`] or [`domain::RUNTIME`].
     pub domain: u32,
     /// The callback id.
     pub cbid: u32,
-    /// What it puts on the GPU.
+    /// The work it submits.
     pub work: Work,
     /// The function's name without the suffixes `_v2`, `_ptsz` and `_ptds`.
     pub name: &'static str,
@@ -108,7 +108,7 @@ const fn runtime(cbid: u32, work: Work, name: &'static str) -> LaunchCall {
 }
 
 impl LaunchCall {
-    /// Whether the call's parameters have a count at [`COUNT_OFFSET`] whose 0 means that there is nothing to do.
+    /// Whether the call's parameters have a count at [`COUNT_OFFSET`], where 0 means that the call does nothing.
     pub const fn has_count(&self) -> bool {
         /// Functions of the forms `(to, from, count, ...)` and `(to, value, count, ...)`.
         const COUNTED: &[&str] = &[
@@ -131,7 +131,7 @@ impl LaunchCall {
             "cuMemsetD32",
             "cuMemsetD32Async",
         ];
-        // Forms from before CUDA 4 have 32-bit addresses and counts.
+        // Functions from before CUDA 4 have 32-bit addresses and counts.
         if self.domain == domain::DRIVER && self.cbid < 216 {
             return false;
         }
@@ -146,7 +146,7 @@ impl LaunchCall {
     }
 }
 
-/// Where the parameters of a call with [`LaunchCall::has_count`] have the count, a `size_t`.
+/// The offset of the count, a `size_t`, in the parameters of a call with [`LaunchCall::has_count`].
 pub const COUNT_OFFSET: usize = 16;
 
 const fn equal(a: &[u8], b: &[u8]) -> bool {
@@ -157,8 +157,9 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
     at == a.len() && at == b.len()
 }
 
-/// Every call that puts work on the GPU, in both domains, with its older, `_v2` and per-thread-stream forms. The ids are equal
-/// in CUDA 11.7, 11.8, 12.0, 12.3, 12.6, 12.8, 12.9, 13.0, 13.2, 13.3 and 13.4; a release refuses those it does not know yet.
+/// Every call that submits work to the GPU, in both domains, with its older, `_v2` and per-thread-stream variants. The
+/// ids are the same in CUDA 11.7, 11.8, 12.0, 12.3, 12.6, 12.8, 12.9, 13.0, 13.2, 13.3 and 13.4; a release rejects
+/// those it does not know yet.
 pub const LAUNCH_CALLS: &[LaunchCall] = &[
     driver(115, Work::Kernel, "cuLaunch"),
     driver(116, Work::Kernel, "cuLaunchGrid"),
@@ -378,7 +379,7 @@ pub struct WaitCall {
     pub cbid: u32,
     /// What it waits for: [`sync_kind`]. A call that waits for a stream has it as its only parameter.
     pub kind: u32,
-    /// The default stream is the thread's own (`_ptsz`).
+    /// The default stream is the per-thread one (`_ptsz`).
     pub per_thread: bool,
     /// The function's name without suffix.
     pub name: &'static str,
@@ -388,7 +389,7 @@ const fn wait(domain: u32, cbid: u32, kind: u32, per_thread: bool, name: &'stati
     WaitCall { domain, cbid, kind, per_thread, name }
 }
 
-/// Every call that does nothing but wait. Blocking copies are launches.
+/// Every call that only waits. Blocking copies are launches.
 pub const WAIT_CALLS: &[WaitCall] = &[
     wait(domain::DRIVER, 17, sync_kind::CONTEXT, false, "cuCtxSynchronize"),
     wait(domain::DRIVER, 121, sync_kind::EVENT, false, "cuEventSynchronize"),
@@ -400,7 +401,7 @@ pub const WAIT_CALLS: &[WaitCall] = &[
     wait(domain::RUNTIME, 165, sync_kind::CONTEXT, false, "cudaDeviceSynchronize"),
 ];
 
-/// The launch-class call with this callback id, if it is one.
+/// Returns the launch-class call with this callback id, if it is one.
 pub fn launch_call(domain: u32, cbid: u32) -> Option<&'static LaunchCall> {
     LAUNCH_CALLS.iter().find(|c| c.domain == domain && c.cbid == cbid)
 }
@@ -430,7 +431,7 @@ pub mod memory_kind {
     pub const MANAGED: u8 = 5;
 }
 
-/// What a thread waited for, by the numbers of `CUpti_ActivitySynchronizationType`.
+/// What a thread waited for (`CUpti_ActivitySynchronizationType`).
 pub mod sync_kind {
     #![allow(missing_docs)]
     pub const EVENT: u32 = 1;

@@ -1,7 +1,8 @@
-//! CUPTI's ABI as warpscope uses it, written by hand from the public headers: ids, record layouts, function types.
+//! The part of CUPTI's ABI that warpscope uses, written by hand from the public headers: ids, record layouts, function
+//! types.
 //!
-//! Nothing here links to CUPTI. Records are read by offset, never through a struct of fixed size, because every release
-//! makes some of them longer at the tail: see [`record`] for the fields and [`release`] for what each release delivers.
+//! Nothing here links to CUPTI. Records are read by offset, never through a struct of fixed size, because releases
+//! append fields to them: see [`record`] for the fields and [`release`] for the record lengths of each release.
 
 #![no_std]
 

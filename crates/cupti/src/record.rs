@@ -1,6 +1,6 @@
-//! Where each field of an activity record lies, and safe reading and writing of those fields.
+//! The offset of each field of an activity record, and functions to read and write those fields.
 //!
-//! The offsets hold for CUDA 11.7 to 13.4: default records have only ever grown at the tail.
+//! The offsets are valid for CUDA 11.7 to 13.4: default records have only ever grown at the end.
 
 /// A field of type `T` at a byte offset of a record.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ impl<T: Copy> Field<T> {
     /// # Safety
     /// `record` must point to a readable record at least `offset + size_of::<T>()` bytes long.
     pub unsafe fn read(self, record: *const u8) -> T {
-        // SAFETY: the caller vouches for the bytes; no alignment is assumed.
+        // SAFETY: the caller guarantees the bytes; no alignment is assumed.
         unsafe { record.add(self.offset).cast::<T>().read_unaligned() }
     }
 
@@ -82,7 +82,7 @@ pub mod memcpy {
     pub const GRAPH: Field<u32> = at(72);
 }
 
-/// Copies between devices (kind `MEMCPY2`): as [`memcpy`] up to the stream.
+/// Copies between devices (kind `MEMCPY2`): like [`memcpy`] up to the stream.
 pub mod memcpy_peer {
     #![allow(missing_docs)]
     use super::{Field, at};

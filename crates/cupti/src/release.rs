@@ -1,15 +1,15 @@
-//! What each CUDA release's CUPTI calls itself, and how long its records are.
+//! The version numbers of each CUDA release's CUPTI, and the lengths of its records.
 
 use crate::ids::kind;
 
 /// One release of CUPTI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// As CUDA names it, such as "12.8".
+    /// CUDA's name for it, such as "12.8".
     pub name: &'static str,
-    /// What `cuptiGetVersion` answers.
+    /// The result of `cuptiGetVersion`.
     pub version: u32,
-    /// What `cuDriverGetVersion` answers for a driver of that release.
+    /// The result of `cuDriverGetVersion` for a driver of that release.
     pub driver: u32,
     kernel: usize,
     memcpy: usize,
@@ -21,7 +21,7 @@ const fn release(name: &'static str, version: u32, driver: u32, [kernel, memcpy,
     Release { name, version, driver, kernel, memcpy, memset, sync }
 }
 
-/// The releases, oldest first. `version` cannot tell 11.8, 12.0 and 12.1 apart.
+/// The releases, oldest first. 11.8, 12.0 and 12.1 have the same `version`.
 pub const RELEASES: &[Release] = &[
     release("11.8", 18, 11080, [200, 88, 88, 40]),
     release("12.0", 18, 12000, [208, 88, 88, 40]),
@@ -41,12 +41,12 @@ pub const RELEASES: &[Release] = &[
 ];
 
 impl Release {
-    /// The release with this name, such as "13.0".
+    /// Returns the release with this name, such as "13.0".
     pub fn named(name: &str) -> Option<&'static Release> {
         RELEASES.iter().find(|r| r.name == name)
     }
 
-    /// The length in bytes of a record of `kind`, for the kinds warpscope reads.
+    /// Returns the length in bytes of a record of `kind`, for the kinds warpscope reads.
     pub fn stride(&self, kind: u32) -> Option<usize> {
         match kind {
             kind::CONCURRENT_KERNEL => Some(self.kernel),

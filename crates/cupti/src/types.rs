@@ -8,7 +8,7 @@ pub type CuptiResult = u32;
 pub type Subscriber = *mut c_void;
 /// The subscriber's callback: user data, domain, callback id, data of the domain's type.
 pub type CallbackFn = unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void);
-/// CUPTI asks for a buffer: where to put the buffer, its size, and the most records it may hold (0: no limit).
+/// CUPTI requests a buffer: where to store the buffer, its size, and the maximum number of records in it (0: no limit).
 pub type BufferRequestedFn = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 /// CUPTI returns a buffer: context, stream id, buffer, its size, and how many bytes are valid.
 pub type BufferCompletedFn = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
@@ -27,9 +27,9 @@ pub type Subscribe = unsafe extern "C" fn(*mut Subscriber, CallbackFn, *mut c_vo
 pub struct SubscriberParams {
     /// Bytes of this struct.
     pub size: usize,
-    /// What this subscriber calls itself; may be null.
+    /// This subscriber's name; may be null.
     pub name: *const c_char,
-    /// Where CUPTI writes the name of the client that is there already, on error 39; at least 64 bytes.
+    /// Where CUPTI writes the name of the existing client, on error 39; at least 64 bytes.
     pub old_name: *mut c_char,
     /// Bytes at `old_name`.
     pub old_size: usize,
@@ -49,7 +49,7 @@ pub type ActivityGetNextRecord = unsafe extern "C" fn(*mut u8, usize, *mut *mut 
 pub type ActivityGetNumDroppedRecords = unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> CuptiResult;
 /// `cuptiActivityEnable`, `cuptiActivityDisable`
 pub type ActivitySwitch = unsafe extern "C" fn(u32) -> CuptiResult;
-/// `cuptiActivityFlushAll`: 0 for whole records, 1 to force unfinished ones out.
+/// `cuptiActivityFlushAll`: 0 for complete records, 1 to force incomplete ones out.
 pub type ActivityFlushAll = unsafe extern "C" fn(u32) -> CuptiResult;
 /// `cuptiActivitySetAttribute`, `cuptiActivityGetAttribute`: attribute, size of the value, value.
 pub type ActivityAttribute = unsafe extern "C" fn(u32, *mut usize, *mut c_void) -> CuptiResult;
@@ -57,10 +57,10 @@ pub type ActivityAttribute = unsafe extern "C" fn(u32, *mut usize, *mut c_void) 
 pub type ActivityRegisterTimestampCallback = unsafe extern "C" fn(TimestampFn) -> CuptiResult;
 /// `cuptiSetThreadIdType`: 1 for system thread ids.
 pub type SetThreadIdType = unsafe extern "C" fn(u32) -> CuptiResult;
-/// `cuptiGetStreamIdEx`: context, stream, whether the default stream is the thread's own, the id.
+/// `cuptiGetStreamIdEx`: context, stream, whether the default stream is the per-thread one, the id.
 pub type GetStreamId = unsafe extern "C" fn(*mut c_void, *mut c_void, u8, *mut u32) -> CuptiResult;
 /// `cuptiGetTimestamp`
 pub type GetTimestamp = unsafe extern "C" fn(*mut u64) -> CuptiResult;
 
-/// `CUresult InitializeInjection(void)`: what the driver calls in the library named by `CUDA_INJECTION64_PATH`.
+/// `CUresult InitializeInjection(void)`: called by the driver in the library named by `CUDA_INJECTION64_PATH`.
 pub type InitializeInjection = unsafe extern "C" fn() -> i32;

@@ -1,24 +1,24 @@
-//! How much is read of files that belong to other people.
+//! Limits on reading untrusted files.
 
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// Limits on what is read of one file, and on what is kept of all. Everything that comes from a file is compared with one of these
-/// before it is read or allocated.
+/// Limits on what is read from one file, and on what is kept of all. Every size from a file is checked against one of
+/// these before anything is read or allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Bytes of one symbol table. It is streamed, so this limits time, not memory.
     pub symbols: u64,
-    /// Bytes of the string table of the symbols, where all names are needed.
+    /// Bytes of the symbols' string table, if all names are needed.
     pub strings: u64,
-    /// Bytes of code that are disassembled, where functions are probed.
+    /// Bytes of code to disassemble, if functions are probed.
     pub code: u64,
     /// Bytes of debug information (DWARF) of one file, uncompressed.
     pub debug: u64,
-    /// Time that the debug information of one file may take.
+    /// Time spent on the debug information of one file.
     pub time: Duration,
-    /// Bytes of all unwind tables together: those that are kept, and what making the next one takes.
+    /// Bytes of all unwind tables together: those kept, and the memory needed to build the next one.
     pub tables: u64,
 }
 
@@ -29,7 +29,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// For recordings: every library of PyTorch fits many times.
+    /// For recordings: many times the size of every PyTorch library.
     pub const RECORDING: Budget = Budget {
         symbols: 1024 * MIB,
         strings: 512 * MIB,
@@ -39,7 +39,7 @@ impl Budget {
         tables: 2048 * MIB,
     };
 
-    /// For the daemon, whose service unit allows 256 MiB in all. PyTorch's tables take 70 MiB.
+    /// For the daemon, whose service unit allows 256 MiB in total. PyTorch's tables take 70 MiB.
     pub const DAEMON: Budget = Budget {
         symbols: 64 * MIB,
         strings: 4 * MIB,

@@ -1,15 +1,15 @@
-//! Where the bytes of a file come from.
+//! The source of a file's bytes.
 
 use std::{fs::File, os::unix::fs::FileExt};
 
 use crate::Error;
 
-/// Bytes at offsets: an open file, or memory.
+/// Random access to bytes: an open file, or memory.
 pub trait Bytes {
-    /// Reads into `buffer` from `offset` on; returns how many bytes were read, 0 at the end or if they cannot be read.
+    /// Reads into `buffer` from `offset` on; returns how many bytes were read, 0 at the end or on an error.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> usize;
 
-    /// How many bytes there are now.
+    /// Returns the current number of bytes.
     fn length(&self) -> u64;
 }
 
@@ -36,9 +36,9 @@ impl Bytes for [u8] {
     }
 }
 
-/// Reads exactly `size` bytes; `what` names them in errors. The caller has compared `size` with a limit.
+/// Reads exactly `size` bytes; `what` names them in errors. The caller has checked `size` against a limit.
 pub fn read<B: Bytes + ?Sized>(bytes: &B, offset: u64, size: u64, what: &'static str) -> Result<Vec<u8>, Error> {
-    // Before anything is allocated: a header may claim any size.
+    // Checked before anything is allocated: a header may claim any size.
     if offset.checked_add(size).is_none_or(|end| end > bytes.length()) {
         return Err(Error::Truncated(what));
     }

@@ -9,24 +9,24 @@ pub enum Error {
     #[error("it is not an ELF file")]
     NotElf,
 
-    /// The bytes are not there: a wrong header, or the file was truncated meanwhile.
+    /// The bytes are missing: a wrong header, or the file was truncated in the meantime.
     #[error("{0} are outside the file, or the file was truncated")]
     Truncated(&'static str),
 
-    /// More of something than the limit.
+    /// A size exceeds its limit.
     #[error("its {what} has {size}, more than the limit of {limit}")]
     TooLarge {
         /// The part, in the singular.
         what: &'static str,
-        /// How much the file says it has.
+        /// The size in the file.
         size: Size,
-        /// How much is read at most.
+        /// The limit.
         limit: Size,
     },
 }
 
 impl Error {
-    /// Refuses a part of a file that has more bytes than `limit`.
+    /// Rejects a part of a file that has more bytes than `limit`.
     pub fn check_bytes(what: &'static str, size: u64, limit: u64) -> Result<(), Error> {
         if size <= limit {
             return Ok(());
@@ -34,7 +34,7 @@ impl Error {
         Err(Error::TooLarge { what, size: Size::Bytes(size), limit: Size::Bytes(limit) })
     }
 
-    /// Refuses a part of a file that has more entries than `limit`.
+    /// Rejects a part of a file that has more entries than `limit`.
     pub fn check_entries(what: &'static str, size: u64, limit: u64) -> Result<(), Error> {
         if size <= limit {
             return Ok(());
@@ -43,7 +43,7 @@ impl Error {
     }
 }
 
-/// How much there is of something.
+/// A size with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// Bytes.
@@ -72,9 +72,9 @@ impl fmt::Display for Size {
 mod tests {
     use super::*;
 
-    /// Check that a refusal says how much there is and how much is allowed.
+    /// Check that an error contains the size and the limit.
     #[test]
-    fn refusals_give_sizes() {
+    fn errors_contain_sizes() {
         let refused = Error::check_bytes("symbol table", 3 << 30, 64 << 20).expect_err("it is larger");
         assert_eq!(refused.to_string(), "its symbol table has 3.0 GiB, more than the limit of 64.0 MiB");
         let refused = Error::check_entries("section table", 5000, 4096).expect_err("there are more");

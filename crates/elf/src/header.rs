@@ -16,18 +16,18 @@ use crate::{
     notes,
 };
 
-/// Linkers make ten to twenty.
+/// Linkers create ten to twenty.
 const MAX_PROGRAM_HEADERS: u64 = 4096;
-/// Every function is searched in every segment. Linkers make two to ten.
+/// Every function is searched in every segment. Linkers create two to ten.
 const MAX_SEGMENTS: u64 = 64;
-/// Linkers make thirty to sixty.
+/// Linkers create thirty to sixty.
 const MAX_SECTIONS: u64 = 4096;
-/// All names of sections together.
+/// All section names together.
 const MAX_SECTION_NAMES: u64 = 1 << 20;
-/// Of one name of a section: none that matters is longer.
+/// One section name: no relevant one is longer.
 const MAX_SECTION_NAME: usize = 64;
 
-/// Some bytes of a file that also have an address.
+/// A range of a file that also has an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Virtual address in the file.
@@ -43,21 +43,21 @@ pub struct Place {
 /// Program headers are what the kernel uses. Section headers may be missing or wrong: then there are no sections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elf {
-    /// The machine that the code is for, `EM_*`.
+    /// The machine of the code, `EM_*`.
     pub machine: u16,
-    /// Words have 64 bits, else 32.
+    /// Words have 64 bits, otherwise 32.
     pub wide: bool,
-    /// Where the kernel starts it, or 0.
+    /// The address of the entry point, or 0.
     pub entry: u64,
-    /// It is a program for sure, and not a library that has an entry all the same.
+    /// It is certainly a program, and not a library that happens to have an entry point.
     pub program: bool,
-    /// The segments that are loaded.
+    /// The loaded segments.
     pub segments: Segments,
     /// The GNU build id, usually 20 bytes; empty if there is none.
     pub build_id: Vec<u8>,
     /// `PT_GNU_EH_FRAME`
     pub eh_frame_hdr: Option<Place>,
-    /// All sections, in the order of the section headers: the first one stands for none.
+    /// All sections, in the order of the section headers: the first one is the null section.
     pub sections: Vec<Section>,
 }
 
@@ -75,7 +75,7 @@ impl Elf {
         }
     }
 
-    /// The first section of this name.
+    /// Returns the first section with this name.
     pub fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|section| section.name == name)
     }
@@ -94,7 +94,7 @@ where
         program: header.e_type(Le) == ET_EXEC,
         ..Elf::default()
     };
-    // Larger numbers than fit the header are in the first section header.
+    // Numbers too large for the header are in the first section header.
     let sections_at: u64 = header.e_shoff(Le).into();
     let first = || entries::<H::SectionHeader, B>(bytes, sections_at, 1, "section headers").ok()?.first().copied();
     let count = match header.e_phnum(Le) {
@@ -173,7 +173,7 @@ where
     Ok(headers.iter().map(section).collect())
 }
 
-/// Reads `count` structures; the caller has compared `count` with a limit.
+/// Reads `count` structures; the caller has checked `count` against a limit.
 fn entries<T: Pod, B: Bytes + ?Sized>(bytes: &B, offset: u64, count: u64, what: &'static str) -> Result<Vec<T>, Error> {
     if count == 0 {
         return Ok(Vec::new());
@@ -183,7 +183,7 @@ fn entries<T: Pod, B: Bytes + ?Sized>(bytes: &B, offset: u64, count: u64, what: 
     Ok(entries.to_vec())
 }
 
-/// One structure from bytes that are there already.
+/// Returns one structure from bytes already read.
 pub(crate) fn one<T: Pod>(bytes: &[u8]) -> Option<&T> {
     from_bytes::<T>(bytes).ok().map(|(value, _)| value)
 }

@@ -1,15 +1,15 @@
-//! ELF files of other people, read by offset and within limits.
+//! Reads untrusted ELF files, by offset and within limits.
 //!
-//! The files belong to the programs that are watched, so every byte of them may be wrong, and their owner may change or truncate
-//! them at any moment. So nothing is mapped (a mapping of a truncated file raises SIGBUS, and touching a hole of a sparse file on
-//! tmpfs allocates memory): everything is read with `pread` into memory of our own, and no read is larger than a limit that is
-//! checked before anything is allocated.
+//! The files belong to the profiled programs, so every byte may be wrong, and their owner may change or truncate them
+//! at any time. So nothing is mapped (a mapping of a truncated file raises SIGBUS, and touching a hole of a sparse file
+//! on tmpfs allocates memory): everything is read with `pread` into our own memory, and no read is larger than a limit
+//! that is checked before anything is allocated.
 //!
 //! - [`Elf::read`] reads the headers: segments, sections, build id. It is small and outlives the file.
 //! - [`Section::read`] reads a whole section, [`Symbols::each`] streams a symbol table in constant memory.
 //! - [`Budget`] holds the limits: one for recordings, one for the daemon.
 //!
-//! Both word sizes of little-endian files are understood. Nothing here needs a privilege.
+//! Both word sizes of little-endian files are supported. Nothing here needs privileges.
 
 mod budget;
 mod bytes;

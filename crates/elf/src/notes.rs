@@ -1,22 +1,22 @@
-//! Notes: the build id is one.
+//! Notes, which contain the build id.
 
 use object::elf::NT_GNU_BUILD_ID;
 
 use crate::{Bytes, Place, bytes::read};
 
-/// The most note segments that are searched.
+/// The maximum number of note segments to search.
 pub(crate) const MAX_SEGMENTS: usize = 16;
-/// The most bytes of a note segment that are searched. Linkers put the build id among the first.
+/// The maximum bytes of a note segment to search. Linkers put the build id among the first notes.
 const MAX_BYTES: u64 = 1 << 16;
 const MAX_BUILD_ID: usize = 64;
 
-/// The build id in a note segment.
+/// Finds the build id in a note segment.
 pub(crate) fn build_id<B: Bytes + ?Sized>(bytes: &B, place: Place, align: u64) -> Option<Vec<u8>> {
     let notes = read(bytes, place.offset, place.size.min(MAX_BYTES), "notes").ok()?;
     find(&notes, if align == 8 { 8 } else { 4 })
 }
 
-/// A note: the sizes of name and description, the type, then both, each padded.
+/// Parses notes: the sizes of name and description, the type, then both, each padded.
 fn find(mut notes: &[u8], align: usize) -> Option<Vec<u8>> {
     loop {
         let word = |at: usize| notes.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
@@ -45,9 +45,9 @@ mod tests {
         bytes
     }
 
-    /// Check that the build id is found behind other notes, and that broken notes end the search.
+    /// Check that the build id is found behind other notes, and that malformed notes end the search.
     #[test]
-    fn build_ids() {
+    fn build_ids_are_found() {
         let others = [note(b"GNU\0", 5, &[1; 17]), note(b"stapsdt\0", 3, &[2; 3])].concat();
         let build_id = note(b"GNU\0", 3, &[7; 20]);
         assert_eq!(find(&[others.clone(), build_id.clone()].concat(), 4), Some(vec![7; 20]));

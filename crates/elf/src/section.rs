@@ -1,4 +1,4 @@
-//! Sections, and what is in some of them.
+//! Sections, and the contents of some of them.
 
 use object::{
     LittleEndian as Le,
@@ -11,7 +11,7 @@ use object::{
 
 use crate::{Bytes, Elf, Error, Place, Symbols, bytes::read, header::one};
 
-/// The most bytes of a dynamic section: linkers make some 30 entries of 16 bytes.
+/// The maximum bytes of a dynamic section: linkers create some 30 entries of 16 bytes.
 const MAX_DYNAMIC: u64 = 1 << 16;
 
 /// A section header.
@@ -23,30 +23,30 @@ pub struct Section {
     pub kind: SectionType,
     /// `SHF_*`
     pub flags: u64,
-    /// Its bytes; of the compressed ones with their header.
+    /// Its bytes; for compressed sections including their header.
     pub place: Place,
-    /// Another section that belongs to it, by number.
+    /// The index of the associated section.
     pub link: u32,
 }
 
 /// How a section is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
-    /// By zlib; else by a method that is not understood.
+    /// With zlib; otherwise with an unsupported method.
     pub zlib: bool,
     /// The compressed bytes, without the header.
     pub place: Place,
-    /// The size that it says it has without compression.
+    /// The claimed size without compression.
     pub size: u64,
 }
 
 impl Section {
-    /// It has bytes in the file.
+    /// Whether it has bytes in the file.
     pub fn is_in_file(&self) -> bool {
         self.kind != SHT_NOBITS && self.place.size > 0
     }
 
-    /// Its bytes as they are in the file, if there are at most `limit`; `what` names the section in errors.
+    /// Reads its bytes as they are in the file, if there are at most `limit`; `what` names the section in errors.
     pub fn read<B: Bytes + ?Sized>(&self, bytes: &B, limit: u64, what: &'static str) -> Result<Vec<u8>, Error> {
         if !self.is_in_file() {
             return Ok(Vec::new());
@@ -55,12 +55,12 @@ impl Section {
         read(bytes, self.place.offset, self.place.size, what)
     }
 
-    /// It is compressed.
+    /// Whether it is compressed.
     pub fn is_compressed(&self) -> bool {
         self.flags & SHF_COMPRESSED.0 != 0
     }
 
-    /// How it is compressed; nothing if it is not.
+    /// Returns how it is compressed; `None` if it is not.
     pub fn compression<B: Bytes + ?Sized>(&self, elf: &Elf, bytes: &B) -> Result<Option<Compression>, Error> {
         if !self.is_compressed() {
             return Ok(None);
@@ -81,7 +81,7 @@ impl Section {
     }
 }
 
-/// The directories that a program names for its libraries: `DT_RPATH` and `DT_RUNPATH`. Of 64-bit files.
+/// Returns the library directories of a program: `DT_RPATH` and `DT_RUNPATH`. Only for 64-bit files.
 pub fn dynamic_strings<B: Bytes + ?Sized>(elf: &Elf, bytes: &B) -> Result<Vec<String>, Error> {
     let Some(dynamic) = elf.sections.iter().find(|section| section.kind == SHT_DYNAMIC && elf.wide) else {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! Which bytes of a file appear at which addresses.
+//! Maps between offsets in a file and addresses.
 
 use std::ops::Range;
 
@@ -11,21 +11,21 @@ pub struct Segment {
     pub address: u64,
     /// Offset of its bytes in the file.
     pub offset: u64,
-    /// How many bytes it has in the file.
+    /// Its size in the file, in bytes.
     pub file_size: u64,
-    /// How many bytes it has in memory.
+    /// Its size in memory, in bytes.
     pub memory_size: u64,
-    /// Whether code may run there.
+    /// Whether it is executable.
     pub executable: bool,
 }
 
 impl Segment {
-    /// The virtual addresses it has in memory.
+    /// Returns its virtual addresses in memory.
     pub fn addresses(&self) -> Range<u64> {
         self.address..self.address.saturating_add(self.memory_size)
     }
 
-    /// The part of the file that a mapping of it shows: whole pages.
+    /// Returns the part of the file that its mapping covers: whole pages.
     fn mapped_offsets(&self) -> Range<u64> {
         let end = self.offset.saturating_add(self.file_size);
         self.offset & !(PAGE - 1)..end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
@@ -36,7 +36,7 @@ impl Segment {
     }
 }
 
-/// The segments that are loaded, in the order of the program headers.
+/// The loaded segments, in the order of the program headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segments(pub Vec<Segment>);
 
@@ -46,12 +46,12 @@ impl Segments {
         self.0.iter()
     }
 
-    /// Those that hold code.
+    /// Returns the segments that contain code.
     pub fn executable(&self) -> impl Iterator<Item = &Segment> {
         self.0.iter().filter(|segment| segment.executable)
     }
 
-    /// The virtual address that a byte of the file gets. Where segments share a byte, executable ones go first.
+    /// Returns the virtual address of a byte of the file. If segments share a byte, executable ones take precedence.
     pub fn vaddr_of_offset(&self, offset: u64) -> Option<u64> {
         let holds =
             |segment: &&Segment| offset.checked_sub(segment.offset).is_some_and(|inside| inside < segment.file_size);
@@ -59,7 +59,7 @@ impl Segments {
         self.executable().chain(others).find(holds).map(|segment| segment.address_of(offset))
     }
 
-    /// The byte of the file behind a virtual address, and how many bytes of its segment follow in the file.
+    /// Returns the offset of a virtual address in the file, and how many bytes of its segment follow in the file.
     pub fn offset_of_vaddr(&self, address: u64) -> Option<(u64, u64)> {
         self.0.iter().find_map(|segment| {
             let inside = address.checked_sub(segment.address).filter(|&inside| inside < segment.file_size)?;
@@ -67,10 +67,10 @@ impl Segments {
         })
     }
 
-    /// What to add to the file's virtual addresses to get those of a process that maps the file executable, with `offset`
-    /// in the file at `start`: the columns of `/proc/PID/maps`.
+    /// Returns the bias to add to the file's virtual addresses to get those of a process that maps the file executable,
+    /// with `offset` in the file at `start`: the columns of `/proc/PID/maps`.
     ///
-    /// Mappings are whole pages, so a mapping starts up to a page before its segment, with the tail of the one before:
+    /// Mappings are whole pages, so a mapping starts up to a page before its segment, with the end of the previous one:
     /// that is why this is not `start - vaddr_of_offset(offset)`.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         let exact = |segment: &&Segment| segment.mapped_offsets().start == offset;
@@ -79,7 +79,7 @@ impl Segments {
         Some(start.wrapping_sub(segment.address_of(offset)))
     }
 
-    /// The executable segment that holds all of a range.
+    /// Returns the executable segment that contains all of a range.
     pub fn executable_around(&self, start: u64, end: u64) -> Option<&Segment> {
         let holds = |addresses: Range<u64>| addresses.start <= start && end <= addresses.end;
         self.executable().find(|segment| holds(segment.addresses()))
@@ -90,7 +90,8 @@ impl Segments {
 mod tests {
     use super::*;
 
-    /// As lld lays files out: segments follow each other in the file within one page, and get pages apart in memory.
+    /// A layout as created by lld: segments follow each other in the file within one page, and are on different pages
+    /// in memory.
     ///
     /// ```text
     /// file    0        0x1234          0x2500     0x2600
@@ -112,9 +113,9 @@ mod tests {
         ])
     }
 
-    /// Check that offsets become addresses segment by segment, and back.
+    /// Check that offsets are converted to addresses segment by segment, and back.
     #[test]
-    fn offsets_and_addresses() {
+    fn offsets_and_addresses_are_converted() {
         let segments = packed();
         for (offset, address) in [(0, 0), (0x1233, 0x1233), (0x1234, 0x2234), (0x24ff, 0x34ff), (0x2500, 0x4500)] {
             assert_eq!(segments.vaddr_of_offset(offset), Some(address));
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!(segments.offset_of_vaddr(0x45f0), Some((0x25f0, 0x10)));
     }
 
-    /// Check that a mapping's bias comes from the executable segment, even where its first page begins in another one.
+    /// Check that a mapping's bias comes from the executable segment, even if its first page begins in another one.
     #[test]
     fn bias_of_an_executable_mapping() {
         let segments = packed();

@@ -1,4 +1,4 @@
-//! Symbol tables, read piece by piece.
+//! Symbol tables, read in pieces.
 
 use object::{
     LittleEndian as Le,
@@ -9,11 +9,11 @@ use object::{
 
 use crate::{Bytes, Elf, Error, Section, bytes::fill};
 
-/// Symbols that are read at a time.
+/// Number of symbols read at a time.
 const PIECE: usize = 4096;
-/// Longer names are cut. C++ templates reach a few thousand bytes.
+/// Longer names are truncated. C++ templates reach a few thousand bytes.
 const MAX_NAME: usize = 1 << 14;
-/// Most names are shorter: these bytes are read first.
+/// Most names are shorter: this many bytes are read first.
 const USUAL_NAME: usize = 256;
 
 /// A symbol.
@@ -25,16 +25,16 @@ pub struct Symbol {
     pub kind: SymbolType,
     /// `STB_*`
     pub binding: u8,
-    /// The section that it is in.
+    /// The index of its section.
     pub section: u16,
     /// Its virtual address.
     pub address: u64,
-    /// Its size in bytes; 0 if that is not known.
+    /// Its size in bytes; 0 if unknown.
     pub size: u64,
 }
 
 impl Symbol {
-    /// It is in this file, and not one that the file needs of others.
+    /// Whether it is defined in this file, not imported.
     pub fn is_defined(&self) -> bool {
         self.section != object::elf::SHN_UNDEF.0
     }
@@ -43,7 +43,7 @@ impl Symbol {
 /// A symbol table of a file, with its string table.
 #[derive(Clone, Copy, Debug)]
 pub struct Symbols<'a> {
-    /// The number of its section.
+    /// The index of its section.
     pub index: usize,
     table: &'a Section,
     strings: &'a Section,
@@ -51,19 +51,19 @@ pub struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    /// The first table of a kind, `SHT_SYMTAB` or `SHT_DYNSYM`.
+    /// Returns the first table of a kind, `SHT_SYMTAB` or `SHT_DYNSYM`.
     pub fn of(elf: &'a Elf, kind: SectionType) -> Option<Self> {
         let found = elf.sections.iter().enumerate().find(|(_, section)| section.kind == kind && section.is_in_file());
         let (index, table) = found?;
         Some(Self { index, table, strings: elf.sections.get(table.link as usize)?, wide: elf.wide })
     }
 
-    /// The section with the names.
+    /// Returns the section with the names.
     pub fn strings(&self) -> &'a Section {
         self.strings
     }
 
-    /// Calls `each` for every symbol with its index, in constant memory. Refuses a table of more than `limit` bytes.
+    /// Calls `each` for every symbol with its index, in constant memory. Rejects a table of more than `limit` bytes.
     pub fn each<B: Bytes + ?Sized>(&self, bytes: &B, limit: u64, each: impl FnMut(usize, Symbol)) -> Result<(), Error> {
         if self.wide {
             self.stream::<Sym64<Le>, B>(bytes, limit, each)
@@ -102,12 +102,12 @@ impl<'a> Symbols<'a> {
         Ok(())
     }
 
-    /// The name of a symbol, read by itself: for a few of many.
+    /// Reads the name of one symbol: for a few of many.
     pub fn name<B: Bytes + ?Sized>(&self, bytes: &B, symbol: &Symbol) -> Option<Vec<u8>> {
         Self::string(bytes, self.strings, symbol.name.into()).filter(|name| !name.is_empty())
     }
 
-    /// A text of a string table.
+    /// Reads one string of a string table.
     pub(crate) fn string<B: Bytes + ?Sized>(bytes: &B, strings: &Section, at: u64) -> Option<Vec<u8>> {
         let left = strings.place.size.checked_sub(at).filter(|_| strings.is_in_file())?;
         let offset = strings.place.offset.checked_add(at)?;
@@ -124,7 +124,7 @@ impl<'a> Symbols<'a> {
         })
     }
 
-    /// The name of a symbol in a string table that was read as a whole.
+    /// Returns the name of a symbol in a string table that was read completely.
     pub fn name_in<'s>(strings: &'s [u8], symbol: &Symbol) -> Option<&'s [u8]> {
         let rest = strings.get(symbol.name as usize..)?;
         let rest = &rest[..rest.len().min(MAX_NAME)];

@@ -1,6 +1,6 @@
-//! The files that live inside the warpscope binary: the injected library, the simulated GPU, and its workload.
+//! The files inside the warpscope binary: the injected library, the simulated GPU, and its workload.
 //!
-//! The build script makes them with one nested cargo build and the C compiler.
+//! The build script creates them with one nested cargo build and the C compiler.
 
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -36,7 +36,7 @@ pub static SIM_LIBRARIES: &[SimFile] = &[
     sim_file!("libcupti.so.13"),
 ];
 
-/// Names under which a linker or an unversioned dlopen looks for the libraries.
+/// Names that a linker or an unversioned dlopen uses for the libraries.
 const LINKS: [(&str, &str); 3] =
     [("libcuda.so", "libcuda.so.1"), ("libcudart.so", "libcudart.so.13"), ("libcupti.so", "libcupti.so.13")];
 
@@ -46,7 +46,7 @@ pub fn write_executable(path: &Path, bytes: &[u8]) -> io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
 }
 
-/// Writes the simulated GPU's libraries into `dir`, which must exist, with the links a compiler needs.
+/// Writes the simulated GPU's libraries into `dir`, which must exist, with the links that a compiler needs.
 pub fn write_sim(dir: &Path) -> io::Result<()> {
     for file in SIM_LIBRARIES {
         write_executable(&dir.join(file.name), file.bytes)?;

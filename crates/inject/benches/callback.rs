@@ -1,4 +1,4 @@
-//! What a launch pays for the library, without CUPTI and without a probe on the marker: `cargo bench -p inject`.
+//! The cost of the library per launch, without CUPTI and without a probe on the marker: `cargo bench -p inject`.
 //!
 //! Prints nanoseconds per launch (enter and exit of a runtime call and of the driver call inside it), per callback, and per
 //! record read. Each is the best of several rounds.
@@ -73,7 +73,7 @@ fn main() {
     assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, pair.as_mut_ptr()) }, 0);
     std::thread::spawn(move || {
         let mut packet = vec![0u8; wire::MAX_PACKET];
-        // SAFETY: the buffer is as long as said.
+        // SAFETY: the length passed is that of the buffer.
         while unsafe { libc::recv(pair[1], packet.as_mut_ptr().cast(), packet.len(), 0) } > 0 {}
     });
     let cupti = Cupti {
@@ -124,7 +124,7 @@ fn main() {
 
     let record = best(20, 20, |_| {
         let (mut buffer, mut size, mut most) = (ptr::null_mut(), 0, 0);
-        // SAFETY: the pointers are writable; the records written lie within the buffer.
+        // SAFETY: the pointers are writable; the records written are within the buffer.
         unsafe {
             buffers::on_requested(&mut buffer, &mut size, &mut most);
             for index in 0..size / 216 {

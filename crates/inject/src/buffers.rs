@@ -1,10 +1,10 @@
-//! The memory CUPTI writes activity records to, and what happens when it hands a buffer back.
+//! The buffers into which CUPTI writes activity records, and the handling of completed buffers.
 //!
-//! CUPTI 13 takes a buffer for every thread that launches, so memory is bounded twice: 32 large buffers of 1 MiB (about
-//! 4,700 kernels each), which is all that most programs ever use, then 512 small ones of 64 KiB for programs with very many
-//! threads. Together that is 64 MiB, reserved once and costing nothing until touched; the lowest free buffer is taken first.
-//! Past that a request is refused and counted, but not before API version 27 (CUDA 12.9): older ones may crash on a
-//! refusal, so there each further buffer is mapped on its own and unmapped when it comes back.
+//! CUPTI 13 requests a buffer for every thread that launches, so memory is bounded in two steps: 32 large buffers of 1
+//! MiB (about 4,700 kernels each), which is all that most programs ever use, then 512 small ones of 64 KiB for programs
+//! with very many threads. Together that is 64 MiB, reserved once; untouched pages cost nothing, and the lowest free
+//! buffer is used first. Beyond that, requests are refused and counted. CUPTI before API version 27 (CUDA 12.9) may
+//! crash on a refusal, so there each further buffer is mapped separately and unmapped when CUPTI returns it.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -22,20 +22,20 @@ const SMALL: usize = 64 << 10;
 const SMALL_COUNT: usize = 512;
 const POOL: usize = LARGE * LARGE_COUNT + SMALL * SMALL_COUNT;
 
-/// The first `CUPTI_API_VERSION` that takes no for an answer.
+/// The first `CUPTI_API_VERSION` that handles a refused buffer request.
 const MAY_REFUSE: u32 = 27;
 
-/// A fixed set of buffers of two sizes, without locks.
+/// A fixed, lock-free set of buffers of two sizes.
 struct Pool {
     memory: AtomicPtr<u8>,
-    /// One bit for each buffer, set while CUPTI has it; the first word is the large ones.
+    /// One bit per buffer, set while CUPTI has it. The first word covers the large buffers.
     used: [AtomicU64; 1 + SMALL_COUNT / 64],
 }
 
 static BUFFERS: Pool = Pool::new();
-/// Buffers that CUPTI holds now.
+/// Buffers that CUPTI currently holds.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
-/// Threads that are reading a returned buffer now.
+/// Threads that are currently reading a returned buffer.
 static READERS: AtomicU32 = AtomicU32::new(0);
 
 impl Pool {
@@ -48,7 +48,7 @@ impl Pool {
         !self.memory.load(Ordering::Acquire).is_null()
     }
 
-    /// A free buffer and its size.
+    /// Returns a free buffer and its size.
     fn take(&self) -> Option<(*mut u8, usize)> {
         let memory = self.memory.load(Ordering::Acquire);
         if memory.is_null() {
@@ -62,7 +62,7 @@ impl Pool {
                 match used.compare_exchange_weak(seen, seen | 1 << bit, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
                         let (offset, size) = Self::place(word, bit as usize);
-                        // SAFETY: every place lies within the reserved memory.
+                        // SAFETY: every offset is within the reserved memory.
                         return Some((unsafe { memory.add(offset) }, size));
                     }
                     Err(now) => seen = now,
@@ -76,7 +76,7 @@ impl Pool {
         if word == 0 { (bit * LARGE, LARGE) } else { (LARGE * LARGE_COUNT + ((word - 1) * 64 + bit) * SMALL, SMALL) }
     }
 
-    /// Takes a buffer back; false if it is not one of the pool's.
+    /// Returns a buffer to the pool; false if it does not belong to the pool.
     fn give_back(&self, buffer: *mut u8) -> bool {
         let offset = (buffer as usize).wrapping_sub(self.memory.load(Ordering::Acquire) as usize);
         let (word, bit) = match offset {
@@ -103,11 +103,11 @@ pub(crate) fn any_live() -> bool {
 }
 
 /// Whether a thread is reading a returned buffer.
-pub(crate) fn any_read() -> bool {
+pub(crate) fn any_reader() -> bool {
     READERS.load(Ordering::SeqCst) != 0
 }
 
-/// CUPTI asks for a buffer. It gets one even when the session has ended, for it may crash without.
+/// CUPTI requests a buffer. It gets one even after the session has ended, because it may crash without one.
 ///
 /// # Safety
 /// Each pointer must be writable.
@@ -144,8 +144,8 @@ pub unsafe extern "C" fn on_completed(context: *mut c_void, stream: u32, buffer:
         return;
     }
     lifecycle::guarded((), || {
-        // Announced before the session is looked at, so that the sender, which ends the session first and then waits for
-        // readers, misses none.
+        // The reader count is raised before the session state is read: the sender first ends the session and then waits
+        // for readers, so it misses none.
         READERS.fetch_add(1, Ordering::SeqCst);
         if lifecycle::is_live()
             && let Some(cupti) = library::cupti()
@@ -175,15 +175,16 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Every buffer is handed out once, aligned, apart from all others; the sizes are bounded; returned ones come again.
+    /// Every buffer is handed out once, aligned and without overlap; the total size is bounded; returned buffers are
+    /// reused.
     #[test]
     fn the_pool_is_bounded_and_reused() {
         let pool = Pool::new();
         assert!(pool.take().is_none(), "no memory yet");
         assert!(pool.prepare());
         let mut all = Vec::new();
-        while let Some(taken) = pool.take() {
-            all.push(taken);
+        while let Some(buffer) = pool.take() {
+            all.push(buffer);
         }
         assert_eq!(all.len(), LARGE_COUNT + SMALL_COUNT);
         assert_eq!(all.iter().map(|(_, size)| size).sum::<usize>(), 64 << 20);
@@ -202,9 +203,9 @@ mod tests {
         assert!(!pool.give_back(ptr::dangling_mut()));
     }
 
-    /// Threads that take and return at once never hold the same buffer.
+    /// Threads that take and return buffers concurrently never hold the same one.
     #[test]
-    fn the_pool_serves_threads() {
+    fn concurrent_threads_never_share_a_buffer() {
         let pool = Pool::new();
         assert!(pool.prepare());
         let held = std::sync::Mutex::new(HashSet::new());

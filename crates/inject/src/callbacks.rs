@@ -1,8 +1,8 @@
-//! What runs inside every launch-class API call.
+//! The code that runs inside every launch-class API call.
 //!
-//! The path of a successful call has no lock, no allocation, no system call and no panic: a table lookup, one thread-local
-//! line, the marker and one relaxed add. Only the report of a call that failed, was captured into a graph or had nothing to
-//! do leaves it.
+//! The path of a successful call has no lock, no allocation, no system call and no panic: a table lookup, one
+//! thread-local line, the marker and one relaxed add. Only reporting a call that failed, was captured into a graph or
+//! had nothing to do leaves this path.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -15,7 +15,7 @@ use crate::queue::QUEUE;
 use crate::totals::{ShardOf, TOTALS, add};
 use crate::{lifecycle, waits};
 
-/// One more than the highest callback id the tables hold.
+/// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
 
 const fn works(of: u32) -> [u8; CALLS] {
@@ -31,14 +31,14 @@ const fn works(of: u32) -> [u8; CALLS] {
     table
 }
 
-/// Beside the kind of work: the call has a count, and 0 means that there is nothing to do.
+/// Flag next to the kind of work: the call has a count, and a count of 0 means that it does nothing.
 const COUNTED: u8 = 0x80;
 
 /// [`cupti::ids::Work`] by callback id, with [`COUNTED`]; 0 for calls that launch nothing.
 static DRIVER: [u8; CALLS] = works(domain::DRIVER);
 static RUNTIME: [u8; CALLS] = works(domain::RUNTIME);
 
-/// What a call puts on the GPU, 0 for nothing.
+/// The work that a call submits to the GPU, 0 for none.
 fn work(of: u32, cbid: u32) -> u8 {
     let table = match of {
         domain::DRIVER => &DRIVER,
@@ -48,16 +48,17 @@ fn work(of: u32, cbid: u32) -> u8 {
     table.get(cbid as usize).copied().unwrap_or(0)
 }
 
-/// No correlation id, which has 32 bits, is this.
+/// Never a correlation id: those have 32 bits.
 const NONE: u64 = u64::MAX;
 
-/// The outermost launch-class call of a thread. A driver call inside a runtime call carries the same id and is not marked
-/// again; only the exit of the call that was marked decides whether it failed, for the runtime may try another way.
+/// The outermost launch-class call of a thread. A driver call inside a runtime call carries the same id and is not
+/// marked again. Only the exit of the marked call decides whether it failed, because the runtime may retry differently.
 struct Thread {
     marked: Cell<u64>,
     /// Domain and callback id of the marked call; 0 once it has returned.
     call: Cell<u32>,
-    /// Whether a graph node was created within the marked call: its stream captures, and the work is not done now.
+    /// Whether a graph node was created during the marked call: its stream is being captured, so the work does not run
+    /// now.
     node: Cell<bool>,
     shard: ShardOf,
 }
@@ -119,7 +120,7 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
     });
 }
 
-/// The count of a call that has one.
+/// Returns the count of a call that has one.
 fn count(data: &CallbackData) -> Option<usize> {
     if data.params.is_null() {
         return None;
@@ -128,7 +129,8 @@ fn count(data: &CallbackData) -> Option<usize> {
     Some(unsafe { data.params.byte_add(COUNT_OFFSET).cast::<usize>().read() })
 }
 
-/// A graph got a node. Outside a marked call somebody builds a graph by hand, which is no launch.
+/// A node was added to a graph. Outside a marked call the program is building a graph explicitly, which is not a
+/// launch.
 fn on_node_created() {
     THREAD.with(|thread| {
         if thread.call.get() != 0 {
@@ -183,9 +185,9 @@ mod tests {
         assert_eq!(listed, LAUNCH_CALLS.len(), "an id is listed twice");
     }
 
-    /// Ids and domains outside the tables are no work.
+    /// Ids and domains outside the tables map to no work.
     #[test]
-    fn unknown_calls_are_no_work() {
+    fn unknown_calls_map_to_no_work() {
         assert_eq!(work(domain::DRIVER, 307), Work::Kernel as u8);
         assert_eq!(work(domain::DRIVER, 279), Work::Copy as u8 | COUNTED);
         assert_eq!(work(domain::DRIVER, 17), 0);

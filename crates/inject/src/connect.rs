@@ -6,14 +6,14 @@ use wire::Refusal;
 
 use crate::{known, sys};
 
-/// How long a listener whose backlog is full is asked again.
+/// How long to retry while the listener's backlog is full.
 const PATIENCE: u64 = 200_000_000;
 
-/// Why there is no session, and the error number that says more.
+/// Why there is no session, and the error number with the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused(pub Refusal, pub i32);
 
-/// Connects to the socket at `path`, if somebody trustworthy listens there. Never waits longer than [`PATIENCE`].
+/// Connects to the socket at `path` if its listener is trusted. Never waits longer than [`PATIENCE`].
 pub fn connect(path: &[u8]) -> Result<i32, Refused> {
     // SAFETY: all zeros is a value of this type.
     let mut address: libc::sockaddr_un = unsafe { zeroed() };
@@ -33,13 +33,13 @@ pub fn connect(path: &[u8]) -> Result<i32, Refused> {
     let deadline = sys::now() + PATIENCE;
     loop {
         let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-        // SAFETY: the address is initialised and as long as said.
+        // SAFETY: the address is initialised and `length` is its length.
         let connected = unsafe { libc::connect(socket, (&raw const address).cast(), length) } == 0;
         if connected && peer_is_trusted(socket) {
             return Ok(socket);
         }
         let error = sys::errno();
-        // A Unix socket answers at once: EAGAIN means a full backlog.
+        // Connecting to a Unix socket completes immediately: EAGAIN means a full backlog.
         if connected || !matches!(error, libc::EAGAIN | libc::EINTR) || sys::now() >= deadline {
             // SAFETY: the descriptor is ours.
             unsafe { libc::close(socket) };
@@ -51,11 +51,11 @@ pub fn connect(path: &[u8]) -> Result<i32, Refused> {
     }
 }
 
-/// Waits until warpscope has learnt where this process's code lies, so that the very first stack can be walked. That takes
-/// about a millisecond; whatever happens, the program goes on after [`wire::WELCOME_PATIENCE_MS`].
+/// Waits until warpscope has read this process's code mappings, so that the very first stack can be walked. That takes
+/// about a millisecond; in any case the program continues after [`wire::WELCOME_PATIENCE_MS`].
 pub fn await_welcome(socket: i32) {
     let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry; the call does not take longer than said.
+    // SAFETY: one entry; the call is bounded by its timeout.
     if unsafe { libc::poll(&raw mut poll, 1, wire::WELCOME_PATIENCE_MS) } != 1 {
         return;
     }
@@ -68,9 +68,9 @@ pub fn await_welcome(socket: i32) {
     }
 }
 
-/// Receives the welcome; the descriptor that came with it.
+/// Receives the welcome and returns the descriptor passed with it.
 fn receive_welcome(socket: i32) -> Option<i32> {
-    /// Room for the header of a control message and one descriptor, aligned as the header must be.
+    /// Space for the header of a control message and one descriptor, with the alignment of the header.
     #[repr(C, align(8))]
     struct Control([u8; 32]);
     let mut control = Control([0; 32]);
@@ -82,8 +82,8 @@ fn receive_welcome(socket: i32) -> Option<i32> {
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = size_of::<Control>();
-    // SAFETY: the message's pointers are to locals; the header, if there is one, lies in `control`, and a message of this type
-    // and length holds a descriptor.
+    // SAFETY: the message points to locals; the header, if there is one, is within `control`, and a message of this
+    // type and length holds a descriptor.
     unsafe {
         if libc::recvmsg(socket, &mut message, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC) <= 0 {
             return None;
@@ -95,14 +95,14 @@ fn receive_welcome(socket: i32) -> Option<i32> {
     }
 }
 
-/// Whether the other end is root's or our own: nobody else is told what this program does.
+/// Whether the peer runs as root or as our own user: no other user may see what this program does.
 pub fn peer_is_trusted(socket: i32) -> bool {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `peer` is writable and as long as said.
+    // SAFETY: `peer` is writable and `length` is its length.
     let got =
         unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &mut length) };
-    // SAFETY: asks only for the user id.
+    // SAFETY: only reads the user id.
     let own = unsafe { libc::geteuid() };
     let trusted = got == 0 && (peer.uid == 0 || peer.uid == own);
     if !trusted {

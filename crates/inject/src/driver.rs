@@ -1,17 +1,17 @@
-//! What is asked of libcuda itself: its version, and the names of the devices.
+//! Queries to libcuda: its version and the names of the devices.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::library::symbol;
 
-/// libcuda as the program loaded it; null if it has none.
+/// Returns the libcuda that the program has loaded, null if there is none.
 fn libcuda() -> *mut c_void {
     let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
     // SAFETY: finds a library that is loaded already, or nothing.
     unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), flags) }
 }
 
-/// What `cuDriverGetVersion` says, 0 if it cannot be asked. Needs no initialised driver.
+/// Returns the version from `cuDriverGetVersion`, 0 if unavailable. The driver need not be initialised.
 pub fn version() -> u32 {
     let handle = libcuda();
     let mut version: c_int = 0;
@@ -26,7 +26,7 @@ pub fn version() -> u32 {
     }
 }
 
-/// Calls `each` with every device's index and name. Only after `cuInit` has returned.
+/// Calls `each` with every device's index and name. May only be called after `cuInit` has returned.
 pub fn devices(mut each: impl FnMut(u32, &[u8])) {
     let handle = libcuda();
     if handle.is_null() {
@@ -53,7 +53,7 @@ pub fn devices(mut each: impl FnMut(u32, &[u8])) {
             continue;
         }
         let mut text = [0u8; 256];
-        // SAFETY: the buffer is as long as said; its last byte stays 0.
+        // SAFETY: the length passed is that of the buffer without its last byte, which stays 0.
         if unsafe { name(text.as_mut_ptr().cast(), text.len() as c_int - 1, device) } == 0
             && let Ok(text) = CStr::from_bytes_until_nul(&text)
         {

@@ -1,4 +1,4 @@
-//! Where the driver comes in.
+//! The entry point that the driver calls.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -12,17 +12,18 @@ use crate::{driver, library, lifecycle, sys, warpscope_launch_marker};
 
 static CALLED: AtomicBool = AtomicBool::new(false);
 
-/// Called by the driver inside the program's first `cuInit`. Always answers 1: whatever happens to us, CUDA goes on.
+/// Called by the driver inside the program's first `cuInit`. Always returns 1: CUDA continues even if the session does
+/// not start.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> i32 {
     lifecycle::guarded((), || {
         if CALLED.swap(true, Ordering::SeqCst) {
             return;
         }
-        // The hook of our own copy of the standard library: a caught panic is not to be printed either.
+        // Sets the hook of this library's own copy of the standard library, so that a caught panic is not printed.
         std::panic::set_hook(Box::new(|_| {}));
         if let Err(Refused(refusal, error)) = begin() {
-            // The probe on the marker sees this; the process makes no system call for it.
+            // The probe on the marker sees the refusal; the process makes no system call for it.
             warpscope_launch_marker(error.cast_unsigned(), refusal.work(), 0, 0);
         }
     });
@@ -34,7 +35,7 @@ fn begin() -> Result<(), Refused> {
         return Err(Refused(Refusal::Secure, 0));
     }
     let address = bytes(wire::SOCKET_VARIABLE).ok_or(Refused(Refusal::NoAddress, 0))?;
-    // Before anything that a filter may not know: up to here the process has done no more than load a library.
+    // Checked before any call that a filter may reject: so far the process has only loaded a library.
     if sys::seccomp_filters().is_none_or(|filters| filters > allowed_filters()) {
         return Err(Refused(Refusal::Seccomp, 0));
     }
@@ -47,23 +48,23 @@ fn begin() -> Result<(), Refused> {
     start(socket, found, driver).map_or(Ok(()), Err)
 }
 
-/// The filters that warpscope runs under as well: it made its own socket under them.
+/// The number of filters that warpscope itself runs under: it created its own socket under them.
 fn allowed_filters() -> u32 {
     variable(wire::FILTERS_VARIABLE).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Whether the program runs with more rights than its caller.
+/// Whether the program runs with more privileges than its caller.
 fn secure() -> bool {
-    // SAFETY: asks only for a number the kernel gave the process at its start.
+    // SAFETY: only reads a number that the kernel passed at the start of the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// An environment variable that is text.
+/// Returns an environment variable that is valid text.
 pub fn variable(name: &str) -> Option<String> {
     String::from_utf8(bytes(name)?).ok()
 }
 
-/// An environment variable, but not in a program that runs with more rights than its caller.
+/// Returns an environment variable, but never in a program that runs with more privileges than its caller.
 fn bytes(name: &str) -> Option<Vec<u8>> {
     let name = CString::new(name).ok()?;
     if secure() {

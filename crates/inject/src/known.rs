@@ -1,7 +1,7 @@
-//! Recognises stacks that warpscope has walked before, by the memory that it shares ([`wire::known`]).
+//! Recognises stacks that warpscope has walked before, using the memory it shares ([`wire::known`]).
 //!
-//! Only the calling thread's own stack is read, between its stack pointer and the stack's end, which is always there. A
-//! thread on another stack (a coroutine, a signal stack) is left to the probe.
+//! Only the calling thread's own stack is read, between its stack pointer and the end of the stack, which is always
+//! mapped. A thread on another stack (a coroutine, a signal stack) is left to the probe.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -14,11 +14,12 @@ use wire::known::{BYTES, Entry, Header, MOST_TRIED, MOST_WORDS, bucket};
 static MEMORY: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
 
 thread_local! {
-    /// The thread's stack: its lowest address and its end. Both 0 before the first look; the end is 1 if it is not known.
+    /// The thread's stack: its lowest address and its end. Both 0 before the first query; the end is 1 if it is
+    /// unknown.
     static STACK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Takes the memory behind a descriptor, which stays the caller's. Without it every stack is walked.
+/// Maps the memory behind a descriptor, which the caller keeps. Without it every stack is walked.
 pub fn open(descriptor: i32) {
     // SAFETY: a new mapping of a file of this size, which its owner has sealed against shrinking; it is never unmapped.
     let mapped = unsafe { libc::mmap(ptr::null_mut(), BYTES, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0) };
@@ -39,7 +40,7 @@ pub fn is_sealed(descriptor: i32) -> bool {
     sized && seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
 }
 
-/// The id of the stack of a call to the marker with these registers; 0 if it is not known.
+/// Returns the id of the stack of a call to the marker with these registers; 0 if it is unknown.
 pub extern "C" fn find(sp: u64, bp: u64) -> u64 {
     let memory = MEMORY.load(Ordering::Acquire);
     if memory.is_null() {
@@ -69,19 +70,19 @@ pub extern "C" fn find(sp: u64, bp: u64) -> u64 {
     0
 }
 
-/// Whether all words that the walk read are as they were.
+/// Whether all words that the walk read are unchanged.
 fn is_same(entry: &Entry, sp: u64) -> bool {
     let count = (entry.count as usize).min(MOST_WORDS);
     let values = ptr::from_ref(entry).wrapping_add(1).cast::<u64>();
     let places = values.wrapping_add(count).cast::<u16>();
     for index in 0..count {
-        // SAFETY: both lie behind the entry, within the mapping.
+        // SAFETY: both are behind the entry, within the mapping.
         let (value, place) = unsafe { (values.add(index).read(), places.add(index).read()) };
         if u32::from(place) >= entry.span {
             return false;
         }
-        // SAFETY: the word lies on this thread's stack, above its stack pointer: `span` words are there. It may be changed
-        // by other threads, hence volatile.
+        // SAFETY: the word is on this thread's stack, above its stack pointer: `span` words are mapped. Other threads
+        // may change it, hence volatile.
         let word = unsafe { ptr::with_exposed_provenance::<u64>(sp as usize + 8 * usize::from(place)).read_volatile() };
         if word != value {
             return false;
@@ -90,11 +91,11 @@ fn is_same(entry: &Entry, sp: u64) -> bool {
     true
 }
 
-/// The thread's stack.
+/// Returns the bounds of the thread's stack.
 fn stack() -> (u64, u64) {
     STACK.with(|known| {
         if known.get() == (0, 0) {
-            known.set(look());
+            known.set(query_stack());
         }
         known.get()
     })
@@ -102,7 +103,7 @@ fn stack() -> (u64, u64) {
 
 #[cold]
 #[inline(never)]
-fn look() -> (u64, u64) {
+fn query_stack() -> (u64, u64) {
     crate::lifecycle::guarded((0, 1), || {
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::zeroed();
         let (mut low, mut size) = (ptr::null_mut::<c_void>(), 0_usize);

@@ -1,16 +1,17 @@
-//! The library that the CUDA driver loads into the watched program, by way of `CUDA_INJECTION64_PATH`.
+//! The library that the CUDA driver loads into the profiled program, through `CUDA_INJECTION64_PATH`.
 //!
-//! It runs inside other people's jobs, so it never prints, blocks, panics, exits or grows without bound; where it cannot
-//! keep up it drops and counts. Its parts, in the order data flows through them:
+//! It runs inside other people's jobs, so it never prints, blocks, panics, exits or grows without bound; where it
+//! cannot keep up it drops and counts. Its parts, in the order of the data flow:
 //!
 //! ```text
-//!  API call  -> callbacks (ENTER) -> marker            a uprobe takes the stack there
-//!            -> waits -> queue                         the time of a call that waits for the GPU
+//!  API call  -> callbacks (ENTER) -> marker            a uprobe walks the stack there
+//!            -> waits -> queue                         the duration of calls that wait for the GPU
 //!  CUPTI     -> buffers -> records -> names, queue     activity becomes messages in a bounded queue
-//!  sender    -> socket                                 one thread of our own: flushes CUPTI, sends, counts, says goodbye
+//!  sender    -> socket                                 our only thread: flushes CUPTI, sends, counts, ends the session
 //! ```
 //!
-//! All state is static and never freed: callbacks may come at any time, from any thread, even while the process exits.
+//! All state is static and never freed: callbacks may arrive at any time, from any thread, even while the process
+//! exits.
 
 pub mod buffers;
 pub mod callbacks;

@@ -1,4 +1,4 @@
-//! libcupti, found and bound at run time.
+//! Finds libcupti and binds its functions at run time.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::mem::{MaybeUninit, transmute_copy};
@@ -15,7 +15,7 @@ use cupti::types::{
 use crate::search::{Candidate, Surroundings, candidates};
 use crate::sys;
 
-/// The functions of libcupti that the library calls. Those a release may lack are options.
+/// The functions of libcupti that the library calls. Functions missing from some releases are options.
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "each is named after its function")]
 pub struct Cupti {
@@ -40,24 +40,24 @@ pub struct Cupti {
 static CUPTI: OnceLock<Cupti> = OnceLock::new();
 static VERSION: AtomicU32 = AtomicU32::new(0);
 
-/// The functions in use, once there are any.
+/// Returns the bound functions, if any.
 pub fn cupti() -> Option<&'static Cupti> {
     CUPTI.get()
 }
 
-/// What `cuptiGetVersion` said; 0 before it was asked.
+/// Returns the version from `cuptiGetVersion`; 0 before it was read.
 pub fn cupti_version() -> u32 {
     VERSION.load(Ordering::Relaxed)
 }
 
-/// From now on these are the functions in use.
+/// Installs the functions to use from now on.
 pub fn install(cupti: Cupti, version: u32) -> &'static Cupti {
     VERSION.store(version, Ordering::Relaxed);
     CUPTI.get_or_init(|| cupti)
 }
 
 impl Cupti {
-    /// What CUPTI calls a result.
+    /// Returns CUPTI's name for a result.
     pub fn describe(&self, result: CuptiResult) -> String {
         let mut text: *const c_char = core::ptr::null();
         // SAFETY: `text` is writable; CUPTI's strings are static.
@@ -71,7 +71,7 @@ impl Cupti {
         }
     }
 
-    /// Looks the functions up in a loaded library; the error names the first that is missing.
+    /// Looks up the functions in a loaded library; the error names the first missing one.
     fn bind(handle: *mut c_void) -> Result<Self, &'static CStr> {
         // SAFETY: each function type is the one that CUPTI's headers declare for that name.
         unsafe {
@@ -97,28 +97,28 @@ impl Cupti {
     }
 }
 
-/// A function of a loaded library.
+/// Looks up a function of a loaded library.
 ///
 /// # Safety
-/// `F` must be a function pointer of the type that the library gives the symbol.
+/// `F` must be a function pointer of the type that the library declares for the symbol.
 pub unsafe fn symbol<F: Copy>(handle: *mut c_void, name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: the handle is from dlopen and the name ends in 0.
     let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
-    // SAFETY: both are one pointer long, and the caller vouches for the type.
+    // SAFETY: both are one pointer long, and the caller guarantees the type.
     (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
 }
 
-/// As [`symbol`], where there must be one.
+/// Like [`symbol`], for a required function.
 ///
 /// # Safety
 /// As for [`symbol`].
 unsafe fn required<F: Copy>(handle: *mut c_void, name: &'static CStr) -> Result<F, &'static CStr> {
-    // SAFETY: the caller vouches for the type.
+    // SAFETY: the caller guarantees the type.
     unsafe { symbol(handle, name) }.ok_or(name)
 }
 
-/// Finds libcupti: its functions and its path, or a text that names the places tried.
+/// Finds libcupti: returns its functions and its path, or a message that lists the locations tried.
 pub fn find(driver: u32) -> Result<(Cupti, String), String> {
     let maps = sys::maps();
     let around = Surroundings { variable: &crate::entry::variable, list: &list, maps: &maps, driver };
@@ -131,10 +131,10 @@ pub fn find(driver: u32) -> Result<(Cupti, String), String> {
             Candidate::Search(name) => (name, 0),
         };
         let Ok(c_name) = CString::new(name.as_str()) else { continue };
-        // SAFETY: loading runs the library's constructors; libcupti is made to be loaded into any program.
+        // SAFETY: loading runs the library's constructors; libcupti is designed to be loaded into any program.
         let handle = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | flags) };
         if handle.is_null() {
-            // Asking takes the message away, so that the program's own dlerror does not show it.
+            // Reading the message clears it, so that the program's own dlerror does not return it.
             let reason = load_error();
             if flags == 0 {
                 tried.push_str(&format!(" {reason};"));
@@ -164,7 +164,7 @@ fn list(directory: &str) -> Vec<String> {
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
-/// The file that the functions come from.
+/// Returns the file that the functions were loaded from.
 fn path_of(cupti: &Cupti) -> Option<String> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: `info` is writable, and all zeros is a value of the type.

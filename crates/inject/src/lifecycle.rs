@@ -1,4 +1,4 @@
-//! From the first call to the last: whether the session lives, and what happens at fork and at exit.
+//! The session's state, and the handling of fork and exit.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -15,17 +15,17 @@ static STATE: AtomicU8 = AtomicU8::new(NEW);
 static SESSION: AtomicU64 = AtomicU64::new(0);
 static PID: AtomicI32 = AtomicI32::new(0);
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
-/// The socket's inode. A program that closes all descriptors may get its number for a file of its own.
+/// The socket's inode. If the program closes all descriptors, the socket's number may be reused for another file.
 static SOCKET_INODE: AtomicU64 = AtomicU64::new(0);
-/// Where the descriptor is moved, out of the way of programs that count on low numbers.
+/// The descriptor is moved up to this number or above, away from programs that rely on low numbers.
 const LOWEST_DESCRIPTOR: i32 = 200;
 
 /// Not 0 once the process exits.
 static EXITING: AtomicU32 = AtomicU32::new(0);
-/// Not 0 once the sender thread has nothing more to do.
+/// Not 0 once the sender thread has finished.
 static DONE: AtomicU32 = AtomicU32::new(0);
 
-/// How long the exit of the process may wait for the last messages.
+/// The longest time that process exit waits for the last messages.
 const EXIT_DEADLINE: u64 = 2_000_000_000;
 
 /// Runs code that must not unwind into C and must not change the caller's errno.
@@ -36,30 +36,31 @@ pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether launches are marked and records taken. False in a forked child, after the peer is gone and during exit.
+/// Whether launches are marked and records read. False in a forked child, after the peer has disconnected and during
+/// exit.
 #[inline]
 pub fn is_live() -> bool {
     STATE.load(Ordering::Relaxed) == LIVE
 }
 
-/// The session's number, which every marker carries.
+/// The session's random id, which every marker carries.
 #[inline]
 pub fn session() -> u64 {
     SESSION.load(Ordering::Relaxed)
 }
 
-/// The process as it sees itself.
+/// The process id in the process's own namespace.
 pub fn pid() -> u32 {
     PID.load(Ordering::Relaxed) as u32
 }
 
-/// The connection; -1 when there is none, or when the program has closed it and its number may mean something else.
+/// The connection; -1 if there is none, or if the program has closed it and the number may refer to another file.
 pub fn socket() -> i32 {
     let socket = SOCKET.load(Ordering::Acquire);
     if socket >= 0 && inode(socket) == SOCKET_INODE.load(Ordering::Relaxed) { socket } else { -1 }
 }
 
-/// The inode behind a descriptor, 0 if there is none. Unix sockets all have one file system's.
+/// Returns the inode behind a descriptor, 0 if it is not a socket. All Unix sockets share one file system.
 fn inode(descriptor: i32) -> u64 {
     let mut status = MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `status` is writable, and all zeros is a value of the type.
@@ -70,7 +71,7 @@ fn inode(descriptor: i32) -> u64 {
     if status.st_mode & libc::S_IFMT == libc::S_IFSOCK { status.st_ino } else { 0 }
 }
 
-/// Moves a descriptor up, where that is allowed.
+/// Moves a descriptor to a higher number, if possible.
 fn move_up(descriptor: i32) -> i32 {
     // SAFETY: the descriptor is ours; it is closed only once there is another for the same socket.
     unsafe {
@@ -83,25 +84,27 @@ fn move_up(descriptor: i32) -> i32 {
     }
 }
 
-/// Opens the session on a connected socket. False, and the socket closed, if exit or fork could not be watched.
+/// Opens the session on a connected socket. Returns false and closes the socket if the exit and fork handlers cannot be
+/// registered.
 pub fn open(socket: i32) -> bool {
     SESSION.store(random(), Ordering::Relaxed);
-    // SAFETY: asks only for the process id.
+    // SAFETY: only reads the process id.
     PID.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     let socket = move_up(socket);
     SOCKET_INODE.store(inode(socket), Ordering::Relaxed);
     SOCKET.store(socket, Ordering::Release);
     // SAFETY: both handlers are functions of this library, which is never unloaded.
-    let watched = unsafe { libc::pthread_atfork(None, None, Some(at_fork_child)) == 0 && libc::atexit(at_exit) == 0 };
-    if watched {
+    let registered =
+        unsafe { libc::pthread_atfork(None, None, Some(at_fork_child)) == 0 && libc::atexit(at_exit) == 0 };
+    if registered {
         STATE.store(LIVE, Ordering::SeqCst);
     } else {
         close();
     }
-    watched
+    registered
 }
 
-/// Ends the session: from here on callbacks return at once and records are not read.
+/// Ends the session: from now on callbacks return at once and records are not read.
 pub fn end() {
     STATE.store(ENDED, Ordering::SeqCst);
 }
@@ -115,33 +118,34 @@ pub fn close() {
     }
 }
 
-/// Whether the process is on its way out.
+/// Whether the process is exiting.
 pub fn is_exiting() -> bool {
     EXITING.load(Ordering::Acquire) != 0
 }
 
-/// The sender thread says that it will do nothing more.
+/// Called by the sender thread when it has finished.
 pub fn sender_done() {
     DONE.store(1, Ordering::Release);
     sys::wake(&DONE);
 }
 
-/// A number nobody else has.
+/// Returns a unique number.
 fn random() -> u64 {
     let mut bytes = [0u8; 8];
-    // SAFETY: the buffer is as long as it says; without entropy the call returns instead of waiting.
+    // SAFETY: the length passed is that of the buffer; without entropy the call returns instead of waiting.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast::<c_void>(), bytes.len(), libc::GRND_NONBLOCK) };
     let drawn = u64::from_ne_bytes(bytes);
     if got == 8 && drawn != 0 {
         return drawn;
     }
-    // SAFETY: asks only for the process id.
+    // SAFETY: only reads the process id.
     let pid = unsafe { libc::getpid() } as u64;
     sys::now().rotate_left(20) ^ (pid << 32) | 1
 }
 
-/// The child has neither our thread nor a usable CUDA: the session is the parent's alone. Locks that another thread held at
-/// the fork stay held here, so nothing that takes one may run: all of it asks [`is_live`] first.
+/// The child has neither our thread nor a usable CUDA: the session belongs to the parent alone. Locks that another
+/// thread held at the fork stay locked in the child, so nothing that takes a lock may run: all such code checks
+/// [`is_live`] first.
 unsafe extern "C" fn at_fork_child() {
     let saved = sys::errno();
     end();
@@ -149,12 +153,12 @@ unsafe extern "C" fn at_fork_child() {
     sys::set_errno(saved);
 }
 
-/// The sender flushes, sends the rest and says goodbye; this only waits for it, so that no trouble there, in CUPTI or on the
-/// socket can hold the exit up for longer than the deadline.
+/// The sender flushes, sends the remaining packets and ends the session. This only waits for it, so that a problem in
+/// the sender, in CUPTI or on the socket cannot delay the exit beyond the deadline.
 extern "C" fn at_exit() {
     guarded((), || {
-        // A child of a bare clone runs this too, without our thread.
-        // SAFETY: asks only for the process id.
+        // A child of a bare clone runs this handler too, but has no sender thread.
+        // SAFETY: only reads the process id.
         if !is_live() || unsafe { libc::getpid() } as u32 != pid() || crate::sender::is_this_thread() {
             return;
         }
@@ -178,9 +182,9 @@ extern "C" fn at_exit() {
 mod tests {
     use super::*;
 
-    /// A panic becomes the given value, and errno is as before.
+    /// A panic yields the given value, and errno is unchanged.
     #[test]
-    fn panics_and_errno_stay_inside() {
+    fn panics_and_errno_changes_are_contained() {
         sys::set_errno(71);
         let value = guarded(5, || {
             sys::set_errno(3);
@@ -189,7 +193,7 @@ mod tests {
         assert_eq!((value, sys::errno()), (5, 71));
     }
 
-    /// Session numbers differ.
+    /// Session ids differ.
     #[test]
     fn sessions_are_random() {
         assert_ne!(random(), random());

@@ -4,8 +4,9 @@ use core::arch::naked_asm;
 
 /// Called once for every launch-class call, on the thread that makes it: the uprobe reads the arguments and walks the stack.
 ///
-/// It does nothing itself. Its first instruction is the 5-byte nop that the kernel (6.18 and later) can replace by a call.
-/// The alignment after the return raises that of the function's section, so the nop never lies across two pages.
+/// It does nothing itself. Its first instruction is the 5-byte nop that the kernel (6.18 and later) can replace with a
+/// call. The alignment after the return raises that of the function's section, so the nop never crosses a page
+/// boundary.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -14,7 +15,7 @@ pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: 
     naked_asm!(".byte 0x0f, 0x1f, 0x44, 0x00, 0x00", "ret", ".p2align 4")
 }
 
-/// As on x86-64, with the only nop there is.
+/// As on x86-64, with the only nop available.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -23,10 +24,10 @@ pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: 
     naked_asm!("nop", "ret", ".p2align 4")
 }
 
-/// Calls the marker with the id of the caller's stack, where that is known.
+/// Calls the marker with the id of the caller's stack, if known.
 ///
-/// The registers at the marker decide which stack it is, so they must be the ones that are looked up: the marker is jumped to
-/// with this function's own stack pointer and its caller's frame pointer.
+/// The registers at the marker determine the stack, so the lookup must use the same ones: the marker is reached by a
+/// jump, with this function's own stack pointer and its caller's frame pointer.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
@@ -57,7 +58,7 @@ pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
 mod tests {
     use super::*;
 
-    /// The marker is a 5-byte nop and a return, at an address where no page boundary can cut the nop.
+    /// The marker is a 5-byte nop and a return, at an address where no page boundary can split the nop.
     #[test]
     fn starts_with_the_nop_the_kernel_can_replace() {
         let address = warpscope_launch_marker as *const () as usize;
@@ -67,7 +68,7 @@ mod tests {
         assert_eq!(address % 16, 0);
     }
 
-    /// Calling it is harmless.
+    /// Calling the marker has no effect.
     #[test]
     fn can_be_called() {
         warpscope_launch_marker(1, 2, 3, 4);

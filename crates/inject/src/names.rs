@@ -1,4 +1,4 @@
-//! Kernel names: each distinct one is sent once and then goes by a number.
+//! Kernel names: each distinct name is sent once and then identified by a number.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -6,25 +6,25 @@ use std::sync::{Mutex, PoisonError};
 
 use wire::MAX_TEXT;
 
-/// The most names, and the most bytes of them all.
+/// The maximum number of names, and their maximum total bytes.
 const NAMES: usize = 65_536;
 const BYTES: usize = 16 << 20;
 
-/// The process's names.
+/// The names seen in this process.
 pub static NAMES_SEEN: Names = Names::new(NAMES, BYTES);
 
-/// What became of a name.
+/// The result of interning a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
-    /// Its number; the name itself lies in the queue, before whatever is added from now on.
+    /// Its number. The name itself is in the queue, before anything added from now on.
     Id(u32),
     /// The table has no room for it.
     Full,
-    /// It is new and could not be queued: as if it had not been seen.
+    /// It is new and could not be queued: it is treated as not seen.
     Unsent,
 }
 
-/// See the module.
+/// A bounded table of interned names.
 pub struct Names {
     most: usize,
     most_bytes: usize,
@@ -41,8 +41,8 @@ impl Names {
         Self { most, most_bytes, table: Mutex::new(Table { ids: None, bytes: 0 }) }
     }
 
-    /// The number of a name. A new one is handed to `send` as a message; the table keeps it only if that succeeds. The lock
-    /// is held meanwhile, so no thread can use a number whose name is not in the queue yet.
+    /// Returns the number of a name. A new name is passed to `send` as a message; the table keeps it only if that
+    /// succeeds. The lock is held meanwhile, so no thread can use a number whose name is not in the queue yet.
     pub fn intern(&self, name: &[u8], send: impl FnOnce(&[u8]) -> bool) -> Named {
         let name = &name[..name.len().min(MAX_TEXT)];
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ impl Names {
             return Named::Id(*id);
         }
         let mut owned = Vec::new();
-        // An allocation that fails must not end the program: such a name goes without a number.
+        // A failed allocation must not abort the program: such a name gets no number.
         if ids.len() >= self.most
             || table.bytes + name.len() > self.most_bytes
             || ids.try_reserve(1).is_err()
@@ -73,7 +73,7 @@ impl Names {
     }
 }
 
-/// FNV-1a: short, and good enough for a table of mangled names.
+/// FNV-1a: short, and adequate for a table of mangled names.
 struct Fnv(u64);
 
 impl Default for Fnv {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use wire::Message;
 
-    /// Equal content is one name with one message, whatever its address.
+    /// Equal content is one name with one message, regardless of its address.
     #[test]
     fn equal_names_share_a_number() {
         let names = Names::new(10, 1000);
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(Message::next(&mut &sent[1][..]), Ok(Some(Message::Name(2, b"softmax"))));
     }
 
-    /// The table holds so many names and so many bytes, then no new ones; known names still work.
+    /// The table accepts a limited number of names and bytes, then no new ones; known names still resolve.
     #[test]
     fn the_table_is_bounded() {
         let names = Names::new(2, 8);
@@ -129,18 +129,18 @@ mod tests {
         assert_eq!(names.intern(b"bb", |_| true), Named::Id(2));
     }
 
-    /// A name that could not be queued is offered again with the next kernel that has it.
+    /// A name that could not be queued is retried with the next kernel that has it.
     #[test]
-    fn an_unsent_name_is_forgotten() {
+    fn an_unsent_name_is_retried() {
         let names = Names::new(2, 8);
         assert_eq!(names.intern(b"a", |_| false), Named::Unsent);
         assert_eq!(names.intern(b"b", |_| true), Named::Id(1));
         assert_eq!(names.intern(b"a", |_| true), Named::Id(2));
     }
 
-    /// Names beyond the wire's limit are cut, and fit.
+    /// Names longer than the wire limit are truncated to fit.
     #[test]
-    fn long_names_are_cut() {
+    fn long_names_are_truncated() {
         let names = Names::new(2, 1 << 20);
         let mut length = 0;
         let sent = |message: &[u8]| {

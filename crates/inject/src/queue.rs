@@ -1,8 +1,8 @@
 //! The bounded queue of packets between CUPTI's threads and the sender.
 //!
-//! Messages are copied into an open packet; a packet that is full is sealed and waits its turn. The memory for all packets
-//! is reserved once and costs nothing until touched; the lowest free packet is always taken first, so a program that the
-//! reader keeps up with touches only a few of them. When none is free the message is refused and the caller counts it.
+//! Messages are copied into an open packet; a full packet is sealed and waits to be sent. The memory for all packets is
+//! reserved once, and untouched pages cost nothing. The lowest free packet is always used first, so a program whose
+//! reader keeps up touches only a few. If none is free, the message is refused and the caller counts it.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -12,7 +12,7 @@ use wire::MAX_PACKET;
 
 use crate::sys;
 
-/// The most packets: 64 MiB.
+/// The maximum number of packets: 64 MiB.
 pub const PACKETS: usize = 2048;
 
 const WORDS: usize = PACKETS / 64;
@@ -20,14 +20,14 @@ const WORDS: usize = PACKETS / 64;
 /// The process's queue.
 pub static QUEUE: Queue = Queue::new(PACKETS);
 
-/// See the module.
+/// A bounded queue of packets in reserved memory.
 pub struct Queue {
     memory: AtomicPtr<u8>,
     limit: usize,
     ring: Mutex<Ring>,
 }
 
-/// A packet's content: how many bytes, and how many records are lost with it if it cannot be sent.
+/// A packet's content: its bytes, and the records lost with it if it cannot be sent.
 #[derive(Clone, Copy)]
 struct Content {
     bytes: u32,
@@ -45,7 +45,7 @@ struct Ring {
     open: Option<u16>,
 }
 
-/// A packet on its way out: to be sent, then given to [`Queue::release`].
+/// A packet to send; return it with [`Queue::release`] afterwards.
 pub struct Packet {
     index: u16,
     bytes: *const u8,
@@ -88,8 +88,8 @@ impl Queue {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds whole messages that hold `records` records. All of them come to lie in one packet, behind all that was added
-    /// before. False if the queue is full.
+    /// Adds whole messages that hold `records` records. They all go into one packet, after everything added before.
+    /// Returns false if the queue is full.
     pub fn append(&self, messages: &[u8], records: u32) -> bool {
         let memory = self.memory.load(Ordering::Acquire);
         if memory.is_null() || messages.len() > MAX_PACKET {
@@ -108,8 +108,8 @@ impl Queue {
         if let Some(open) = open {
             let content = &mut ring.content[usize::from(open)];
             let at = usize::from(open) * MAX_PACKET + content.bytes as usize;
-            // SAFETY: packet `open` lies within the reserved memory, has room for the messages, and only the holder of the
-            // lock writes to it.
+            // SAFETY: packet `open` is within the reserved memory, has room for the messages, and only the holder of
+            // the lock writes to it.
             unsafe { ptr::copy_nonoverlapping(messages.as_ptr(), memory.add(at), messages.len()) };
             content.bytes += messages.len() as u32;
             content.records += records;
@@ -121,7 +121,7 @@ impl Queue {
         open.is_some()
     }
 
-    /// The oldest packet; with `partial`, also the open one when it is all there is.
+    /// Returns the oldest sealed packet; with `partial`, the open one if no sealed packet is left.
     pub fn take(&self, partial: bool) -> Option<Packet> {
         let memory = self.memory.load(Ordering::Acquire);
         let mut ring = self.ring();
@@ -135,14 +135,14 @@ impl Queue {
         let content = ring.content[usize::from(index)];
         Some(Packet {
             index,
-            // SAFETY: a packet in the ring lies within the reserved memory.
+            // SAFETY: a packet in the ring is within the reserved memory.
             bytes: unsafe { memory.add(usize::from(index) * MAX_PACKET) },
             length: content.bytes as usize,
             records: u64::from(content.records),
         })
     }
 
-    /// Gives a packet's memory back.
+    /// Frees a packet's memory.
     pub fn release(&self, packet: Packet) {
         let index = usize::from(packet.index);
         self.ring().used[index / 64] &= !(1 << (index % 64));
@@ -173,7 +173,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    /// A full queue refuses exactly what does not fit, keeps the order, and takes messages again once a packet is released.
+    /// A full queue refuses exactly what does not fit, keeps the order, and accepts messages again once a packet is
+    /// released.
     #[test]
     fn refuses_what_does_not_fit() {
         let queue = Box::new(Queue::new(2));
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(accepted, 4);
         let first = queue.take(false).unwrap();
         assert_eq!((first.bytes().len(), first.records), (MAX_PACKET, 2));
-        // Refusing sealed the second packet: it is whole too.
+        // The refused message sealed the second packet, so it is full too.
         assert!(!queue.append(&[9], 1), "the first packet is still being sent");
         queue.release(first);
         assert!(queue.append(&[9], 1));
@@ -195,9 +196,9 @@ mod tests {
         assert!(queue.take(true).is_none());
     }
 
-    /// Messages are never split over two packets, and longer ones than a packet are refused.
+    /// Messages are never split across packets, and messages longer than a packet are refused.
     #[test]
-    fn messages_stay_whole() {
+    fn messages_are_never_split() {
         let queue = Box::new(Queue::new(8));
         assert!(queue.prepare());
         assert!(!queue.append(&[0; MAX_PACKET + 1], 1));
@@ -216,8 +217,8 @@ mod tests {
         assert_eq!(seen, 40);
     }
 
-    /// Under many producers and a slow reader, what was accepted arrives in each producer's order, and what arrives plus
-    /// what was refused is what was sent.
+    /// With many producers and a slow reader, accepted messages arrive in each producer's order, and arrived plus
+    /// refused messages equal those sent.
     #[test]
     fn counts_are_exact_under_threads() {
         const EACH: u64 = 40_000;

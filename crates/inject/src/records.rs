@@ -1,10 +1,10 @@
-//! Activity records become messages.
+//! Converts activity records to messages.
 //!
-//! Records are walked with CUPTI's own function and read by the fields that every release has at the same place. A record
-//! is as long as the distance to the next one: what is too short for its fields, goes backwards or has a kind nobody asked
-//! for is counted as invalid and never read. A record whose times contradict each other (an end before its start, or an end
-//! without a start) is counted as invalid and not sent: no output could place it. Lost and unfinished times are counted and
-//! sent.
+//! Records are walked with CUPTI's own function and read through the fields that have the same offset in every release.
+//! A record extends to the next one. A record that is too short for its fields, points backwards or has an unrequested
+//! kind is counted as invalid and never read. A record with contradictory times (an end before its start, or an end
+//! without a start) is counted as invalid and not sent, because no output could place it. Records with lost or
+//! unfinished times are counted and sent.
 
 use core::ffi::c_char;
 
@@ -19,13 +19,13 @@ use crate::totals::{TOTALS, add};
 /// One record, decoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Record {
-    /// A kernel, its name still a pointer.
+    /// A kernel; its name is still a pointer.
     Kernel(wire::Kernel, *const c_char),
     Memcpy(wire::Memcpy),
     Memset(wire::Memset),
 }
 
-/// What a record's times say.
+/// The meaning of a record's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Times {
     Known(u64),
@@ -43,7 +43,7 @@ fn times(start: u64, end: u64) -> Times {
     }
 }
 
-/// Decodes one record; `None` for a kind we do not read or a record too short for its fields.
+/// Decodes one record; `None` for a kind that is not read or a record too short for its fields.
 fn decode(bytes: &[u8]) -> Option<Record> {
     /// The bytes up to and including the last field read below.
     const KERNEL: usize = 160;
@@ -119,12 +119,12 @@ fn decode(bytes: &[u8]) -> Option<Record> {
     }
 }
 
-/// The fields that plain and peer copies have in common.
+/// Reads the fields that plain and peer copies share.
 ///
 /// # Safety
 /// `at` must point to a copy record of at least 76 bytes.
 unsafe fn copy(at: *const u8) -> wire::Memcpy {
-    // SAFETY: the caller vouches for the bytes.
+    // SAFETY: the caller guarantees the bytes.
     unsafe {
         wire::Memcpy {
             device: memcpy::DEVICE.read(at),
@@ -156,7 +156,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A buffer that could not be read to its end.
+    /// The tally of a buffer that could not be read to its end.
     pub fn unreadable() -> Self {
         Self { invalid: 1, ..Self::default() }
     }
@@ -175,12 +175,12 @@ impl Tally {
     }
 }
 
-/// Messages on their way to the queue, so that its lock is taken once for many of them.
+/// Collects messages for the queue, so that its lock is taken once for many messages.
 struct Batch {
     bytes: [u8; 4096],
     used: usize,
     records: u32,
-    /// Names by their address, good for one buffer only: later the address may belong to another name.
+    /// Names by address, valid for one buffer only: later the address may belong to another name.
     known: [(*const c_char, u32); 64],
     tally: Tally,
 }
@@ -208,7 +208,7 @@ impl Batch {
         self.records += 1;
     }
 
-    /// The number of a kernel's name; `None` if the name is new and found the queue full.
+    /// Returns the number of a kernel's name; `None` if the name is new and the queue is full.
     ///
     /// # Safety
     /// `name` must be null or point to a C string.
@@ -216,12 +216,12 @@ impl Batch {
         if name.is_null() {
             return Some(0);
         }
-        // Names are at least eight bytes apart more often than not.
+        // Names are usually at least eight bytes apart.
         let slot = (name as usize >> 3) % self.known.len();
         if self.known[slot].0 == name {
             return Some(self.known[slot].1);
         }
-        // SAFETY: the caller vouches for the string; no byte past its end or past the longest text is looked at.
+        // SAFETY: the caller guarantees the string; no byte past its end or past the longest text is read.
         let text = unsafe { core::slice::from_raw_parts(name.cast(), libc::strnlen(name, wire::MAX_TEXT)) };
         match NAMES_SEEN.intern(text, |message| QUEUE.append(message, 0)) {
             Named::Id(id) => {
@@ -233,7 +233,7 @@ impl Batch {
         }
     }
 
-    /// Counts a record's times; false if it is not to be sent.
+    /// Counts a record's times; false if the record must not be sent.
     fn times(&mut self, start: u64, end: u64, is_kernel: bool) -> bool {
         match times(start, end) {
             Times::Known(ns) if is_kernel => self.tally.kernel_ns += ns,
@@ -245,7 +245,7 @@ impl Batch {
         times(start, end) != Times::Contradictory
     }
 
-    /// Takes one record.
+    /// Queues one record.
     ///
     /// # Safety
     /// A kernel's name must be null or point to a C string.
@@ -257,7 +257,7 @@ impl Batch {
                 if !self.times(kernel.start, kernel.end, true) {
                     return;
                 }
-                // SAFETY: the caller vouches for the name.
+                // SAFETY: the caller guarantees the name.
                 let Some(name) = (unsafe { self.name(name) }) else {
                     self.tally.dropped_queue_full += 1;
                     return;
@@ -282,15 +282,15 @@ impl Batch {
     }
 }
 
-/// Reads a returned buffer to its end, queues its records and says what it held.
+/// Reads a returned buffer to its end, queues its records and returns its tally.
 ///
 /// # Safety
-/// `buffer` must hold `valid` readable bytes of records in the format that `next_record` knows.
+/// `buffer` must hold `valid` readable bytes of records in the format of `next_record`.
 pub unsafe fn read(next_record: ActivityGetNextRecord, buffer: *mut u8, valid: usize) -> Tally {
     let mut batch = Batch::new();
     let end = buffer as usize + valid;
     let mut current = core::ptr::null_mut();
-    // SAFETY: the buffer is as the caller says; null asks for the first record.
+    // SAFETY: the caller guarantees the buffer; null requests the first record.
     let mut outcome = unsafe { next_record(buffer, valid, &mut current) };
     let mut least = buffer as usize;
     while outcome == result::SUCCESS {
@@ -304,7 +304,7 @@ pub unsafe fn read(next_record: ActivityGetNextRecord, buffer: *mut u8, valid: u
         outcome = unsafe { next_record(buffer, valid, &mut next) };
         let beyond = next as usize;
         let stop = if outcome == result::SUCCESS && beyond > at && beyond < end { beyond } else { end };
-        // SAFETY: the bytes from `at` to `stop` lie within the buffer's valid part, and nobody writes to it now.
+        // SAFETY: the bytes from `at` to `stop` are within the buffer's valid part, and nothing writes to it now.
         unsafe { batch.record(core::slice::from_raw_parts(current, stop - at)) };
         least = at + 1;
         current = next;

@@ -1,10 +1,11 @@
-//! Where libcupti may be, in the order to try. Pure: the process and the file system are handed in.
+//! The locations of libcupti, in the order to try. Pure: the process and the file system are passed in.
 //!
-//! A copy that is already loaded must be the one, since two copies in one process collide. Next come those that belong to
-//! the CUDA the program uses, then those of the machine. In each place the driver's own major version is tried first, then
-//! older ones, which a newer driver supports; versions newer than the driver cannot work and come last of all.
+//! A copy that is already loaded must be used, because two copies in one process conflict. Next come those of the CUDA
+//! installation that the program uses, then those of the machine. In each location the driver's own major version is
+//! tried first, then older ones, which a newer driver supports; versions newer than the driver cannot work and come
+//! last.
 
-/// What the search looks at.
+/// The inputs of the search.
 pub struct Surroundings<'a> {
     /// The value of an environment variable.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
@@ -12,17 +13,17 @@ pub struct Surroundings<'a> {
     pub list: &'a dyn Fn(&str) -> Vec<String>,
     /// `/proc/self/maps`.
     pub maps: &'a str,
-    /// What `cuDriverGetVersion` said, 0 if unknown.
+    /// The version from `cuDriverGetVersion`, 0 if unknown.
     pub driver: u32,
 }
 
 /// The variable that overrides the search.
 pub const OVERRIDE: &str = "WARPSCOPE_CUPTI";
 
-/// One thing to try.
+/// One candidate to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Candidate {
-    /// A library that must be loaded already.
+    /// A library that must already be loaded.
     Loaded(String),
     /// A file.
     File(String),
@@ -33,7 +34,7 @@ pub enum Candidate {
 const SONAMES: [(u32, &str); 4] =
     [(13, "libcupti.so.13"), (12, "libcupti.so.12"), (11, "libcupti.so.11.8"), (11, "libcupti.so.11.7")];
 
-/// Everything to try, best first, each thing once.
+/// Returns all candidates, best first, without duplicates.
 pub fn candidates(around: &Surroundings<'_>) -> Vec<Candidate> {
     let newest = if around.driver == 0 { u32::MAX } else { around.driver / 1000 };
     let usable = || SONAMES.iter().filter(|(major, _)| *major <= newest).map(|(_, soname)| *soname);
@@ -81,7 +82,7 @@ pub fn candidates(around: &Surroundings<'_>) -> Vec<Candidate> {
     found
 }
 
-/// The paths of all mapped files, each once.
+/// Returns the paths of all mapped files, without duplicates.
 pub fn mapped_files(maps: &str) -> Vec<&str> {
     let mut files = Vec::new();
     for line in maps.lines() {
@@ -99,7 +100,8 @@ fn is_library(path: &str, prefix: &str) -> bool {
     path.rsplit('/').next().is_some_and(|name| name.starts_with(prefix))
 }
 
-/// Where libcupti lies for a libcudart at `path`: in its directory, or in a sibling in the Python wheels and the toolkit.
+/// Adds the locations of libcupti for a libcudart at `path`: its own directory, or a sibling in the Python wheels and
+/// the toolkit.
 fn beside_runtime(path: &str, places: &mut Vec<String>) {
     let Some((directory, _)) = path.rsplit_once('/') else { return };
     places.push(directory.into());
@@ -114,7 +116,7 @@ fn beside_runtime(path: &str, places: &mut Vec<String>) {
     }
 }
 
-/// A Python or Conda environment.
+/// Adds the locations in a Python or Conda environment.
 fn environment(prefix: &str, list: &dyn Fn(&str) -> Vec<String>, places: &mut Vec<String>) {
     let mut pythons = list(&format!("{prefix}/lib"));
     pythons.retain(|name| name.starts_with("python"));
@@ -126,7 +128,7 @@ fn environment(prefix: &str, list: &dyn Fn(&str) -> Vec<String>, places: &mut Ve
     places.push(format!("{prefix}/extras/CUPTI/lib64"));
 }
 
-/// A directory of Python packages: NVIDIA's wheels for CUDA 13, and for 11 and 12.
+/// Adds the locations in a directory of Python packages: NVIDIA's wheels for CUDA 13, and for 11 and 12.
 fn packages(directory: &str, places: &mut Vec<String>) {
     for wheel in ["cu13", "cuda_cupti"] {
         let place = format!("{directory}/nvidia/{wheel}/lib");
@@ -136,8 +138,8 @@ fn packages(directory: &str, places: &mut Vec<String>) {
     }
 }
 
-/// The installed toolkits: the unversioned link first, which is the administrator's choice, then from the newest the driver
-/// supports to the oldest, then those too new for it.
+/// Adds the installed toolkits: first the unversioned link, which is the administrator's choice, then from the newest
+/// that the driver supports to the oldest, then those too new for it.
 fn toolkits(list: &dyn Fn(&str) -> Vec<String>, newest: u32, places: &mut Vec<String>) {
     let mut names = list("/usr/local");
     names.retain(|name| name.starts_with("cuda"));
@@ -169,7 +171,7 @@ const TOOLS: [(&str, &str); 10] = [
     ("libtorch_cpu", "torch.profiler"),
 ];
 
-/// The first tool known to use CUPTI among the mapped files, and its file.
+/// Returns the first mapped file of a tool known to use CUPTI, with the tool's name.
 pub fn known_tool(maps: &str) -> Option<(&'static str, &str)> {
     let mapped = mapped_files(maps);
     TOOLS.iter().find_map(|(prefix, tool)| mapped.iter().find(|p| is_library(p, prefix)).map(|p| (*tool, *p)))
@@ -202,9 +204,9 @@ mod tests {
 7f02-7f03 r-xp 00000000 08:01 12  /usr/lib/x86_64-linux-gnu/libc.so.6 (deleted)\n\
 7f03-7f04 rw-p 00000000 00:00 0   [heap]\n";
 
-    /// The order of the places: override, loaded, beside the runtime, environments, toolkits, the loader's search.
+    /// Checks the order: override, loaded, next to the runtime, environments, toolkits, the loader's search.
     #[test]
-    fn the_order_is_kept() {
+    fn candidates_are_ordered() {
         let found = search(
             &[(OVERRIDE, "/mine/libcupti.so"), ("VIRTUAL_ENV", "/other")],
             &[
@@ -237,7 +239,7 @@ mod tests {
         assert!(places.is_sorted(), "{places:?} of {found:#?}");
     }
 
-    /// In each place the driver's major version comes first; with no driver known, the newest.
+    /// In each location the driver's major version comes first; with an unknown driver, the newest.
     #[test]
     fn the_drivers_version_comes_first() {
         let tree: &[(&str, &[&str])] = &[("/usr/local", &["cuda-13.0", "cuda-12.8"])];
@@ -249,7 +251,7 @@ mod tests {
         assert_eq!(unknown[0], Candidate::Loaded("libcupti.so.13".into()));
     }
 
-    /// A CUDA 13 wheel keeps libcupti beside libcudart; a loaded libcupti is named by its own path as well.
+    /// A CUDA 13 wheel has libcupti next to libcudart; a loaded libcupti is also tried by its own path.
     #[test]
     fn wheels_of_cuda_13() {
         let maps = "7f00-7f01 r-xp 0 08:01 1 /v/lib/python3.12/site-packages/nvidia/cu13/lib/libcudart.so.13\n\
@@ -259,7 +261,7 @@ mod tests {
         place(&found, &file("/v/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13"));
     }
 
-    /// Nothing is tried twice, and no environment at all still leaves the loader's search.
+    /// Nothing is tried twice, and an empty environment still leaves the loader's search.
     #[test]
     fn each_is_tried_once() {
         let found = search(&[("VIRTUAL_ENV", "/venv"), ("CONDA_PREFIX", "/venv")], &[], MAPS, 12080);
@@ -271,7 +273,7 @@ mod tests {
 
     /// A profiler is recognised by its library.
     #[test]
-    fn tools_are_named() {
+    fn known_tools_are_recognised() {
         let maps = "7f00-7f01 r-xp 0 08:01 1 /opt/nsys/libToolsInjection64.so\n";
         assert_eq!(known_tool(maps), Some(("Nsight Systems", "/opt/nsys/libToolsInjection64.so")));
         assert_eq!(known_tool(MAPS), None);

@@ -1,7 +1,7 @@
-//! The library's one thread: it flushes CUPTI, sends what is queued, and at the end says goodbye.
+//! The library's only thread: it flushes CUPTI, sends the queued packets and ends the session.
 //!
-//! It alone uses the socket, and it alone may wait: for room in the socket, for work, for CUPTI. Full packets wake it; every
-//! [`TICK`] it flushes and sends what there is.
+//! Only this thread uses the socket, and only it may wait: for space in the socket, for work, for CUPTI. Full packets
+//! wake it; every [`TICK`] it flushes CUPTI and sends the rest of the queue.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -11,20 +11,20 @@ use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
 use crate::{buffers, driver, library, lifecycle, start, sys};
 
-/// Between two flushes. A process that is killed loses what was complete since the last one.
+/// Time between two flushes. A killed process loses what completed since the last one.
 const TICK: u64 = 50_000_000;
-/// Where there is nothing to flush, the thread only waits for the end.
+/// Time to sleep when there is nothing to flush and the thread only waits for the end.
 const IDLE: u64 = 3_600_000_000_000;
-/// No deadline: whoever waits for the sender has one.
+/// No deadline: the exit handler that waits for the sender has its own.
 const FOREVER: u64 = u64::MAX;
-/// CUPTI's flush runs on this stack; only what is touched costs memory.
+/// CUPTI's flush runs on this stack; untouched pages cost nothing.
 const STACK: usize = 1 << 20;
 
 static WAKE: AtomicU32 = AtomicU32::new(0);
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 static THREAD: AtomicI32 = AtomicI32::new(0);
 
-/// Tells the sender that there is something to do.
+/// Wakes the sender because there is work.
 pub fn wake() {
     WAKE.fetch_add(1, Ordering::SeqCst);
     if ASLEEP.load(Ordering::SeqCst) {
@@ -32,14 +32,14 @@ pub fn wake() {
     }
 }
 
-/// Whether the caller is the sender.
+/// Whether the caller is the sender thread.
 pub fn is_this_thread() -> bool {
-    // SAFETY: asks only for the thread id.
+    // SAFETY: only reads the thread id.
     THREAD.load(Ordering::Relaxed) == unsafe { libc::gettid() }
 }
 
-/// Starts the thread, with every signal blocked. With `records`, CUPTI is to be flushed. False, with errno set, if there is no
-/// thread.
+/// Starts the thread with every signal blocked. With `records`, it flushes CUPTI. Returns false, with errno set, if the
+/// thread cannot be created.
 pub fn spawn(records: bool) -> bool {
     // SAFETY: all pointers are to locals that outlive their calls; the mask is put back as it was.
     unsafe {
@@ -66,7 +66,7 @@ pub fn spawn(records: bool) -> bool {
 
 extern "C" fn run(records: *mut c_void) -> *mut c_void {
     lifecycle::guarded((), || {
-        // SAFETY: asks only for the thread id.
+        // SAFETY: only reads the thread id.
         THREAD.store(unsafe { libc::gettid() }, Ordering::Relaxed);
         // SAFETY: names this thread; the text has fewer than 16 bytes.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"warpscope-send".as_ptr()) };
@@ -76,38 +76,38 @@ extern "C" fn run(records: *mut c_void) -> *mut c_void {
         }
         lifecycle::close();
     });
-    // Also after a panic: the session is over, and the exit must not wait.
+    // Also after a panic: the session is over, and process exit must not wait.
     lifecycle::end();
     lifecycle::sender_done();
     ptr::null_mut()
 }
 
-/// The peer is gone.
-struct Gone;
+/// The peer has disconnected.
+struct Disconnected;
 
 enum Sent {
     Whole,
-    /// The socket has no room.
+    /// The socket is full.
     Blocked,
-    /// It will never go: lost.
+    /// The packet can never be sent: its records are lost.
     Refused,
 }
 
 struct Sender {
     records: bool,
-    /// A packet that found no room.
+    /// A packet that did not fit into the socket.
     pending: Option<Packet>,
     named_devices: bool,
-    told: wire::Totals,
+    last_totals: wire::Totals,
 }
 
 impl Sender {
     fn new(records: bool) -> Self {
-        Self { records, pending: None, named_devices: false, told: wire::Totals::default() }
+        Self { records, pending: None, named_devices: false, last_totals: wire::Totals::default() }
     }
 
-    /// Until the process exits or the peer is gone.
-    fn serve(&mut self) -> Result<(), Gone> {
+    /// Runs until the process exits or the peer disconnects.
+    fn serve(&mut self) -> Result<(), Disconnected> {
         self.send_queued(true, sys::now())?;
         let tick = if self.records { TICK } else { IDLE };
         let mut due = sys::now() + tick;
@@ -123,7 +123,7 @@ impl Sender {
                 self.check_peer()?;
             }
             self.send_queued(flush, due)?;
-            if flush && told_to_finish() {
+            if flush && finish_requested() {
                 return self.leave();
             }
             if let Some(left) = due.checked_sub(sys::now()) {
@@ -134,21 +134,21 @@ impl Sender {
         }
     }
 
-    /// Brings out of CUPTI what is complete, and tells the totals if they have changed.
+    /// Flushes completed records out of CUPTI, and sends the totals if they have changed.
     fn tick(&mut self) {
         flush(0);
         self.name_devices();
         let totals = totals::snapshot();
-        if totals != self.told {
+        if totals != self.last_totals {
             let mut bytes = [0; wire::Totals::SIZE];
             totals.encode(&mut bytes);
             if QUEUE.append(&bytes, 0) {
-                self.told = totals;
+                self.last_totals = totals;
             }
         }
     }
 
-    /// Names the devices, once. A launch means that cuInit has returned: only then may they be asked for.
+    /// Sends the device names, once. A launch means that cuInit has returned: only then may the driver be queried.
     fn name_devices(&mut self) {
         if self.named_devices || totals::launches() == 0 {
             return;
@@ -161,8 +161,8 @@ impl Sender {
         });
     }
 
-    /// Sends packets until there are none or, where the socket has no room, until `deadline`.
-    fn send_queued(&mut self, partial: bool, deadline: u64) -> Result<(), Gone> {
+    /// Sends packets until none are left or, if the socket is full, until `deadline`.
+    fn send_queued(&mut self, partial: bool, deadline: u64) -> Result<(), Disconnected> {
         while let Some(packet) = self.pending.take().or_else(|| QUEUE.take(partial)) {
             match send(packet.bytes())? {
                 Sent::Whole => QUEUE.release(packet),
@@ -183,35 +183,36 @@ impl Sender {
         Ok(())
     }
 
-    /// A peer that left without our sending anything is noticed here.
-    fn check_peer(&self) -> Result<(), Gone> {
+    /// Detects a peer that has disconnected while nothing was being sent.
+    fn check_peer(&self) -> Result<(), Disconnected> {
         let mut poll = libc::pollfd { fd: lifecycle::socket(), events: 0, revents: 0 };
         // SAFETY: one entry, and no waiting.
         unsafe { libc::poll(&mut poll, 1, 0) };
-        let gone = poll.fd < 0 || poll.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
-        if gone { Err(Gone) } else { Ok(()) }
+        let disconnected = poll.fd < 0 || poll.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
+        if disconnected { Err(Disconnected) } else { Ok(()) }
     }
 
-    /// warpscope stops recording while the process runs on: what there is goes out, and CUPTI is left alone.
-    fn leave(&mut self) -> Result<(), Gone> {
+    /// Ends the recording while the process continues: sends what is queued and releases CUPTI.
+    fn leave(&mut self) -> Result<(), Disconnected> {
         self.finish()?;
         start::stop();
         Ok(())
     }
 
-    /// The process exits: everything out, the last totals, goodbye. The exit waits for this, but not for ever.
-    fn finish(&mut self) -> Result<(), Gone> {
+    /// Sends everything left, the last totals and the end of the session. Process exit waits for this, but only up to
+    /// its deadline.
+    fn finish(&mut self) -> Result<(), Disconnected> {
         self.name_devices();
         flush(1);
-        // From here on no further record is read; those being read by other threads still count.
+        // From now on no further record is read; those that other threads are reading still count.
         lifecycle::end();
-        while buffers::any_read() {
+        while buffers::any_reader() {
             sys::wait(&WAKE, WAKE.load(Ordering::Relaxed), 100_000);
         }
         self.send_queued(true, FOREVER)?;
-        let mut last = [0; wire::Totals::SIZE + wire::Goodbye::SIZE];
+        let mut last = [0; wire::Totals::SIZE + wire::SessionEnd::SIZE];
         totals::snapshot().encode(&mut last);
-        wire::Goodbye { pid: lifecycle::pid() }.encode(&mut last[wire::Totals::SIZE..]);
+        wire::SessionEnd { pid: lifecycle::pid() }.encode(&mut last[wire::Totals::SIZE..]);
         while !matches!(send(&last)?, Sent::Whole) {
             wait_for_room(TICK);
         }
@@ -221,25 +222,25 @@ impl Sender {
     }
 }
 
-/// Asks CUPTI for what it has, if it can have anything: work that was launched may get its buffer only when it completes.
+/// Flushes CUPTI if it may hold records. Launched work may get its buffer only when it completes.
 fn flush(force: u32) {
     if let Some(cupti) = library::cupti()
         && (totals::launches() > 0 || buffers::any_live())
     {
-        // SAFETY: takes only a number; no callback of CUPTI is on this thread's stack.
+        // SAFETY: only takes a number; no callback of CUPTI is on this thread's stack.
         unsafe { (cupti.flush_all)(force) };
     }
 }
 
 /// Whether warpscope has sent [`wire::FINISH`].
-fn told_to_finish() -> bool {
+fn finish_requested() -> bool {
     let mut byte = 0_u8;
     // SAFETY: one byte of room, and no waiting.
     let got = unsafe { libc::recv(lifecycle::socket(), (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT) };
     got == 1 && byte == wire::FINISH
 }
 
-fn send(packet: &[u8]) -> Result<Sent, Gone> {
+fn send(packet: &[u8]) -> Result<Sent, Disconnected> {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: the bytes are valid for the call.
     let sent = unsafe { libc::send(lifecycle::socket(), packet.as_ptr().cast(), packet.len(), flags) };
@@ -249,11 +250,11 @@ fn send(packet: &[u8]) -> Result<Sent, Gone> {
     match sys::errno() {
         libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM => Ok(Sent::Blocked),
         libc::EMSGSIZE => Ok(Sent::Refused),
-        _ => Err(Gone),
+        _ => Err(Disconnected),
     }
 }
 
-/// Waits for room in the socket. At least a moment, for memory can be short while the socket has room.
+/// Waits for space in the socket. Always waits briefly, because memory can be short while the socket has space.
 fn wait_for_room(nanoseconds: u64) {
     let mut poll = libc::pollfd { fd: lifecycle::socket(), events: libc::POLLOUT, revents: 0 };
     let milliseconds = (nanoseconds / 1_000_000).clamp(1, 100) as i32;

@@ -1,4 +1,4 @@
-//! The first minutes of a session: what is asked of CUPTI, in the order it must be asked.
+//! Starts a session: sets CUPTI up, in the required order.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
@@ -13,11 +13,11 @@ use crate::library::{self, Cupti};
 use crate::queue::QUEUE;
 use crate::{buffers, callbacks, connect, lifecycle, search, sender, sys, waits};
 
-/// What the search for libcupti found.
+/// The result of the search for libcupti.
 pub enum Found {
-    /// Its functions, and its path.
+    /// Its functions and its path.
     Library(Cupti, String),
-    /// Nothing; the text names the places tried.
+    /// Nothing; the text lists the locations tried.
     Nothing(String),
 }
 
@@ -26,8 +26,8 @@ const KINDS: [u32; 4] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, k
 
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Starts the session on a connected socket, which is the library's from here on. Once in a process. Returns why there is no
-/// session, if there is none.
+/// Starts the session on a connected socket, which the library owns from then on. Called at most once per process.
+/// Returns the reason if there is no session.
 pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
     let ready = QUEUE.prepare() && buffers::prepare();
     if !ready {
@@ -71,7 +71,7 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
         notify(notice, &text);
     }
     if !sender::spawn(records) {
-        // Without the sender nothing can be told: leave the program as it was.
+        // Without the sender nothing can be reported: restore the program's state.
         let error = sys::errno();
         stop();
         lifecycle::close();
@@ -83,7 +83,7 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
     None
 }
 
-/// Ends the session from outside CUPTI's callbacks: no more records, no more callbacks. The program goes on.
+/// Ends the session from outside CUPTI's callbacks: disables records and callbacks. The program continues.
 pub fn stop() {
     lifecycle::end();
     let subscriber = SUBSCRIBER.swap(ptr::null_mut(), Ordering::SeqCst);
@@ -91,7 +91,7 @@ pub fn stop() {
         && !subscriber.is_null()
     {
         for kind in KINDS {
-            // SAFETY: takes only a number; a kind that was never enabled is refused.
+            // SAFETY: only takes a number; a kind that was never enabled is refused.
             unsafe { (cupti.disable)(kind) };
         }
         // SAFETY: the handle is from cuptiSubscribe and the swap makes this its only end.
@@ -106,7 +106,7 @@ fn notify(notice: Notice, text: &str) {
     QUEUE.append(&bytes, 0);
 }
 
-/// Whether a call succeeded; if not, a notice says so.
+/// Whether a call succeeded; if not, adds a notice.
 fn check(cupti: &Cupti, call: &str, outcome: CuptiResult, notices: &mut Vec<(Notice, String)>) -> bool {
     if outcome != result::SUCCESS {
         notices.push((Notice::CuptiFailed, format!("{call}: {}", cupti.describe(outcome))));
@@ -114,10 +114,11 @@ fn check(cupti: &Cupti, call: &str, outcome: CuptiResult, notices: &mut Vec<(Not
     outcome == result::SUCCESS
 }
 
-/// Gives CUPTI our clock and the system's thread ids. Returns what is to be added to its times: 0 if it took the clock.
+/// Sets CUPTI's clock and thread ids to the system's. Returns the offset to add to its times: 0 if it accepted the
+/// clock.
 fn set_clock(cupti: &Cupti, notices: &mut Vec<(Notice, String)>) -> u64 {
     if let Some(set) = cupti.set_thread_id_type {
-        // SAFETY: takes only a number.
+        // SAFETY: only takes a number.
         let outcome = unsafe { set(1) };
         check(cupti, "cuptiSetThreadIdType", outcome, notices);
     }
@@ -132,7 +133,7 @@ fn set_clock(cupti: &Cupti, notices: &mut Vec<(Notice, String)>) -> u64 {
         let mut time = 0;
         // SAFETY: `time` is writable.
         let got = cupti.get_timestamp.is_some_and(|get| unsafe { get(&mut time) } == result::SUCCESS);
-        // Where CUPTI will not tell the time either, its default clock is this.
+        // If CUPTI does not provide the time, use its default clock.
         if got { time } else { sys::clock(libc::CLOCK_REALTIME) }
     })
 }
@@ -142,7 +143,8 @@ unsafe extern "C" fn clock() -> u64 {
     sys::now()
 }
 
-/// What to add, with wrap-around, to another clock's time to get ours: the tightest of several bracketed readings.
+/// Returns the offset to add, with wrap-around, to another clock's time to get ours: the tightest of several bracketed
+/// readings.
 fn offset(other: impl Fn() -> u64) -> u64 {
     let readings = (0..16).map(|_| {
         let before = sys::now();
@@ -153,7 +155,7 @@ fn offset(other: impl Fn() -> u64) -> u64 {
     readings.min_by_key(|(width, _)| *width).map_or(0, |(_, offset)| offset)
 }
 
-/// Subscribes and enables; true if records will come.
+/// Subscribes and enables the callbacks and records; true if records will arrive.
 fn subscribe(cupti: &Cupti, notices: &mut Vec<(Notice, String)>) -> bool {
     let mut subscriber = ptr::null_mut();
     // SAFETY: the callback is a function of this library, which is never unloaded.
@@ -169,17 +171,17 @@ fn subscribe(cupti: &Cupti, notices: &mut Vec<(Notice, String)>) -> bool {
     let launches = LAUNCH_CALLS.iter().map(|call| (call.domain, call.cbid, call.name));
     let waits = WAIT_CALLS.iter().map(|call| (call.domain, call.cbid, call.name));
     for (domain, cbid, name) in launches.chain(waits) {
-        // SAFETY: the subscriber is the one just made.
+        // SAFETY: the subscriber was just created.
         let outcome = unsafe { (cupti.enable_callback)(1, subscriber, domain, cbid) };
-        // A release refuses the calls it does not know yet. One notice is enough if it refuses for another reason.
+        // A release rejects calls that it does not know yet. If it fails for another reason, one notice is enough.
         if outcome != result::INVALID_PARAMETER
             && !check(cupti, &format!("cuptiEnableCallback({name})"), outcome, notices)
         {
             break;
         }
     }
-    // A release that refuses this cannot tell captured launches: they end as pending.
-    // SAFETY: the subscriber is the one just made.
+    // A release that rejects this cannot report captured launches: they stay pending.
+    // SAFETY: the subscriber was just created.
     unsafe { (cupti.enable_callback)(1, subscriber, domain::RESOURCE, resource::GRAPH_NODE_CREATED) };
     // SAFETY: both are functions of this library.
     let outcome = unsafe { (cupti.register_callbacks)(buffers::on_requested, buffers::on_completed) };
@@ -188,16 +190,16 @@ fn subscribe(cupti: &Cupti, notices: &mut Vec<(Notice, String)>) -> bool {
     }
     let mut enabled = false;
     for kind in KINDS {
-        // SAFETY: takes only a number.
+        // SAFETY: only takes a number.
         let outcome = unsafe { (cupti.enable)(kind) };
         enabled |= check(cupti, &format!("cuptiActivityEnable({kind})"), outcome, notices);
     }
     enabled
 }
 
-/// Who is subscribed, as well as can be told.
+/// Identifies the other subscriber as far as possible.
 fn other_subscriber(cupti: &Cupti) -> String {
-    // From 13.3 on this call may succeed beside another subscriber, so it is used only where it must fail.
+    // From 13.3 on this call may succeed alongside another subscriber, so it is used only where it must fail.
     if let Some(subscribe) = cupti.subscribe_v2
         && (130_000..130_300).contains(&library::cupti_version())
     {
@@ -212,8 +214,8 @@ fn other_subscriber(cupti: &Cupti) -> String {
         // SAFETY: all pointers are valid for the call; the name's last byte stays 0.
         let outcome = unsafe { subscribe(&mut subscriber, callbacks::on_api, ptr::null_mut(), &mut params) };
         if outcome == result::SUCCESS {
-            // The other client left in between. The next run will have better luck.
-            // SAFETY: the handle is the one just made.
+            // The other client has unsubscribed in the meantime. The next run may succeed.
+            // SAFETY: the handle was just created.
             unsafe { (cupti.unsubscribe)(subscriber) };
         }
         // SAFETY: the buffer is 0 at its end.
@@ -232,7 +234,7 @@ fn other_subscriber(cupti: &Cupti) -> String {
 mod tests {
     use super::*;
 
-    /// The offset brings another clock to ours, also one that is ahead of it.
+    /// The measured offset converts another clock to ours, even one that is ahead.
     #[test]
     fn the_offset_is_measured() {
         for ahead in [5_000_000_000_000u64, 5_000_000_000_000u64.wrapping_neg()] {

@@ -1,15 +1,15 @@
-//! The few things asked of the kernel and the C library directly.
+//! Direct calls to the kernel and the C library.
 
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::AtomicU32;
 
-/// Nanoseconds of CLOCK_MONOTONIC, the clock of the BPF side.
+/// Returns the time of CLOCK_MONOTONIC, the clock of the BPF programs, in nanoseconds.
 pub fn now() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
-/// Nanoseconds of any clock.
+/// Returns the time of any clock, in nanoseconds.
 pub fn clock(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is writable; the ids used here exist on every Linux.
@@ -17,19 +17,19 @@ pub fn clock(id: libc::clockid_t) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// The calling thread's error number.
+/// Returns the calling thread's errno.
 pub fn errno() -> i32 {
-    // SAFETY: the address is valid for the thread that asks.
+    // SAFETY: the address is valid for the calling thread.
     unsafe { *libc::__errno_location() }
 }
 
-/// Puts the calling thread's error number back.
+/// Sets the calling thread's errno.
 pub fn set_errno(value: i32) {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = value };
 }
 
-/// Sleeps while `word` holds `seen`, for `nanoseconds` at most; may wake early.
+/// Sleeps while `word` is `seen`, for at most `nanoseconds`; may wake early.
 pub fn wait(word: &AtomicU32, seen: u32, nanoseconds: u64) {
     let time = libc::timespec {
         tv_sec: (nanoseconds / 1_000_000_000) as libc::time_t,
@@ -49,7 +49,7 @@ pub fn wake(word: &AtomicU32) {
     }
 }
 
-/// Reserves zeroed memory that costs nothing until it is touched; null if the kernel refuses.
+/// Reserves zeroed memory, whose pages cost nothing until touched; null if the kernel refuses.
 pub fn reserve(bytes: usize) -> *mut u8 {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: an anonymous mapping at an address of the kernel's choice disturbs nothing.
@@ -57,23 +57,23 @@ pub fn reserve(bytes: usize) -> *mut u8 {
     if at == libc::MAP_FAILED { ptr::null_mut() } else { at.cast() }
 }
 
-/// Gives back what [`reserve`] gave.
+/// Unmaps memory from [`reserve`].
 ///
 /// # Safety
 /// `at` and `bytes` must come from one call of [`reserve`], and nothing may use the memory any more.
 pub unsafe fn unreserve(at: *mut u8, bytes: usize) {
-    // SAFETY: the caller vouches for the range.
+    // SAFETY: the caller guarantees the range.
     unsafe { libc::munmap(at.cast::<c_void>(), bytes) };
 }
 
-/// The process's mapped files, as `/proc/self/maps` tells; empty where it cannot be read.
+/// Returns `/proc/self/maps`; empty if it cannot be read.
 pub fn maps() -> String {
     let bytes = std::fs::read("/proc/self/maps").unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// How many seccomp filters judge this thread's system calls; `None` if that cannot be known. Loading a library opens, reads
-/// and closes files, too, so a filter that lets us in permits this.
+/// Returns the number of seccomp filters on this thread's system calls; `None` if unknown. Loading a library also
+/// opens, reads and closes files, so a filter that has let this library load permits the read.
 pub fn seccomp_filters() -> Option<u32> {
     parse_filters(&std::fs::read_to_string("/proc/thread-self/status").ok()?)
 }
@@ -82,7 +82,7 @@ fn parse_filters(status: &str) -> Option<u32> {
     let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u32>().ok());
     match value("Seccomp:") {
         Some(0) => Some(0),
-        // Strict mode, under which nobody gets as far as this, has no filters.
+        // Strict mode has no filters; a process in that mode cannot reach this code.
         Some(2) => value("Seccomp_filters:"),
         Some(_) => None,
         // A kernel without seccomp.
@@ -94,7 +94,7 @@ fn parse_filters(status: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// The number of filters, and no number where there are filters that nobody counts.
+    /// The filters are counted; without a count in the status, the result is unknown.
     #[test]
     fn filters_are_counted() {
         assert_eq!(parse_filters("Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"), Some(0));

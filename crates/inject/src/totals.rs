@@ -1,13 +1,13 @@
-//! What has been counted since the start of the process.
+//! Counters since the start of the process.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Counters that only few and slow paths touch.
+/// Counters on rare and slow paths.
 pub struct Totals {
     /// Kernel records.
     pub kernels: AtomicU64,
-    /// Their time where it was known.
+    /// Their total time, where known.
     pub kernel_ns: AtomicU64,
     /// Copy records.
     pub copies: AtomicU64,
@@ -23,11 +23,11 @@ pub struct Totals {
     pub zero_time: AtomicU64,
     /// Records with end 0.
     pub unfinished: AtomicU64,
-    /// Records that cannot be right.
+    /// Records with impossible contents.
     pub invalid: AtomicU64,
     /// Kernels without a name.
     pub nameless: AtomicU64,
-    /// Buffers that could not be had.
+    /// Refused buffer requests.
     pub buffers_refused: AtomicU64,
 }
 
@@ -54,13 +54,13 @@ struct Shard {
     failed: AtomicU64,
 }
 
-/// Threads share the shards in turn: enough of them that two busy threads seldom meet.
+/// Threads are assigned to shards in turn: there are enough that two busy threads rarely share one.
 const SHARDS: usize = 64;
 
 static LAUNCHES: [Shard; SHARDS] = [const { Shard { launches: AtomicU64::new(0), failed: AtomicU64::new(0) } }; SHARDS];
 static NEXT_SHARD: AtomicU32 = AtomicU32::new(0);
 
-/// A thread's place among the shards; 0 until it first counts, else one more than the index.
+/// A thread's shard: 0 until it first counts, otherwise one more than the index.
 pub struct ShardOf(Cell<u32>);
 
 impl ShardOf {
@@ -75,7 +75,7 @@ impl ShardOf {
             place = NEXT_SHARD.fetch_add(1, Relaxed) % SHARDS as u32 + 1;
             self.0.set(place);
         }
-        // The remainder makes the index visibly in bounds: this path must hold no panic.
+        // The remainder makes the index provably in bounds: this path must not contain a panic.
         &LAUNCHES[(place as usize - 1) % SHARDS]
     }
 
@@ -95,14 +95,14 @@ pub fn launches() -> u64 {
     LAUNCHES.iter().map(|s| s.launches.load(Relaxed)).sum()
 }
 
-/// Adds to a counter; most amounts are 0 and touch nothing.
+/// Adds to a counter; an amount of 0, the usual case, writes nothing.
 pub fn add(counter: &AtomicU64, amount: u64) {
     if amount != 0 {
         counter.fetch_add(amount, Relaxed);
     }
 }
 
-/// All counters as a message.
+/// Returns all counters as a message.
 pub fn snapshot() -> wire::Totals {
     wire::Totals {
         launches: launches(),

@@ -1,6 +1,7 @@
-//! Calls in which a thread waits for the GPU, timed at their callbacks.
+//! Measures calls in which a thread waits for the GPU, in their callbacks.
 //!
-//! CUPTI's own records of waits (kind `SYNCHRONIZATION`) cost every launch several microseconds, whether anything waits or not.
+//! CUPTI's own records of waits (kind `SYNCHRONIZATION`) cost every launch several microseconds, whether it waits or
+//! not.
 
 use core::cell::Cell;
 use core::ptr;
@@ -13,25 +14,25 @@ use crate::queue::QUEUE;
 use crate::totals::{TOTALS, add};
 use crate::{library, lifecycle, sys};
 
-/// What warpscope adds to the times of this session: they are CUPTI's, on whatever clock it has.
+/// The offset that warpscope adds to the times of this session, which are on CUPTI's clock.
 static CLOCK_OFFSET: AtomicU64 = AtomicU64::new(0);
 
-/// Sets what is added to the times of this session.
+/// Sets the offset that is added to the times of this session.
 pub fn set_clock_offset(offset: u64) {
     CLOCK_OFFSET.store(offset, Ordering::Relaxed);
 }
 
 thread_local! {
-    /// The outermost wait of this thread, domain and callback id, and when it began; 0 outside waits.
+    /// The outermost wait of this thread (domain and callback id) and its start; 0 outside waits.
     static WAIT: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// The wait with this callback id, if it is one.
+/// Returns the wait call with this callback id, if it is one.
 pub fn call(domain: u32, cbid: u32) -> Option<&'static WaitCall> {
     WAIT_CALLS.iter().find(|call| call.domain == domain && call.cbid == cbid)
 }
 
-/// A call begins or ends. The driver's call within the runtime's is the same wait.
+/// Handles the entry and exit of a call. The driver's call within the runtime's is the same wait.
 pub fn on_call(call: &WaitCall, data: &CallbackData) {
     let number = (call.domain << 16) | call.cbid;
     WAIT.with(|wait| {
@@ -70,7 +71,7 @@ fn report(call: &WaitCall, data: &CallbackData, start: u64, end: u64) {
     });
 }
 
-/// The id of the stream that the call waits for; `u32::MAX` if it waits for something else.
+/// Returns the id of the stream that the call waits for; `u32::MAX` if it waits for something else.
 fn stream(call: &WaitCall, data: &CallbackData) -> u32 {
     let get = library::cupti().and_then(|cupti| cupti.get_stream_id);
     let Some(get) = get.filter(|_| call.kind == sync_kind::STREAM && !data.params.is_null()) else { return u32::MAX };

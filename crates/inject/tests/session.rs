@@ -1,5 +1,5 @@
-//! Whole sessions: this binary runs itself again as the target, in which CUPTI is played by functions of the test, and reads
-//! at the other end of a real socket.
+//! Whole sessions: this binary runs itself again as the target, which uses the fake libcupti, and reads the other end
+//! of a real socket.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
 
@@ -19,7 +19,7 @@ use wire::{Message, Notice};
 
 const ROLE: &str = "WARPSCOPE_TEST_ROLE";
 
-/// The listening end, in a directory of its own.
+/// The listening socket, in its own directory.
 struct Listener {
     socket: OwnedFd,
     directory: PathBuf,
@@ -33,7 +33,7 @@ impl Listener {
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir(&directory).unwrap();
         let path = directory.join("socket");
-        // SAFETY: the address is initialised and as long as said; the descriptor is owned at once.
+        // SAFETY: the address is initialised and its own length is passed; the descriptor is owned at once.
         let socket = unsafe {
             let socket = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
             let mut address: libc::sockaddr_un = std::mem::zeroed();
@@ -75,7 +75,7 @@ impl Drop for Listener {
     }
 }
 
-/// A target process in one of the roles below, connected.
+/// A connected target process in one of the roles below.
 struct Target {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -110,23 +110,23 @@ impl Target {
     }
 
     /// Reads to the end of the connection.
-    fn read(&self) -> Told {
-        let mut told = Told::default();
-        while self.read_packet(&mut told) {}
-        told
+    fn read(&self) -> Received {
+        let mut received = Received::default();
+        while self.read_packet(&mut received) {}
+        received
     }
 
-    fn read_packet(&self, told: &mut Told) -> bool {
+    fn read_packet(&self, received: &mut Received) -> bool {
         let mut packet = vec![0; wire::MAX_PACKET + 1];
         let socket = self.socket.as_ref().unwrap().as_raw_fd();
-        // SAFETY: the buffer is as long as said.
+        // SAFETY: the length passed is that of the buffer.
         let got = unsafe { libc::recv(socket, packet.as_mut_ptr().cast(), packet.len(), 0) };
         assert!(got >= 0 && got as usize <= wire::MAX_PACKET);
-        told.take(&packet[..got as usize]);
+        received.add(&packet[..got as usize]);
         got > 0
     }
 
-    /// The target ended well, and said nothing of its own accord on stderr.
+    /// Checks that the target exited successfully and wrote nothing to stderr.
     fn ended_well(mut self) {
         drop(self.socket.take());
         let Self { process, .. } = self;
@@ -136,9 +136,9 @@ impl Target {
     }
 }
 
-/// Everything a connection said.
+/// Everything received on a connection.
 #[derive(Default)]
-struct Told {
+struct Received {
     first: bool,
     hello: Option<wire::Hello>,
     kernels: Vec<(u32, String)>,
@@ -149,13 +149,13 @@ struct Told {
     captured: Vec<u32>,
     totals: wire::Totals,
     notices: Vec<(Notice, String)>,
-    goodbyes: Vec<u32>,
+    ends: Vec<u32>,
 }
 
-impl Told {
-    fn take(&mut self, mut packet: &[u8]) {
+impl Received {
+    fn add(&mut self, mut packet: &[u8]) {
         while let Some(message) = Message::next(&mut packet).unwrap() {
-            assert!(self.goodbyes.is_empty(), "{message:?} after the goodbye");
+            assert!(self.ends.is_empty(), "{message:?} after the end of the session");
             match message {
                 Message::Hello(hello) => {
                     assert!(!self.first, "hello comes first");
@@ -179,19 +179,19 @@ impl Told {
                 Message::Notice(notice, text) => {
                     self.notices.push((notice, String::from_utf8(text.into()).unwrap()));
                 }
-                Message::Goodbye(goodbye) => self.goodbyes.push(goodbye.pid),
+                Message::SessionEnd(end) => self.ends.push(end.pid),
                 other => panic!("unexpected {other:?}"),
             }
             self.first = true;
         }
     }
 
-    fn notice(&self, wanted: Notice) -> &str {
-        self.notices.iter().find(|(notice, _)| *notice == wanted).map_or("", |(_, text)| text)
+    fn notice(&self, kind: Notice) -> &str {
+        self.notices.iter().find(|(notice, _)| *notice == kind).map_or("", |(_, text)| text)
     }
 }
 
-/// Not a test of its own: the target process, when this binary runs itself.
+/// Not a test: this is the target process when this binary runs itself.
 #[test]
 fn target() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -225,7 +225,7 @@ fn target() {
         "subscriber" => {
             fake::SUBSCRIBE_RESULT.store(39, SeqCst);
             inject::start(socket, library, 13000);
-            assert_eq!(fake::logged().last().map(String::as_str), Some("subscribe"), "and nothing after");
+            assert_eq!(fake::logged().last().map(String::as_str), Some("subscribe"), "no call follows the refused one");
         }
         "nothing" => assert_eq!(inject::start(socket, Found::Nothing("tried /usr/local".into()), 12080), None),
         "peer" => {
@@ -234,7 +234,7 @@ fn target() {
             println!("launched");
             fake::wait_for("unsubscribe");
             assert!(fake::logged().contains(&"disable 10".into()));
-            // The program goes on as before.
+            // The program continues as before.
             fake::launch(2, 0, 0);
             let (buffer, _) = fake::request();
             fake::complete(buffer, fake::put_kernel(buffer, 2, fake::name("late"), 1, 2));
@@ -261,16 +261,16 @@ fn launch_all() {
     unsafe { *libc::__errno_location() = 42 };
     fake::launch(1, 0, 0);
     fake::launch(2, 700, 700);
-    // The runtime made good what the driver refused.
+    // The runtime recovered from the driver's failure.
     fake::launch(3, 0, 201);
     fake::synchronize(7, 0);
-    // It did not wait.
+    // A failed call does not count as a wait.
     fake::synchronize(9, 700);
     let (buffer, size) = fake::request();
     assert_eq!(size, 1 << 20);
     let (first, second) = (fake::name("_Z6matmulPf"), fake::name("_Z6matmulPf"));
     let mut at = fake::put_kernel(buffer, 1, first, 1000, 1500);
-    // SAFETY: all of it lies within the buffer's 1 MiB.
+    // SAFETY: all of it is within the buffer's 1 MiB.
     unsafe {
         at += fake::put_kernel(buffer.add(at), 3, second, 2000, 2100);
         at += fake::put_kernel(buffer.add(at), 4, first, 0, 0);
@@ -282,7 +282,7 @@ fn launch_all() {
     // SAFETY: as above.
     assert_eq!(unsafe { *libc::__errno_location() }, 42);
     let (again, _) = fake::request();
-    assert_eq!(again, buffer, "buffers are used again");
+    assert_eq!(again, buffer, "buffers are reused");
     let at = fake::put_kernel(again, 8, fake::name("_Z4lastv"), 5000, 0);
     fake::AT_EXIT_VALID.store(at, SeqCst);
     fake::AT_EXIT.store(again, SeqCst);
@@ -290,16 +290,16 @@ fn launch_all() {
 
 fn build_graphs() {
     fake::launch(1, 0, 0);
-    // Captured, and one that is more than one node.
+    // Captured; the second creates more than one node.
     fake::launch_around(2, (0, 0), fake::node_created);
     fake::launch_around(3, (0, 0), || (0..3).for_each(|_| fake::node_created()));
-    // Not captured: nodes added by hand, or by another thread, or copied; the graph's own launch.
+    // Not captured: nodes added explicitly, by another thread or by copying; the graph's own launch.
     fake::node_created();
     fake::launch(4, 0, 0);
     fake::launch_around(5, (0, 0), || std::thread::spawn(fake::node_created).join().unwrap());
     fake::launch_around(6, (0, 0), || fake::node(resource::GRAPH_NODE_CLONED));
     fake::graph_launch(7, fake::node_created);
-    // A call that fails has failed, whatever it did before.
+    // A failed call counts as failed, even if it created a node.
     fake::launch_around(8, (901, 901), fake::node_created);
     fake::launch(9, 0, 0);
 }
@@ -321,22 +321,22 @@ fn fork(socket: i32, library: Found) {
     }
     let before = Instant::now();
     let mut status = 0;
-    // SAFETY: waits for the child just made.
+    // SAFETY: waits for the child just forked.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(libc::WEXITSTATUS(status), 7);
-    // Waiting for its sender's thread, which it lacks, would take two seconds.
-    assert!(before.elapsed() < Duration::from_secs(2), "the child's exit waited for a thread it lacks");
+    // Waiting for a sender thread, which the child does not have, would take two seconds.
+    assert!(before.elapsed() < Duration::from_secs(2), "the child's exit waited for a thread it does not have");
 }
 
 fn is_socket(descriptor: i32) -> bool {
-    // SAFETY: asks about a number that may or may not be a descriptor; all zeros is a value of the type.
+    // SAFETY: queries a number that may or may not be a descriptor; all zeros is a value of the type.
     unsafe {
         let mut status: libc::stat = std::mem::zeroed();
         libc::fstat(descriptor, &mut status) == 0 && status.st_mode & libc::S_IFMT == libc::S_IFSOCK
     }
 }
 
-/// The program closes every descriptor, as daemons do, and gets the number for a socket of its own.
+/// The program closes every descriptor, as daemons do, and its own socket gets the same number.
 fn close_all(socket: i32, library: Found) {
     inject::start(socket, library, 13000);
     let ours = (3..1024).find(|d| is_socket(*d)).unwrap();
@@ -352,10 +352,10 @@ fn close_all(socket: i32, library: Found) {
     // SAFETY: the byte is writable.
     let got = unsafe { libc::recv(pair[1], (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT) };
     assert_eq!(got, -1, "nothing was written to the program's own socket");
-    assert!(is_socket(ours), "which is still open");
+    assert!(is_socket(ours), "the program's own socket is still open");
 }
 
-/// Delivers so many kernels, a full buffer at a time.
+/// Delivers `kernels` kernels, a full buffer at a time.
 fn flood(kernels: u32) {
     let name = fake::name("flood");
     let mut sent = 0;
@@ -371,26 +371,26 @@ fn flood(kernels: u32) {
     }
 }
 
-/// Launches, failures, good and bad records and the flush at exit all arrive, each counted once.
+/// Launches, failures, valid and invalid records and the flush at exit all arrive, each counted once.
 #[test]
-fn a_session_from_hello_to_goodbye() {
+fn a_whole_session_is_received() {
     let target = Target::run("launches");
     let pid = target.process.id();
-    let told = target.read();
+    let received = target.read();
     target.ended_well();
-    let hello = told.hello.unwrap();
+    let hello = received.hello.unwrap();
     assert_eq!((hello.version, hello.pid, hello.cupti), (wire::VERSION, pid, 130_001));
     assert_eq!((hello.driver, hello.clock_offset), (13000, 0));
     assert_ne!(hello.session, 0);
-    assert_eq!(told.notice(Notice::Library), "/fake/libcupti.so.13");
-    assert_eq!(told.notice(Notice::CuptiFailed), "cuptiActivityEnable(22): CUPTI_ERROR_TEST (33)");
+    assert_eq!(received.notice(Notice::Library), "/fake/libcupti.so.13");
+    assert_eq!(received.notice(Notice::CuptiFailed), "cuptiActivityEnable(22): CUPTI_ERROR_TEST (33)");
     let matmul = String::from("_Z6matmulPf");
     let expected = [(1, matmul.clone()), (3, matmul.clone()), (4, matmul), (6, String::new()), (8, "_Z4lastv".into())];
-    assert_eq!(told.kernels, expected);
-    let waits: Vec<_> = told.syncs.iter().map(|wait| (wait.correlation, wait.kind, wait.context)).collect();
+    assert_eq!(received.kernels, expected);
+    let waits: Vec<_> = received.syncs.iter().map(|wait| (wait.correlation, wait.kind, wait.context)).collect();
     assert_eq!(waits, [(7, sync_kind::STREAM, 1)], "the driver's call within the runtime's is the same wait");
-    assert!(told.syncs[0].start > 0 && told.syncs[0].end >= told.syncs[0].start);
-    assert_eq!(told.failed, [wire::Failed { correlation: 2, code: 700 }]);
+    assert!(received.syncs[0].start > 0 && received.syncs[0].end >= received.syncs[0].start);
+    assert_eq!(received.failed, [wire::Failed { correlation: 2, code: 700 }]);
     let expected = wire::Totals {
         launches: 3,
         kernels: 6,
@@ -404,80 +404,80 @@ fn a_session_from_hello_to_goodbye() {
         failed: 1,
         ..Default::default()
     };
-    assert_eq!(told.totals, expected);
-    assert_eq!(told.goodbyes, [pid]);
+    assert_eq!(received.totals, expected);
+    assert_eq!(received.ends, [pid]);
 }
 
-/// A launch that became a graph node is told as captured; graphs built or launched in any other way are not.
+/// A launch that became a graph node is reported as captured; graphs built or launched in any other way are not.
 #[test]
-fn captured_launches_are_told() {
+fn captured_launches_are_reported() {
     let target = Target::run("graphs");
-    let told = target.read();
+    let received = target.read();
     target.ended_well();
-    assert_eq!(told.captured, [2, 3]);
-    assert_eq!(told.failed, [wire::Failed { correlation: 8, code: 901 }]);
-    assert_eq!((told.totals.launches, told.totals.failed, told.totals.dropped_queue_full), (9, 1, 0));
+    assert_eq!(received.captured, [2, 3]);
+    assert_eq!(received.failed, [wire::Failed { correlation: 8, code: 901 }]);
+    assert_eq!((received.totals.launches, received.totals.failed, received.totals.dropped_queue_full), (9, 1, 0));
 }
 
-/// A release that does not tell of graph nodes is no reason to complain.
+/// A release without graph node callbacks causes no notice.
 #[test]
 fn graph_nodes_may_be_refused() {
     let target = Target::run("no nodes");
-    let told = target.read();
+    let received = target.read();
     target.ended_well();
     let complaints = |text: &str| text.contains("cuptiEnableCallback");
-    assert!(!told.notices.iter().any(|(_, text)| complaints(text)), "{:?}", told.notices);
-    assert_eq!((told.totals.launches, told.goodbyes.len()), (1, 1));
+    assert!(!received.notices.iter().any(|(_, text)| complaints(text)), "{:?}", received.notices);
+    assert_eq!((received.totals.launches, received.ends.len()), (1, 1));
 }
 
-/// Work that has no buffer yet when the program exits is flushed all the same.
+/// Work without a buffer at program exit is still flushed.
 #[test]
 fn the_exit_flush_needs_no_buffer() {
     let target = Target::run("late");
-    let told = target.read();
+    let received = target.read();
     target.ended_well();
-    assert_eq!(told.kernels, [(1, "late".into())]);
+    assert_eq!(received.kernels, [(1, "late".into())]);
 }
 
-/// A clock that CUPTI does not take is measured instead.
+/// If CUPTI rejects the clock, its offset is measured instead.
 #[test]
 fn a_foreign_clock_is_measured() {
     let target = Target::run("clock");
-    let told = target.read();
+    let received = target.read();
     target.ended_well();
-    let offset = told.hello.unwrap().clock_offset.cast_signed();
+    let offset = received.hello.unwrap().clock_offset.cast_signed();
     assert!((offset + 3_600_000_000_000).abs() < 50_000_000, "{offset}");
-    assert!(told.notice(Notice::ForeignClock).contains("CUPTI_ERROR_TEST (7)"));
+    assert!(received.notice(Notice::ForeignClock).contains("CUPTI_ERROR_TEST (7)"));
 }
 
-/// Another subscriber is named, and left in peace.
+/// Another subscriber is named and not disturbed.
 #[test]
 fn another_subscriber_is_named() {
     let target = Target::run("subscriber");
-    let told = target.read();
+    let received = target.read();
     target.ended_well();
-    assert_eq!(told.notice(Notice::OtherSubscriber), "CUPTI for Kineto");
-    assert_eq!(told.goodbyes.len(), 1);
+    assert_eq!(received.notice(Notice::OtherSubscriber), "CUPTI for Kineto");
+    assert_eq!(received.ends.len(), 1);
 }
 
-/// Without libcupti the session says so, and goodbye.
+/// Without libcupti the session reports so and ends.
 #[test]
-fn no_library_is_told() {
+fn a_missing_library_is_reported() {
     let target = Target::run("nothing");
-    let told = target.read();
+    let received = target.read();
     target.ended_well();
-    assert_eq!(told.hello.unwrap().cupti, 0);
-    assert_eq!(told.notice(Notice::NoCupti), "tried /usr/local");
-    assert_eq!(told.goodbyes.len(), 1);
+    assert_eq!(received.hello.unwrap().cupti, 0);
+    assert_eq!(received.notice(Notice::NoCupti), "tried /usr/local");
+    assert_eq!(received.ends.len(), 1);
 }
 
-/// When warpscope goes away the library lets go of CUPTI, and the program ends as if nothing had been.
+/// When warpscope disconnects, the library releases CUPTI and the program runs to its end undisturbed.
 #[test]
 fn the_target_outlives_its_peer() {
     let mut target = Target::run("peer");
-    let mut told = Told::default();
-    assert!(target.read_packet(&mut told));
-    assert!(told.hello.is_some());
+    let mut received = Received::default();
+    assert!(target.read_packet(&mut received));
+    assert!(received.hello.is_some());
     target.wait_for_line("launched");
     target.socket = None;
     target.ended_well();
@@ -488,43 +488,43 @@ fn the_target_outlives_its_peer() {
 fn a_forked_child_is_silent() {
     let target = Target::run("fork");
     let pid = target.process.id();
-    let told = target.read();
+    let received = target.read();
     target.ended_well();
-    assert_eq!((told.totals.launches, told.totals.kernels, told.totals.failed), (1, 0, 0));
-    assert_eq!(told.goodbyes, [pid]);
+    assert_eq!((received.totals.launches, received.totals.kernels, received.totals.failed), (1, 0, 0));
+    assert_eq!(received.ends, [pid]);
 }
 
-/// A program that closes our descriptor and uses its number finds its own files untouched.
+/// A program that closes our descriptor and reuses its number finds its own file untouched.
 #[test]
-fn a_descriptor_lost_is_not_used() {
+fn a_reused_descriptor_is_not_touched() {
     let target = Target::run("descriptors");
-    let told = target.read();
+    let received = target.read();
     target.ended_well();
-    assert_eq!(told.goodbyes, []);
+    assert_eq!(received.ends, []);
 }
 
-/// A reader that falls behind loses records, and every one of them is counted.
+/// A reader that falls behind loses records, and every lost record is counted.
 #[test]
 fn losses_are_counted_exactly() {
     let mut target = Target::run("flood and wait");
     target.wait_for_line("flooded");
-    let mut told = Told::default();
-    while told.kernel_count + told.totals.dropped_queue_full < 1_000_000 {
-        assert!(target.read_packet(&mut told));
+    let mut received = Received::default();
+    while received.kernel_count + received.totals.dropped_queue_full < 1_000_000 {
+        assert!(target.read_packet(&mut received));
     }
-    assert!(told.totals.dropped_queue_full > 0);
-    // Only now may the target exit: at exit it would wait for a slow reader, but not for ever.
+    assert!(received.totals.dropped_queue_full > 0);
+    // Only now may the target exit: at exit it waits for a slow reader, but only up to the deadline.
     drop(target.process.stdin.take());
-    while target.read_packet(&mut told) {}
+    while target.read_packet(&mut received) {}
     target.ended_well();
-    assert_eq!(told.totals.kernels, 1_000_000);
-    assert_eq!(told.kernel_count + told.totals.dropped_queue_full, 1_000_000);
-    assert_eq!(told.goodbyes.len(), 1);
+    assert_eq!(received.totals.kernels, 1_000_000);
+    assert_eq!(received.kernel_count + received.totals.dropped_queue_full, 1_000_000);
+    assert_eq!(received.ends.len(), 1);
 }
 
-/// A reader that never reads holds the exit up for no longer than the deadline.
+/// A reader that never reads delays the exit by no more than the deadline.
 #[test]
-fn a_stalled_reader_does_not_hold_the_exit() {
+fn a_stalled_reader_does_not_block_exit() {
     let mut target = Target::run("flood");
     target.wait_for_line("flooded");
     let since = Instant::now();

@@ -1,6 +1,6 @@
-//! Time of day, in UTC: daemons on several machines are compared.
+//! The time of day in UTC, so that the output of several machines can be compared.
 
-/// A moment in the calendar.
+/// A calendar date and time.
 struct Civil {
     year: i64,
     month: u64,
@@ -34,9 +34,9 @@ pub fn stamp(unix_ns: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Check dates around leap days and turns of centuries.
+    /// Check dates around leap days and at the turn of a century.
     #[test]
-    fn dates() {
+    fn dates_are_formatted() {
         assert_eq!(stamp(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(stamp(951_782_399_000_000_000), "2000-02-28 23:59:59 UTC");
         assert_eq!(stamp(951_868_799_999_999_999), "2000-02-29 23:59:59 UTC");

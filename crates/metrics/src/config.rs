@@ -1,4 +1,4 @@
-//! Options of `warpscope monitor`: from the command line, over those of a file, over defaults.
+//! Options of `warpscope monitor`: the command line overrides a file, which overrides the defaults.
 //!
 //! ```toml
 //! # /etc/warpscope/monitor.toml: every long option of the command line, without its dashes.
@@ -20,7 +20,7 @@ use crate::openmetrics::Limits;
 /// The longest interval between two blocks: a day.
 const LONGEST_INTERVAL: f64 = 86_400.0;
 
-/// Options as they were given; `None` where nothing was said.
+/// Options as given; `None` if not given.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Settings {
@@ -33,30 +33,30 @@ pub struct Settings {
     pub bandwidth: Option<bool>,
     /// Watch failed calls.
     pub errors: Option<bool>,
-    /// Where to serve metrics; empty for nowhere.
+    /// Address to serve metrics on; empty to disable.
     pub metrics_addr: Option<String>,
     /// Seconds between two blocks on the console; 0 for none.
     pub display_interval: Option<f64>,
     /// Only these processes.
     #[serde(alias = "pids")]
     pub pid: Option<Vec<u32>>,
-    /// Only processes of this control group and those below.
+    /// Only processes of this control group and its descendants.
     pub cgroup: Option<String>,
     /// Libraries to watch from their first call.
     pub lib: Option<Vec<PathBuf>>,
-    /// The most time series of processes.
+    /// The maximum number of time series for processes.
     pub max_series: Option<usize>,
-    /// Kernels per process with time series of their own.
+    /// Kernels per process with their own time series.
     pub top_kernels: Option<usize>,
-    /// Seconds for which the last numbers of ended processes are served.
+    /// How many seconds the last values of ended processes are served.
     pub keep_ended: Option<f64>,
-    /// Ask NVML about GPUs.
+    /// Query GPUs through NVML.
     pub nvml: Option<bool>,
-    /// Take the call stacks of allocations.
+    /// Record the call stacks of allocations.
     pub stacks: Option<bool>,
 }
 
-/// Names of all keys, as a file has them.
+/// The names of all keys in a configuration file.
 const KEYS: [&str; 16] = [
     "memleak",
     "cudatrace",
@@ -76,7 +76,7 @@ const KEYS: [&str; 16] = [
     "stacks",
 ];
 
-/// Options that hold.
+/// Validated options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Watch memory.
@@ -87,32 +87,32 @@ pub struct Options {
     pub bandwidth: bool,
     /// Watch failed calls.
     pub errors: bool,
-    /// Where to serve metrics; `None` for nowhere.
+    /// Address to serve metrics on; `None` to disable.
     pub metrics_addr: Option<String>,
     /// The time between two blocks on the console; `None` for none.
     pub display_interval: Option<Duration>,
-    /// Only these processes; all if there are none.
+    /// Only these processes; empty for all.
     pub pids: Vec<u32>,
     /// Only processes of this control group.
     pub cgroup: Option<String>,
-    /// How many time series there may be.
+    /// Limits on the number of time series.
     pub limits: Limits,
-    /// Libraries to watch besides those that are found.
+    /// Libraries to watch in addition to those found.
     pub libraries: Vec<PathBuf>,
-    /// Ask NVML about GPUs.
+    /// Query GPUs through NVML.
     pub nvml: bool,
-    /// Take the call stacks of allocations.
+    /// Record the call stacks of allocations.
     pub stacks: bool,
 }
 
 impl Settings {
-    /// Reads a file. The error is a sentence for the user.
+    /// Reads a file. The error is a message for the user.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     pub fn parse(text: &str) -> Result<Self, String> {
         let error = |error: toml::de::Error| {
             let line = error.span().map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count());
@@ -123,13 +123,13 @@ impl Settings {
         if let Some(unknown) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
             let near = nearest(unknown);
             let hint = near.map(|key| format!("; did you mean {key}?")).unwrap_or_default();
-            return Err(format!("there is no option {unknown:?}{hint}"));
+            return Err(format!("unknown option {unknown:?}{hint}"));
         }
         toml::from_str(text).map_err(error)
     }
 
-    /// These options, and `below` where nothing is said here. What to watch is said as a whole: naming one kind here
-    /// makes what is named there void.
+    /// Returns these options, falling back to `below` where not given. The kinds to watch are one setting: naming one
+    /// kind here discards those named in `below`.
     pub fn over(self, below: Self) -> Self {
         let kinds = if self.kinds().iter().any(Option::is_some) { self.kinds() } else { below.kinds() };
         let [memleak, cudatrace, bandwidth, errors] = kinds;
@@ -155,9 +155,9 @@ impl Settings {
         [self.memleak, self.cudatrace, self.bandwidth, self.errors]
     }
 
-    /// The options that follow. The error is a sentence for the user.
+    /// Validates the options. The error is a message for the user.
     pub fn options(self) -> Result<Options, String> {
-        // Where one is asked for, the others are not; where none is, all but those that are refused.
+        // If one kind is requested, the others are off; otherwise all are on except those disabled.
         let otherwise = !self.kinds().contains(&Some(true));
         let [memleak, cudatrace, bandwidth, errors] = self.kinds().map(|kind| kind.unwrap_or(otherwise));
         let limits = Limits::default();
@@ -167,14 +167,14 @@ impl Settings {
         }
         let max_series = self.max_series.unwrap_or(limits.max_series);
         if max_series < 100 {
-            return Err(format!("max-series is {max_series}: fewer than 100 time series say nothing"));
+            return Err(format!("max-series is {max_series}: it should be at least 100"));
         }
         let keep_ended = self.keep_ended.unwrap_or(limits.keep_ended.as_secs_f64());
         if !(0.0..=LONGEST_INTERVAL).contains(&keep_ended) {
             return Err(format!("keep-ended is {keep_ended}: it should be seconds, from 0 to 86400"));
         }
         if self.pid.as_ref().is_some_and(|pids| pids.contains(&0)) {
-            return Err("pid 0 is no process".to_owned());
+            return Err("pid 0 is not a process".to_owned());
         }
         if !(memleak || cudatrace || bandwidth || errors) {
             return Err("memleak, cudatrace, bandwidth and errors are all off: there is nothing to watch".to_owned());
@@ -209,9 +209,9 @@ fn nearest(unknown: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Check that every key of the list can be read, and that the list misses none.
+    /// Check that every key of the list can be parsed and that the list is complete.
     #[test]
-    fn keys() {
+    fn every_key_is_parsed() {
         let all = "memleak = true\ncudatrace = false\nbandwidth = true\nerrors = true\nmetrics-addr = \"[::1]:1\"\n\
                    display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nkeep-ended = 60\nlib = [\"/opt/libcuda.so.1\"]\nnvml = false\nstacks = false";
         let settings = Settings::parse(all).expect("good");
@@ -227,9 +227,9 @@ mod tests {
         }
     }
 
-    /// Check that the command line wins over the file, and that what to watch is taken as a whole.
+    /// Check that the command line overrides the file, and that the kinds to watch are one setting.
     #[test]
-    fn layers() {
+    fn command_line_overrides_file() {
         let none = Settings::default().options().expect("good");
         assert!(none.memleak && none.cudatrace && none.bandwidth && none.errors && none.nvml);
         assert_eq!(
@@ -249,16 +249,16 @@ mod tests {
         assert!(all_but_one.memleak && !all_but_one.errors);
     }
 
-    /// Check that mistakes are named, with the key that was meant and the line.
+    /// Check that errors name the line and suggest the intended key.
     #[test]
-    fn mistakes() {
+    fn errors_name_the_mistake() {
         let error = |text: &str| Settings::parse(text).and_then(Settings::options).expect_err(text);
-        assert_eq!(error("metrics-adr = \"x\""), "there is no option \"metrics-adr\"; did you mean metrics-addr?");
+        assert_eq!(error("metrics-adr = \"x\""), "unknown option \"metrics-adr\"; did you mean metrics-addr?");
         assert_eq!(
             error("display_interval = 1"),
-            "there is no option \"display_interval\"; did you mean display-interval?"
+            "unknown option \"display_interval\"; did you mean display-interval?"
         );
-        assert_eq!(error("zzzzzz = 1"), "there is no option \"zzzzzz\"");
+        assert_eq!(error("zzzzzz = 1"), "unknown option \"zzzzzz\"");
         assert!(error("memleak = true\nmax-series = \"many\"").starts_with("line 2: "));
         assert!(error("memleak = true\n[").starts_with("line 2: "));
         assert!(error("max-series = -1").starts_with("line 1: "));

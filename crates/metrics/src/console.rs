@@ -1,5 +1,5 @@
-//! The console's view: tables like those of `top`, one block per interval. Names come last, so that long ones cost no
-//! alignment. Only a terminal limits the width of a line; in a pipe or a file lines are whole.
+//! The console output: tables like those of `top`, one block per interval. Names come last, so that long ones do not
+//! break the alignment. Lines are limited to the width of a terminal; in a pipe or a file they are complete.
 
 mod tables;
 
@@ -17,15 +17,15 @@ use crate::{
     snapshot::{Device, Snapshot},
 };
 
-/// Rows per table where there is no height to keep to.
+/// Rows per table if there is no height limit.
 const ROWS: usize = 10;
-/// From here on there is room for the columns that matter less.
+/// The width from which the less important columns are shown.
 const WIDE: usize = 100;
 
-/// How a block should look.
+/// The size and style of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Columns of the terminal, of which at least 60 are used; `None` for lines of any length.
+    /// Columns of the terminal, at least 60 of which are used; `None` for lines of any length.
     pub width: Option<usize>,
     /// Lines of the terminal.
     pub height: Option<usize>,
@@ -34,13 +34,13 @@ pub struct Look {
 }
 
 impl Look {
-    /// There is room for the columns that matter less.
+    /// Whether there is room for the less important columns.
     fn wide(self) -> bool {
         self.width.is_none_or(|width| width >= WIDE)
     }
 }
 
-/// The state `now`, with rates since the snapshot `before`.
+/// Formats the state `now`, with rates since the snapshot `before`.
 pub fn block(now: &Snapshot, before: Option<&Snapshot>, look: Look) -> String {
     let look = Look { width: look.width.map(|width| width.max(60)), ..look };
     let paces = Pace::of(now, before);
@@ -49,7 +49,7 @@ pub fn block(now: &Snapshot, before: Option<&Snapshot>, look: Look) -> String {
     let tables = tables::all(now, &paces, look);
     let tables: Vec<Table> = tables.into_iter().filter(|table| !table.rows.is_empty()).collect();
 
-    // As many rows per table as the height has room for; the first table may have twice as many.
+    // Show as many rows per table as fit into the height; the first table may have twice as many.
     let height = |most: usize| {
         let lines = |(place, table): (usize, &Table)| 2 + table.shown(if place == 0 { 2 * most } else { most });
         head.len() + tables.iter().enumerate().map(lines).sum::<usize>()
@@ -64,7 +64,7 @@ pub fn block(now: &Snapshot, before: Option<&Snapshot>, look: Look) -> String {
         table.write(&mut text, if place == 0 { 2 * most } else { most }, look);
     }
     match look.height {
-        // What still does not fit is left out from below.
+        // If it still does not fit, the last lines are dropped.
         Some(lines) => {
             text.lines().take(lines.saturating_sub(1).max(1)).fold(String::new(), |text, line| text + line + "\n")
         }
@@ -72,8 +72,8 @@ pub fn block(now: &Snapshot, before: Option<&Snapshot>, look: Look) -> String {
     }
 }
 
-/// A block that takes the place of the one before on a terminal: no flicker, since nothing is cleared before it is
-/// written over.
+/// Formats a block that overwrites the previous one on a terminal. Nothing is cleared before it is overwritten, so it
+/// does not flicker.
 pub fn in_place(block: &str) -> String {
     let lines: String = block.lines().map(|line| format!("{line}\x1b[K\r\n")).collect();
     format!("\x1b[H{lines}\x1b[J")
@@ -86,7 +86,7 @@ struct Table {
 }
 
 impl Table {
-    /// Lines that it takes with at most so many rows: the last one says how many there are besides.
+    /// Returns the lines it needs with at most `most` rows; the last one counts the omitted rows.
     fn shown(&self, most: usize) -> usize {
         self.rows.len().min(most.max(1))
     }
@@ -97,7 +97,7 @@ impl Table {
         let columns = cut(self.columns.get(self.title.len()..).unwrap_or_default(), room);
         let _ = writeln!(text, "\n{bold}{}{plain}{dim}{columns}{plain}", self.title);
         let most = most.max(1);
-        // Where there is room for one or two, a row says more than how many there are besides.
+        // With room for only one or two rows, show rows instead of the number omitted.
         let shown = if self.rows.len() > most && most > 2 { most - 1 } else { self.rows.len().min(most) };
         for row in &self.rows[..shown] {
             let _ = writeln!(text, "{}", cut(row.trim_end(), look.width));
@@ -125,7 +125,7 @@ fn title(now: &Snapshot, look: Look) -> String {
 fn device(device: &Device) -> String {
     let mut parts = vec![format!("GPU {} {}", device.index, printable(&device.name))];
     if device.lost {
-        parts.push("lost: it does not answer any more".to_owned());
+        parts.push("lost: the GPU no longer responds".to_owned());
     }
     parts.extend(device.utilisation.map(|share| format!("{:.0} % busy", share * 100.0)));
     parts.extend(device.memory_used.map(|used| match device.memory_total {
@@ -147,7 +147,7 @@ fn device(device: &Device) -> String {
     parts.join("   ")
 }
 
-/// Shortened to so many characters, if there is a limit.
+/// Shortens the text to at most `most` characters, if given.
 fn cut(text: &str, most: Option<usize>) -> String {
     match most {
         Some(most) if text.chars().count() > most => {

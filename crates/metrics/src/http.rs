@@ -1,16 +1,17 @@
-//! A small HTTP/1.1 server for scrapers: one thread that waits for nobody.
+//! A small HTTP/1.1 server for scrapers: a single thread that never blocks on a client.
 //!
-//! All connections are polled together, and served in turns:
+//! All connections are polled together and served in rounds:
 //!
 //! ```text
-//!   accept ──> a place per connection, limited by peer ──> at most one request read from each
+//!   accept ──> a slot per connection, limited by peer ──> at most one request read from each
 //!                                                              │
-//!   oldest first, a few per peer and turn  <── who waits for an answer
-//!     └─ one text for all who ask for the same in this turn
+//!   oldest first, a few per peer and round  <── connections waiting for an answer
+//!     └─ one text for all identical requests of this round
 //! ```
 //!
-//! A peer is a user of this machine or another machine's address ([`Peer`]). Whoever sends slowly, reads slowly, says nothing,
-//! sends thousands of requests at once or connects again and again takes places and turns from its own peers only.
+//! A peer is a user of this machine or another machine's address ([`Peer`]). A client that sends slowly, reads slowly,
+//! stays silent, sends thousands of requests at once or reconnects constantly only takes slots and rounds from its own
+//! peer.
 
 mod connection;
 mod endpoints;

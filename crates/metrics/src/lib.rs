@@ -1,5 +1,5 @@
-//! What `warpscope monitor` tells, and how: one [`snapshot::Snapshot`] of the machine, and what is made of it. Pure: it
-//! reads no kernel and no GPU, and is tested without privileges.
+//! The output of `warpscope monitor`: a [`snapshot::Snapshot`] of the machine and its presentations. Pure: it reads
+//! neither the kernel nor a GPU, and is tested without privileges.
 
 mod clock;
 pub mod config;

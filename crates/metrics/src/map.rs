@@ -1,4 +1,4 @@
-//! The memory of one process, address by address.
+//! The memory of one process by address.
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -9,8 +9,8 @@ use text::{
 
 use crate::{site::site, snapshot::Space};
 
-/// The last line of a map whose names are not complete yet.
-pub const INCOMPLETE: &str = "Some lines are still being looked up; ask again.";
+/// The last line of a map with incomplete names.
+pub const INCOMPLETE: &str = "Some lines are still being resolved; request the map again.";
 
 /// Live allocations of a process.
 #[derive(Clone, Debug, Default)]
@@ -23,31 +23,31 @@ pub struct Map {
     pub user: String,
     /// Its allocations, by address; bounded.
     pub allocations: Vec<Allocation>,
-    /// Allocations beyond these: how many, and their bytes.
+    /// Omitted allocations: their number and bytes.
     pub left_out: (u64, u64),
-    /// Names are still being looked up.
+    /// Names are still being resolved.
     pub incomplete: bool,
 }
 
 /// A live allocation.
 #[derive(Clone, Debug)]
 pub struct Allocation {
-    /// Its address, or its handle.
+    /// Its address or handle.
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// Where it lies.
+    /// Its memory space.
     pub space: Space,
-    /// How long ago it was made.
+    /// Its age.
     pub age: Duration,
-    /// The function that made it.
+    /// The function that allocated it.
     pub function: Arc<str>,
-    /// Frames, outermost first; empty if the stack is not known.
+    /// Frames, outermost first; empty if the stack is unknown.
     pub stack: Arc<[String]>,
 }
 
 impl Map {
-    /// As text: a title, and a row for each allocation.
+    /// Formats the map: a title and a row for each allocation.
     pub fn text(&self) -> String {
         let (more, more_bytes) = self.left_out;
         let count = self.allocations.len() as u64 + more;
@@ -64,7 +64,7 @@ impl Map {
             let _ = writeln!(text, "{:>18}  {:>9}  {:<7}  {:>8}  allocated by", "address", "size", "kind", "age");
         }
         for allocation in &self.allocations {
-            let line = site(&allocation.stack).unwrap_or("an unknown line".into());
+            let line = site(&allocation.stack).unwrap_or("[unknown line]".into());
             let _ = writeln!(
                 text,
                 "{:>#18x}  {:>9}  {:<7}  {:>8}  {line}, {}",
@@ -89,9 +89,9 @@ impl Map {
 mod tests {
     use super::*;
 
-    /// Check the text, and that hostile names stay in their line.
+    /// Check the text, and that hostile names stay on their line.
     #[test]
-    fn text() {
+    fn the_map_is_formatted() {
         let allocation = |address, bytes, stack: &[&str]| Allocation {
             address,
             bytes,
@@ -114,8 +114,8 @@ mod tests {
         let expected = "tr ain (alice), pid 7: 5 live allocations, 1.00 MiB\n\n           \
              address       size  kind          age  allocated by\n    \
              0x7f0000000000   1.00 MiB  device     58.0 s  train.py:17 step, cudaMalloc\n    \
-             0x7f0000100000   4.00 KiB  device     58.0 s  an unknown line, cudaMalloc\n… and 3 smaller ones, 30 B\n\n\
-             Some lines are still being looked up; ask again.\n";
+             0x7f0000100000   4.00 KiB  device     58.0 s  [unknown line], cudaMalloc\n… and 3 smaller ones, 30 B\n\n\
+             Some lines are still being resolved; request the map again.\n";
         assert_eq!(map.text(), expected);
         let none = Map { pid: 7, comm: "a".into(), user: "b".into(), ..Map::default() };
         assert_eq!(none.text(), "a (b), pid 7: 0 live allocations, 0 B\n\n");

@@ -1,8 +1,8 @@
-//! A snapshot as the text that Prometheus scrapes: OpenMetrics 1.0 or the older Prometheus format, by what the scraper
-//! accepts.
+//! Formats a snapshot for Prometheus: as OpenMetrics 1.0 or in the older Prometheus format, depending on what the
+//! scraper accepts.
 //!
-//! Written by hand rather than with a metrics library: all numbers lie in one snapshot already, and are written once per
-//! scrape. A registry would be a second copy of them to keep in step.
+//! Written by hand rather than with a metrics library: all values are already in one snapshot and are written once per
+//! scrape. A registry would be a second copy of them to keep in sync.
 
 mod accept;
 mod bounds;
@@ -23,28 +23,28 @@ pub use self::{
 };
 use crate::snapshot::Snapshot;
 
-/// Writes snapshots for scrapers. It remembers which processes, kernels and functions have series of their own, so that
-/// counters never fall.
+/// Formats snapshots for scrapers. It remembers which processes, kernels and functions have their own series, so that
+/// counters never decrease.
 pub struct Exposition {
     selection: Selection,
-    /// The length of the last text: the next will be about as long.
+    /// The length of the last text, as an estimate for the next.
     length: usize,
 }
 
 impl Exposition {
-    /// With this many series at the most.
+    /// Creates an exposition with these limits.
     pub fn new(limits: Limits) -> Self {
         Self { selection: Selection::new(limits), length: 0 }
     }
 
-    /// Takes note of processes that end in a snapshot which is not scraped, as the console's: their last numbers are in
-    /// the next scrape.
+    /// Records the processes that end in a snapshot which is not scraped, such as the console's: their last values are
+    /// part of the next scrape.
     pub fn observe(&mut self, snapshot: &Snapshot) {
         self.selection.keep_ended(&snapshot.processes, snapshot.time_ns);
     }
 
-    /// The whole text of a scrape. `took` is how long the snapshot took to gather. Processes that have ended are in it
-    /// for some minutes.
+    /// Formats a whole scrape. `took` is how long the snapshot took to gather. Ended processes are included for some
+    /// minutes.
     pub fn render(&mut self, snapshot: &Snapshot, format: Format, took: Duration) -> String {
         let selected = self.selection.select(&snapshot.processes, snapshot.time_ns);
         let mut text = String::with_capacity(self.length + self.length / 8 + (1 << 12));
@@ -59,7 +59,7 @@ impl Exposition {
     }
 }
 
-/// Every family that can be in a scrape.
+/// Returns every family that can be in a scrape.
 pub fn definitions() -> impl Iterator<Item = &'static Definition> {
     [health::ALL, process::ALL, device::ALL].into_iter().flatten().copied()
 }

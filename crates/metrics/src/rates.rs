@@ -1,22 +1,22 @@
-//! What happens now: the difference between two snapshots.
+//! Current rates: the difference between two snapshots.
 
 use std::collections::HashMap;
 
 use crate::snapshot::{Copies, Kernel, Process, Snapshot};
 
-/// A process, and how fast it does what it does.
+/// A process and its rates.
 #[derive(Clone, Debug)]
 pub struct Pace<'a> {
     /// The process.
     pub process: &'a Process,
-    /// As it was in the snapshot before.
+    /// The same process in the previous snapshot.
     pub before: Option<&'a Process>,
-    /// Seconds between the two; where there was none before, for how long it has been watched.
+    /// Seconds between the two; without a previous snapshot, the time the process has been watched.
     pub seconds: f64,
 }
 
 impl<'a> Pace<'a> {
-    /// All processes of `now`.
+    /// Returns the rates of all processes of `now`.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>) -> Vec<Self> {
         let elapsed = before.map(|before| now.time_ns.saturating_sub(before.time_ns) as f64 / 1e9);
         let pace = |process: &'a Process| {
@@ -27,22 +27,22 @@ impl<'a> Pace<'a> {
         now.processes.iter().map(pace).collect()
     }
 
-    /// How much of something there was per second. 0 where no time has passed.
+    /// Returns the rate of a counter per second; 0 if no time has passed.
     pub fn per_second(&self, count: impl Fn(&Process) -> u64) -> f64 {
         if self.seconds > 0.0 { self.gained(count) as f64 / self.seconds } else { 0.0 }
     }
 
-    /// How much of something has come since the snapshot before.
+    /// Returns the increase of a counter since the previous snapshot.
     pub fn gained(&self, count: impl Fn(&Process) -> u64) -> u64 {
         count(self.process).saturating_sub(self.before.map_or(0, count))
     }
 
-    /// Launches per second, graphs included.
+    /// Launches per second, including graphs.
     pub fn launches(&self) -> f64 {
         self.per_second(launches)
     }
 
-    /// Kernels with their launches per second.
+    /// Returns the kernels with their launches per second.
     pub fn kernels(&self) -> Vec<(&'a Kernel, f64)> {
         let before: HashMap<&str, u64> = self
             .before
@@ -57,7 +57,7 @@ impl<'a> Pace<'a> {
         self.process.kernels.iter().map(|kernel| (kernel, per_second(kernel))).collect()
     }
 
-    /// Bytes and copies per second in the direction and mode of `copies`.
+    /// Returns bytes and copies per second in the direction and mode of `copies`.
     pub fn copies(&self, copies: &Copies) -> (f64, f64) {
         let sum = |process: &Process, number: fn(&Copies) -> u64| {
             let same =
@@ -79,30 +79,30 @@ impl<'a> Pace<'a> {
     }
 }
 
-/// All launches of a process, graphs included.
+/// Returns all launches of a process, including graphs.
 pub fn launches(process: &Process) -> u64 {
     let named = process.kernels.iter().fold(0_u64, |sum, kernel| sum.saturating_add(kernel.launches));
     let others = process.other_launches.saturating_add(process.unnamed_launches);
     named.saturating_add(others).saturating_add(process.graph_launches)
 }
 
-/// All bytes of a process copied in one direction.
+/// Returns the bytes that a process copied in one direction.
 pub fn copied(process: &Process, direction: &str) -> u64 {
     let copies = process.copies.iter().filter(|copies| copies.direction == direction);
     copies.fold(0, |sum, copies| sum.saturating_add(copies.moved.bytes))
 }
 
-/// All live bytes of a process, wherever they lie.
+/// Returns all live bytes of a process, in all spaces.
 pub fn live_bytes(process: &Process) -> u64 {
     process.memory.iter().fold(0, |sum, memory| sum.saturating_add(memory.live_bytes))
 }
 
-/// The most live bytes of a process in each space, added up.
+/// Returns the sum of a process's peak bytes over all spaces.
 pub fn peak_bytes(process: &Process) -> u64 {
     process.memory.iter().fold(0, |sum, memory| sum.saturating_add(memory.peak_bytes))
 }
 
-/// All failed calls of a process.
+/// Returns all failed calls of a process.
 pub fn errors(process: &Process) -> u64 {
     process.errors.iter().fold(0, |sum, errors| sum.saturating_add(errors.count))
 }
@@ -113,9 +113,9 @@ mod tests {
 
     use super::*;
 
-    /// Check that a rate is over the time between snapshots, and for a new process over its own.
+    /// Check that a rate is measured between snapshots, and for a new process over the time it has been watched.
     #[test]
-    fn rates() {
+    fn rates_are_measured_between_snapshots() {
         let process = |id, launches| Process {
             id,
             other_launches: launches,
@@ -131,7 +131,7 @@ mod tests {
         let launches = |before| Pace::of(&now, before).iter().map(Pace::launches).collect::<Vec<_>>();
         assert_eq!(launches(Some(&before)), [100.0, 5.0]);
         assert_eq!(launches(None), [300.0, 5.0]);
-        // The same moment again, or a counter that fell: nothing happened.
+        // The same snapshot again, or a counter that decreased, has a rate of 0.
         assert_eq!(Pace::of(&now, Some(&now))[0].launches(), 0.0);
         assert_eq!(Pace::of(&before, Some(&now))[0].launches(), 0.0);
     }

@@ -1,10 +1,10 @@
-//! Which line of the program a stack belongs to: of forty frames the one that a person would name.
+//! Finds the line of the program that a stack belongs to: the frame that a person would name.
 
 use std::borrow::Cow;
 
 use text::names::printable;
 
-/// Namespaces of frameworks and of the language's own libraries: they allocate for someone else.
+/// Namespaces of frameworks and of standard libraries: they allocate on behalf of a caller.
 const FOREIGN: [&str; 13] = [
     "at::",
     "c10::",
@@ -21,7 +21,7 @@ const FOREIGN: [&str; 13] = [
     "cub::",
 ];
 
-/// Files of frameworks that stand between a program and its allocations, as Python shows them.
+/// Files of frameworks between a program and its allocations, as Python shows them.
 const FOREIGN_FILES: [&str; 10] = [
     "module.py",
     "functional.py",
@@ -35,8 +35,9 @@ const FOREIGN_FILES: [&str; 10] = [
     "storage.py",
 ];
 
-/// The innermost frame of the program itself in `stack` (outermost first): `train.py:42 step` for Python, the function's
-/// name for other languages. Where all frames are of libraries it is the innermost named one; `None` for a stack without names.
+/// Returns the innermost frame of the program itself in `stack` (outermost first): `train.py:42 step` for Python, the
+/// function's name for other languages. If all frames belong to libraries, returns the innermost named one; `None` for
+/// a stack without names.
 pub fn site(stack: &[String]) -> Option<Cow<'_, str>> {
     let python = stack.iter().rev().filter_map(|frame| python_place(frame));
     let mut innermost = None;
@@ -52,13 +53,13 @@ pub fn site(stack: &[String]) -> Option<Cow<'_, str>> {
     )
 }
 
-/// `step (dir/train.py:42)` as function, file without its folder, and line.
+/// Splits `step (dir/train.py:42)` into function, file without its directory, and line.
 fn python_place(frame: &str) -> Option<(&str, &str, &str)> {
     let (function, place) = frame.strip_suffix(')')?.rsplit_once(" (")?;
     let (file, line) = place.rsplit_once(':')?;
     let is_line = !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit());
     let file = file.rsplit('/').next().unwrap_or(file);
-    // Native frames may have a place as well; theirs are not told from the language's own.
+    // Native frames may have a source line too, but it does not distinguish the program from the standard library.
     (is_line && (file.ends_with(".py") || file.starts_with('<'))).then_some((function, file, line))
 }
 
@@ -81,14 +82,14 @@ fn is_of_program(frame: &str) -> bool {
         || FOREIGN.iter().any(|namespace| function.starts_with(namespace)))
 }
 
-/// A short name for a whole stack, the same each time: FNV-1a over its frames.
+/// Returns a short, stable id for a whole stack: FNV-1a over its frames.
 pub fn stack_id(stack: &[String]) -> u64 {
     let ends = std::iter::repeat(0xff);
     let bytes = stack.iter().zip(ends).flat_map(|(frame, end)| frame.bytes().chain([end]));
     fnv(bytes)
 }
 
-/// FNV-1a: names things the same way in every run.
+/// FNV-1a: gives the same names in every run.
 pub(crate) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -101,9 +102,9 @@ mod tests {
         site(&frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>()).map(Cow::into_owned)
     }
 
-    /// Check that the program's own line is found under the libraries it calls.
+    /// Check that the program's own line is found below the libraries it calls.
     #[test]
-    fn own_line() {
+    fn the_programs_own_line_is_found() {
         let python = ["_start", "<module> (train.py:50)", "step (/srv/job/train.py:42)", "_call_impl (module.py:1532)"];
         let native = ["at::native::empty_cuda", "c10::cuda::CUDACachingAllocator::malloc(unsigned long)", "cudaMalloc"];
         assert_eq!(of(&[&python[..], &native[..]].concat()).as_deref(), Some("train.py:42 step"));
@@ -119,16 +120,16 @@ mod tests {
         assert_eq!(of(&[]), None);
     }
 
-    /// Check that hostile frames stay one line.
+    /// Check that hostile frames stay on one line.
     #[test]
-    fn hostile_frames() {
+    fn hostile_frames_stay_on_one_line() {
         assert_eq!(of(&["evil\n\u{1b}[2J (a\n.py:1)"]).as_deref(), Some("a .py:1 evil  [2J"));
         assert_eq!(of(&[" (", ")", "(:)", " (.py:)"]).as_deref(), Some(" (.py:)"));
     }
 
-    /// Check that stacks with the same letters in other frames have other ids.
+    /// Check that stacks with the same letters in different frames have different ids.
     #[test]
-    fn ids() {
+    fn stack_ids_differ() {
         let id = |frames: &[&str]| stack_id(&frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>());
         assert_eq!(id(&["a", "b"]), id(&["a", "b"]));
         assert_ne!(id(&["a", "b"]), id(&["ab"]));

@@ -1,28 +1,28 @@
-//! The state of the machine's GPU processes at one moment. Every count is since the process was first seen, and only
-//! grows; rates are the difference between two snapshots.
+//! The state of the machine's GPU processes at one point in time. Every count starts when the process was first seen
+//! and only grows; rates are the difference between two snapshots.
 
 use std::{sync::Arc, time::Duration};
 
 pub use nvml::Device;
 
-/// Everything known at one moment.
+/// Everything known at one point in time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// When, on CLOCK_MONOTONIC.
+    /// The time on CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// When, since 1970.
+    /// The time since 1970.
     pub unix_ns: u64,
-    /// Processes that use CUDA, by pid; those that have ended are gone after one snapshot.
+    /// Processes that use CUDA, by pid; ended ones are included in one snapshot only.
     pub processes: Vec<Process>,
-    /// GPUs, as NVML tells; none without it.
+    /// GPUs, from NVML; empty without it.
     pub devices: Vec<Device>,
-    /// What is counted at all.
+    /// Which values are counted.
     pub kinds: Kinds,
-    /// How warpscope itself fares.
+    /// The state of warpscope itself.
     pub health: Health,
 }
 
-/// Which numbers are counted. A number that is not counted is shown nowhere: a 0 would be a claim.
+/// Which values are counted. A value that is not counted is not shown anywhere: a 0 would be misleading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kinds {
     /// Memory: live, peak, allocations, frees, suspects.
@@ -53,61 +53,61 @@ impl Default for Kinds {
 /// A process that uses CUDA.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
-    /// Told apart from another process that had the same pid.
+    /// Unique id, also across processes with the same pid.
     pub id: u32,
     /// The pid.
     pub pid: u32,
     /// Its short name.
     pub comm: String,
-    /// Its user's name, or number where it has none.
+    /// Its user's name, or the number if there is no name.
     pub user: String,
-    /// The container's id, shortened to 12 characters; empty outside of containers.
+    /// The container's id, shortened to 12 characters; empty outside containers.
     pub container: String,
-    /// Its command; only for whoever sits at the terminal, since arguments may be secrets.
+    /// Its command line; only shown on the terminal, since arguments may contain secrets.
     pub command: String,
-    /// For how long it has been watched.
+    /// How long it has been watched.
     pub watched: Duration,
-    /// For how long it had a CUDA library loaded that was not watched yet: calls in that time are missing. `None` if it was
-    /// watched from its first call.
+    /// How long it used a CUDA library before it was watched: calls in that time are missing. `None` if it was watched
+    /// from its first call.
     pub unwatched: Option<Duration>,
-    /// It has ended since the last snapshot: these are its last numbers.
+    /// It has ended since the last snapshot: these are its last values.
     pub ended: bool,
-    /// Memory by where it lies.
+    /// Memory by space.
     pub memory: Vec<Memory>,
-    /// Allocations that are still live, by the call stack that made them, most suspect first; bounded.
+    /// Live allocations by the call stack that allocated them, most suspicious first; bounded.
     pub suspects: Vec<Suspect>,
     /// Launches by kernel, most frequent first; bounded, the rest is in `other_launches`.
     pub kernels: Vec<Kernel>,
-    /// Launches of kernels that are not in `kernels`.
+    /// Launches of kernels not in `kernels`.
     pub other_launches: u64,
-    /// Launches of kernels whose names are being looked up. They are in `kernels` afterwards.
+    /// Launches of kernels whose names are still being resolved. They move to `kernels` afterwards.
     pub unnamed_launches: u64,
     /// Launches of whole graphs.
     pub graph_launches: u64,
-    /// Copies by direction, synchronous and asynchronous ones apart.
+    /// Copies by direction, synchronous and asynchronous ones separately.
     pub copies: Vec<Copies>,
     /// Memsets.
     pub sets: Moved,
     /// Failed calls by function and result.
     pub errors: Vec<Errors>,
-    /// Calls by function: how many and how long.
+    /// Calls by function: their number and duration.
     pub calls: Vec<Calls>,
 }
 
-/// Where memory lies.
+/// Where memory is allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Space {
     /// On a GPU.
     #[default]
     Device,
-    /// Moves between host and GPUs.
+    /// Migrates between host and GPUs.
     Managed,
     /// Pinned, on the host.
     Host,
 }
 
 impl Space {
-    /// As a label.
+    /// Returns the label value.
     pub fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
@@ -120,31 +120,31 @@ impl Space {
 /// Memory in one space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Where.
+    /// The space.
     pub space: Space,
     /// Bytes allocated and not yet freed.
     pub live_bytes: u64,
     /// Allocations not yet freed.
     pub live: u64,
-    /// The most bytes at a time.
+    /// The peak of live bytes.
     pub peak_bytes: u64,
-    /// Allocations that succeeded.
+    /// Successful allocations.
     pub allocations: u64,
     /// Their bytes.
     pub allocated_bytes: u64,
-    /// Frees that succeeded.
+    /// Successful frees.
     pub frees: u64,
-    /// Allocations that failed.
+    /// Failed allocations.
     pub failed: u64,
-    /// Frees that failed.
+    /// Failed frees.
     pub failed_frees: u64,
-    /// Of the frees that succeeded: those of memory whose allocation was not seen.
+    /// Successful frees of memory whose allocation was not seen.
     pub unknown_frees: u64,
-    /// Allocations whose address was given out again, though no free of it was seen.
+    /// Allocations whose address was reused although no free of it was seen.
     pub missed_frees: u64,
-    /// Allocations that were released with their context or device.
+    /// Allocations released with their context or device.
     pub released: u64,
-    /// Allocations that succeeded and are not tracked: live memory is more than is shown.
+    /// Successful allocations that are not tracked: actual live memory is higher than shown.
     pub untracked: u64,
 }
 
@@ -155,41 +155,41 @@ pub struct Suspect {
     pub bytes: u64,
     /// How many.
     pub count: u64,
-    /// Bytes that have come since the last snapshot, less those that have gone.
+    /// Bytes allocated since the last snapshot, minus those freed.
     pub growth: i64,
     /// The age of the oldest.
     pub oldest: Duration,
     /// The function that allocated them, such as `cudaMalloc`.
     pub function: Arc<str>,
-    /// Frames, outermost first, as a person reads them; empty if the stack is not known.
+    /// Readable frames, outermost first; empty if the stack is unknown.
     pub stack: Arc<[String]>,
-    /// What is to be known of it, such as "PyTorch's caching allocator: held for reuse, not leaked"; empty if nothing.
+    /// An explanation, such as "PyTorch's caching allocator: held for reuse, not leaked"; empty if there is none.
     pub remark: &'static str,
 }
 
 /// Launches of one kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Kernel {
-    /// Its name, demangled; the address in hexadecimal where nobody told.
+    /// Its demangled name; the address in hexadecimal if the name is unknown.
     pub name: Arc<str>,
     /// Launches.
     pub launches: u64,
-    /// Blocks of the last one.
+    /// Blocks of the last launch.
     pub grid: [u32; 3],
-    /// Threads per block of the last one.
+    /// Threads per block of the last launch.
     pub block: [u32; 3],
 }
 
 /// Copies in one direction.
 #[derive(Clone, Debug, Default)]
 pub struct Copies {
-    /// Such as `HtoD`.
+    /// The direction, such as `HtoD`.
     pub direction: &'static str,
-    /// The call returns before the copy is done: its time is not the copy's.
+    /// The call returns before the copy is done, so its time is not that of the copy.
     pub asynchronous: bool,
     /// Calls, bytes, and time in the calls.
     pub moved: Moved,
-    /// Copies by size: how many had at most so many bytes, not cumulative, with bounds that grow; the last bound is
+    /// Copies by size: how many had at most so many bytes, not cumulative, with ascending bounds; the last bound is
     /// `u64::MAX`.
     pub sizes: Vec<(u64, u64)>,
     /// Copies by duration in nanoseconds, likewise; empty for asynchronous ones.
@@ -227,37 +227,37 @@ pub struct Calls {
     pub count: u64,
     /// Their time.
     pub ns: u64,
-    /// Calls by duration in nanoseconds: how many took at most so long, not cumulative, with bounds that grow; the last
+    /// Calls by duration in nanoseconds: how many took at most so long, not cumulative, with ascending bounds; the last
     /// bound is `u64::MAX`.
     pub durations: Vec<(u64, u64)>,
-    /// It is what a program uses a GPU for: gives it work, takes or frees memory, waits; and the program calls it itself,
-    /// not only through another such function.
+    /// The function does the program's GPU work: it submits work, allocates or frees memory, or waits; and the program
+    /// calls it directly, not only through another such function.
     pub working: bool,
 }
 
-/// How warpscope itself fares.
+/// The state of warpscope itself.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    /// Libraries that are watched.
+    /// Watched libraries.
     pub libraries: u64,
-    /// Functions that are watched.
+    /// Watched functions.
     pub functions: u64,
     /// Processes that loaded a CUDA library before it was watched.
     pub late_processes: u64,
-    /// The time between, of all of them.
+    /// The total time in between, over all of them.
     pub late: Duration,
     /// Processes that ended before their CUDA library was watched.
     pub missed_processes: u64,
-    /// Calls that found no room in the kernel's maps, by map.
+    /// Calls not counted because a BPF map was full, by map.
     pub lost: Vec<(&'static str, u64)>,
-    /// How full the kernel's maps are: name, entries, room.
+    /// Usage of the BPF maps: name, entries, capacity.
     pub maps: Vec<(&'static str, u64, u64)>,
-    /// Time series that were summed into "other" because there would have been too many.
+    /// Time series summed into "other" because of the limit.
     pub series_dropped: u64,
-    /// CPU time that warpscope has used, in seconds.
+    /// CPU time used by warpscope, in seconds.
     pub cpu_seconds: f64,
-    /// Bytes of memory that it has resident.
+    /// Its resident memory in bytes.
     pub resident_bytes: u64,
-    /// What the user should read, newest last; bounded.
+    /// Messages for the user, newest last; bounded.
     pub notes: Vec<String>,
 }

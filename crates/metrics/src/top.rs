@@ -1,7 +1,7 @@
-//! `warpscope top`: GPU processes on a terminal, sorted, filtered and looked into by keys.
+//! `warpscope top`: an interactive terminal view of GPU processes, with sorting, filtering and details.
 //!
-//! [`App`] is the state and how it is drawn; it knows no terminal and no kernel, so that every key and every screen can
-//! be tested. [`run`] ties it to a terminal.
+//! [`App`] holds the state and draws it. It depends on neither a terminal nor the kernel, so every key and every screen
+//! can be tested. [`run`] connects it to a terminal.
 
 mod app;
 mod detail;

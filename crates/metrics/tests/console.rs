@@ -1,4 +1,4 @@
-//! The console's blocks: golden files, and that they keep to width and height.
+//! Console blocks: golden files, and the limits of width and height.
 
 mod support;
 
@@ -7,9 +7,9 @@ use metrics::{
     snapshot::{Kinds, Snapshot},
 };
 
-/// Check a block in a pipe and one on a small terminal with colours.
+/// Check a block in a pipe and a colored one on a small terminal.
 #[test]
-fn golden() {
+fn blocks_match_golden_files() {
     let (before, now) = (support::machine(1), support::machine(2));
     support::check("console.txt", &block(&now, Some(&before), Look { width: None, height: None, colour: false }));
     support::check(
@@ -23,9 +23,9 @@ fn golden() {
     );
 }
 
-/// Check that what is not counted is in no table: a column of zeroes would be a claim.
+/// Check that values which are not counted appear in no table: a column of zeroes would be misleading.
 #[test]
-fn only_what_is_counted() {
+fn only_counted_values_are_shown() {
     let none = Kinds { memory: false, launches: false, graphs: false, copies: false, sets: false, errors: false };
     let look = Look { width: None, height: None, colour: false };
     let columns = |kinds: Kinds| {
@@ -41,9 +41,9 @@ fn only_what_is_counted() {
     assert_eq!(columns(Kinds { errors: true, ..none }), "pid errors name");
 }
 
-/// Check that no size of terminal is overrun, and that hostile names bring no control characters.
+/// Check that output fits every terminal size, and that hostile names produce no control characters.
 #[test]
-fn sizes() {
+fn output_fits_the_terminal() {
     let mut now = support::machine(2);
     for place in 0..50 {
         let mut process = now.processes[place % 2].clone();

@@ -1,4 +1,4 @@
-//! The files under deploy/: they name metrics that exist, and the tools they are for accept them.
+//! The files under deploy/: they use existing metrics, and their tools accept them.
 
 use std::{
     collections::HashSet,
@@ -16,29 +16,29 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(deploy(name)).expect(name)
 }
 
-/// Words that are metrics by their looks.
+/// Words that look like metric names.
 fn metrics(text: &str) -> HashSet<&str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("warpscope_")).collect()
 }
 
-/// Check that dashboard, alerts and README name only metrics that are served, and that the dashboard leaves little out.
+/// Check that dashboard, alerts and README only use metrics that are served, and that the dashboard omits few.
 #[test]
-fn names() {
+fn metric_names_exist() {
     let served: HashSet<String> = definitions().flat_map(|definition| definition.series()).collect();
     for file in ["grafana/warpscope.json", "prometheus/alerts.yml", "prometheus/alerts.test.yml", "README.md"] {
         let text = read(file);
         let named = metrics(&text);
         assert!(!named.is_empty(), "{file}");
         for name in named {
-            assert!(served.contains(name), "{file} names {name}, which is not served");
+            assert!(served.contains(name), "{file} uses {name}, which is not served");
         }
     }
 }
 
-/// Check that labels which dashboard and alerts choose by are labels that series have.
+/// Check that the labels used by dashboard and alerts exist on the series.
 #[test]
-fn labels() {
+fn labels_exist() {
     let known: HashSet<&str> = [
         "instance",
         "job",
@@ -82,9 +82,9 @@ fn labels() {
     }
 }
 
-/// Check that the dashboard is one: panels with a place, a title and queries, and no id twice.
+/// Check that the dashboard is valid: panels with a position, a title and queries, and unique ids.
 #[test]
-fn dashboard() {
+fn dashboard_is_valid() {
     let dashboard: serde_json::Value = serde_json::from_str(&read("grafana/warpscope.json")).expect("JSON");
     assert_eq!(dashboard["uid"], "warpscope");
     let panels = dashboard["panels"].as_array().expect("panels");
@@ -100,14 +100,14 @@ fn dashboard() {
     }
 }
 
-/// Check that the daemon's options are read, and are the defaults but for the quiet console.
+/// Check that the daemon's options are parsed, and equal the defaults except for the quiet console.
 #[test]
-fn options() {
+fn options_are_parsed() {
     let settings = Settings::read(&deploy("monitor.toml")).expect("good");
     let options = settings.options().expect("good");
     let defaults = Settings { display_interval: Some(0.0), ..Settings::default() }.options().expect("good");
     assert_eq!(options, defaults);
-    // What is commented out is right as well.
+    // The commented-out options are valid too.
     let all: String = read("monitor.toml")
         .lines()
         .filter_map(|line| line.strip_prefix('#'))
@@ -120,7 +120,7 @@ fn options() {
     );
 }
 
-/// Runs promtool in the folder of the rules.
+/// Runs promtool in the directory of the rules.
 fn promtool(arguments: [&str; 3]) {
     let output = Command::new("promtool").args(arguments).current_dir(deploy("prometheus")).output();
     let output = output.expect("promtool is missing: install Debian's prometheus");
@@ -128,17 +128,17 @@ fn promtool(arguments: [&str; 3]) {
     assert!(output.status.success(), "{arguments:?}: {said}");
 }
 
-/// Check the rules, when they fire, and the example.
+/// Check the rules, when they fire, and the example configuration.
 #[test]
-fn rules() {
+fn alert_rules_are_valid() {
     promtool(["check", "rules", "alerts.yml"]);
     promtool(["test", "rules", "alerts.test.yml"]);
     promtool(["check", "config", "prometheus.yml"]);
 }
 
-/// Check that Prometheus understands every query of the dashboard, by making a rule of each.
+/// Check that Prometheus accepts every query of the dashboard, by making a rule of each.
 #[test]
-fn queries() {
+fn dashboard_queries_are_valid() {
     let dashboard: serde_json::Value = serde_json::from_str(&read("grafana/warpscope.json")).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();

@@ -1,4 +1,4 @@
-//! The server under scrapers that behave, and under those that do not.
+//! The server with well-behaved and misbehaving clients.
 
 use std::{
     io::{Read, Write},
@@ -41,8 +41,8 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends `request` and returns all that comes until the server closes.
-fn ask(address: SocketAddr, request: &[u8]) -> String {
+/// Sends `request` and returns everything received until the server closes.
+fn exchange(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = connect(address);
     stream.write_all(request).expect("sent");
     let mut answer = Vec::new();
@@ -51,12 +51,12 @@ fn ask(address: SocketAddr, request: &[u8]) -> String {
 }
 
 fn get(address: SocketAddr, path: &str, more: &str) -> String {
-    ask(address, format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{more}\r\n").as_bytes())
+    exchange(address, format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{more}\r\n").as_bytes())
 }
 
-/// Check every path, and the negotiation of the format.
+/// Check every path and the format negotiation.
 #[test]
-fn paths() {
+fn every_path_is_served() {
     let server = start();
     let plain = get(server.address(), "/metrics", "");
     assert!(plain.starts_with("HTTP/1.1 200 OK\r\n") && plain.ends_with("\r\n\r\nPrometheus\n"), "{plain}");
@@ -73,26 +73,26 @@ fn paths() {
     assert!(get(server.address(), "/map?pid=x", "").starts_with("HTTP/1.1 400 "));
     assert!(get(server.address(), "/", "").contains("<a href=\"/metrics\">"));
     assert!(get(server.address(), "/etc/passwd", "").starts_with("HTTP/1.1 404 "));
-    let refused = ask(server.address(), b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
+    let refused = exchange(server.address(), b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
     assert!(refused.starts_with("HTTP/1.1 405 ") && refused.contains("\r\nAllow: GET, HEAD\r\n"));
-    let head = ask(server.address(), b"HEAD /metrics HTTP/1.0\r\n\r\n");
+    let head = exchange(server.address(), b"HEAD /metrics HTTP/1.0\r\n\r\n");
     assert!(head.contains("Content-Length: 11\r\n") && head.ends_with("\r\n\r\n"), "{head}");
 }
 
-/// Check that requests sent together are answered in order on one connection.
+/// Check that pipelined requests are answered in order.
 #[test]
-fn pipelining() {
+fn pipelined_requests_are_answered_in_order() {
     let server = start();
     let mut requests = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(500);
     requests.push_str("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    let answers = ask(server.address(), requests.as_bytes());
+    let answers = exchange(server.address(), requests.as_bytes());
     assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 501);
     assert!(answers.ends_with("</html>\n"));
 }
 
-/// Check that a connection can be used again, as Prometheus does.
+/// Check that a connection can be reused, as Prometheus does.
 #[test]
-fn keep_alive() {
+fn connections_are_reused() {
     let server = start();
     let mut stream = connect(server.address());
     for _ in 0..3 {
@@ -107,9 +107,9 @@ fn keep_alive() {
     }
 }
 
-/// Check that a client which has nothing more to say still gets its answer.
+/// Check that a client which has closed its sending side still gets its answer.
 #[test]
-fn half_closed() {
+fn half_closed_connections_are_answered() {
     let server = start();
     let mut stream = connect(server.address());
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
@@ -119,9 +119,9 @@ fn half_closed() {
     assert!(answer.ends_with("Prometheus\n"));
 }
 
-/// Check that garbage gets an answer or an end, and that the server is well afterwards.
+/// Check that garbage gets a response or a close, and that the server keeps working.
 #[test]
-fn garbage() {
+fn garbage_does_not_stop_the_server() {
     let server = start();
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     for round in 0..200 {
@@ -141,14 +141,14 @@ fn garbage() {
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
     }
-    let endless = ask(server.address(), &vec![b'x'; 64 * 1024]);
+    let endless = exchange(server.address(), &vec![b'x'; 64 * 1024]);
     assert!(endless.starts_with("HTTP/1.1 431 "), "{endless}");
     assert!(get(server.address(), "/metrics", "").starts_with("HTTP/1.1 200 "));
 }
 
 /// Check that a head sent byte by byte is answered.
 #[test]
-fn byte_by_byte() {
+fn slow_requests_are_answered() {
     let server = start();
     let mut stream = connect(server.address());
     stream.set_nodelay(true).expect("no delay");
@@ -160,9 +160,9 @@ fn byte_by_byte() {
     assert!(answer.ends_with("Prometheus\n"));
 }
 
-/// Check that scrapers which hang (they say nothing, half of something, or do not read) delay nobody.
+/// Check that stalled clients (silent, partial request, or not reading) delay no one else.
 #[test]
-fn hanging_scrapers() {
+fn stalled_clients_delay_no_one() {
     let handler = |_: &_| Response::text(200, &"x".repeat(32 << 20));
     let server = Server::start("127.0.0.1:0", Arc::new(handler)).expect("a server");
     let hanging: Vec<TcpStream> = (0..300)
@@ -171,7 +171,7 @@ fn hanging_scrapers() {
             let said: &[u8] = match place % 3 {
                 0 => b"",
                 1 => b"GET /metr",
-                // At most twenty of these: a big answer that nobody reads is held until its time is up.
+                // At most twenty of these: a large answer that is not read is held until it times out.
                 _ if place > 60 => b"GET",
                 _ => b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
             };
@@ -179,17 +179,17 @@ fn hanging_scrapers() {
             stream
         })
         .collect();
-    // One after the other they would take 25 minutes to time out; this gives up after 20 seconds.
+    // One after the other they would take 25 minutes to time out; the read times out after 20 seconds.
     let answer = get(server.address(), "/metrics", "");
     assert!(answer.ends_with("xxx"));
     drop(hanging);
 }
 
-/// Check that 200 scrapes at once are all answered, and that those who wait together share an answer.
+/// Check that 200 concurrent scrapes are all answered, and that pending ones share an answer.
 #[test]
-fn parallel_scrapes() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counting = asked.clone();
+fn concurrent_scrapes_share_answers() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counting = calls.clone();
     let handler = move |_: &_| {
         counting.fetch_add(1, Ordering::Relaxed);
         Response { shared: true, ..Response::text(200, &"y".repeat(100_000)) }
@@ -201,12 +201,12 @@ fn parallel_scrapes() {
         let answer = scraper.join().expect("a scraper");
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&"y".repeat(100_000)));
     }
-    assert!((1..200).contains(&asked.load(Ordering::Relaxed)), "{asked:?}");
+    assert!((1..200).contains(&calls.load(Ordering::Relaxed)), "{calls:?}");
 }
 
-/// Check that a handler that panics costs its own request only.
+/// Check that a panicking handler only fails its own request.
 #[test]
-fn panics() {
+fn a_panic_fails_one_request() {
     let handler = |request: &metrics::http::Request| {
         assert_ne!(request.path, "/panic");
         Response::text(200, "fine")
@@ -216,14 +216,14 @@ fn panics() {
     assert!(get(server.address(), "/", "").ends_with("fine"));
 }
 
-/// Check the sentences for addresses that cannot be had, and that an address is free once the server is dropped.
+/// Check the errors for unusable addresses, and that an address is free once the server is dropped.
 #[test]
-fn addresses() {
+fn unusable_addresses_are_explained() {
     let server = start();
     let address = server.address().to_string();
     let start = |address: &str| Server::start(address, Arc::new(|_| Response::text(200, "")));
     let error = start(&address).err().expect("in use");
-    assert!(error.starts_with(&format!("cannot listen on {address}: another program does already")), "{error}");
+    assert!(error.starts_with(&format!("cannot listen on {address}: the address is in use")), "{error}");
     assert!(error.ends_with("choose another address with --metrics-addr"));
     let error = start("nonsense").err().expect("no address");
     assert!(error.starts_with("nonsense is not an address"), "{error}");

@@ -1,4 +1,4 @@
-//! The text of a scrape: golden files, the rules of the format, and promtool's opinion where it is installed.
+//! The text of a scrape: golden files, the rules of the format, and promtool's checks.
 
 mod support;
 
@@ -20,15 +20,15 @@ fn scrape(snapshot: &Snapshot, format: Format) -> String {
 
 /// Check both formats byte by byte.
 #[test]
-fn golden() {
+fn scrapes_match_golden_files() {
     support::check("scrape.openmetrics.txt", &scrape(&support::machine(1), Format::OpenMetrics));
     support::check("scrape.prometheus.txt", &scrape(&support::machine(1), Format::Prometheus));
 }
 
-/// Check the rules of OpenMetrics: families in one piece and described, names that fit their type, no series twice,
-/// buckets that grow, and the end marked.
+/// Check the rules of OpenMetrics: contiguous families with metadata, names that match their type, unique series,
+/// growing buckets, and the end marker.
 #[test]
-fn rules() {
+fn openmetrics_rules_are_followed() {
     for snapshot in [Snapshot::default(), support::machine(1), support::machine(3)] {
         let text = scrape(&snapshot, Format::OpenMetrics);
         let text = text.strip_suffix("# EOF\n").expect("an end");
@@ -44,7 +44,7 @@ fn rules() {
                     Some("HELP") => help = name,
                     Some("TYPE") => {
                         assert_eq!(help, name);
-                        assert!(families.insert(name, rest).is_none(), "{name} comes twice");
+                        assert!(families.insert(name, rest).is_none(), "{name} appears twice");
                         (current, kind) = (name, rest);
                     }
                     Some("UNIT") => assert!(name == current && name.ends_with(&format!("_{rest}")), "{line}"),
@@ -58,7 +58,7 @@ fn rules() {
             let value: f64 = line[value_start + 1..].parse().expect("a number");
             assert!(labels.is_empty() || (labels.starts_with('{') && labels.ends_with("\"}")), "{line}");
             assert!(series.insert((name.to_owned(), labels.to_owned())), "twice: {line}");
-            let ending = name.strip_prefix(current).unwrap_or_else(|| panic!("{line} is not of {current}"));
+            let ending = name.strip_prefix(current).unwrap_or_else(|| panic!("{line} does not belong to {current}"));
             match kind {
                 "counter" => assert!(ending == "_total" && value >= 0.0, "{line}"),
                 "gauge" => assert_eq!(ending, "", "{line}"),
@@ -72,15 +72,15 @@ fn rules() {
                         assert!(ending == "_sum" || (ending == "_count" && bucket.1 == value), "{line}");
                     }
                 }
-                other => panic!("{other} is no type of this text"),
+                other => panic!("{other} is not a type used here"),
             }
         }
     }
 }
 
-/// Check that every family is described for good: a name of ours, its unit at its end, a sentence of help, and no two alike.
+/// Check that every family has a warpscope name that ends in its unit, a sentence of help, and a unique name.
 #[test]
-fn families() {
+fn families_are_well_defined() {
     let mut names = HashSet::new();
     for definition in definitions() {
         assert!(definition.name.starts_with("warpscope_"));
@@ -93,10 +93,10 @@ fn families() {
     }
 }
 
-/// Check how each gauge is merged where samples come to have the same labels, or processes are summed into "other".
-/// Amounts are added up; the sum of ages, temperatures, peaks or shares would be nobody's.
+/// Check how each gauge is merged when samples get the same labels or processes are summed into "other". Amounts are
+/// summed; a sum of ages, temperatures, peaks or shares would be meaningless.
 #[test]
-fn merged_gauges() {
+fn gauges_are_merged() {
     let sums = [
         "warpscope_map_entries",
         "warpscope_map_max_entries",
@@ -135,7 +135,7 @@ fn merged_gauges() {
     assert_eq!(of(Kind::Gauge).collect::<HashSet<_>>(), sums.into());
     assert_eq!(of(Kind::Maximum).collect::<HashSet<_>>(), maxima.into());
 
-    // Two stacks without names yet are one series.
+    // Two stacks without names are one series.
     let suspect =
         |seconds| Suspect { bytes: 100, count: 1, oldest: Duration::from_secs(seconds), ..Suspect::default() };
     let peak = |peak_bytes| Memory { live_bytes: 5, peak_bytes, ..support::memory(Space::Device, 0, 1, 0) };
@@ -163,9 +163,9 @@ fn merged_gauges() {
     assert_eq!(value(&text, "warpscope_memory_live_bytes{pid=\"other\""), 15.0);
 }
 
-/// Check that an ended process holds no memory, and that what it did is told on for every scraper.
+/// Check that an ended process holds no memory, and that its counts are still reported to every scraper.
 #[test]
-fn ended_process() {
+fn ended_processes_hold_no_memory() {
     let mut exposition = Exposition::new(Limits::default());
     let mut machine = support::machine(1);
     machine.processes[1].ended = true;
@@ -181,9 +181,9 @@ fn ended_process() {
     }
 }
 
-/// Check that what is not counted is absent from the text, and is not a 0.
+/// Check that values which are not counted are absent from the text instead of 0.
 #[test]
-fn only_what_is_counted() {
+fn only_counted_values_are_reported() {
     let families = |kinds: Kinds| {
         let text = scrape(&Snapshot { kinds, ..support::machine(1) }, Format::Prometheus);
         let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
@@ -199,16 +199,16 @@ fn only_what_is_counted() {
         (&["warpscope_memset"], Kinds { sets: true, ..none }),
         (&["warpscope_errors"], Kinds { errors: true, ..none }),
     ] {
-        let wanted: HashSet<_> = all.iter().filter(|name| prefixes.iter().any(|p| name.starts_with(p))).collect();
-        assert!(!wanted.is_empty(), "{prefixes:?}");
+        let expected: HashSet<_> = all.iter().filter(|name| prefixes.iter().any(|p| name.starts_with(p))).collect();
+        assert!(!expected.is_empty(), "{prefixes:?}");
         let (with, without) = (families(kinds), families(none));
-        assert_eq!(with.difference(&without).collect::<HashSet<_>>(), wanted);
+        assert_eq!(with.difference(&without).collect::<HashSet<_>>(), expected);
     }
 }
 
-/// Check that no process, however many kernels it has, makes the text grow beyond its limit, and that nothing counted is lost.
+/// Check that no process, however many kernels it has, makes the text exceed its limit, and that no count is lost.
 #[test]
-fn limits() {
+fn text_is_bounded() {
     let kernels = |id: u32| {
         (0..5_000).map(move |n| Kernel { name: format!("k{id}_{n}").into(), launches: 1, ..Kernel::default() })
     };
@@ -222,7 +222,7 @@ fn limits() {
     let mut exposition = Exposition::new(Limits { max_series: 5_000, top_kernels: 20, ..Limits::default() });
     let text = exposition.render(&snapshot, Format::OpenMetrics, Duration::ZERO);
     let samples = text.lines().filter(|line| !line.starts_with('#')).count();
-    // Suspects (five a process at the most) and warpscope's own come on top.
+    // Suspects (at most five per process) and warpscope's own series are extra.
     assert!(samples < 5_000 + 200 * 15 + 50, "{samples}");
     let sum = |name: &str| -> u64 {
         let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
@@ -234,9 +234,9 @@ fn limits() {
     assert_eq!(sum("warpscope_errors_total"), 200 * 2);
 }
 
-/// Check that promtool accepts the text without a remark.
+/// Check that promtool accepts the text without warnings.
 #[test]
-fn promtool() {
+fn promtool_accepts_the_text() {
     for snapshot in [Snapshot::default(), support::machine(2)] {
         let text = scrape(&snapshot, Format::Prometheus);
         let child = Command::new("promtool")

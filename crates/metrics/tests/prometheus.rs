@@ -1,5 +1,4 @@
-//! A real Prometheus scrapes the server, where one is installed: it understands the text, and its answers are the
-//! snapshot's numbers.
+//! A real Prometheus scrapes the server: it parses the text, and its query results equal the snapshot's values.
 
 mod support;
 
@@ -37,7 +36,7 @@ impl Source for Machine {
     }
 }
 
-/// Ended with the test.
+/// Killed at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -47,7 +46,7 @@ impl Drop for Running {
     }
 }
 
-/// The value of the one series that a query gives, if there is one yet.
+/// Returns the value of the only series that a query yields, if there is one yet.
 fn query(address: &str, query: &str) -> Option<f64> {
     let escaped: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
     let mut stream = TcpStream::connect(address).ok()?;
@@ -61,9 +60,9 @@ fn query(address: &str, query: &str) -> Option<f64> {
     result["value"][1].as_str()?.parse().ok()
 }
 
-/// Check a scrape from end to end.
+/// Check a scrape end to end.
 #[test]
-fn scraped() {
+fn prometheus_scrapes_the_server() {
     let machine = Arc::new(Machine {
         exposition: Mutex::new(Exposition::new(Limits::default())),
         formats: Mutex::new(Vec::new()),
@@ -78,7 +77,7 @@ fn scraped() {
         server.address()
     );
     std::fs::write(&config, text).expect("written");
-    // Free a moment ago; whoever takes it meanwhile makes Prometheus end, and the test fail.
+    // The port was free a moment ago; if another process takes it, Prometheus exits and the test fails.
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").to_string();
     let child = Command::new("prometheus")
         .arg(format!("--config.file={}", config.display()))
@@ -97,7 +96,7 @@ fn scraped() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(machine.formats.lock().expect("formats").first(), Some(&Format::OpenMetrics));
-    for (asked, value) in [
+    for (expression, value) in [
         ("warpscope_memory_live_bytes{pid=\"4711\",space=\"device\"}", ((10_u64 << 30) + (3 << 28)) as f64),
         ("warpscope_memory_suspect_bytes{site=\"train.py:42 cache_batch\"}", ((2_u64 << 30) + (3 << 28)) as f64),
         ("warpscope_launches_total{pid=\"4711\"}", 315_077.0),
@@ -106,10 +105,10 @@ fn scraped() {
         ("warpscope_copy_duration_seconds_count{direction=\"HtoD\"}", 300.0),
         ("warpscope_errors_total{code=\"cudaErrorMemoryAllocation\"}", 6.0),
         ("warpscope_device_power_watts", 412.5),
-        // The hostile process is there as well, with its name in one piece.
+        // The hostile process is included too, with its name intact.
         ("count(warpscope_launches_total{comm=~\"a\\\"b.*\"})", 1.0),
     ] {
-        assert_eq!(query(&free, asked), Some(value), "{asked}");
+        assert_eq!(query(&free, expression), Some(value), "{expression}");
     }
     let text = machine.metrics(Format::OpenMetrics).expect("current numbers");
     let samples = text.lines().filter(|line| !line.starts_with('#')).count();

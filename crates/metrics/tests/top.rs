@@ -1,4 +1,4 @@
-//! The interactive view on a terminal that is not there: screens, and that no key and no size breaks it.
+//! The interactive view on a test terminal: screens, and that no key and no size breaks it.
 
 mod support;
 
@@ -35,9 +35,9 @@ fn watched() -> App {
     app
 }
 
-/// Check the screens a user sees: all processes, the details of one, the help, and nothing.
+/// Check the screens: all processes, the details of one, the help, and no processes.
 #[test]
-fn screens() {
+fn screens_match_golden_files() {
     let mut app = watched();
     support::check("top.txt", &screen(&app, 130, 12));
     support::check("top.narrow.txt", &screen(&app, 80, 12));
@@ -49,9 +49,9 @@ fn screens() {
     support::check("top.nothing.txt", &screen(&App::new(), 80, 6));
 }
 
-/// Check that hostile names leave no control characters on the screen.
+/// Check that hostile names produce no control characters on the screen.
 #[test]
-fn hostile_names() {
+fn hostile_names_are_cleaned() {
     let mut app = watched();
     press(&mut app, KeyCode::Enter);
     let text = screen(&app, 200, 70);
@@ -76,9 +76,9 @@ fn any_key() -> impl Strategy<Value = KeyCode> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Check that no keys on no size of terminal panic.
+    /// Check that no sequence of keys at any terminal size panics.
     #[test]
-    fn any_keys(keys in proptest::collection::vec(any_key(), 0..30), width in 1_u16..150, height in 1_u16..50) {
+    fn any_keys_are_handled_without_panic(keys in proptest::collection::vec(any_key(), 0..30), width in 1_u16..150, height in 1_u16..50) {
         let mut app = App::new();
         for (step, key) in keys.into_iter().enumerate() {
             if step % 5 == 1 {

@@ -1,5 +1,5 @@
-//! NVML's functions, structures and numbers, as `nvml.h` has them. Layouts are those of 64-bit Linux; they have been the
-//! same from release 11 on, and are checked below.
+//! NVML's functions, structures and constants, from `nvml.h`. Layouts are those of 64-bit Linux; they have not changed
+//! since release 11, and are checked below.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -26,7 +26,7 @@ pub(crate) const PCIE_SENT: c_uint = 0;
 pub(crate) const PCIE_RECEIVED: c_uint = 1;
 pub(crate) const ECC_CORRECTED: c_uint = 0;
 pub(crate) const ECC_UNCORRECTED: c_uint = 1;
-/// Since the driver was loaded, rather than since the GPU was made.
+/// Since the driver was loaded, rather than since the GPU was manufactured.
 pub(crate) const ECC_VOLATILE: c_uint = 0;
 pub(crate) const EVENT_XID: c_ulonglong = 8;
 /// KiB since the driver was loaded.
@@ -34,7 +34,7 @@ pub(crate) const FIELD_NVLINK_SENT: u32 = 138;
 pub(crate) const FIELD_NVLINK_RECEIVED: u32 = 139;
 /// All links together.
 pub(crate) const ALL_LINKS: u32 = u32::MAX;
-/// Where the driver cannot tell.
+/// The value is unknown to the driver.
 pub(crate) const NOT_AVAILABLE: u64 = u64::MAX;
 
 /// `nvmlMemory_t`.
@@ -54,7 +54,7 @@ pub(crate) struct Utilisation {
     pub(crate) memory: c_uint,
 }
 
-/// `nvmlProcessInfo_v2_t`, which `_v3` functions use as well.
+/// `nvmlProcessInfo_v2_t`, which the `_v3` functions also use.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ProcessInfo {
@@ -78,7 +78,7 @@ pub(crate) struct FieldValue {
 }
 
 impl FieldValue {
-    /// The value as a count, whichever type it came in (`nvmlValueType_t`).
+    /// Returns the value as a count, for any type (`nvmlValueType_t`).
     pub(crate) fn count(&self) -> Option<u64> {
         match self.kind {
             _ if self.result != SUCCESS => None,
@@ -98,7 +98,7 @@ impl FieldValue {
     }
 }
 
-/// `nvmlEventData_t`. Older libraries fill in the first three fields only.
+/// `nvmlEventData_t`. Older libraries fill in only the first three fields.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct EventData {
@@ -119,7 +119,7 @@ pub(crate) struct GpmMetric {
     pub(crate) names: [*const c_char; 3],
 }
 
-/// The room for metrics. `NVML_GPM_METRIC_MAX` was 98 at first and grows; only as many as are asked for are touched.
+/// The capacity for metrics. `NVML_GPM_METRIC_MAX` was 98 at first and grows; only as many as requested are accessed.
 pub(crate) const GPM_ROOM: usize = 333;
 
 /// `nvmlGpmMetricsGet_t`.
@@ -153,17 +153,17 @@ const _: () = {
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $field:ident = $symbol:literal ($($argument:ty),*);)*) => {
-        /// The functions that the library has. What it lacks is `None`.
+        /// The functions of the library. Missing functions are `None`.
         pub(crate) struct Functions {
             $($(#[$doc])* pub(crate) $field: Option<unsafe extern "C" fn($($argument),*) -> Return>,)*
         }
 
         impl Functions {
-            /// Looks all of them up.
+            /// Looks up all functions.
             pub(crate) fn find(library: &Library) -> Self {
                 Self {
                     $($field: library.symbol($symbol).map(|address| {
-                        // SAFETY: the function of this name has this type, as nvml.h says.
+                        // SAFETY: nvml.h declares the function of this name with this type.
                         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> Return>(address) }
                     }),)*
                 }
@@ -189,7 +189,7 @@ functions! {
     temperature = c"nvmlDeviceGetTemperature"(Handle, c_uint, *mut c_uint);
     /// MHz.
     clock = c"nvmlDeviceGetClockInfo"(Handle, c_uint, *mut c_uint);
-    /// KB/s, over 20 ms, for which the call waits.
+    /// KB/s, measured over 20 ms, during which the call blocks.
     pcie = c"nvmlDeviceGetPcieThroughput"(Handle, c_uint, *mut c_uint);
     fields = c"nvmlDeviceGetFieldValues"(Handle, c_int, *mut FieldValue);
     ecc = c"nvmlDeviceGetTotalEccErrors"(Handle, c_uint, c_uint, *mut c_ulonglong);
@@ -206,7 +206,7 @@ functions! {
     gpm_metrics = c"nvmlGpmMetricsGet"(*mut GpmMetrics);
 }
 
-/// What an error number means, for those that a user meets.
+/// Describes an error number, for those that a user may see.
 pub(crate) fn meaning(result: Return) -> String {
     match result {
         NOT_SUPPORTED => "not supported".to_owned(),
@@ -214,7 +214,7 @@ pub(crate) fn meaning(result: Return) -> String {
         9 => "the NVIDIA driver is not loaded".to_owned(),
         12 => "a library of the driver was not found".to_owned(),
         GPU_IS_LOST => "the GPU is lost: it fell off the bus or was removed".to_owned(),
-        18 => "the driver and its library have different versions; a reboot helps after an update".to_owned(),
+        18 => "the driver and its library have different versions; reboot after a driver update".to_owned(),
         other => format!("NVML error {other}"),
     }
 }
@@ -225,7 +225,7 @@ mod tests {
 
     /// Check that a field's value is read by its type, and not at all if it failed.
     #[test]
-    fn field_values() {
+    fn field_values_are_read_by_type() {
         let field = |kind, value| FieldValue { kind, value, ..FieldValue::default() };
         assert_eq!(field(0, 2.5_f64.to_bits()).count(), Some(2));
         assert_eq!(field(0, f64::NAN.to_bits()).count(), None);

@@ -1,4 +1,4 @@
-//! One GPU: what NVML tells of it.
+//! One GPU and the values that NVML reports for it.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
 
@@ -11,39 +11,39 @@ use crate::{
     gpm::Gpm,
 };
 
-/// Room for a name or UUID (`NVML_DEVICE_NAME_V2_BUFFER_SIZE`).
+/// Buffer size for a name or UUID (`NVML_DEVICE_NAME_V2_BUFFER_SIZE`).
 const NAME: usize = 96;
-/// The most processes of one GPU that are told.
+/// The maximum number of processes reported per GPU.
 const MOST_PROCESSES: usize = 4096;
 
-/// What is known of a GPU at one moment. What NVML does not tell is `None`.
+/// The state of a GPU at one point in time. Values that NVML does not report are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Device {
     /// Its index.
     pub index: u32,
-    /// Its lasting name, `GPU-…`.
+    /// Its permanent id, `GPU-…`.
     pub uuid: String,
-    /// Such as "NVIDIA H200".
+    /// Its name, such as "NVIDIA H200".
     pub name: String,
-    /// Share of time in which a kernel ran, 0 to 1.
+    /// Share of time during which a kernel was running, 0 to 1.
     pub utilisation: Option<f64>,
-    /// Share of time in which memory was read or written, 0 to 1.
+    /// Share of time during which memory was read or written, 0 to 1.
     pub memory_utilisation: Option<f64>,
-    /// Bytes of memory.
+    /// Total memory in bytes.
     pub memory_total: Option<u64>,
-    /// Of these, in use.
+    /// Memory in use, in bytes.
     pub memory_used: Option<u64>,
     /// Watts.
     pub power: Option<f64>,
-    /// The most it may take, in watts.
+    /// The power limit, in watts.
     pub power_limit: Option<f64>,
     /// Joules since the driver was loaded.
     pub energy: Option<f64>,
     /// Degrees Celsius.
     pub temperature: Option<f64>,
-    /// Clock of the multiprocessors, in hertz.
+    /// Clock frequency of the multiprocessors, in hertz.
     pub sm_clock: Option<u64>,
-    /// Clock of the memory, in hertz.
+    /// Clock frequency of the memory, in hertz.
     pub memory_clock: Option<u64>,
     /// Bytes per second received over PCIe.
     pub pcie_received: Option<u64>,
@@ -53,21 +53,21 @@ pub struct Device {
     pub nvlink_received: Option<u64>,
     /// Bytes sent over all NVLinks.
     pub nvlink_sent: Option<u64>,
-    /// Memory errors that were corrected, since the driver was loaded.
+    /// Corrected memory errors since the driver was loaded.
     pub ecc_corrected: Option<u64>,
-    /// Memory errors that were not.
+    /// Uncorrected memory errors.
     pub ecc_uncorrected: Option<u64>,
-    /// Xid events since NVML was opened: numbers and how often.
+    /// Xid events since NVML was opened: numbers and counts.
     pub xids: Vec<(u64, u64)>,
     /// Metrics of the GPU performance monitor, by name: shares from 0 to 1.
     pub gpm: Vec<(&'static str, f64)>,
     /// Memory by process: pid and bytes.
     pub processes: Vec<(u32, u64)>,
-    /// The GPU is gone, and all else is as it was last known or `None`.
+    /// The GPU no longer responds; all other values are the last known ones or `None`.
     pub lost: bool,
 }
 
-/// A GPU that can be asked.
+/// A GPU that can be queried.
 pub(crate) struct Gpu {
     pub(crate) handle: Handle,
     index: u32,
@@ -90,7 +90,7 @@ impl Gpu {
         }
         let text = |function: Option<unsafe extern "C" fn(Handle, *mut c_char, c_uint) -> Return>| {
             let mut buffer = [0 as c_char; NAME];
-            // SAFETY: the buffer has the room that is said, less one byte, so that it ends in 0 whatever is written.
+            // SAFETY: the size passed is one less than the buffer's, so that it always ends in 0.
             let result = unsafe { function?(handle, buffer.as_mut_ptr(), NAME as c_uint - 1) };
             // SAFETY: the last byte is 0.
             let text = unsafe { CStr::from_ptr(buffer.as_ptr()) };
@@ -105,7 +105,7 @@ impl Gpu {
         })
     }
 
-    /// Asks everything. Where there is no performance monitor this takes 40 ms, for PCIe.
+    /// Reads all values. Without a performance monitor this takes 40 ms, because of PCIe.
     pub(crate) fn read(&mut self, functions: &Functions) -> Device {
         let mut device =
             Device { index: self.index, uuid: self.uuid.clone(), name: self.name.clone(), ..Device::default() };
@@ -160,9 +160,9 @@ impl Gpu {
 
         (device.nvlink_sent, device.nvlink_received) = nvlink(functions, handle);
         device.processes = processes(functions, handle);
-        if let Some(told) = self.gpm.as_mut().and_then(|gpm| gpm.read(functions, handle)) {
-            device.gpm = told.shares;
-            (device.pcie_sent, device.pcie_received) = (told.pcie_sent, told.pcie_received);
+        if let Some(readings) = self.gpm.as_mut().and_then(|gpm| gpm.read(functions, handle)) {
+            device.gpm = readings.shares;
+            (device.pcie_sent, device.pcie_received) = (readings.pcie_sent, readings.pcie_received);
         }
         if self.gpm.is_none() {
             let mut pcie = |which| {
@@ -189,7 +189,7 @@ fn nvlink(functions: &Functions, handle: Handle) -> (Option<u64>, Option<u64>) {
     let Some(get) = functions.fields else { return (None, None) };
     let field = |field| FieldValue { field, scope: ALL_LINKS, result: abi::NOT_SUPPORTED, ..FieldValue::default() };
     let mut fields = [field(FIELD_NVLINK_SENT), field(FIELD_NVLINK_RECEIVED)];
-    // SAFETY: the handle is NVML's, and there are as many fields as is said.
+    // SAFETY: the handle is NVML's, and the count passed is that of the fields.
     if unsafe { get(handle, fields.len() as c_int, fields.as_mut_ptr()) } != SUCCESS {
         return (None, None);
     }
@@ -203,10 +203,10 @@ fn processes(functions: &Functions, handle: Handle) -> Vec<(u32, u64)> {
     loop {
         let mut infos = vec![ProcessInfo::default(); room];
         let mut count = room as c_uint;
-        // SAFETY: the handle is NVML's, and there is as much room as is said.
+        // SAFETY: the handle is NVML's, and the count passed is the capacity of `infos`.
         let result = unsafe { get(handle, &mut count, infos.as_mut_ptr()) };
         if result == INSUFFICIENT_SIZE && room < MOST_PROCESSES {
-            // Others may start meanwhile.
+            // More processes may start in the meantime.
             room = (count as usize).saturating_mul(2).clamp(room * 2, MOST_PROCESSES);
             continue;
         }
@@ -214,7 +214,7 @@ fn processes(functions: &Functions, handle: Handle) -> Vec<(u32, u64)> {
             return Vec::new();
         }
         infos.truncate(count as usize);
-        // On a divided GPU a process can be there once for each part.
+        // On a partitioned GPU a process can appear once for each partition.
         let mut processes: Vec<(u32, u64)> = Vec::new();
         for info in infos.iter().filter(|info| info.used != NOT_AVAILABLE) {
             match processes.iter_mut().find(|(pid, _)| *pid == info.pid) {

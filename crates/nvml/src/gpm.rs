@@ -1,10 +1,10 @@
-//! The GPU performance monitor, from Hopper on: how busy the parts of a GPU were between two samples.
+//! The GPU performance monitor, available from Hopper on: the utilisation of a GPU's units between two samples.
 
 use std::{ffi::c_uint, ptr::null};
 
 use crate::abi::{Functions, GPM_ROOM, GPM_VERSION, GpmMetric, GpmMetrics, GpmSample, GpmSupport, Handle, SUCCESS};
 
-/// Metrics that are percentages, and what they are called here.
+/// Metrics that are percentages, and their names here.
 const SHARES: [(c_uint, &str); 9] = [
     (1, "graphics"),
     (2, "sm"),
@@ -19,9 +19,9 @@ const SHARES: [(c_uint, &str); 9] = [
 /// Sent and received over PCIe, in MiB per second.
 const PCIE: [c_uint; 2] = [20, 21];
 
-/// What the monitor tells.
+/// The values of one reading.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Readings {
     /// Shares from 0 to 1, by name.
     pub(crate) shares: Vec<(&'static str, f64)>,
     /// Bytes per second.
@@ -40,12 +40,12 @@ pub(crate) struct Gpm {
 unsafe impl Send for Gpm {}
 
 impl Gpm {
-    /// For a GPU that has such a monitor.
+    /// Creates the monitor of a GPU that has one.
     pub(crate) fn new(functions: &Functions, device: Handle) -> Option<Self> {
         let (support, alloc) = (functions.gpm_support?, functions.gpm_alloc?);
         functions.gpm_free.and(functions.gpm_sample).and(functions.gpm_metrics)?;
         let mut answer = GpmSupport { version: GPM_VERSION, supported: 0 };
-        // SAFETY: the handle is NVML's, and the structure says its version.
+        // SAFETY: the handle is NVML's, and the structure contains its version.
         if unsafe { support(device, &mut answer) } != SUCCESS || answer.supported == 0 {
             return None;
         }
@@ -60,14 +60,14 @@ impl Gpm {
         Some(Self { samples, filled: false })
     }
 
-    /// What happened since the last call; nothing on the first, and on a GPU that is divided (MIG), where samples of the
-    /// whole are refused.
-    pub(crate) fn read(&mut self, functions: &Functions, device: Handle) -> Option<Told> {
+    /// Returns the values since the last call; nothing on the first call and on a partitioned GPU (MIG), where samples
+    /// of the whole GPU are refused.
+    pub(crate) fn read(&mut self, functions: &Functions, device: Handle) -> Option<Readings> {
         let (sample, metrics) = (functions.gpm_sample?, functions.gpm_metrics?);
         self.samples.swap(0, 1);
         // SAFETY: the handle and the sample are NVML's.
-        let taken = unsafe { sample(device, self.samples[1]) } == SUCCESS;
-        let both = std::mem::replace(&mut self.filled, taken) && taken;
+        let sampled = unsafe { sample(device, self.samples[1]) } == SUCCESS;
+        let both = std::mem::replace(&mut self.filled, sampled) && sampled;
         if !both {
             return None;
         }
@@ -79,11 +79,11 @@ impl Gpm {
             second: self.samples[1],
             metrics: [empty; GPM_ROOM],
         });
-        let wanted = SHARES.iter().map(|(metric, _)| *metric).chain(PCIE);
-        for (slot, metric) in get.metrics.iter_mut().zip(wanted) {
+        let requested = SHARES.iter().map(|(metric, _)| *metric).chain(PCIE);
+        for (slot, metric) in get.metrics.iter_mut().zip(requested) {
             slot.metric = metric;
         }
-        // SAFETY: the structure says its version and how many metrics it asks for, and has room for more.
+        // SAFETY: the structure contains its version and the number of metrics requested, and has capacity for more.
         if unsafe { metrics(&mut *get) } != SUCCESS {
             return None;
         }
@@ -92,7 +92,7 @@ impl Gpm {
             (metric.result == SUCCESS && metric.value.is_finite() && metric.value >= 0.0).then_some(metric.value)
         };
         let mebibytes = |place| value(place).map(|rate| (rate * 1_048_576.0) as u64);
-        Some(Told {
+        Some(Readings {
             shares: SHARES
                 .iter()
                 .enumerate()
@@ -103,7 +103,7 @@ impl Gpm {
         })
     }
 
-    /// Gives the samples back.
+    /// Frees the samples.
     pub(crate) fn free(self, functions: &Functions) {
         if let Some(free) = functions.gpm_free {
             for sample in self.samples.into_iter().filter(|sample| !sample.is_null()) {

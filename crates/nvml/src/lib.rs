@@ -1,7 +1,7 @@
-//! What the driver tells of GPUs through NVML: utilisation, memory, power, temperature, clocks, buses, errors, processes.
+//! GPU state from the driver through NVML: utilisation, memory, power, temperature, clocks, buses, errors, processes.
 //!
-//! NVML is optional. The library is opened while the program runs; without it there is one sentence, and a function that
-//! it lacks or a GPU that does not answer costs that value only.
+//! NVML is optional. The library is loaded at run time; if it is missing, there is one message. A missing function or a
+//! GPU that does not respond only costs that value.
 
 use std::path::Path;
 
@@ -22,20 +22,20 @@ pub use self::{device::Device, sampler::Sampler};
 
 /// The library's usual name.
 const LIBRARY: &str = "libnvidia-ml.so.1";
-/// The most GPUs of a machine.
+/// The maximum number of GPUs in a machine.
 const MOST_DEVICES: u32 = 64;
 
-/// NVML, ready to be asked.
+/// An initialised NVML library.
 pub struct Nvml {
     functions: Functions,
     gpus: Vec<Gpu>,
     xids: Option<Xids>,
-    /// Never closed, and so the last to go.
+    /// Never unloaded; dropped last.
     _library: Library,
 }
 
 impl Nvml {
-    /// Opens the driver's library. The error is a sentence for the log.
+    /// Opens the driver's library. The error is a message for the log.
     pub fn open() -> Result<Self, String> {
         Self::open_at(Path::new(LIBRARY))
     }
@@ -45,27 +45,27 @@ impl Nvml {
         let library = Library::open(path)?;
         let functions = Functions::find(&library);
         let (Some(init), Some(count)) = (functions.init, functions.count) else {
-            return Err(format!("{} is too old, or not NVML", path.display()));
+            return Err(format!("{} is not NVML, or too old", path.display()));
         };
         // SAFETY: the function takes nothing; it counts its callers.
         let result = unsafe { init() };
         if result != SUCCESS {
-            return Err(format!("NVML does not start: {}", meaning(result)));
+            return Err(format!("cannot initialise NVML: {}", meaning(result)));
         }
         let mut nvml = Self { functions, gpus: Vec::new(), xids: None, _library: library };
         let mut number = 0;
         // SAFETY: NVML writes a number.
         let result = unsafe { count(&mut number) };
         if result != SUCCESS {
-            return Err(format!("NVML does not count GPUs: {}", meaning(result)));
+            return Err(format!("NVML cannot count GPUs: {}", meaning(result)));
         }
-        // A GPU that is lost or forbidden keeps its index; the others are told.
+        // A GPU that is lost or inaccessible keeps its index; the others are reported.
         nvml.gpus = (0..number.min(MOST_DEVICES)).filter_map(|index| Gpu::new(&nvml.functions, index).ok()).collect();
         nvml.xids = Xids::new(&nvml.functions, nvml.gpus.iter().map(|gpu| gpu.handle));
         Ok(nvml)
     }
 
-    /// Asks all GPUs. This may take tens of milliseconds for each: see [`Sampler`].
+    /// Reads the state of all GPUs. This may take tens of milliseconds for each: see [`Sampler`].
     pub fn devices(&mut self) -> Vec<Device> {
         if let Some(xids) = &mut self.xids {
             xids.read(&self.functions);

@@ -1,5 +1,5 @@
-//! Asks NVML on a thread of its own, so that a scrape never waits for a GPU: a PCIe rate takes 20 ms to measure, and a GPU
-//! that is about to be lost may take seconds to answer.
+//! Queries NVML on its own thread, so that a scrape never waits for a GPU: measuring a PCIe rate takes 20 ms, and a
+//! failing GPU may take seconds to respond.
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -16,14 +16,14 @@ struct Shared {
     stopped: Condvar,
 }
 
-/// Asks at an interval, until it is dropped.
+/// Samples at an interval until dropped.
 pub struct Sampler {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sampler {
-    /// Asks once now, and then each `interval`.
+    /// Samples once now, and then every `interval`.
     pub fn start(mut nvml: Nvml, interval: Duration) -> Result<Self, String> {
         let shared = Arc::new(Shared { devices: Mutex::new(nvml.devices()), ..Shared::default() });
         let theirs = shared.clone();
@@ -43,7 +43,7 @@ impl Sampler {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What GPUs told last; does not wait.
+    /// Returns the last sample of all GPUs; does not wait.
     pub fn devices(&self) -> Vec<Device> {
         self.shared.devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,10 +1,10 @@
-//! Xid events: what the driver reports when a GPU or its user did something wrong.
+//! Xid events: the driver's reports of errors in a GPU or in its use.
 
 use std::{collections::BTreeMap, ffi::c_uint, ptr::null_mut};
 
 use crate::abi::{EVENT_XID, EventData, EventSet, Functions, Handle, SUCCESS};
 
-/// The most events taken at a time: a broken GPU may send them without end.
+/// The maximum number of events read at a time: a broken GPU may send them endlessly.
 const MOST: usize = 1000;
 
 /// Counts events, by GPU and number.
@@ -17,7 +17,7 @@ pub(crate) struct Xids {
 unsafe impl Send for Xids {}
 
 impl Xids {
-    /// For those of `devices` that report events; `None` if none does.
+    /// Registers the `devices` that report events; `None` if none do.
     pub(crate) fn new(functions: &Functions, devices: impl Iterator<Item = Handle>) -> Option<Self> {
         let (create, register, free) = (functions.event_set?, functions.event_register?, functions.event_free?);
         functions.event_wait?;
@@ -36,7 +36,7 @@ impl Xids {
         Some(Self { set, counts: BTreeMap::new() })
     }
 
-    /// Takes what has been reported, without waiting.
+    /// Reads the pending events, without waiting.
     pub(crate) fn read(&mut self, functions: &Functions) {
         let Some(wait) = functions.event_wait else { return };
         for _ in 0..MOST {
@@ -52,7 +52,7 @@ impl Xids {
         }
     }
 
-    /// Events of a GPU so far: numbers and how often.
+    /// Returns the events of a GPU so far: numbers and counts.
     pub(crate) fn of(&self, device: Handle) -> Vec<(u64, u64)> {
         let mine = self.counts.range((device as usize, 0)..=(device as usize, u64::MAX));
         mine.map(|(&(_, xid), &count)| (xid, count)).collect()

@@ -1,6 +1,6 @@
-// A libnvidia-ml.so with known values. The structures are written out anew, from nvml.h's documentation, so that a layout that
-// is wrong in Rust is seen. -DLOSE=N loses GPU 0 after N readings of memory, -DINIT=N fails nvmlInit, -DOLD leaves out what old
-// drivers lack.
+// A libnvidia-ml.so with known values. The structures are written independently, from nvml.h's documentation, so that a
+// wrong layout in Rust is detected. -DLOSE=N loses GPU 0 after N readings of memory, -DINIT=N fails nvmlInit, -DOLD
+// omits what old drivers lack.
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +38,7 @@ int nvmlDeviceGetUUID(void *device, char *text, u32 length)
 	strcpy(text, device == &gpus[0] ? "GPU-0" : "GPU-2");
 	return 0;
 }
-// As long as there is room, and no 0 at its end.
+// Fills the whole buffer, without a terminating 0.
 int nvmlDeviceGetName(void *device, char *text, u32 length)
 {
 	if (device == &gpus[0])
@@ -141,7 +141,7 @@ int nvmlGpmSampleGet(void *device, void *sample) { static int number; *(int *)sa
 struct metric { u32 id; int result; double value; char *names[3]; };
 int nvmlGpmMetricsGet(struct { u32 version, count; int *first, *second; struct metric metrics[98]; } *get)
 {
-	// The samples come in order, and the later one is the second.
+	// The samples are in order, and the later one is the second.
 	if (get->version != 1 || *get->second != *get->first + 1)
 		return 2;
 	for (u32 i = 0; i < get->count; i++) {
@@ -153,5 +153,5 @@ int nvmlGpmMetricsGet(struct { u32 version, count; int *first, *second; struct m
 }
 #endif
 
-// Samples not given back, and how often it was shut down.
+// The samples that were not freed, and the number of shutdowns.
 int fakeLeft(void) { return gpm_samples * 100 + shutdowns; }

@@ -1,4 +1,4 @@
-//! NVML against a fake library of known values, built here from C.
+//! NVML against a fake library with known values, compiled here from C.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,7 +8,7 @@ use std::{
 
 use nvml::{Device, Nvml, Sampler};
 
-/// Each test has a library of its own, for its state is static.
+/// Each test has its own library, because its state is static.
 fn build(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
     let library = folder.join(format!("lib{name}.so"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake.c");
@@ -22,14 +22,15 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-/// Check every value of two GPUs: one that tells all, one that tells little, and between them one that cannot be had.
+/// Check every value of two GPUs, one that reports everything and one that reports little, with an inaccessible one
+/// between them.
 #[test]
-fn values() {
+fn every_value_is_read() {
     let folder = folder();
     let mut nvml = Nvml::open_at(&build(folder.path(), "values", &[])).expect("open");
     let first = nvml.devices();
     assert_eq!(first.iter().map(|device| device.index).collect::<Vec<_>>(), [0, 2]);
-    assert!(first[0].gpm.is_empty(), "one sample says nothing");
+    assert!(first[0].gpm.is_empty(), "one sample gives no rates");
     let devices = nvml.devices();
     let gpu = &devices[0];
     let expected = Device {
@@ -72,12 +73,12 @@ fn values() {
     assert_eq!((other.ecc_corrected, other.nvlink_sent), (None, None));
     assert!(other.gpm.is_empty() && other.xids.is_empty());
     assert_eq!((other.pcie_sent, other.pcie_received), (Some(20_000), Some(1_700_000)));
-    assert_eq!(other.processes, [(7, 4096 + 3 * 4096)], "parts of a divided GPU are one process");
+    assert_eq!(other.processes, [(7, 4096 + 3 * 4096)], "the partitions of a GPU are merged per process");
 }
 
-/// Check that functions which an old driver lacks cost their values only.
+/// Check that functions missing from an old driver only cost their values.
 #[test]
-fn old_driver() {
+fn old_drivers_lack_some_values() {
     let folder = folder();
     let mut nvml = Nvml::open_at(&build(folder.path(), "old", &["-DOLD"])).expect("open");
     let devices = nvml.devices();
@@ -88,27 +89,30 @@ fn old_driver() {
     assert_eq!(gpu.processes.len(), 99);
 }
 
-/// Check the sentences where NVML does not start.
+/// Check the messages when NVML cannot be initialised.
 #[test]
-fn no_nvml() {
+fn missing_nvml_is_explained() {
     let missing = Nvml::open_at(Path::new("/nonexistent/libnvidia-ml.so.1")).err().expect("missing");
-    assert_eq!(missing, "cannot load /nonexistent/libnvidia-ml.so.1: there is none; it comes with NVIDIA's driver");
+    assert_eq!(missing, "cannot load /nonexistent/libnvidia-ml.so.1: not found; it is installed with NVIDIA's driver");
     let not_nvml = Nvml::open_at(Path::new("libc.so.6")).err().expect("not NVML");
-    assert_eq!(not_nvml, "libc.so.6 is too old, or not NVML");
+    assert_eq!(not_nvml, "libc.so.6 is not NVML, or too old");
     let folder = folder();
     for (number, sentence) in [
-        (9, "NVML does not start: the NVIDIA driver is not loaded"),
-        (18, "NVML does not start: the driver and its library have different versions; a reboot helps after an update"),
-        (999, "NVML does not start: NVML error 999"),
+        (9, "cannot initialise NVML: the NVIDIA driver is not loaded"),
+        (
+            18,
+            "cannot initialise NVML: the driver and its library have different versions; reboot after a driver update",
+        ),
+        (999, "cannot initialise NVML: NVML error 999"),
     ] {
         let library = build(folder.path(), &format!("init{number}"), &[&format!("-DINIT={number}")]);
         assert_eq!(Nvml::open_at(&library).err().as_deref(), Some(sentence));
     }
 }
 
-/// Check that a GPU which is lost in the middle says so and nothing else, and that the other one goes on.
+/// Check that a GPU lost at run time reports only that, and that the other one continues.
 #[test]
-fn lost_gpu() {
+fn a_lost_gpu_is_reported() {
     let folder = folder();
     let mut nvml = Nvml::open_at(&build(folder.path(), "lost", &["-DLOSE=2"])).expect("open");
     assert!(!nvml.devices()[0].lost);
@@ -119,9 +123,9 @@ fn lost_gpu() {
     assert!(!devices[1].lost && devices[1].memory_used.is_some());
 }
 
-/// Check that whatever was taken is given back.
+/// Check that all resources are released.
 #[test]
-fn gives_back() {
+fn resources_are_released() {
     let folder = folder();
     let library = build(folder.path(), "back", &[]);
     let mut nvml = Nvml::open_at(&library).expect("open");
@@ -136,12 +140,12 @@ fn gives_back() {
     };
     assert_eq!(left(), 200, "two samples");
     drop(nvml);
-    assert_eq!(left(), 1, "no samples, shut down once");
+    assert_eq!(left(), 1, "no samples left, shut down once");
 }
 
-/// Check that the thread samples, and ends at once when it is told to.
+/// Check that the thread samples, and ends at once when it is stopped.
 #[test]
-fn sampler() {
+fn the_sampler_stops_at_once() {
     let folder = folder();
     let nvml = Nvml::open_at(&build(folder.path(), "sampler", &[])).expect("open");
     let sampler = Sampler::start(nvml, Duration::from_millis(1)).expect("a thread");
@@ -149,7 +153,7 @@ fn sampler() {
     let begin = Instant::now();
     // The performance monitor needs a second sample.
     while sampler.devices()[0].gpm.is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "no second sample came");
+        assert!(begin.elapsed() < Duration::from_secs(60), "no second sample arrived");
         std::thread::yield_now();
     }
     drop(sampler);
@@ -158,5 +162,5 @@ fn sampler() {
     let sampler = Sampler::start(nvml, Duration::from_secs(3600)).expect("a thread");
     let begin = Instant::now();
     drop(sampler);
-    assert!(begin.elapsed() < Duration::from_secs(60), "it waited for the next sample");
+    assert!(begin.elapsed() < Duration::from_secs(60), "the sampler waited for the next sample");
 }

@@ -11,7 +11,7 @@ fn main() -> Result<(), Error> {
         let file = Path::new(&path).file_name().unwrap_or_default().to_string_lossy();
         let selection = for_library(&Selection::default(), &file);
         let mut functions = exported(&open(Path::new(&path))?, |_| true, &Budget::RECORDING)?;
-        functions.retain(|function| selection.first_taken(function.names()).is_some());
+        functions.retain(|function| selection.first_selected(function.names()).is_some());
         for function in &functions {
             let delta = function.site.offset - function.offset;
             println!("{:#10x}+{delta:<3} {:8?} {}", function.offset, function.site.cost, function.name);

@@ -10,7 +10,7 @@ pub enum Error {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
 
@@ -18,7 +18,7 @@ pub enum Error {
     #[error("{0}")]
     Elf(#[from] elf::Error),
 
-    /// A machine whose instructions are not known here.
+    /// A machine whose instructions are not supported.
     #[error("cannot probe code for ELF machine {0}: only x86-64 is supported")]
     Machine(u16),
 

@@ -1,23 +1,23 @@
-//! Which functions of a library can be probed, where, and at what cost.
+//! Determines which functions of a library can be probed, where, and at what cost.
 //!
-//! A uprobe replaces an instruction by a trap, and what it costs depends on that instruction. The kernel emulates a `push`
-//! or a jump (about 0.5 us a hit), single-steps most others (6 us), and from 6.18 on turns a 5-byte nop into a call (0.3 us).
-//! So the best place is not always a function's first byte:
+//! A uprobe replaces an instruction by a trap, and its cost depends on that instruction. The kernel emulates a `push`
+//! or a jump (about 0.5 us per hit), single-steps most others (6 us), and from 6.18 on turns a 5-byte nop into a call
+//! (0.3 us). So the best place is not always a function's first byte:
 //!
 //! ```text
 //!  cuMemAlloc_v2:  cmpl $0x321cba00,gate(%rip)   +0   stepped
-//!                  je   closed                   +10  emulated: arguments and stack are still as the caller left them
+//!                  je   closed                   +10  emulated: arguments and stack are unchanged since the call
 //!                  jmp  *slot(%rip)
 //! ```
 //!
 //! - [`exported`] lists the functions of a library, [`find`] looks one up by name, [`matching`] many, local ones too.
 //! - [`usdt`] lists static tracepoints.
 //! - [`choose`] picks the site in a function's code.
-//! - [`for_library`] is what is meant of a library where `--match` does not say.
+//! - [`for_library`] is the default selection for a library without `--match`.
 //! - [`summary`] counts functions by cost.
 //!
-//! Nothing here needs the kernel or a privilege. Files are not trusted: whatever the bytes, the work is linear in the
-//! file's size, and a broken symbol costs that symbol only.
+//! Nothing here needs the kernel or privileges. Files are not trusted: for all inputs, the work is linear in the file's
+//! size, and a malformed symbol only costs that symbol.
 
 mod error;
 mod library;

@@ -1,8 +1,8 @@
-//! The functions of an ELF file, by name and by place.
+//! The functions of an ELF file, by name and by location.
 //!
-//! Symbols give virtual addresses; the kernel wants offsets in the file, which the `PT_LOAD` segments tell. Several names
-//! may share an address (`puts` and `_IO_puts`, or functions that a linker found identical): they are one [`Function`],
-//! since two probes there would fire twice for each call.
+//! Symbols have virtual addresses; the kernel needs offsets in the file, which follow from the `PT_LOAD` segments.
+//! Several names may share an address (`puts` and `_IO_puts`, or functions merged by a linker): they are one
+//! [`Function`], since two probes there would fire twice for each call.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -18,32 +18,32 @@ use elf::{
 use crate::site::{at_entry, choose};
 use crate::{Error, Site};
 
-/// How much is read of a function whose size the file does not give.
+/// Bytes read of a function whose size is not in the file.
 const UNSIZED: u64 = 4096;
-/// How much is read of a function that is too large to be searched: enough for its first instructions.
+/// Bytes read of a function that is too large to search: enough for its first instructions.
 const ENTRY: u64 = 128;
-/// Functions with more bytes are probed at their entry.
+/// Larger functions are probed at their entry.
 const LARGEST: u64 = 1 << 20;
-/// Opening must not wait for the other end of a pipe, nor take a terminal.
+/// Opening must not block on a pipe, nor acquire a terminal.
 const HARMLESS: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
 
 /// A function that can be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// The name to show: of several, the one with the fewest underscores in front, then the shortest.
+    /// The name to show: of several, the one with the fewest leading underscores, then the shortest.
     pub name: String,
-    /// Other names of the same address. Which of them a caller meant cannot be told.
+    /// Other names of the same address. It is unknown which of them a caller used.
     pub aliases: Vec<String>,
     /// Offset in the file of its first byte.
     pub offset: u64,
-    /// In bytes, as the symbol says; 0 if it does not.
+    /// Its size in bytes from the symbol; 0 if unknown.
     pub size: u64,
-    /// Where to put the probe.
+    /// Where to place the probe.
     pub site: Site,
 }
 
 impl Function {
-    /// All its names, the one to show first.
+    /// Returns all its names, the one to show first.
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         std::iter::once(self.name.as_str()).chain(self.aliases.iter().map(String::as_str))
     }
@@ -58,33 +58,34 @@ pub fn open(path: &Path) -> Result<File, Error> {
     opened.map_err(|source| Error::Open { path: path.into(), source })
 }
 
-/// The functions a library offers to others of which one name is wanted, sorted by name: defined, of default version, and not
-/// chosen at load time (`STT_GNU_IFUNC`: the symbol is the chooser's, which runs once).
+/// Returns the exported functions with a name accepted by `accept`, sorted by name: defined, of default version, and
+/// not resolved at load time (`STT_GNU_IFUNC`: the symbol is the resolver's, which runs once).
 pub fn exported<B: Bytes + ?Sized>(
     bytes: &B,
-    mut wanted: impl FnMut(&str) -> bool,
+    mut accept: impl FnMut(&str) -> bool,
     budget: &Budget,
 ) -> Result<Vec<Function>, Error> {
     let library = Library::read(bytes, budget)?;
     let Some(table) = library.table(SHT_DYNSYM)? else { return Ok(Vec::new()) };
-    library.functions(&table, |index, name| table.is_default(index) && wanted(name), |index, _| table.is_default(index))
+    library.functions(&table, |index, name| table.is_default(index) && accept(name), |index, _| table.is_default(index))
 }
 
-/// The functions with a wanted name that were linked into a program, if it still has its `.symtab`: a static libcudart.
+/// Returns the functions with an accepted name that were linked into a program, such as a static libcudart, if it still
+/// has its `.symtab`.
 pub fn linked<B: Bytes + ?Sized>(
     bytes: &B,
-    mut wanted: impl FnMut(&str) -> bool,
+    mut accept: impl FnMut(&str) -> bool,
     budget: &Budget,
 ) -> Result<Vec<Function>, Error> {
     let library = Library::read(bytes, budget)?;
     let Some(table) = library.table(SHT_SYMTAB)? else { return Ok(Vec::new()) };
-    library.functions(&table, |_, name| wanted(name), |_, _| false)
+    library.functions(&table, |_, name| accept(name), |_, _| false)
 }
 
-/// The functions with a wanted name: exported, or local to the file if it still has its `.symtab`.
+/// Returns the functions with an accepted name: exported, or local to the file if it still has its `.symtab`.
 pub fn matching<B: Bytes + ?Sized>(
     bytes: &B,
-    wanted: impl Fn(&str) -> bool,
+    accept: impl Fn(&str) -> bool,
     budget: &Budget,
 ) -> Result<Vec<Function>, Error> {
     let library = Library::read(bytes, budget)?;
@@ -92,14 +93,14 @@ pub fn matching<B: Bytes + ?Sized>(
     let mut offsets = HashSet::new();
     for kind in [SHT_DYNSYM, SHT_SYMTAB] {
         let Some(table) = library.table(kind)? else { continue };
-        let functions = library.functions(&table, |_, name| wanted(name), |_, _| false)?;
+        let functions = library.functions(&table, |_, name| accept(name), |_, _| false)?;
         found.extend(functions.into_iter().filter(|function| offsets.insert(function.offset)));
     }
     Ok(found)
 }
 
-/// One function by its exact name: exported, of an older version, or local to the file if it still has its `.symtab`.
-/// Of several local ones with this name, the first.
+/// Returns one function by its exact name: exported, of an older version, or local to the file if it still has its
+/// `.symtab`. Of several local ones with this name, the first.
 pub fn find<B: Bytes + ?Sized>(bytes: &B, name: &str, budget: &Budget) -> Result<Option<Function>, Error> {
     let library = Library::read(bytes, budget)?;
     for kind in [SHT_DYNSYM, SHT_SYMTAB] {
@@ -125,7 +126,7 @@ pub fn find<B: Bytes + ?Sized>(bytes: &B, name: &str, budget: &Budget) -> Result
 }
 
 /// Whether a plain reference to the name is bound to one of several functions when the library is loaded
-/// (`STT_GNU_IFUNC`), as with `memcpy`: the symbol is that of the chooser, which runs once.
+/// (`STT_GNU_IFUNC`), as with `memcpy`: the symbol is that of the resolver, which runs once.
 pub fn chosen_at_load<B: Bytes + ?Sized>(bytes: &B, name: &str, budget: &Budget) -> Result<bool, Error> {
     let library = Library::read(bytes, budget)?;
     let Some(table) = library.table(SHT_DYNSYM)? else { return Ok(false) };
@@ -137,7 +138,7 @@ pub fn chosen_at_load<B: Bytes + ?Sized>(bytes: &B, name: &str, budget: &Budget)
     Ok(chosen)
 }
 
-/// Whether an offset of the file is in code, where a probe can be.
+/// Whether an offset of the file is in code, where a probe can be placed.
 pub fn offset_in_code<B: Bytes + ?Sized>(bytes: &B, offset: u64) -> Result<bool, Error> {
     let elf = Elf::read(bytes)?;
     let holds =
@@ -145,7 +146,7 @@ pub fn offset_in_code<B: Bytes + ?Sized>(bytes: &B, offset: u64) -> Result<bool,
     Ok(elf.segments.executable().any(holds))
 }
 
-/// What symbols say about one address.
+/// The names and the size from the symbols of one address.
 #[derive(Default)]
 struct Place {
     size: u64,
@@ -170,7 +171,7 @@ impl<'a, B: Bytes + ?Sized> Library<'a, B> {
         Ok(Library { bytes, elf, budget })
     }
 
-    /// A table of symbols with its names and, for dynamic ones, versions.
+    /// Reads a symbol table with its names and, for dynamic symbols, versions.
     fn table(&self, kind: elf::SectionType) -> Result<Option<Table<'_>>, Error> {
         let Some(symbols) = Symbols::of(&self.elf, kind) else { return Ok(None) };
         let names = symbols.strings().read(self.bytes, self.budget.strings, "string table")?;
@@ -198,22 +199,22 @@ impl<'a, B: Bytes + ?Sized> Library<'a, B> {
         Ok(())
     }
 
-    /// The functions of a table that are wanted, by index and name: one for each address, sorted by name. Other symbols of the
-    /// same address give names too, where they are `aliases`. `wanted` is called once for each symbol.
+    /// Returns the accepted functions of a table, by index and name: one for each address, sorted by name. Other
+    /// symbols of the same address that satisfy `aliases` add names. `accept` is called once for each symbol.
     fn functions(
         &self,
         table: &Table<'_>,
-        mut wanted: impl FnMut(usize, &str) -> bool,
+        mut accept: impl FnMut(usize, &str) -> bool,
         aliases: impl Fn(usize, &str) -> bool,
     ) -> Result<Vec<Function>, Error> {
         let mut places: BTreeMap<u64, Place> = BTreeMap::new();
-        let mut taken = HashSet::new();
+        let mut accepted = HashSet::new();
         let mut starts = Vec::new();
         let mut letters = 0;
         let mut add = |place: &mut Place, symbol: &Symbol, name: &str| {
             letters += name.len() as u64;
             place.size = place.size.max(symbol.size);
-            // Names may share their tails, but not so much.
+            // Names may share their ends, but not to this extent.
             if letters <= self.budget.strings {
                 place.names.push(name.to_owned());
             }
@@ -221,8 +222,8 @@ impl<'a, B: Bytes + ?Sized> Library<'a, B> {
         self.each(table, |index, symbol| {
             starts.push(symbol.address);
             let Some(name) = table.name(&symbol).map(String::from_utf8_lossy) else { return };
-            if wanted(index, &name) {
-                taken.insert(index);
+            if accept(index, &name) {
+                accepted.insert(index);
                 add(places.entry(symbol.address).or_default(), &symbol, &name);
             }
         })?;
@@ -230,7 +231,7 @@ impl<'a, B: Bytes + ?Sized> Library<'a, B> {
         self.each(table, |index, symbol| {
             let Some(place) = places.get_mut(&symbol.address) else { return };
             let Some(name) = table.name(&symbol).map(String::from_utf8_lossy) else { return };
-            if !taken.contains(&index) && aliases(index, &name) {
+            if !accepted.contains(&index) && aliases(index, &name) {
                 add(place, &symbol, &name);
             }
         })?;
@@ -242,8 +243,9 @@ impl<'a, B: Bytes + ?Sized> Library<'a, B> {
         Ok(functions)
     }
 
-    /// A function with its site; none if its code is not in the file. `starts` are the addresses of all functions, sorted. Reads
-    /// at most `room` bytes of code, and less the next time; then, and of very large functions, only the entry.
+    /// Returns a function with its site; `None` if its code is not in the file. `starts` are the sorted addresses of
+    /// all functions. Reads at most `room` bytes of code and reduces it; when it is used up, and for very large
+    /// functions, reads only the entry.
     fn function(&self, address: u64, mut place: Place, starts: &[u64], room: &mut u64) -> Option<Function> {
         let (offset, left) = self.elf.segments.executable().find_map(|segment| {
             let inside = address.checked_sub(segment.address).filter(|&inside| inside < segment.file_size)?;
@@ -257,7 +259,7 @@ impl<'a, B: Bytes + ?Sized> Library<'a, B> {
         let code = elf::read(self.bytes, offset, if searched { whole } else { whole.min(ENTRY) }, "code").ok()?;
         *room = room.saturating_sub(code.len() as u64);
         let (delta, cost) = match searched.then(|| choose(&code, address)) {
-            // Another function begins in between: whoever calls that one is no caller of this one.
+            // Another function begins in between: its callers do not call this one.
             Some((delta, cost)) if next.is_none_or(|next| next > delta) => (delta, cost),
             _ => (0, at_entry(&code, address)),
         };
@@ -269,7 +271,7 @@ impl<'a, B: Bytes + ?Sized> Library<'a, B> {
     }
 }
 
-/// Names in the order people would choose them: `puts` before `_IO_puts`, `cuFoo` before `cuFoo_v2`.
+/// Ranks names as people would choose them: `puts` before `_IO_puts`, `cuFoo` before `cuFoo_v2`.
 fn rank(name: &str) -> (usize, usize, &str) {
     (name.len() - name.trim_start_matches('_').len(), name.len(), name)
 }
@@ -281,7 +283,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// Whether a plain reference to the name means this symbol: `name@@VERSION`, or no version at all.
+    /// Whether a plain reference to the name refers to this symbol: `name@@VERSION`, or no version at all.
     fn is_default(&self, index: usize) -> bool {
         const HIDDEN: u16 = 0x8000;
         const LOCAL: u16 = 0;

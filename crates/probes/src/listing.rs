@@ -1,4 +1,4 @@
-//! How many functions can be probed at what cost: for `trace --list` and `-v`.
+//! Counts functions by the cost of probing them: for `trace --list` and `-v`.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ pub struct Summary {
     pub nop5: usize,
     /// At an instruction that the kernel emulates.
     pub emulated: usize,
-    /// At an instruction that must be stepped.
+    /// At an instruction that must be single-stepped.
     pub stepped: usize,
-    /// Not to be probed at all.
+    /// Not probeable.
     pub refused: usize,
 }
 
@@ -32,13 +32,13 @@ pub fn summary<'a>(functions: impl IntoIterator<Item = &'a Function>) -> Summary
 }
 
 impl Summary {
-    /// All of them.
+    /// Returns the total.
     pub fn total(&self) -> usize {
         self.nop5 + self.emulated + self.stepped + self.refused
     }
 }
 
-/// "443 functions: 443 emulated"; costs that do not occur are left out.
+/// "443 functions: 443 emulated"; costs with no functions are omitted.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.total();
@@ -63,9 +63,9 @@ mod tests {
     use super::*;
     use crate::Site;
 
-    /// Check that counts add up and read well.
+    /// Check that counts add up and are formatted.
     #[test]
-    fn counts_by_cost() {
+    fn costs_are_counted() {
         let function = |cost| Function {
             name: "f".into(),
             aliases: Vec::new(),

@@ -1,12 +1,13 @@
-//! The cheapest place in a function where a probe sees every call, once, with arguments and stack as the caller left them.
+//! Finds the cheapest place in a function where a probe sees every call, once, with arguments and stack unchanged since
+//! the call.
 //!
-//! From the entry on, instructions are passed over while they are harmless: they change neither the stack pointer, nor
-//! memory, nor a register that may hold an argument or belong to the caller, and they cannot fault on what the caller passed. Of all the
-//! instructions reached so, the cheapest is taken, the first one of several. The return address is still at `[rsp]` there,
-//! so return probes and stack arguments work as at the entry.
+//! From the entry on, instructions are skipped while they are harmless: they change neither the stack pointer, nor
+//! memory, nor a register that may hold an argument or belong to the caller, and they cannot fault on what the caller
+//! passed. Of all the instructions reached this way, the cheapest is used, the first one of several. The return address
+//! is still at `[rsp]` there, so return probes and stack arguments work as at the entry.
 //!
-//! A loop could come back to a place after the entry, and the probe would count rounds instead of calls: if any branch of
-//! the function goes there, or could, the entry it is.
+//! A loop could return to a place after the entry, and the probe would count iterations instead of calls: if any branch
+//! of the function goes there, or could, the entry is used.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
@@ -14,49 +15,51 @@ use iced_x86::{
 };
 
 const PAGE: u64 = 4096;
-/// How far from the entry a site may lie. Real prologues need 14 bytes.
+/// The maximum distance of a site from the entry. Real prologues need 14 bytes.
 const REACH: u64 = 64;
-/// The one 5-byte nop that the kernel turns into a call.
+/// The only 5-byte nop that the kernel turns into a call.
 const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
-/// What a hit costs, cheapest first.
+/// The cost of a hit, cheapest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cost {
-    /// A 5-byte nop within one page: from Linux 6.18 on the kernel puts a call there, no trap. Earlier kernels step it.
+    /// A 5-byte nop within one page: from Linux 6.18 on the kernel replaces it with a call, without a trap. Earlier
+    /// kernels single-step it.
     Nop5,
-    /// The kernel does the instruction's work itself, after a trap.
+    /// The kernel emulates the instruction, after a trap.
     Emulated,
-    /// A trap, then the instruction runs elsewhere in single-step mode: ten times the cost.
+    /// A trap, then the instruction runs out of line in single-step mode: ten times the cost.
     Stepped,
-    /// The kernel refuses a probe there, and with it a whole `uprobe_multi` link: leave the function out.
+    /// The kernel rejects a probe there, and with it a whole `uprobe_multi` link: skip the function.
     Refused,
 }
 
-/// Where to put a function's probe.
+/// Where to place a function's probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     /// Offset in the file.
     pub offset: u64,
-    /// What a hit costs.
+    /// The cost of a hit.
     pub cost: Cost,
 }
 
-/// Picks the site in a function's `code`, whose first byte has this virtual address: how far from the entry, at what cost.
+/// Selects the site in a function's `code`, whose first byte has this virtual address: returns its distance from the
+/// entry and its cost.
 ///
-/// `code` is the whole function, since a branch anywhere in it counts.
+/// `code` is the whole function, because a branch anywhere in it matters.
 pub fn choose(code: &[u8], address: u64) -> (u64, Cost) {
     let reached = reach(code, address);
     let best = reached.iter().copied().min_by_key(|&(delta, cost)| (cost, delta));
-    let best = best.filter(|&(delta, _)| delta == 0 || !comes_back(code, address, delta));
+    let best = best.filter(|&(delta, _)| delta == 0 || !may_jump_back(code, address, delta));
     best.or(reached.first().copied()).unwrap_or((0, Cost::Refused))
 }
 
-/// What a probe on the very first instruction costs.
+/// Returns the cost of a probe on the very first instruction.
 pub(crate) fn at_entry(code: &[u8], address: u64) -> Cost {
     reach(code, address).first().map_or(Cost::Refused, |&(_, cost)| cost)
 }
 
-/// The instructions that every call runs before anything of note happens, each with its cost.
+/// Returns the instructions that every call runs before anything relevant changes, each with its cost.
 fn reach(code: &[u8], address: u64) -> Vec<(u64, Cost)> {
     let mut reached = Vec::new();
     let mut facts = InstructionInfoFactory::new();
@@ -96,7 +99,8 @@ fn cost(bytes: &[u8], instruction: &Instruction) -> Cost {
     }
 }
 
-/// What every kernel emulates. Prefixes other than the one that `push %r8` to `%r15` need make it step, or refuse.
+/// Whether every kernel emulates it. Prefixes other than the one that `push %r8` to `%r15` need make the kernel
+/// single-step or reject it.
 fn emulated(bytes: &[u8]) -> bool {
     matches!(
         bytes,
@@ -108,16 +112,17 @@ fn emulated(bytes: &[u8]) -> bool {
     )
 }
 
-/// What uprobes refuse: some prefixes, and what user code cannot run or a debugger uses. Tried on Linux 6.18.
+/// Whether uprobes reject it: some prefixes, privileged instructions, and those that debuggers use. Tested on Linux
+/// 6.18.
 fn refused(bytes: &[u8], instruction: &Instruction) -> bool {
     let is_prefix = |byte: &&u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
     let prefixes = &bytes[..bytes.iter().take_while(is_prefix).count()];
     prefixes.iter().any(|byte| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0xf0))
-        // Processors disagree on what these do.
+        // Processors differ in what these do.
         || prefixes.contains(&0x66) && is_branch(instruction)
-        // Of the vector encodings some pass, by accident of their opcode byte.
+        // Some of the vector encodings are accepted, by accident of their opcode byte.
         || instruction.encoding() != EncodingKind::Legacy
-        // Writes to the stack segment put off the trap that ends a step.
+        // Writes to the stack segment delay the trap that ends a single step.
         || instruction.op0_register() == Register::SS
         || instruction.flow_control() == FlowControl::Interrupt
         || instruction.is_privileged()
@@ -136,15 +141,16 @@ fn writes(access: OpAccess) -> bool {
     !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
 }
 
-/// Neither arguments nor the caller's: %rax and %r11, and vector registers, which probes cannot read. Not %r10, which may
-/// be a static chain.
+/// Neither an argument nor the caller's: %rax and %r11, and vector registers, which probes cannot read. Not %r10, which
+/// may be a static chain.
 fn spare(used: &UsedRegister) -> bool {
     let register = used.register();
     matches!(register.full_register(), Register::RAX | Register::R11)
         || !(register.is_gpr() || register.is_segment_register())
 }
 
-/// Reads the library's own or the thread's memory. A read through an argument could fault: a call that nobody saw.
+/// Whether it reads the library's own or the thread's memory. A read through an argument could fault, and the call
+/// would be missed.
 fn safe(used: &UsedMemory) -> bool {
     match used.access() {
         OpAccess::NoMemAccess | OpAccess::None => true,
@@ -155,9 +161,10 @@ fn safe(used: &UsedMemory) -> bool {
     }
 }
 
-/// Whether the function may jump to a place after its entry, up to and with `delta`, or its code is not understood.
-fn comes_back(code: &[u8], address: u64, delta: u64) -> bool {
-    // No label lies before a push that builds the frame, so tables of labels cannot lead there.
+/// Whether the function may jump to a place after its entry, up to and including `delta`, or its code cannot be
+/// decoded.
+fn may_jump_back(code: &[u8], address: u64, delta: u64) -> bool {
+    // There is no label before a push that builds the frame, so jump tables cannot lead there.
     let tables_matter = !matches!(code.get(delta as usize..), Some([0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..]));
     decoder(code, address).iter().any(|instruction| {
         let by_table = || instruction.is_jmp_near_indirect() && !instruction.is_ip_rel_memory_operand();
@@ -167,7 +174,7 @@ fn comes_back(code: &[u8], address: u64, delta: u64) -> bool {
     })
 }
 
-/// Whether the first operand is a place to jump to: jumps, calls, loops, transactions.
+/// Whether the first operand is a jump target: jumps, calls, loops, transactions.
 fn is_branch(instruction: &Instruction) -> bool {
     use iced_x86::OpKind::{NearBranch16, NearBranch32, NearBranch64};
     matches!(instruction.op0_kind(), NearBranch16 | NearBranch32 | NearBranch64)
@@ -180,14 +187,14 @@ mod tests {
     const ENDBR: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     const RET: u8 = 0xc3;
 
-    /// The site in code that is put together from pieces, at an address where nothing straddles a page.
+    /// Returns the site in code composed of pieces, at an address where nothing crosses a page boundary.
     fn site(pieces: &[&[u8]]) -> (u64, Cost) {
         choose(&pieces.concat(), 0x1000)
     }
 
-    /// Check that every instruction the kernel emulates is taken where it stands first.
+    /// Check that every instruction the kernel emulates is chosen if it comes first.
     #[test]
-    fn emulated_at_the_entry() {
+    fn emulated_instructions_are_chosen() {
         for first in [
             &[0x55][..],
             &[0x54],
@@ -204,7 +211,7 @@ mod tests {
         }
     }
 
-    /// Check the driver's stub: the conditional jump behind a compare of the library's own memory.
+    /// Check the driver's stub: the conditional jump behind a comparison with the library's own memory.
     #[test]
     fn the_drivers_stub() {
         let compare = [0x81, 0x3d, 0x10, 0x20, 0x30, 0x00, 0x00, 0xba, 0x1c, 0x32];
@@ -213,22 +220,22 @@ mod tests {
         assert_eq!(site(&[&ENDBR, &compare, &rest]), (14, Cost::Emulated));
     }
 
-    /// Check that 5-byte nops are the best, but for those across two pages.
+    /// Check that 5-byte nops are preferred, except for those across two pages.
     #[test]
-    fn nops() {
+    fn nops_are_preferred() {
         assert_eq!(site(&[&NOP5, &[RET]]), (0, Cost::Nop5));
         assert_eq!(site(&[&ENDBR, &NOP5, &[0x55, RET]]), (4, Cost::Nop5));
         assert_eq!(site(&[&[0x90], &NOP5, &[RET]]), (1, Cost::Nop5), "better than the nop before it");
         let code = [&NOP5[..], &[0x55, RET]].concat();
         assert_eq!(choose(&code, 0x1ffb), (0, Cost::Nop5), "up to the page's end");
         assert_eq!(choose(&code, 0x1ffc), (5, Cost::Emulated), "across two pages");
-        assert_eq!(site(&[&[0x0f, 0x1f, 0x40, 0x00], &[0x55, RET]]), (4, Cost::Emulated), "other nops are passed over");
+        assert_eq!(site(&[&[0x0f, 0x1f, 0x40, 0x00], &[0x55, RET]]), (4, Cost::Emulated), "other nops are skipped");
         assert_eq!(site(&[&[0x66, 0x90], &[RET]]), (0, Cost::Stepped));
     }
 
-    /// Check that nothing is passed over that changes what a probe would see.
+    /// Check that no instruction is skipped that changes what a probe would see.
     #[test]
-    fn what_ends_the_walk() {
+    fn harmful_instructions_end_the_walk() {
         for first in [
             &[0x48, 0x83, 0xec, 0x18][..],   // sub $24,%rsp
             &[0x48, 0x8d, 0x64, 0x24, 0xf8], // lea -8(%rsp),%rsp
@@ -255,9 +262,9 @@ mod tests {
         }
     }
 
-    /// Check that what changes only spare registers and flags is passed over.
+    /// Check that instructions are skipped that only change spare registers and flags.
     #[test]
-    fn what_is_passed_over() {
+    fn harmless_instructions_are_skipped() {
         for first in [
             &[0x31, 0xc0][..],                            // xor %eax,%eax
             &[0x48, 0x89, 0xf8],                          // mov %rdi,%rax
@@ -272,13 +279,17 @@ mod tests {
             assert_eq!(site(&[first, &[0x55, RET]]), (first.len() as u64, Cost::Emulated), "{first:x?}");
         }
         let far = [0x31, 0xc0].repeat(40);
-        assert_eq!(site(&[&far, &[0x55, RET]]), (0, Cost::Stepped), "but not for ever");
-        assert_eq!(site(&[&[0x31, 0xc0], &[0xe8, 1, 2, 3, 0], &[RET]]), (0, Cost::Stepped), "a call is for the entry");
+        assert_eq!(site(&[&far, &[0x55, RET]]), (0, Cost::Stepped), "only up to a limit");
+        assert_eq!(
+            site(&[&[0x31, 0xc0], &[0xe8, 1, 2, 3, 0], &[RET]]),
+            (0, Cost::Stepped),
+            "a call belongs to the entry"
+        );
     }
 
-    /// Check that a site in a loop is given up, wherever the branch back stands.
+    /// Check that a site in a loop is not used, wherever the backward branch is.
     #[test]
-    fn loops() {
+    fn sites_in_loops_are_not_used() {
         // xor %eax,%eax; 2: test %edi,%edi; je end; dec %edi; jmp 2b
         let to_test = [0x31, 0xc0, 0x85, 0xff, 0x74, 0x04, 0xff, 0xcf, 0xeb, 0xf8, RET];
         assert_eq!(site(&[&to_test]), (0, Cost::Stepped));
@@ -287,7 +298,7 @@ mod tests {
         assert_eq!(site(&[&to_site]), (0, Cost::Stepped));
         let mut to_entry = to_test;
         to_entry[9] = 0xf6;
-        assert_eq!(site(&[&to_entry]), (4, Cost::Emulated), "a probe on the entry would see these rounds as well");
+        assert_eq!(site(&[&to_entry]), (4, Cost::Emulated), "a probe on the entry would see these iterations too");
         let mut behind = to_test;
         behind[9] = 0xfc;
         assert_eq!(site(&[&behind]), (4, Cost::Emulated));
@@ -296,9 +307,9 @@ mod tests {
         assert_eq!(site(&[&ENDBR, &[0x55], &[0x90; 300], &[0xe9], &back]), (0, Cost::Stepped));
     }
 
-    /// Check that a table of labels spoils a branch as a site, and a slot of another function or a push does not.
+    /// Check that a jump table rules out a branch as a site, and another function's slot or a push does not.
     #[test]
-    fn jumps_through_tables() {
+    fn jump_tables_rule_out_branches() {
         let test = [0x85, 0xff, 0x74, 0x10];
         assert_eq!(site(&[&test, &[0xff, 0xe0]]), (0, Cost::Stepped), "jmp *%rax");
         assert_eq!(site(&[&test, &[0xff, 0x24, 0xc5, 0, 1, 0, 0]]), (0, Cost::Stepped), "jmp *table(,%rax,8)");
@@ -306,9 +317,9 @@ mod tests {
         assert_eq!(site(&[&ENDBR, &[0x55], &[0xff, 0xe0]]), (4, Cost::Emulated));
     }
 
-    /// Check that what the kernel refuses is not chosen, and told where it cannot be avoided.
+    /// Check that instructions the kernel rejects are not chosen, and reported if there is no alternative.
     #[test]
-    fn refusals() {
+    fn rejected_instructions_are_not_chosen() {
         for first in [
             &[0xf0, 0xff, 0x05, 0, 1, 0, 0][..], // lock incl x(%rip)
             &[0x2e, 0x74, 0x10],                 // cs je
@@ -325,25 +336,26 @@ mod tests {
         let vpxor = [0xc5, 0xf9, 0xef, 0xc0]; // vpxor %xmm0,%xmm0,%xmm0
         assert_eq!(site(&[&vpxor, &[RET]]), (4, Cost::Stepped), "the next best");
         for first in [&[0x0f, 0x0b][..], &[0xf3, 0x48, 0x0f, 0xb8, 0xc7], &[0x66, 0x0f, 0x38, 0x00, 0xc1]] {
-            assert_eq!(site(&[first, &[RET]]), (0, Cost::Stepped), "{first:x?}: ud2, popcnt and pshufb are no trouble");
+            assert_eq!(site(&[first, &[RET]]), (0, Cost::Stepped), "{first:x?}: ud2, popcnt and pshufb are accepted");
         }
     }
 
-    /// Check that no bytes at all, a cut instruction and nonsense are refused, and that code after the site must make sense.
+    /// Check that empty code, a truncated instruction and invalid code are rejected, and that code after the site must
+    /// be valid.
     #[test]
-    fn broken_code() {
+    fn invalid_code_is_rejected() {
         assert_eq!(choose(&[], 0), (0, Cost::Refused));
         assert_eq!(choose(&[0x55], u64::MAX), (0, Cost::Emulated));
         assert_eq!(choose(&[0x0f], 0), (0, Cost::Refused));
         assert_eq!(choose(&[0xe9, 0, 0], 0), (0, Cost::Refused));
         assert_eq!(choose(&[0x06, 0x55], 0), (0, Cost::Refused));
-        assert_eq!(site(&[&ENDBR, &[0x55, 0x06, RET]]), (0, Cost::Stepped), "not understood: no risk");
+        assert_eq!(site(&[&ENDBR, &[0x55, 0x06, RET]]), (0, Cost::Stepped), "invalid code: use the entry");
         assert_eq!(choose(&[0xff; 100], u64::MAX - 10), (0, Cost::Refused));
     }
 
-    /// Check that whatever the bytes and the address, the site lies in the code.
+    /// Check that for all bytes and addresses, the site is within the code.
     #[test]
-    fn any_bytes() {
+    fn sites_are_within_the_code() {
         let mut state = 1_u64;
         let mut random = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,8 +1,8 @@
-//! Static tracepoints (USDT): places that a program's author has marked, with a name and arguments.
+//! Static tracepoints (USDT): places marked by a program's author, with a name and arguments.
 //!
-//! `<sys/sdt.h>` leaves a nop in the code and a note in the section `.note.stapsdt`: the nop's address, a counter that
-//! tells the program whether anybody listens (the semaphore), and where each argument is at that moment, as an operand of
-//! the assembler: `8@-16(%rbp)`, `-4@%eax`, `4@$5`.
+//! `<sys/sdt.h>` leaves a nop in the code and a note in the section `.note.stapsdt`: the nop's address, a counter with
+//! which the program can check for listeners (the semaphore), and the location of each argument as an assembler
+//! operand: `8@-16(%rbp)`, `-4@%eax`, `4@$5`.
 //! The format: <https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation>.
 
 use elf::{Bytes, EM_X86_64, Elf, Segments};
@@ -17,7 +17,7 @@ const MAX_ARGUMENTS: usize = 12;
 /// A static tracepoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usdt {
-    /// Who provides it, such as `libc`.
+    /// Its provider, such as `libc`.
     pub provider: String,
     /// Its name.
     pub name: String,
@@ -25,25 +25,25 @@ pub struct Usdt {
     pub offset: u64,
     /// Offset in the file of the counter of its listeners.
     pub semaphore: Option<u64>,
-    /// Its arguments; one that cannot be read (a floating-point number, an address by symbol) has none.
+    /// Its arguments; `None` for one that cannot be read (a floating-point number, an address by symbol).
     pub arguments: Vec<Option<Argument>>,
 }
 
-/// An argument: where it is, and how to read it.
+/// An argument: its location and how to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument {
     /// Bytes: 1, 2, 4 or 8.
     pub size: u8,
-    /// Negative values are possible.
+    /// Whether it can be negative.
     pub signed: bool,
-    /// Where.
+    /// Its location.
     pub place: Place,
 }
 
-/// Where an argument is. Registers are numbered as in DWARF.
+/// The location of an argument. Registers are numbered as in DWARF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Nowhere: always this value.
+    /// A constant.
     Constant(i64),
     /// In a register, from this bit on.
     Register(u8, u8),
@@ -51,14 +51,14 @@ pub enum Place {
     Memory {
         /// A register that holds an address.
         base: Option<u8>,
-        /// A register, and by what it is multiplied.
+        /// A register, and its factor.
         index: Option<(u8, u8)>,
-        /// What else is added.
+        /// The constant to add.
         offset: i64,
     },
 }
 
-/// All static tracepoints of a file. The same one may be in several places: it is listed for each.
+/// Returns all static tracepoints of a file. A tracepoint in several places is listed for each.
 pub fn usdt<B: Bytes + ?Sized>(bytes: &B) -> Result<Vec<Usdt>, Error> {
     let elf = Elf::read(bytes)?;
     if elf.machine != EM_X86_64.0 || !elf.wide {
@@ -77,7 +77,7 @@ pub fn usdt<B: Bytes + ?Sized>(bytes: &B) -> Result<Vec<Usdt>, Error> {
     Ok(found)
 }
 
-/// The next note, if it is one of ours, and what follows it.
+/// Returns the next note, if it is a tracepoint, and the bytes after it.
 fn next_note(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     const KIND: u32 = 3;
     let (name_size, size, kind) = (word(bytes, 0)?, word(bytes, 4)?, word(bytes, 8)?);
@@ -93,8 +93,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Three addresses, three texts. The linker relocates neither, but tells by how much the file was moved: the second address
-/// is where `.stapsdt.base` was when the note was made.
+/// Parses three addresses and three texts. The linker does not relocate the addresses, but the second one is the
+/// address of `.stapsdt.base` when the note was created, so the difference gives the relocation.
 fn read(description: &[u8], base: Option<u64>, segments: &Segments) -> Option<Usdt> {
     let long = |at: usize| Some(u64::from_le_bytes(description.get(at..at + 8)?.try_into().ok()?));
     let (address, made_for, semaphore) = (long(0)?, long(8)?, long(16)?);
@@ -115,12 +115,12 @@ fn read(description: &[u8], base: Option<u64>, segments: &Segments) -> Option<Us
     })
 }
 
-/// Where in the file the bytes are that appear at this address.
+/// Returns the offset in the file of the bytes at this address.
 fn file_offset(address: u64, segments: &Segments) -> Option<u64> {
     segments.offset_of_vaddr(address).map(|(offset, _)| offset)
 }
 
-/// `SIZE@OPERAND`; a size below 0 means a signed number.
+/// Parses `SIZE@OPERAND`; a negative size means a signed number.
 fn argument(text: &str) -> Option<Argument> {
     let (size, operand) = text.split_once('@')?;
     let size: i8 = size.parse().ok()?;
@@ -130,7 +130,7 @@ fn argument(text: &str) -> Option<Argument> {
     Some(Argument { size: size.unsigned_abs(), signed: size < 0, place: place(operand)? })
 }
 
-/// An operand in the assembler's (AT&T) words.
+/// Parses an operand in AT&T syntax.
 fn place(operand: &str) -> Option<Place> {
     if let Some(value) = operand.strip_prefix('$') {
         return number(value).map(Place::Constant);
@@ -170,9 +170,9 @@ fn number(text: &str) -> Option<i64> {
     Some(if negative { value.wrapping_neg() } else { value })
 }
 
-/// A general register by any of its names: its number, and the bit that the name begins at.
+/// Parses a general register by any of its names: its number, and its first bit.
 fn register(name: &str) -> Option<(u8, u8)> {
-    /// By DWARF's numbers: 64, 32, 16 and 8 bits.
+    /// By DWARF number: 64, 32, 16 and 8 bits.
     const NAMES: [[&str; 4]; 8] = [
         ["rax", "eax", "ax", "al"],
         ["rdx", "edx", "dx", "dl"],
@@ -198,9 +198,9 @@ fn register(name: &str) -> Option<(u8, u8)> {
 mod tests {
     use super::*;
 
-    /// Check every form of operand that compilers write, and that others are none.
+    /// Check every form of operand that compilers write, and that others are rejected.
     #[test]
-    fn operands() {
+    fn operands_are_parsed() {
         let memory = |base, index, offset| Place::Memory { base, index, offset };
         for (text, size, signed, place) in [
             ("8@%rdi", 8, false, Place::Register(5, 0)),
@@ -223,9 +223,9 @@ mod tests {
         }
     }
 
-    /// Check that cut and foreign notes are passed over without end or panic.
+    /// Check that truncated and foreign notes are skipped without a panic or an endless loop.
     #[test]
-    fn broken_notes() {
+    fn malformed_notes_are_skipped() {
         assert!(next_note(&[]).is_none());
         assert!(next_note(&[0xff; 64]).is_none());
         let mut note = [8_u32, 4, 1].map(u32::to_le_bytes).concat();

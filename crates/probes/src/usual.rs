@@ -1,15 +1,15 @@
-//! Which functions of CUDA's libraries are meant where the user does not say.
+//! The default selection of functions in CUDA's libraries.
 
 use text::pattern::{Glob, Selection};
 
-/// The selection for one library: where no `--match` was given, its public functions by the name of its file.
+/// Returns the selection for one library: without `--match`, its public functions according to the file's name.
 pub fn for_library(selection: &Selection, file: &str) -> Selection {
     selection.or(usual(file).and_then(|pattern| Glob::parse(pattern).ok()))
 }
 
-/// The public functions of libraries we know; others export what they mean to.
+/// Returns the public functions of known libraries; other libraries export only those anyway.
 fn usual(file: &str) -> Option<&'static str> {
-    // Wheels may put a hash into a file's name: libcudart-9335f6a2.so.12.
+    // Wheels may add a hash to a file's name: libcudart-9335f6a2.so.12.
     let is = |library: &str| file.strip_prefix(library).is_some_and(|rest| rest.starts_with(['.', '-']));
     match file {
         _ if is("libcuda") => Some("cu[A-Z]*"),
@@ -20,7 +20,8 @@ fn usual(file: &str) -> Option<&'static str> {
     }
 }
 
-/// Functions to watch beside what is shown: through these a library hears of kernels or hands them out, with their names.
+/// Functions to watch in addition to those shown: through these a library registers or returns kernels, with their
+/// names.
 pub fn registrations(file: &str) -> Option<Selection> {
     let names: &[&str] = match usual(file)? {
         "cuda[A-Z]*" => &["__cudaRegister*"],
@@ -39,9 +40,9 @@ mod tests {
         Selection::parse(&own(include), &own(exclude)).unwrap()
     }
 
-    /// Check what is shown of each library when the user does not say.
+    /// Check the default selection of each library.
     #[test]
-    fn libraries_have_their_usual_names() {
+    fn libraries_have_default_selections() {
         let usual = |file| for_library(&Selection::default(), file);
         for (file, yes, no) in [
             ("libcuda.so.1", "cuInit", "cudbgApiInit"),

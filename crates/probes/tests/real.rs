@@ -1,4 +1,4 @@
-//! Real libraries, and broken ones made from them.
+//! Real libraries, and corrupted copies of them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,10 +25,10 @@ fn libc() -> PathBuf {
 
 fn named<'a>(functions: &'a [Function], name: &str) -> &'a Function {
     let found = functions.iter().find(|function| function.names().any(|own| own == name));
-    found.unwrap_or_else(|| panic!("{name} is exported"))
+    found.unwrap_or_else(|| panic!("{name} is not exported"))
 }
 
-/// Builds a shared library from C or assembler.
+/// Compiles a shared library from C or assembler.
 fn library(folder: &Path, file: &str, text: &str) -> Vec<u8> {
     let (source, output) = (folder.join(file), folder.join("library.so"));
     std::fs::write(&source, text).unwrap();
@@ -38,9 +38,9 @@ fn library(folder: &Path, file: &str, text: &str) -> Vec<u8> {
     std::fs::read(output).unwrap()
 }
 
-/// Check that every function of libc has its site inside it, in code, and no two share an address.
+/// Check that every function of libc has its site inside it, in code, and that no two share an address.
 #[test]
-fn every_function_of_libc() {
+fn every_function_of_libc_has_a_site() {
     let path = libc();
     let data = std::fs::read(&path).unwrap();
     let functions = exported(data.as_slice()).unwrap();
@@ -61,7 +61,7 @@ fn every_function_of_libc() {
 
 /// Check names, aliases and sizes that every glibc has.
 #[test]
-fn names_of_libc() {
+fn names_of_libc_are_found() {
     let data = std::fs::read(libc()).unwrap();
     let functions = exported(data.as_slice()).unwrap();
     let puts = named(&functions, "puts");
@@ -69,14 +69,15 @@ fn names_of_libc() {
     assert!(puts.aliases.contains(&"_IO_puts".to_owned()));
     assert!(puts.size > 0);
     let memcpy = functions.iter().find(|function| function.name == "memcpy");
-    assert_eq!(memcpy, None, "chosen at load time");
+    assert_eq!(memcpy, None, "resolved at load time");
     let found = find(data.as_slice(), "puts").unwrap().unwrap();
     assert_eq!((found.offset, found.site), (puts.offset, puts.site));
     assert_eq!(find(data.as_slice(), "no such function").unwrap(), None);
     assert_eq!(find(data.as_slice(), "").unwrap(), None);
 }
 
-/// The prologues of the real CUDA libraries, an overlapping entry, a loop, versions, and a function chosen at load time.
+/// The prologues of the real CUDA libraries, an overlapping entry, a loop, versions, and a function resolved at load
+/// time.
 const STUBS: &str = r#"
     .section .note.GNU-stack, "", @progbits
     .macro function name
@@ -177,9 +178,9 @@ fn sites_of_known_prologues() {
     assert_eq!(find(data.as_slice(), "chosen").unwrap(), None);
 }
 
-/// Check that the sites a compiler's functions get are where a debugger would look.
+/// Check that the sites of compiled functions are where a debugger would place them.
 #[test]
-fn compiled_functions() {
+fn compiled_functions_have_sites() {
     let folder = tempfile::tempdir().unwrap();
     let text = "int twice(int x) { return 2 * x; }\n\
         extern int callee(int);\n\
@@ -193,9 +194,9 @@ fn compiled_functions() {
     assert_eq!(find(data.as_slice(), "hidden").unwrap().unwrap().site.cost, Cost::Emulated);
 }
 
-/// Check that what is no library is refused, with the reason.
+/// Check that other files are rejected, with the reason.
 #[test]
-fn other_files() {
+fn other_files_are_rejected() {
     let error = |data: &[u8]| exported(data).unwrap_err().to_string();
     assert!(error(b"").contains("ELF"));
     assert!(error(b"#!/bin/sh\nexit 0\n").contains("ELF"));
@@ -206,9 +207,10 @@ fn other_files() {
     assert!(error.starts_with("cannot open /no/such/lib.so: "), "{error}");
 }
 
-/// Check that a library cut anywhere, or with bytes changed, gives functions or an error, never a panic, and that what it gives lies in the file.
+/// Check that a library truncated anywhere, or with bytes changed, yields functions or an error, never a panic, and
+/// that the functions are within the file.
 #[test]
-fn broken_libraries() {
+fn corrupted_libraries_are_survived() {
     let folder = tempfile::tempdir().unwrap();
     let sound = library(folder.path(), "stubs.s", &STUBS.replace(".symver", "#"));
     let check = |data: &[u8]| {
@@ -229,7 +231,7 @@ fn broken_libraries() {
         state ^= state << 17;
         state
     };
-    // Headers and tables of symbols are where it hurts: few bytes of the file, so each is met often.
+    // Headers and symbol tables are the critical parts: they are few bytes of the file, so each is hit often.
     for _ in 0..20_000 {
         let mut data = sound.clone();
         for _ in 0..1 + random() % 8 {

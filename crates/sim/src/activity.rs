@@ -1,4 +1,4 @@
-//! What the GPU did, as the fake libcuda tells the fake libcupti.
+//! Activity of the GPU, passed from the fake libcuda to the fake libcupti.
 
 use std::ffi::c_char;
 
@@ -21,11 +21,11 @@ pub struct Activity {
     pub node: u64,
     /// When the call was made.
     pub queued: u64,
-    /// When the operation begins.
+    /// When the operation starts.
     pub start: u64,
-    /// When it ends: known in advance, since the GPU is simulated.
+    /// When it ends: known in advance, because the GPU is simulated.
     pub end: u64,
-    /// The rest, by kind.
+    /// The details of its kind.
     pub detail: Detail,
 }
 
@@ -34,7 +34,7 @@ pub struct Activity {
 pub enum Detail {
     /// A kernel.
     Kernel {
-        /// Its (mangled) name; lives as long as the process.
+        /// Its (mangled) name; never freed.
         name: *const c_char,
         /// Blocks.
         grid: [u32; 3],
@@ -44,7 +44,7 @@ pub enum Detail {
         shared: u32,
         /// Whether it was launched as a cooperative kernel.
         cooperative: bool,
-        /// A number for each kernel executed.
+        /// A unique number for each kernel executed.
         grid_id: u64,
     },
     /// A copy.
@@ -62,7 +62,7 @@ pub enum Detail {
     Memset {
         /// The value.
         value: u32,
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
         /// [`cupti::ids::memory_kind`].
         memory: u8,
@@ -76,23 +76,23 @@ pub enum Detail {
     },
 }
 
-/// What was copied.
+/// The details of a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Copied {
     /// [`cupti::ids::copy_kind`].
     pub kind: u8,
     /// [`cupti::ids::memory_kind`] of the source.
     pub src: u8,
-    /// The same of the destination.
+    /// [`cupti::ids::memory_kind`] of the destination.
     pub dst: u8,
     /// Whether the call was asynchronous.
     pub asynchronous: bool,
-    /// How much.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
 impl Detail {
-    /// [`cupti::ids::kind`] of the record.
+    /// Returns the [`cupti::ids::kind`] of the record.
     pub fn kind(&self) -> u32 {
         match self {
             Detail::Kernel { .. } => kind::CONCURRENT_KERNEL,

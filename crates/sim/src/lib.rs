@@ -1,7 +1,7 @@
 //! The simulated GPU: fakes of libcuda, libcudart and libcupti.
 //!
-//! One static library holds all three; it is linked once for each shared library, with an export list that picks the
-//! symbols (`link.rs`, `exports/`). Each link has its own statics, so the GPU's state lives in libcuda alone, and the
+//! One static library contains all three; it is linked once for each shared library, with an export list that selects
+//! the symbols (`link.rs`, `exports/`). Each link has its own statics, so only libcuda holds the GPU's state, and the
 //! others reach it through a private export table ([`table`]), as the real ones do.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //!             libcupti   cupti/   subscriber, activity queues, buffers, records by release
 //! ```
 //!
-//! What it simulates, and which faults, is up to the [`script`]; what really happened is in the [`truth`].
+//! The [`script`] defines the simulated GPU and its faults; the [`truth`] reports what really happened.
 
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 

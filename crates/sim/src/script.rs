@@ -1,31 +1,31 @@
-//! The script: what the simulated GPU is like, and which faults it shows.
+//! The script: the properties and the faults of the simulated GPU.
 //!
-//! `WARPSCOPE_SIM` is `key=value,key=value`, or `@FILE` with one `key=value` per line (`#` starts a comment; values in a
-//! file may contain commas). A script that cannot be read ends the program with status 2 and one line on stderr.
+//! `WARPSCOPE_SIM` is `key=value,key=value`, or `@FILE` with one `key=value` per line (`#` starts a comment; values in
+//! a file may contain commas). An invalid script ends the program with status 2 and one line on stderr.
 //!
 //! | key | value | meaning (default) |
 //! | --- | --- | --- |
-//! | `release` | `11.8` to `13.4` | the CUDA release played: versions and record lengths (13.0) |
+//! | `release` | `11.8` to `13.4` | the simulated CUDA release: versions and record lengths (13.0) |
 //! | `devices` | 1 to 16 | number of GPUs (1) |
 //! | `memory` | bytes | memory of each GPU (80 GiB) |
 //! | `kernel_ns` | duration | every kernel takes this long (a model: 2 us and 1 ns per 50 threads) |
 //! | `kernel[GLOB]` | duration | kernels whose (mangled) name matches; the first match in the script counts |
 //! | `copy_gbps` | number | speed of copies and memsets in GB/s (25) |
 //! | `order` | `shuffle` | records arrive out of order, within buffers and across them |
-//! | `drop` | `1/N` | every Nth record is dropped and counted as CUPTI counts it |
+//! | `drop` | `1/N` | every Nth record is dropped and counted as in CUPTI |
 //! | `zero_time` | `1/N` | every Nth kernel, copy or memset has start = end = 0 |
-//! | `unfinished` | `1/N` | every Nth kernel, copy or memset never finishes: a forced flush alone delivers it, end = 0 |
-//! | `subscriber` | `other` | another client holds CUPTI: subscribing gives error 39 |
+//! | `unfinished` | `1/N` | every Nth kernel, copy or memset never finishes: only a forced flush delivers it, end = 0 |
+//! | `subscriber` | `other` | another client is subscribed: subscribing gives error 39 |
 //! | `fail` | `FUNC:1/N` | every Nth call of that API function fails without effect |
 //! | `slow` | `FUNC:DURATION` | each call of that API function takes that much longer |
 //! | `correlation` | id | the first correlation id (1); ids wrap past 2^32-1 and skip 0 |
-//! | `truth` | path | one JSON line is appended there when the process ends in order: see [`crate::truth`] |
+//! | `truth` | path | one JSON line is appended there when the process exits normally: see [`crate::truth`] |
 //! | `clock` | `refuse` | `cuptiActivityRegisterTimestampCallback` fails |
 //! | `buffer` | `refuse` | `cuptiActivityRegisterCallbacks` fails |
 //! | `per_thread` | `0`, `1` | a record buffer for each thread (1 from release 13.0 on) |
-//! | `deliver` | `worker`, `launcher` | who hands full buffers to the client: a thread of CUPTI's, or the launching thread (worker) |
+//! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: CUPTI's or the launching one (worker) |
 //!
-//! Durations are nanoseconds, or have a unit: `100ns`, `50us`, `2ms`, `1s`. All `1/N` faults count in one counter for the
+//! Durations are nanoseconds, or have a unit: `100ns`, `50us`, `2ms`, `1s`. All `1/N` faults use one counter for the
 //! whole process.
 
 use std::sync::OnceLock;
@@ -33,10 +33,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cupti::release::{RELEASES, Release};
 
-/// The most GPUs a script may ask for.
+/// The maximum number of GPUs.
 pub const MAX_DEVICES: u32 = 16;
 
-/// A fault that strikes every Nth time.
+/// A fault that occurs every Nth time.
 #[derive(Debug, Default)]
 pub struct Every {
     period: u64,
@@ -50,13 +50,13 @@ impl Every {
         Ok(Self { period, count: AtomicU64::new(0) })
     }
 
-    /// Counts one occasion; true if it is the Nth.
-    pub fn strikes(&self) -> bool {
+    /// Counts one occurrence; true if it is the Nth.
+    pub fn occurs(&self) -> bool {
         self.period != 0 && (self.count.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(self.period)
     }
 }
 
-/// What a `fail` or `slow` key asks of one API function.
+/// The `fail` or `slow` fault of one API function.
 #[derive(Debug)]
 pub enum Fault {
     /// Fail every Nth call.
@@ -68,7 +68,7 @@ pub enum Fault {
 /// A parsed script.
 #[derive(Debug)]
 pub struct Script {
-    /// The release played.
+    /// The simulated release.
     pub release: &'static Release,
     /// Number of GPUs.
     pub devices: u32,
@@ -88,26 +88,26 @@ pub struct Script {
     pub zero_time: Every,
     /// Records that never finish.
     pub unfinished: Every,
-    /// Whether another client holds CUPTI.
+    /// Whether another client is subscribed.
     pub other_subscriber: bool,
     /// Faults of API functions by name.
     pub faults: Vec<(String, Fault)>,
     /// The first correlation id.
     pub correlation: u32,
-    /// Where to write the ground truth.
+    /// The file for the ground truth.
     pub truth: Option<String>,
-    /// Whether CUPTI refuses another clock.
+    /// Whether CUPTI rejects another clock.
     pub refuse_clock: bool,
-    /// Whether CUPTI refuses buffer callbacks.
+    /// Whether CUPTI rejects buffer callbacks.
     pub refuse_buffer: bool,
-    /// Whether each thread has a record buffer of its own.
+    /// Whether each thread has its own record buffer.
     pub per_thread: bool,
-    /// Whether the launching thread hands over full buffers.
+    /// Whether the launching thread returns full buffers.
     pub deliver_on_launcher: bool,
 }
 
 impl Script {
-    /// The script when nothing is said.
+    /// Creates the default script.
     pub fn new() -> Self {
         Self {
             release: Release::named("13.0").unwrap_or(&RELEASES[0]),
@@ -140,7 +140,7 @@ impl Script {
             if entry.is_empty() || entry.starts_with('#') {
                 continue;
             }
-            // A glob may hold `=`; the key ends at the bracket then.
+            // A glob may contain `=`; the key then ends at the bracket.
             let split = entry.find("]=").map(|at| at + 1).or_else(|| entry.find('='));
             let (key, value) = split.map(|at| (&entry[..at], &entry[at + 1..])).ok_or(format!("`{entry}` has no ="))?;
             if key == "per_thread" {
@@ -156,7 +156,7 @@ impl Script {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "release" => {
-                self.release = Release::named(value).ok_or_else(|| format!("no release `{value}`"))?;
+                self.release = Release::named(value).ok_or_else(|| format!("unknown release `{value}`"))?;
             }
             "devices" => {
                 self.devices = number(value)?;
@@ -184,17 +184,17 @@ impl Script {
                 self.other_subscriber = true;
             }
             "fail" => {
-                let (function, every) = value.split_once(':').ok_or("fail wants FUNC:1/N")?;
+                let (function, every) = value.split_once(':').ok_or("fail must be FUNC:1/N")?;
                 self.faults.push((function.into(), Fault::Fail(Every::parse(every)?)));
             }
             "slow" => {
-                let (function, time) = value.split_once(':').ok_or("slow wants FUNC:DURATION")?;
+                let (function, time) = value.split_once(':').ok_or("slow must be FUNC:DURATION")?;
                 self.faults.push((function.into(), Fault::Slow(duration(time)?)));
             }
             "correlation" => {
                 self.correlation = number(value)?;
                 if self.correlation == 0 {
-                    return Err("0 is no correlation id".into());
+                    return Err("0 is not a correlation id".into());
                 }
             }
             "truth" => self.truth = Some(value.into()),
@@ -209,7 +209,7 @@ impl Script {
             "deliver" => self.deliver_on_launcher = one_of(value, &["worker", "launcher"])? == 1,
             _ => {
                 let glob = key.strip_prefix("kernel[").and_then(|rest| rest.strip_suffix(']'));
-                let glob = glob.ok_or_else(|| format!("no key `{key}`"))?;
+                let glob = glob.ok_or_else(|| format!("unknown key `{key}`"))?;
                 self.kernels.push((glob.into(), duration(value)?));
             }
         }
@@ -228,7 +228,7 @@ impl Script {
         }
     }
 
-    /// The fixed duration of the kernel called `name`, if the script gives one.
+    /// Returns the fixed duration of the kernel called `name`, if the script sets one.
     pub fn kernel_duration(&self, name: &str) -> Option<u64> {
         let by_name = self.kernels.iter().find(|(glob, _)| matches(glob.as_bytes(), name.as_bytes()));
         by_name.map(|&(_, time)| time).or(self.kernel_ns)
@@ -241,7 +241,7 @@ impl Default for Script {
     }
 }
 
-/// The process's script. Ends the process if it cannot be read: a test must not run with half its faults.
+/// Returns the process's script. Ends the process if it is invalid: a test must not run without some of its faults.
 pub fn script() -> &'static Script {
     static SCRIPT: OnceLock<Script> = OnceLock::new();
     SCRIPT.get_or_init(|| {
@@ -272,7 +272,7 @@ fn duration(value: &str) -> Result<u64, String> {
     number::<u64>(&value[..digits])?.checked_mul(unit).ok_or_else(|| format!("`{value}` is too long"))
 }
 
-/// Whether `text` matches `glob`, where `*` is any run of characters and `?` any one.
+/// Whether `text` matches `glob`, where `*` is any text and `?` any one character.
 fn matches(glob: &[u8], text: &[u8]) -> bool {
     let (mut g, mut t) = (0, 0);
     let mut retry = None;
@@ -298,9 +298,9 @@ fn matches(glob: &[u8], text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Every key is understood, and each lands where it belongs.
+    /// Every key is parsed into its field.
     #[test]
-    fn every_key() {
+    fn every_key_is_parsed() {
         let text = "release=12.8,devices=4,memory=1000,kernel_ns=3us,kernel[mat*,x]=50us,copy_gbps=12.5,order=shuffle,\
                     drop=1/7,zero_time=1/5,unfinished=1/3,subscriber=other,fail=cudaMalloc:1/2,slow=cuInit:2ms,\
                     correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher";
@@ -319,7 +319,7 @@ mod tests {
 
     /// A typo is an error, never a silent default.
     #[test]
-    fn typos_are_refused() {
+    fn typos_are_rejected() {
         for bad in
             ["drops=1/7", "drop=7", "drop=1/0", "release=9.0", "devices=0", "kernel_ns=5hours", "order", "clock=no"]
         {
@@ -328,25 +328,25 @@ mod tests {
         assert!(Script::parse(["# a comment", "", " drop=1/2 "]).is_ok());
     }
 
-    /// The default of the buffer mode follows the release.
+    /// The default buffer mode depends on the release.
     #[test]
-    fn buffers_follow_the_release() {
+    fn the_buffer_mode_depends_on_the_release() {
         assert!(!Script::parse(["release=12.8"]).expect("good").per_thread);
         assert!(Script::parse(["release=13.0"]).expect("good").per_thread);
     }
 
-    /// A fault strikes on every Nth occasion, the Nth first.
+    /// A fault occurs every Nth time, first at the Nth.
     #[test]
-    fn every_nth() {
+    fn faults_occur_every_nth_time() {
         let every = Every::parse("1/3").expect("good");
-        let struck: Vec<bool> = (0..7).map(|_| every.strikes()).collect();
+        let struck: Vec<bool> = (0..7).map(|_| every.occurs()).collect();
         assert_eq!(struck, [false, false, true, false, false, true, false]);
-        assert!(!Every::default().strikes());
+        assert!(!Every::default().occurs());
     }
 
     /// Globs match whole names.
     #[test]
-    fn globs() {
+    fn globs_match_whole_names() {
         for (glob, text, expected) in [
             ("*", "", true),
             ("mat*", "matmul", true),

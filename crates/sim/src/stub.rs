@@ -22,11 +22,11 @@ macro_rules! c_name {
     };
 }
 
-/// Declares exports of libcuda, one a line: `callback id, name(arguments) => body`, the body an `Outcome`.
-/// A kernel's name for the callbacks can be given in brackets before the arrow. Callback id 0: nobody can watch it.
+/// Declares exports of libcuda, one per line: `callback id, name(arguments) => body`, the body an `Outcome`. A kernel's
+/// name for the callbacks can be given in brackets before the arrow. Callback id 0: the call has no callbacks.
 ///
-/// The stub is the real driver's: compare, jump if the driver is closed, jump through a slot. A probe on its second
-/// instruction (offset 10) is cheap.
+/// The stub is the same as the real driver's: compare, jump if the driver is closed, jump through a slot. A probe on
+/// its second instruction (offset 10) is cheap.
 macro_rules! driver {
     ($($cbid:literal $name:ident($($arg:ident: $type:ty),*) $([$symbol:expr])? => $body:expr;)*) => {$(
         const _: () = {
@@ -46,7 +46,7 @@ macro_rules! driver {
     )*};
 }
 
-/// Declares one export of libcuda whose body is a plain function, outside the life of an API call.
+/// Declares one export of libcuda whose body is a plain function, without callbacks.
 macro_rules! driver_stub {
     ($name:ident, $type:ty, $body:ident) => {
         static SLOT: $type = $body;
@@ -74,7 +74,7 @@ macro_rules! driver_stub {
 
 /// Declares one export of libcudart whose body is a plain function.
 ///
-/// The stub has a frame of its own, as the real functions do, and passes on up to four words of stack arguments.
+/// The stub has its own frame, like the real functions, and passes on up to four words of stack arguments.
 macro_rules! runtime_stub {
     ($name:ident, $body:ident) => {
         #[unsafe(naked)]
@@ -103,7 +103,7 @@ macro_rules! runtime_stub {
     };
 }
 
-/// Declares exports of libcudart, as `driver!` does for libcuda; the body is a `Result<(), u32>`.
+/// Declares exports of libcudart, like `driver!` for libcuda; the body is a `Result<(), u32>`.
 macro_rules! runtime {
     ($($cbid:literal $name:ident($($arg:ident: $type:ty),*) $([$symbol:expr])? => $body:expr;)*) => {$(
         const _: () = {

@@ -1,4 +1,4 @@
-//! The operating system, as far as the fakes need it: a clock, waiting, and loading libraries.
+//! The operating system functions used by the fakes: a clock, waiting, and loading libraries.
 
 use std::ffi::{CStr, c_void};
 
@@ -9,20 +9,20 @@ fn clock(id: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// CLOCK_MONOTONIC in nanoseconds: the simulated GPU's own time.
+/// Returns CLOCK_MONOTONIC in nanoseconds: the simulated GPU's own time.
 pub fn now() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
-/// CLOCK_REALTIME in nanoseconds: CUPTI's clock unless the client registers another.
+/// Returns CLOCK_REALTIME in nanoseconds: CUPTI's clock unless the client registers another.
 pub fn realtime() -> u64 {
     clock(libc::CLOCK_REALTIME)
 }
 
-/// Below this a sleep costs more than it saves.
+/// Shorter sleeps cost more than they save.
 const SHORTEST_SLEEP: u64 = 60_000;
 
-/// Returns once [`now`] has reached `time`. Sleeps through long waits and yields through short ones.
+/// Returns once [`now`] has reached `time`. Sleeps during long waits and yields during short ones.
 pub fn wait_until(time: u64) {
     loop {
         let now = now();
@@ -45,23 +45,23 @@ pub fn wait_until(time: u64) {
     }
 }
 
-/// Opens a library by name, or null.
+/// Opens a library by name; null on failure.
 pub fn open(name: &CStr) -> *mut c_void {
-    // SAFETY: a terminated name; loading runs the library's constructors, which is what the caller wants.
+    // SAFETY: a terminated name; loading runs the library's constructors, as intended.
     unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) }
 }
 
-/// The address of a symbol, or null.
+/// Returns the address of a symbol, or null.
 pub fn symbol(library: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: `library` came from `open`.
     unsafe { libc::dlsym(library, name.as_ptr()) }
 }
 
-/// Whether the file this code was linked into has a name that ends so.
+/// Whether the name of the file that contains this code ends with `suffix`.
 pub fn linked_as(suffix: &str) -> bool {
     // SAFETY: all zero is a valid `Dl_info`.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: the address lies in this very library and `info` is writable.
+    // SAFETY: the address is in this library and `info` is writable.
     if unsafe { libc::dladdr(linked_as as *const c_void, &mut info) } == 0 || info.dli_fname.is_null() {
         return false;
     }

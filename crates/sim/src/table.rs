@@ -1,7 +1,7 @@
 //! The private table through which the fake libcudart and libcupti reach the GPU's state in the fake libcuda.
 //!
 //! The real libraries do the same with `cuGetExportTable`. All fakes are links of one static library, so plain Rust
-//! types cross here; version and size refuse a library of another build.
+//! types are used here; version and size reject a library of another build.
 
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
@@ -15,16 +15,16 @@ use crate::script::Script;
 use crate::sys;
 use crate::truth::Truth;
 
-/// The table's name for `cuGetExportTable`.
+/// The table's id for `cuGetExportTable`.
 pub const UUID: [u8; 16] = *b"warpscope-sim-01";
-/// Raised when the table changes.
+/// Increased when the table changes.
 pub const VERSION: u32 = 1;
 
 /// Callback ids below this can be enabled.
 pub const MAX_CBID: u32 = 1024;
 
-/// Which callbacks and which activity kinds the CUPTI client has enabled. Lives in libcuda, so that a call nobody
-/// watches costs one load; written by libcupti.
+/// The callbacks and activity kinds that the CUPTI client has enabled. Stored in libcuda, so that a call without
+/// enabled callbacks costs one load; written by libcupti.
 #[derive(Debug)]
 pub struct Switches {
     driver: [AtomicU64; MAX_CBID as usize / 64],
@@ -34,7 +34,7 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// Everything off.
+    /// Creates switches with everything off.
     pub const fn new() -> Self {
         Self {
             driver: [const { AtomicU64::new(0) }; MAX_CBID as usize / 64],
@@ -66,7 +66,7 @@ impl Switches {
         true
     }
 
-    /// Switches a whole domain. Id 0 is none.
+    /// Switches a whole domain. Id 0 is unused.
     pub fn set_domain(&self, of: u32, on: bool) {
         for (at, word) in self.words(of).iter().enumerate() {
             let all = if at == 0 { !1 } else { !0 };
@@ -100,7 +100,7 @@ fn set_bit(word: &AtomicU64, bit: u32, on: bool) {
     }
 }
 
-/// What libcupti wants to hear from libcuda.
+/// libcupti's functions that libcuda calls.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Hooks {
@@ -112,13 +112,13 @@ pub struct Hooks {
     pub activity: fn(&Activity),
 }
 
-/// One API call under way, on its caller's stack.
+/// One API call in progress, on its caller's stack.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Call {
     /// [`domain::DRIVER`] or [`domain::RUNTIME`].
     pub domain: u32,
-    /// The callback id; 0 for a function nobody can watch.
+    /// The callback id; 0 for a function without callbacks.
     pub cbid: u32,
     /// The function's name.
     pub name: *const c_char,
@@ -130,7 +130,7 @@ pub struct Call {
     pub result: u32,
     /// The call's id.
     pub correlation: u32,
-    /// The id of the call this one is nested in, or 0.
+    /// The id of the enclosing call, or 0.
     pub outer: u32,
     /// The subscriber's eight bytes.
     pub data: u64,
@@ -150,19 +150,19 @@ pub struct Table {
     pub truth: &'static Truth,
     /// The switches.
     pub switches: &'static Switches,
-    /// Installs libcupti's hooks; false if another libcupti has.
+    /// Installs libcupti's hooks; false if another libcupti has installed its own.
     pub attach: fn(&'static Hooks) -> bool,
-    /// False in a child that was forked after `cuInit`.
+    /// False in a child forked after `cuInit`.
     pub alive: fn() -> bool,
     /// Begins an API call. Sets a result and returns false if the script makes it fail.
     pub begin: fn(&mut Call) -> bool,
     /// Ends it.
     pub end: fn(&mut Call),
-    /// The kernel's name behind a `CUfunction`.
+    /// Returns the kernel's name of a `CUfunction`.
     pub function_name: fn(*mut c_void) -> *const c_char,
     /// Context id and device of a `CUcontext`.
     pub context_ids: fn(*mut c_void) -> Option<(u32, u32)>,
-    /// Id of a `CUstream` in a context; the flag says whether the null stream is the thread's.
+    /// Id of a `CUstream` in a context; the flag says whether the null stream is the per-thread one.
     pub stream_id: fn(*mut c_void, *mut c_void, bool) -> Option<u32>,
     /// Id of a `CUgraphNode`.
     pub graph_node_id: fn(*mut c_void) -> Option<u64>,
@@ -172,12 +172,12 @@ pub struct Table {
     pub graph_exec_id: fn(*mut c_void) -> Option<u32>,
 }
 
-/// The handle of the process's libcuda, or null.
+/// Returns the handle of the process's libcuda, or null.
 pub fn libcuda() -> *mut c_void {
     sys::open(c"libcuda.so.1")
 }
 
-/// The table of the process's libcuda, if it is ours.
+/// Returns the table of the process's libcuda, if it is the fake one.
 pub fn table() -> Option<&'static Table> {
     static TABLE: OnceLock<Option<&'static Table>> = OnceLock::new();
     *TABLE.get_or_init(|| {
@@ -196,7 +196,7 @@ pub fn table() -> Option<&'static Table> {
         if unsafe { export(&mut found, UUID.as_ptr()) } != 0 || found.is_null() {
             return None;
         }
-        // SAFETY: nobody else answers to our id; the first two words are the same in every version of the table.
+        // SAFETY: only the fake libcuda knows our id; the first two words are the same in every version of the table.
         let table = unsafe { &*found.cast::<Table>() };
         (table.version == VERSION && table.size as usize == size_of::<Table>()).then_some(table)
     })

@@ -1,19 +1,19 @@
-//! The ground truth: what really happened, counted where it happens.
+//! The ground truth: what really happened, counted at its source.
 //!
-//! With `truth=FILE` in the script, a process that ends in order (`exit`, or a return from `main`) appends one JSON line
-//! to the file, in one write. A process that is killed, calls `_exit`, or never calls CUDA writes none. The line is
-//! written by an exit handler that is registered before the injected library is loaded, so that it runs after the
+//! With `truth=FILE` in the script, a process that exits normally (`exit`, or a return from `main`) appends one JSON
+//! line to the file, in one write. A process that is killed, calls `_exit`, or never calls CUDA writes none. The line
+//! is written by an exit handler that is registered before the injected library is loaded, so that it runs after the
 //! handlers of that library.
 //!
-//! Fields: `pid`; `launched` {`kernel`, `copy`, `memset`, `graph`}: calls that succeeded and put work on the GPU;
-//! `captured`: launch-class calls that only added a node to a graph being captured; `waits`: calls in which the host waited
-//! for the GPU; `failed`: outermost API calls that
-//! returned an error; `produced`, `delivered` {`kernel`, `copy`, `memset`, `sync`}: activity records of enabled kinds
-//! (a graph launch produces one for each node); `dropped`: records dropped; `zero_time`, `unfinished`: of the delivered;
-//! `kernel_ns`: sum over delivered kernels with both times known; `callbacks`: calls of the subscriber's callback;
-//! `first_correlation`, `last_correlation`: 0 if no id was given out; `correlations`: how many were.
+//! Fields: `pid`; `launched` {`kernel`, `copy`, `memset`, `graph`}: successful calls that submitted work to the GPU;
+//! `captured`: launch-class calls that only added a node to a graph being captured; `waits`: calls in which the host
+//! waited for the GPU; `failed`: outermost API calls that returned an error; `produced`, `delivered` {`kernel`, `copy`,
+//! `memset`, `sync`}: activity records of enabled kinds (a graph launch produces one for each node); `dropped`: records
+//! dropped; `zero_time`, `unfinished`: of the delivered; `kernel_ns`: sum over delivered kernels with both times known;
+//! `callbacks`: calls of the subscriber's callback; `first_correlation`, `last_correlation`: 0 if no id was assigned;
+//! `correlations`: the number of ids assigned.
 //!
-//! After all records are flushed, `produced` = `delivered` + `dropped`, kind by kind summed.
+//! After all records are flushed, `produced` = `delivered` + `dropped`, summed over kinds.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -31,12 +31,12 @@ impl Counter {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds; returns the count before.
+    /// Adds to the counter; returns the count before.
     pub fn add(&self, count: u64) -> u64 {
         self.0.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// The count.
+    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -48,7 +48,7 @@ impl Counter {
 pub struct Kinds {
     /// Kernels.
     pub kernel: Counter,
-    /// Copies, peer copies included.
+    /// Copies, including peer copies.
     pub copy: Counter,
     /// Memsets.
     pub memset: Counter,
@@ -61,7 +61,7 @@ impl Kinds {
         Self { kernel: Counter::new(), copy: Counter::new(), memset: Counter::new(), sync: Counter::new() }
     }
 
-    /// The counter of an activity kind.
+    /// Returns the counter of an activity kind.
     pub fn of(&self, activity_kind: u32) -> &Counter {
         match activity_kind {
             kind::CONCURRENT_KERNEL => &self.kernel,
@@ -78,7 +78,7 @@ impl Kinds {
     }
 }
 
-/// Everything counted. The one that counts lives in the fake libcuda.
+/// All counters. Only those of the fake libcuda are used.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Truth {
@@ -98,7 +98,7 @@ pub struct Truth {
     pub failed: Counter,
     /// Records produced.
     pub produced: Kinds,
-    /// Records handed to the client.
+    /// Records returned to the client.
     pub delivered: Kinds,
     /// Records dropped.
     pub dropped: Counter,
@@ -110,7 +110,7 @@ pub struct Truth {
     pub kernel_ns: Counter,
     /// Calls of the subscriber's callback.
     pub callbacks: Counter,
-    /// Correlation ids given out.
+    /// Correlation ids assigned.
     pub correlations: Counter,
 }
 
@@ -133,14 +133,14 @@ pub static TRUTH: Truth = Truth {
     correlations: Counter::new(),
 };
 
-/// The nth correlation id of a process (from 0) whose first one is `first`: ids wrap, and 0 is none.
+/// Returns the nth correlation id (from 0) of a process whose first one is `first`: ids wrap and skip 0.
 pub fn correlation(first: u32, nth: u64) -> u32 {
     // There are 2^32 - 1 ids, 1 to 2^32 - 1; count from 0 among those.
     ((u64::from(first) - 1 + nth) % u64::from(u32::MAX)) as u32 + 1
 }
 
 impl Truth {
-    /// The line of JSON, with its newline.
+    /// Returns the line of JSON, with its newline.
     pub fn json(&self, pid: u32, first_correlation: u32) -> String {
         let count = self.correlations.get();
         let (first, last) = match count {
@@ -191,7 +191,7 @@ impl Truth {
 mod tests {
     use super::*;
 
-    /// Ids wrap past the largest and skip 0.
+    /// Ids wrap after the largest and skip 0.
     #[test]
     fn correlation_ids_wrap() {
         let ids: Vec<u32> = (0..4).map(|n| correlation(u32::MAX - 1, n)).collect();

@@ -1,8 +1,8 @@
-/* A small CUPTI client in the shape of an injected library, for the tests of the simulated GPU.
+/* A small CUPTI client, built like an injected library, for the tests of the simulated GPU.
  *
- * Enables the launch callbacks named in CLIENT_CALLBACKS (`domain:id` pairs; all launches by default) and the kinds
- * kernel, memcpy, peer copy, memset and synchronization; counts what arrives; writes `key value` lines to CLIENT_OUT when
- * the process ends. CLIENT_FLUSH=none: no forced flush at the end. */
+ * Enables the launch callbacks in CLIENT_CALLBACKS (`domain:id` pairs; all launches by default) and the kinds kernel,
+ * memcpy, peer copy, memset and synchronization; counts what arrives; writes `key value` lines to CLIENT_OUT when the
+ * process exits. CLIENT_FLUSH=none: no forced flush at the end. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -34,7 +34,7 @@ static const char *const all = "1:307 2:211 1:277 1:276 1:278 1:279 2:41 2:31 1:
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint8_t enabled[8][1024];
-static uint64_t callbacks, unasked, enters, exits, failures, unbalanced, unpaired, nodes_created, nodes_cloned;
+static uint64_t callbacks, unrequested, enters, exits, failures, unbalanced, unpaired, nodes_created, nodes_cloned;
 static uint64_t kernels, copies, memsets, syncs, zero_time, unfinished, kernel_ns, disorder, graph_kernels, backwards;
 static uint64_t buffers, dropped, launched, copied_bytes;
 static uint32_t version, subscribed, second, clock_result, register_result;
@@ -61,7 +61,7 @@ static void add_module(char *list, size_t size, void *address) {
     snprintf(list + length, size - length, "%s%s", length ? ">" : "", name);
 }
 
-/* Whether an address is in the page through which the kernel lets functions with a return probe return. */
+/* Whether an address is in the page through which functions with a return probe return. */
 static int in_probe_page(void *address) {
     char line[512];
     int found = 0;
@@ -75,7 +75,7 @@ static int in_probe_page(void *address) {
     return found;
 }
 
-/* The modules on the stack, innermost first, walked in both ways, and how many return addresses are a return probe's. */
+/* Records the modules on the stack, innermost first, walked in both ways, and counts the return addresses of return probes. */
 __attribute__((noinline)) static void walk(void) {
     void **frame = __builtin_frame_address(0);
     for (int i = 0; i < 64 && frame; i++) {
@@ -94,7 +94,7 @@ static void on_callback(void *data, uint32_t domain, uint32_t id, const void *de
     (void)data;
     __atomic_fetch_add(&callbacks, 1, __ATOMIC_RELAXED);
     if (domain >= 8 || id >= 1024 || !enabled[domain][id]) {
-        __atomic_fetch_add(&unasked, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&unrequested, 1, __ATOMIC_RELAXED);
         return;
     }
     if (domain == 3) {
@@ -115,7 +115,7 @@ static void on_callback(void *data, uint32_t domain, uint32_t id, const void *de
     if (call->site == 0) {
         __atomic_fetch_add(&enters, 1, __ATOMIC_RELAXED);
         *call->mine = call->correlation ^ 0x5555;
-        /* A driver call inside a runtime call carries the same id. */
+        /* A driver call inside a runtime call has the same id. */
         if (depth == 0) outer_correlation = call->correlation;
         else if (outer_correlation != call->correlation) __atomic_fetch_add(&unpaired, 1, __ATOMIC_RELAXED);
         if (depth == 1 && domain == 1 && !by_tables[0]) {
@@ -202,7 +202,7 @@ static void on_completed(void *context, uint32_t stream, uint8_t *buffer, size_t
     free(buffer);
 }
 
-/* The length of a record: fill a buffer with its kind and see how far apart two records are. */
+/* Returns the length of a record: fills a buffer with its kind and measures the distance between two records. */
 static size_t stride(uint32_t kind) {
     static uint64_t buffer[256];
     for (size_t i = 0; i < 256; i++) buffer[i] = kind;
@@ -225,7 +225,7 @@ static void finish(void) {
     if (!out) return;
 #define PUT(name) fprintf(out, #name " %llu\n", (unsigned long long)(name))
     PUT(version), PUT(subscribed), PUT(second), PUT(clock_result), PUT(register_result);
-    PUT(callbacks), PUT(unasked), PUT(enters), PUT(exits), PUT(failures), PUT(unbalanced), PUT(unpaired);
+    PUT(callbacks), PUT(unrequested), PUT(enters), PUT(exits), PUT(failures), PUT(unbalanced), PUT(unpaired);
     PUT(nodes_created), PUT(nodes_cloned), PUT(launched), PUT(buffers), PUT(dropped), PUT(copied_bytes);
     PUT(kernels), PUT(copies), PUT(memsets), PUT(syncs), PUT(zero_time), PUT(unfinished), PUT(kernel_ns);
     PUT(disorder), PUT(graph_kernels), PUT(backwards), PUT(lowest), PUT(highest);

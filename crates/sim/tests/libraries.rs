@@ -1,4 +1,4 @@
-//! The linked libraries, seen by C programs and by a small CUPTI client (`client.c`).
+//! The linked libraries, used by C programs and by a small CUPTI client (`client.c`).
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A folder with the libraries, the client, the workload and the test programs, made once.
+/// Returns a directory with the libraries, the client, the workload and the test programs, created once.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -47,18 +47,18 @@ fn folder() -> &'static Path {
     })
 }
 
-/// What a run left behind.
+/// The results of a run.
 struct Run {
     output: Output,
     /// The truth, one map of flattened fields (`delivered.kernel`) for each process.
     truth: Vec<HashMap<String, u64>>,
-    /// What the client counted.
+    /// The client's counts.
     client: HashMap<String, String>,
 }
 
 impl Run {
     fn client(&self, key: &str) -> u64 {
-        self.client[key].parse().unwrap_or_else(|_| panic!("{key} is a number"))
+        self.client[key].parse().unwrap_or_else(|_| panic!("{key} is not a number"))
     }
 
     fn truth(&self, key: &str) -> u64 {
@@ -85,7 +85,7 @@ fn flatten(line: &str) -> HashMap<String, u64> {
     fields
 }
 
-/// Runs a program on the simulated GPU with the client injected. `name` keeps the files of tests apart.
+/// Runs a program on the simulated GPU with the client injected. `name` separates the files of tests.
 fn simulate(name: &str, program: &str, arguments: &str, script: &str, environment: &[(&str, &str)]) -> Run {
     let folder = folder();
     let (truth, counted) = (folder.join(format!("{name}.truth")), folder.join(format!("{name}.client")));
@@ -107,7 +107,7 @@ fn simulate(name: &str, program: &str, arguments: &str, script: &str, environmen
     Run { output, truth: truth.lines().map(flatten).collect(), client: client.lines().filter_map(pair).collect() }
 }
 
-/// Everything the client counted is what the truth says was delivered.
+/// Checks that the client's counts equal those delivered according to the truth.
 fn assert_exact(run: &Run) {
     let pairs = [
         ("kernels", "delivered.kernel"),
@@ -126,15 +126,15 @@ fn assert_exact(run: &Run) {
     let sum =
         |of: &str| ["kernel", "copy", "memset", "sync"].iter().map(|k| run.truth(&format!("{of}.{k}"))).sum::<u64>();
     assert_eq!(sum("produced"), sum("delivered") + run.truth("dropped"));
-    for never in ["unasked", "unbalanced", "unpaired", "backwards"] {
+    for never in ["unrequested", "unbalanced", "unpaired", "backwards"] {
         assert_eq!(run.client(never), 0, "{never}");
     }
     assert_eq!(run.client("enters"), run.client("exits"));
 }
 
-/// Threads, streams, both APIs and graphs: every launch, record and callback is counted alike on both sides.
+/// Threads, streams, both APIs and graphs: every launch, record and callback is counted the same on both sides.
 #[test]
-fn truth_equals_what_a_client_counts() {
+fn truth_equals_the_clients_counts() {
     let run = simulate("exact", "truth", "1 8 3 2 5000 --mixed --graphs", "devices=2", &[]);
     assert!(run.output.status.success(), "{:?}", run.output);
     assert_eq!(String::from_utf8_lossy(&run.output.stdout), "launched 40000\n");
@@ -149,7 +149,7 @@ fn truth_equals_what_a_client_counts() {
     assert_eq!(run.truth("dropped") + run.truth("zero_time") + run.truth("unfinished") + run.truth("failed"), 0);
 }
 
-/// Each release has its own version, record lengths and driver; records read well in all of them.
+/// Each release has its own version, record lengths and driver; records are valid in all of them.
 #[test]
 fn every_release_has_its_strides() {
     for release in RELEASES {
@@ -172,7 +172,7 @@ fn every_release_has_its_strides() {
     }
 }
 
-/// Callbacks come for the enabled ids and no others, and a second subscriber is refused.
+/// Callbacks arrive only for the enabled ids, and a second subscriber is rejected.
 #[test]
 fn callbacks_only_for_enabled_ids() {
     let only = [("CLIENT_CALLBACKS", "2:211")];
@@ -185,9 +185,9 @@ fn callbacks_only_for_enabled_ids() {
     assert_eq!(none.client("kernels"), 2000);
 }
 
-/// With another client there, subscribing fails and nothing is called.
+/// With another client, subscribing fails and nothing is called.
 #[test]
-fn another_subscriber() {
+fn another_subscriber_blocks_subscribing() {
     let run = simulate("other", "truth", "1 1 1 1 100", "subscriber=other", &[]);
     assert!(run.output.status.success());
     assert_eq!((run.client("subscribed"), run.client("callbacks")), (39, 0));
@@ -202,13 +202,13 @@ fn faults_are_counted() {
     let produced: u64 = ["kernel", "copy", "memset", "sync"].iter().map(|k| run.truth(&format!("produced.{k}"))).sum();
     assert_eq!(run.truth("dropped"), produced / 10);
     let kept = produced - produced / 10;
-    // Waits are never without times or unfinished; a handful of them was kept or dropped.
+    // Waits always have times and finish; a handful of them was kept or dropped.
     assert!(run.truth("unfinished").abs_diff(kept / 9) <= 2);
     assert!(run.truth("zero_time") > kept / 8 && run.truth("zero_time") <= kept / 7);
     assert!(run.client("disorder") > 1000);
 }
 
-/// A plain flush delivers finished records only; unfinished ones stay behind.
+/// A plain flush delivers only finished records; unfinished ones are kept.
 #[test]
 fn a_plain_flush_keeps_the_unfinished() {
     let environment = [("CLIENT_FLUSH", "finished")];
@@ -217,7 +217,7 @@ fn a_plain_flush_keeps_the_unfinished() {
     assert_eq!((run.client("kernels"), run.client("unfinished")), (750, 0));
 }
 
-/// Correlation ids wrap past the largest and skip 0.
+/// Correlation ids wrap after the largest and skip 0.
 #[test]
 fn correlation_ids_wrap() {
     let run = simulate("wrap", "truth", "1 2 1 1 5000", "correlation=4294962296", &[]);
@@ -229,9 +229,9 @@ fn correlation_ids_wrap() {
     assert_eq!(run.client("kernels"), run.truth("launched.kernel"));
 }
 
-/// A failing API function returns its error to the program and to the exit callback, and leaves no activity.
+/// A failing API function returns its error to the program and to the exit callback, and produces no activity.
 #[test]
-fn failing_calls() {
+fn failing_calls_produce_no_activity() {
     let run = simulate("fail", "truth", "1 2 1 1 1000 --driver --kernels", "fail=cuLaunchKernel:1/8", &[]);
     assert_exact(&run);
     assert_eq!(String::from_utf8_lossy(&run.output.stdout), "launched 1750\n");
@@ -240,7 +240,7 @@ fn failing_calls() {
 
 /// Older buffer modes and delivery on the launching thread lose nothing either.
 #[test]
-fn buffer_modes() {
+fn buffer_modes_lose_nothing() {
     for script in ["per_thread=0", "deliver=launcher", "per_thread=0,deliver=launcher,order=shuffle"] {
         let run = simulate(&script.replace([',', '='], "-"), "truth", "1 8 2 1 4000", script, &[]);
         assert_exact(&run);
@@ -249,9 +249,9 @@ fn buffer_modes() {
     }
 }
 
-/// What CUPTI can refuse, it refuses on request.
+/// CUPTI's refusals can be requested.
 #[test]
-fn refusals() {
+fn refusals_are_simulated() {
     let run = simulate("clock", "calls", "", "clock=refuse", &[]);
     assert_ne!(run.client("clock_result"), 0);
     assert_eq!(run.client("kernels"), 5);
@@ -260,7 +260,7 @@ fn refusals() {
     assert_eq!((run.client("kernels"), run.client("dropped")), (0, run.truth("dropped")));
 }
 
-/// From the callback a stack leads through all three libraries to the program, by frame pointers and by unwind tables.
+/// From the callback, a stack leads through all three libraries to the program, by frame pointers and by unwind tables.
 #[test]
 fn stacks_lead_through_the_libraries() {
     let run = simulate("stack", "truth", "1 1 1 1 200 --runtime", "", &[]);
@@ -276,7 +276,7 @@ fn stacks_lead_through_the_libraries() {
     }
 }
 
-/// Each process of several writes its own line.
+/// Each of several processes writes its own line.
 #[test]
 fn processes_write_a_line_each() {
     let run = simulate("processes", "truth", "3 2 1 1 500 --mixed", "", &[]);
@@ -285,9 +285,9 @@ fn processes_write_a_line_each() {
     assert!(run.truth.iter().all(|t| t["delivered.kernel"] == t["launched.kernel"] && t["delivered.kernel"] > 0));
 }
 
-/// The sequence of `calls.c` gives exactly its records, and its failing call is counted.
+/// The sequence of `calls.c` produces exactly its records, and its failing call is counted.
 #[test]
-fn known_calls() {
+fn known_calls_produce_their_records() {
     let run = simulate("calls", "calls", "", "", &[]);
     assert_eq!(String::from_utf8_lossy(&run.output.stdout), "ok\n", "{:?}", run.output);
     assert_exact(&run);
@@ -297,9 +297,9 @@ fn known_calls() {
     assert_eq!(run.truth("failed"), 1);
 }
 
-/// Programs behave as they would without a client; a forked child has no GPU and writes no truth.
+/// Programs behave the same without a client; a forked child has no GPU and writes no truth.
 #[test]
-fn behaviour() {
+fn programs_behave_the_same_without_a_client() {
     for (mode, status, lines) in
         [("none", 0, 0), ("status", 42, 1), ("fork 20", 0, 1), ("quick 20", 0, 0), ("output", 0, 1)]
     {
@@ -311,10 +311,10 @@ fn behaviour() {
     assert_eq!(run.client("kernels"), 40);
 }
 
-/// Entry points start as the real ones do, so that the choice of probe sites is tested.
+/// Entry points start like the real ones, so that the choice of probe sites is tested.
 #[test]
-fn prologues_are_the_real_ones() {
-    // Symbol values are file offsets here: the code's segment is mapped where it lies in the file.
+fn prologues_match_the_real_ones() {
+    // Symbol values are file offsets here: the code's segment is mapped at its file offset.
     let start = |library: &str, symbol: &str| {
         let path = folder().join(library);
         let symbols = Command::new("nm").args(["-D", "--defined-only"]).arg(&path).output().expect("nm runs");
@@ -332,7 +332,7 @@ fn prologues_are_the_real_ones() {
     }
 }
 
-/// The bundled workload runs, prints its text, and keeps the GPU busy but not always.
+/// The bundled workload runs, prints its text, and keeps the GPU busy, but not always.
 #[test]
 fn the_workload_runs() {
     let run = simulate("workload", "workload", "60 40", "", &[]);

@@ -1,11 +1,12 @@
 // The bundled workload: imitates LLM inference on the CUDA runtime API, for `warpscope demo`.
 //
-//   workload [SECONDS] [TOKENS]      until so many seconds have passed (3) or so many tokens are made (no limit)
+//   workload [SECONDS] [TOKENS]      runs for this many seconds (3) or tokens (no limit)
 //
-// There is no model and no arithmetic on the GPU: kernels are simulated, and take as long as their grid says. The shape
-// is real: a server takes prompts, tokenizes them on the CPU, runs layers of kernels for each token, copies logits
-// back and samples on the CPU, while a second thread prefetches weights on a stream of its own. Kernels have host
-// functions and device stubs as nvcc emits them. No C++ library is used, so that the program runs anywhere.
+// There is no model and no arithmetic on the GPU: kernels are simulated, and their grid determines their duration. The
+// structure is realistic: a server receives prompts, tokenizes them on the CPU, runs layers of kernels for each token,
+// copies logits back and samples on the CPU, while a second thread prefetches weights on its own stream. Kernels have
+// host functions and device stubs like those emitted by nvcc. No C++ library is used, so that the program runs
+// anywhere.
 
 #include <cmath>
 #include <cstdint>
@@ -54,8 +55,8 @@ static void check(cudaError_t error, const char *what) {
 }
 #define CHECK(call) check((call), #call)
 
-// ---- Kernels, as nvcc writes them: `kernel<<<...>>>(...)` pushes a configuration and calls the host function, which
-// calls the device stub, which takes the configuration and launches by the host function's address.
+// Kernels, as emitted by nvcc: `kernel<<<...>>>(...)` pushes a configuration and calls the host function, which calls
+// the device stub, which pops the configuration and launches by the host function's address.
 
 namespace llm {
 template <int TileM, int TileN> void gemm(const float *a, const float *b, float *c, int m, int n, int k);
@@ -169,7 +170,7 @@ namespace llm {
 
 constexpr int Layers = 10, Width = 4096, Heads = 32, Vocabulary = 250 * 1024, Longest = 64;
 
-/// Memory on the device, all of it never looked at.
+/// Memory on the device; its contents are never read.
 struct DeviceBuffers {
     float *x, *normed, *q, *k, *scores, *attention, *gate, *up, *logits, *cache, *weights[2];
     int *tokens;
@@ -260,7 +261,7 @@ class Tokenizer {
     }
 };
 
-/// Picks a token from logits: penalties, softmax, the best few, one of those by chance.
+/// Selects a token from logits: penalties, softmax, the best few, one of those at random.
 class Sampler {
   public:
     NOINLINE int sample(float *logits, uint64_t position) {
@@ -280,7 +281,7 @@ class Sampler {
     static constexpr int Best = 40;
     uint64_t state = 20240601;
 
-    /// The simulated GPU computes nothing, so the logits are made up here.
+    /// The simulated GPU computes nothing, so the logits are generated here.
     NOINLINE static void disturb(float *logits, uint64_t position) {
         uint64_t noise = position * 0x9e3779b97f4a7c15u + 1;
         for (int i = 0; i < Vocabulary; i++) {
@@ -305,7 +306,7 @@ class Sampler {
     }
 };
 
-/// Copies the next layer's weights while the current one runs, on a thread and a stream of its own.
+/// Copies the next layer's weights while the current one runs, on its own thread and stream.
 class Prefetcher {
   public:
     explicit Prefetcher(DeviceBuffers &buffers) : device(buffers) {
@@ -365,12 +366,12 @@ class Server {
             "Write a haiku about a kernel that never came back",
             "Which line of my program makes this kernel slow",
         };
-        long made = 0;
+        long generated = 0;
         for (unsigned n = 0; !done(); n++) {
             const long here = generate(prompts[n % 3], n < 2);
-            made += here;
+            generated += here;
         }
-        return made;
+        return generated;
     }
 
   private:
@@ -380,15 +381,15 @@ class Server {
         int tokens[Longest];
         const int prompted = tokenizer.encode(prompt, tokens);
         CHECK(cudaMemsetAsync(device.cache, 0, 1 << 20, compute));
-        long made = 0;
+        long generated = 0;
         if (print) printf("> %s\n ", prompt);
-        for (int position = prompted; position < Longest && !done(); position++, made++) {
+        for (int position = prompted; position < Longest && !done(); position++, generated++) {
             tokens[position] = step(tokens[position - 1], position);
             tokens_left--;
-            if (print && made < 16) printf(" %s", word(tokens[position]));
+            if (print && generated < 16) printf(" %s", word(tokens[position]));
         }
         if (print) printf(" ...\n"), fflush(stdout);
-        return made;
+        return generated;
     }
 
     NOINLINE int step(int token, int position) {
@@ -429,7 +430,7 @@ int main(int argc, char **argv) {
     const long most = argc > 2 ? atol(argv[2]) : 1000000;
     const double start = seconds();
     llm::Server server(start + run_for, most);
-    const long made = server.serve();
-    printf("%ld tokens in %.1f s\n", made, seconds() - start);
+    const long generated = server.serve();
+    printf("%ld tokens in %.1f s\n", generated, seconds() - start);
     return 0;
 }

@@ -1,5 +1,5 @@
-//! Names of the eBPF programs in the kernel, ours and others'. The kernel lists them only while they are loaded, so they are
-//! kept before ours are removed.
+//! Names of the eBPF programs in the kernel, ours and others'. The kernel lists them only while they are loaded, so
+//! they are saved before ours are removed.
 
 use std::{
     fs::File,
@@ -7,17 +7,17 @@ use std::{
     sync::Arc,
 };
 
-/// No program is longer than this: code beyond is something else.
+/// The maximum length of a program: code beyond it is something else.
 const LONGEST: u64 = 1 << 20;
-/// The most programs whose names are kept.
+/// The maximum number of programs.
 const MOST: usize = 65_536;
 
-/// Where programs begin, by address.
+/// The start addresses of programs, sorted.
 #[derive(Debug, Default)]
 pub struct BpfCode(Vec<(u64, Arc<str>)>);
 
 impl BpfCode {
-    /// Those that are loaded now; none if the kernel does not list them.
+    /// Returns the currently loaded programs; empty if the kernel does not list them.
     pub fn loaded() -> Self {
         File::open("/proc/kallsyms").map(|file| Self::parse(BufReader::new(file))).unwrap_or_default()
     }
@@ -28,7 +28,7 @@ impl BpfCode {
         Self(code)
     }
 
-    /// The program that an address is in.
+    /// Returns the name of the program that contains an address.
     pub fn name(&self, address: u64) -> Option<&Arc<str>> {
         let after = self.0.partition_point(|(start, _)| *start <= address);
         let (start, name) = self.0.get(after.checked_sub(1)?)?;
@@ -36,7 +36,7 @@ impl BpfCode {
     }
 }
 
-/// `ffffffffc0b2f5d4 t bpf_prog_6deef7357e7b4530_sample [bpf]`; an address of 0 is one that is not shown.
+/// Parses `ffffffffc0b2f5d4 t bpf_prog_6deef7357e7b4530_sample [bpf]`; an address of 0 is a hidden one.
 fn entry(line: &str) -> Option<(u64, Arc<str>)> {
     let mut words = line.strip_suffix("[bpf]")?.split_ascii_whitespace();
     let start = u64::from_str_radix(words.next()?, 16).ok().filter(|start| *start != 0)?;
@@ -47,9 +47,9 @@ fn entry(line: &str) -> Option<(u64, Arc<str>)> {
 mod tests {
     use super::*;
 
-    /// Check that programs are found by any address in them, and that nothing else is.
+    /// Check that programs are found by any address in them, and nothing else is.
     #[test]
-    fn programs_by_address() {
+    fn programs_are_found_by_address() {
         let list = "ffffffff81000000 T _text\nffffffffc0000200 t bpf_prog_b_two\t[bpf]\nffffffffc0000100 t bpf_prog_a_one\t[bpf]\n\
                     0000000000000000 t bpf_prog_hidden\t[bpf]\ngarbage [bpf]\n";
         let code = BpfCode::parse(list.as_bytes());

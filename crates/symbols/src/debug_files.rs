@@ -1,13 +1,13 @@
-//! Finds the file that has what was stripped from another: all its symbols, lines and inlined functions.
+//! Finds the debug file with the parts stripped from another file: all its symbols, lines and inlined functions.
 //!
 //! ```text
 //!   by build id   DIR/.build-id/ab/cdef….debug, for each directory of debug files
-//!                 CACHE/abcdef…/debuginfo, what debuginfod's client has fetched before
-//!   by link       beside the file, in .debug/ beside it, and in DIR/<the file's directory>: by the name in .gnu_debuglink,
-//!                 if the checksum is the one there
+//!                 CACHE/abcdef…/debuginfo, files fetched earlier by debuginfod's client
+//!   by link       next to the file, in .debug/ next to it, and in DIR/<the file's directory>: by the name in
+//!                 .gnu_debuglink, if the checksum matches
 //! ```
 //!
-//! A file of a container is looked for in that container first. Nothing is asked of the network.
+//! A file of a container is searched in that container first. The network is never used.
 
 use std::{
     fs::File,
@@ -23,12 +23,12 @@ use crate::{
     roots::{self, Root},
 };
 
-/// Where distributions put debug files.
+/// The distributions' directory for debug files.
 const SYSTEM: &str = "/usr/lib/debug";
-/// The most bytes of `.gnu_debuglink`: the name of a file, and a checksum.
+/// The maximum size of `.gnu_debuglink`: a file name and a checksum.
 const LONGEST_LINK: u64 = 4096;
 
-/// Where to look for debug files.
+/// The locations to search for debug files.
 #[derive(Clone, Debug, Default)]
 pub struct DebugFiles {
     directories: Vec<PathBuf>,
@@ -42,7 +42,7 @@ pub(crate) struct DebugFile {
 }
 
 impl DebugFiles {
-    /// In these directories, before the system's; `homes` may have caches of debuginfod's client.
+    /// Searches these directories before the system's; `homes` may contain caches of debuginfod's client.
     pub fn new(directories: &[PathBuf], homes: &[PathBuf]) -> Self {
         let from_variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let mut caches: Vec<PathBuf> = from_variable("DEBUGINFOD_CACHE_PATH").into_iter().collect();
@@ -51,12 +51,12 @@ impl DebugFiles {
         Self { directories: directories.to_vec(), caches }
     }
 
-    /// The debug file of `source`, which processes know as `path`.
+    /// Returns the debug file of `source`, whose path in its processes is `path`.
     pub(crate) fn find(&self, source: &Source<'_>, path: &str, budget: &Budget) -> Option<DebugFile> {
         self.by_build_id(source).or_else(|| self.by_link(source, path, budget))
     }
 
-    /// Each directory, with the root that it lies in.
+    /// Returns each directory with its root.
     fn places<'a>(&'a self, source: &Source<'a>) -> impl Iterator<Item = (Option<&'a Root>, &'a Path)> {
         let system = Path::new(SYSTEM);
         let inside = source.root.map(|root| (Some(root), system));
@@ -88,14 +88,14 @@ impl DebugFiles {
         near.into_iter().chain(far).find_map(|(root, path)| {
             let file = roots::open(root, &path)?;
             let elf = Elf::read(&file).ok()?;
-            // All of it is read: the largest debug files have a few times what is used of them.
+            // The whole file is read: the largest debug files are a few times as large as the parts used.
             let same = checksum(&file, budget.debug * 4).is_ok_and(|sum| sum == crc);
             same.then_some(DebugFile { file, elf })
         })
     }
 }
 
-/// A name, zeros up to a multiple of four, a CRC-32. The name is that of a file, without a directory.
+/// Parses a name, zeros up to a multiple of four, and a CRC-32. The name is a file name without a directory.
 fn link(section: &[u8]) -> Option<(String, u32)> {
     let length = section.iter().position(|b| *b == 0)?;
     let name = std::str::from_utf8(&section[..length]).ok()?;

@@ -1,4 +1,4 @@
-//! The sections of a file that hold DWARF, uncompressed.
+//! Reads the DWARF sections of a file, decompressed.
 
 use std::{
     collections::HashMap,
@@ -12,16 +12,16 @@ use elf::{Budget, Compression, Elf, Error, Section};
 use flate2::bufread::ZlibDecoder;
 use gimli::SectionId;
 
-/// Why there are no answers, or not all.
+/// Why answers are missing or incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// Compressed by a method that is not understood.
+    /// Compressed with an unsupported method.
     Method,
     /// Larger than the limit, or not in the file.
     Refused(Error),
-    /// It took too long.
+    /// Reading took too long.
     Time(u64),
-    /// It makes no sense.
+    /// It is malformed.
     Broken,
 }
 
@@ -48,7 +48,7 @@ impl From<gimli::Error> for Unreadable {
     }
 }
 
-/// Sections that are used.
+/// The sections used.
 const SECTIONS: [SectionId; 9] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
@@ -61,7 +61,8 @@ const SECTIONS: [SectionId; 9] = [
     SectionId::DebugStrOffsets,
 ];
 
-/// Reads them by name. All sizes are compared with the budget first, so that nothing is read of a file that has too much.
+/// Reads the sections by name. All sizes are checked against the budget first, so that nothing is read from a file that
+/// exceeds it.
 pub(crate) fn read(file: &File, elf: &Elf, budget: &Budget) -> Result<HashMap<&'static str, Vec<u8>>, Unreadable> {
     let mut found = Vec::new();
     let mut total = 0_u64;
@@ -86,7 +87,7 @@ pub(crate) fn read(file: &File, elf: &Elf, budget: &Budget) -> Result<HashMap<&'
     found.into_iter().map(bytes).collect()
 }
 
-/// The size was compared with the budget. Memory is touched only as far as there are bytes for it.
+/// Decompresses a section whose size has been checked. Memory grows only as far as there is data for it.
 fn decompress(file: &File, compression: &Compression) -> Result<Vec<u8>, Unreadable> {
     if !compression.zlib {
         return Err(Unreadable::Method);
@@ -98,7 +99,7 @@ fn decompress(file: &File, compression: &Compression) -> Result<Vec<u8>, Unreada
     Ok(bytes)
 }
 
-/// A file read from a position of its own: its descriptor may be in use elsewhere.
+/// A file read at its own position: the descriptor may be in use elsewhere.
 struct Positioned<'a> {
     file: &'a File,
     at: u64,

@@ -1,4 +1,4 @@
-//! Mangled names as a person reads them.
+//! Demangles names.
 
 use std::fmt::{self, Write as _};
 
@@ -8,13 +8,13 @@ use model::{
     profile::Profile,
 };
 
-/// The most bytes a demangled name may take: templates of templates can explode.
+/// The maximum length of a demangled name in bytes: nested templates can explode.
 const MOST: usize = 64 * 1024;
 
-/// Demangles the name of a function or a GPU kernel: C++ (`_Z…`), Rust (`_R…`, `_ZN…17h…E`), or as it is. Without the
-/// return type, so that one function has one name.
+/// Demangles the name of a function or a GPU kernel: C++ (`_Z…`), Rust (`_R…`, `_ZN…17h…E`); other names are returned
+/// unchanged. Omits the return type, so that one function has one name.
 pub fn demangle(mangled: &str) -> String {
-    // Rust's older names look like C++, but for the hash at their end.
+    // Rust's legacy names look like C++ names, except for the hash at the end.
     if let Ok(rust) = rustc_demangle::try_demangle(mangled)
         && (mangled.starts_with("_R") || mangled.contains("17h"))
     {
@@ -32,7 +32,7 @@ pub fn demangle(mangled: &str) -> String {
     }
 }
 
-/// A text that refuses to grow beyond [`MOST`].
+/// A text that cannot grow beyond [`MOST`].
 struct Bounded(String);
 
 impl fmt::Write for Bounded {
@@ -45,8 +45,8 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// Makes the names of a profile's kernels readable. Where a launch gave a host function that no call had named, the
-/// function's own symbol tells.
+/// Demangles the names of a profile's kernels. If a launch used a host function that no call has registered, the
+/// function's own symbol gives the name.
 pub fn name_kernels(profile: &mut Profile) {
     for kernel in &mut profile.kernel_names {
         kernel.text = demangle(&kernel.mangled).into();
@@ -61,8 +61,8 @@ pub fn name_kernels(profile: &mut Profile) {
     profile.calls.names.make_readable(demangle);
 }
 
-/// The kernel that a host function stands for, by the function's demangled name: nvcc's `__device_stub__Z4gemmPf(float*)`,
-/// clang's `__device_stub__gemm(float*)`, or the kernel's own.
+/// Returns the kernel that a host function stands for, from the function's demangled name: nvcc's
+/// `__device_stub__Z4gemmPf(float*)`, clang's `__device_stub__gemm(float*)`, or the kernel's own name.
 fn stub_kernel(name: &str) -> Option<&str> {
     match name.strip_prefix("__device_stub__") {
         Some(rest) if rest.starts_with('Z') => {
@@ -78,9 +78,9 @@ fn stub_kernel(name: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// C++, Rust old and new, nvcc's stubs, Triton's and broken names; short names are not types.
+    /// C++, legacy and current Rust, nvcc's stubs, Triton's and malformed names; short names are not types.
     #[test]
-    fn names() {
+    fn names_are_demangled() {
         assert_eq!(
             demangle("_Z13matmul_kernelPKfS0_Pfiii"),
             "matmul_kernel(float const*, float const*, float*, int, int, int)"
@@ -104,17 +104,17 @@ mod tests {
         assert_eq!(demangle(""), "");
     }
 
-    /// Check that a short name whose references to itself multiply stays as it is, in Rust's mangling as in C++'s.
+    /// Check that a short name whose back references multiply stays mangled, in Rust's mangling and in C++'s.
     #[test]
-    fn names_that_explode() {
+    fn exploding_names_stay_mangled() {
         let rust = "_RYB_B_B_";
         assert!(format!("{:#}", rustc_demangle::demangle(rust)).len() > MOST);
         assert_eq!(demangle(rust), rust);
     }
 
-    /// A launched host function that no call had named gets its kernel's name from its own symbol.
+    /// A launched host function that no call has registered gets its kernel's name from its own symbol.
     #[test]
-    fn kernels_of_host_functions() {
+    fn kernels_are_named_by_host_functions() {
         use model::{
             event::{Call, Event, FrameKind, Function, FunctionId, Layer, NamedFrame, Symbol},
             fold::Fold,

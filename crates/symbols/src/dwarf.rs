@@ -1,11 +1,11 @@
-//! Lines and inlined functions, from a file's DWARF.
+//! Reads lines and inlined functions from a file's DWARF.
 //!
-//! All addresses of a file are looked up in one pass: units that hold none of them are skipped after their header, the others are
-//! read once, for their lines and for their functions. Only what is needed for the addresses is kept.
+//! All addresses of a file are looked up in one pass: units that contain none of them are skipped after their header,
+//! the others are read once, for their lines and their functions. Only the data needed for the addresses is kept.
 //!
-//! The file may be made to take long or to fill memory. Sections are read into memory of our own, never mapped, and within a
-//! [`Budget`]; so is what the parser makes of them: abbreviations and line headers become structures twenty to a hundred times as
-//! large as their bytes.
+//! A malicious file may try to take long or to fill memory. Sections are read into our own memory, never mapped, within
+//! a [`Budget`]; so is the parser's output: abbreviations and line headers become structures twenty to a hundred times
+//! as large as their bytes.
 
 use std::{
     cell::{Cell, RefCell},
@@ -30,29 +30,29 @@ use crate::{
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// The most entries from an inlined function to the one that has its name.
+/// The maximum number of references from an inlined function to the entry with its name.
 const MOST_LINKS: usize = 16;
-/// The most functions inlined into each other at one address.
+/// The maximum depth of inlined functions at one address.
 const MOST_INLINED: usize = 64;
-/// The most bytes of a name. C++ templates reach a few thousand.
+/// The maximum length of a name in bytes. C++ templates reach a few thousand.
 const LONGEST_NAME: usize = 1 << 14;
-/// The most bytes of the header of a line program: ten thousand files take some 600 KiB.
+/// The maximum size of a line program's header: ten thousand files take some 600 KiB.
 const MOST_LINE_HEADER: u64 = 2 << 20;
-/// The most units. Chromium has 40,000.
+/// The maximum number of units. Chromium has 40,000.
 const MOST_UNITS: u64 = 1 << 18;
 
-/// What a file says of one address.
+/// The result for one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// The function, demangled.
     pub(crate) function: Option<String>,
-    /// Where in the function.
+    /// The line in the function.
     pub(crate) place: Option<Place>,
-    /// What the compiler put into the function there, outermost first, each with its own place.
+    /// The functions inlined there, outermost first, each with its own line.
     pub(crate) inlined: Vec<(String, Option<Place>)>,
 }
 
-/// A line of source: the file's name without its directory.
+/// A source line: the file's name without its directory, and the line number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     file: String,
@@ -65,7 +65,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Looks all addresses up, which are virtual addresses of the file. Whatever goes wrong, there is an answer for each.
+/// Looks up all addresses, which are virtual addresses of the file. Returns an answer for each, even on errors.
 pub(crate) fn lines(file: &File, elf: &Elf, addresses: &[u64], budget: &Budget) -> (Vec<Answer>, Option<Unreadable>) {
     let mut spots: Vec<Spot> = addresses.iter().map(|address| Spot { address: *address, ..Spot::default() }).collect();
     let mut order: Vec<usize> = (0..spots.len()).collect();
@@ -78,18 +78,18 @@ pub(crate) fn lines(file: &File, elf: &Elf, addresses: &[u64], budget: &Budget) 
     (spots.into_iter().map(Spot::answer).collect(), unreadable)
 }
 
-/// An address, and what is known of it so far.
+/// An address and its results so far.
 #[derive(Clone, Debug, Default)]
 struct Spot {
     address: u64,
     function: Option<String>,
     line: Option<Place>,
-    /// Outermost first: the name, and where it was called from.
+    /// Outermost first: the name, and the line it was called from.
     inlined: Vec<(Option<String>, Option<Place>)>,
 }
 
 impl Spot {
-    /// Each function's place is where the next one inward was called from; the innermost's is the line itself.
+    /// Each function's line is where the next inner one was called; the innermost has the line itself.
     fn answer(self) -> Answer {
         let (names, calls): (Vec<_>, Vec<_>) = self.inlined.into_iter().unzip();
         let mut places = calls.into_iter().chain([self.line]);
@@ -109,7 +109,7 @@ fn look_up(file: &File, elf: &Elf, budget: &Budget, spots: &mut [Spot]) -> Resul
     })?;
     let mut units = Vec::new();
     let mut headers = dwarf.units();
-    // What comes after a broken header cannot be found.
+    // Nothing after a malformed header can be found.
     while let Ok(Some(header)) = headers.next() {
         Error::check_entries("list of units", units.len() as u64 + 1, MOST_UNITS.min(budget.debug / 1024))?;
         units.push(header);
@@ -118,7 +118,7 @@ fn look_up(file: &File, elf: &Elf, budget: &Budget, spots: &mut [Spot]) -> Resul
     let reader = Reader { dwarf: &dwarf, units: &units, abbreviations: RefCell::default(), most_line_header, clock };
     let mut broken = None;
     for header in &units {
-        // One broken unit costs its own lines.
+        // A malformed unit only loses its own lines.
         match reader.unit(*header, spots) {
             Err(why @ Unreadable::Time(_)) => return Err(why),
             Err(why) => broken = Some(why),
@@ -128,7 +128,7 @@ fn look_up(file: &File, elf: &Elf, budget: &Budget, spots: &mut [Spot]) -> Resul
     broken.map_or(Ok(()), Err)
 }
 
-/// Limits the time that a file takes.
+/// Limits the time spent on a file.
 struct Clock {
     until: Instant,
     seconds: u64,
@@ -140,7 +140,7 @@ impl Clock {
         if Instant::now() > self.until { Err(Unreadable::Time(self.seconds)) } else { Ok(()) }
     }
 
-    /// Checks now and then: for steps that take less than a microsecond.
+    /// Checks only occasionally: for steps that take less than a microsecond.
     fn tick(&self) -> Result<(), Unreadable> {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
@@ -150,10 +150,10 @@ impl Clock {
 
 struct Reader<'a> {
     dwarf: &'a Dwarf<Slice<'a>>,
-    /// By their offset.
+    /// Sorted by offset.
     units: &'a [UnitHeader<Slice<'a>>],
-    /// Those that were used last. Tools make files whose units all share theirs; but each could also have its own, which overlap
-    /// in the file and not in memory, so only one is kept.
+    /// The abbreviations used last. Usually all units of a file share theirs; but each could also have its own,
+    /// overlapping in the file but not in memory, so only one is kept.
     abbreviations: RefCell<Option<(DebugAbbrevOffset, Arc<Abbreviations>)>>,
     most_line_header: u64,
     clock: Clock,
@@ -170,7 +170,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Parses what a unit begins with. Its line header is checked before: the parser makes a structure of each entry.
+    /// Parses the start of a unit. Its line header is checked before, because the parser creates a structure for each
+    /// entry.
     fn open(&self, header: UnitHeader<Slice<'a>>) -> Result<Unit<Slice<'a>>, Unreadable> {
         let abbreviations = self.abbreviations(&header)?;
         let mut entries = header.entries(&abbreviations);
@@ -198,18 +199,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A row of the table of lines holds from its address to that of the next.
+    /// Reads the lines. A row of the line table covers from its address to that of the next.
     fn lines(&self, unit: &Unit<Slice<'a>>, spots: &mut [Spot]) -> Result<(), Unreadable> {
         let Some(program) = unit.line_program.clone() else { return Ok(()) };
         let mut rows = program.rows();
         let mut last: Option<(u64, u64, u64)> = None;
-        let mut dead = false;
+        let mut removed = false;
         while let Some((header, row)) = rows.next_row()? {
             self.clock.tick()?;
             match last {
-                // Code that the linker threw away is said to lie at 0.
-                None => dead = row.address() == 0,
-                Some((start, file, line)) if !dead => {
+                // Code that the linker removed has the address 0.
+                None => removed = row.address() == 0,
+                Some((start, file, line)) if !removed => {
                     for spot in inside(spots, start, row.address()) {
                         self.clock.check()?;
                         spot.line = self.place(unit, header, file, line);
@@ -236,7 +237,7 @@ impl<'a> Reader<'a> {
         (line > 0).then(|| Place { file: text(file), line })
     }
 
-    /// Functions, and those inlined into them, in the order of nesting.
+    /// Reads functions, and those inlined into them, in the order of nesting.
     fn functions(&self, unit: &Unit<Slice<'a>>, spots: &mut [Spot]) -> Result<(), Unreadable> {
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {
@@ -267,7 +268,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The mangled name of a function, or the plain one; it may stand in the entry that this one refers to.
+    /// Returns the mangled name of a function, or the plain one; it may be in the entry that this one refers to.
     fn name(&self, unit: &Unit<Slice<'a>>, offset: UnitOffset, links: usize) -> Option<String> {
         let entry = unit.entry(offset).ok()?;
         let text = |at| {
@@ -290,7 +291,7 @@ impl<'a> Reader<'a> {
         text(DW_AT_linkage_name).or_else(referred).or_else(|| text(DW_AT_name))
     }
 
-    /// Visits the spots in some ranges; whether there were any.
+    /// Visits the spots in some ranges; returns whether there were any.
     fn each_inside(
         &self,
         mut ranges: RangeIter<Slice<'_>>,
@@ -312,19 +313,20 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The spots from `start` up to `end`; they are sorted.
+/// Returns the spots from `start` up to `end`; they are sorted.
 fn inside(spots: &mut [Spot], start: u64, end: u64) -> &mut [Spot] {
     let first = spots.partition_point(|spot| spot.address < start);
     let count = spots[first..].partition_point(|spot| spot.address < end);
     &mut spots[first..first + count]
 }
 
-/// A name as text, cut where it is too long.
+/// Converts a name to text, truncated if it is too long.
 fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(&name[..name.len().min(LONGEST_NAME)]).into_owned()
 }
 
-/// The `header_length` of the line program at an offset: unit length, version, from version 5 on two sizes, then this.
+/// Returns the `header_length` of the line program at an offset: it follows the unit length, the version and, from
+/// version 5 on, two sizes.
 fn line_header_size(lines: &[u8], offset: usize) -> Option<u64> {
     let number = |at: usize, length: usize| {
         let bytes = lines.get(offset.checked_add(at)?..)?.get(..length)?;

@@ -1,9 +1,9 @@
-//! The files that processes have mapped, held open from then on.
+//! The files that processes have mapped, kept open.
 //!
-//! A name is looked up when all is over. By then the process has gone, and its file may have been deleted, replaced by
-//! a newer build, or lie in a container that is no more. An open descriptor is still the file that ran. How many can be
-//! held is bounded; beyond that, a file is looked for by its path, and used only if its build id is the one that was
-//! mapped.
+//! Names are looked up at the end of a recording. By then the process has exited, and its file may have been deleted,
+//! replaced by a newer build, or been in a container that no longer exists. An open descriptor still refers to the file
+//! that ran. The number of open files is bounded; beyond it, a file is searched by its path, and used only if its build
+//! id matches the mapped one.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,14 +27,14 @@ use crate::{
 /// The name of the vdso in place of a path.
 const VDSO: &str = "[vdso]";
 
-/// A distinct file: one path may stand for several, in containers and over time.
+/// A distinct file: one path may refer to several, in containers and over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(u32);
 
-/// All files that were mapped.
+/// All mapped files.
 #[derive(Debug)]
 pub struct Files {
-    /// The most that are held open.
+    /// The maximum number of open files.
     most: usize,
     held: usize,
     ids: HashMap<Identity, FileId>,
@@ -45,12 +45,12 @@ pub struct Files {
     roots: Roots,
 }
 
-/// What a file is known by.
+/// The identity of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     path: String,
     build_id: Vec<u8>,
-    /// Device and inode, where there is no build id.
+    /// Device and inode, if there is no build id.
     inode: Option<(u64, u64)>,
 }
 
@@ -60,22 +60,22 @@ struct Known {
     file: Option<File>,
     stamp: Option<Stamp>,
     root: Option<Arc<Root>>,
-    /// Where it was looked for, the surest place first.
+    /// The paths to try, the most reliable first.
     places: [String; 3],
 }
 
-/// Changes whenever a file is written to.
+/// Changes whenever the file is written to.
 type Stamp = (u64, i64, i64);
 
-/// A file as it is when names are looked up.
+/// A file at the time names are looked up.
 pub(crate) struct Source<'a> {
     pub(crate) file: Opened<'a>,
     pub(crate) elf: Elf,
-    /// Where its path leads from, if not from our own root.
+    /// The root of its path, if it is not our own.
     pub(crate) root: Option<&'a Root>,
 }
 
-/// A file that is held, or was opened again.
+/// A file that was kept open, or was opened again.
 pub(crate) enum Opened<'a> {
     Held(&'a File),
     Again(File),
@@ -93,14 +93,14 @@ impl std::ops::Deref for Opened<'_> {
 }
 
 impl Default for Files {
-    /// Holds nothing open: for a recording that was made before.
+    /// Keeps no files open: for an existing recording.
     fn default() -> Self {
         Self::new(0)
     }
 }
 
 impl Files {
-    /// Holds at most `most` files open.
+    /// Keeps at most `most` files open.
     pub fn new(most: usize) -> Self {
         Self {
             most,
@@ -113,12 +113,12 @@ impl Files {
         }
     }
 
-    /// Whether a mapping's path is that of a file, and not of bare memory or a device.
+    /// Whether a mapping's path is that of a file, and not of anonymous memory or a device.
     pub fn is_file(path: &str) -> bool {
         path == VDSO || (path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/dev/"))
     }
 
-    /// A file was mapped by a process. `None` if it is none, or cannot be found.
+    /// Registers a file mapped by a process. `None` if it is not a file or cannot be found.
     pub fn mapped(&mut self, mapping: &Mapping, pid: u32) -> Option<FileId> {
         if !Self::is_file(&mapping.path) {
             return None;
@@ -141,7 +141,7 @@ impl Files {
         Some(id)
     }
 
-    /// A file that is sure to be mapped, before it is.
+    /// Registers a file before it is mapped.
     pub fn expected(&mut self, path: &str) -> Option<FileId> {
         let places = [path.to_owned(), String::new(), String::new()];
         let file = open(path, &places, &[])?;
@@ -173,7 +173,7 @@ impl Files {
         Some(id)
     }
 
-    /// Forgets which files these images had mapped.
+    /// Forgets the mappings of these images.
     pub(crate) fn forget_images(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
         self.nameless.retain(|(image, ..), _| !gone(*image));
     }
@@ -187,7 +187,7 @@ impl Files {
         self.roots.forget_unused();
     }
 
-    /// Opens a file once more, to be read at will.
+    /// Opens a file again for reading.
     pub fn open(&self, id: FileId) -> Option<File> {
         let known = self.known.get(&id)?;
         match &known.file {
@@ -196,17 +196,17 @@ impl Files {
         }
     }
 
-    /// The most files that are held open.
+    /// Returns the maximum number of open files.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// How many files could not be held open.
+    /// Returns how many files could not be kept open.
     pub(crate) fn not_held(&self) -> usize {
         self.known.len() - self.held
     }
 
-    /// The file of a mapping, if it still is what was mapped.
+    /// Returns the file of a mapping, if it is still the one that was mapped.
     pub(crate) fn source(&self, mapping: &Mapping) -> Option<Source<'_>> {
         if !Self::is_file(&mapping.path) {
             return None;
@@ -218,7 +218,7 @@ impl Files {
             && let Some(file) = &known.file
         {
             let elf = Elf::read(file).ok()?;
-            // It may have been written over in its place.
+            // It may have been overwritten in place.
             let same = match mapping.build_id.as_slice() {
                 [] => file.metadata().ok().map(|info| stamp(&info)) == known.stamp,
                 build_id => elf.build_id == build_id,
@@ -235,7 +235,7 @@ impl Files {
     }
 }
 
-/// Opens the first of the places that has the file, which must have the build id if that is known.
+/// Opens the first of the paths that has the file, with a matching build id if it is known.
 fn open(path: &str, places: &[String], build_id: &[u8]) -> Option<File> {
     if path == VDSO {
         return vdso::file();
@@ -254,7 +254,7 @@ fn stamp(info: &std::fs::Metadata) -> Stamp {
     (info.size(), info.mtime(), info.mtime_nsec())
 }
 
-/// A path that leads to an open file, wherever it lies and whether or not it still has a name.
+/// Returns a path to an open file, in any location and even if it has been deleted.
 pub(crate) fn descriptor_path(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }

@@ -1,7 +1,8 @@
-//! Processes that make code at run time, and where the names of that code will be: `perf-PID.map` in their `/tmp`.
+//! Processes that generate code at run time, and the location of that code's names: `perf-PID.map` in their `/tmp`.
 //!
-//! The names are read when all is over, but then the process has gone, and with it the way to its `/tmp` and the pid that
-//! it knew itself by. So both are remembered when its first such code is mapped, and the file is opened at its end.
+//! The names are read at the end of a recording. By then the process has exited, so its `/tmp` is no longer reachable
+//! and its pid in its own namespace is unknown. Both are therefore saved when its first such code is mapped, and the
+//! file is opened when the process ends.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -17,16 +18,16 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{perf_map, roots};
 
-/// The most processes that are remembered.
+/// The maximum number of processes.
 const MOST: usize = 1024;
-/// The largest file that is read.
+/// The maximum size of a file.
 const LARGEST: u64 = 64 << 20;
 
-/// All that make code.
+/// All processes that generate code.
 #[derive(Debug, Default)]
 pub struct Jits {
     images: HashMap<ProcessId, Jit>,
-    /// Directories for temporary files, each held open once.
+    /// Directories for temporary files, each opened once.
     directories: HashMap<(u64, u64), Arc<File>>,
     too_large: BTreeSet<String>,
     refused: BTreeSet<ProcessId>,
@@ -36,14 +37,14 @@ pub struct Jits {
 struct Jit {
     directory: Arc<File>,
     pid: u32,
-    /// The pid in its own namespace, which its file is named by.
+    /// The pid in its own namespace, used in its file's name.
     own_pid: u32,
     uid: u32,
     /// Its file, once it has ended.
     ended: Option<Option<Written>>,
 }
 
-/// A file as it was when its process ended.
+/// A file at the time its process ended.
 #[derive(Debug)]
 struct Written {
     file: File,
@@ -51,7 +52,7 @@ struct Written {
 }
 
 impl Jits {
-    /// A process has code that lies in no file.
+    /// Registers a process with code that is not in a file.
     pub fn saw(&mut self, image: ProcessId, pid: u32) {
         if self.images.contains_key(&image) {
             return;
@@ -65,14 +66,14 @@ impl Jits {
         }
     }
 
-    /// A process was forked: it has its parent's code, and may make its own.
+    /// Registers a forked process: it has its parent's code, and may generate its own.
     pub fn forked(&mut self, image: ProcessId, pid: u32, parent: ProcessId) {
         if self.images.contains_key(&parent) {
             self.saw(image, pid);
         }
     }
 
-    /// A process has ended, or runs another program.
+    /// Handles the end of a process or an exec.
     pub fn died(&mut self, image: ProcessId) {
         if let Some(jit) = self.images.get_mut(&image)
             && jit.ended.is_none()
@@ -82,9 +83,9 @@ impl Jits {
     }
 
     /// Forgets these images.
-    pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
-        self.images.retain(|image, _| !gone(*image));
-        self.refused.retain(|image| !gone(*image));
+    pub fn forget(&mut self, ended: &dyn Fn(ProcessId) -> bool) {
+        self.images.retain(|image, _| !ended(*image));
+        self.refused.retain(|image| !ended(*image));
         self.directories.retain(|_, directory| Arc::strong_count(directory) > 1);
     }
 
@@ -99,7 +100,7 @@ impl Jits {
         Some(Jit { directory, pid, own_pid, uid, ended: None })
     }
 
-    /// The names that an image's own file gives to addresses.
+    /// Returns the names that an image's own file gives to addresses.
     pub(crate) fn names(&mut self, image: ProcessId, addresses: BTreeSet<u64>) -> HashMap<u64, String> {
         self.died(image);
         let written = self.images.get(&image).and_then(|jit| jit.ended.as_ref()?.as_ref());
@@ -107,19 +108,19 @@ impl Jits {
         perf_map::names(&text, addresses)
     }
 
-    /// How many processes were too many.
+    /// Returns how many processes exceeded the limit.
     pub(crate) fn refused(&self) -> usize {
         self.refused.len()
     }
 
-    /// Files that were too large to be read.
+    /// Returns the files that were too large.
     pub(crate) fn too_large(&self) -> impl Iterator<Item = &str> {
         self.too_large.iter().map(String::as_str)
     }
 }
 
 impl Jit {
-    /// Its file, if there is one that it may have written: in its own directory, else under its pid in ours.
+    /// Returns the file that it may have written: in its own directory, otherwise under its pid in ours.
     fn open(&self, too_large: &mut BTreeSet<String>) -> Option<Written> {
         let name = format!("perf-{}.map", self.own_pid);
         let ours = || roots::directory("/tmp").and_then(|ours| open(&ours, &format!("perf-{}.map", self.pid)));
@@ -137,7 +138,7 @@ impl Jit {
 }
 
 impl Written {
-    /// Its text; `None` if somebody else has written to it since: the next program of the same pid.
+    /// Returns its text; `None` if another process, with the same pid, has written to it since.
     fn read(&self) -> Option<Vec<u8>> {
         let info = self.file.metadata().ok()?;
         if (info.mtime(), info.mtime_nsec()) != self.modified {
@@ -149,7 +150,7 @@ impl Written {
     }
 }
 
-/// Opens a file of a directory; a link is not followed, and nothing is waited for.
+/// Opens a file of a directory, without following a link and without blocking.
 fn open(directory: &File, name: &str) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     openat(directory, name, flags, Mode::empty()).ok().map(File::from)

@@ -1,9 +1,9 @@
-//! Names for addresses: after the fact, once per distinct address, even if the process has gone.
+//! Names for addresses: resolved afterwards, once per distinct address, even if the process has exited.
 //!
-//! [`Kept`] holds on to what processes have mapped while they run. At the end [`resolve`] takes the addresses of a profile's
-//! stacks, finds the file each lay in from the recorded mappings, and asks that file, or the debug file that belongs to it
-//! ([`DebugFiles`]). Code without a file is asked of the map that its maker wrote; kernel addresses are asked of the running
-//! kernel. [`demangle`] makes names readable. [`python`] is what has to be known of CPython.
+//! [`Kept`] keeps the files that processes have mapped while they run. At the end [`resolve`] takes the addresses of a
+//! profile's stacks, finds the file of each from the recorded mappings, and looks it up in that file or its debug file
+//! ([`DebugFiles`]). Code without a file is looked up in the map that its compiler wrote; kernel addresses in the
+//! running kernel. [`demangle`] makes names readable. [`python`] contains the knowledge of CPython.
 
 mod ask;
 mod bpf_code;

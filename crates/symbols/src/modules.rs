@@ -1,4 +1,4 @@
-//! Which file lay at an address of a process image at some moment.
+//! Finds the file mapped at an address of a process image at a given time.
 
 use model::{
     event::{Mapping, Origin, ProcessId},
@@ -13,10 +13,10 @@ pub(crate) struct Modules<'a> {
     profile: &'a Profile,
     by_process: FxHashMap<ProcessId, Vec<&'a Mapping>>,
     /// Images in which an address has had more than one meaning.
-    turning: FxHashSet<ProcessId>,
+    reused: FxHashSet<ProcessId>,
 }
 
-/// What an address in a mapping means: the file and the place in it. Memory without a file is all alike.
+/// The meaning of an address in a mapping: the file and the offset in it. All anonymous memory has the same meaning.
 pub(crate) fn meaning(mapping: &Mapping) -> (&str, &[u8], u64) {
     match Files::is_file(&mapping.path) {
         true => (&mapping.path, &mapping.build_id, mapping.start.wrapping_sub(mapping.offset)),
@@ -33,27 +33,27 @@ impl<'a> Modules<'a> {
         for mappings in by_process.values_mut() {
             mappings.sort_by_key(|m| m.time);
         }
-        let mut turning = FxHashSet::default();
+        let mut reused = FxHashSet::default();
         // Parents come before their children.
         for (id, info) in &profile.processes {
-            let inherited = info.origin == Origin::Fork && info.parent.is_some_and(|parent| turning.contains(&parent));
-            if inherited || by_process.get(id).is_some_and(|mappings| take_turns(mappings)) {
-                turning.insert(*id);
+            let inherited = info.origin == Origin::Fork && info.parent.is_some_and(|parent| reused.contains(&parent));
+            if inherited || by_process.get(id).is_some_and(|mappings| has_reused_addresses(mappings)) {
+                reused.insert(*id);
             }
         }
-        Self { profile, by_process, turning }
+        Self { profile, by_process, reused }
     }
 
     /// Whether an address of the image may have had more than one meaning.
-    pub(crate) fn take_turns(&self, process: ProcessId) -> bool {
-        self.turning.contains(&process)
+    pub(crate) fn has_reused_addresses(&self, process: ProcessId) -> bool {
+        self.reused.contains(&process)
     }
 
-    /// The mapping at `address` of `process` at `time`: the latest made by then, in the image itself or, if it was
-    /// forked, in the image it was forked from, as that was at the fork.
+    /// Returns the mapping at `address` of `process` at `time`: the latest by then, in the image itself or, if it was
+    /// forked, in its parent image as of the fork.
     pub(crate) fn find(&self, process: ProcessId, address: u64, time: u64) -> Option<&'a Mapping> {
         let (mut process, mut time) = (process, time);
-        // A chain of forks is as long as its generations; the bound is for a broken recording.
+        // The bound protects against a malformed recording; a chain of forks is as long as its generations.
         for _ in 0..1024 {
             let covers = |m: &&&'a Mapping| (m.start..m.end).contains(&address);
             let mappings = self.by_process.get(&process).map_or(&[][..], Vec::as_slice);
@@ -63,7 +63,7 @@ impl<'a> Modules<'a> {
             }
             let info = self.profile.processes.get(&process)?;
             if info.origin != Origin::Fork {
-                // A mapping record may bear a time just after the first stack seen in it.
+                // A mapping record may have a time just after the first stack seen in it.
                 return mappings[known..].iter().find(covers).copied();
             }
             (process, time) = (info.parent?, info.start);
@@ -72,8 +72,8 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// Whether some of the mappings lie where others of another meaning lay.
-fn take_turns(mappings: &[&Mapping]) -> bool {
+/// Whether some of the mappings overlap others with a different meaning.
+fn has_reused_addresses(mappings: &[&Mapping]) -> bool {
     let mut mappings = mappings.to_vec();
     mappings.sort_by_key(|mapping| mapping.start);
     let mut widest: Option<&Mapping> = None;
@@ -109,9 +109,9 @@ mod tests {
     /// image 1   a at 10 ...... b over it at 30
     /// image 2         forked at 20 ............
     /// ```
-    /// The child sees what its parent had mapped when it was forked, not what came later.
+    /// The child has the mappings of its parent at the time of the fork, not later ones.
     #[test]
-    fn a_fork_sees_its_parents_past() {
+    fn a_fork_has_its_parents_mappings() {
         let mappings = vec![mapping(1, 10, 0x1000, "a"), mapping(1, 30, 0x1000, "b")];
         let mut profile = Profile { mappings, ..Default::default() };
         profile.processes.insert(ProcessId(1), ProcessInfo { origin: Origin::Exec, ..Default::default() });
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(path(1, 20), Some("a"));
         assert_eq!(path(1, 40), Some("b"));
         assert_eq!(path(2, 40), Some("a"));
-        assert!(modules.take_turns(ProcessId(1)) && modules.take_turns(ProcessId(2)));
+        assert!(modules.has_reused_addresses(ProcessId(1)) && modules.has_reused_addresses(ProcessId(2)));
         assert_eq!(modules.find(ProcessId(2), 0x9000, 40), None);
     }
 }

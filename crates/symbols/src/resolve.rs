@@ -1,4 +1,4 @@
-//! Addresses to names: each distinct address once, file by file.
+//! Resolves addresses to names: each distinct address once, file by file.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -26,29 +26,29 @@ use crate::{
     modules::{Modules, meaning},
 };
 
-/// How names are to be.
+/// How to resolve names.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The file name of the injected library: its frames, and CUPTI's, are the probe's own.
+    /// The file name of the injected library: its frames, and CUPTI's, belong to the probe.
     pub injector: &'static str,
-    /// With file and line, and inlined functions as frames of their own.
+    /// Include file and line, and inlined functions as their own frames.
     pub lines: bool,
-    /// Where to look for what was stripped.
+    /// Where to search for stripped symbols and debug information.
     pub debug_files: DebugFiles,
-    /// How much of a file is read.
+    /// Limits on reading a file.
     pub budget: Budget,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Default)]
 pub struct Named {
     /// A symbol for every address that had none.
     pub symbols: Vec<Symbol>,
-    /// What the user should know.
+    /// Messages for the user.
     pub notes: Vec<String>,
 }
 
-/// An address, what lay there, and from when on; 0 if nothing else ever did.
+/// An address, its mapping, and the start of that mapping; 0 if it was the only one.
 #[derive(Clone, Copy)]
 struct Spot<'a> {
     process: ProcessId,
@@ -57,14 +57,15 @@ struct Spot<'a> {
     mapping: Option<&'a Mapping>,
 }
 
-/// What a file is known by: path, build id, and where there is none the mapping.
+/// The identity of a file: path, build id, and without a build id the mapping.
 type FileKey<'a> = (&'a str, &'a [u8], Option<(ProcessId, u64, u64)>);
 
-/// Names every address in the profile's stacks that has none yet, and every host function launched as an unnamed kernel.
+/// Names every address in the profile's stacks that has no name yet, and every host function launched as an unnamed
+/// kernel.
 pub fn resolve(profile: &Profile, kept: &mut Kept, options: &Options) -> Named {
     let modules = Modules::of(profile);
     let mut unnamed_frames = FxHashSet::default();
-    // What lay at each address: nearly always one mapping, and more where libraries took turns.
+    // The mappings at each address: nearly always one, and more if libraries were replaced.
     let mut native = FxHashMap::<(ProcessId, u64), Vec<Option<&Mapping>>>::default();
     let frames = profile
         .stacks
@@ -76,7 +77,7 @@ pub fn resolve(profile: &Profile, kept: &mut Kept, options: &Options) -> Named {
             continue;
         }
         if let Frame::User(address) = frame {
-            if native.contains_key(&(process, address)) && !modules.take_turns(process) {
+            if native.contains_key(&(process, address)) && !modules.has_reused_addresses(process) {
                 continue;
             }
             let mapping = modules.find(process, address, time);
@@ -93,7 +94,7 @@ pub fn resolve(profile: &Profile, kept: &mut Kept, options: &Options) -> Named {
     for (process, frame) in unnamed_frames {
         match frame {
             Frame::Kernel(address) => kernel.push(address),
-            // Named when it was gathered, or never.
+            // Named when it was collected, or never.
             _ => named.symbols.push(unnamed((process, frame, 0), FrameKind::Python, "python")),
         }
     }
@@ -116,12 +117,12 @@ pub fn resolve(profile: &Profile, kept: &mut Kept, options: &Options) -> Named {
         named.symbols.extend(name_generated(profile, process, &spots, kept));
     }
     named.notes.extend(notes(kept));
-    // The order of a hash map is not the order of a file.
+    // The order of a hash map is not deterministic.
     named.symbols.sort_by_key(|s| (s.process, sort_key(s.frame), s.since));
     named
 }
 
-/// One spot for each meaning of an address. The same file in the same place, mapped again, means the same.
+/// Returns one spot for each meaning of an address. The same file mapped again in the same place has the same meaning.
 fn spots<'a>((process, address): (ProcessId, u64), meanings: &[Option<&'a Mapping>]) -> Vec<Spot<'a>> {
     let meaning = |mapping: &Option<&'a Mapping>| mapping.map(meaning);
     let spot = |mapping: Option<&'a Mapping>, since| Spot { process, address, since, mapping };
@@ -143,15 +144,15 @@ fn notes(kept: &Kept) -> Vec<String> {
     let mut notes = Vec::new();
     if kept.files.most() > 0 && kept.files.not_held() > 0 {
         notes.push(format!(
-            "{} mapped files were more than the {} that could be held open: they were looked for again by path and build id; \
-             a higher hard limit (ulimit -Hn) lets more be held",
+            "{} mapped files exceeded the {} that can be kept open: they were searched again by path and build id; \
+             raise the hard limit (ulimit -Hn) to keep more open",
             kept.files.not_held(),
             kept.files.most(),
         ));
     }
     if kept.jits.refused() > 0 {
         notes.push(format!(
-            "{} more processes made code at run time than are remembered: names of that code were not looked for",
+            "{} processes that generate code exceeded the limit: names of their generated code are missing",
             kept.jits.refused()
         ));
     }
@@ -161,17 +162,18 @@ fn notes(kept: &Kept) -> Vec<String> {
     notes
 }
 
-/// A frame known by its module alone: `[libfoo.so]`.
+/// A frame known only by its module: `[libfoo.so]`.
 fn unnamed((process, frame, since): (ProcessId, Frame, u64), kind: FrameKind, module: &str) -> Symbol {
     let name = format!("[{}]", module.trim_matches(['[', ']']));
     Symbol { process, frame, since, names: vec![NamedFrame { kind, name: name.into(), module: module.into() }] }
 }
 
-/// No function of the kernel is longer. Beyond its last one, where eBPF programs are, the search would still find that.
+/// The maximum length of a kernel function. Beyond the last function, where eBPF programs are, the search would still
+/// return it.
 const LONGEST_FUNCTION: usize = 1 << 20;
 
 fn name_kernel(addresses: &[u64], bpf: &BpfCode) -> Vec<Symbol> {
-    // The kernel's table is large, and read for the asking.
+    // The kernel's table is large, and reading it is expensive.
     if addresses.is_empty() {
         return Vec::new();
     }
@@ -199,13 +201,13 @@ fn name_kernel(addresses: &[u64], bpf: &BpfCode) -> Vec<Symbol> {
         .collect()
 }
 
-/// The file's name without its directory; bare memory has none in `/proc/PID/maps`.
+/// Returns the file's name without its directory; anonymous memory has none in `/proc/PID/maps`.
 fn module(path: &str) -> Arc<str> {
     let path = if path.is_empty() { "//anon" } else { path };
     Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy().into())
 }
 
-/// Names the addresses that lie in one file. What turns out to be no program file is taken for generated code.
+/// Names the addresses in one file. If it is not a program file, its code counts as generated.
 fn name_file<'a>(
     spots: &[Spot<'a>],
     kept: &Kept,
@@ -246,7 +248,7 @@ fn name_file<'a>(
     }
 }
 
-/// The frames of one address, outermost first: the function, and what was inlined into it there.
+/// Returns the frames of one address, outermost first: the function, and the functions inlined into it there.
 fn frames(answer: &Answer, kind: FrameKind, module: &Arc<str>) -> Option<Vec<NamedFrame>> {
     let function = answer.function.as_ref()?;
     let named = |name: &str, place: Option<&Place>| {
@@ -257,19 +259,19 @@ fn frames(answer: &Answer, kind: FrameKind, module: &Arc<str>) -> Option<Vec<Nam
     Some([named(function, answer.place.as_ref())].into_iter().chain(inlined).collect())
 }
 
-/// Names code that lies in no file: from the process's own map, or from the one of the process it was forked from.
+/// Names code that is not in a file: from the process's own map, or from that of the process it was forked from.
 fn name_generated(profile: &Profile, process: ProcessId, spots: &[Spot<'_>], kept: &mut Kept) -> Vec<Symbol> {
     let mut names = HashMap::new();
     let mut image = Some(process);
-    // The bound is for a broken recording.
+    // The bound protects against a malformed recording.
     for _ in 0..1024 {
-        let Some(asked) = image else { break };
+        let Some(current) = image else { break };
         let missing: BTreeSet<u64> = spots.iter().map(|s| s.address).filter(|a| !names.contains_key(a)).collect();
         if missing.is_empty() {
             break;
         }
-        names.extend(kept.jits.names(asked, missing));
-        image = profile.processes.get(&asked).filter(|info| info.origin == Origin::Fork).and_then(|info| info.parent);
+        names.extend(kept.jits.names(current, missing));
+        image = profile.processes.get(&current).filter(|info| info.origin == Origin::Fork).and_then(|info| info.parent);
     }
     let symbol = |spot: &Spot<'_>| {
         let module = spot.mapping.map_or("unknown".into(), |mapping| module(&mapping.path));

@@ -1,6 +1,6 @@
-//! Directories as processes see them: in a container or a chroot, `/` is another one.
+//! The root directories of processes, which differ in a container or a chroot.
 //!
-//! A root is held open, so that files can be looked for in it when its processes have gone.
+//! A root is kept open, so that files can be found in it after its processes have exited.
 
 use std::{
     collections::HashMap,
@@ -12,9 +12,9 @@ use std::{
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
-/// Looking for a file must not wait (for the other end of a pipe), nor take a terminal.
+/// Opening a file must not block (on a pipe) nor acquire a terminal.
 const HARMLESS: i32 = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-/// The most roots that are held open.
+/// The maximum number of open roots.
 const MOST: usize = 256;
 
 /// The mount namespace and the directory.
@@ -24,7 +24,7 @@ type Identity = (u64, u64, u64);
 #[derive(Debug)]
 pub(crate) struct Root(File);
 
-/// All roots, each held open once.
+/// All roots, each opened once.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     own: Option<Identity>,
@@ -32,12 +32,12 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    /// Closes those that no file refers to.
+    /// Closes the roots that no file refers to.
     pub(crate) fn forget_unused(&mut self) {
         self.held.retain(|_, root| Arc::strong_count(root) > 1);
     }
 
-    /// The root of a process; `None` if it is our own, or cannot be told.
+    /// Returns the root of a process; `None` if it is our own or unknown.
     pub(crate) fn of(&mut self, pid: u32) -> Option<Arc<Root>> {
         let identity = identity(&format!("/proc/{pid}"))?;
         if self.own.is_none() {
@@ -64,12 +64,12 @@ fn identity(process: &str) -> Option<Identity> {
     Some((namespace.ino(), root.dev(), root.ino()))
 }
 
-/// Holds a directory, to look for files in.
+/// Opens a directory to find files in.
 pub(crate) fn directory(path: &str) -> Option<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(path).ok()
 }
 
-/// Opens a file for reading, in a root or in our own; nothing but a regular file.
+/// Opens a file for reading, in a root or in our own; only a regular file.
 pub(crate) fn open(root: Option<&Root>, path: &Path) -> Option<File> {
     let file = match root {
         None => OpenOptions::new().read(true).custom_flags(HARMLESS).open(path).ok()?,
@@ -78,7 +78,7 @@ pub(crate) fn open(root: Option<&Root>, path: &Path) -> Option<File> {
     file.metadata().is_ok_and(|info| info.is_file()).then_some(file)
 }
 
-/// Links that lead to `/` lead to `directory`.
+/// Opens a path with `directory` as the root for absolute links.
 fn open_beneath(directory: &File, path: &Path) -> Option<File> {
     let flags = OFlags::from_bits_retain(HARMLESS as u32);
     openat2(directory, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok().map(File::from)

@@ -1,12 +1,12 @@
-//! The functions around addresses, from a file's symbol tables, in one pass over each.
+//! Finds the functions around addresses in a file's symbol tables, in one pass over each.
 //!
-//! A function is the symbol with the highest address that is not above the one in question, so nothing of a table needs to be
-//! kept but the best candidate so far for each address:
+//! A function is the symbol with the highest address that is not above the address in question, so only the best
+//! candidate so far is kept for each address:
 //!
 //! ```text
 //!   addresses      a          b     c             sorted
-//!   symbols    f---)   g------------)    h---)    in any order: each counts for the first address that is not below it
-//!   a: f begins below, but ended   b: g   c: g began below, but ended
+//!   symbols    f---)   g------------)    h---)    in any order: each counts for the first address not below it
+//!   a: f starts below, but has ended   b: g   c: g starts below, but has ended
 //! ```
 
 use std::{cmp::Reverse, fs::File};
@@ -14,12 +14,12 @@ use std::{cmp::Reverse, fs::File};
 use elf::{Elf, Error, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT};
 use elf::{Symbol, Symbols};
 
-/// The mangled names of the functions around addresses, and why there may be more. A table of more than `limit` bytes is not
-/// read.
+/// Returns the mangled names of the functions around addresses, and the reason if some may be missing. A table of more
+/// than `limit` bytes is not read.
 pub(crate) fn names(file: &File, elf: &Elf, addresses: &[u64], limit: u64) -> (Vec<Option<String>>, Option<Error>) {
     let mut names = vec![None; addresses.len()];
     let mut refused = None;
-    // All symbols; then those for other files, which a stripped file still has.
+    // All symbols; then the exported ones, which a stripped file still has.
     for (kind, sizeless) in [(SHT_SYMTAB, true), (SHT_DYNSYM, false)] {
         let mut open: Vec<usize> = (0..addresses.len()).filter(|i| names[*i].is_none()).collect();
         let Some(symbols) = Symbols::of(elf, kind).filter(|_| !open.is_empty()) else { continue };
@@ -35,8 +35,8 @@ pub(crate) fn names(file: &File, elf: &Elf, addresses: &[u64], limit: u64) -> (V
     (names, refused)
 }
 
-/// The symbol around each of the sorted addresses. Those of unknown size reach to the next one, where `sizeless` says so: in a
-/// table with gaps, such a symbol would give its name to everything behind it.
+/// Returns the symbol around each of the sorted addresses. If `sizeless` is set, symbols of unknown size extend to the
+/// next one: in a table with gaps, such a symbol would name everything behind it.
 fn around(
     symbols: &Symbols<'_>,
     file: &File,
@@ -69,14 +69,14 @@ fn around(
     (best, read.err())
 }
 
-/// Code by hand has no type; a table of jumps may be an object.
+/// Hand-written assembly has no type; a jump table may be an object.
 fn is_named_code(symbol: &Symbol) -> bool {
     let kind = [STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT].contains(&symbol.kind);
     kind && symbol.is_defined() && symbol.name != 0
 }
 
-/// The highest address, then the largest, then a function rather than the name that it chooses for (`STT_GNU_IFUNC`), then the
-/// name that other files know; of equals the first in the table.
+/// The highest address, then the largest, then a function rather than an indirect one (`STT_GNU_IFUNC`), then the
+/// exported name; of equals the first in the table.
 fn rank(symbol: &Symbol) -> (u64, u64, bool, Reverse<u8>) {
     let binding = match symbol.binding {
         binding if binding == STB_GLOBAL.0 => 0,
@@ -94,10 +94,10 @@ mod tests {
         source::{Elf as ElfSource, Source},
     };
 
-    /// Check that every address has the function that blazesym finds, which maps the file and sorts its symbols: in this
-    /// program, which has all symbols, and in the C library, which has few.
+    /// Check that every address has the function that blazesym finds, which maps the file and sorts its symbols: in
+    /// this program, which has all symbols, and in the C library, which has few.
     #[test]
-    fn as_blazesym_finds_them() {
+    fn functions_match_blazesym() {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("it can be read");
         let libc =
             maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| path.contains("/libc.so"));

@@ -1,10 +1,10 @@
-//! The vdso: the kernel's page of code that every process has. Ours is as good as any other's on this machine.
+//! The vdso: the kernel's page of code in every process. All processes of this machine have the same one.
 
 use std::{fs::File, io::Write};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Its bytes.
+/// Returns its bytes.
 fn image() -> Option<&'static [u8]> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|l| l.ends_with("[vdso]"))?;
@@ -14,7 +14,7 @@ fn image() -> Option<&'static [u8]> {
     Some(unsafe { std::slice::from_raw_parts(start as *const u8, end - start) })
 }
 
-/// A file in memory with its bytes.
+/// Returns a memory file with its bytes.
 pub(crate) fn file() -> Option<File> {
     let mut file = File::from(memfd_create("vdso", MemfdFlags::CLOEXEC).ok()?);
     file.write_all(image()?).ok()?;

@@ -1,4 +1,4 @@
-//! Names of real programs, compiled here: with symbols, stripped, with debug files, replaced, broken.
+//! Names in real programs, compiled here: with symbols, stripped, with debug files, replaced, malformed.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::fs;
 use support::{IMAGE, Scene, names, plain, with_lines};
 use symbols::Kept;
 
-/// Functions that only full symbols know, and one that ends in a call that never returns.
+/// Functions that only full symbols name, and one that ends in a call that never returns.
 const C: &str = r#"
 #include <stdlib.h>
 __attribute__((noinline, noclone)) static int inner(int n) { __asm__ volatile("" : "+r"(n)); return n + 1; }
@@ -29,9 +29,10 @@ fn c_program(flags: &str) -> Scene {
     scene
 }
 
-/// A file with symbols names all its functions; the caller of a function that never returns is named, not its neighbour.
+/// A file with symbols names all its functions; the caller of a function that never returns is named, not its
+/// neighbour.
 #[test]
-fn symbols() {
+fn functions_are_named() {
     let scene = c_program("");
     let program = scene.program("program");
     let calls = program.calls(&scene, "stop");
@@ -40,10 +41,10 @@ fn symbols() {
     assert_eq!(program.names(&mut program.kept(9), &plain(&[]), &addresses), ["inner", "caller", "main"]);
 }
 
-/// Without symbols a function has the name of its file; the debug file gives it back, by link beside the file, in `.debug`
-/// and in a directory of debug files, and by build id there.
+/// Without symbols a function has the name of its file; the debug file restores its name: by link next to the file, in
+/// `.debug` and in a directory of debug files, and by build id there.
 #[test]
-fn stripped() {
+fn debug_files_are_found() {
     let scene = c_program("-g");
     let program = scene.program("program");
     let addresses = [program.symbol("inner"), program.symbol("main")];
@@ -56,14 +57,14 @@ fn stripped() {
         stripped.names(kept, &plain(&[&scene.path("nowhere"), &directory]), &addresses)
     };
     let mut kept = stripped.kept(9);
-    assert_eq!(all(&mut kept), ["inner", "main"], "beside it");
+    assert_eq!(all(&mut kept), ["inner", "main"], "next to it");
     fs::remove_file(scene.path("program.debug")).expect("it was there");
     assert_eq!(all(&mut kept), ["[program]", "[program]"]);
 
     fs::create_dir(scene.path(".debug")).expect("a directory");
     fs::write(scene.path(".debug/program.debug"), &debug).expect("a file");
     assert_eq!(all(&mut kept), ["inner", "main"], "in .debug");
-    // Another file of that name is not its debug file.
+    // Another file with that name is not its debug file.
     fs::write(scene.path(".debug/program.debug"), [&debug[..], b"x"].concat()).expect("a file");
     assert_eq!(all(&mut kept), ["[program]", "[program]"]);
 
@@ -78,16 +79,16 @@ fn stripped() {
     fs::create_dir_all(&directory).expect("directories");
     fs::write(directory.join(format!("{}.debug", &hex[2..])), &debug).expect("a file");
     assert_eq!(all(&mut kept), ["inner", "main"], "by build id");
-    // A file under its build id that has another is not its debug file.
+    // A file under its build id that has another one is not its debug file.
     scene.write("other.c", "int main(void) { return 0; }");
     scene.run("gcc -g -Wl,--build-id=sha1 other.c -o other");
     fs::copy(scene.path("other"), directory.join(format!("{}.debug", &hex[2..]))).expect("a copy");
     assert_eq!(all(&mut kept), ["[program]", "[program]"]);
 }
 
-/// What debuginfod's client has fetched before is used.
+/// Files fetched earlier by debuginfod's client are used.
 #[test]
-fn fetched_before() {
+fn the_debuginfod_cache_is_used() {
     let scene = c_program("-g");
     let program = scene.program("program");
     let addresses = [program.symbol("inner")];
@@ -102,10 +103,10 @@ fn fetched_before() {
     assert_eq!(stripped.names(&mut stripped.kept(9), &options, &addresses), ["inner"]);
 }
 
-/// A file that is deleted or replaced after it was mapped still gives its own names. One that is not held is looked for by
-/// path, and not used if it is another.
+/// A file that is deleted or replaced after it was mapped still gives its own names. One that was not kept open is
+/// searched by path, and not used if it is a different file.
 #[test]
-fn replaced() {
+fn replaced_files_keep_their_names() {
     let scene = c_program("");
     let program = scene.program("program");
     let addresses = [program.symbol("inner"), program.symbol("main")];
@@ -113,16 +114,16 @@ fn replaced() {
     assert_eq!(program.names(&mut not_held, &plain(&[]), &addresses), ["inner", "main"]);
     scene.write("other.c", "int other(int n) { return n; } int main(void) { return other(0); }");
     scene.run("gcc -Wl,--build-id=sha1 other.c -o program.new");
-    fs::rename(scene.path("program.new"), scene.path("program")).expect("it takes its place");
+    fs::rename(scene.path("program.new"), scene.path("program")).expect("it replaces the program");
     assert_eq!(program.names(&mut held, &plain(&[]), &addresses), ["inner", "main"]);
     assert_eq!(program.names(&mut not_held, &plain(&[]), &addresses), ["[program]", "[program]"]);
     fs::remove_file(scene.path("program")).expect("it was there");
     assert_eq!(program.names(&mut held, &plain(&[]), &addresses), ["inner", "main"]);
 }
 
-/// A file that was written over in its place is not what was mapped, and is not used; with a build id or without.
+/// A file overwritten in place is not the one that was mapped, and is not used, with or without a build id.
 #[test]
-fn written_over() {
+fn overwritten_files_are_not_used() {
     for id in ["-Wl,--build-id=sha1", "-Wl,--build-id=none"] {
         let scene = c_program(id);
         let program = scene.program("program");
@@ -132,14 +133,14 @@ fn written_over() {
         scene.write("other.c", "int other(int n) { return n; } int main(void) { return other(0); }");
         scene.run(&format!("gcc {id} other.c -o other"));
         let other = fs::read(scene.path("other")).expect("it is there");
-        fs::write(scene.path("program"), other).expect("it is written over");
+        fs::write(scene.path("program"), other).expect("it is overwritten");
         assert_eq!(program.names(&mut held, &plain(&[]), &addresses), ["[program]"]);
     }
 }
 
-/// More files than may be held are told.
+/// Exceeding the number of open files is reported.
 #[test]
-fn too_many_files() {
+fn too_many_files_are_reported() {
     let scene = c_program("");
     let program = scene.program("program");
     scene.run("cp program second");
@@ -174,10 +175,10 @@ int main(int argc, char **) {
 }
 "#;
 
-/// The line of each call, and inlined functions as frames of their own; the same whether the DWARF is the file's own, its debug
-/// file's, or compressed, and of version 4 or 5. Without lines, the function alone.
+/// The line of each call, and inlined functions as their own frames; the same whether the DWARF is in the file, in its
+/// debug file, or compressed, and of version 4 or 5. Without lines, only the function.
 #[test]
-fn lines() {
+fn lines_and_inlined_functions_are_found() {
     for dwarf in ["-gdwarf-4", "-gdwarf-5", "-gdwarf-5 -gz=zlib"] {
         let scene = Scene::new();
         scene.write("shape.cpp", CPP);
@@ -197,9 +198,9 @@ fn lines() {
     }
 }
 
-/// Rust's names, and what it inlines.
+/// Rust's names and inlined functions.
 #[test]
-fn rust() {
+fn rust_names_and_inlined_functions_are_found() {
     let scene = Scene::new();
     scene.write(
         "program.rs",
@@ -239,27 +240,27 @@ fn change_compression(scene: &Scene, change: impl FnOnce(&mut [u8])) {
     fs::write(scene.path("program"), bytes).expect("it is ours");
 }
 
-/// DWARF that cannot be read costs the lines, not the names, and is reported.
+/// Unreadable DWARF loses the lines, not the names, and is reported.
 #[test]
-fn unreadable_lines() {
+fn unreadable_lines_are_reported() {
     let scene = c_program("-g -gz=zlib");
     let program = scene.program("program");
     let addresses = [program.symbol("inner")];
-    // Far larger than it is.
+    // Far larger than the actual size.
     change_compression(&scene, |header| header[8..].copy_from_slice(&(1_u64 << 40).to_le_bytes()));
     let (names, notes) = program.names_and_notes(&mut program.kept(9), &with_lines(&[]), &addresses);
     assert_eq!(names, ["inner"]);
     assert_eq!(
         notes,
         [
-            "program: lines were not read, or not all: its debug information has 1024.0 GiB, more than the limit of 2.0 GiB"
+            "program: source lines are missing or incomplete: its debug information has 1024.0 GiB, more than the limit of 2.0 GiB"
         ]
     );
 }
 
-/// DWARF compressed by zstd is reported. Not every objcopy can make it, but its header says all that is read of it.
+/// DWARF compressed with zstd is reported. Not every objcopy can produce it, but only its header is read.
 #[test]
-fn zstd() {
+fn zstd_is_reported() {
     const ELFCOMPRESS_ZSTD: u32 = 2;
     let scene = c_program("-g -gz=zlib");
     let program = scene.program("program");
@@ -269,13 +270,15 @@ fn zstd() {
     assert_eq!(names, ["inner"]);
     assert_eq!(
         notes,
-        ["program: lines were not read, or not all: its debug information is compressed by a method other than zlib"]
+        [
+            "program: source lines are missing or incomplete: its debug information is compressed by a method other than zlib"
+        ]
     );
 }
 
-/// Files broken at random: names may be wrong, but there are names, and soon.
+/// Randomly corrupted files: names may be wrong, but there are names, and quickly.
 #[test]
-fn broken_files() {
+fn corrupted_files_are_survived() {
     let scene = Scene::new();
     scene.write("shape.cpp", CPP);
     scene.run("g++ -O2 -g -Wl,--build-id=none shape.cpp -o program");
@@ -303,7 +306,7 @@ fn broken_files() {
 
 /// Functions of the vdso have names.
 #[test]
-fn vdso() {
+fn vdso_functions_are_named() {
     let maps = fs::read_to_string("/proc/self/maps").expect("our own");
     let line = maps.lines().find(|line| line.ends_with("[vdso]")).expect("there is one");
     let (start, end) = line.split(' ').next().and_then(|range| range.split_once('-')).expect("a range");
@@ -317,7 +320,7 @@ fn vdso() {
         path: "[vdso]".into(),
         build_id: Vec::new(),
     };
-    // SAFETY: asks for a number.
+    // SAFETY: only reads a number.
     let base = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
     assert_eq!(base, mapping.start);
     let mut kept = Kept::new(9);
@@ -327,9 +330,9 @@ fn vdso() {
     assert!(all.iter().any(|name| name.ends_with("clock_gettime")), "{all:?}");
 }
 
-/// Code without a file has its names from the process's map, the last of them where there are several.
+/// Code without a file is named by the process's map; the last entry counts.
 #[test]
-fn perf_map() {
+fn generated_code_is_named_by_perf_maps() {
     let pid = std::process::id();
     let path = format!("/tmp/perf-{pid}.map");
     fs::write(&path, "5000 100 old\n5000 80 JS:*busy\n").expect("/tmp can be written to");
@@ -350,9 +353,9 @@ fn perf_map() {
     assert_eq!(notes, Vec::<String>::new());
 }
 
-/// Two libraries take turns at one address: each stack has the name of the one that was there.
+/// Two libraries are mapped at one address in turn: each stack has the name of the one mapped at that time.
 #[test]
-fn libraries_take_turns() {
+fn reused_addresses_are_named_by_time() {
     let scene = Scene::new();
     for name in ["first", "second"] {
         scene.write("library.c", &format!("int {name}(int n) {{ return n + 1; }}"));

@@ -1,4 +1,4 @@
-//! Text for people: numbers with their units, names that are safe to print, long names made short, patterns for names.
+//! Text for people: numbers with units, names that are safe to print, shortened names, patterns for names.
 
 pub mod names;
 mod near;

@@ -1,9 +1,9 @@
-//! Names on a line of text. They come from programs and may contain anything.
+//! Makes names safe to print on a line. They come from programs and may contain anything.
 
 use std::borrow::Cow;
 
-/// A text that can stand on a terminal and in XML: control characters, line separators, characters that turn the direction
-/// of writing and characters that XML forbids become blanks.
+/// Makes a text safe for a terminal and for XML: control characters, line separators, characters that change the
+/// direction of text and characters that XML forbids become spaces.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().any(is_hostile) {
         Cow::Owned(text.chars().map(|c| if is_hostile(c) { ' ' } else { c }).collect())
@@ -12,10 +12,10 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A name that can stand in a folded line: [`printable`], without blanks at its ends.
+/// Makes a name safe for a folded line: [`printable`], without leading and trailing spaces.
 ///
-/// `;` (which parts frames) becomes `:`. The blank before a last word that is a number becomes `_`, since `name 12 34`
-/// reads as a stack with two weights. A name of which nothing is left is `[unnamed]`.
+/// `;` (the separator of frames) becomes `:`. The space before a last word that is a number becomes `_`, since `name 12
+/// 34` reads as a stack with two weights. A name that would be empty becomes `[unnamed]`.
 pub fn clean(name: &str) -> Cow<'_, str> {
     let mut text = printable(name);
     if text.contains(';') {
@@ -42,7 +42,7 @@ fn is_hostile(c: char) -> bool {
         || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
-/// A process's or thread's short name, as one word.
+/// Returns a process's or thread's short name as one word.
 pub fn word(comm: &str) -> String {
     clean(comm).split_whitespace().collect::<Vec<_>>().join("_")
 }
@@ -51,9 +51,9 @@ pub fn word(comm: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Check that hostile names become one harmless line, and harmless ones stay.
+    /// Check that hostile names become one harmless line, and that harmless ones are unchanged.
     #[test]
-    fn clean_names() {
+    fn hostile_names_are_cleaned() {
         assert!(matches!(clean("forward(Transformer*, int)"), Cow::Borrowed(_)));
         assert_eq!(clean("<[u8; 8] as Clone>::clone"), "<[u8: 8] as Clone>::clone");
         assert_eq!(clean("a\nb\tc\u{1b}[31m"), "a b c [31m");

@@ -1,26 +1,26 @@
-//! Names close to one that does not exist: "did you mean cuMemAlloc?"
+//! Suggests existing names similar to an unknown one: "did you mean cuMemAlloc?"
 
-/// How many to suggest.
+/// The maximum number of suggestions.
 const MOST: usize = 5;
-/// Longer names are compared by their beginning.
+/// Only the beginning of longer names is compared.
 const LONGEST: usize = 128;
 
-/// Up to five names near the wanted one, a name or a glob, the nearest first. Case is a small difference, a part of a name
-/// is near the whole.
-pub fn near<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Vec<String> {
-    let wanted: String = wanted.chars().filter(|letter| !"*?[]".contains(*letter)).collect();
-    let wanted = plain(&wanted);
-    if wanted.is_empty() {
+/// Returns up to five names similar to `target`, a name or a glob, the most similar first. Case is a small difference;
+/// a part of a name is similar to the whole.
+pub fn near<'a>(names: impl IntoIterator<Item = &'a str>, target: &str) -> Vec<String> {
+    let target: String = target.chars().filter(|letter| !"*?[]".contains(*letter)).collect();
+    let target = plain(&target);
+    if target.is_empty() {
         return Vec::new();
     }
     let mut found: Vec<(usize, &str)> =
-        names.into_iter().filter_map(|name| Some((distance(&plain(name), &wanted)?, name))).collect();
+        names.into_iter().filter_map(|name| Some((distance(&plain(name), &target)?, name))).collect();
     found.sort_unstable_by_key(|&(distance, name)| (distance, name.len(), name));
     found.dedup();
     found.into_iter().take(MOST).map(|(_, name)| name.to_owned()).collect()
 }
 
-/// "; did you mean this, or that?"
+/// Formats suggestions: "; did you mean this or that?", empty if there are none.
 pub fn did_you_mean(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
 }
@@ -29,19 +29,19 @@ fn plain(name: &str) -> Vec<u8> {
     name.bytes().take(LONGEST).map(|byte| byte.to_ascii_lowercase()).collect()
 }
 
-/// How far apart two names are; none if too far to be meant. One that is part of the other comes before any typing error
-/// but one.
-fn distance(name: &[u8], wanted: &[u8]) -> Option<usize> {
+/// Returns the distance between two names; `None` if they are too different. If one is part of the other, it ranks
+/// after a single typing error and before all others.
+fn distance(name: &[u8], target: &[u8]) -> Option<usize> {
     const PART: usize = 3;
     let part = |whole: &[u8], part: &[u8]| part.len() >= PART && whole.windows(part.len()).any(|window| window == part);
-    let edits = strsim::generic_levenshtein(&Bytes(name), &Bytes(wanted));
-    if edits > 1 && (part(name, wanted) || part(wanted, name)) {
+    let edits = strsim::generic_levenshtein(&Bytes(name), &Bytes(target));
+    if edits > 1 && (part(name, target) || part(target, name)) {
         return Some(2);
     }
-    (edits <= wanted.len().div_ceil(3)).then_some(edits)
+    (edits <= target.len().div_ceil(3)).then_some(edits)
 }
 
-/// Bytes as [`strsim`] takes them: by reference to something of known size.
+/// Bytes in the form that [`strsim`] accepts.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> IntoIterator for &'a Bytes<'_> {
@@ -69,9 +69,9 @@ mod tests {
         "cuInit",
     ];
 
-    /// Check what is suggested for typing errors, wrong case, parts of names and globs.
+    /// Check the suggestions for typing errors, wrong case, parts of names and globs.
     #[test]
-    fn suggestions() {
+    fn similar_names_are_suggested() {
         assert_eq!(near(NAMES, "cuinit"), ["cuInit"]);
         assert_eq!(near(NAMES, "cuLanchKernel")[0], "cuLaunchKernel");
         assert_eq!(near(NAMES, "cuMemAlloc")[0], "cuMemAlloc_v2");
@@ -80,9 +80,9 @@ mod tests {
         assert_eq!(near(NAMES, "cuMem").len(), 5);
     }
 
-    /// Check that nothing is suggested where nothing is near.
+    /// Check that nothing is suggested if nothing is similar.
     #[test]
-    fn no_suggestions() {
+    fn different_names_are_not_suggested() {
         assert!(near(NAMES, "printf").is_empty());
         assert!(near(NAMES, "***").is_empty());
         assert!(near(NAMES, "").is_empty());

@@ -1,19 +1,19 @@
-//! Which names are meant: shell-like globs, as `--match` and `--exclude` take them.
+//! Selects names by shell-like globs, for `--match` and `--exclude`.
 //!
-//! `*` is any text, `?` any one character, `[A-Z_]` one of these, `[!0-9]` one of all others. Case counts. Several patterns
-//! are separated by commas, or come in several options.
+//! `*` is any text, `?` any one character, `[A-Z_]` one of these, `[!0-9]` any other. Patterns are case-sensitive.
+//! Several patterns are separated by commas or given in several options.
 
-/// A pattern that has no meaning.
+/// An invalid pattern.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot understand the pattern '{pattern}': {reason}")]
+#[error("invalid pattern '{pattern}': {reason}")]
 pub struct Error {
-    /// As the user gave it.
+    /// The pattern as given.
     pattern: String,
     /// What is wrong with it.
     reason: &'static str,
 }
 
-/// What to take and what to leave.
+/// The names to include and to exclude.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     include: Vec<Glob>,
@@ -21,12 +21,13 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reads the values of `--match` and `--exclude`, each a comma list of globs. No `--match` takes everything.
+    /// Parses the values of `--match` and `--exclude`, each a comma-separated list of globs. Without `--match`
+    /// everything is selected.
     pub fn parse(include: &[String], exclude: &[String]) -> Result<Selection, Error> {
         Ok(Selection { include: globs(include)?, exclude: globs(exclude)? })
     }
 
-    /// The same, with `pattern` where no `--match` was given.
+    /// Returns the same selection, with `pattern` if no `--match` was given.
     pub fn or(&self, pattern: Option<Glob>) -> Selection {
         let include = if self.include.is_empty() { pattern.into_iter().collect() } else { self.include.clone() };
         Selection { include, exclude: self.exclude.clone() }
@@ -37,15 +38,15 @@ impl Selection {
         !self.include.is_empty()
     }
 
-    /// Whether a name is meant.
+    /// Whether a name is selected.
     pub fn takes(&self, name: &str) -> bool {
         let any = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(name));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
 
-    /// The first of a function's names that is taken. None of them may be excluded, since a probe cannot tell by which of
-    /// them the function was called.
-    pub fn first_taken<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    /// Returns the first selected of a function's names. None of them may be excluded, since a probe cannot tell by
+    /// which of them the function was called.
+    pub fn first_selected<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
         let excluded = |name: &str| self.exclude.iter().any(|glob| glob.matches(name));
         if names.clone().any(excluded) {
             return None;
@@ -53,7 +54,7 @@ impl Selection {
         names.into_iter().find(|name| self.takes(name))
     }
 
-    /// The patterns of `--match` that take none of these names: what to complain about.
+    /// Returns the patterns of `--match` that match none of these names, for error messages.
     pub fn unmatched<'a>(&self, names: impl IntoIterator<Item = &'a str> + Clone) -> Vec<&str> {
         let idle = |glob: &&Glob| !names.clone().into_iter().any(|name| glob.matches(name));
         self.include.iter().filter(idle).map(|glob| glob.text.as_str()).collect()
@@ -77,14 +78,14 @@ enum Part {
     Star,
     /// `?`
     One,
-    /// A byte that stands for itself.
+    /// A literal byte.
     Byte(u8),
-    /// `[...]`: ranges, both ends in.
+    /// `[...]`: inclusive ranges.
     Class { ranges: Vec<(u8, u8)>, negated: bool },
 }
 
 impl Glob {
-    /// Reads a pattern. Commas stand for themselves: names of templates contain some.
+    /// Parses a pattern. Commas are literal: names of templates contain them.
     pub fn parse(text: &str) -> Result<Glob, Error> {
         let wrong = |reason| Error { pattern: text.into(), reason };
         if text.is_empty() {
@@ -101,22 +102,22 @@ impl Glob {
                     // A bracket right after the opening one is a member.
                     let from = if tail.first().is_some_and(|&byte| byte == b'!' || byte == b'^') { 2 } else { 1 };
                     let closing = tail.iter().skip(from).position(|&byte| byte == b']').map(|at| at + from);
-                    let closing = closing.ok_or_else(|| wrong("a [ has no ], or nothing before it"))?;
+                    let closing = closing.ok_or_else(|| wrong("a [ has no closing ], or is empty"))?;
                     rest = &tail[closing + 1..];
-                    class(&tail[..closing]).ok_or_else(|| wrong("a range runs backwards"))?
+                    class(&tail[..closing]).ok_or_else(|| wrong("a range is reversed"))?
                 }
                 &byte => Part::Byte(byte),
             });
         }
-        // Stars side by side mean one.
+        // Adjacent stars mean one.
         parts.dedup_by(|a, b| *a == Part::Star && *b == Part::Star);
         Ok(Glob { text: text.into(), parts })
     }
 
     /// Whether the whole name matches.
     ///
-    /// Each star first takes as little as possible, and more where the rest does not match. Only the last star has to be
-    /// tried again, so this takes at most pattern times name steps.
+    /// Each star first matches as little as possible, and more if the rest does not match. Only the last star has to be
+    /// retried, so this takes at most pattern times name steps.
     pub fn matches(&self, name: &str) -> bool {
         let name = name.as_bytes();
         let (mut part, mut at) = (0, 0);
@@ -129,7 +130,7 @@ impl Glob {
                     continue;
                 }
                 (None, None) => return true,
-                (Some(wanted), Some(&byte)) if wanted.takes(byte) => {
+                (Some(expected), Some(&byte)) if expected.takes(byte) => {
                     part += 1;
                     at += 1;
                     continue;
@@ -152,13 +153,13 @@ impl Part {
         match self {
             Part::Star => false,
             Part::One => true,
-            Part::Byte(wanted) => byte == *wanted,
+            Part::Byte(expected) => byte == *expected,
             Part::Class { ranges, negated } => ranges.iter().any(|&(from, to)| (from..=to).contains(&byte)) != *negated,
         }
     }
 }
 
-/// What stands between brackets; none if a range is empty.
+/// Parses the text between brackets; `None` if a range is empty.
 fn class(text: &[u8]) -> Option<Part> {
     let (negated, mut rest) = match text {
         [b'!' | b'^', rest @ ..] => (true, rest),
@@ -192,9 +193,9 @@ mod tests {
         Glob::parse(pattern).unwrap().matches(name)
     }
 
-    /// Check each kind of glob against names that fit and names that nearly do.
+    /// Check each kind of glob against names that match and names that nearly do.
     #[test]
-    fn globs_take_what_they_say() {
+    fn globs_match_names() {
         for (pattern, yes, no) in [
             ("cuInit", &["cuInit"][..], &["cuInit2", "ccuInit", "cuinit", ""][..]),
             ("cuMem*", &["cuMem", "cuMemAlloc_v2"], &["cuMe", "xcuMem"]),
@@ -215,40 +216,40 @@ mod tests {
             ("*", &["", "x"], &[]),
         ] {
             for name in yes {
-                assert!(matches(pattern, name), "{pattern} takes {name}");
+                assert!(matches(pattern, name), "{pattern} should match {name}");
             }
             for name in no {
-                assert!(!matches(pattern, name), "{pattern} leaves {name}");
+                assert!(!matches(pattern, name), "{pattern} should not match {name}");
             }
         }
     }
 
-    /// Check that a pattern made to be slow is not.
+    /// Check that matching a pattern with many stars is not slow.
     #[test]
-    fn many_stars_are_no_trap() {
+    fn many_stars_are_fast() {
         assert!(!matches(&"*a".repeat(200), &"a".repeat(199)));
         assert!(!matches(&format!("{}b", "*a".repeat(200)), &"a".repeat(10_000)));
     }
 
-    /// Check that patterns without meaning are refused with the reason.
+    /// Check that invalid patterns are rejected with the reason.
     #[test]
-    fn broken_patterns() {
+    fn invalid_patterns_are_rejected() {
         for (pattern, reason) in [
             ("", "empty"),
             ("cuMem*,", "empty"),
-            ("cu[A", "no ]"),
-            ("cu[]", "no ]"),
-            ("cu[!]", "no ]"),
-            ("[z-a]", "backwards"),
+            ("cu[A", "no closing ]"),
+            ("cu[]", "no closing ]"),
+            ("cu[!]", "no closing ]"),
+            ("[z-a]", "reversed"),
         ] {
             let error = selection(&[pattern], &[]).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
     }
 
-    /// Check that lists add up, and that exclusion wins.
+    /// Check that lists add up, and that exclusion takes precedence.
     #[test]
-    fn lists_and_exclusion() {
+    fn exclusion_takes_precedence() {
         let selection = selection(&["cuMem*, cuLaunch*", "cuInit"], &["*Host*,*_ptsz"]).unwrap();
         for name in ["cuMemAlloc", "cuLaunchKernel", "cuInit"] {
             assert!(selection.takes(name));
@@ -261,11 +262,11 @@ mod tests {
 
     /// Check by which of its names a function is shown.
     #[test]
-    fn functions_with_several_names() {
+    fn functions_are_shown_by_a_selected_name() {
         let names = || ["puts", "_IO_puts"].into_iter();
-        assert_eq!(Selection::default().first_taken(names()), Some("puts"));
-        assert_eq!(selection(&["_IO*"], &[]).unwrap().first_taken(names()), Some("_IO_puts"));
-        assert_eq!(selection(&["*"], &["puts"]).unwrap().first_taken(names()), None);
-        assert_eq!(selection(&["gets"], &[]).unwrap().first_taken(names()), None);
+        assert_eq!(Selection::default().first_selected(names()), Some("puts"));
+        assert_eq!(selection(&["_IO*"], &[]).unwrap().first_selected(names()), Some("_IO_puts"));
+        assert_eq!(selection(&["*"], &["puts"]).unwrap().first_selected(names()), None);
+        assert_eq!(selection(&["gets"], &[]).unwrap().first_selected(names()), None);
     }
 }

@@ -1,26 +1,26 @@
-//! Long names made short, to be looked at: labels and tables. Only for that: two functions may share a short name, so sums
-//! are made by whole names, and whole names are in every tool tip and file.
+//! Shortens long names for display in labels and tables. Only for display: two functions may share a short name, so
+//! sums use full names, and full names are in every tooltip and file.
 //!
 //! ```text
 //!   void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, ...)
 //!        at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, …>
 //! ```
 //!
-//! The function keeps its whole path; its arguments and its return type go. What stands between `<` and `>` loses the
-//! paths of its types, and then, from the end, as much as it takes to fit. Names come from programs and may be anything: one whose
-//! brackets do not match stays as it is.
+//! The function keeps its whole path; its arguments and its return type are removed. Template arguments lose the paths
+//! of their types and then, from the end, as much as necessary to fit. Names come from programs and may be anything:
+//! one with unbalanced brackets is unchanged.
 
 mod parse;
 
 use parse::{Part, parse};
 
-/// The beginning of a part that is worth showing, in characters.
+/// The shortest beginning of a part worth showing, in characters.
 const SHORTEST: usize = 8;
-/// The most parts between brackets that are kept when not all fit.
+/// The maximum number of template arguments kept if not all fit.
 const MOST_KEPT: usize = 8;
 
-/// A function's name in at most `most` characters, if that can be done by leaving out what matters least. A line of source
-/// (`step (train.py:42)`) stays at its end.
+/// Shortens a function's name to at most `most` characters, if that is possible by removing the least important parts.
+/// A source line (`step (train.py:42)`) stays at its end.
 pub fn short(name: &str, most: usize) -> String {
     let (function, place) = split_place(name);
     let room = most.saturating_sub(place.chars().count());
@@ -30,7 +30,7 @@ pub fn short(name: &str, most: usize) -> String {
     }
 }
 
-/// A frame of a flame graph: the same, after the brackets that say which GPU a kernel ran on.
+/// Shortens a frame of a flame graph: the same, after the brackets with the GPU that a kernel ran on.
 pub fn short_frame(name: &str, most: usize) -> String {
     if !name.starts_with('[') {
         return short(name, most);
@@ -44,7 +44,7 @@ pub fn short_frame(name: &str, most: usize) -> String {
     }
 }
 
-/// A function, and ` (file:line)` if that stands at the end of its name.
+/// Splits a name into the function and ` (file:line)`, if that is at its end.
 pub fn split_place(name: &str) -> (&str, &str) {
     let at = name.strip_suffix(')').and_then(|name| name.rfind(" ("));
     let line = at.and_then(|at| name[at + 2..name.len() - 1].rsplit_once(':')).map(|(_, line)| line);
@@ -74,7 +74,7 @@ fn readable(name: &str, most: usize) -> Option<String> {
     if let Some(first) = first_between(&parts)
         && let Some((before, after)) = last.split_once("<…>")
     {
-        // Not even the first part fits: its beginning says more than nothing.
+        // Not even the first part fits: show its beginning.
         let room = most.saturating_sub(last.chars().count());
         if room >= SHORTEST {
             last = format!("{before}<{}…>{after}", first.chars().take(room).collect::<String>().trim_end());
@@ -83,7 +83,7 @@ fn readable(name: &str, most: usize) -> Option<String> {
     (!last.is_empty()).then_some(last)
 }
 
-/// The first part between the first brackets.
+/// Returns the first template argument.
 fn first_between(parts: &[Part]) -> Option<String> {
     let names = parts.iter().find_map(|part| match part {
         Part::Between(names) => names.first(),
@@ -96,9 +96,9 @@ fn first_between(parts: &[Part]) -> Option<String> {
 
 /// How much is shown.
 struct Shape {
-    /// Of each pair of brackets, so many parts.
+    /// This many parts of each pair of brackets.
     kept: usize,
-    /// Brackets within brackets are shown.
+    /// Whether nested brackets are shown.
     nested: bool,
 }
 
@@ -127,7 +127,7 @@ impl Shape {
         text.push('>');
     }
 
-    /// A type without its path: what follows the last `::`. Rust's `T as Trait` are two.
+    /// Writes a type without its path: the part after the last `::`. Rust's `T as Trait` contains two types.
     fn type_name(&self, parts: &[Part], text: &mut String) {
         let mut name = String::new();
         for part in parts {
@@ -142,7 +142,7 @@ impl Shape {
                         }
                         match side.rsplit_once("::") {
                             Some((before, last)) => {
-                                // `const` and the like stand before the path too.
+                                // `const` and similar qualifiers are before the path.
                                 let qualifier = if name.is_empty() {
                                     before.rfind(' ').map_or("", |at| &before[..=at])
                                 } else {
@@ -173,7 +173,7 @@ mod tests {
 
     /// Kernels of PyTorch, CUTLASS, cuBLAS and Triton.
     #[test]
-    fn kernels() {
+    fn kernels_are_shortened() {
         check(
             80,
             &[
@@ -207,9 +207,9 @@ mod tests {
         );
     }
 
-    /// Functions: operators, lambdas, methods, the standard library's plumbing, Rust.
+    /// Functions: operators, lambdas, methods, internals of the standard library, Rust.
     #[test]
-    fn functions() {
+    fn functions_are_shortened() {
         check(
             80,
             &[
@@ -244,9 +244,9 @@ mod tests {
         );
     }
 
-    /// Lines stay, of Python as of C++.
+    /// Source lines are kept, for Python and for C++.
     #[test]
-    fn lines() {
+    fn source_lines_are_kept() {
         check(
             60,
             &[
@@ -258,9 +258,9 @@ mod tests {
         );
     }
 
-    /// What matters least goes first.
+    /// The least important parts are removed first.
     #[test]
-    fn narrower_and_narrower() {
+    fn least_important_parts_go_first() {
         let name = "ns::gemm<64, ns::Tile<float, 8>, ns::Layout>(int)";
         let expected = [
             (80, "ns::gemm<64, Tile<float, 8>, Layout>"),
@@ -274,9 +274,9 @@ mod tests {
         }
     }
 
-    /// Brackets that do not match leave the name as it is; whatever comes, nothing panics, and soon.
+    /// Names with unbalanced brackets are unchanged; no input panics or takes long.
     #[test]
-    fn hostile_names() {
+    fn hostile_names_are_survived() {
         for name in ["broken<int", "a>b", "f(", "{lambda", "x<(", "<<<", "a<b,c", ">>>", "f<(int>", "é<ü", "}", ")"] {
             assert_eq!(short(name, 80), name);
         }
@@ -292,7 +292,7 @@ mod tests {
 
     /// The GPU's brackets stay before a kernel.
     #[test]
-    fn frames() {
+    fn frames_keep_the_gpu() {
         assert_eq!(short_frame("[GPU0_Kernel] void ns::fill<float>(float*)", 60), "[GPU0_Kernel] ns::fill<float>");
         assert_eq!(short_frame("[GPU_Memcpy HtoD] 4 MiB class", 10), "[GPU_Memcpy HtoD] 4 MiB class");
         assert_eq!(short_frame("main(int)", 60), "main");

@@ -1,8 +1,8 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
 use std::fmt::Write as _;
 
-/// Three digits that count: `1.23`, `12.3`, `123`.
+/// Formats three significant digits: `1.23`, `12.3`, `123`.
 fn three_digits(value: f64) -> String {
     if value >= 99.95 {
         format!("{value:.0}")
@@ -13,7 +13,7 @@ fn three_digits(value: f64) -> String {
     }
 }
 
-/// A time: `850 ns`, `12.3 µs`, `98.2 ms`, `3.27 s`, `2 min 05 s`.
+/// Formats a time: `850 ns`, `12.3 µs`, `98.2 ms`, `3.27 s`, `2 min 05 s`.
 pub fn time(ns: u64) -> String {
     let value = ns as f64;
     if ns < 1_000 {
@@ -34,7 +34,7 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-/// A number of bytes, in powers of 1024: `512 B`, `4 MiB`, `2.31 GiB`.
+/// Formats a number of bytes, in powers of 1024: `512 B`, `4 MiB`, `2.31 GiB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -56,7 +56,7 @@ pub fn size_class(bytes: u64) -> String {
     format!("{} {}", bytes >> (10 * power), UNITS[power as usize])
 }
 
-/// A count with its thousands set apart: `92,732`.
+/// Formats a count with thousands separators: `92,732`.
 pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -69,12 +69,13 @@ pub fn count(count: u64) -> String {
     text
 }
 
-/// A count and what is counted: `1 launch`, `2,000 launches`.
+/// Formats a count with its unit: `1 launch`, `2,000 launches`.
 pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// A share to one decimal: `95.1 %`. What is not nothing is never shown as 0.0 %, what is not all never as 100.0 %.
+/// Formats a share to one decimal: `95.1 %`. A nonzero share is never shown as 0.0 %, and a partial one never as 100.0
+/// %.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "0.0 %".to_owned();
@@ -89,12 +90,12 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// A share rounded down to hundredths of a percent, so that 100 means all: (10000, or 9987 for 99.87 %).
+/// Returns a share rounded down to hundredths of a percent, so that 100 means all: (10000, or 9987 for 99.87 %).
 pub fn hundredths(part: u64, whole: u64) -> u64 {
     if whole == 0 { 10_000 } else { (u128::from(part.min(whole)) * 10_000 / u128::from(whole)) as u64 }
 }
 
-/// Hundredths of a percent as text, without zeros that say nothing: `100 %`, `99.87 %`, `50 %`.
+/// Formats hundredths of a percent without trailing zeros: `100 %`, `99.87 %`, `50 %`.
 pub fn percent_of_hundredths(hundredths: u64) -> String {
     let mut text = (hundredths / 100).to_string();
     if !hundredths.is_multiple_of(100) {
@@ -109,7 +110,7 @@ mod tests {
 
     /// Check that times keep three digits and change their unit where rounding would show 1000.
     #[test]
-    fn times() {
+    fn times_keep_three_digits() {
         let expected = [
             (0, "0 ns"),
             (999, "999 ns"),
@@ -127,9 +128,9 @@ mod tests {
         }
     }
 
-    /// Check that sizes, classes and counts read well at the edges.
+    /// Check sizes, classes and counts at the limits of units.
     #[test]
-    fn sizes_and_counts() {
+    fn sizes_and_counts_are_formatted() {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(4 << 20), "4.00 MiB");
         assert_eq!(bytes(u64::MAX), "16.0 EiB");

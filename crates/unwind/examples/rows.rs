@@ -1,4 +1,4 @@
-//! Compiles files and prints how many rows they have, how long it took, and what no row could say.
+//! Compiles files and prints their number of rows, the time taken, and what the rows could not express.
 //!
 //! ```text
 //! cargo run --release -p unwind --example rows -- /lib/x86_64-linux-gnu/libc.so.6

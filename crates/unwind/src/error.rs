@@ -7,20 +7,20 @@ pub enum Error {
     #[error("{0}")]
     Elf(#[from] elf::Error),
 
-    /// A machine there are no rows for.
+    /// A machine that has no rows.
     #[error("cannot unwind code for ELF machine {0}: only x86-64 is supported")]
     Machine(u16),
 
-    /// No `PT_LOAD` segment: an object file, or a core's fragment.
+    /// No `PT_LOAD` segment: an object file, or a part of a core dump.
     #[error("no loadable segments: not an executable or a shared library")]
     NotLoadable,
 
-    /// More than any sound file has of something.
+    /// More of something than any valid file has.
     #[error("too many {what}: more than {limit}")]
     TooMany {
-        /// What there is too much of.
+        /// The name of what exceeds the limit.
         what: &'static str,
-        /// How much is allowed.
+        /// The limit.
         limit: u64,
     },
 

@@ -1,7 +1,7 @@
-//! The entries of one section: CIEs, what they give to their functions, and FDEs, one per function.
+//! The entries of one section: CIEs, with the common parts of their functions, and FDEs, one per function.
 //!
 //! Entries are walked by their lengths, one after another. So they cannot share bytes, every CIE is read once, and the
-//! work is linear whatever they say. gimli reads each; one it cannot read is counted and skipped.
+//! work is linear for any input. gimli parses each entry; one that it cannot parse is counted and skipped.
 
 use gimli::{BaseAddresses, EndianSlice, LittleEndian, UnwindSection};
 
@@ -12,7 +12,7 @@ use crate::program::{Bytes, Common, Machine, Program};
 use crate::table::{Builder, Limits};
 use crate::{Error, Loss, Row, Stats};
 
-/// Addresses that one FDE covers, and where to find it.
+/// The addresses that one FDE covers, and its location.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function {
     pub start: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Function {
     common: u32,
 }
 
-/// The two flavours of section, which differ in how an FDE points at its CIE.
+/// The two kinds of section, which differ in how an FDE refers to its CIE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
     EhFrame,
@@ -36,11 +36,11 @@ pub(crate) struct Frames<'data, S> {
     pub functions: Vec<Function>,
 }
 
-/// An entry's place and what its second field says.
+/// An entry's location and its second field.
 struct Entry {
     start: usize,
     end: usize,
-    /// The offset of the CIE of an FDE; nothing for a CIE.
+    /// The offset of an FDE's CIE; `None` for a CIE.
     cie: Option<usize>,
 }
 
@@ -63,7 +63,7 @@ impl<'data, S: UnwindSection<Bytes<'data>>> Frames<'data, S> {
                     if place.zero_ends {
                         break;
                     }
-                    // A terminator in the middle: crtend.o linked before other objects.
+                    // A terminator in the middle: crtend.o was linked before other objects.
                     at = entry.end;
                 }
                 Some(entry) => {
@@ -73,20 +73,20 @@ impl<'data, S: UnwindSection<Bytes<'data>>> Frames<'data, S> {
                     if frames.functions.len() > limits.functions {
                         return Err(Error::TooMany { what: "functions", limit: limits.functions as u64 });
                     }
-                    // What is known of a CIE takes ten times as much memory as what is known of a function.
+                    // A CIE takes ten times as much memory as a function.
                     if frames.commons.len() > limits.functions / 16 {
                         return Err(Error::TooMany { what: "CIEs", limit: limits.functions as u64 / 16 });
                     }
                     at = entry.end;
                 }
-                // Where this one ends is unknown, and so is where the next begins.
+                // The end of this entry is unknown, and so is the start of the next.
                 None => {
                     stats.malformed += 1;
                     break;
                 }
             }
         }
-        // Stable: of two functions at one address the first in the file stays.
+        // Stable: of two functions at one address the first in the file is kept.
         frames.functions.sort_by_key(|function| function.start);
         let before = frames.functions.len();
         frames.functions.dedup_by_key(|function| function.start);
@@ -100,7 +100,7 @@ impl<'data, S: UnwindSection<Bytes<'data>>> Frames<'data, S> {
             self.commons.push((entry.start, Common::new::<M, S>(&self.section, &self.bases, cie).ok()?));
             return Some(());
         };
-        // A CIE stands before its FDEs; most often it is the last one.
+        // A CIE precedes its FDEs; it is usually the last one.
         let index = match self.commons.last() {
             Some((offset, _)) if *offset == cie => self.commons.len() - 1,
             _ => self.commons.binary_search_by_key(&cie, |&(offset, _)| offset).ok()?,
@@ -146,7 +146,7 @@ impl<'data, S: UnwindSection<Bytes<'data>>> Frames<'data, S> {
     }
 }
 
-/// Reads the length and the second field of the entry at `start`. A lone zero length is an entry of 4 bytes.
+/// Reads the length and the second field of the entry at `start`. A single zero length is an entry of 4 bytes.
 fn entry(bytes: &[u8], start: usize, flavour: Flavour) -> Option<Entry> {
     let word = |at: usize| bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes);
     let long = |at: usize| bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_le_bytes);
@@ -159,7 +159,7 @@ fn entry(bytes: &[u8], start: usize, flavour: Flavour) -> Option<Entry> {
     let cie = match (flavour, wide) {
         (Flavour::EhFrame, _) => match word(body)? {
             0 => None,
-            // Points back from here. An impossible distance becomes an offset where there is no CIE.
+            // Points backwards from here. An impossible distance becomes an offset without a CIE.
             distance => Some(body.checked_sub(distance as usize).unwrap_or(usize::MAX)),
         },
         (Flavour::DebugFrame, false) => Some(word(body)?).filter(|&id| id != u32::MAX).map(|id| id as usize),
@@ -170,7 +170,7 @@ fn entry(bytes: &[u8], start: usize, flavour: Flavour) -> Option<Entry> {
     Some(Entry { start, end, cie })
 }
 
-/// The section as gimli reads it.
+/// Returns the section in the form that gimli reads.
 pub(crate) fn reader(bytes: &[u8]) -> Bytes<'_> {
     EndianSlice::new(bytes, LittleEndian)
 }

@@ -1,11 +1,12 @@
-//! How to step from a function to its caller, compiled from an ELF file's call frame information into rows small enough
-//! for a BPF program to search.
+//! Compiles an ELF file's call frame information, which describes how to step from a function to its caller, into rows
+//! small enough for a BPF program to search.
 //!
-//! Optimised code keeps no frame pointers. What it keeps is `.eh_frame`: for each function a little program that says, for
-//! every instruction, where the caller's stack begins (the canonical frame address, CFA) and where registers were saved.
-//! Running such programs is too much for BPF; their outcome is not. On x86-64 a walker needs only four registers (rip,
-//! rsp, rbp, rbx), the return address is always at CFA - 8, and nearly every CFA is rsp, rbp or rbx plus a constant. So each
-//! program is run once, here, and what it says for these becomes 8-byte [`Row`]s sorted by address:
+//! Optimised code keeps no frame pointers. Instead it has `.eh_frame`: for each function a small program that
+//! describes, for every instruction, where the caller's stack begins (the canonical frame address, CFA) and where
+//! registers were saved. Running such programs is too expensive for BPF; using their results is not. On x86-64 a walker
+//! needs only four registers (rip, rsp, rbp, rbx), the return address is always at CFA - 8, and nearly every CFA is
+//! rsp, rbp or rbx plus a constant. So each program is run once, here, and its results for these become 8-byte [`Row`]s
+//! sorted by address:
 //!
 //! ```text
 //!  push %rbp            0x1000  CFA = rsp +  8   rbp unchanged
@@ -15,12 +16,12 @@
 //!  (padding)            0x1051  no rule
 //! ```
 //!
-//! - [`Table`] is the compiled rows, with [`Stats`] on everything that could not be said.
-//! - `src/rows.h` is the row in C; `src/walk.h` is the walker, one text that compiles for BPF and natively: [`walk()`] and
-//!   [`Table::lookup`] are its twins in Rust.
+//! - [`Table`] holds the compiled rows, with [`Stats`] on everything they could not express.
+//! - `src/rows.h` is the row in C; `src/walk.h` is the walker, one source that compiles for BPF and natively:
+//!   [`walk()`] and [`Table::lookup`] are its equivalents in Rust.
 //!
-//! Files are not trusted. Whatever the bytes, the work is linear in the size of the frame sections, rows and
-//! functions are capped, and a broken entry costs that entry only.
+//! Files are not trusted. For any input, the work is linear in the size of the frame sections, rows and functions are
+//! limited, and a malformed entry only costs that entry.
 
 mod error;
 mod frames;

@@ -1,17 +1,18 @@
-//! Where a file's call frame information is.
+//! Finds a file's call frame information.
 //!
-//! Sections are a hint: they may be stripped or wrong. Without them `.eh_frame` is found through the `PT_GNU_EH_FRAME` segment.
+//! Sections are only a hint: they may be stripped or wrong. Without them `.eh_frame` is found through the
+//! `PT_GNU_EH_FRAME` segment.
 
 use elf::{Bytes, Elf, Place};
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian};
 
 use crate::Error;
 
-/// Bytes of the file that hold call frame information.
+/// The bytes of the file that hold call frame information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameBytes {
     pub place: Place,
-    /// The size is only a bound: a zero length ends the entries.
+    /// The size is only an upper bound: a zero length ends the entries.
     pub zero_ends: bool,
 }
 
@@ -25,14 +26,14 @@ pub(crate) fn debug_frame(elf: &Elf) -> Option<FrameBytes> {
     section(elf, ".debug_frame")
 }
 
-/// A section by name. Compressed ones count as absent.
+/// Finds a section by name. Compressed ones count as absent.
 fn section(elf: &Elf, name: &str) -> Option<FrameBytes> {
-    let wanted = |section: &&elf::Section| section.name == name && !section.is_compressed();
-    let section = elf.sections.iter().find(wanted).filter(|section| section.is_in_file())?;
+    let matches = |section: &&elf::Section| section.name == name && !section.is_compressed();
+    let section = elf.sections.iter().find(matches).filter(|section| section.is_in_file())?;
     Some(FrameBytes { place: section.place, zero_ends: false })
 }
 
-/// `.eh_frame` through the first field of `.eh_frame_hdr`. Its search table is not used: it repeats what the entries say.
+/// Finds `.eh_frame` through the first field of `.eh_frame_hdr`. Its search table is not used: it repeats the entries.
 fn through_hdr<B: Bytes + ?Sized>(elf: &Elf, bytes: &B) -> Option<FrameBytes> {
     let header = elf.eh_frame_hdr?;
     // Version, three encodings, then two encoded numbers of at most ten bytes.
@@ -43,7 +44,7 @@ fn through_hdr<B: Bytes + ?Sized>(elf: &Elf, bytes: &B) -> Option<FrameBytes> {
     Some(FrameBytes { place: Place { address, offset, size }, zero_ends: true })
 }
 
-/// The bytes of a section; none where there is no such section.
+/// Reads the bytes of a section; empty if there is no such section.
 pub(crate) fn read<B: Bytes + ?Sized>(
     bytes: &B,
     name: &'static str,
@@ -51,7 +52,7 @@ pub(crate) fn read<B: Bytes + ?Sized>(
     limit: u64,
 ) -> Result<Vec<u8>, Error> {
     let Some(FrameBytes { place, zero_ends }) = found else { return Ok(Vec::new()) };
-    // Without a section header the size is that of the rest of the segment, which may be anything.
+    // Without a section header the size is that of the rest of the segment, which can be anything.
     let size = if zero_ends { place.size.min(limit) } else { place.size };
     elf::Error::check_bytes(name, size, limit)?;
     Ok(elf::read(bytes, place.offset, size, name)?)
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
     use std::fs::File;
 
-    /// Check that our own executable has its segments and a place for its rules.
+    /// Check that our own executable has its segments and call frame information.
     #[test]
     fn reads_this_executable() {
         let file = File::open("/proc/self/exe").unwrap();

@@ -1,8 +1,8 @@
-//! The little programs of call frame information, run for four columns only: CFA, frame pointer, base pointer,
-//! return address.
+//! Runs the programs of call frame information, for four columns only: CFA, frame pointer, base pointer, return
+//! address.
 //!
-//! gimli decodes the instructions. Its own table also keeps every other register's rule, which no row has room for; and as
-//! it is not used here, tests can compare with it.
+//! gimli decodes the instructions. Its own table is not used: it also keeps every other register's rule, which rows
+//! have no space for. Tests can therefore compare with it.
 
 use gimli::{CallFrameInstruction, CommonInformationEntry, EndianSlice, LittleEndian, Register, UnwindSection};
 
@@ -10,29 +10,29 @@ use crate::{Loss, Row};
 
 pub(crate) type Bytes<'data> = EndianSlice<'data, LittleEndian>;
 
-/// GCC nests two or three deep.
+/// GCC nests two or three levels.
 const MAX_REMEMBERED: usize = 16;
-/// Longer than any expression that is recognised.
+/// Longer than any recognised expression.
 const MAX_EXPRESSION: usize = 16;
 
-/// What differs between machines.
+/// The differences between machines.
 pub(crate) trait Machine {
     const FRAME_POINTER: Register;
-    /// Another register that frames are found by, in code that realigns its stack.
+    /// Another register that CFAs are relative to, in code that realigns its stack.
     const BASE_POINTER: Register;
     const RETURN_ADDRESS: Register;
 
-    /// The CFA that an expression computes.
+    /// Returns the CFA that an expression computes.
     fn cfa_expression(expression: &[u8]) -> Base;
-    /// The place of a saved register whose address an expression computes.
-    fn saved_expression(expression: &[u8]) -> Kept;
-    /// The row for a state, and what it leaves out.
+    /// Returns the location of a saved register whose address an expression computes.
+    fn saved_expression(expression: &[u8]) -> Location;
+    /// Returns the row for a state, and what it cannot express.
     fn row(pc: u32, state: &State, signal: bool) -> (Row, Option<Loss>);
-    /// Puts right what the file's rules leave out, or say and do not hold. `code` reads the code from a row's pc on.
+    /// Corrects rules that are missing or wrong in the file. `code` reads the code from a row's pc on.
     fn correct(rows: &mut Vec<Row>, code: &dyn Fn(u32, u32) -> Option<Vec<u8>>);
 }
 
-/// What the CFA is.
+/// How the CFA is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     Unset,
@@ -45,9 +45,9 @@ pub(crate) enum Base {
     Other,
 }
 
-/// Where the caller's value of a register is.
+/// The location of the caller's value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum Location {
     Unspecified,
     Undefined,
     Same,
@@ -60,24 +60,24 @@ pub(crate) enum Kept {
     Other,
 }
 
-/// The columns at one place.
+/// The columns at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub cfa: Base,
-    pub frame_pointer: Kept,
-    pub base_pointer: Kept,
-    pub return_address: Kept,
+    pub frame_pointer: Location,
+    pub base_pointer: Location,
+    pub return_address: Location,
 }
 
 impl State {
     const START: State = State {
         cfa: Base::Unset,
-        frame_pointer: Kept::Unspecified,
-        base_pointer: Kept::Unspecified,
-        return_address: Kept::Unspecified,
+        frame_pointer: Location::Unspecified,
+        base_pointer: Location::Unspecified,
+        return_address: Location::Unspecified,
     };
 
-    fn column<M: Machine>(&mut self, register: Register) -> Option<&mut Kept> {
+    fn column<M: Machine>(&mut self, register: Register) -> Option<&mut Location> {
         if register == M::FRAME_POINTER {
             Some(&mut self.frame_pointer)
         } else if register == M::BASE_POINTER {
@@ -90,17 +90,17 @@ impl State {
     }
 }
 
-/// The program cannot be followed from here on.
+/// The program cannot be run any further.
 #[derive(Debug)]
-pub(crate) struct Broken;
+pub(crate) struct Malformed;
 
-impl From<gimli::Error> for Broken {
-    fn from(_: gimli::Error) -> Broken {
-        Broken
+impl From<gimli::Error> for Malformed {
+    fn from(_: gimli::Error) -> Malformed {
+        Malformed
     }
 }
 
-/// What a CIE gives to all of its functions.
+/// The common parts of a CIE's functions.
 pub(crate) struct Common<'data> {
     pub cie: CommonInformationEntry<Bytes<'data>>,
     initial: State,
@@ -112,9 +112,9 @@ impl<'data> Common<'data> {
         section: &S,
         bases: &gimli::BaseAddresses,
         cie: CommonInformationEntry<Bytes<'data>>,
-    ) -> Result<Common<'data>, Broken> {
+    ) -> Result<Common<'data>, Malformed> {
         if cie.address_size() != 8 || cie.return_address_register() != M::RETURN_ADDRESS {
-            return Err(Broken);
+            return Err(Malformed);
         }
         let mut state = State::START;
         let mut instructions = cie.instructions(section, bases);
@@ -125,14 +125,14 @@ impl<'data> Common<'data> {
     }
 }
 
-/// A function's program, run place by place.
+/// A function's program, run address by address.
 pub(crate) struct Program<'a, 'data, S> {
     section: &'a S,
     common: &'a Common<'data>,
     instructions: gimli::CallFrameInstructionIter<'a, Bytes<'data>>,
     remembered: Vec<State>,
     state: State,
-    /// Where the state holds from; nothing once the program has ended.
+    /// The address from which the state is valid; `None` once the program has ended.
     location: Option<u64>,
 }
 
@@ -147,8 +147,9 @@ impl<'a, 'data, S: UnwindSection<Bytes<'data>>> Program<'a, 'data, S> {
         Program { section, common, instructions, remembered: Vec::new(), state, location }
     }
 
-    /// The next place and the state that holds from there. An error says where the program broke, and ends it.
-    pub fn next<M: Machine>(&mut self) -> Option<(u64, Result<State, Broken>)> {
+    /// Returns the next address and the state that is valid from there. An error has the address where the program is
+    /// malformed, and ends it.
+    pub fn next<M: Machine>(&mut self) -> Option<(u64, Result<State, Malformed>)> {
         let location = self.location?;
         match self.advance::<M>(location) {
             Ok((state, next)) => {
@@ -162,14 +163,15 @@ impl<'a, 'data, S: UnwindSection<Bytes<'data>>> Program<'a, 'data, S> {
         }
     }
 
-    /// Runs up to the instruction that leaves `location`.
-    fn advance<M: Machine>(&mut self, location: u64) -> Result<(State, Option<u64>), Broken> {
+    /// Runs up to the instruction that advances past `location`.
+    fn advance<M: Machine>(&mut self, location: u64) -> Result<(State, Option<u64>), Malformed> {
         while let Some(instruction) = self.instructions.next()? {
             let next = match instruction {
                 CallFrameInstruction::SetLoc { address } => address,
                 CallFrameInstruction::AdvanceLoc { delta } => {
-                    let bytes = u64::from(delta).checked_mul(self.common.cie.code_alignment_factor()).ok_or(Broken)?;
-                    location.checked_add(bytes).ok_or(Broken)?
+                    let bytes =
+                        u64::from(delta).checked_mul(self.common.cie.code_alignment_factor()).ok_or(Malformed)?;
+                    location.checked_add(bytes).ok_or(Malformed)?
                 }
                 other => {
                     let (cie, initial) = (&self.common.cie, &self.common.initial);
@@ -178,7 +180,7 @@ impl<'a, 'data, S: UnwindSection<Bytes<'data>>> Program<'a, 'data, S> {
                 }
             };
             if next < location {
-                return Err(Broken);
+                return Err(Malformed);
             }
             if next > location {
                 return Ok((self.state, Some(next)));
@@ -188,7 +190,7 @@ impl<'a, 'data, S: UnwindSection<Bytes<'data>>> Program<'a, 'data, S> {
     }
 }
 
-/// One instruction that changes the state but not the place.
+/// Runs one instruction that changes the state but not the address.
 fn step<'data, M: Machine, S: UnwindSection<Bytes<'data>>>(
     section: &S,
     cie: &CommonInformationEntry<Bytes<'data>>,
@@ -196,13 +198,13 @@ fn step<'data, M: Machine, S: UnwindSection<Bytes<'data>>>(
     state: &mut State,
     remembered: &mut Vec<State>,
     instruction: CallFrameInstruction<usize>,
-) -> Result<(), Broken> {
+) -> Result<(), Malformed> {
     use CallFrameInstruction as I;
-    let signed = |factored: i64| factored.checked_mul(cie.data_alignment_factor()).ok_or(Broken);
-    let unsigned = |factored: u64| signed(i64::try_from(factored).map_err(|_| Broken)?);
+    let signed = |factored: i64| factored.checked_mul(cie.data_alignment_factor()).ok_or(Malformed);
+    let unsigned = |factored: u64| signed(i64::try_from(factored).map_err(|_| Malformed)?);
     let (register, saved) = match instruction {
         I::DefCfa { register, offset } => {
-            state.cfa = Base::Register(register, i64::try_from(offset).map_err(|_| Broken)?);
+            state.cfa = Base::Register(register, i64::try_from(offset).map_err(|_| Malformed)?);
             return Ok(());
         }
         I::DefCfaSf { register, factored_offset } => {
@@ -210,17 +212,17 @@ fn step<'data, M: Machine, S: UnwindSection<Bytes<'data>>>(
             return Ok(());
         }
         I::DefCfaRegister { register } => {
-            let Base::Register(_, offset) = state.cfa else { return Err(Broken) };
+            let Base::Register(_, offset) = state.cfa else { return Err(Malformed) };
             state.cfa = Base::Register(register, offset);
             return Ok(());
         }
         I::DefCfaOffset { offset } => {
-            let Base::Register(register, _) = state.cfa else { return Err(Broken) };
-            state.cfa = Base::Register(register, i64::try_from(offset).map_err(|_| Broken)?);
+            let Base::Register(register, _) = state.cfa else { return Err(Malformed) };
+            state.cfa = Base::Register(register, i64::try_from(offset).map_err(|_| Malformed)?);
             return Ok(());
         }
         I::DefCfaOffsetSf { factored_offset } => {
-            let Base::Register(register, _) = state.cfa else { return Err(Broken) };
+            let Base::Register(register, _) = state.cfa else { return Err(Malformed) };
             state.cfa = Base::Register(register, signed(factored_offset)?);
             return Ok(());
         }
@@ -233,25 +235,25 @@ fn step<'data, M: Machine, S: UnwindSection<Bytes<'data>>>(
         }
         I::RememberState => {
             if remembered.len() == MAX_REMEMBERED {
-                return Err(Broken);
+                return Err(Malformed);
             }
             remembered.push(*state);
             return Ok(());
         }
         I::RestoreState => {
-            *state = remembered.pop().ok_or(Broken)?;
+            *state = remembered.pop().ok_or(Malformed)?;
             return Ok(());
         }
-        I::Undefined { register } => (register, Kept::Undefined),
-        I::SameValue { register } => (register, Kept::Same),
-        I::Offset { register, factored_offset } => (register, Kept::AtCfa(unsigned(factored_offset)?)),
-        I::OffsetExtendedSf { register, factored_offset } => (register, Kept::AtCfa(signed(factored_offset)?)),
-        I::ValOffset { register, .. } | I::ValOffsetSf { register, .. } => (register, Kept::Other),
-        I::Register { dest_register, src_register } => (dest_register, Kept::In(src_register)),
-        I::ValExpression { register, .. } => (register, Kept::Other),
+        I::Undefined { register } => (register, Location::Undefined),
+        I::SameValue { register } => (register, Location::Same),
+        I::Offset { register, factored_offset } => (register, Location::AtCfa(unsigned(factored_offset)?)),
+        I::OffsetExtendedSf { register, factored_offset } => (register, Location::AtCfa(signed(factored_offset)?)),
+        I::ValOffset { register, .. } | I::ValOffsetSf { register, .. } => (register, Location::Other),
+        I::Register { dest_register, src_register } => (dest_register, Location::In(src_register)),
+        I::ValExpression { register, .. } => (register, Location::Other),
         I::Expression { register, expression } => match expression.length {
             0..=MAX_EXPRESSION => (register, M::saved_expression(expression.get(section)?.0.slice())),
-            _ => (register, Kept::Other),
+            _ => (register, Location::Other),
         },
         I::Restore { register } => {
             let mut initial = *initial;
@@ -260,7 +262,7 @@ fn step<'data, M: Machine, S: UnwindSection<Bytes<'data>>>(
                 None => return Ok(()),
             }
         }
-        // Places are the caller's; the rest changes no column.
+        // Address changes are handled by the caller; other instructions change no column.
         _ => return Ok(()),
     };
     if let Some(column) = state.column::<M>(register) {

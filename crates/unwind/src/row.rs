@@ -1,20 +1,20 @@
 //! The row: 8 bytes, the same in C (`rows.h`).
 
-/// What holds from `pc` up to the next row's `pc`. [`Row::cfa`], [`Row::rbp`] and [`Row::rbx`] say it in words.
+/// The rules valid from `pc` up to the next row's `pc`. [`Row::cfa`], [`Row::rbp`] and [`Row::rbx`] decode them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// Virtual address in the file, less the table's base.
+    /// Virtual address in the file, minus the table's base.
     pub pc: u32,
-    /// Meaning by rule, see `rows.h`.
+    /// Its meaning depends on the rule, see `rows.h`.
     pub cfa_offset: i16,
-    /// 4 bits: how the CFA is found; then 6 bits for where the caller's rbp is, and 6 for its rbx.
+    /// 4 bits: how the CFA is computed; then 6 bits for the location of the caller's rbp, and 6 for its rbx.
     pub rule: u16,
 }
 
 const _: () = assert!(size_of::<Row>() == 8 && align_of::<Row>() == 4);
 
-/// How the canonical frame address is found. Offsets are in bytes.
+/// How the canonical frame address is computed. Offsets are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cfa {
     /// There is no caller: `_start`, `clone`.
@@ -23,34 +23,34 @@ pub enum Cfa {
     Rsp(i32),
     /// `rbp + offset`.
     Rbp(i32),
-    /// In a PLT stub: `rsp + 8`, and 8 more from the `push` on, where `rip & 15` reaches this.
+    /// In a PLT stub: `rsp + 8`, and 8 more after the `push`, where `rip & 15` reaches this value.
     Plt(u8),
     /// `[rbp + offset] + addend`: a realigned stack.
     RbpSlot(i32, i32),
     /// `[rsp + offset] + addend`: hand-written code that keeps the old rsp on the stack.
     RspSlot(i32, i32),
-    /// A register, by DWARF's number, + offset.
+    /// A register, by DWARF number, + offset.
     Register(u8, i32),
-    /// `rsp + offset`, and the return address is in the register with DWARF's number: vfork.
+    /// `rsp + offset`, and the return address is in the register with this DWARF number: vfork.
     Return(u8, i32),
-    /// Behind the system call that makes a thread: no caller in the thread, where rax is 0; else `rsp + 8`.
+    /// After the system call that creates a thread: no caller in the new thread, where rax is 0; otherwise `rsp + 8`.
     Thread,
     /// The kernel's signal frame: rsp points at a ucontext that holds every register.
     Signal,
-    /// No call frame information here: frame pointers may help.
+    /// No call frame information: try frame pointers.
     NoRule,
-    /// There is information, but no row can say it.
+    /// There is information, but a row cannot express it.
     Unsupported,
 }
 
-/// Where the caller's rbp, or rbx, is. Offsets are in bytes.
+/// The location of the caller's rbp or rbx. Offsets are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Saved {
     /// Still in the register.
     Same,
     /// `[CFA + offset]`.
     AtCfa(i32),
-    /// Nowhere a row can name.
+    /// In a location that a row cannot express.
     Lost,
     /// `[rbp + offset]`: a realigned stack.
     AtRbp(i32),
@@ -71,16 +71,16 @@ const UNSUPPORTED: u8 = 15;
 
 const SAME: u8 = 0;
 const LOST: u8 = 1;
-/// From 2 up to here: so many words below the CFA. From here on: relative to rbp.
+/// From 2 up to here: this many words below the CFA. From here on: relative to rbp.
 const FRAME: u8 = 48;
 const FRAME_ZERO: i32 = 56;
 
-/// `bytes` in 8-byte units, where it is a whole number of them.
+/// Returns `bytes` in 8-byte units, if it is a multiple.
 fn units(bytes: i32) -> Option<i32> {
     (bytes % 8 == 0).then_some(bytes / 8)
 }
 
-/// Two numbers in one: 12 bits signed, 4 bits unsigned.
+/// Packs two numbers into one: 12 bits signed, 4 bits unsigned.
 fn pair(high: i32, low: i32) -> Option<i16> {
     ((-2048..2048).contains(&high) && (0..16).contains(&low)).then_some((high << 4 | low) as i16)
 }
@@ -126,34 +126,34 @@ impl Saved {
 }
 
 impl Row {
-    /// A row, or nothing where a number does not fit or is not a multiple of 8.
+    /// Creates a row; `None` if a number does not fit or is not a multiple of 8.
     pub fn new(pc: u32, cfa: Cfa, rbp: Saved, rbx: Saved) -> Option<Row> {
         let (cfa, cfa_offset) = cfa.encode()?;
         let rule = u16::from(rbx.encode()?) << 10 | u16::from(rbp.encode()?) << 4 | u16::from(cfa);
         Some(Row { pc, cfa_offset, rule })
     }
 
-    /// The row of code that nobody has called.
+    /// Creates the row of code without a caller.
     pub const fn end(pc: u32) -> Row {
         Row { pc, cfa_offset: 0, rule: END as u16 }
     }
 
-    /// The row of a system call that makes a thread.
+    /// Creates the row of a system call that creates a thread.
     pub const fn thread(pc: u32) -> Row {
         Row { pc, cfa_offset: 0, rule: THREAD as u16 }
     }
 
-    /// The row of a hole between functions.
+    /// Creates the row of a gap between functions.
     pub const fn no_rule(pc: u32) -> Row {
         Row { pc, cfa_offset: 0, rule: NO_RULE as u16 }
     }
 
-    /// The row of code whose rules no row can say.
+    /// Creates the row of code whose rules a row cannot express.
     pub const fn unsupported(pc: u32) -> Row {
         Row { pc, cfa_offset: 0, rule: UNSUPPORTED as u16 }
     }
 
-    /// How the CFA is found.
+    /// Returns how the CFA is computed.
     pub fn cfa(&self) -> Cfa {
         let offset = i32::from(self.cfa_offset);
         let (high, low) = (offset >> 4, offset & 15);
@@ -173,28 +173,28 @@ impl Row {
         }
     }
 
-    /// Where the caller's rbp is.
+    /// Returns the location of the caller's rbp.
     pub fn rbp(&self) -> Saved {
         Saved::decode((self.rule >> 4 & 63) as u8)
     }
 
-    /// Where the caller's rbx is.
+    /// Returns the location of the caller's rbx.
     pub fn rbx(&self) -> Saved {
         Saved::decode((self.rule >> 10) as u8)
     }
 
-    /// Whether both say the same, wherever they stand.
+    /// Whether both have the same rules, at any address.
     pub fn same_rules(&self, other: &Row) -> bool {
         (self.rule, self.cfa_offset) == (other.rule, other.cfa_offset)
     }
 
-    /// The rows as the bytes a BPF map wants.
+    /// Returns the rows as bytes for a BPF map.
     pub fn bytes(rows: &[Row]) -> &[u8] {
         // SAFETY: Row is repr(C) with three fields of 4 + 2 + 2 bytes: 8 bytes without padding, every one initialised.
         unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) }
     }
 
-    /// The rows that such bytes are; none if they do not lie in memory as rows do.
+    /// Returns bytes as rows; empty if they are not aligned as rows.
     pub fn of_bytes(bytes: &[u8]) -> &[Row] {
         // SAFETY: Row is repr(C), integers without padding: any bytes are some row.
         match unsafe { bytes.align_to() } {
@@ -203,7 +203,7 @@ impl Row {
         }
     }
 
-    /// The row for a `pc`, of sorted ones.
+    /// Returns the row for a `pc` from sorted rows.
     pub fn find(rows: &[Row], pc: u32) -> Option<Row> {
         let above = rows.partition_point(|row| row.pc <= pc);
         rows.get(above.checked_sub(1)?).copied()
@@ -214,9 +214,9 @@ impl Row {
 mod tests {
     use super::*;
 
-    /// Check that what goes into a row comes out of it, at the edges of every range.
+    /// Check that rows are encoded and decoded, at the limits of every range.
     #[test]
-    fn rows_say_what_they_were_made_of() {
+    fn rows_round_trip() {
         let cfas = [
             Cfa::End,
             Cfa::Rsp(8),
@@ -248,9 +248,9 @@ mod tests {
         }
     }
 
-    /// Check that numbers that do not fit are refused, not cut.
+    /// Check that numbers that do not fit are rejected, not truncated.
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn numbers_that_do_not_fit_are_rejected() {
         for cfa in [
             Cfa::Rsp(4),
             Cfa::Rsp(8 * 32768),
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Check that the bytes of a row lie as rows.h says.
+    /// Check that the bytes of a row match rows.h.
     #[test]
     fn bytes_are_little_endian_fields_in_order() {
         let row = Row::new(0x1234_5678, Cfa::Rsp(16), Saved::AtCfa(-16), Saved::AtCfa(-24)).unwrap();

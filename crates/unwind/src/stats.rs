@@ -1,9 +1,9 @@
-//! What a compilation met, and above all what it could not say.
+//! Statistics of a compilation, mainly on what rows could not express.
 
-/// Why a row says less than the file does.
+/// Why a row contains less than the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The CFA is relative to a word that another register than rsp and rbp points to, or to nothing.
+    /// The CFA is relative to a word that a register other than rsp and rbp points to, or to nothing.
     CfaRegister,
     /// The CFA is an expression of an unknown form.
     CfaExpression,
@@ -13,10 +13,10 @@ pub enum Loss {
     ReturnAddress,
     /// A signal trampoline that does not leave rsp at a ucontext.
     SignalFrame,
-    /// The program of the function is broken from here on.
+    /// The function's program is malformed from here on.
     Program,
     /// The caller's rbp is too far from the CFA, in another register, or given by an unknown expression. The row itself
-    /// is sound: only callers that need rbp are out of reach.
+    /// is valid: only callers that need rbp cannot be reached.
     Rbp,
     /// The same for rbx.
     Rbx,
@@ -40,15 +40,15 @@ impl Loss {
 pub struct Stats {
     /// Functions (FDEs) compiled.
     pub functions: u64,
-    /// Entries that could not be read, or whose CIE could not.
+    /// Entries that could not be parsed, or whose CIE could not.
     pub malformed: u64,
-    /// Functions outside every executable segment: code the linker dropped, or nonsense.
+    /// Functions outside every executable segment: code dropped by the linker, or invalid.
     pub outside: u64,
-    /// Functions dropped or cut short because another one claims their addresses.
+    /// Functions dropped or truncated because another one covers their addresses.
     pub overlapping: u64,
-    /// Rows that stand for holes between functions.
+    /// Rows for gaps between functions.
     pub gaps: u64,
-    /// Bytes of code that some function covers.
+    /// Bytes of code covered by a function.
     pub covered: u64,
     /// Bytes of code whose row is [`crate::Cfa::Unsupported`].
     pub unsupported: u64,
@@ -60,12 +60,12 @@ impl Stats {
         self.losses[loss as usize] += 1;
     }
 
-    /// How many rows say less than the file does, for this reason.
+    /// Returns the number of rows that contain less than the file, for this reason.
     pub fn lost(&self, loss: Loss) -> u64 {
         self.losses[loss as usize]
     }
 
-    /// The reasons that occurred, in words, with their numbers of rows.
+    /// Returns the reasons that occurred, as text, with their number of rows.
     pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Loss::ALL.iter().map(|&(loss, name)| (name, self.lost(loss))).filter(|&(_, rows)| rows > 0)
     }

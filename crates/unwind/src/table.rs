@@ -1,4 +1,4 @@
-//! A file's rows: the functions of its sections, in the order of their addresses, compiled one after another.
+//! A file's rows: the functions of its sections, in address order, compiled one after another.
 
 use elf::{Bytes as FileBytes, EM_X86_64, Elf};
 use gimli::{DebugFrame, EhFrame};
@@ -9,14 +9,15 @@ use crate::program::{Bytes, Machine};
 use crate::x86_64::X86_64;
 use crate::{Cfa, Error, Loss, Row, Stats};
 
-/// Most rows a table may have: what 24 steps of binary search can tell apart (`UNWIND_MAX_ROWS` in `rows.h`).
+/// The maximum number of rows of a table: what 24 steps of binary search can distinguish (`UNWIND_MAX_ROWS` in
+/// `rows.h`).
 pub const MAX_ROWS: usize = 1 << 23;
-/// Most functions a file may have: several times what the largest CUDA libraries have.
+/// The maximum number of functions of a file: several times that of the largest CUDA libraries.
 pub const MAX_FUNCTIONS: usize = 1 << 22;
-/// Most bytes a frame section may have.
+/// The maximum size of a frame section, in bytes.
 const MAX_FRAME_BYTES: u64 = 256 << 20;
 
-/// How large a table may become, and what it is made from.
+/// Limits on the size of a table and of its input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     frame_bytes: u64,
@@ -25,8 +26,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// So that making the table takes at most `memory` bytes: half of it for the sections, a quarter each for what is known of the
-    /// functions and for their rows.
+    /// Returns limits such that building the table takes at most `memory` bytes: half of it for the sections, a quarter
+    /// each for the functions and for their rows.
     fn within(memory: u64) -> Self {
         let quarter = usize::try_from(memory / 4).unwrap_or(usize::MAX);
         Self {
@@ -38,23 +39,23 @@ impl Limits {
 }
 
 const PAGE: u64 = 4096;
-/// As much code as a program's first function may have, where it has no rules: glibc's loader has 61 bytes.
+/// The maximum size of a program's first function if it has no rules: glibc's loader has 61 bytes.
 const ENTRY: u64 = 128;
 
 /// A file's rows, sorted by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// What rows' addresses are relative to: the page of the lowest address that has a rule.
+    /// The base of the rows' addresses: the page of the lowest address that has a rule.
     pub base: u64,
-    /// One row from each address where the rules change. The last one ends the last function.
+    /// One row for each address where the rules change. The last one ends the last function.
     pub rows: Vec<Row>,
-    /// What was met on the way.
+    /// Statistics of the compilation.
     pub stats: Stats,
 }
 
 impl Table {
-    /// Compiles the rows of a file in at most `memory` bytes, some fixed limits aside. A file without frame sections has an empty
-    /// table.
+    /// Compiles the rows of a file in at most `memory` bytes, apart from some fixed limits. A file without frame
+    /// sections has an empty table.
     pub fn read<B: FileBytes + ?Sized>(elf: &Elf, bytes: &B, memory: u64) -> Result<Table, Error> {
         if elf.machine != EM_X86_64.0 || !elf.wide {
             return Err(Error::Machine(elf.machine));
@@ -70,8 +71,8 @@ impl Table {
         Table::read(&Elf::read(bytes)?, bytes, u64::MAX)
     }
 
-    /// The row for a virtual address of the file. None below the first function; above the last one, and in
-    /// holes, a row that says [`Cfa::NoRule`]. The same search is in `walk.h`.
+    /// Returns the row for a virtual address of the file. None below the first function; above the last one, and in
+    /// gaps, a row with [`Cfa::NoRule`]. The same search is in `walk.h`.
     pub fn lookup(&self, address: u64) -> Option<Row> {
         Row::find(&self.rows, u32::try_from(address.checked_sub(self.base)?).ok()?)
     }
@@ -91,7 +92,7 @@ fn compile<M: Machine, B: FileBytes + ?Sized>(elf: &Elf, data: &B, limits: Limit
     let debug_place = debug_place.unwrap_or_default();
     let mut debug =
         Frames::new::<M>(section, Flavour::DebugFrame, &debug_bytes, &debug_place, elf, &limits, &mut stats)?;
-    // What runs is described by .eh_frame; .debug_frame fills its holes.
+    // .eh_frame describes the code that runs; .debug_frame fills its gaps.
     debug.functions.retain(|function| !overlaps(&eh.functions, function));
 
     let first = [eh.functions.first(), debug.functions.first()].into_iter().flatten().map(|first| first.start).min();
@@ -112,13 +113,13 @@ fn compile<M: Machine, B: FileBytes + ?Sized>(elf: &Elf, data: &B, limits: Limit
             (eh, _) => eh.is_some(),
         };
         let Some(function) = (if eh_first { from_eh.next() } else { from_debug.next() }) else { break };
-        // As unwinders that search .eh_frame_hdr see it: where functions overlap, the one that starts last counts.
+        // The same as unwinders that search .eh_frame_hdr: where functions overlap, the one that starts last counts.
         let next = [from_eh.peek(), from_debug.peek()].into_iter().flatten().map(|next| next.start).min();
         let end = next.map_or(function.end, |next| next.min(function.end));
         rows.stats.functions += 1;
         rows.stats.overlapping += u64::from(end < function.end);
         if elf.program && (function.start..end).contains(&elf.entry) {
-            // Nobody has called it, whatever its rules say.
+            // It has no caller, whatever its rules say.
             rows.begin(function.start)?;
             rows.end(end);
             rows.push(function.start, |pc| (Row::end(pc), None))?;
@@ -139,27 +140,27 @@ fn compile<M: Machine, B: FileBytes + ?Sized>(elf: &Elf, data: &B, limits: Limit
     Ok(rows.finish())
 }
 
-/// Whether any of the sorted functions shares an address with this one. Overlaps among themselves do not matter: the one
-/// that starts last below the end is the only one that counts there.
+/// Whether any of the sorted functions shares an address with this one. Overlaps among themselves do not matter: only
+/// the one that starts last below the end counts there.
 fn overlaps(sorted: &[Function], function: &Function) -> bool {
     let below = sorted.partition_point(|other| other.start < function.end);
     sorted[..below].last().is_some_and(|other| other.end > function.start)
 }
 
-/// Rows in the making. Addresses only grow.
+/// Builds rows. Addresses only grow.
 pub(crate) struct Builder {
     base: u64,
     rows: Vec<Row>,
     most: usize,
-    /// Where the last function ended.
+    /// The end of the last function.
     end: Option<u64>,
-    /// Where the program starts, 0 if it does not.
+    /// The program's entry point, 0 if there is none.
     entry: u64,
     stats: Stats,
 }
 
 impl Builder {
-    /// A function starts: a hole before it gets its row.
+    /// Starts a function: a gap before it gets its own row.
     pub fn begin(&mut self, start: u64) -> Result<(), Error> {
         match self.end {
             Some(end) if end < start => self.gap(end, start),
@@ -167,9 +168,9 @@ impl Builder {
         }
     }
 
-    /// Rules that hold from an address on. A row that repeats the one before is left out.
+    /// Adds rules that are valid from an address on. A row that repeats the previous one is omitted.
     pub fn push(&mut self, address: u64, row: impl FnOnce(u32) -> (Row, Option<Loss>)) -> Result<(), Error> {
-        // Every function lies within 4 GiB of the base, and addresses lie within their function.
+        // Every function is within 4 GiB of the base, and addresses are within their function.
         let (row, loss) = row((address - self.base) as u32);
         if self.rows.last().is_some_and(|last| last.same_rules(&row)) {
             return Ok(());
@@ -184,12 +185,13 @@ impl Builder {
         Ok(())
     }
 
-    /// The function that began last ends.
+    /// Ends the function started last.
     pub fn end(&mut self, end: u64) {
         self.end = Some(end);
     }
 
-    /// A hole. Where the program starts in one, as in glibc's loader, nobody has called it: the stack ends there.
+    /// Adds a gap. If the program's entry point is in one, as in glibc's loader, it has no caller: the stack ends
+    /// there.
     fn gap(&mut self, from: u64, to: u64) -> Result<(), Error> {
         self.stats.gaps += 1;
         if from != self.entry || from == to {

@@ -1,6 +1,6 @@
-/* The stack walker: one text, compiled as BPF and natively.
+/* The stack walker: one source, compiled as BPF and natively.
  *
- * A walk holds four registers: rip, rsp, rbp, and rbx, which some code keeps its frame's address in. Each step finds the
+ * A walk tracks four registers: rip, rsp, rbp, and rbx, which some code uses for its frame's address. Each step finds the
  * row for the current address, computes the canonical frame address (the caller's rsp), and reads the return address
  * below it:
  *
@@ -8,31 +8,31 @@
  *   rsp -> [ locals ... | saved rbp | return address ] CFA -> [ caller's frame ...
  *
  * A return address points behind its call, which may be the last instruction of a function, so rows are looked up at the
- * address less one: except where the address is that of an instruction about to run, at the start of a walk and where a
- * signal has interrupted. walk_pc() gives the address to look up, which is also the one to symbolise.
+ * address minus one, except if the address is that of an instruction about to run: at the start of a walk and where a
+ * signal has interrupted. walk_pc() returns the address to look up, which is also the one to symbolise.
  *
  * Before including this, the includer defines:
  *
- *   WALK_CONTEXT                      a type: whatever the three below need; handed through as a pointer, never touched
+ *   WALK_CONTEXT                      a type for the data of the three below; passed through as a pointer, never accessed
  *   WALK_READ(context, dst, address)  reads 8 bytes of the target's memory into *dst; 0 on success: in BPF,
  *                                     bpf_probe_read_user(dst, 8, (void *)(address))
  *   static inline int walk_find(WALK_CONTEXT *, __u64 address, struct walk_table *)
- *                                     finds the mapping that holds an address and its table; fills in all fields it
+ *                                     finds the mapping that contains an address and its table; fills in all fields it
  *                                     uses; 0 on success. A mapping without a table (a JIT's code) has a count of 0.
  *   static inline const struct unwind_row *walk_row(WALK_CONTEXT *, const struct walk_table *, __u32 index)
  *                                     row of a table, NULL if there is none
  *
- * It may also define, to remember rows by address, to give away the registers that the walk began with, and to see through
+ * It may also define, to cache rows by address, to provide the registers at the start of the walk, and to see through
  * return probes:
  *
- *   WALK_RECALL(context, address, row)    0 if it remembered the row and filled it in
- *   WALK_REMEMBER(context, address, row)  takes note of a row that was searched for
- *   WALK_REGISTER(context, number, value) 0 if it knew the register with this DWARF number and filled it in
- *   WALK_RETURN(context, state, slot, ip) puts the return address right that was found at an address of the stack
+ *   WALK_RECALL(context, address, row)    0 if the row was cached and filled in
+ *   WALK_REMEMBER(context, address, row)  caches a row that was searched for
+ *   WALK_REGISTER(context, number, value) 0 if the register with this DWARF number was known and filled in
+ *   WALK_RETURN(context, state, slot, ip) corrects the return address found at an address of the stack
  *
- * The functions take struct walk_table: include walk_types.h, define them, then include this.
+ * The functions use struct walk_table: include walk_types.h, define them, then include this.
  *
- * In BPF the loop over frames is the includer's: bpf_loop() or a few steps per tail call, with walk_step() as the body.
+ * In BPF the includer provides the loop over frames: bpf_loop() or a few steps per tail call, with walk_step() as the body.
  */
 #ifndef WARPSCOPE_UNWIND_WALK_H
 #define WARPSCOPE_UNWIND_WALK_H
@@ -51,17 +51,17 @@
 #define WALK_REGISTER(context, number, value) 1
 #endif
 
-/* Where the kernel's ucontext keeps the interrupted registers: uc_mcontext at 40, with r8 to r15, then rdi ... */
+/* The offsets of the interrupted registers in the kernel's ucontext: uc_mcontext at 40, with r8 to r15, then rdi ... */
 #define WALK_UCONTEXT_R8 40
 #define WALK_UCONTEXT_RDI 104
 #define WALK_UCONTEXT_RBP 120
 #define WALK_UCONTEXT_RBX 128
 #define WALK_UCONTEXT_RSP 160
 #define WALK_UCONTEXT_RIP 168
-/* The order there, one digit for each of DWARF's numbers 7 to 0: rsp, rbp, rdi, rsi, rbx, rcx, rdx, rax. */
+/* Their order, one digit for each of the DWARF numbers 7 to 0: rsp, rbp, rdi, rsi, rbx, rcx, rdx, rax. */
 #define WALK_UCONTEXT_ORDER 0x72013645
 
-/* The address whose row and whose symbol belong to this frame. */
+/* Returns the address to use for this frame's row and symbol. */
 static __always_inline __u64 walk_pc(const struct walk_state *state)
 {
 	return state->exact ? state->ip : state->ip - 1;
@@ -109,7 +109,7 @@ static __always_inline int walk_search(WALK_CONTEXT *context, const struct walk_
 	return missing || low < high;
 }
 
-/* Makes a register's value out of its address, where it is that. */
+/* Replaces the address of a register's value by the value, if necessary. */
 static __always_inline int walk_value(WALK_CONTEXT *context, __u64 *value, __u8 *kind)
 {
 	(void)context;
@@ -123,7 +123,7 @@ static __always_inline int walk_value(WALK_CONTEXT *context, __u64 *value, __u8 
 	return WALK_MORE;
 }
 
-/* Code without rules: take rbp for a frame pointer, [rbp] for the caller's and [rbp + 8] for the return address. */
+/* Code without rules: use rbp as a frame pointer, with the caller's at [rbp] and the return address at [rbp + 8]. */
 static __always_inline int walk_frame_pointer(WALK_CONTEXT *context, struct walk_state *state)
 {
 	__u64 ip, bp = state->bp;
@@ -144,7 +144,7 @@ static __always_inline int walk_frame_pointer(WALK_CONTEXT *context, struct walk
 	return ip ? WALK_MORE : WALK_END;
 }
 
-/* A signal handler's trampoline: the kernel has put all registers on the stack, which may be another one. */
+/* A signal handler's trampoline: the kernel has saved all registers on the stack, which may be another one. */
 static __always_inline int walk_signal(WALK_CONTEXT *context, struct walk_state *state)
 {
 	__u64 ip, sp, registers = state->sp;
@@ -163,8 +163,8 @@ static __always_inline int walk_signal(WALK_CONTEXT *context, struct walk_state 
 	return WALK_MORE;
 }
 
-/* A register by its number. But for rbx, they are known only where a frame did not call the next one: it was interrupted, or
- * is the innermost. */
+/* Returns a register by its number. Except for rbx, registers are known only in a frame that did not call the next one: it
+ * was interrupted, or is the innermost. */
 static __always_inline int walk_register(WALK_CONTEXT *context, struct walk_state *state, __u32 number, __u64 *value)
 {
 	if (number == UNWIND_REGISTER_RBX) {
@@ -241,7 +241,7 @@ static __always_inline int walk_cfa(WALK_CONTEXT *context, struct walk_state *st
 	}
 }
 
-/* Where a register of the caller is. `bp` is this frame's, if `bp_kind` says that its value is known. */
+/* Finds a register of the caller. `bp` is this frame's, if `bp_kind` says that its value is known. */
 static __always_inline void walk_saved(__u32 saved, __u64 cfa, __u64 bp, __u8 bp_kind, __u64 *place, __u8 *kind)
 {
 	if (saved == UNWIND_SAVED_SAME)
@@ -257,7 +257,7 @@ static __always_inline void walk_saved(__u32 saved, __u64 cfa, __u64 bp, __u8 bp
 		*kind = WALK_LOST;
 }
 
-/* One step: from a frame to its caller. WALK_MORE, or why there is no caller; ip and sp are then as before the step. */
+/* Steps from a frame to its caller. Returns WALK_MORE, or why there is no caller; ip and sp are then unchanged. */
 static __always_inline int walk_step(WALK_CONTEXT *context, struct walk_state *state)
 {
 	__u64 address = walk_pc(state), cfa = 0, ip = 0, bp;
@@ -309,8 +309,8 @@ static __always_inline int walk_step(WALK_CONTEXT *context, struct walk_state *s
 	return WALK_MORE;
 }
 
-/* A whole walk, innermost frame first. Fills in up to `max` addresses (see walk_pc), returns how many, and says why
- * there are no more. For BPF it is the model, not the code: there the includer bounds the loop and stores frames. */
+/* Walks a whole stack, innermost frame first. Fills in up to `max` addresses (see walk_pc), returns their number and why
+ * the walk ended. In BPF this is not used: there the includer bounds the loop and stores frames. */
 static __always_inline __u32 walk(WALK_CONTEXT *context, struct walk_state *state, __u64 *frames, __u32 max, int *why)
 {
 	__u32 depth = 0;

@@ -1,11 +1,12 @@
-//! The walker of `walk.h` in Rust: for stacks whose bytes were copied because the kernel had no table for them yet.
+//! The walker of `walk.h` in Rust: for stacks whose bytes were copied because the BPF program had no table for them
+//! yet.
 
 use crate::{Cfa, Row, Saved};
 
-/// What is known of an address.
+/// The result of looking up an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// No mapping holds it.
+    /// No mapping contains it.
     NoMapping,
     /// Its mapping has no rule for it.
     NoRule,
@@ -17,17 +18,17 @@ pub enum Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ended {
-    /// At the outermost frame: the stack is whole.
+    /// At the outermost frame: the stack is complete.
     Whole = 1,
-    /// At the most frames asked for.
+    /// At the maximum number of frames.
     Truncated = 2,
     /// At an address in no known mapping.
     NoMapping = 3,
-    /// At code without a rule, where rbp is no frame pointer.
+    /// At code without a rule, where rbp is not a frame pointer.
     NoRow = 4,
-    /// At a rule that no row can say.
+    /// At a rule that a row cannot express.
     Unsupported = 5,
-    /// At a rule that needs a register which was lost on the way.
+    /// At a rule that needs an unknown register.
     NoRegister = 6,
     /// At memory that could not be read.
     BadRead = 7,
@@ -40,7 +41,7 @@ pub enum Ended {
 pub struct Registers {
     /// Instruction pointer.
     pub ip: u64,
-    /// The general registers, by DWARF's numbers.
+    /// The general registers, by DWARF number.
     pub general: [u64; 16],
 }
 
@@ -56,11 +57,11 @@ impl Registers {
     }
 }
 
-/// Where the kernel's ucontext keeps rip, and the general registers by DWARF's numbers.
+/// The offsets of rip in the kernel's ucontext, and of the general registers by DWARF number.
 const UCONTEXT_RIP: u64 = 168;
 const UCONTEXT: [u64; 16] = [144, 136, 152, 128, 112, 104, 120, 160, 40, 48, 56, 64, 72, 80, 88, 96];
 
-/// What is known of a register.
+/// What is known about a register.
 #[derive(Clone, Copy)]
 enum Known {
     Value(u64),
@@ -69,7 +70,7 @@ enum Known {
     Lost,
 }
 
-/// What has all registers of a frame that did not call the next one.
+/// The source of all registers of a frame that did not call the next one.
 #[derive(Clone, Copy)]
 enum All<'a> {
     Start(&'a Registers),
@@ -86,7 +87,7 @@ struct State<'a> {
     all: All<'a>,
 }
 
-/// Walks a stack, innermost frame first. Addresses other than the innermost lie in the calling instruction.
+/// Walks a stack, innermost frame first. All addresses except the innermost are within the calling instruction.
 pub fn walk(
     registers: &Registers,
     most: usize,
@@ -122,7 +123,7 @@ impl Known {
         }
     }
 
-    /// The caller's, by a row.
+    /// Returns the caller's value, according to a row.
     fn saved(self, saved: Saved, cfa: u64, bp: Option<u64>) -> Known {
         match (saved, bp) {
             (Saved::Same, _) => self,
@@ -173,7 +174,8 @@ impl<'a> State<'a> {
         Ok(State { ip, sp: cfa, bp, bx, all: All::None })
     }
 
-    /// A register by DWARF's number. But for rbx, they are known only where a frame did not call the next one.
+    /// Returns a register by DWARF number. Except for rbx, registers are known only in a frame that did not call the
+    /// next one.
     fn register(&self, number: u8, read: &impl Fn(u64) -> Option<u64>) -> Result<u64, Ended> {
         let index = usize::from(number & 15);
         match self.all {
@@ -184,7 +186,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Code without rules: takes rbp for a frame pointer.
+    /// Code without rules: uses rbp as a frame pointer.
     fn by_frame_pointer(&self, read: &impl Fn(u64) -> Option<u64>) -> Result<State<'a>, Ended> {
         let frame = self.bp.value(read).ok().filter(|bp| *bp >= self.sp && bp % 8 == 0).ok_or(Ended::NoRow)?;
         let ip = read(frame.wrapping_add(8)).ok_or(Ended::NoRow)?;
@@ -199,7 +201,7 @@ impl<'a> State<'a> {
 mod tests {
     use super::*;
 
-    /// A stack of two frames by rule and one by frame pointer, read from copied words:
+    /// A stack of two frames with rules and one with a frame pointer, read from copied words:
     ///
     /// ```text
     ///   0x1000  local

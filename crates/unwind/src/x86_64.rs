@@ -1,10 +1,10 @@
-//! x86-64: register numbers, the expressions compilers and linkers use, and how rules become rows.
+//! x86-64: register numbers, the expressions of compilers and linkers, and the conversion of rules to rows.
 
 mod corrections;
 
 use gimli::Register;
 
-use crate::program::{Base, Kept, Machine, State};
+use crate::program::{Base, Location, Machine, State};
 use crate::{Cfa, Loss, Row, Saved};
 
 const RBX: Register = Register(3);
@@ -12,8 +12,8 @@ const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RIP: Register = Register(16);
 
-/// Where rsp lies in the ucontext that rsp itself points at, when a signal handler has returned to its trampoline.
-/// glibc's rules for `__restore_rt` say so; it is how a known trampoline is told from others.
+/// The offset of rsp in the ucontext that rsp itself points to, when a signal handler has returned to its trampoline.
+/// glibc's rules for `__restore_rt` use it; this identifies a known trampoline.
 const UCONTEXT_RSP: i64 = 160;
 
 const DW_OP_DEREF: u8 = 0x06;
@@ -31,8 +31,8 @@ impl Machine for X86_64 {
     const RETURN_ADDRESS: Register = RIP;
 
     fn cfa_expression(expression: &[u8]) -> Base {
-        // What ld writes for .plt: breg7 8; breg16 0; lit15; and; litN; ge; lit3; shl; plus.
-        // N is where the stub has done its push: 11, or less in stubs that begin with endbr64.
+        // ld's expression for .plt: breg7 8; breg16 0; lit15; and; litN; ge; lit3; shl; plus.
+        // N is the offset behind the stub's push: 11, or less in stubs that begin with endbr64.
         if let [DW_OP_BREG7, 8, 0x80, 0, 0x3f, 0x1a, lit @ 0x31..=0x3f, 0x2a, 0x33, 0x24, DW_OP_PLUS] = *expression {
             return Base::Plt(lit - DW_OP_LIT0);
         }
@@ -47,10 +47,10 @@ impl Machine for X86_64 {
         }
     }
 
-    fn saved_expression(expression: &[u8]) -> Kept {
+    fn saved_expression(expression: &[u8]) -> Location {
         match base_register(expression) {
-            Some((register, offset, [])) => Kept::At(register, offset),
-            _ => Kept::Other,
+            Some((register, offset, [])) => Location::At(register, offset),
+            _ => Location::Other,
         }
     }
 
@@ -68,13 +68,13 @@ impl Machine for X86_64 {
     }
 }
 
-/// A register and an offset at the start of an expression, and what follows.
+/// Parses a register and an offset at the start of an expression, and returns the rest.
 fn base_register(expression: &[u8]) -> Option<(Register, i64, &[u8])> {
     let (&operation, rest) = expression.split_first()?;
     let number = operation.checked_sub(DW_OP_BREG0).filter(|&number| number < RIP.0 as u8)?;
     let register = Register(number.into());
     let mut value = 0;
-    // Four bytes of SLEB128 hold any offset a row can.
+    // Four bytes of SLEB128 hold any offset that a row can hold.
     for (index, &byte) in rest.iter().enumerate().take(4) {
         let shift = 7 * index;
         value |= i64::from(byte & 0x7f) << shift;
@@ -89,7 +89,7 @@ fn base_register(expression: &[u8]) -> Option<(Register, i64, &[u8])> {
 }
 
 fn cfa(state: &State, signal: bool) -> Result<Cfa, Loss> {
-    if state.return_address == Kept::Undefined {
+    if state.return_address == Location::Undefined {
         return Ok(Cfa::End);
     }
     if signal {
@@ -98,8 +98,8 @@ fn cfa(state: &State, signal: bool) -> Result<Cfa, Loss> {
     }
     let narrow = |offset: i64| i32::try_from(offset).map_err(|_| Loss::CfaOffset);
     match (state.return_address, state.cfa) {
-        (Kept::AtCfa(-8), _) => {}
-        (Kept::In(Register(number @ 0..16)), Base::Register(RSP, offset)) => {
+        (Location::AtCfa(-8), _) => {}
+        (Location::In(Register(number @ 0..16)), Base::Register(RSP, offset)) => {
             return Ok(Cfa::Return(number as u8, narrow(offset)?));
         }
         _ => return Err(Loss::ReturnAddress),
@@ -118,14 +118,14 @@ fn cfa(state: &State, signal: bool) -> Result<Cfa, Loss> {
 
 fn with_saved(pc: u32, cfa: Cfa, state: &State) -> (Row, Option<Loss>) {
     let same = Saved::Same;
-    // Neither looks at other registers' rules: there is no caller, or the ucontext has them.
+    // Neither uses other registers' rules: there is no caller, or the ucontext has them.
     if matches!(cfa, Cfa::End | Cfa::Signal) {
         return (Row::new(pc, cfa, same, same).unwrap_or(Row::unsupported(pc)), None);
     }
     if Row::new(pc, cfa, same, same).is_none() {
         return (Row::unsupported(pc), Some(Loss::CfaOffset));
     }
-    // A register that no row can name is lost, and nothing else is.
+    // A register that a row cannot express is lost, and nothing else is.
     let fits = |saved: &Saved| Row::new(pc, Cfa::End, *saved, same).is_some();
     let (rbp, rbx) = (saved(state.frame_pointer).filter(fits), saved(state.base_pointer).filter(fits));
     let loss = match (rbp, rbx) {
@@ -137,15 +137,15 @@ fn with_saved(pc: u32, cfa: Cfa, state: &State) -> (Row, Option<Loss>) {
     (Row::new(pc, cfa, rbp, rbx).unwrap_or(Row::unsupported(pc)), loss)
 }
 
-/// What a row may say of a register that was saved.
-fn saved(rule: Kept) -> Option<Saved> {
+/// Converts the rule of a saved register for a row.
+fn saved(rule: Location) -> Option<Saved> {
     let narrow = |offset: i64| i32::try_from(offset).ok();
     match rule {
-        Kept::Unspecified | Kept::Same => Some(Saved::Same),
-        Kept::Undefined => Some(Saved::Lost),
-        Kept::AtCfa(offset) => narrow(offset).map(Saved::AtCfa),
-        Kept::At(RBP, offset) => narrow(offset).map(Saved::AtRbp),
-        Kept::At(..) | Kept::In(_) | Kept::Other => None,
+        Location::Unspecified | Location::Same => Some(Saved::Same),
+        Location::Undefined => Some(Saved::Lost),
+        Location::AtCfa(offset) => narrow(offset).map(Saved::AtCfa),
+        Location::At(RBP, offset) => narrow(offset).map(Saved::AtRbp),
+        Location::At(..) | Location::In(_) | Location::Other => None,
     }
 }
 
@@ -153,9 +153,10 @@ fn saved(rule: Kept) -> Option<Saved> {
 mod tests {
     use super::*;
 
-    /// Check the forms found in the wild: ld's PLT, gcc's realigned stack, OpenSSL's hand-written code, glibc's signals.
+    /// Check the forms that exist in practice: ld's PLT, gcc's realigned stack, OpenSSL's hand-written code, glibc's
+    /// signals.
     #[test]
-    fn known_expressions() {
+    fn known_expressions_are_recognised() {
         let cfa = X86_64::cfa_expression;
         assert_eq!(cfa(&[0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22]), Base::Plt(11));
         assert_eq!(cfa(&[0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x39, 0x2a, 0x33, 0x24, 0x22]), Base::Plt(9));
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(cfa(&[0x80, 0x10]), Base::Other);
         assert_eq!(cfa(&[0x77, 0x80]), Base::Other);
         assert_eq!(cfa(&[]), Base::Other);
-        assert_eq!(X86_64::saved_expression(&[0x76, 0]), Kept::At(RBP, 0));
-        assert_eq!(X86_64::saved_expression(&[0x76, 0, 0x06]), Kept::Other);
+        assert_eq!(X86_64::saved_expression(&[0x76, 0]), Location::At(RBP, 0));
+        assert_eq!(X86_64::saved_expression(&[0x76, 0, 0x06]), Location::Other);
     }
 }

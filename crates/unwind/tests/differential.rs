@@ -1,7 +1,7 @@
-//! Every row against gimli's own evaluation of the same file, at thousands of addresses.
+//! Compares every row with gimli's own evaluation of the same file, at thousands of addresses.
 //!
-//! The two are compared by what they compute, not by how they say it: registers get made-up values, memory made-up contents,
-//! and both sides have to arrive at the same CFA and the same place for the caller's rbp.
+//! The results are compared, not their representation: registers and memory get arbitrary contents, and both sides must
+//! compute the same CFA and the same location of the caller's rbp.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -17,7 +17,7 @@ use unwind::{Cfa, Row, Saved, Table};
 
 type Bytes<'data> = EndianSlice<'data, LittleEndian>;
 
-/// The general registers, by DWARF's numbers.
+/// The general registers, by DWARF number.
 fn register(number: u16) -> u64 {
     0x7ffe_0000_5550 + (u64::from(number) << 20)
 }
@@ -26,7 +26,7 @@ fn memory(address: u64) -> u64 {
     address.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
-/// What a step computes: the CFA, and where the caller's rbp and rip are.
+/// The result of a step: the CFA, and the locations of the caller's rbp and rip.
 #[derive(Debug, PartialEq, Eq)]
 struct Step {
     cfa: u64,
@@ -43,7 +43,7 @@ enum Place {
     Elsewhere,
 }
 
-/// What gimli says of a place. None where it needs a register that no walker has.
+/// Evaluates an address with gimli. None if it needs a register that walkers do not have.
 fn by_gimli(
     section: &EhFrame<Bytes<'_>>,
     row: &UnwindTableRow<usize>,
@@ -96,7 +96,7 @@ fn by_gimli(
     Some(Step { cfa, rbp: place(6), rbx: place(3), rip: place(16) })
 }
 
-/// What a row says of a place.
+/// Evaluates an address with a row.
 fn by_row(row: Row, pc: u64) -> Step {
     let at = |base: u64, offset: i32| base.wrapping_add_signed(offset.into());
     let (rbp, rsp) = (register(6), register(7));
@@ -112,7 +112,7 @@ fn by_row(row: Row, pc: u64) -> Step {
             let [rbx, rbp, rip] = [128, 120, 168].map(|offset| Place::Memory(rsp + offset));
             return Step { cfa: memory(rsp + 160), rbp, rbx, rip };
         }
-        other => panic!("{other:?} computes nothing"),
+        other => panic!("{other:?} has no result"),
     };
     let place = |saved| match saved {
         Saved::Same => Place::Unchanged,
@@ -124,7 +124,8 @@ fn by_row(row: Row, pc: u64) -> Step {
     Step { cfa, rbp: place(row.rbp()), rbx: place(row.rbx()), rip }
 }
 
-/// Whether a row may give up on this: it needs another register, the return address is elsewhere, or numbers are odd.
+/// Whether a row need not express this: it needs another register, the return address is elsewhere, or numbers are
+/// unaligned.
 fn beyond_rows(step: Option<Step>) -> bool {
     step.is_none_or(|step| step.rip != Place::Memory(step.cfa.wrapping_sub(8)) || step.cfa % 8 != 0)
 }
@@ -147,7 +148,7 @@ fn compare(path: &str, samples: usize) {
     fdes.sort_by_key(|fde| fde.initial_address());
 
     let table = Table::of(&*data).unwrap();
-    assert!(table.rows.is_sorted_by(|a, b| a.pc < b.pc && !a.same_rules(b)), "{path}: sorted, and merged");
+    assert!(table.rows.is_sorted_by(|a, b| a.pc < b.pc && !a.same_rules(b)), "{path}: not sorted or not merged");
     let mut context = UnwindContext::new();
     let mut random = Random(0x5eed);
     let mut unsupported = 0;
@@ -157,14 +158,14 @@ fn compare(path: &str, samples: usize) {
         let hole = fde.end_address()..fdes.get(index + 1).map_or(u64::MAX, |next| next.initial_address());
         if !hole.is_empty() {
             let row = table.lookup(hole.start).unwrap();
-            // But behind system calls that make threads or end signals.
+            // Except after system calls that create threads or end signals.
             assert!(
                 matches!(row.cfa(), Cfa::NoRule | Cfa::Thread | Cfa::Signal),
-                "{path}: {:#x} is in a hole",
+                "{path}: {:#x} is in a gap",
                 hole.start
             );
         }
-        // Starts and ends of functions are where searches go wrong.
+        // The starts and ends of functions are where searches go wrong.
         let pc = fde.initial_address()
             + match sample % 8 {
                 0 => 0,
@@ -177,7 +178,7 @@ fn compare(path: &str, samples: usize) {
         match row.cfa() {
             Cfa::Unsupported => {
                 unsupported += 1;
-                assert!(beyond_rows(expected), "{path}: {pc:#x} has a rule that a row could say");
+                assert!(beyond_rows(expected), "{path}: {pc:#x} has a rule that a row can express");
             }
             Cfa::End => {
                 let undefined = found.register(Register(16)) == Some(RegisterRule::Undefined);
@@ -193,20 +194,20 @@ fn compare(path: &str, samples: usize) {
 
 /// Check glibc and its loader: hand-written assembly, signal trampoline, clone.
 #[test]
-fn libc_and_loader() {
+fn libc_and_loader_match_gimli() {
     compare("/lib/x86_64-linux-gnu/libc.so.6", 20_000);
     compare("/lib64/ld-linux-x86-64.so.2", 5_000);
 }
 
-/// Check this very test: Rust code, linked with whatever linker there is.
+/// Check this test program: Rust code, linked with any linker.
 #[test]
-fn this_executable() {
+fn this_executable_matches_gimli() {
     compare("/proc/self/exe", 5_000);
 }
 
 /// Check large C++ and C programs: a C++ library, a Python, and clang's LLVM, which the build needs anyway.
 #[test]
-fn large_libraries() {
+fn large_libraries_match_gimli() {
     compare("/usr/lib/x86_64-linux-gnu/libstdc++.so.6", 10_000);
     compare("/usr/bin/python3", 10_000);
     let libraries = std::fs::read_dir("/usr/lib/x86_64-linux-gnu").unwrap().map(|entry| entry.unwrap().path());
@@ -220,9 +221,9 @@ fn large_libraries() {
     compare(llvm[0].to_str().unwrap(), 10_000);
 }
 
-/// Check programs made of random instructions: wherever gimli can follow one, rows say the same.
+/// Check programs of random instructions: wherever gimli can run one, rows give the same result.
 #[test]
-fn random_programs() {
+fn random_programs_match_gimli() {
     let mut random = Random(7);
     let (mut followed, mut broken) = (0, 0);
     for _ in 0..3000 {
@@ -241,7 +242,7 @@ fn random_programs() {
             match rows.next_row() {
                 Ok(Some(found)) => {
                     let pc = found.start_address();
-                    // A row that ends where it starts is never in force.
+                    // A row that ends where it starts is never used.
                     if pc >= common::CODE + 256 || found.end_address() == pc {
                         continue;
                     }
@@ -273,7 +274,7 @@ fn random_programs() {
     assert!(followed > 10_000 && broken > 100, "{followed} rows compared, {broken} programs broken");
 }
 
-/// A random instruction, mostly a sound one.
+/// Returns a random instruction, usually a valid one.
 fn instruction(random: &mut Random) -> Vec<u8> {
     let register = [3, 6, 6, 7, 16][random.below(5)];
     let small = random.below(16) as u8;

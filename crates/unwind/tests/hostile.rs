@@ -1,4 +1,4 @@
-//! Broken and hostile files: whatever the bytes, an answer comes soon, and it is a sound table or an error.
+//! Malformed and hostile files: for any input, the result comes quickly and is a valid table or an error.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use common::{CODE, CODE_SIZE, Random, cie, elf, fde};
 use unwind::{Cfa, Error, Loss, Table};
 
-/// Only a file that is never done takes as long as this.
-const HANGS: Duration = Duration::from_secs(60);
+/// Only a file that never finishes takes this long.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Compiles and checks what holds for any table.
+/// Compiles and checks what is true for any table.
 fn compile(bytes: &[u8]) -> Result<Table, Error> {
     let start = Instant::now();
     let table = Table::of(bytes);
     let elapsed = start.elapsed();
-    assert!(elapsed < HANGS, "took {elapsed:?}");
+    assert!(elapsed < TIMEOUT, "took {elapsed:?}");
     if let Ok(table) = &table {
         assert!(table.rows.is_sorted_by(|a, b| a.pc < b.pc && !a.same_rules(b)));
         if let (Some(first), Some(last)) = (table.rows.first(), table.rows.last()) {
             assert!(first.pc < 4096, "the base is the first function's page");
-            assert_eq!(last.cfa(), Cfa::NoRule, "the last function has an end");
+            assert_eq!(last.cfa(), Cfa::NoRule, "the last function has no end");
             assert_eq!(table.lookup(table.base + u64::from(last.pc)), Some(*last));
         }
         assert_eq!(table.lookup(u64::MAX).map(|row| row.cfa()).unwrap_or(Cfa::NoRule), Cfa::NoRule);
@@ -30,7 +30,7 @@ fn compile(bytes: &[u8]) -> Result<Table, Error> {
     table
 }
 
-/// Changes bytes, mostly a few of those from `from` on.
+/// Changes bytes, usually a few of those from `from` on.
 fn mutate(bytes: &mut [u8], from: usize, random: &mut Random) {
     for _ in 0..1 + random.below(8) {
         let at = match random.below(4) {
@@ -46,9 +46,9 @@ fn mutate(bytes: &mut [u8], from: usize, random: &mut Random) {
     }
 }
 
-/// Check a real library with bytes of its headers and frame sections changed.
+/// Check a real library with changed bytes in its headers and frame sections.
 #[test]
-fn mutated_library() {
+fn mutated_libraries_are_survived() {
     let original = common::assemble(
         &(0..50)
             .map(|index| {
@@ -80,12 +80,12 @@ fn mutated_library() {
             Err(_) => errors += 1,
         }
     }
-    assert!(tables > 500 && errors > 100, "{tables} tables, {errors} errors: the mutations reach both");
+    assert!(tables > 500 && errors > 100, "{tables} tables, {errors} errors: the mutations should cause both");
 }
 
-/// Check frame sections made by hand, changed anywhere, in both flavours.
+/// Check handmade frame sections of both kinds, changed anywhere.
 #[test]
-fn mutated_frame_sections() {
+fn mutated_frame_sections_are_survived() {
     let mut frame = cie(&[]);
     for index in 0..40 {
         let program = [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x0a, 0x44, 0x0c, 7, 8, 0x41, 0x0b];
@@ -100,9 +100,9 @@ fn mutated_frame_sections() {
     }
 }
 
-/// Check noise: no header survives, or sections of nothing but noise.
+/// Check random bytes: as whole files, and as sections.
 #[test]
-fn noise() {
+fn random_bytes_are_survived() {
     let mut random = Random(3);
     for _ in 0..2000 {
         let noise: Vec<u8> = (0..random.below(2000)).map(|_| random.next() as u8).collect();
@@ -114,7 +114,7 @@ fn noise() {
 
 /// Check that one CIE full of instructions is run once, not once for each of its functions.
 #[test]
-fn large_cie_with_many_functions() {
+fn a_large_cie_is_run_once() {
     let mut frame = cie(&[0x2e, 0x08].repeat(500_000));
     for index in 0..20_000 {
         frame.extend(fde(frame.len(), 0, CODE + index * 8, 8, &[]));
@@ -123,9 +123,9 @@ fn large_cie_with_many_functions() {
     assert_eq!(table.stats.functions, 20_000);
 }
 
-/// Check that CIEs cannot be nested to be read again and again: an FDE finds only those between entries.
+/// Check that CIEs cannot be nested to be read repeatedly: an FDE finds only those between entries.
 #[test]
-fn nested_cies() {
+fn nested_cies_are_not_found() {
     let inner = cie(&[]);
     let mut frame = cie(&inner.repeat(20_000));
     let length = inner.len();
@@ -138,9 +138,9 @@ fn nested_cies() {
     assert!(table.stats.malformed >= 20_000, "{}", table.stats.malformed);
 }
 
-/// Check functions that overlap: the one that starts last counts, as for unwinders that search .eh_frame_hdr.
+/// Check overlapping functions: the one that starts last counts, as for unwinders that search .eh_frame_hdr.
 #[test]
-fn overlapping_functions() {
+fn of_overlapping_functions_the_last_counts() {
     let mut frame = cie(&[]);
     for (start, length, offset) in [(100, 100, 16), (0, 150, 24), (50, 10, 32), (50, 5, 40)] {
         frame.extend(fde(frame.len(), 0, CODE + start, length, &[0x0e, offset]));
@@ -154,9 +154,9 @@ fn overlapping_functions() {
     assert_eq!((table.stats.functions, table.stats.overlapping), (3, 2));
 }
 
-/// Check files whose entry point is where a hole starts, or where the last function ends: one row for one address.
+/// Check files whose entry point is at the start of a gap, or at the end of the last function: one row for one address.
 #[test]
-fn entry_at_the_start_of_a_hole() {
+fn an_entry_in_a_gap_has_one_row() {
     let mut frame = cie(&[]);
     for start in [0, 512] {
         frame.extend(fde(frame.len(), 0, CODE + start, 64, &[0x0e, 16]));
@@ -172,9 +172,9 @@ fn entry_at_the_start_of_a_hole() {
     assert_eq!(rows(CODE + 576), [(0, code), (64, hole), (512, code), (576, hole)]);
 }
 
-/// Check that functions outside the code, empty ones, and ones whose end wraps around are left out.
+/// Check that functions outside the code, empty ones, and ones whose end wraps around are omitted.
 #[test]
-fn functions_outside_the_code() {
+fn functions_outside_the_code_are_omitted() {
     let mut frame = cie(&[]);
     for (start, length) in [
         (0, 16),
@@ -192,9 +192,9 @@ fn functions_outside_the_code() {
     assert_eq!(table.rows.len(), 2);
 }
 
-/// Check programs that run backwards, out of their function, pop what they never pushed, or push without end.
+/// Check programs that run backwards, leave their function, pop without a push, or push endlessly.
 #[test]
-fn broken_programs() {
+fn malformed_programs_are_survived() {
     let backwards = [vec![0x44, 0x01], (CODE - 1).to_le_bytes().to_vec()].concat();
     let far = vec![0x44, 0x04, 0xff, 0xff, 0xff, 0xff, 0x0e, 16];
     let programs = [(backwards, true), (far, false), (vec![0x44, 0x0b], true), (vec![0x0a; 1_000_000], true)];
@@ -212,9 +212,9 @@ fn grow_code(bytes: &mut [u8], size: u64) {
     bytes[64 + 40..64 + 48].copy_from_slice(&size.to_le_bytes());
 }
 
-/// Check the cap on rows: a program that changes the rule at every byte of a large function.
+/// Check the limit on rows: a program that changes the rule at every byte of a large function.
 #[test]
-fn rows_are_capped() {
+fn rows_are_limited() {
     let head = cie(&[]);
     let program = [0x41, 0x0e, 16, 0x41, 0x0e, 24].repeat(unwind::MAX_ROWS / 2 + 1);
     let mut bytes = elf(&[head.clone(), fde(head.len(), 0, CODE, 1 << 30, &program)].concat(), &[]);
@@ -224,7 +224,7 @@ fn rows_are_capped() {
 
 /// Check code that spans more than a row's address can.
 #[test]
-fn code_is_within_4_gib() {
+fn code_beyond_4_gib_is_rejected() {
     let mut frame = cie(&[]);
     for start in [CODE, CODE + (1 << 32)] {
         frame.extend(fde(frame.len(), 0, start, 8, &[]));
@@ -234,9 +234,9 @@ fn code_is_within_4_gib() {
     assert!(matches!(compile(&bytes), Err(Error::TooFar(_))));
 }
 
-/// Check that other machines, object files and empty files are refused by name.
+/// Check that other machines, object files and empty files are rejected with a reason.
 #[test]
-fn refused_files() {
+fn other_files_are_rejected() {
     let mut other = elf(&[], &[]);
     other[18] = 183;
     assert!(matches!(compile(&other), Err(Error::Machine(183))));

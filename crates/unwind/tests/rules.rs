@@ -23,9 +23,9 @@ fn rows_of(body: &str) -> (Vec<(u64, Cfa, Saved)>, Table) {
 
 const END: (Cfa, Saved) = (Cfa::NoRule, Saved::Same);
 
-/// Check the prologue and epilogue that every compiler writes, with nops for its instructions.
+/// Check the prologue and epilogue of every compiler, with nops for its instructions.
 #[test]
-fn frame_pointer_and_stack_pointer() {
+fn frame_pointer_and_stack_pointer_rules() {
     let (rows, table) = rows_of(
         "nop\n .cfi_def_cfa_offset 16\n .cfi_offset %rbp, -16\n nop\n .cfi_def_cfa_register %rbp\n nop\n
          .cfi_remember_state\n .cfi_def_cfa %rsp, 8\n .cfi_restore %rbp\n nop\n .cfi_restore_state\n nop",
@@ -44,7 +44,7 @@ fn frame_pointer_and_stack_pointer() {
     assert_eq!((table.stats.functions, table.stats.covered, table.stats.unsupported), (1, 5, 0));
 }
 
-/// Check that rows which change nothing the walker needs are merged.
+/// Check that rows without changes relevant to the walker are merged.
 #[test]
 fn other_registers_make_no_rows() {
     let (rows, _) =
@@ -54,14 +54,14 @@ fn other_registers_make_no_rows() {
 
 /// Check that an undefined return address ends the stack, as in _start and clone.
 #[test]
-fn outermost_frame() {
+fn an_undefined_return_address_ends_the_stack() {
     let (rows, _) = rows_of(".cfi_undefined %rip\n nop");
     assert_eq!(rows, [(0, Cfa::End, Saved::Same), (1, END.0, END.1)]);
 }
 
 /// Check gcc's realigned stack: the CFA is read from the frame, rbp is saved relative to itself.
 #[test]
-fn realigned_stack() {
+fn a_realigned_stack_reads_the_cfa_from_the_frame() {
     let (rows, table) =
         rows_of(".cfi_def_cfa %r10, 0\n nop\n .cfi_escape 0x10,6,2,0x76,0\n nop\n .cfi_escape 0xf,3,0x76,0x78,6\n nop");
     assert_eq!(
@@ -76,9 +76,9 @@ fn realigned_stack() {
     assert_eq!((table.stats.losses().count(), table.stats.unsupported, table.stats.covered), (0, 0, 3));
 }
 
-/// Check the loader's trampoline: the frame is found by rbx, which is saved two words below the return address.
+/// Check the loader's trampoline: the CFA is relative to rbx, which is saved two words below the return address.
 #[test]
-fn base_pointer() {
+fn the_cfa_can_be_relative_to_rbx() {
     let elf = assemble(
         ".globl f\n f: .cfi_startproc\n .cfi_def_cfa_offset 24\n nop\n .cfi_def_cfa_offset 32\n .cfi_offset %rbx, -32\n
          nop\n .cfi_def_cfa_register %rbx\n nop\n .cfi_endproc",
@@ -99,9 +99,9 @@ fn stack_pointer_in_a_slot() {
     assert_eq!(rows[0], (0, Cfa::RspSlot(152, 8), Saved::Same));
 }
 
-/// Check that a signal trampoline is known by glibc's rules, and only by those.
+/// Check that a signal trampoline is recognised by glibc's rules, and only by those.
 #[test]
-fn signal_frames() {
+fn signal_frames_are_recognised() {
     let (rows, _) =
         rows_of(".cfi_signal_frame\n .cfi_escape 0xf,4,0x77,0xa0,1,6\n .cfi_escape 0x10,16,3,0x77,0xa8,1\n nop");
     assert_eq!(rows[0], (0, Cfa::Signal, Saved::Same));
@@ -110,9 +110,9 @@ fn signal_frames() {
     assert_eq!(table.stats.lost(Loss::SignalFrame), 1);
 }
 
-/// Check what no row can say: each is counted under its name.
+/// Check rules that a row cannot express: each is counted by reason.
 #[test]
-fn unsupported_rules() {
+fn unsupported_rules_are_counted() {
     let cases = [
         (".cfi_escape 0xf,3,0x73,0,6\n nop", Loss::CfaRegister),
         (".cfi_def_cfa %rip, 16\n nop", Loss::CfaRegister),
@@ -144,10 +144,10 @@ fn lost_frame_pointer() {
     }
     let (rows, table) = rows_of(".cfi_undefined %rbp\n nop");
     assert_eq!(rows[0], (0, Cfa::Rsp(8), Saved::Lost));
-    assert_eq!(table.stats.lost(Loss::Rbp), 0, "the row says all there is to say");
+    assert_eq!(table.stats.lost(Loss::Rbp), 0, "the row contains everything");
 }
 
-/// Check that padding between functions has no rule, and that functions without padding are joined.
+/// Check that padding between functions has no rule, and that functions without padding are adjacent.
 #[test]
 fn gaps_between_functions() {
     let (rows, table) = rows_of(
@@ -174,21 +174,21 @@ fn return_address_in_a_register() {
     assert_eq!(rows[0], (0, Cfa::Return(5, 0), Saved::Same));
 }
 
-/// Check clone: behind the system call the rules end, for both who made the thread and the thread itself.
+/// Check clone: after the system call the rules end, for both the creator and the new thread.
 #[test]
-fn new_threads() {
-    let made = |instruction: &str| {
+fn new_threads_have_no_caller() {
+    let after = |instruction: &str| {
         let text = ".globl f\n f: .cfi_startproc\n nop\n .cfi_endproc\n INSTRUCTION\n nop\n ret\n .cfi_startproc\n
             .cfi_undefined %rip\n nop\n .cfi_endproc";
         rows_of_bytes(&assemble(&text.replace("INSTRUCTION", instruction))).0[1].1
     };
-    assert_eq!(made("syscall"), Cfa::Thread);
-    assert_eq!(made("nop"), Cfa::NoRule);
+    assert_eq!(after("syscall"), Cfa::Thread);
+    assert_eq!(after("nop"), Cfa::NoRule);
 }
 
-/// Check that a signal's trampoline reaches to where its system call would return.
+/// Check that a signal trampoline's rules extend to where its system call would return.
 #[test]
-fn signal_return() {
+fn signal_returns_have_rules() {
     let (rows, _) = rows_of(
         ".cfi_signal_frame\n .cfi_escape 0xf,4,0x77,0xa0,1,6\n .cfi_escape 0x10,16,3,0x77,0xa8,1\n syscall\n .cfi_endproc\n
          .fill 8, 1, 0x90\n .cfi_startproc\n nop",
@@ -198,7 +198,7 @@ fn signal_return() {
     assert_eq!(rows, expected);
 }
 
-/// Check a function that overwrites its frame and returns into another: between the two it cannot be unwound.
+/// Check a function that overwrites its frame and returns into another: in between it cannot be unwound.
 #[test]
 fn landing_in_another_frame() {
     let (rows, _) = rows_of(
@@ -217,7 +217,7 @@ fn landing_in_another_frame() {
     );
 }
 
-/// Check that a program which starts at code without rules has no caller there, as glibc's loader.
+/// Check that a program whose entry point has no rules has no caller there, as in glibc's loader.
 #[test]
 fn entry_without_rules() {
     let mut elf = assemble(
@@ -245,12 +245,12 @@ fn entry_with_rules() {
     let mut elf = assemble(".globl f\n f: .cfi_startproc\n nop\n .cfi_def_cfa_offset 16\n nop\n .cfi_endproc");
     let entry = address_of(&elf, "f");
     elf[0x18..0x20].copy_from_slice(&entry.to_le_bytes());
-    assert_eq!(rows_of_bytes(&elf).0[0].1, Cfa::Rsp(8), "a library may have any number there");
+    assert_eq!(rows_of_bytes(&elf).0[0].1, Cfa::Rsp(8), "a library may have any value there");
     elf[0x10] = 2;
     assert_eq!(rows_of_bytes(&elf).0, [(0, Cfa::End, Saved::Same), (2, END.0, END.1)]);
 }
 
-/// Check the stubs that ld writes, from its own rules for them.
+/// Check ld's PLT stubs, using its own rules for them.
 #[test]
 fn procedure_linkage_table() {
     let elf = assemble(".globl f\n f: .cfi_startproc\n call g@plt\n .cfi_endproc");
@@ -259,9 +259,9 @@ fn procedure_linkage_table() {
     assert_eq!(plt, [Cfa::Plt(11)]);
 }
 
-/// Check that .debug_frame serves where there is no .eh_frame.
+/// Check that .debug_frame is used if there is no .eh_frame.
 #[test]
-fn debug_frame() {
+fn debug_frame_is_used() {
     let elf = assemble(
         ".cfi_sections .debug_frame\n .globl f\n f: .cfi_startproc\n nop\n .cfi_def_cfa_offset 16\n nop\n .cfi_endproc",
     );
@@ -269,9 +269,9 @@ fn debug_frame() {
     assert_eq!(rows, [(0, Cfa::Rsp(8), Saved::Same), (1, Cfa::Rsp(16), Saved::Same), (2, END.0, END.1)]);
 }
 
-/// Check that section headers are not needed, and that a library stripped of them has the same table.
+/// Check that section headers are not needed: a library without them has the same table.
 #[test]
-fn without_section_headers() {
+fn section_headers_are_not_needed() {
     let mut elf = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
     let with = Table::of(&*elf).unwrap();
     elf[0x28..0x30].fill(0);
@@ -279,9 +279,9 @@ fn without_section_headers() {
     assert_eq!(Table::of(&*elf).unwrap(), with);
 }
 
-/// Check that a file read in pieces has the same table as a whole one, and that its build id is the one ld wrote.
+/// Check that a file read in pieces has the same table as a whole one, and that its build id is the one from ld.
 #[test]
-fn files_are_as_bytes() {
+fn files_and_bytes_give_the_same_table() {
     let path = "/lib/x86_64-linux-gnu/libc.so.6";
     let (bytes, file) = (std::fs::read(path).unwrap(), std::fs::File::open(path).unwrap());
     assert_eq!(Table::of(&file).unwrap(), Table::of(&*bytes).unwrap());

@@ -1,4 +1,4 @@
-//! walk.h, compiled natively, walks this very process: against libgcc's unwinder, one instruction at a time.
+//! walk.h, compiled natively, walks this process: compared with libgcc's unwinder, one instruction at a time.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -47,7 +47,7 @@ struct Outcome {
     depth: u64,
 }
 
-/// A library made of C files of tests/native, opened with symbols bound when first called.
+/// A library compiled from C files of tests/native, loaded with lazy binding.
 struct Library(*mut c_void);
 
 impl Library {
@@ -85,7 +85,7 @@ fn tables() -> Vec<(u64, u64, u64, Table)> {
             let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, (end - start) as usize) };
             (Elf::read(bytes).unwrap(), Table::of(bytes).unwrap())
         } else if path.starts_with('/') {
-            // A library of another test, open but deleted, is on nobody's stack here.
+            // A library of another test, open but deleted, is not on any stack here.
             let Ok(file) = File::open(path) else { continue };
             (Elf::read(&file).unwrap(), Table::of(&file).unwrap())
         } else {
@@ -97,11 +97,11 @@ fn tables() -> Vec<(u64, u64, u64, Table)> {
     tables
 }
 
-/// The exported symbol that holds an address.
+/// Returns the exported symbol that contains an address.
 fn name_of(address: u64) -> String {
     // SAFETY: all zeroes is a value of this struct of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: dladdr only compares the address; names it gives live as long as their library, which is never closed.
+    // SAFETY: dladdr only compares the address; the names are valid as long as their library, which is never closed.
     unsafe {
         if libc::dladdr(address as *const c_void, &mut info) == 0 || info.dli_sname.is_null() {
             return String::from("?");
@@ -110,7 +110,7 @@ fn name_of(address: u64) -> String {
     }
 }
 
-/// Runs the chain of chain.c as compiled with some flags, and checks every step.
+/// Runs the chain of chain.c, compiled with some flags, and checks every step.
 fn step_through(flags: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let sources = ["tests/native/chain.c", "tests/native/walker.c"];
@@ -139,7 +139,7 @@ fn step_through(flags: &[&str]) {
     let [ip, frame] = outcome.first_mismatch;
     assert_eq!(outcome.mismatches, 0, "first at {ip:#x} ({}), frame {frame}", name_of(ip));
     assert!(outcome.steps > 5_000, "{}", outcome.steps);
-    // The loader's trampoline finds its CFA from rbx, a realigning prologue from r10: nothing stops a walk.
+    // The loader's trampoline computes its CFA from rbx, a realigning prologue from r10: nothing stops a walk.
     assert_eq!(outcome.results[1], outcome.steps, "{results:?}");
 
     let mut names: Vec<String> = outcome.deepest[..outcome.depth as usize].iter().copied().map(name_of).collect();
@@ -163,17 +163,17 @@ fn step_through(flags: &[&str]) {
     );
 }
 
-/// Check every instruction of a call chain, and of everything it calls, against libgcc: without frame pointers and
-/// with, symbols bound at once and on first use. One test, as signal handlers belong to the whole process.
+/// Check every instruction of a call chain, and of everything it calls, against libgcc: without and with frame
+/// pointers, with lazy and immediate binding. One test, because signal handlers belong to the whole process.
 #[test]
-fn every_instruction_of_a_call_chain() {
+fn every_instruction_matches_libgcc() {
     let common = ["-fno-optimize-sibling-calls", "-fasynchronous-unwind-tables"];
     for flags in [["-fomit-frame-pointer", "-Wl,-z,now"], ["-fno-omit-frame-pointer", "-fcf-protection"]] {
         step_through(&[common, flags].concat());
     }
 }
 
-/// Check that the search in C finds the very row that the search in Rust finds.
+/// Check that the searches in C and in Rust find the same row.
 #[test]
 fn searches_agree() {
     let folder = tempfile::tempdir().unwrap();
@@ -202,9 +202,9 @@ fn searches_agree() {
     }
 }
 
-/// Check every way a walk can end, on stacks made of a few words.
+/// Check every way a walk can end, on stacks of a few words.
 #[test]
-fn made_up_stacks() {
+fn walks_end_as_expected() {
     const CODE: u64 = 0x10_0000;
     let folder = tempfile::tempdir().unwrap();
     let library = Library::new(folder.path(), &["tests/native/walker.c"]);
@@ -227,7 +227,7 @@ fn made_up_stacks() {
         (Cfa::Register(3, 16), Saved::Same),
         (Cfa::Register(10, 8), Saved::Same),
     ];
-    // The function with a frame pointer saves rbx too.
+    // The function with a frame pointer also saves rbx.
     let rbx = |cfa: &Cfa| if matches!(cfa, Cfa::Rbp(_)) { Saved::AtCfa(-24) } else { Saved::Same };
     let rows: Vec<Row> =
         (0..).zip(rules).map(|(index, (cfa, rbp))| Row::new(index * 16, cfa, rbp, rbx(&cfa)).unwrap()).collect();
@@ -237,8 +237,8 @@ fn made_up_stacks() {
         Mapping { start: CODE, end: CODE + 0x1000, base: CODE, rows: rows.as_ptr(), count: rows.len() as u64 };
     let mappings = Mappings { all: &mapping, count: 1 };
 
-    // Words from rsp on; words below 100 stand for addresses within the stack; rbp points at the word given, rbx at
-    // word 1, r10 at word 2.
+    // Words from rsp on; words below 100 stand for addresses within the stack; rbp points to the given word, rbx to
+    // word 1, r10 to word 2.
     let check = |ip: u64, stack: &[u64], rbp: i64, expected: &[u64], end: &str, guesses: u32| {
         let mut memory = [0_u64; 64];
         let at = |word: i64| (memory.as_ptr() as u64).wrapping_add_signed(8 * word);
@@ -249,7 +249,7 @@ fn made_up_stacks() {
         memory[..words.len()].copy_from_slice(&words);
         let (mut frames, mut why, mut guessed) = ([0; 8], 0, 0);
         let depth = walk(&mappings, ip, registers.as_ptr(), frames.as_mut_ptr(), 8, &mut why, &mut guessed);
-        // What is a return address is looked up one byte before.
+        // A return address is looked up one byte before.
         let mut pcs = expected.to_vec();
         pcs.insert(0, ip);
         assert_eq!((&frames[..depth as usize], RESULTS[why as usize], guessed), (&*pcs, end, guesses));
@@ -264,10 +264,11 @@ fn made_up_stacks() {
     check(loses, &[framed], 5, &[framed - 1], "NO_REGISTER", 0);
     check(stuck, &[end], 0, &[], "STUCK", 0);
     check(framed, &[end], 1 << 40, &[], "BAD_READ", 0);
-    // Frame pointers where there is no rule; not where rbp lies below the stack.
+    // Frame pointers where there is no rule, unless rbp is below the stack.
     check(none, &[7, 7, 5, none, 7, 6, end], 2, &[none - 1, end - 1], "END", 2);
     check(none, &[end], -2, &[], "NO_ROW", 0);
-    // rbp, rsp and rip of the ucontext at words 15, 20 and 21; what was interrupted is looked up where it stands.
+    // rbp, rsp and rip of the ucontext at words 15, 20 and 21; the interrupted instruction is looked up at its own
+    // address.
     let mut context = [7; 24];
     (context[15], context[20], context[21], context[23]) = (22, 22, framed, end);
     check(signal, &context, 0, &[framed, end - 1], "END", 0);
@@ -277,7 +278,7 @@ fn made_up_stacks() {
     // A stub before and after its push.
     check(plt, &[end], 0, &[end - 1], "END", 0);
     check(plt + 10, &[7, end], 0, &[end - 1], "END", 0);
-    // rbx as it is, and as an inner function saved it; r10 only where nothing was called, or a signal interrupted.
+    // rbx in its register, and saved by an inner function; r10 only if nothing was called, or a signal interrupted.
     check(by_rbx, &[7, 7, end], 0, &[end - 1], "END", 0);
     check(leaf, &[by_rbx, 7, end], 0, &[by_rbx - 1, end - 1], "END", 0);
     check(framed, &[4, 8, by_rbx, 7, 7, end], 1, &[by_rbx - 1, end - 1], "END", 0);

@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
     after_help = "Examples:
   sudo warpscope demo                             try it on a simulated GPU; no CUDA, no GPU needed
   sudo warpscope record -- python3 train.py       write warpscope.svg, a flame graph
-  sudo warpscope trace --driver -- ./vectoradd    trace every CUDA call and driver request
+  sudo warpscope trace --driver -- ./vectoradd    trace CUDA calls and driver requests
   sudo warpscope monitor                          serve metrics of every GPU process to Prometheus
   warpscope report warpscope.wscope               print the summary of a recording again
   warpscope doctor                                check this machine and suggest fixes"

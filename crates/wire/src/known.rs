@@ -1,16 +1,16 @@
-//! Known stacks: memory that warpscope writes and the injected library reads, so that a launch whose stack was walked before
-//! need not be walked again.
+//! Known stacks: memory that warpscope writes and the injected library reads, so that the stack of a launch need not be
+//! walked again if it was walked before.
 //!
-//! A walk is decided by the registers it starts from and by the words of the stack that it reads. An [`Entry`] holds those of
-//! one walk: if a thread is at the same place and all words are as they were, its stack is the one with the entry's id. Words
-//! are compared whole, so that this is exact.
+//! The result of a walk depends only on the registers it starts from and on the words of the stack that it reads. An
+//! [`Entry`] holds those of one walk: if a thread has the same registers and all words are unchanged, its stack is the
+//! one with the entry's id. Whole words are compared, so the result is exact.
 //!
 //! ```text
 //! [ Header: generation, buckets ] [ Entry, values, places ] [ Entry, values, places ] ...
 //! ```
 //!
-//! Entries are written once and never change. A bucket's newest entry comes first; each names the next one. Only the
-//! generation makes entries void: it changes when other code may have taken the place of some that was walked.
+//! Entries are written once and never change. A bucket's newest entry comes first; each links to the next one. Only the
+//! generation invalidates entries: it changes when other code may have replaced code that was walked.
 
 use core::sync::atomic::AtomicU32;
 
@@ -20,21 +20,21 @@ pub const BYTES: usize = 4 << 20;
 /// The number of buckets, a power of two.
 pub const BUCKETS: usize = 2048;
 
-/// The most words of one entry.
+/// The maximum number of words of one entry.
 pub const MOST_WORDS: usize = 256;
 
-/// The most entries of one bucket that a reader looks at.
+/// The maximum number of entries of one bucket that a reader tries.
 pub const MOST_TRIED: usize = 64;
 
-/// What the memory begins with.
+/// The start of the memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Header {
-    /// Entries of another generation are void.
+    /// Entries of another generation are invalid.
     pub generation: AtomicU32,
     /// Not used.
     pub unused: u32,
-    /// Where the newest entry of each bucket is, in units of 8 bytes from the start; 0 for none.
+    /// The offset of each bucket's newest entry, in units of 8 bytes from the start; 0 for none.
     pub buckets: [AtomicU32; BUCKETS],
 }
 
@@ -42,7 +42,7 @@ pub struct Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Entry {
-    /// Where the next entry of the bucket is, as in [`Header::buckets`].
+    /// The offset of the bucket's next entry, as in [`Header::buckets`].
     pub next: u32,
     /// The generation it belongs to.
     pub generation: u32,
@@ -52,20 +52,20 @@ pub struct Entry {
     pub bp: u64,
     /// The stack's id.
     pub stack: u64,
-    /// How many words were read.
+    /// The number of words read.
     pub count: u32,
-    /// How many words from `sp` on hold all of them.
+    /// The number of words from `sp` on that cover all of them.
     pub span: u32,
 }
 
 impl Entry {
-    /// The bytes of an entry with `count` words, a multiple of 8.
+    /// Returns the size in bytes of an entry with `count` words, a multiple of 8.
     pub const fn size(count: usize) -> usize {
         (size_of::<Self>() + count * 10).next_multiple_of(8)
     }
 }
 
-/// The bucket of a walk that starts at these registers.
+/// Returns the bucket of a walk that starts at these registers.
 pub const fn bucket(sp: u64, bp: u64) -> usize {
     let mixed = (sp ^ bp.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 40) as usize & (BUCKETS - 1)

@@ -34,7 +34,7 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malformed> {
     Ok(head)
 }
 
-/// Declares fixed-size messages: the struct, its tag, its size, and both directions of the encoding.
+/// Declares fixed-size messages: the struct, its tag, its size, its encoder and its decoder.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident = $tag:literal { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
         $(
@@ -73,7 +73,7 @@ macro_rules! messages {
             Name(u32, &'a [u8]),
             /// A device's index and its name.
             Device(u32, &'a [u8]),
-            /// Something the user should read; [`Notice`] tells what kind.
+            /// A message for the user; [`Notice`] is its kind.
             Notice(Notice, &'a [u8]),
         }
 
@@ -113,21 +113,22 @@ messages! {
     Hello = 1 {
         /// [`crate::VERSION`].
         version: u16,
-        /// The process as it sees itself; in a container this differs from the pid outside.
+        /// The process id in the process's own namespace; in a container it differs from the pid outside.
         pid: u32,
-        /// Drawn at random when the library starts; every marker carries it, so it ties launches to this connection.
+        /// A random number, chosen when the library starts; every marker carries it, so it links launches to this
+        /// connection.
         session: u64,
-        /// What `cuptiGetVersion` said; 0 where CUPTI could not be used.
+        /// The version from `cuptiGetVersion`; 0 if CUPTI is not usable.
         cupti: u32,
-        /// What `cuDriverGetVersion` said.
+        /// The version from `cuDriverGetVersion`.
         driver: u32,
-        /// Nanoseconds to add to a record's time to get CLOCK_MONOTONIC; 0 when CUPTI took our clock.
+        /// Nanoseconds to add to a record's time to get CLOCK_MONOTONIC; 0 if CUPTI accepted our clock.
         clock_offset: u64,
     }
 
     /// One kernel on the GPU.
     Kernel = 2 {
-        /// Ties the record to its launch.
+        /// Links the record to its launch.
         correlation: u32,
         /// Device index.
         device: u32,
@@ -157,7 +158,7 @@ messages! {
         registers: u16,
         /// Static and dynamic shared memory, bytes.
         shared_memory: u32,
-        /// The graph node this kernel is, 0 outside graphs.
+        /// The graph node of this kernel, 0 outside graphs.
         graph_node: u64,
         /// The graph, 0 outside graphs.
         graph: u32,
@@ -165,7 +166,7 @@ messages! {
 
     /// One copy.
     Memcpy = 3 {
-        /// Ties the record to its call.
+        /// Links the record to its call.
         correlation: u32,
         /// Device index.
         device: u32,
@@ -185,7 +186,7 @@ messages! {
         source: u8,
         /// Memory kind of the destination.
         destination: u8,
-        /// The other device of a peer copy, else `u32::MAX`.
+        /// The other device of a peer copy, otherwise `u32::MAX`.
         peer: u32,
         /// The graph node, 0 outside graphs.
         graph_node: u64,
@@ -195,7 +196,7 @@ messages! {
 
     /// One memset.
     Memset = 4 {
-        /// Ties the record to its call.
+        /// Links the record to its call.
         correlation: u32,
         /// Device index.
         device: u32,
@@ -221,7 +222,7 @@ messages! {
 
     /// The host waited for the GPU.
     Sync = 5 {
-        /// Ties the record to its call.
+        /// Links the record to its call.
         correlation: u32,
         /// `CUpti_ActivitySynchronizationType`.
         kind: u32,
@@ -237,7 +238,7 @@ messages! {
         end: u64,
     }
 
-    /// A launch-class call returned an error: no activity will come for it.
+    /// A launch-class call returned an error: it has no activity.
     Failed = 6 {
         /// The call's correlation id.
         correlation: u32,
@@ -245,25 +246,25 @@ messages! {
         code: u32,
     }
 
-    /// A launch-class call on a stream that captures became a node of a graph: no activity will come for it.
+    /// A launch-class call on a capturing stream became a graph node: it has no activity.
     Captured = 9 {
         /// The call's correlation id.
         correlation: u32,
     }
 
-    /// A launch-class call that succeeded without giving the GPU anything to do: no activity will come for it.
+    /// A launch-class call that succeeded without submitting work to the GPU: it has no activity.
     Empty = 12 {
         /// The call's correlation id.
         correlation: u32,
     }
 
-    /// Totals since the start of the process, sent now and then; each message replaces the last.
+    /// Totals since the start of the process, sent occasionally; each message replaces the last.
     Totals = 7 {
         /// Markers called.
         launches: u64,
         /// Kernel records that CUPTI delivered.
         kernels: u64,
-        /// Their time, nanoseconds, where both times were known.
+        /// Their time in nanoseconds, if both times were known.
         kernel_ns: u64,
         /// Copy records.
         copies: u64,
@@ -271,44 +272,44 @@ messages! {
         memsets: u64,
         /// Synchronisation records.
         syncs: u64,
-        /// Records that CUPTI says it dropped.
+        /// Records that CUPTI reported as dropped.
         dropped_by_cupti: u64,
-        /// Records that found the queue to warpscope full.
+        /// Records dropped because the queue to warpscope was full.
         dropped_queue_full: u64,
         /// Records whose time was lost (start and end 0).
         zero_time: u64,
         /// Records not finished at the last flush (end 0).
         unfinished: u64,
-        /// Records whose fields contradict themselves, or of a length we cannot read.
+        /// Records with contradictory fields or an unsupported length.
         invalid: u64,
         /// Kernels sent without a name because the name table was full.
         nameless: u64,
-        /// CUPTI asked for a buffer and none could be had.
+        /// Buffer requests from CUPTI that were refused.
         buffers_refused: u64,
         /// Launch-class calls that returned an error.
         failed: u64,
     }
 
-    /// The process ends in order: all it had was flushed.
-    Goodbye = 8 {
-        /// The process as in [`Hello`].
+    /// The process exits normally: all its records were flushed.
+    SessionEnd = 8 {
+        /// The process id as in [`Hello`].
         pid: u32,
     }
 }
 
-/// What a notice is about.
+/// The kind of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Notice {
-    /// No usable libcupti: the text names the places tried.
+    /// No usable libcupti: the text lists the locations tried.
     NoCupti = 1,
-    /// Another CUPTI client is subscribed (error 39): the text names it where it can.
+    /// Another CUPTI client is subscribed (error 39): the text names it if possible.
     OtherSubscriber = 2,
-    /// A CUPTI call failed: the text says which, and how.
+    /// A CUPTI call failed: the text contains the call and the error.
     CuptiFailed = 3,
-    /// CUPTI would not take our clock; times are shifted by an offset measured once.
+    /// CUPTI rejected our clock; times are shifted by an offset measured once.
     ForeignClock = 4,
-    /// For the curious: which libcupti was chosen.
+    /// The libcupti in use.
     Library = 5,
 }
 
@@ -320,7 +321,7 @@ impl Notice {
     }
 }
 
-/// Bytes that a text message takes on the wire, text cut at [`MAX_TEXT`].
+/// Returns the size of a text message on the wire, with the text truncated at [`MAX_TEXT`].
 pub fn text_size(text: &[u8]) -> usize {
     7 + text.len().min(MAX_TEXT)
 }
@@ -363,7 +364,7 @@ mod tests {
 
     /// Every kind of message survives the round trip, several to a packet.
     #[test]
-    fn round_trip() {
+    fn messages_round_trip() {
         let kernel =
             Kernel { correlation: 7, start: 1 << 40, end: (1 << 40) + 5, name: 3, graph_node: 9, ..Default::default() };
         let mut packet = [0; 1024];
@@ -384,9 +385,9 @@ mod tests {
         assert_eq!(Message::next(&mut rest), Ok(None));
     }
 
-    /// A packet cut at any byte is an error, not a panic.
+    /// A packet truncated at any byte is an error, not a panic.
     #[test]
-    fn cut_packets_are_malformed() {
+    fn truncated_packets_are_malformed() {
         let mut packet = [0; Totals::SIZE];
         Totals::default().encode(&mut packet);
         for length in 1..packet.len() {

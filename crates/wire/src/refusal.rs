@@ -1,31 +1,31 @@
-//! Why the injected library does nothing in a process.
+//! Why the injected library is inactive in a process.
 
-/// A reason. It is passed to the marker in place of the kind of work: the probe sees it without any system call of the
-/// process's. The marker's first argument is then an error number, or 0.
+/// A reason. It is passed to the marker in place of the kind of work: the probe sees it although the process makes no
+/// system call. The marker's first argument is then an error number, or 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A seccomp filter may kill the process for a system call of ours.
+    /// A seccomp filter may kill the process for one of our system calls.
     Seccomp = 1,
-    /// No socket could be made.
+    /// The socket could not be created.
     Socket = 2,
-    /// No connection to warpscope could be made.
+    /// The connection to warpscope failed.
     Connect = 3,
-    /// The socket belongs to neither root nor the process's user, as the process sees it.
+    /// The socket belongs to neither root nor the process's user, as seen by the process.
     Peer = 4,
     /// No memory for buffers.
     Memory = 5,
-    /// Exit and fork cannot be watched.
+    /// The exit and fork handlers could not be registered.
     Exit = 6,
-    /// No thread could be made.
+    /// The thread could not be created.
     Thread = 7,
-    /// The program runs with more rights than its caller.
+    /// The program runs with more privileges than its caller.
     Secure = 8,
-    /// The environment does not say where to connect.
+    /// The socket's path is missing in the environment.
     NoAddress = 9,
 }
 
 impl Refusal {
-    /// Kinds of work from here on are reasons.
+    /// Kinds of work from this value on are reasons.
     pub const BASE: u32 = 0xff00;
 
     const ALL: [Self; 9] = [
@@ -40,12 +40,12 @@ impl Refusal {
         Self::NoAddress,
     ];
 
-    /// What the marker gets.
+    /// Returns the value for the marker.
     pub fn work(self) -> u32 {
         Self::BASE + self as u32
     }
 
-    /// The reason that the marker got, if it is one.
+    /// Returns the reason in a marker's value, if it is one.
     pub fn from_work(work: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|refusal| refusal.work() == work)
     }

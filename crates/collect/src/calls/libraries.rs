@@ -297,10 +297,10 @@ impl Libraries {
             for function in exported {
                 let room = if keep { MOST_NAMES.saturating_sub(self.names.len()) } else { 0 };
                 self.names.extend(function.names().take(room).map(str::to_owned));
-                if let Some(name) = selection.first_taken(function.names()).map(str::to_owned) {
+                if let Some(name) = selection.first_selected(function.names()).map(str::to_owned) {
                     found.push(Found { function, name, shown: true });
                 } else if let Some(name) =
-                    registrations.as_ref().and_then(|r| r.first_taken(function.names())).map(str::to_owned)
+                    registrations.as_ref().and_then(|r| r.first_selected(function.names())).map(str::to_owned)
                 {
                     found.push(Found { function, name, shown: false });
                 }

@@ -313,7 +313,7 @@ mod tests {
             ("usdt:libc.so.6", "a static tracepoint is"),
             ("usdt:libc.so.6:libc:", "a static tracepoint is"),
             ("usdt:a:b,weight=arg1:u8", "states the types"),
-            ("uprobe:a:[", "cannot understand the pattern"),
+            ("uprobe:a:[", "invalid pattern"),
         ] {
             let refusal = refused(text);
             assert!(refusal.contains(words) && refusal.starts_with(&format!("--event {text}")), "{text}: {refusal}");

@@ -172,7 +172,7 @@ impl Connection {
                 self.counted = true;
                 return None;
             }
-            Message::Goodbye(_) => {
+            Message::SessionEnd(_) => {
                 self.ended = true;
                 self.counted = true;
                 return None;

@@ -1,33 +1,33 @@
-//! An argument: its name, what it is, and which words it lies in.
+//! An argument: its name, its kind, and the words that hold it.
 //!
-//! The System V convention gives the first six words that fit to registers and the others to the stack. A struct of two words
-//! (`dim3`) goes into registers whole or not at all. A larger one (`cudaExtent`, `cudaPitchedPtr`) always goes to the stack,
-//! and leaves the registers to the arguments after it.
+//! The System V convention passes the first six words that fit in registers and the others on the stack. A struct of
+//! two words (`dim3`) is passed in registers as a whole or not at all. A larger one (`cudaExtent`, `cudaPitchedPtr`) is
+//! always passed on the stack, which leaves the registers to the arguments after it.
 
 use super::payload::Struct;
 use super::values::{Direction, Value};
 
-/// How many words are in registers.
+/// The number of words in registers.
 const REGISTERS: u8 = 6;
 
 /// An argument's name and kind.
 pub(super) type Arg = (&'static str, Kind);
 
-/// What an argument is. This alone decides how it is read, how it is shown, and what follows from it.
+/// The kind of an argument. It determines how the argument is read, how it is shown, and what follows from it.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Pointer,
     Handle,
     Stream,
-    /// Bytes that count: with [`Kind::Rows`] and [`Kind::Layers`], a factor of what the call allocates, copies or sets.
+    /// Counted bytes: with [`Kind::Rows`] and [`Kind::Layers`], a factor of what the call allocates, copies or sets.
     Bytes,
     /// A `size_t` factor.
     Rows,
-    /// A `size_t` factor where 0 means that the dimension is not used.
+    /// A `size_t` factor where 0 means that the dimension is unused.
     Layers,
     /// A number of elements of 2^n bytes: a factor.
     Elements(u8),
-    /// A `size_t` that does not count: a pitch, an offset, an alignment.
+    /// A `size_t` that is not counted: a pitch, an offset, an alignment.
     Size,
     Int,
     Unsigned,
@@ -48,7 +48,7 @@ pub(super) enum Kind {
     Kernel,
     /// The address of a kernel's host function.
     HostStub,
-    /// A `float`: only behind a pointer, for as an argument it would not be in these words.
+    /// A `float`: only behind a pointer, because as an argument it is not in these words.
     Float,
     /// A C string: the payload.
     Text,
@@ -58,11 +58,11 @@ pub(super) enum Kind {
     Extent,
     /// A `cudaPitchedPtr` by value, of which only the pointer counts.
     Pitched,
-    /// Where the function writes its answer, and what it writes.
+    /// The pointer to which the function writes its result, and the kind of the result.
     Out(&'static Kind),
 }
 
-/// How the three numbers of a grid or block are passed.
+/// How the three dimensions of a grid or block are passed.
 #[derive(Clone, Copy)]
 pub(super) enum Dims {
     /// A `dim3` by value: x and y in one word, z in the next.
@@ -72,7 +72,7 @@ pub(super) enum Dims {
 }
 
 impl Kind {
-    /// Whether the bytes of the call are a product with this in it.
+    /// Whether it is a factor of the call's bytes.
     pub(super) fn counts(self) -> bool {
         match self {
             Kind::Bytes | Kind::Rows | Kind::Layers | Kind::Elements(_) | Kind::Extent => true,
@@ -81,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// The value in these words. The upper half of a word is garbage where the type has 32 bits.
+    /// Returns the value in these words. The upper half of a word is garbage if the type has 32 bits.
     pub(super) fn value(self, words: &[u64]) -> Option<Value> {
         let first = *words.first()?;
         let low = first as u32;
@@ -115,7 +115,7 @@ impl Kind {
     }
 }
 
-/// Which words an argument lies in: at most four.
+/// The words that hold an argument: at most four.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     words: [u8; 4],
@@ -132,7 +132,7 @@ impl Place {
     }
 }
 
-/// Every argument with its place.
+/// Returns every argument with its words.
 pub(super) fn places(args: &'static [Arg]) -> impl Iterator<Item = (&'static Arg, Place)> {
     let (mut register, mut stack) = (0, REGISTERS);
     let mut take = move |in_registers: bool, count: u8, place: &mut Place| {

@@ -1,16 +1,16 @@
-//! Functions that only ask: programs call them all the time, and nothing changes by it.
+//! Functions that only query state: programs call them constantly, and they change nothing.
 
-/// Words in the names of functions that ask about something and change nothing.
+/// Words in the names of functions that query something and change nothing.
 const WORDS: [&str; 9] = ["Get", "Query", "Peek", "Is", "Can", "Elapsed", "Occupancy", "Configuration", "Exchange"];
 
-/// Whether a function of CUDA only asks about something, such as `cudaGetDevice`, `cudaPeekAtLastError` or `cuStreamQuery`. PyTorch calls
-/// such functions twenty times for each launch.
+/// Whether a CUDA function only queries something, such as `cudaGetDevice`, `cudaPeekAtLastError` or `cuStreamQuery`.
+/// PyTorch calls such functions twenty times for each launch.
 pub fn is_inquiry(name: &str) -> bool {
     let of_cuda = name.starts_with("cu") || name.starts_with("__cuda");
     of_cuda && words(name).any(|word| WORDS.contains(&word))
 }
 
-/// The words of a name such as `cudaStreamIsCapturing_v2`: each begins with an upper-case letter.
+/// Splits a name such as `cudaStreamIsCapturing_v2` into words: each begins with an upper-case letter.
 fn words(name: &str) -> impl Iterator<Item = &str> {
     let name = name.split('_').find(|part| !part.is_empty()).unwrap_or("");
     let starts = name.match_indices(|c: char| c.is_ascii_uppercase()).map(|(at, _)| at);
@@ -25,9 +25,9 @@ fn words(name: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    /// Check that what programs ask all the time is recognised, and that nothing else is.
+    /// Check that frequent queries are recognised, and that nothing else is.
     #[test]
-    fn names() {
+    fn queries_are_recognised() {
         for name in [
             "cudaGetDevice",
             "cuCtxGetDevice_v2",

@@ -1,9 +1,10 @@
-//! The functions worth knowing: what to capture of a call, and what the captured words mean.
+//! The known functions: what to capture of a call, and what the captured words mean.
 //!
-//! A function is one line of a table in `tables/`, written like its declaration. Everything else follows from the kinds of its
-//! arguments: where they lie, how they are shown, how many bytes the call moves, which kernel it launches.
+//! A function is one line of a table in `tables/`, written like its declaration. Everything else follows from the kinds
+//! of its arguments: which words hold them, how they are shown, how many bytes the call moves, which kernel it
+//! launches.
 //!
-//! Where a symbol's signature differs between releases, its line stops before the first argument that does.
+//! If a symbol's signature differs between releases, its line stops before the first argument that differs.
 
 mod args;
 mod inquiry;
@@ -20,12 +21,12 @@ pub use values::{Captured, Direction, Facts, Field, KernelRef, Lesson, Value};
 
 use crate::results;
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// Takes memory, or address space, in a [`Space`].
+    /// Allocates memory, or address space, in a [`Space`].
     Alloc,
-    /// Gives it back.
+    /// Frees it.
     Free,
     /// Moves bytes.
     Copy,
@@ -35,50 +36,50 @@ pub enum Role {
     Launch,
     /// Launches a whole graph.
     GraphLaunch,
-    /// Puts a function of the host into a stream.
+    /// Enqueues a host function in a stream.
     HostFunction,
     /// Waits on the CPU for the GPU.
     Synchronize,
-    /// About streams, capture included.
+    /// Handles streams, including capture.
     Stream,
-    /// About events.
+    /// Handles events.
     Event,
     /// Builds and destroys graphs.
     Graph,
-    /// About devices and contexts.
+    /// Handles devices and contexts.
     Context,
-    /// About code: modules, libraries, functions.
+    /// Handles code: modules, libraries, functions.
     Module,
     /// Anything else.
     Other,
 }
 
-/// What kind of memory an [`Role::Alloc`] takes. A free says where its function belongs, and the address tells which allocation
-/// it ends: `cudaFree` ends [`Space::Device`] and [`Space::Managed`] ones alike.
+/// The kind of memory that an [`Role::Alloc`] allocates. For a free it is the function's kind, but the address
+/// determines which allocation is freed: `cudaFree` frees both [`Space::Device`] and [`Space::Managed`] memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Space {
     /// Device memory, from a pool or not.
     Device,
-    /// Memory that moves between host and devices.
+    /// Memory that migrates between host and devices.
     Managed,
     /// Pinned host memory.
     Host,
-    /// Host memory that was there already, pinned.
+    /// Existing host memory, pinned.
     Registered,
-    /// Device memory laid out for textures, known by a handle.
+    /// Device memory laid out for textures, identified by a handle.
     Array,
-    /// Device memory without an address, known by a handle.
+    /// Device memory without an address, identified by a handle.
     Physical,
-    /// Physical memory given an address: not memory of its own.
+    /// Physical memory mapped at an address: not additional memory.
     Mapped,
     /// Addresses without memory.
     Reserved,
-    /// Another process's memory: not of its own either.
+    /// Another process's memory: not additional memory either.
     Imported,
 }
 
 impl Space {
-    /// All of them, in the order of their numbers.
+    /// All spaces, in the order of their numbers.
     pub const ALL: [Space; 9] = [
         Space::Device,
         Space::Managed,
@@ -91,7 +92,7 @@ impl Space {
         Space::Imported,
     ];
 
-    /// As summaries name it.
+    /// Returns its name in summaries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
@@ -107,12 +108,12 @@ impl Space {
     }
 }
 
-/// What a probe should take of a call.
+/// What a probe should capture of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// How many words, from the first.
+    /// The number of words, from the first.
     pub words: u8,
-    /// The word with the pointer behind which the answer, 8 bytes, lies at return. The pointer may be null.
+    /// The word with the pointer to the 8 bytes of the result, read at return. The pointer may be null.
     pub out: Option<u8>,
     /// Bytes to read at entry.
     pub payload: Option<Payload>,
@@ -135,21 +136,21 @@ pub enum Payload {
     },
 }
 
-/// How to sum a call's bytes from its words alone, as a probe in the kernel can.
+/// How to sum a call's bytes from its words alone, for a BPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sums {
-    /// The words whose product, shifted left, is the number of bytes. The first is always there.
+    /// The words whose product, shifted left, is the number of bytes. The first is always present.
     pub bytes: [Option<u8>; 2],
     /// Bits to shift the product left by.
     pub shift: u8,
-    /// Which way the bytes go, if the call is a copy.
+    /// The direction of the bytes, if the call is a copy.
     pub direction: Option<Way>,
 }
 
-/// How a launch says what it launches, as a probe in the kernel can read it.
+/// Where a launch has its kernel and dimensions, for a BPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launches {
-    /// The word that says which kernel.
+    /// The word that identifies the kernel.
     pub word: u8,
     /// It is a handle, not the address of a host function.
     pub handle: bool,
@@ -177,20 +178,20 @@ pub enum Way {
     Fixed(Direction),
 }
 
-/// A function and what is known of it.
+/// A function and its properties.
 pub struct Call {
     /// Its name, without suffixes unless a version has its own line.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
-    /// What memory it takes or gives back.
+    /// The kind of memory it allocates or frees.
     pub space: Option<Space>,
     direction: Option<Direction>,
     args: &'static [Arg],
 }
 
-/// The function with this name. Suffixes for versions (`_v2`) and for the per-thread default stream (`_ptsz`, `_ptds`) fall
-/// away, unless that version's signature is one of its own.
+/// Returns the function with this name. Suffixes for versions (`_v2`) and for the per-thread default stream (`_ptsz`,
+/// `_ptds`) are ignored, unless that version has its own signature.
 pub fn call(name: &str) -> Option<&'static Call> {
     static BY_NAME: LazyLock<HashMap<&str, &Call>> = LazyLock::new(|| all().map(|call| (call.name, call)).collect());
     let stream = name.strip_suffix("_ptsz").or(name.strip_suffix("_ptds")).unwrap_or(name);
@@ -198,7 +199,7 @@ pub fn call(name: &str) -> Option<&'static Call> {
     [name, stream, version].into_iter().find_map(|name| BY_NAME.get(name).copied())
 }
 
-/// Every function known.
+/// Returns every known function.
 pub fn all() -> impl Iterator<Item = &'static Call> {
     tables::ALL.iter().copied().flatten()
 }
@@ -214,7 +215,7 @@ impl fmt::Debug for Call {
 }
 
 impl Call {
-    /// What to capture.
+    /// Returns what to capture.
     pub fn capture(&self) -> Capture {
         let mut capture = Capture { words: 0, out: None, payload: None };
         for (&(_, kind), place) in places(self.args) {
@@ -230,13 +231,13 @@ impl Call {
         capture
     }
 
-    /// The arguments by name, in their order, a struct's members in its place. What was not captured is left out, and so is the
-    /// answer of a call that failed.
+    /// Returns the arguments by name, in order, with a struct's members in its place. Omits what was not captured, and
+    /// the result of a call that failed.
     pub fn decode(&self, captured: &Captured<'_>) -> Vec<Field> {
         self.read(captured).flatten().flatten().map(|(_, field)| field).collect()
     }
 
-    /// What the call did.
+    /// Returns what the call did.
     pub fn facts(&self, captured: &Captured<'_>) -> Facts {
         let mut facts = Facts { direction: self.direction, ..Facts::default() };
         let mut product = Some(1u64);
@@ -259,7 +260,8 @@ impl Call {
                     (Kind::Shared | Kind::ShortShared, Value::Bytes(bytes)) => facts.shared = Some(bytes),
                     (Kind::Kernel, Value::Handle(handle)) => facts.kernel = Some(KernelRef::Handle(handle)),
                     (Kind::HostStub, Value::Pointer(stub)) => facts.kernel = Some(KernelRef::HostStub(stub)),
-                    // The first one: an answer comes before any other argument, and what is freed or registered does too.
+                    // The first one counts: a result comes before any other argument, and so does what is freed or
+                    // registered.
                     (Kind::Out(_) | Kind::Pointer | Kind::Handle, Value::Pointer(at) | Value::Handle(at)) => {
                         address.get_or_insert(at);
                     }
@@ -274,7 +276,7 @@ impl Call {
         facts
     }
 
-    /// What the call teaches about kernels' names, once it has succeeded.
+    /// Returns the kernel name that a successful call reveals.
     pub fn teaches(&self, captured: &Captured<'_>) -> Option<Lesson> {
         if self.failed(captured) {
             return None;
@@ -298,20 +300,20 @@ impl Call {
         }
     }
 
-    /// What its calls did is summed up; of others nobody asks for [`Facts`].
+    /// Whether its calls are summed; [`Facts`] are not needed for others.
     pub fn is_summed(&self) -> bool {
         let by_role = [Role::Alloc, Role::Free, Role::Copy, Role::Set, Role::Launch, Role::GraphLaunch];
         by_role.contains(&self.role) || self.args.iter().any(|(_, kind)| kind.counts())
     }
 
-    /// Its calls can teach names: it gives out a kernel, or is told a kernel's name.
+    /// Whether its calls can reveal kernel names: it returns a kernel, or takes a kernel's name.
     pub fn can_teach(&self) -> bool {
-        let any = |wanted: fn(&Kind) -> bool| self.args.iter().any(|(_, kind)| wanted(kind));
+        let any = |matches: fn(&Kind) -> bool| self.args.iter().any(|(_, kind)| matches(kind));
         any(|kind| matches!(kind, Kind::Out(Kind::Kernel)))
             || any(|kind| matches!(kind, Kind::Text)) && any(|kind| matches!(kind, Kind::Kernel | Kind::HostStub))
     }
 
-    /// How a launch says which kernel it launches; `None` for other calls.
+    /// Returns where a launch has its kernel; `None` for other calls.
     pub fn launches(&self) -> Option<Launches> {
         if self.role != Role::Launch {
             return None;
@@ -330,8 +332,8 @@ impl Call {
         kernel.map(|(word, handle)| Launches { word, handle, dims })
     }
 
-    /// How a probe can sum the bytes by itself. `None` where there are none, or where words do not tell them. The role says
-    /// what the bytes are: some functions that are neither copy nor allocation have them too.
+    /// Returns how a BPF program can sum the bytes itself. `None` if there are no bytes, or if the words do not contain
+    /// them. The role determines what the bytes are: some functions that are neither copy nor allocation have them too.
     pub fn sums(&self) -> Option<Sums> {
         let mut sums = Sums { bytes: [None; 2], shift: 0, direction: self.direction.map(Way::Fixed) };
         let mut factors = 0;
@@ -352,7 +354,7 @@ impl Call {
         (factors > 0).then_some(sums)
     }
 
-    /// For each argument its fields: one, or those of a struct; `None` where nothing was captured of it.
+    /// Returns the fields of each argument: one, or those of a struct; `None` if it was not captured.
     fn read<'a>(&'a self, captured: &'a Captured<'a>) -> impl Iterator<Item = Option<Vec<(Kind, Field)>>> + 'a {
         places(self.args).map(move |(&(name, kind), place)| {
             let word = |at: u8| captured.words.get(usize::from(at)).copied();
@@ -372,7 +374,7 @@ impl Call {
         })
     }
 
-    /// Whether the answer that the call should give was captured, if it gives one.
+    /// Whether the call's result was captured, if it has one.
     fn answered(&self, captured: &Captured<'_>) -> bool {
         captured.out.is_some() || !self.args.iter().any(|(_, kind)| matches!(kind, Kind::Out(_)))
     }
@@ -382,7 +384,7 @@ impl Call {
     }
 }
 
-/// A value as a factor of the bytes.
+/// Returns a value as a factor of the bytes.
 fn factor(kind: Kind, value: &Value) -> Option<u64> {
     let (Value::Bytes(number) | Value::Unsigned(number)) = *value else { return None };
     match kind {
@@ -392,7 +394,7 @@ fn factor(kind: Kind, value: &Value) -> Option<u64> {
     }
 }
 
-/// A C string, up to its NUL or to the end of what was captured.
+/// Returns a C string, up to its NUL or to the end of the captured bytes.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

@@ -1,6 +1,6 @@
-//! Structs behind a pointer argument that say what a call does, and their sizes.
+//! Structs behind a pointer argument that describe what a call does, and their sizes.
 
-/// A struct that a call's payload holds.
+/// A struct in a call's payload.
 #[derive(Clone, Copy)]
 pub(super) enum Struct {
     /// `CUlaunchConfig`: shared memory is 32 bits.
@@ -11,7 +11,7 @@ pub(super) enum Struct {
     DriverCopy2D,
     /// `CUDA_MEMCPY3D`.
     DriverCopy3D,
-    /// `CUDA_MEMCPY3D_PEER`: as 3D, with two contexts.
+    /// `CUDA_MEMCPY3D_PEER`: like 3D, with two contexts.
     DriverCopy3DPeer,
     /// `cudaMemcpy3DParms`.
     RuntimeCopy3D,

@@ -7,7 +7,8 @@ use super::payload::Struct;
 use super::values::{Direction, Field, Value};
 
 impl Struct {
-    /// Its members. `next` is the argument word after the pointer. `None` if the bytes end before the struct does.
+    /// Returns its members. `next` is the argument word after the pointer. `None` if the bytes end before the struct
+    /// does.
     pub(super) fn fields(self, bytes: &[u8], next: Option<u64>) -> Option<Vec<(Kind, Field)>> {
         let bytes = Bytes(bytes);
         match self {
@@ -53,7 +54,7 @@ impl Struct {
     }
 }
 
-/// A direction from two `CUmemorytype`s: host 1, device 2, array 3, unified 4.
+/// Returns the direction for two `CUmemorytype`s: host 1, device 2, array 3, unified 4.
 fn driver_direction(from: u32, to: u32) -> Option<Direction> {
     Some(match (from, to) {
         (1, 1) => Direction::HtoH,
@@ -65,7 +66,7 @@ fn driver_direction(from: u32, to: u32) -> Option<Direction> {
     })
 }
 
-/// Bytes of one component, from a `CUarray_format`. The packed and block-compressed formats are left out.
+/// Returns the bytes of one component of a `CUarray_format`. Packed and block-compressed formats are not supported.
 fn format_bytes(format: u32) -> Option<u64> {
     match format {
         0x01 | 0x08 => Some(1),
@@ -118,7 +119,7 @@ impl Bytes<'_> {
         ])
     }
 
-    /// The extent, then the way.
+    /// Reads the extent, then the direction.
     fn copy(
         &self,
         way: Option<Direction>,
@@ -133,7 +134,8 @@ impl Bytes<'_> {
         Some(fields)
     }
 
-    /// An extent counts bytes, unless one side is an array: then it counts that array's elements, of a size unknown here.
+    /// An extent is in bytes, unless one side is an array: then it is in that array's elements, whose size is unknown
+    /// here.
     fn runtime_copy(&self, way: Option<Direction>, arrays: [usize; 2], extent: usize) -> Option<Vec<(Kind, Field)>> {
         let mut fields = self.copy(way, [extent, extent + 8], Some(extent + 16))?;
         if self.long(arrays[0])? != 0 || self.long(arrays[1])? != 0 {

@@ -1,4 +1,4 @@
-//! Decoding, role by role; looking up; and what strangers' memory may do to it.
+//! Decoding by role, lookup by name, and hostile input.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn shown(name: &str, captured: &Captured<'_>) -> String {
     fields.iter().map(|field| format!("{}={}", field.name, field.value)).collect::<Vec<_>>().join(" ")
 }
 
-/// A struct's bytes, from its members by offset.
+/// Builds a struct's bytes from its members by offset.
 fn bytes(length: usize, members: &[(usize, u64)]) -> Vec<u8> {
     let mut bytes = vec![0; length];
     for &(at, value) in members {
@@ -30,17 +30,17 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// Check that no function is listed twice, and that no line asks for two answers or two payloads, or for too much.
+/// Check that no function is listed twice, and that no line has two results or two payloads, or captures too much.
 #[test]
 fn tables_are_sound() {
     let mut names = std::collections::HashSet::new();
     for call in all() {
         assert!(names.insert(call.name), "{} is listed twice", call.name);
-        let count = |wanted: fn(&Kind) -> bool| call.args.iter().filter(|(_, kind)| wanted(kind)).count();
+        let count = |matches: fn(&Kind) -> bool| call.args.iter().filter(|(_, kind)| matches(kind)).count();
         assert!(count(|kind| matches!(kind, Kind::Out(_))) <= 1, "{}", call.name);
         assert!(count(|kind| matches!(kind, Kind::Text | Kind::Struct(_))) <= 1, "{}", call.name);
         let capture = call.capture();
-        assert!(capture.words <= 13, "{} asks for {} words", call.name, capture.words);
+        assert!(capture.words <= 13, "{} captures {} words", call.name, capture.words);
         if let Some(Payload::Bytes { length, .. }) = capture.payload {
             assert!(length <= 256, "{}", call.name);
         }
@@ -50,9 +50,9 @@ fn tables_are_sound() {
     }
 }
 
-/// Check that suffixes fall away, but for versions with a signature of their own.
+/// Check that suffixes are ignored, except for versions with their own signature.
 #[test]
-fn suffixes() {
+fn suffixes_are_ignored() {
     for (name, base) in [
         ("cuMemAlloc_v2", "cuMemAlloc"),
         ("cuMemcpyHtoDAsync_v2_ptsz", "cuMemcpyHtoDAsync"),
@@ -75,9 +75,9 @@ fn suffixes() {
     }
 }
 
-/// Check that an allocation's address is its answer, and that there is none if it failed.
+/// Check that an allocation's address is its result, and that there is none if it failed.
 #[test]
-fn allocations() {
+fn allocations_are_decoded() {
     let call = find("cudaMalloc");
     assert_eq!(call.capture(), Capture { words: 2, out: Some(0), payload: None });
     assert_eq!((call.role, call.space), (Role::Alloc, Some(Space::Device)));
@@ -91,15 +91,15 @@ fn allocations() {
     assert_eq!(shown("cudaMalloc", &failed), "size=4096");
     assert_eq!(call.facts(&failed).address, None);
 
-    // Without its answer, the pool must not be taken for the address.
+    // Without its result, the pool must not be mistaken for the address.
     let unanswered = captured(&[1, 4096, 0x900d, 0]);
     assert_eq!(find("cudaMallocFromPoolAsync").facts(&unanswered).address, None);
     assert_eq!(find("cuMemHostRegister").facts(&captured(&[0x5000, 64, 0])).address, Some(0x5000));
 }
 
-/// Check that a `cudaExtent` by value is found on the stack, and its product taken for bytes.
+/// Check that a `cudaExtent` by value is found on the stack, and its product counted as bytes.
 #[test]
-fn structs_by_value_lie_on_the_stack() {
+fn structs_by_value_are_on_the_stack() {
     let call = find("cudaMalloc3D");
     assert_eq!(call.capture().words, 9);
     assert_eq!(call.facts(&captured(&[1, 0, 0, 0, 0, 0, 128, 4, 2])).bytes, Some(1024));
@@ -113,9 +113,9 @@ fn structs_by_value_lie_on_the_stack() {
     assert_eq!(shown("cudaMemset3DAsync", &set), "ptr=0xa000 value=255 extent=384 stream=0x51");
 }
 
-/// Check that arrays count elements and their size, and that a dimension not used counts once.
+/// Check that arrays count elements and their size, and that an unused dimension counts once.
 #[test]
-fn arrays() {
+fn arrays_are_decoded() {
     let float4 = bytes(24, &[(0, pair(32, 32)), (8, pair(32, 32))]);
     let array = Captured { words: &[1, 2, 100, 0, 0], out: Some(0xa1), payload: &float4, result: 0 };
     let facts = find("cudaMallocArray").facts(&array);
@@ -125,9 +125,9 @@ fn arrays() {
     assert_eq!(find("cuArrayCreate_v2").facts(&Captured { payload: &half2, ..array }).bytes, Some(512));
 }
 
-/// Check what is freed, and that nothing is said of a free of nothing.
+/// Check what is freed, and that a free of null has no address.
 #[test]
-fn frees() {
+fn frees_are_decoded() {
     let call = find("cuMemFree_v2");
     assert_eq!((call.role, call.space), (Role::Free, Some(Space::Device)));
     assert_eq!(call.facts(&captured(&[0xd000])).address, Some(0xd000));
@@ -136,9 +136,10 @@ fn frees() {
     assert_eq!(find("cuMemRelease").space, Some(Space::Physical));
 }
 
-/// Check that a copy's direction comes from the argument, whose upper half is garbage, from the struct, or from the name.
+/// Check that a copy's direction comes from the argument, whose upper half is garbage, from the struct, or from the
+/// name.
 #[test]
-fn copies() {
+fn copies_are_decoded() {
     let words = [0xd000, 0x1000, 4096, 0xdead_0000_0001, 0];
     assert_eq!(shown("cudaMemcpyAsync", &captured(&words)), "dst=0xd000 src=0x1000 size=4096 kind=HtoD stream=0");
     let facts = find("cudaMemcpyAsync").facts(&captured(&words));
@@ -157,9 +158,9 @@ fn copies() {
     assert_eq!(find("cudaMemcpy").facts(&captured(&[1, 2, 3, 77])).direction, Some(Direction::Default));
 }
 
-/// Check the copies whose extent is in a struct.
+/// Check copies whose extent is in a struct.
 #[test]
-fn copies_by_struct() {
+fn copies_by_struct_are_decoded() {
     let read = |name: &str, payload: &[u8]| {
         let facts = find(name).facts(&Captured { words: &[1, 0x51], payload, ..Captured::default() });
         (facts.bytes, facts.direction)
@@ -178,9 +179,9 @@ fn copies_by_struct() {
     assert_eq!(read("cudaMemcpy3DPeerAsync", &peer), (Some(128), Some(Direction::Peer)));
 }
 
-/// Check that a batch is summed as far as its sizes were captured, and not beyond.
+/// Check that a batch is summed as far as its sizes were captured.
 #[test]
-fn batches() {
+fn batches_are_summed() {
     let sizes = bytes(256, &[(0, 100), (8, 200), (16, 300)]);
     let batch = |count| {
         let words = [1, 2, 3, count];
@@ -190,9 +191,9 @@ fn batches() {
     assert_eq!((batch(33), batch(u64::MAX)), (None, None));
 }
 
-/// Check that elements are turned into bytes.
+/// Check that elements are converted to bytes.
 #[test]
-fn sets() {
+fn sets_are_decoded() {
     let call = find("cuMemsetD32Async");
     assert_eq!(call.facts(&captured(&[0xd000, 0, 1024, 0])).bytes, Some(4096));
     assert_eq!(call.sums(), Some(Sums { bytes: [Some(2), None], shift: 2, direction: None }));
@@ -201,9 +202,9 @@ fn sets() {
     assert_eq!(shown("cudaMemset", &captured(&[0xd000, 0xffff_ffff, 16])), "ptr=0xd000 value=-1 size=16");
 }
 
-/// Check a launch of the runtime: two `dim3` in registers, the rest on the stack.
+/// Check a launch through the runtime: two `dim3` in registers, the rest on the stack.
 #[test]
-fn runtime_launch() {
+fn runtime_launches_are_decoded() {
     let call = find("cudaLaunchKernel");
     assert_eq!(call.capture().words, 8);
     let words = [0x40_1000, pair(10, 2), pair(1, 0xdead), pair(256, 1), 1, 0x7ffc, 1024, 0x51];
@@ -222,9 +223,9 @@ fn runtime_launch() {
     assert_eq!((push.shared, push.stream), (Some(16), Some(0)));
 }
 
-/// Check a launch of the driver: the block's dimensions lie in registers and on the stack.
+/// Check a launch through the driver: the block's dimensions are in registers and on the stack.
 #[test]
-fn driver_launch() {
+fn driver_launches_are_decoded() {
     let words = [0xf00, 10, 2, 1, 256, 0xdead_0000_0002, 3, pair(1024, 0xdead), 0x51, 1, 2];
     let facts = find("cuLaunchKernel_ptsz").facts(&captured(&words));
     assert_eq!(facts.kernel, Some(KernelRef::Handle(0xf00)));
@@ -233,9 +234,9 @@ fn driver_launch() {
     assert_eq!(find("cuLaunchKernel").capture().words, 11);
 }
 
-/// Check launches whose configuration is a struct, in which the driver's shared memory is followed by padding.
+/// Check launches whose configuration is a struct; the driver's has padding after the shared memory.
 #[test]
-fn launches_by_struct() {
+fn launches_by_struct_are_decoded() {
     let config =
         bytes(56, &[(0, pair(10, 2)), (8, pair(1, 64)), (16, pair(4, 1)), (24, pair(512, 0xdead)), (32, 0x51)]);
     let driver = Captured { words: &[1, 0xf00, 0, 0], payload: &config, ..Captured::default() };
@@ -250,9 +251,9 @@ fn launches_by_struct() {
     assert_eq!(runtime.kernel, Some(KernelRef::HostStub(0xf00)));
 }
 
-/// Check that names and aliases of kernels are learnt, and only from calls that succeeded.
+/// Check that names and aliases of kernels are learnt only from successful calls.
 #[test]
-fn lessons() {
+fn kernel_names_are_learnt() {
     let named = Captured { words: &[1, 2, 3], out: Some(0xf00), payload: b"_Z3addPf\0garbage", result: 0 };
     let lesson = Lesson::Name { kernel: KernelRef::Handle(0xf00), name: "_Z3addPf".into() };
     assert_eq!(find("cuModuleGetFunction").teaches(&named), Some(lesson.clone()));
@@ -262,7 +263,7 @@ fn lessons() {
     assert_eq!(find("cuModuleGetFunction").teaches(&Captured { payload: b"", ..named }), None);
     assert_eq!(find("cuModuleGetGlobal_v2").teaches(&named), None);
 
-    // A function without a result: what is left in rax means nothing.
+    // A function without a result: the value in rax is meaningless.
     let words = [0xba5e, 0x40_1000, 0x40_1000, 0x3000, 0xffff_ffff];
     let registered = Captured { words: &words, payload: b"_Z3addPf", result: 0xdead, ..Captured::default() };
     assert_eq!(
@@ -281,7 +282,7 @@ fn lessons() {
 
 /// Check one call of each of the other roles as a trace would show it.
 #[test]
-fn other_roles() {
+fn other_roles_are_decoded() {
     let with_out = |words, out| Captured { words, out: Some(out), ..Captured::default() };
     let show = |name, words, out| format!("{:?} {}", find(name).role, shown(name, &with_out(words, out)));
     assert_eq!(
@@ -302,12 +303,12 @@ fn other_roles() {
     assert_eq!(show("cuCtxCreate_v4", &[1, 0, 8, 2], 0xc0), "Context context=0xc0 params=0x0 flags=0x8 device=2");
     assert_eq!(show("cudaGetDevice", &[1], pair(3, 0xdead)), "Context device=3");
     assert_eq!(show("cuModuleLoadData", &[1, 0x1000], 0xb0), "Module module=0xb0 image=0x1000");
-    // A poll that says "not yet" has not failed.
+    // A poll that returns "not ready" has not failed.
     let poll = Captured { result: 600, ..with_out(&[0x51, 1], 1) };
     assert_eq!(shown("cudaStreamIsCapturing", &poll), "stream=0x51 status=1");
 }
 
-/// Check that text is quoted, so that nobody else's bytes reach a terminal as they are.
+/// Check that text is quoted, so that untrusted bytes do not reach a terminal unescaped.
 #[test]
 fn text_is_escaped() {
     let hostile = Captured { words: &[1, 2, 3], payload: b"a\x1b[31m\"\n\xff", ..Captured::default() };
@@ -316,9 +317,9 @@ fn text_is_escaped() {
     assert!(shown.contains("name=\"a"), "{shown}");
 }
 
-/// Check that no function panics, or says more than it knows, whatever was captured.
+/// Check that no function panics or invents values, whatever was captured.
 #[test]
-fn hostile_input() {
+fn hostile_input_is_survived() {
     let garbage: Vec<u8> = (0..300u32).map(|i| (i * 73 % 256) as u8).collect();
     let ones = [0xff; 300];
     for call in all() {
@@ -342,9 +343,9 @@ fn hostile_input() {
     }
 }
 
-/// What a probe in the kernel must know of launches.
+/// Check what a BPF program must know about launches.
 #[test]
-fn launches_by_word() {
+fn launches_are_found_by_word() {
     let of = |name: &str| find(name).launches().map(|l| (l.word, l.handle, l.dims));
     assert_eq!(of("cudaLaunchKernel_ptsz"), Some((0, false, Some(DimsPlace::Packed(1)))));
     assert_eq!(of("cuLaunchKernel"), Some((0, true, Some(DimsPlace::Words(1)))));

@@ -1,17 +1,17 @@
-//! What goes into decoding a call and what comes out: captured words in, named fields and facts out.
+//! The input and output of decoding a call: captured words in, named fields and facts out.
 
 use std::fmt;
 
-/// What was captured of one call. Anything may be missing or shorter than asked for.
+/// The captured parts of one call. Any part may be missing or shorter than requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Captured<'a> {
-    /// The first words of the argument list: six registers, then the stack's slots.
+    /// The first words of the argument list: six registers, then the stack slots.
     pub words: &'a [u64],
-    /// The 8 bytes behind the out argument, read at return.
+    /// The 8 bytes of the result, read at return.
     pub out: Option<u64>,
-    /// The bytes behind the payload's pointer, read at entry. Text may or may not have its final NUL.
+    /// The bytes behind the payload's pointer, read at entry. Text may or may not have its terminating NUL.
     pub payload: &'a [u8],
-    /// What the function returned: rax.
+    /// The function's return value: rax.
     pub result: u64,
 }
 
@@ -20,11 +20,11 @@ pub struct Captured<'a> {
 pub struct Field {
     /// The argument's name.
     pub name: &'static str,
-    /// Its value, as its type says.
+    /// Its value, according to its type.
     pub value: Value,
 }
 
-/// A value and how to read it.
+/// A value and its type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// An address, of the host or of a device.
@@ -37,9 +37,9 @@ pub enum Value {
     Unsigned(u64),
     /// A time or a ratio.
     Float(f32),
-    /// The extent of a grid or of a block.
+    /// The dimensions of a grid or a block.
     Dims([u32; 3]),
-    /// Which way a copy goes.
+    /// The direction of a copy.
     Direction(Direction),
     /// A stream. 0 is the default stream, 1 the legacy one, 2 the thread's own.
     Stream(u64),
@@ -66,7 +66,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Which way a copy goes. The first five are `cudaMemcpyKind`'s numbers.
+/// The direction of a copy. The first five are `cudaMemcpyKind`'s numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Direction {
@@ -78,18 +78,18 @@ pub enum Direction {
     DtoH = 2,
     /// Within a device. Arrays count as device memory.
     DtoD = 3,
-    /// The driver finds out from the pointers.
+    /// The driver infers the direction from the pointers.
     Default = 4,
     /// Between two devices or contexts.
     Peer = 5,
 }
 
 impl Direction {
-    /// All of them, in the order of their numbers.
+    /// All directions, in the order of their numbers.
     pub const ALL: [Direction; 6] =
         [Direction::HtoH, Direction::HtoD, Direction::DtoH, Direction::DtoD, Direction::Default, Direction::Peer];
 
-    /// From a `cudaMemcpyKind` as it stands in a register, of which only the low half counts.
+    /// Converts a `cudaMemcpyKind` in a register, of which only the low half counts.
     pub fn from_kind(word: u64) -> Option<Direction> {
         Direction::ALL[..5].get(word as u32 as usize).copied()
     }
@@ -108,28 +108,28 @@ impl fmt::Display for Direction {
     }
 }
 
-/// How a launch names its kernel.
+/// How a launch identifies its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KernelRef {
-    /// A `CUfunction` or `CUkernel`, which the driver hands out.
+    /// A `CUfunction` or `CUkernel`, returned by the driver.
     Handle(u64),
-    /// The host function that the compiler made for the kernel: an address in the program's own code.
+    /// The host function that the compiler generated for the kernel: an address in the program's own code.
     HostStub(u64),
 }
 
-/// What a call did, whichever function it was.
+/// What a call did, for any function.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
-    /// Bytes allocated, copied or set. A free does not say how many.
+    /// Bytes allocated, copied or set. Unknown for a free.
     pub bytes: Option<u64>,
-    /// Which way a copy goes.
+    /// The direction of a copy.
     pub direction: Option<Direction>,
-    /// What was allocated or freed: an address, or a handle where the memory has none yet. `None` if the call failed or freed
-    /// nothing.
+    /// The address allocated or freed, or a handle if the memory has no address yet. `None` if the call failed or freed
+    /// null.
     pub address: Option<u64>,
-    /// The stream that the work goes to.
+    /// The stream of the work.
     pub stream: Option<u64>,
-    /// The kernel launched, or the one that the call is about.
+    /// The kernel that is launched or otherwise used.
     pub kernel: Option<KernelRef>,
     /// Blocks in the grid.
     pub grid: Option<[u32; 3]>,
@@ -139,21 +139,21 @@ pub struct Facts {
     pub shared: Option<u64>,
 }
 
-/// What a call teaches about the names of kernels.
+/// What a call reveals about the names of kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lesson {
-    /// From now on `kernel` is called this: the mangled name.
+    /// The mangled name of `kernel` from now on.
     Name {
         /// The handle or stub.
         kernel: KernelRef,
-        /// What it is called.
+        /// Its name.
         name: String,
     },
-    /// From now on `kernel` is another way to say `of`.
+    /// From now on `kernel` is the same as `of`.
     Alias {
         /// The new handle.
         kernel: KernelRef,
-        /// What it stands for.
+        /// The kernel it refers to.
         of: KernelRef,
     },
 }

@@ -1,7 +1,8 @@
-//! What user space asks of NVIDIA's kernel modules: ioctls on the device files, by name.
+//! Names the ioctls that user space makes on the device files of NVIDIA's kernel modules.
 //!
-//! The numbers are those of the open kernel modules (`nv_escape.h`, `nv-ioctl-numbers.h`, `uvm_ioctl.h`). `nvidiactl` and the
-//! GPUs share one set, told apart by the low byte. UVM's are whole numbers, without the usual fields for size and direction.
+//! The numbers are those of the open kernel modules (`nv_escape.h`, `nv-ioctl-numbers.h`, `uvm_ioctl.h`). `nvidiactl`
+//! and the GPUs share one set, distinguished by the low byte. UVM's are plain numbers, without the usual fields for
+//! size and direction.
 
 mod rm;
 
@@ -9,18 +10,19 @@ use std::borrow::Cow;
 
 pub use rm::{rm_class, rm_control};
 
-/// The offset of the command in what `NV_ESC_RM_CONTROL` points to (`NVOS54_PARAMETERS`), for [`rm_control`].
+/// The offset of the command in the parameters of `NV_ESC_RM_CONTROL` (`NVOS54_PARAMETERS`), for [`rm_control`].
 pub const RM_CONTROL_COMMAND: usize = 8;
 
-/// The offset of the class in what `NV_ESC_RM_ALLOC` points to (`NVOS21_PARAMETERS`, `NVOS64_PARAMETERS`), for [`rm_class`].
+/// The offset of the class in the parameters of `NV_ESC_RM_ALLOC` (`NVOS21_PARAMETERS`, `NVOS64_PARAMETERS`), for
+/// [`rm_class`].
 pub const RM_ALLOC_CLASS: usize = 12;
 
-/// A device file of NVIDIA's.
+/// A device file of NVIDIA's driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Device {
     /// `nvidiactl`.
     Control,
-    /// `nvidia0` and its siblings.
+    /// `nvidia0`, `nvidia1` and so on.
     Gpu(u32),
     /// `nvidia-uvm`.
     Uvm,
@@ -28,7 +30,7 @@ pub enum Device {
     UvmTools,
     /// `nvidia-modeset`.
     Modeset,
-    /// `nvidia-caps/nvidia-cap*` and the channels of IMEX.
+    /// `nvidia-caps/nvidia-cap*` and the IMEX channels.
     Caps,
     /// `nvidia-nvswitch*`.
     Nvswitch,
@@ -37,7 +39,7 @@ pub enum Device {
 }
 
 impl Device {
-    /// The device whose file this is, in whatever directory. `None` if the name is not NVIDIA's.
+    /// Returns the device of this file, in any directory. `None` if the name is not NVIDIA's.
     pub fn from_path(path: &str) -> Option<Device> {
         let (directory, file) = path.rsplit_once('/').unwrap_or(("", path));
         if directory.ends_with("nvidia-caps") || directory.ends_with("nvidia-caps-imex-channels") {
@@ -57,7 +59,7 @@ impl Device {
     }
 }
 
-/// The name of an ioctl's request, or its number where it has none.
+/// Returns the name of an ioctl request, or its number if it has none.
 pub fn ioctl(device: Device, request: u32) -> Cow<'static, str> {
     let number = request & 0xff;
     match device {
@@ -70,7 +72,7 @@ pub fn ioctl(device: Device, request: u32) -> Cow<'static, str> {
     }
 }
 
-/// The letter that a driver marks its requests with.
+/// Returns the letter with which a driver marks its requests.
 fn kind(request: u32) -> u8 {
     (request >> 8) as u8
 }
@@ -212,7 +214,7 @@ const UVM: Names = &[
 mod tests {
     use super::*;
 
-    /// Check that binary search may be used, which also shows that no number has two names.
+    /// Check that the tables are sorted for binary search and have no duplicate numbers.
     #[test]
     fn numbers_ascend() {
         for table in [ESCAPES, UVM, rm::CLASSES, rm::CONTROLS] {
@@ -220,9 +222,9 @@ mod tests {
         }
     }
 
-    /// Check that a device is known by its file's name, wherever the file is.
+    /// Check that a device is recognised by its file's name, in any directory.
     #[test]
-    fn devices_by_path() {
+    fn devices_are_recognised_by_path() {
         for (path, device) in [
             ("/dev/nvidiactl", Some(Device::Control)),
             ("/tmp/stand-in/nvidiactl", Some(Device::Control)),
@@ -246,10 +248,10 @@ mod tests {
         }
     }
 
-    /// Check names as strace would show the requests, and what becomes of numbers without one.
+    /// Check names as strace would show the requests, and requests without a name.
     #[test]
-    fn requests_by_name() {
-        // _IOWR('F', 0x2a, 32 bytes) and its like.
+    fn requests_are_named() {
+        // _IOWR('F', 0x2a, 32 bytes) and similar.
         assert_eq!(ioctl(Device::Control, 0xc020_462a), "NV_ESC_RM_CONTROL");
         assert_eq!(ioctl(Device::Gpu(3), 0xc038_464e), "NV_ESC_RM_MAP_MEMORY");
         assert_eq!(ioctl(Device::Control, 0xc048_46d2), "NV_ESC_CHECK_VERSION_STR");
@@ -265,7 +267,7 @@ mod tests {
 
     /// Check one of each of the resource manager's own numbers.
     #[test]
-    fn resource_manager() {
+    fn resource_manager_numbers_are_named() {
         assert_eq!(rm_class(0xcbc0), Some("HOPPER_COMPUTE_A"));
         assert_eq!(rm_class(0xffff_ffff), None);
         assert_eq!(rm_control(0x2080_0110), Some("NV2080_CTRL_CMD_GPU_GET_NAME_STRING"));

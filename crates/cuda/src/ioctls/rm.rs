@@ -1,16 +1,16 @@
 //! The resource manager behind `NV_ESC_RM_*`: its classes and its control commands.
 //!
-//! A control command carries the class that it is for in its upper half, 0x2080 for a subdevice. Listed is what CUDA programs
-//! use; there are thousands.
+//! The upper half of a control command is the class that it is for, 0x2080 for a subdevice. Only those that CUDA
+//! programs use are listed; there are thousands.
 
 use super::{Names, name};
 
-/// The name of an object's class, as `NV_ESC_RM_ALLOC` gives it.
+/// Returns the name of an object class in `NV_ESC_RM_ALLOC`.
 pub fn rm_class(class: u32) -> Option<&'static str> {
     name(CLASSES, class)
 }
 
-/// The name of a control command, as `NV_ESC_RM_CONTROL` gives it.
+/// Returns the name of a control command in `NV_ESC_RM_CONTROL`.
 pub fn rm_control(command: u32) -> Option<&'static str> {
     name(CONTROLS, command)
 }

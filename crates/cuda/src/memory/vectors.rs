@@ -1,15 +1,15 @@
-//! The test vectors of the account: sequences of calls, and what the account must say afterwards.
+//! The test vectors of the account: sequences of calls, and the expected account.
 
 use std::collections::BTreeMap;
 
 /// A sequence of calls and its account.
 #[derive(Clone, Debug)]
 pub struct Vector {
-    /// What it is about.
+    /// What it tests.
     pub name: &'static str,
-    /// What happens, in this order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// The account, by the name of the space and the counter; what is not there is 0.
+    /// The account, by the name of the space and the counter; missing counters are 0.
     pub account: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
 }
 
@@ -22,16 +22,16 @@ pub enum Step {
         thread: u32,
         /// The function.
         function: &'static str,
-        /// Its arguments; where it has an answer, the first is the pointer to it, and is 0 here.
+        /// Its arguments; if it has a result, the first is the pointer to it, and is 0 here.
         words: Vec<u64>,
     },
-    /// It returns from the function that it entered last.
+    /// The thread returns from the function that it entered last.
     Return {
         /// Which thread.
         thread: u32,
-        /// What was written where the first argument points.
+        /// The value written to the first argument's target.
         answer: Option<u64>,
-        /// What it returns.
+        /// The return value.
         result: u32,
     },
 }
@@ -39,7 +39,7 @@ pub enum Step {
 /// All vectors.
 ///
 /// # Panics
-/// If the text is not in the format that it describes.
+/// If the text does not have the documented format.
 pub fn all() -> Vec<Vector> {
     let mut vectors: Vec<Vector> = Vec::new();
     let text = include_str!("vectors.txt");
@@ -87,7 +87,7 @@ fn step(line: &'static str, steps: &mut Vec<Step>) {
     }
 }
 
-/// A number, or a letter that stands for an address.
+/// Parses a number, or a letter that stands for an address.
 fn number(word: &str) -> u64 {
     match word.as_bytes() {
         [letter @ b'a'..=b'z'] => 0x7f00_0000_0000 + (u64::from(*letter) << 20),
@@ -100,9 +100,9 @@ mod tests {
     use super::*;
     use crate::memory::Action;
 
-    /// Check that every vector's own numbers add up, that what is entered returns, and that every action has a vector.
+    /// Check that every vector's numbers add up, that every entry returns, and that every action has a vector.
     #[test]
-    fn they_are_sound() {
+    fn vectors_are_consistent() {
         let mut actions = Vec::new();
         for vector in all() {
             let mut depths = BTreeMap::<u32, u32>::new();
@@ -119,7 +119,7 @@ mod tests {
             for (space, counters) in &vector.account {
                 let of = |counter: &str| counters.get(counter).copied().unwrap_or(0);
                 let ended = of("frees") - of("unknown_frees") + of("missed_frees") + of("released");
-                // An allocation of nothing is not tracked.
+                // An allocation without an address is not tracked.
                 let nothing = u64::from(vector.name == "an allocation of nothing");
                 assert_eq!(of("allocations") - nothing, ended + of("live"), "{}: {space}", vector.name);
             }

@@ -1,9 +1,9 @@
-//! Records of every release, made by hand.
+//! Handmade records of every release.
 
 use super::*;
 use cupti::release::RELEASES;
 
-/// A record of `kind` as long as a release makes it, filled with a byte no field should show.
+/// A record of `kind` with a release's length, filled with a byte that no field should show.
 fn blank(kind: u32, length: usize) -> Vec<u8> {
     let mut bytes = vec![0xee; length];
     bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -14,7 +14,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// A kernel's every field is found, whatever the release; one byte less than the fields need is refused.
+/// Every field of a kernel is read, for every release; one byte less than the fields need is rejected.
 #[test]
 fn kernels_of_every_release() {
     for release in RELEASES {
@@ -116,16 +116,16 @@ fn memsets_and_waits_of_every_release() {
     }
 }
 
-/// Kinds nobody asked for are refused.
+/// Unrequested kinds are rejected.
 #[test]
-fn unknown_kinds_are_refused() {
+fn unrequested_kinds_are_rejected() {
     assert_eq!(decode(&blank(kind::OVERHEAD, 56)), None);
     assert_eq!(decode(&[]), None);
 }
 
-/// The four things a pair of times can say.
+/// A pair of times has four meanings.
 #[test]
-fn times_are_told_apart() {
+fn times_are_classified() {
     assert_eq!(times(5, 9), Times::Known(4));
     assert_eq!(times(5, 5), Times::Known(0));
     assert_eq!(times(0, 0), Times::Lost);
@@ -147,28 +147,28 @@ unsafe extern "C" fn by_eighty(buffer: *mut u8, valid: usize, record: *mut *mut 
     result::SUCCESS
 }
 
-/// Never moves on.
+/// Never advances.
 unsafe extern "C" fn stuck(buffer: *mut u8, _valid: usize, record: *mut *mut u8) -> u32 {
     // SAFETY: as above.
     unsafe { *record = buffer };
     result::SUCCESS
 }
 
-/// A record shorter than its fields is counted and not read; those around it are.
+/// A record shorter than its fields is counted and not read; its neighbours are read.
 #[test]
 fn short_records_are_invalid() {
     let mut bytes = vec![0; 240];
     bytes[0] = kind::MEMSET as u8;
     bytes[80] = kind::CONCURRENT_KERNEL as u8;
     bytes[160] = kind::MEMSET as u8;
-    // SAFETY: the buffer is as long as said.
+    // SAFETY: the length passed is that of the buffer.
     let tally = unsafe { read(by_eighty, bytes.as_mut_ptr(), bytes.len()) };
-    // Nothing prepared the queue: both messages are dropped, and said so.
+    // The queue was not prepared: both messages are dropped and counted.
     let expected = Tally { memsets: 2, zero_time: 2, invalid: 1, dropped_queue_full: 2, ..Tally::default() };
     assert_eq!(tally, expected);
 }
 
-/// A walk that does not move on ends, and an empty buffer is no fault.
+/// A walk that does not advance ends, and an empty buffer is not an error.
 #[test]
 fn a_stuck_walk_ends() {
     let mut bytes = vec![0; 120];

@@ -1,4 +1,4 @@
-//! libcupti played by functions of the test, inside the target process.
+//! A fake libcupti, implemented by functions of the test inside the target process.
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
@@ -12,19 +12,19 @@ use cupti::release::Release;
 use cupti::types::{BufferCompletedFn, BufferRequestedFn, CallbackFn, TimestampFn};
 use inject::Cupti;
 
-/// What `cuptiSubscribe` answers.
+/// The result of `cuptiSubscribe`.
 pub static SUBSCRIBE_RESULT: AtomicU32 = AtomicU32::new(0);
-/// What `cuptiEnableCallback` answers for graph nodes.
+/// The result of `cuptiEnableCallback` for graph nodes.
 pub static NODES_RESULT: AtomicU32 = AtomicU32::new(0);
-/// What `cuptiActivityRegisterTimestampCallback` answers.
+/// The result of `cuptiActivityRegisterTimestampCallback`.
 pub static CLOCK_RESULT: AtomicU32 = AtomicU32::new(0);
-/// What each dropped-records call answers.
+/// The count that the next dropped-records call returns.
 pub static DROPPED: AtomicUsize = AtomicUsize::new(0);
-/// A buffer with so many valid bytes that the forced flush returns.
+/// A buffer that the forced flush returns.
 pub static AT_EXIT: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 /// Its valid bytes.
 pub static AT_EXIT_VALID: AtomicUsize = AtomicUsize::new(0);
-/// With this, the forced flush asks for a buffer itself and returns it with one kernel.
+/// If set, the forced flush requests a buffer itself and returns it with one kernel.
 pub static LATE: AtomicBool = AtomicBool::new(false);
 
 static CALLBACK: OnceLock<CallbackFn> = OnceLock::new();
@@ -38,7 +38,7 @@ fn log(line: String) {
     LOGGED.notify_all();
 }
 
-/// Waits until CUPTI was asked for `line`.
+/// Waits until the CUPTI call `line` has been made.
 pub fn wait_for(line: &str) {
     let mut log = LOG.lock().unwrap();
     while !log.iter().any(|l| l == line) {
@@ -46,7 +46,7 @@ pub fn wait_for(line: &str) {
     }
 }
 
-/// Everything CUPTI was asked for so far.
+/// All CUPTI calls made so far.
 pub fn logged() -> Vec<String> {
     LOG.lock().unwrap().clone()
 }
@@ -173,7 +173,7 @@ unsafe extern "C" fn get_timestamp(time: *mut u64) -> u32 {
     result::SUCCESS
 }
 
-/// All of it.
+/// The table of fake functions.
 pub fn functions() -> Cupti {
     Cupti {
         get_version,
@@ -211,12 +211,12 @@ fn call(domain: u32, cbid: u32, site: u32, correlation_id: u32, outcome: u32) {
     unsafe { CALLBACK.get().unwrap()(ptr::null_mut(), domain, cbid, (&raw const data).cast()) };
 }
 
-/// `cudaLaunchKernel`, and `cuLaunchKernel` inside it, with what each returns.
+/// Calls `cudaLaunchKernel`, and `cuLaunchKernel` inside it, with the results of each.
 pub fn launch(id: u32, runtime: u32, driver: u32) {
     launch_around(id, (runtime, driver), || {});
 }
 
-/// The same, and what happens inside the inner call.
+/// The same, with `inside` run within the inner call.
 pub fn launch_around(id: u32, (runtime, driver): (u32, u32), inside: impl FnOnce()) {
     call(domain::RUNTIME, 211, site::ENTER, id, 0);
     call(domain::DRIVER, 307, site::ENTER, id, 0);
@@ -225,7 +225,7 @@ pub fn launch_around(id: u32, (runtime, driver): (u32, u32), inside: impl FnOnce
     call(domain::RUNTIME, 211, site::EXIT, id, runtime);
 }
 
-/// `cudaStreamSynchronize`, and `cuStreamSynchronize` inside it, with what both return.
+/// Calls `cudaStreamSynchronize`, and `cuStreamSynchronize` inside it, with the result of both.
 pub fn synchronize(id: u32, outcome: u32) {
     call(domain::RUNTIME, 131, site::ENTER, id, 0);
     call(domain::DRIVER, 126, site::ENTER, id, 0);
@@ -233,26 +233,26 @@ pub fn synchronize(id: u32, outcome: u32) {
     call(domain::RUNTIME, 131, site::EXIT, id, outcome);
 }
 
-/// `cuGraphLaunch`, and what happens inside it.
+/// Calls `cuGraphLaunch`, with `inside` run within it.
 pub fn graph_launch(id: u32, inside: impl FnOnce()) {
     call(domain::DRIVER, 514, site::ENTER, id, 0);
     inside();
     call(domain::DRIVER, 514, site::EXIT, id, 0);
 }
 
-/// A graph gets a node, new or copied from another graph.
+/// Reports that a graph got a node, new or copied from another graph.
 pub fn node(cbid: u32) {
     let data = ResourceData { context: ptr::null_mut(), stream: ptr::null_mut(), descriptor: ptr::null_mut() };
     // SAFETY: the callback is the library's, and gets what CUPTI would pass.
     unsafe { CALLBACK.get().unwrap()(ptr::null_mut(), domain::RESOURCE, cbid, (&raw const data).cast()) };
 }
 
-/// A node is created.
+/// Reports that a node was created.
 pub fn node_created() {
     node(resource::GRAPH_NODE_CREATED);
 }
 
-/// Asks the library for a buffer.
+/// Requests a buffer from the library.
 pub fn request() -> (*mut u8, usize) {
     let (mut buffer, mut size, mut most) = (ptr::null_mut(), 0, 7);
     // SAFETY: all three are writable.
@@ -282,7 +282,7 @@ pub fn put_kernel(at: *mut u8, id: u32, name: *const c_char, start: u64, end: u6
     stride
 }
 
-/// A C string that lives on.
+/// A C string that is never freed.
 pub fn name(text: &str) -> *const c_char {
     CString::new(text).unwrap().into_raw()
 }

@@ -1,4 +1,4 @@
-//! The tables of a block. A column whose numbers are not counted is left out.
+//! The tables of a block. Columns whose values are not counted are omitted.
 
 use std::{cmp::Reverse, fmt::Write as _};
 
@@ -15,10 +15,10 @@ use crate::{
     snapshot::{Copies, Kinds, Process, Snapshot},
 };
 
-/// The longest name of a kernel where nothing limits a line: templates make names of any length.
+/// The longest kernel name if nothing limits a line: template names can have any length.
 const LONGEST: usize = 1000;
 
-/// All tables, in their order; some may have no rows.
+/// Returns all tables in order; some may be empty.
 pub(super) fn all(now: &Snapshot, paces: &[Pace<'_>], look: Look) -> [Table; 7] {
     [
         processes(paces, now.kinds, look),
@@ -34,7 +34,7 @@ pub(super) fn all(now: &Snapshot, paces: &[Pace<'_>], look: Look) -> [Table; 7] 
 /// A cell: whether its column is shown, the column's width, and the text.
 type Cell<'a> = (bool, usize, &'a str);
 
-/// Cells to the right of their columns, and a name of any length at the end.
+/// Right-aligned cells, followed by a name of any length.
 fn row(cells: &[Cell<'_>], name: &str) -> String {
     let shown = cells.iter().filter(|(shown, ..)| *shown);
     let cells: String = shown.map(|(_, width, text)| format!("{text:>width$}  ")).collect();
@@ -68,14 +68,14 @@ fn processes(paces: &[Pace<'_>], kinds: Kinds, look: Look) -> Table {
             &byte_rate(pace.to_host()),
             &count(errors(process)),
         ];
-        row(cells, &who(process))
+        row(cells, &identity(process))
     });
     let columns = row(["pid", "live", "peak", "launches/s", "HtoD/s", "DtoH/s", "errors"], "name");
     Table { title: "Processes", columns, rows: rows.collect() }
 }
 
 /// `python3 (alice) in 3f9a2c77d1e0`.
-fn who(process: &Process) -> String {
+fn identity(process: &Process) -> String {
     let mut name = printable(&process.comm).into_owned();
     if !process.user.is_empty() {
         let _ = write!(name, " ({})", printable(&process.user));
@@ -186,7 +186,7 @@ fn copies(paces: &[Pace<'_>], look: Look) -> Table {
     Table { title: "Copies", columns, rows: rows.into_iter().map(|(_, row)| row).collect() }
 }
 
-/// Bytes per second within the calls. A call that returns early says nothing of how fast its copy was.
+/// Returns bytes per second spent in the calls. Calls that return before the copy is done are not counted.
 pub(crate) fn speed(copies: &Copies) -> String {
     match copies.moved {
         moved if copies.asynchronous || moved.ns == 0 => "-".to_owned(),
@@ -252,13 +252,13 @@ fn failures(paces: &[Pace<'_>]) -> Table {
 
 fn notes(now: &Snapshot) -> Table {
     let lost = now.health.lost.iter().filter(|(_, calls)| *calls > 0);
-    let lost = lost
-        .map(|(map, calls)| format!("{} not counted: no room in the map of {map}", counted(*calls, "call", "calls")));
+    let lost =
+        lost.map(|(map, calls)| format!("{} not counted: the {map} map is full", counted(*calls, "call", "calls")));
     let notes = now.health.notes.iter().map(|note| printable(note).into_owned());
     Table { title: "Notes", columns: String::new(), rows: lost.chain(notes).collect() }
 }
 
-/// Something per second; small numbers keep a decimal.
+/// Formats a rate per second; small values keep a decimal.
 pub(crate) fn rate(per_second: f64) -> String {
     match per_second {
         none if none <= 0.0 => "-".to_owned(),
@@ -267,12 +267,12 @@ pub(crate) fn rate(per_second: f64) -> String {
     }
 }
 
-/// Bytes per second.
+/// Formats bytes per second.
 pub(crate) fn byte_rate(per_second: f64) -> String {
     if per_second < 0.5 { "-".to_owned() } else { bytes(per_second as u64) + "/s" }
 }
 
-/// `128x4`: sizes of 1 at the end say nothing.
+/// Formats sizes such as `128x4`, without trailing sizes of 1.
 pub(crate) fn shape(sizes: [u32; 3]) -> String {
     match sizes {
         [0, 0, 0] => "-".to_owned(),

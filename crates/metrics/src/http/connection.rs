@@ -1,4 +1,4 @@
-//! One scraper: what it has sent, what is still to be sent to it, and until when.
+//! One client connection: received input, pending output and deadline.
 
 use std::{
     io::{ErrorKind, IoSlice, Read, Write},
@@ -13,20 +13,20 @@ use super::{
     places::{Place, State},
 };
 
-/// For the whole of a request's head, however slowly it comes.
-const TO_ASK: Duration = Duration::from_secs(5);
-/// For an answer to be made.
-const TO_WAIT: Duration = Duration::from_secs(30);
-/// For the whole of an answer, however slowly it is read.
-const TO_READ: Duration = Duration::from_secs(10);
-/// Between two requests: scrapers come every minute or so.
-const TO_REST: Duration = Duration::from_secs(150);
-/// After the last answer, until the other side has closed.
-const TO_LEAVE: Duration = Duration::from_secs(1);
-/// Bytes that are sent to one connection before others have their turn.
+/// For the whole head of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// For the server to produce an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// For the client to read a whole answer.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two requests: scrapers usually send one every minute.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
+/// After the last answer, until the client has closed the connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes sent to one connection before others get their turn.
 const PORTION: usize = 256 << 10;
 
-/// Whether a connection goes on.
+/// Whether the connection stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     On,
@@ -35,12 +35,12 @@ pub(super) enum Flow {
 
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
-    /// When it is out of time.
+    /// The deadline of the current state.
     pub(super) until: Instant,
     place: Place,
     input: Vec<u8>,
-    /// What waits to be answered.
-    asked: Option<Result<Request, Refusal>>,
+    /// The request to answer.
+    request: Option<Result<Request, Refusal>>,
     head: Vec<u8>,
     body: Arc<[u8]>,
     sent: usize,
@@ -54,10 +54,10 @@ impl Connection {
         let now = Instant::now();
         Ok(Self {
             stream,
-            until: now + TO_ASK,
-            place: Place { peer, state: State::Resting, since: now, answers: 0 },
+            until: now + REQUEST_TIMEOUT,
+            place: Place { peer, state: State::Idle, since: now, answers: 0 },
             input: Vec::new(),
-            asked: None,
+            request: None,
             head: Vec::new(),
             body: Arc::default(),
             sent: 0,
@@ -65,17 +65,17 @@ impl Connection {
         })
     }
 
-    /// Who it is, and what it is at.
+    /// The peer and the state.
     pub(super) fn place(&self) -> Place {
         self.place
     }
 
-    /// What to poll for. While an answer is made, only its end is of interest.
+    /// The events to poll for. While an answer is pending, only a hangup matters.
     pub(super) fn events(&self) -> libc::c_short {
         match self.place.state {
-            State::Leaving | State::Resting | State::Asking => libc::POLLIN,
-            State::Waiting => 0,
-            State::Answering => libc::POLLOUT,
+            State::Closing | State::Idle | State::Receiving => libc::POLLIN,
+            State::Pending => 0,
+            State::Sending => libc::POLLOUT,
         }
     }
 
@@ -84,21 +84,21 @@ impl Connection {
         (self.place.state, self.place.since, self.until) = (state, now, now + time);
     }
 
-    /// Does what can be done without waiting, and as much as is fair.
+    /// Does what is possible without blocking, within the fair share.
     pub(super) fn advance(&mut self) -> Flow {
         match self.place.state {
-            State::Leaving => self.leave(),
-            State::Resting | State::Asking => self.receive(),
-            // It was reset.
-            State::Waiting => Flow::Over,
-            State::Answering => self.send(),
+            State::Closing => self.discard_input(),
+            State::Idle | State::Receiving => self.receive(),
+            // The connection was reset.
+            State::Pending => Flow::Over,
+            State::Sending => self.send(),
         }
     }
 
     fn receive(&mut self) -> Flow {
         let mut bytes = [0; 4096];
-        while self.asked.is_none() {
-            // Pipelined requests stay in the kernel until those before them are answered.
+        while self.request.is_none() {
+            // Pipelined requests stay in the kernel until the previous ones are answered.
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Flow::Over,
                 Ok(count) => self.input.extend_from_slice(&bytes[..count]),
@@ -107,34 +107,34 @@ impl Connection {
                 Err(_) => return Flow::Over,
             }
             debug_assert!(self.input.len() <= LONGEST_HEAD + bytes.len());
-            if self.place.state == State::Resting {
-                self.enter(State::Asking, TO_ASK);
+            if self.place.state == State::Idle {
+                self.enter(State::Receiving, REQUEST_TIMEOUT);
             }
-            self.understand();
+            self.parse_request();
         }
         Flow::On
     }
 
-    /// Takes the next request, if the whole of it has come.
-    fn understand(&mut self) {
+    /// Parses the next request, if it is complete.
+    fn parse_request(&mut self) {
         let Some((request, length)) = Request::parse(&self.input) else { return };
         self.input.drain(..length);
-        self.asked = Some(request.map(|request| request.from(self.place.peer)));
-        self.enter(State::Waiting, TO_WAIT);
+        self.request = Some(request.map(|request| request.from(self.place.peer)));
+        self.enter(State::Pending, ANSWER_TIMEOUT);
     }
 
-    /// Has its request answered, and sends what can be sent.
+    /// Answers the request and sends as much as possible.
     pub(super) fn answer(&mut self, handler: &mut dyn FnMut(&Request) -> Response) -> Flow {
-        let Some(asked) = self.asked.take() else { return Flow::On };
-        let (response, method) = match &asked {
+        let Some(request) = self.request.take() else { return Flow::On };
+        let (response, method) = match &request {
             Ok(request) => (handler(request), request.method),
             Err(refusal) => (refusal.response(), Method::Get),
         };
-        self.keep_alive = asked.is_ok_and(|request| request.keep_alive);
+        self.keep_alive = request.is_ok_and(|request| request.keep_alive);
         self.head = response.head(self.keep_alive);
         self.body = if method == Method::Get { response.body } else { Arc::default() };
         self.sent = 0;
-        self.enter(State::Answering, TO_READ);
+        self.enter(State::Sending, SEND_TIMEOUT);
         self.send()
     }
 
@@ -162,10 +162,10 @@ impl Connection {
             return self.close();
         }
         if self.input.is_empty() {
-            self.enter(State::Resting, TO_REST);
+            self.enter(State::Idle, IDLE_TIMEOUT);
         } else {
-            self.enter(State::Asking, TO_ASK);
-            self.understand();
+            self.enter(State::Receiving, REQUEST_TIMEOUT);
+            self.parse_request();
         }
         Flow::On
     }
@@ -175,13 +175,13 @@ impl Connection {
             return Flow::Over;
         }
         self.input = Vec::new();
-        self.enter(State::Leaving, TO_LEAVE);
-        self.leave()
+        self.enter(State::Closing, CLOSE_TIMEOUT);
+        self.discard_input()
     }
 
-    fn leave(&mut self) -> Flow {
+    fn discard_input(&mut self) -> Flow {
         let mut bytes = [0; 4096];
-        // Not for ever: whoever sends without end is read a little at a time, and only until it should have left.
+        // Bounded: a client that keeps sending is read a little at a time, and only until the deadline.
         for _ in 0..16 {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Flow::Over,

@@ -1,17 +1,17 @@
-//! What is where: `/metrics`, `/healthz`, `/map`, and a page with links.
+//! The endpoints: `/metrics`, `/healthz`, `/map`, and a page with links.
 
 use text::names::printable;
 
 use super::{Peer, Request, Response};
 use crate::openmetrics::Format;
 
-/// Who knows the answers.
+/// The source of the answers.
 pub trait Source {
-    /// The text of a scrape; `None` if it could not be made in time. Old numbers would pass for new ones.
+    /// The text of a scrape; `None` if it could not be produced in time. Stale values would pass for current ones.
     fn metrics(&self, format: Format) -> Option<String>;
-    /// Whether all is well; otherwise one sentence.
+    /// Whether the monitor works; otherwise one sentence.
     fn health(&self) -> Result<(), String>;
-    /// The memory of a process, address by address, for this user; otherwise a status and one sentence.
+    /// The memory map of a process by address, for this user; otherwise a status and one sentence.
     fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)>;
 }
 
@@ -22,14 +22,14 @@ const PAGE: &str = "<!DOCTYPE html>
 <h1>warpscope monitor</h1>
 <ul>
 <li><a href=\"/metrics\">/metrics</a>: every GPU process on this machine, for Prometheus</li>
-<li><a href=\"/healthz\">/healthz</a>: whether warpscope is well</li>
+<li><a href=\"/healthz\">/healthz</a>: whether warpscope is working</li>
 <li>/map?pid=PID: the live GPU memory of a process by address, for root and its owner on this machine</li>
 </ul>
 </body>
 </html>
 ";
 
-/// The answer to a request.
+/// Returns the answer to a request.
 pub fn answer(request: &Request, source: &dyn Source) -> Response {
     match request.path.as_str() {
         "/metrics" => {
@@ -39,22 +39,22 @@ pub fn answer(request: &Request, source: &dyn Source) -> Response {
                     let body = text.into_bytes().into();
                     Response { status: 200, content_type: format.content_type(), body, shared: true }
                 }
-                None => Response::text(503, "the monitor is busy or about to end: try again\n"),
+                None => Response::text(503, "the monitor is busy or shutting down: try again\n"),
             }
         }
         "/healthz" => match source.health() {
             Ok(()) => Response::text(200, "ok\n"),
             Err(reason) => Response::text(503, &format!("{}\n", printable(&reason))),
         },
-        // Addresses are nobody else's business.
+        // Addresses are shown only to the owner.
         "/map" => match (request.peer, request.parameter("pid").and_then(|pid| pid.parse().ok())) {
-            (_, None) => Response::text(400, "say which process: /map?pid=1234\n"),
+            (_, None) => Response::text(400, "the process is missing: use /map?pid=PID\n"),
             (Peer::User(user), Some(pid)) => match source.map(pid, user) {
                 Ok(text) => Response::text(200, &text),
                 Err((status, reason)) => Response::text(status, &format!("{}\n", printable(&reason))),
             },
             _ => {
-                Response::text(403, "the memory of a process is shown on its own machine only, to root and its owner\n")
+                Response::text(403, "the memory of a process is shown only on its own machine, to root and its owner\n")
             }
         },
         "/" => Response {
@@ -63,6 +63,6 @@ pub fn answer(request: &Request, source: &dyn Source) -> Response {
             body: PAGE.as_bytes().into(),
             shared: true,
         },
-        _ => Response::text(404, "there is only /metrics, /healthz, /map?pid=PID and /\n"),
+        _ => Response::text(404, "not found: use /metrics, /healthz, /map?pid=PID or /\n"),
     }
 }

@@ -1,76 +1,76 @@
-//! Requests as they come, responses as they go (RFC 9112, the part that a scraper uses).
+//! Parses requests and formats responses (RFC 9112, the part that scrapers use).
 
 use std::{sync::Arc, time::SystemTime};
 
 use super::Peer;
 
-/// The longest head of a request, in bytes.
+/// The maximum length of a request head, in bytes.
 pub(super) const LONGEST_HEAD: usize = 16 * 1024;
-/// The most header fields.
+/// The maximum number of header fields.
 const MOST_FIELDS: usize = 100;
 
-/// What may be asked.
+/// The supported methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The whole answer.
+    /// The whole response.
     Get,
-    /// Its head only.
+    /// Only its head.
     Head,
 }
 
-/// A request that is understood.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked.
+    /// Its method.
     pub method: Method,
-    /// For what: the path without its query.
+    /// Its path, without the query.
     pub path: String,
-    /// What comes after the question mark; empty if nothing does.
+    /// The text after the question mark; empty if there is none.
     pub query: String,
-    /// Who asks.
+    /// The client.
     pub peer: Peer,
     fields: Vec<(String, String)>,
     pub(super) keep_alive: bool,
 }
 
-/// Why a request is answered without being understood.
+/// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is no request of HTTP.
+    /// It is not an HTTP request.
     Malformed,
     /// It is neither GET nor HEAD.
     Method,
     /// Its head is too long.
     TooLong,
-    /// It is of another version of HTTP.
+    /// It uses another version of HTTP.
     Version,
 }
 
 impl Refusal {
     pub(super) fn response(self) -> Response {
         match self {
-            Self::Malformed => Response::text(400, "this is not a request that warpscope understands\n"),
-            Self::Method => Response::text(405, "only GET and HEAD are answered here\n"),
-            Self::TooLong => Response::text(431, "the request's head is too long\n"),
-            Self::Version => Response::text(505, "only HTTP/1.0 and HTTP/1.1 are spoken here\n"),
+            Self::Malformed => Response::text(400, "malformed request\n"),
+            Self::Method => Response::text(405, "only GET and HEAD are supported\n"),
+            Self::TooLong => Response::text(431, "the request head is too long\n"),
+            Self::Version => Response::text(505, "only HTTP/1.0 and HTTP/1.1 are supported\n"),
         }
     }
 }
 
 impl Request {
-    /// The value of a parameter of the query, as it was written.
+    /// Returns the value of a query parameter, as written.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.query.split('&').filter_map(|pair| pair.split_once('=')).find(|(known, _)| *known == name).map(|(_, v)| v)
     }
 
-    /// A header field's values, joined by commas as if they stood in one line; empty if there is none.
+    /// Returns a header field's values, joined with commas; empty if there is none.
     pub fn header(&self, name: &str) -> String {
         let values = self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         values.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Reads a request from the beginning of `input`. `None`: the rest of the head has not come yet. Otherwise also says
-    /// how many bytes it took.
+    /// Parses a request at the beginning of `input`, and returns the number of bytes consumed. `None` if the head is
+    /// incomplete.
     pub fn parse(input: &[u8]) -> Option<(Result<Self, Refusal>, usize)> {
         let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
         let mut head = httparse::Request::new(&mut fields);
@@ -84,7 +84,7 @@ impl Request {
         }
     }
 
-    /// The same from this peer.
+    /// Returns the request with its peer set.
     pub(super) fn from(self, peer: Peer) -> Self {
         Self { peer, ..self }
     }
@@ -108,15 +108,15 @@ impl Request {
         let has_body = !matches!(request.header("content-length").as_str(), "" | "0")
             || !request.header("transfer-encoding").is_empty();
         let close = request.header("connection").split(',').any(|word| word.trim().eq_ignore_ascii_case("close"));
-        // A body means nothing here, and is not worth finding the end of.
+        // Bodies are not supported; closing the connection avoids having to find the body's end.
         request.keep_alive &= !has_body && !close;
         Ok(request)
     }
 }
 
-/// The path and the query of a request's target.
+/// Splits a request's target into path and query.
 fn target(target: &str) -> Result<(String, String), Refusal> {
-    // Proxies send the whole address.
+    // Proxies send the absolute URL.
     let target = match target.strip_prefix("http://") {
         None => target,
         Some(rest) => rest.find('/').map_or("/", |slash| &rest[slash..]),
@@ -126,26 +126,26 @@ fn target(target: &str) -> Result<(String, String), Refusal> {
     if path.starts_with('/') { Ok((path.to_owned(), query.to_owned())) } else { Err(Refusal::Malformed) }
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Such as 200.
+    /// The status code, such as 200.
     pub status: u16,
     /// The body's type.
     pub content_type: &'static str,
     /// The body.
     pub body: Arc<[u8]>,
-    /// All who ask for the same at the same time may have this answer.
+    /// All clients with the same pending request may share this response.
     pub shared: bool,
 }
 
 impl Response {
-    /// Plain text, for whoever asked.
+    /// Creates a plain text response for one client.
     pub fn text(status: u16, body: &str) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: body.as_bytes().into(), shared: false }
     }
 
-    /// The head to send before the body.
+    /// Formats the head to send before the body.
     pub(super) fn head(&self, keep_alive: bool) -> Vec<u8> {
         let reason = match self.status {
             200 => "OK",
@@ -183,9 +183,9 @@ mod tests {
         Request::parse(text.as_bytes()).expect("a whole head").0
     }
 
-    /// Check what a scraper and a browser send.
+    /// Check the requests of scrapers and browsers.
     #[test]
-    fn good_requests() {
+    fn valid_requests_are_parsed() {
         let text = "\r\nGET /metrics?name=a HTTP/1.1\r\nHost: gpu1:9400\r\nAccept: a/b\r\naccept:  c/d \r\n\r\nGET";
         let (request, length) = Request::parse(text.as_bytes()).expect("whole");
         let request = request.expect("good");
@@ -202,9 +202,9 @@ mod tests {
         assert_eq!(parse("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").map(|r| r.keep_alive), Ok(false));
     }
 
-    /// Check that what is not a good request has its own answer.
+    /// Check that each kind of invalid request gets its own response.
     #[test]
-    fn bad_requests() {
+    fn invalid_requests_are_rejected() {
         for (text, refusal) in [
             ("POST / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Method),
             ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", Refusal::Version),
@@ -225,17 +225,17 @@ mod tests {
     }
 
     proptest! {
-        /// Check that no bytes make the parser panic, and that it never takes more than there is.
+        /// Check that no input makes the parser panic or consume more than there is.
         #[test]
-        fn any_bytes(input in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_parsed_without_panic(input in proptest::collection::vec(any::<u8>(), 0..300)) {
             if let Some((_, length)) = Request::parse(&input) {
                 prop_assert!(length <= input.len());
             }
         }
 
-        /// Check the same for what almost is a request.
+        /// Check the same for input that resembles a request.
         #[test]
-        fn almost_requests(input in "(GET|HEAD|P)? ?[/ab?#:]{0,5} ?HTTP/1.[012]?\r?\n(Host|A\u{e4})?:? ?[ab\t]{0,3}\r?\n\r?\n?") {
+        fn almost_requests_are_parsed_without_panic(input in "(GET|HEAD|P)? ?[/ab?#:]{0,5} ?HTTP/1.[012]?\r?\n(Host|A\u{e4})?:? ?[ab\t]{0,3}\r?\n\r?\n?") {
             if let Some((_, length)) = Request::parse(input.as_bytes()) {
                 prop_assert!(length <= input.len());
             }

@@ -1,4 +1,4 @@
-//! Whose a connection of this machine is: the kernel tells the user of a socket by its addresses (sock_diag(7)).
+//! The owner of a connection on this machine: the kernel returns the user of a socket by its addresses (sock_diag(7)).
 
 use std::{
     io,
@@ -6,12 +6,12 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
-/// `SOCK_DIAG_BY_FAMILY`, the one request there is.
+/// `SOCK_DIAG_BY_FAMILY`, the only request type used.
 const BY_FAMILY: u16 = 20;
 /// `struct nlmsghdr`, and `struct inet_diag_req_v2` after it.
 const HEADER: usize = 16;
 const REQUEST: usize = HEADER + 56;
-/// Where `struct inet_diag_msg` has what we read, after the header.
+/// Offsets in `struct inet_diag_msg`, after the header.
 const USER: usize = HEADER + 64;
 const INODE: usize = HEADER + 68;
 
@@ -20,32 +20,32 @@ const INODE: usize = HEADER + 68;
 pub(super) enum Owner {
     /// A process of this user.
     User(u32),
-    /// There is no such socket, or no process has it open any more.
+    /// There is no such socket, or no process has it open any longer.
     None,
-    /// The kernel does not say.
+    /// The kernel does not report it.
     Unknown,
 }
 
-/// The kernel's answers.
+/// Looks up owners through the kernel.
 pub(super) struct Owners(OwnedFd);
 
 impl Owners {
-    /// Opens a socket to ask on.
+    /// Opens a socket for queries.
     pub(super) fn open() -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: a new descriptor, checked and owned by nobody else.
+        // SAFETY: a new descriptor, checked and not owned elsewhere.
         unsafe {
             let socket = libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG);
             if socket < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(OwnedFd::from_raw_fd(socket))) }
         }
     }
 
-    /// The owner of the TCP socket with these addresses: its own, and that of its peer.
+    /// Returns the owner of the TCP socket with these addresses: its own and its peer's.
     pub(super) fn of(&self, own: SocketAddr, peer: SocketAddr) -> Owner {
         let request = request(own, peer);
         let mut answer = [0_u8; 1024];
-        // SAFETY: both buffers are valid for their lengths. The kernel answers before `send` returns, and nobody else writes
-        // to this socket, so that nothing is waited for.
+        // SAFETY: both buffers are valid for their lengths. The kernel answers before `send` returns, and nothing else
+        // writes to this socket, so the call does not wait.
         let length = unsafe {
             let sent = libc::send(self.0.as_raw_fd(), request.as_ptr().cast(), request.len(), 0);
             if sent < 0 { sent } else { libc::recv(self.0.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) }
@@ -73,7 +73,7 @@ fn request(own: SocketAddr, peer: SocketAddr) -> [u8; REQUEST] {
             IpAddr::V6(address) => put(at, &address.octets()),
         }
     }
-    // Whatever cookie it has.
+    // Any cookie.
     put(HEADER + 48, &[0xff; 8]);
     bytes
 }
@@ -84,10 +84,10 @@ fn read(answer: &[u8]) -> Owner {
     match (kind, word(USER), word(INODE)) {
         (Some(BY_FAMILY), Some(_), Some(0)) => Owner::None,
         (Some(BY_FAMILY), Some(user), Some(_)) => Owner::User(user),
-        // An error message: its number comes first.
+        // An error message starts with the error number.
         (Some(kind), ..) if i32::from(kind) == libc::NLMSG_ERROR => {
-            let gone = word(HEADER).is_some_and(|error| error.cast_signed() == -libc::ENOENT);
-            if gone { Owner::None } else { Owner::Unknown }
+            let no_socket = word(HEADER).is_some_and(|error| error.cast_signed() == -libc::ENOENT);
+            if no_socket { Owner::None } else { Owner::Unknown }
         }
         _ => Owner::Unknown,
     }

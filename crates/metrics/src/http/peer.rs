@@ -1,24 +1,24 @@
-//! Who is at the other end of a connection, as far as fairness goes.
+//! Identifies the client of a connection for fair sharing.
 
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 
 use super::owner::{Owner, Owners};
 
-/// Whoever shares places and turns.
+/// The unit that shares slots and rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Peer {
-    /// A user of this machine. All of them come from the same addresses, and each can use many.
+    /// A user of this machine. All users share the same addresses, and each can use many.
     User(u32),
-    /// Somebody on this machine: the kernel does not say who.
+    /// A client on this machine whose user the kernel does not report.
     Local,
     /// Another machine.
     V4(Ipv4Addr),
-    /// A network of one site: a machine has as many addresses in it as it likes.
+    /// A site's network: one machine can have any number of addresses in it.
     V6([u16; 4]),
 }
 
 impl Peer {
-    /// The peer of a connection; `None` if it has closed its end already, and nobody is there to read an answer.
+    /// Returns the peer of a connection; `None` if it has already closed its end, so that an answer would not be read.
     pub(super) fn of(stream: &TcpStream, owners: Option<&Owners>) -> Option<Self> {
         let (here, there) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
         let address = there.ip().to_canonical();
@@ -27,7 +27,7 @@ impl Peer {
         }
         match owners.map_or(Owner::Unknown, |owners| owners.of(there, here)) {
             Owner::User(user) => Some(Self::User(user)),
-            // Translated addresses may look like ours and have no socket here.
+            // Translated addresses may look local although no socket here has them.
             Owner::None if address.is_loopback() => None,
             Owner::None | Owner::Unknown => Some(Self::Local),
         }
@@ -50,19 +50,19 @@ mod tests {
 
     use super::*;
 
-    /// Check that addresses of one site are one peer, and those of machines are not.
+    /// Check that addresses of one site are one peer, and those of different machines are not.
     #[test]
-    fn addresses() {
+    fn addresses_of_a_site_are_one_peer() {
         let of = |text: &str| Peer::of_address(text.parse().expect("an address"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
     }
 
-    /// Check that the kernel says whose a connection of this machine is, over IPv4 and IPv6, and that one that was closed
-    /// is nobody's.
+    /// Check that the kernel reports the user of a local connection, over IPv4 and IPv6, and that a closed connection
+    /// has no user.
     #[test]
-    fn users() {
+    fn local_connections_have_a_user() {
         let owners = Owners::open().expect("sock_diag");
         // SAFETY: takes nothing, and cannot fail.
         let ours = unsafe { libc::geteuid() };

@@ -1,4 +1,4 @@
-//! Who gets a place, and who must leave for it: the policy alone, without a socket.
+//! Decides which connections get a slot and which are evicted: pure policy, without sockets.
 
 use std::{
     collections::HashMap,
@@ -7,54 +7,54 @@ use std::{
 
 use super::Peer;
 
-/// Connections at a time.
+/// Maximum number of connections.
 pub(super) const MOST: usize = 512;
-/// Connections of one peer at a time.
+/// Maximum number of connections per peer.
 pub(super) const MOST_OF_PEER: usize = 256;
-/// How long somebody who has just come may take to begin before its place goes to somebody else who needs one.
-const TO_BEGIN: Duration = Duration::from_millis(50);
-/// How long a reader may take before its place goes to somebody else who needs one.
-const TO_READ: Duration = Duration::from_millis(250);
+/// How long a new connection may stay silent before it can be evicted.
+const REQUEST_GRACE: Duration = Duration::from_millis(50);
+/// How long a client may take to read before it can be evicted.
+const READ_GRACE: Duration = Duration::from_millis(250);
 
-/// What a connection waits for.
+/// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The other side has its answer and should close. What it still sends is thrown away: closing at once would make the
-    /// kernel reset the connection, and the answer could be lost.
-    Leaving,
+    /// The client has its answer and should close the connection. Further input is discarded: closing at once would
+    /// make the kernel reset the connection, and the answer could be lost.
+    Closing,
     /// The next request, or the first.
-    Resting,
+    Idle,
     /// The rest of a request.
-    Asking,
-    /// An answer to be made.
-    Waiting,
-    /// The answer to be taken.
-    Answering,
+    Receiving,
+    /// The server's answer.
+    Pending,
+    /// The client to read the answer.
+    Sending,
 }
 
-/// What is known of a connection.
+/// The facts about a connection that the policy uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) peer: Peer,
     pub(super) state: State,
-    /// Since when it is in this state.
+    /// When it entered this state.
     pub(super) since: Instant,
-    /// Answers that it has had.
+    /// Number of answers it has received.
     pub(super) answers: u64,
 }
 
-/// What becomes of a connection that has just come.
+/// The decision on a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// There is room.
-    Welcome,
-    /// It takes the place of this one.
-    Instead(usize),
-    /// It is closed: its own peers have more than their share, and all of them are being served.
+    /// There is a free slot.
+    Accept,
+    /// It replaces the connection with this index.
+    Replace(usize),
+    /// It is closed: its own peer has more than its share, and all of its connections are being served.
     Refused,
 }
 
-/// Decides for a connection of `peer` that comes `now`.
+/// Decides on a connection of `peer` that arrives at `now`.
 pub(super) fn verdict(places: &[Place], peer: Peer, now: Instant) -> Verdict {
     let mut counts = HashMap::<Peer, usize>::new();
     for place in places {
@@ -62,26 +62,26 @@ pub(super) fn verdict(places: &[Place], peer: Peer, now: Instant) -> Verdict {
     }
     let own = counts.get(&peer).copied().unwrap_or(0);
     if own < MOST_OF_PEER && places.len() < MOST {
-        return Verdict::Welcome;
+        return Verdict::Accept;
     }
-    // Whoever has most gives way; where that is ourselves, one of ours.
+    // The peer with the most connections loses one; if that is `peer` itself, one of its own.
     let most = counts.iter().max_by_key(|(peer, count)| (**count, **peer)).map(|(peer, _)| *peer);
     let from = if own >= MOST_OF_PEER { Some(peer) } else { most.filter(|most| counts[most] > own + 1).or(Some(peer)) };
     let candidates = places.iter().enumerate().filter(|(_, place)| Some(place.peer) == from);
     let least = candidates.filter_map(|(index, place)| Some((rank(place, now)?, place.since, index))).min();
-    least.map_or(Verdict::Refused, |(_, _, index)| Verdict::Instead(index))
+    least.map_or(Verdict::Refused, |(_, _, index)| Verdict::Replace(index))
 }
 
-/// How much is lost if a connection ends now; `None` if it must not.
+/// The cost of evicting a connection now; `None` if it must not be evicted.
 fn rank(place: &Place, now: Instant) -> Option<u8> {
     let age = now.duration_since(place.since);
     match place.state {
-        State::Leaving => Some(0),
-        State::Resting if place.answers > 0 || age > TO_BEGIN => Some(1),
-        State::Asking if age > TO_BEGIN => Some(2),
-        State::Answering if age > TO_READ => Some(3),
-        // One that has had its answer and wants another stands behind one that has had none.
-        State::Resting | State::Asking | State::Waiting | State::Answering => (place.answers > 0).then_some(4),
+        State::Closing => Some(0),
+        State::Idle if place.answers > 0 || age > REQUEST_GRACE => Some(1),
+        State::Receiving if age > REQUEST_GRACE => Some(2),
+        State::Sending if age > READ_GRACE => Some(3),
+        // A connection that already had an answer yields to one that had none.
+        State::Idle | State::Receiving | State::Pending | State::Sending => (place.answers > 0).then_some(4),
     }
 }
 
@@ -102,48 +102,48 @@ mod tests {
         *START.get_or_init(|| Instant::now() + Duration::from_secs(1000))
     }
 
-    /// Check that a peer at its limit takes the place of one of its own, the most dispensable first, and of nobody else.
+    /// Check that a peer at its limit replaces one of its own connections, the cheapest to evict first, and no others.
     #[test]
-    fn own_places() {
-        let mut places = vec![place(HONEST, State::Resting, 100_000, 3)];
-        places.extend((0..MOST_OF_PEER as u64).map(|age| place(OTHER, State::Waiting, age, 0)));
+    fn a_peer_at_its_limit_replaces_its_own() {
+        let mut places = vec![place(HONEST, State::Idle, 100_000, 3)];
+        places.extend((0..MOST_OF_PEER as u64).map(|age| place(OTHER, State::Pending, age, 0)));
         assert_eq!(verdict(&places, OTHER, start()), Verdict::Refused);
-        // Each is more dispensable than those before.
+        // Each is cheaper to evict than those before.
         let dispensable = [
-            (State::Waiting, 1, 1),
-            (State::Answering, 300, 0),
-            (State::Asking, 60, 0),
-            (State::Resting, 60, 0),
-            (State::Resting, 90, 0),
-            (State::Leaving, 0, 1),
+            (State::Pending, 1, 1),
+            (State::Sending, 300, 0),
+            (State::Receiving, 60, 0),
+            (State::Idle, 60, 0),
+            (State::Idle, 90, 0),
+            (State::Closing, 0, 1),
         ];
         for (index, (state, age, answers)) in (1..).zip(dispensable) {
             places[index] = place(OTHER, state, age, answers);
-            assert_eq!(verdict(&places, OTHER, start()), Verdict::Instead(index));
+            assert_eq!(verdict(&places, OTHER, start()), Verdict::Replace(index));
         }
-        assert_eq!(verdict(&places, HONEST, start()), Verdict::Welcome);
+        assert_eq!(verdict(&places, HONEST, start()), Verdict::Accept);
     }
 
-    /// Check that where all places are taken, those with most give one up, even if all of theirs are in use.
+    /// Check that if all slots are in use, the peer with the most loses one, even if all of its connections are busy.
     #[test]
-    fn crowd() {
+    fn the_largest_peer_loses_a_slot() {
         let attackers = [2, 3, 4, 5].map(Peer::User);
-        let mut places: Vec<_> = (0..MOST).map(|number| place(attackers[number % 4], State::Answering, 1, 1)).collect();
-        let Verdict::Instead(index) = verdict(&places, HONEST, start()) else { panic!("a place is made") };
-        places[index] = place(HONEST, State::Waiting, 0, 0);
+        let mut places: Vec<_> = (0..MOST).map(|number| place(attackers[number % 4], State::Sending, 1, 1)).collect();
+        let Verdict::Replace(index) = verdict(&places, HONEST, start()) else { panic!("a slot is freed") };
+        places[index] = place(HONEST, State::Pending, 0, 0);
         for _ in 0..MOST {
-            if let Verdict::Instead(index) = verdict(&places, attackers[0], start()) {
+            if let Verdict::Replace(index) = verdict(&places, attackers[0], start()) {
                 assert_ne!(places[index].peer, HONEST);
-                places[index] = place(attackers[0], State::Waiting, 0, 0);
+                places[index] = place(attackers[0], State::Pending, 0, 0);
             }
         }
         assert!(places.iter().any(|place| place.peer == HONEST));
     }
 
-    /// Check that whoever has just been accepted is not closed for the next one.
+    /// Check that a connection just accepted is not evicted for the next one.
     #[test]
-    fn newcomers() {
-        for state in [State::Resting, State::Asking, State::Waiting, State::Answering] {
+    fn new_connections_are_not_evicted() {
+        for state in [State::Idle, State::Receiving, State::Pending, State::Sending] {
             let places: Vec<_> = (0..MOST_OF_PEER).map(|_| place(OTHER, state, 10, 0)).collect();
             assert_eq!(verdict(&places, OTHER, start()), Verdict::Refused);
         }

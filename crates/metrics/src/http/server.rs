@@ -1,4 +1,4 @@
-//! The loop that serves all connections.
+//! The event loop that serves all connections.
 
 use std::{
     collections::HashMap,
@@ -22,19 +22,19 @@ use super::{
 };
 use crate::openmetrics::Format;
 
-/// Connections accepted in one turn.
+/// Connections accepted in one round.
 const MOST_ACCEPTED: usize = 512;
-/// Requests of one peer that are answered in one turn.
+/// Requests of one peer answered in one round.
 const MOST_ANSWERED: usize = 16;
-/// After a turn no answers are made for so many times as long as it took, but not longer than this.
-const REST: u32 = 2;
+/// After a round, no answers are produced for this multiple of its duration, up to a limit.
+const REST_FACTOR: u32 = 2;
 const LONGEST_REST: Duration = Duration::from_millis(100);
-/// How long answers may still be read when the server stops.
-const TO_FINISH: Duration = Duration::from_secs(1);
-/// After an `accept` that failed, such as for want of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long answers may still be sent when the server stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// After a failed `accept`, for example because the process is out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What answers requests. It runs on the server's thread.
+/// Answers requests. It runs on the server's thread.
 pub type Handler = Arc<dyn Fn(&Request) -> Response + Send + Sync>;
 
 /// A server that runs until it is dropped.
@@ -45,7 +45,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `address`, such as `127.0.0.1:9400`, and answers there. The error is a sentence for the user.
+    /// Listens on `address`, such as `127.0.0.1:9400`, and serves requests. The error is a message for the user.
     pub fn start(address: &str, handler: Handler) -> Result<Self, String> {
         let listener = listen(address)?;
         let failed = |error: std::io::Error| format!("cannot serve on {address}: {error}");
@@ -53,7 +53,7 @@ impl Server {
         let local = listener.local_addr().map_err(failed)?;
         let (wake, woken) = UnixStream::pair().map_err(failed)?;
         woken.set_nonblocking(true).map_err(failed)?;
-        // Without it all who connect from this machine share places.
+        // Without it all local clients count as one peer.
         let owners = Owners::open().ok();
         let serve = move || {
             Loop { listener, woken, handler, owners, connections: Vec::new(), pause: None, rest: None }.run();
@@ -62,14 +62,14 @@ impl Server {
         Ok(Self { address: local, wake, thread: Some(thread) })
     }
 
-    /// Where it listens; tells the port where 0 was asked for.
+    /// Returns the listening address, with the actual port if 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
 impl Drop for Server {
-    /// Answers that are being sent are finished, within a second.
+    /// Answers being sent are finished, within a second.
     fn drop(&mut self) {
         let _ = self.wake.write_all(&[0]);
         if let Some(thread) = self.thread.take() {
@@ -85,7 +85,7 @@ fn listen(address: &str) -> Result<TcpListener, String> {
         .collect();
     TcpListener::bind(&addresses[..]).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => format!(
-            "cannot listen on {address}: another program does already (perhaps another warpscope); \
+            "cannot listen on {address}: the address is in use (perhaps by another warpscope); \
              stop it, or choose another address with --metrics-addr"
         ),
         ErrorKind::AddrNotAvailable => {
@@ -117,7 +117,7 @@ impl Loop {
             let now = Instant::now();
             self.connections.retain(|connection| connection.until > now);
             if let Some(stop) = stop {
-                self.connections.retain(|connection| connection.place().state == State::Answering);
+                self.connections.retain(|connection| connection.place().state == State::Sending);
                 if self.connections.is_empty() || now >= stop {
                     return;
                 }
@@ -126,7 +126,7 @@ impl Loop {
             self.rest = self.rest.filter(|until| *until > now);
             let ready = self.wait(stop);
             if stop.is_none() && ready[0] {
-                stop = Some(Instant::now() + TO_FINISH);
+                stop = Some(Instant::now() + SHUTDOWN_TIMEOUT);
             }
             let mut ready_connections = ready[2..].iter();
             self.connections.retain_mut(|connection| {
@@ -142,7 +142,7 @@ impl Loop {
         }
     }
 
-    /// Waits until something can be done: for the wish to stop, the listener, and each connection.
+    /// Waits until there is something to do: a stop request, a new connection, or a ready connection.
     fn wait(&self, stop: Option<Instant>) -> Vec<bool> {
         let listen = stop.is_none() && self.pause.is_none();
         let mut polled = vec![
@@ -150,7 +150,7 @@ impl Loop {
             poll_for(if listen { self.listener.as_raw_fd() } else { -1 }, libc::POLLIN),
         ];
         polled.extend(self.connections.iter().map(|c| poll_for(c.stream.as_raw_fd(), c.events())));
-        let waiting = self.connections.iter().any(|connection| connection.place().state == State::Waiting);
+        let waiting = self.connections.iter().any(|connection| connection.place().state == State::Pending);
         let turn = waiting.then(|| self.rest.unwrap_or_else(Instant::now));
         let first = self.connections.iter().map(|connection| connection.until);
         let first = first.chain(stop).chain(self.pause).chain(turn).min();
@@ -163,7 +163,8 @@ impl Loop {
         polled.iter().map(|fd| count > 0 && fd.revents != 0).collect()
     }
 
-    /// Takes whoever has come. The kernel's queue is the same for all, so it is kept short: who finds no place is closed.
+    /// Accepts new connections. All clients share the kernel's queue, so it is kept short: a connection without a slot
+    /// is closed.
     fn accept(&mut self) {
         for _ in 0..MOST_ACCEPTED {
             let stream = match self.listener.accept() {
@@ -171,34 +172,34 @@ impl Loop {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
                 Err(_) => {
-                    self.pause = Some(Instant::now() + PAUSE);
+                    self.pause = Some(Instant::now() + ACCEPT_PAUSE);
                     return;
                 }
             };
             let Some(peer) = Peer::of(&stream, self.owners.as_ref()) else { continue };
             let places: Vec<Place> = self.connections.iter().map(Connection::place).collect();
             match verdict(&places, peer, Instant::now()) {
-                Verdict::Welcome => {}
-                Verdict::Instead(index) => {
+                Verdict::Accept => {}
+                Verdict::Replace(index) => {
                     self.connections.swap_remove(index);
                 }
                 Verdict::Refused => continue,
             }
             let Ok(mut connection) = Connection::new(stream, peer) else { continue };
-            // Most have sent their request already.
+            // Most clients have already sent their request.
             if connection.advance() == Flow::On {
                 self.connections.push(connection);
             }
         }
     }
 
-    /// One turn: of each peer the few who have waited longest. Those who ask for the same have the same answer, made after
-    /// all of them asked.
+    /// One round: answers the oldest few requests of each peer. Identical requests share one answer, produced after all
+    /// of them arrived.
     fn answer(&mut self) {
         let mut waiting: Vec<(Instant, Peer, usize)> = Vec::new();
         for (index, connection) in self.connections.iter().enumerate() {
             let place = connection.place();
-            if place.state == State::Waiting {
+            if place.state == State::Pending {
                 waiting.push((place.since, place.peer, index));
             }
         }
@@ -222,7 +223,7 @@ impl Loop {
                 return response.clone();
             }
             let response = catch_unwind(AssertUnwindSafe(|| handler(request)))
-                .unwrap_or_else(|_| Response::text(500, "warpscope failed to answer; its log says why\n"));
+                .unwrap_or_else(|_| Response::text(500, "internal error: see warpscope's log\n"));
             if response.shared {
                 shared.insert(key, response.clone());
             }
@@ -238,8 +239,8 @@ impl Loop {
         for index in over.into_iter().rev() {
             self.connections.swap_remove(index);
         }
-        // However many ask, answers take a part of one CPU only.
-        self.rest = Some(Instant::now() + (begun.elapsed() * REST).min(LONGEST_REST));
+        // Limits answers to a part of one CPU, however many clients there are.
+        self.rest = Some(Instant::now() + (begun.elapsed() * REST_FACTOR).min(LONGEST_REST));
     }
 }
 

@@ -1,20 +1,20 @@
-//! Which of the two text formats a scraper wants (RFC 9110, 12.5.1).
+//! Selects the text format for a scraper (RFC 9110, 12.5.1).
 
 /// A text format for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// OpenMetrics 1.0.
     OpenMetrics,
-    /// Prometheus text 0.0.4, which everything reads.
+    /// Prometheus text 0.0.4, which every scraper supports.
     Prometheus,
 }
 
 impl Format {
-    /// The format for an `Accept` header: the one with the greater weight, OpenMetrics if both have the same. Prometheus
-    /// text if the header is missing or names neither: a person with a browser reads it as well.
+    /// Returns the format for an `Accept` header: the one with the greater weight, OpenMetrics if they are equal.
+    /// Prometheus text if the header is missing or names neither, since a browser can also show it.
     pub fn negotiate(accept: &str) -> Self {
         let (mut open, mut plain) = (None, None);
-        // A range that says more counts, whatever the order: type, then `text/*`, then `*/*`.
+        // The more specific range counts, in any order: type, then `text/*`, then `*/*`.
         let (mut open_rank, mut plain_rank) = (0, 0);
         for range in accept.split(',') {
             let mut parts = range.split(';').map(str::trim);
@@ -50,7 +50,7 @@ impl Format {
         }
     }
 
-    /// Its `Content-Type`.
+    /// Returns its `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -63,9 +63,9 @@ impl Format {
 mod tests {
     use super::*;
 
-    /// Check the headers of real scrapers, and broken ones.
+    /// Check the headers of real scrapers, and malformed ones.
     #[test]
-    fn headers() {
+    fn accept_headers_are_negotiated() {
         use Format::*;
         for (accept, format) in [
             // Prometheus 2.42, 3.0 and curl.

@@ -1,6 +1,6 @@
-//! Bounds of the buckets of histograms.
+//! The bucket bounds of histograms.
 
-/// Bounds of durations in nanoseconds: powers of two, as the kernel's side counts, from 1 µs to 4 s.
+/// Bounds of durations in nanoseconds: powers of two, as the BPF programs count, from 1 µs to 4 s.
 pub const DURATION_BOUNDS: [u64; 12] = powers(10, 2);
 /// Bounds of sizes in bytes: 256 B to 4 GiB.
 pub const SIZE_BOUNDS: [u64; 7] = powers(8, 4);

@@ -1,4 +1,4 @@
-//! Families of GPUs, as NVML tells.
+//! Metric families of GPUs, from NVML.
 
 use super::{
     Format,
@@ -8,33 +8,33 @@ use super::{
 };
 use crate::snapshot::{Device, Snapshot};
 
-/// The most processes per GPU; the rest is summed.
+/// The maximum number of processes per GPU; the rest is summed.
 const MOST_PROCESSES: usize = 128;
-/// The most kinds of Xid per GPU; there are fewer than 200 in all.
+/// The maximum number of different Xids per GPU; there are fewer than 200 in all.
 const MOST_XIDS: usize = 64;
 
 define! {
-    LOST = Maximum "warpscope_device_lost", "", "1 where the GPU does not answer any more: it fell off the bus or was removed.";
-    UTILISATION = Maximum "warpscope_device_utilisation_ratio", "ratio", "Share of time in which a kernel ran.";
+    LOST = Maximum "warpscope_device_lost", "", "1 if the GPU no longer responds: it fell off the bus or was removed.";
+    UTILISATION = Maximum "warpscope_device_utilisation_ratio", "ratio", "Share of time during which a kernel was running.";
     MEMORY_UTILISATION = Maximum "warpscope_device_memory_utilisation_ratio", "ratio",
-        "Share of time in which device memory was read or written.";
-    MEMORY_SIZE = Gauge "warpscope_device_memory_size_bytes", "bytes", "Memory that the GPU has.";
-    MEMORY_USED = Gauge "warpscope_device_memory_used_bytes", "bytes", "Memory of the GPU that is in use.";
-    POWER = Gauge "warpscope_device_power_watts", "watts", "Power that the GPU takes.";
-    POWER_LIMIT = Maximum "warpscope_device_power_limit_watts", "watts", "The most power that the GPU may take.";
-    ENERGY = Counter "warpscope_device_energy_joules", "joules", "Energy taken since the driver was loaded.";
+        "Share of time during which device memory was read or written.";
+    MEMORY_SIZE = Gauge "warpscope_device_memory_size_bytes", "bytes", "Total memory of the GPU.";
+    MEMORY_USED = Gauge "warpscope_device_memory_used_bytes", "bytes", "Memory of the GPU in use.";
+    POWER = Gauge "warpscope_device_power_watts", "watts", "Power drawn by the GPU.";
+    POWER_LIMIT = Maximum "warpscope_device_power_limit_watts", "watts", "Power limit of the GPU.";
+    ENERGY = Counter "warpscope_device_energy_joules", "joules", "Energy used since the driver was loaded.";
     TEMPERATURE = Maximum "warpscope_device_temperature_celsius", "celsius", "Temperature of the GPU.";
-    SM_CLOCK = Maximum "warpscope_device_sm_clock_hertz", "hertz", "Clock of the multiprocessors.";
-    MEMORY_CLOCK = Maximum "warpscope_device_memory_clock_hertz", "hertz", "Clock of the memory.";
+    SM_CLOCK = Maximum "warpscope_device_sm_clock_hertz", "hertz", "Clock frequency of the multiprocessors.";
+    MEMORY_CLOCK = Maximum "warpscope_device_memory_clock_hertz", "hertz", "Clock frequency of the memory.";
     PCIE_RECEIVED = Gauge "warpscope_device_pcie_received_bytes_per_second", "", "Bytes per second received over PCIe.";
     PCIE_SENT = Gauge "warpscope_device_pcie_sent_bytes_per_second", "", "Bytes per second sent over PCIe.";
     NVLINK_RECEIVED = Counter "warpscope_device_nvlink_received_bytes", "bytes", "Bytes received over all NVLinks.";
     NVLINK_SENT = Counter "warpscope_device_nvlink_sent_bytes", "bytes", "Bytes sent over all NVLinks.";
-    ECC = Counter "warpscope_device_ecc_errors", "", "Memory errors since the driver was loaded, corrected or not.";
+    ECC = Counter "warpscope_device_ecc_errors", "", "Memory errors since the driver was loaded, corrected and uncorrected.";
     XID = Counter "warpscope_device_xid_events", "", "Xid events since warpscope started, by number.";
     GPM = Maximum "warpscope_device_gpm_ratio", "ratio", "Metrics of the GPU performance monitor, 0 to 1.";
     PROCESS_MEMORY = Gauge "warpscope_device_process_memory_bytes", "bytes",
-        "Memory of the GPU by process, as the driver counts: with contexts and code.";
+        "Memory of the GPU by process as counted by the driver, including contexts and code.";
 }
 
 /// Writes all families of GPUs.

@@ -1,14 +1,14 @@
-//! The last numbers of processes that have ended. They are kept for some minutes: several scrapers, each with its own
-//! interval, are to see the same.
+//! The last values of ended processes. They are kept for some minutes, so that several scrapers with different
+//! intervals see the same values.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::snapshot::Process;
 
-/// The most processes that are kept; beyond them, the oldest go.
+/// The maximum number of processes kept; beyond it, the oldest are removed.
 pub const MOST_ENDED: usize = 1024;
 
-/// Few scrape less often.
+/// The longest usual scrape interval.
 const LONGEST_INTERVAL_NS: u64 = 60_000_000_000;
 
 /// Ended processes, the oldest first.
@@ -18,12 +18,12 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Each is kept for so long.
+    /// Keeps each process for `keep`.
     pub fn new(keep: Duration) -> Self {
         Self { keep_ns: u64::try_from(keep.as_nanos()).unwrap_or(u64::MAX), kept: VecDeque::new() }
     }
 
-    /// Keeps the ended ones of `processes`, as they are at the time `now`. They hold no memory any more.
+    /// Keeps the ended ones among `processes`, as they are at time `now`. They no longer hold memory.
     pub fn keep(&mut self, processes: &[Process], now: u64) {
         for process in processes.iter().filter(|process| process.ended) {
             if !self.kept.iter().any(|(_, known)| known.id == process.id) {
@@ -32,26 +32,26 @@ impl Ended {
         }
     }
 
-    /// Takes out those whose time is over, and the oldest beyond the most.
+    /// Removes the expired ones, and the oldest beyond the maximum.
     pub fn release(&mut self, now: u64) -> Vec<Process> {
         let over = self.kept.iter().take_while(|(since, _)| now.saturating_sub(*since) >= self.keep_ns).count();
         let many = self.kept.len().saturating_sub(MOST_ENDED);
         self.kept.drain(..over.max(many)).map(|(_, process)| process).collect()
     }
 
-    /// Takes out the oldest, if every scraper has had time to see it.
+    /// Removes the oldest, if every scraper has had time to see it.
     pub fn release_seen(&mut self, now: u64) -> Option<Process> {
         let seen = self.kept.front().is_some_and(|(since, _)| now.saturating_sub(*since) >= LONGEST_INTERVAL_NS);
         if seen { self.kept.pop_front().map(|(_, process)| process) } else { None }
     }
 
-    /// Takes out the oldest that `wanted` likes.
-    pub fn release_oldest(&mut self, wanted: impl Fn(&Process) -> bool) -> Option<Process> {
-        let place = self.kept.iter().position(|(_, process)| wanted(process))?;
+    /// Removes the oldest that satisfies `predicate`.
+    pub fn release_oldest(&mut self, predicate: impl Fn(&Process) -> bool) -> Option<Process> {
+        let place = self.kept.iter().position(|(_, process)| predicate(process))?;
         self.kept.remove(place).map(|(_, process)| process)
     }
 
-    /// All that are kept, the newest first.
+    /// Returns all kept processes, the newest first.
     pub fn newest_first(&self) -> impl Iterator<Item = &Process> {
         self.kept.iter().rev().map(|(_, process)| process)
     }

@@ -1,4 +1,4 @@
-//! Families about warpscope itself: what it watches, what it lost, what it costs.
+//! Metric families about warpscope itself: its coverage, losses and cost.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use crate::snapshot::Snapshot;
 define! {
     BUILD = Info "warpscope_build", "", "The version of warpscope.";
     PROCESSES = Maximum "warpscope_processes", "", "Processes that use CUDA.";
-    LIBRARIES = Maximum "warpscope_watched_libraries", "", "CUDA libraries that are watched.";
-    FUNCTIONS = Maximum "warpscope_watched_functions", "", "Functions of those libraries that are watched.";
+    LIBRARIES = Maximum "warpscope_watched_libraries", "", "Watched CUDA libraries.";
+    FUNCTIONS = Maximum "warpscope_watched_functions", "", "Watched functions of those libraries.";
     LATE = Counter "warpscope_late_processes", "",
         "Processes that loaded a CUDA library before it was watched: their first calls are missing.";
     LATE_TIME = Counter "warpscope_late_seconds", "seconds",
-        "Time between the loading of a CUDA library and its watching, over all late processes.";
+        "Time between the loading of a CUDA library and the start of watching it, over all late processes.";
     MISSED = Counter "warpscope_missed_processes", "",
         "Processes that ended before their CUDA library was watched: all their calls are missing.";
-    LOST = Counter "warpscope_lost_calls", "", "Calls that found no room in a map of the kernel.";
-    MAP_ENTRIES = Gauge "warpscope_map_entries", "", "Entries in a map of the kernel.";
-    MAP_ROOM = Gauge "warpscope_map_max_entries", "", "Entries that a map of the kernel has room for.";
+    LOST = Counter "warpscope_lost_calls", "", "Calls not counted because a BPF map was full.";
+    MAP_ENTRIES = Gauge "warpscope_map_entries", "", "Entries in a BPF map.";
+    MAP_ROOM = Gauge "warpscope_map_max_entries", "", "Capacity of a BPF map.";
     SUMMED = Gauge "warpscope_summed_series", "",
-        "Series that are summed into \"other\" rather than shown, because of max-series and top-kernels.";
-    CPU = Counter "warpscope_cpu_seconds", "seconds", "CPU time that warpscope has used.";
-    RESIDENT = Maximum "warpscope_resident_memory_bytes", "bytes", "Memory that warpscope has resident.";
-    SCRAPE = Maximum "warpscope_scrape_duration_seconds", "seconds", "Time it took to gather these numbers.";
+        "Series summed into \"other\" because of max-series and top-kernels.";
+    CPU = Counter "warpscope_cpu_seconds", "seconds", "CPU time used by warpscope.";
+    RESIDENT = Maximum "warpscope_resident_memory_bytes", "bytes", "Resident memory of warpscope.";
+    SCRAPE = Maximum "warpscope_scrape_duration_seconds", "seconds", "Time taken to gather this snapshot.";
 }
 
-/// Writes how warpscope fares. `summed` series are not shown for themselves; the snapshot took `took`.
+/// Writes the families. `summed` series are not shown individually; the snapshot took `took`.
 pub fn write(snapshot: &Snapshot, summed: u64, took: Duration, format: Format, text: &mut String) {
     let health = &snapshot.health;
     let mut one = |definition, labels: Labels, number: Number| {

@@ -1,4 +1,4 @@
-//! Families of processes: memory, launches, copies, errors, calls.
+//! Metric families of processes: memory, launches, copies, errors, calls.
 
 use super::{
     Format,
@@ -21,45 +21,45 @@ macro_rules! define {
 pub(super) use define;
 
 define! {
-    WATCHED = Maximum "warpscope_process_watched_seconds", "seconds", "For how long the process has been watched.";
+    WATCHED = Maximum "warpscope_process_watched_seconds", "seconds", "How long the process has been watched.";
     UNWATCHED = Maximum "warpscope_process_unwatched_seconds", "seconds",
-        "For how long the process had loaded a CUDA library that was not watched yet: calls in that time are missing.";
+        "How long the process used a CUDA library before it was watched: calls in that time are missing.";
     LIVE_BYTES = Gauge "warpscope_memory_live_bytes", "bytes", "Memory allocated through CUDA and not yet freed.";
     LIVE = Gauge "warpscope_memory_live_allocations", "", "Allocations not yet freed.";
-    PEAK = Maximum "warpscope_memory_peak_bytes", "bytes", "The most memory that one process had at a time.";
-    ALLOCATIONS = Counter "warpscope_memory_allocations", "", "Allocations that succeeded.";
-    ALLOCATED = Counter "warpscope_memory_allocated_bytes", "bytes", "Bytes of allocations that succeeded.";
-    FREES = Counter "warpscope_memory_frees", "", "Frees that succeeded.";
-    FAILED = Counter "warpscope_memory_failed_allocations", "", "Allocations that failed.";
-    FAILED_FREES = Counter "warpscope_memory_failed_frees", "", "Frees that failed.";
+    PEAK = Maximum "warpscope_memory_peak_bytes", "bytes", "Peak memory of one process.";
+    ALLOCATIONS = Counter "warpscope_memory_allocations", "", "Successful allocations.";
+    ALLOCATED = Counter "warpscope_memory_allocated_bytes", "bytes", "Bytes of successful allocations.";
+    FREES = Counter "warpscope_memory_frees", "", "Successful frees.";
+    FAILED = Counter "warpscope_memory_failed_allocations", "", "Failed allocations.";
+    FAILED_FREES = Counter "warpscope_memory_failed_frees", "", "Failed frees.";
     UNKNOWN_FREES = Counter "warpscope_memory_unknown_frees", "",
-        "Frees that succeeded of memory whose allocation was not seen, such as memory allocated before the monitor started.";
+        "Successful frees of memory whose allocation was not seen, such as memory allocated before the monitor started.";
     MISSED_FREES = Counter "warpscope_memory_missed_frees", "",
-        "Allocations whose address was given out again, though no free of it was seen.";
+        "Allocations whose address was reused although no free of it was seen.";
     RELEASED = Counter "warpscope_memory_released_allocations", "",
-        "Allocations released with their context: cudaDeviceReset, cuCtxDestroy and the like.";
+        "Allocations released with their context, for example by cudaDeviceReset or cuCtxDestroy.";
     UNTRACKED = Counter "warpscope_memory_untracked_allocations", "",
-        "Allocations that are not tracked, because the process or its user holds its share of the map already.";
+        "Allocations that are not tracked because the process or its user has used up its share of the map.";
     SUSPECT_BYTES = Gauge "warpscope_memory_suspect_bytes", "bytes",
-        "Live memory by the line of the program that allocated it, the most suspect lines only.";
-    SUSPECT_COUNT = Gauge "warpscope_memory_suspect_allocations", "", "Live allocations of a suspect line.";
+        "Live memory by the line of the program that allocated it, only the most suspicious lines.";
+    SUSPECT_COUNT = Gauge "warpscope_memory_suspect_allocations", "", "Live allocations of a suspicious line.";
     SUSPECT_AGE = Maximum "warpscope_memory_suspect_age_seconds", "seconds",
-        "How long a suspect line has had live allocations without a break.";
-    LAUNCHES = Counter "warpscope_launches", "", "Kernel launches, graphs apart.";
+        "How long a suspicious line has continuously had live allocations.";
+    LAUNCHES = Counter "warpscope_launches", "", "Kernel launches, excluding graphs.";
     KERNEL_LAUNCHES = Counter "warpscope_kernel_launches", "", "Kernel launches by kernel.";
     GRAPH_LAUNCHES = Counter "warpscope_graph_launches", "", "Launches of whole graphs.";
     COPIES = Counter "warpscope_copies", "", "Copies.";
     COPIED = Counter "warpscope_copied_bytes", "bytes", "Bytes copied.";
     COPY_SIZE = Histogram "warpscope_copy_size_bytes", "bytes", "Copies by size.";
     COPY_DURATION = Histogram "warpscope_copy_duration_seconds", "seconds",
-        "Synchronous copies by duration. Asynchronous ones return early and are not timed.";
+        "Synchronous copies by duration. Asynchronous copies return early and are not timed.";
     SETS = Counter "warpscope_memsets", "", "Memsets.";
     SET = Counter "warpscope_memset_bytes", "bytes", "Bytes set.";
-    ERRORS = Counter "warpscope_errors", "", "CUDA calls that failed, by function and result.";
+    ERRORS = Counter "warpscope_errors", "", "Failed CUDA calls by function and result.";
     CALLS = Histogram "warpscope_call_duration_seconds", "seconds", "CUDA calls by function and duration.";
 }
 
-/// The labels that all series of a process have.
+/// Returns the labels shared by all series of a process.
 pub fn labels(process: &Process) -> Labels {
     if process.id == 0 && process.pid == 0 {
         return Labels::default().with("pid", OTHER);
@@ -71,7 +71,7 @@ pub fn labels(process: &Process) -> Labels {
         .with("container", &process.container)
 }
 
-/// Writes the families of the selected processes that are counted.
+/// Writes the counted families of the selected processes.
 pub fn write(selected: &Selected, kinds: Kinds, format: Format, text: &mut String) {
     let labelled: Vec<(Labels, &Process)> =
         selected.processes.iter().map(|process| (labels(process), process)).collect();
@@ -94,11 +94,11 @@ pub fn write(selected: &Selected, kinds: Kinds, format: Format, text: &mut Strin
     write_histograms(kinds, histogram);
 }
 
-type Tell<'a> = &'a dyn Fn(&mut Family, &Labels, &Process);
+type WriteSamples<'a> = &'a dyn Fn(&mut Family, &Labels, &Process);
 
-fn write_with(kinds: Kinds, mut each: impl FnMut(&'static Definition, Tell<'_>)) {
+fn write_with(kinds: Kinds, mut each: impl FnMut(&'static Definition, WriteSamples<'_>)) {
     each(&WATCHED, &|family, labels, process| {
-        // The sum of those in "other" would say nothing.
+        // The sum over the processes in "other" would be meaningless.
         if process.id != 0 {
             family.push(labels.clone(), process.watched.as_secs_f64());
         }
@@ -141,7 +141,7 @@ fn write_with(kinds: Kinds, mut each: impl FnMut(&'static Definition, Tell<'_>))
     }
 }
 
-fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
+fn memory(each: &mut impl FnMut(&'static Definition, WriteSamples<'_>)) {
     type Part = (&'static Definition, fn(&Memory) -> u64);
     let parts: [Part; 8] = [
         (&LIVE_BYTES, |memory| memory.live_bytes),
@@ -153,7 +153,7 @@ fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
         (&FAILED, |memory| memory.failed),
         (&FAILED_FREES, |memory| memory.failed_frees),
     ];
-    // Rare: one series each, for all kinds of memory together.
+    // Rare: one series each, for all memory spaces together.
     let totals: [Part; 4] = [
         (&UNKNOWN_FREES, |memory| memory.unknown_frees),
         (&MISSED_FREES, |memory| memory.missed_frees),
@@ -162,7 +162,7 @@ fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
     ];
     for (definition, part) in parts {
         let now = definition.name == LIVE.name || definition.name == LIVE_BYTES.name;
-        // What has ended holds nothing.
+        // An ended process holds no memory.
         each(definition, &|family, labels, process| {
             for space in SPACES.into_iter().filter(|_| !(now && process.ended)) {
                 if let Some(memory) = process.memory.iter().find(|memory| memory.space == space) {
@@ -180,7 +180,7 @@ fn memory(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
     }
 }
 
-fn suspects(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
+fn suspects(each: &mut impl FnMut(&'static Definition, WriteSamples<'_>)) {
     let mut part = |definition, number: fn(&crate::snapshot::Suspect) -> Number| {
         each(definition, &|family, labels, process| {
             for suspect in &process.suspects {
@@ -201,7 +201,7 @@ fn suspects(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
     part(&SUSPECT_AGE, |suspect| suspect.oldest.as_secs_f64().into());
 }
 
-fn launches(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
+fn launches(each: &mut impl FnMut(&'static Definition, WriteSamples<'_>)) {
     each(&LAUNCHES, &|family, labels, process| {
         let named: u64 = process.kernels.iter().map(|kernel| kernel.launches).sum();
         let others = process.other_launches.saturating_add(process.unnamed_launches);
@@ -217,7 +217,7 @@ fn launches(each: &mut impl FnMut(&'static Definition, Tell<'_>)) {
     });
 }
 
-fn write_histograms(kinds: Kinds, mut each: impl FnMut(&'static Definition, &[u64], f64, Tell<'_>)) {
+fn write_histograms(kinds: Kinds, mut each: impl FnMut(&'static Definition, &[u64], f64, WriteSamples<'_>)) {
     if kinds.copies {
         each(&COPY_SIZE, &SIZE_BOUNDS, 1.0, &|family, labels, process| {
             for copies in process.copies.iter().filter(|copies| !copies.sizes.is_empty()) {

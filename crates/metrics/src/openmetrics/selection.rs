@@ -1,15 +1,16 @@
-//! Which processes, kernels, functions and errors get time series of their own, so that their number stays bounded.
+//! Decides which processes, kernels, functions and errors get their own time series, so that their number stays
+//! bounded.
 //!
-//! A counter that falls looks like a restart to Prometheus, and makes nonsense of rates. So "other" must only grow, and the
-//! choice is for life: whoever comes first, the greatest of those that come together, gets a series and keeps it
-//! until its process ends. What finds no room goes to "other" and stays there. What processes without series of their
-//! own had counted stays in "other" after they have ended. Ended processes keep their series for some minutes, a quarter of
-//! all if they are new, half if they had them before, and give way where a living one needs room.
+//! To Prometheus a counter that decreases looks like a restart, and its rates become wrong. So "other" must only grow,
+//! and the choice is final: the first to arrive, and of those that arrive together the largest, get a series and keep
+//! it until their process ends. Whatever finds no room goes to "other" and stays there. The counts of processes without
+//! their own series stay in "other" after they have ended. Ended processes keep their series for some minutes, a
+//! quarter of all if they are new, half if they had them before, and are evicted when a living process needs room.
 //!
 //! ```text
 //!   max-series   0 ────────────────────────────── 3/4 ──────────── 1
-//!                  kernels, copies, errors, calls  │ only what says
-//!                  and the rest                    │ how a process fares
+//!                  kernels, copies, errors, calls  │ only the core
+//!                  and the rest                    │ series of a process
 //! ```
 
 use std::{
@@ -26,35 +27,35 @@ use super::{
     ended::Ended,
 };
 
-/// What stands for whatever has no series of its own.
+/// The label for everything without its own series.
 pub const OTHER: &str = "other";
 
-/// Series of a process that say how it fares: memory in three spaces, launches, memsets, time.
+/// Core series of a process: memory in three spaces, launches, memsets, time.
 const CORE: usize = 34;
 /// Series of one function's durations.
 const CALLS: usize = DURATION_BOUNDS.len() + 3;
 /// Series of one direction of copies: two counters and two histograms.
 const COPIES: usize = 2 + SIZE_BOUNDS.len() + 3 + DURATION_BOUNDS.len() + 3;
-/// Functions with durations, per process: those that do what a program is for, and all others. Programs call many of the
-/// others when they start, so that none would be left for what comes later.
+/// Functions with durations, per process: those that do the program's GPU work, and all others. Programs call many of
+/// the others at startup, which would leave none for later ones.
 const MOST_WORKING: usize = 16;
 const MOST_FUNCTIONS: usize = 6;
-/// Names in "other" that are remembered, of each kind and per process: some programs make new kernels without end.
+/// Names in "other" that are remembered, per kind and process: some programs create new kernels endlessly.
 const MOST_OTHER: usize = 4096;
-/// Directions of copies, synchronous and asynchronous ones apart, per process.
+/// Directions of copies, synchronous and asynchronous ones separately, per process.
 const MOST_COPIES: usize = 12;
 /// Errors by function and code, per process.
 const MOST_ERRORS: usize = 32;
 /// Leak suspects per process.
 const MOST_SUSPECTS: usize = 5;
-/// How many series there may be.
+/// Limits on the number of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Of all processes together.
+    /// For all processes together.
     pub max_series: usize,
     /// Kernels per process.
     pub top_kernels: usize,
-    /// How long the last numbers of an ended process are told.
+    /// How long the last values of an ended process are reported.
     pub keep_ended: Duration,
 }
 
@@ -64,20 +65,20 @@ impl Default for Limits {
     }
 }
 
-/// Remembers who has series.
+/// Remembers what has series.
 pub struct Selection {
     limits: Limits,
     used: usize,
     with_series: HashMap<u32, Own>,
-    /// Living processes without series of their own, as they were last seen.
+    /// Living processes without their own series, as last seen.
     without: HashMap<u32, Process>,
-    /// What is left of ended ones.
-    gone: Process,
-    gone_processes: u64,
+    /// The sum of ended processes without series.
+    retired: Process,
+    retired_processes: u64,
     ended: Ended,
 }
 
-/// What of a process has series.
+/// The parts of a process that have series.
 #[derive(Default)]
 struct Own {
     used: usize,
@@ -89,7 +90,7 @@ struct Own {
     calls: Chosen<Arc<str>>,
 }
 
-/// What has series, and what is in "other" for good.
+/// The keys that have series, and those that are permanently in "other".
 struct Chosen<K> {
     own: HashSet<K>,
     other: HashSet<K>,
@@ -107,40 +108,40 @@ impl<K: Eq + Hash> Chosen<K> {
     }
 }
 
-/// What is to be told.
+/// The selection to report.
 pub struct Selected {
-    /// Processes with all that they may tell. What has no series of its own is in their "other" rows, and in the last
+    /// Processes with their selected parts. Everything without its own series is in their "other" rows and in the last
     /// process, whose `id` and `pid` are 0.
     pub processes: Vec<Process>,
-    /// How many series there would be beyond these.
+    /// How many more series there would be.
     pub summed: u64,
 }
 
 impl Selection {
-    /// Nobody has series yet.
+    /// Creates a selection without series.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
             used: 0,
             with_series: HashMap::new(),
             without: HashMap::new(),
-            gone: Process { comm: OTHER.to_owned(), ..Process::default() },
-            gone_processes: 0,
+            retired: Process { comm: OTHER.to_owned(), ..Process::default() },
+            retired_processes: 0,
             ended: Ended::new(limits.keep_ended),
         }
     }
 
-    /// Keeps the last numbers of processes that have ended by `now`.
+    /// Keeps the last values of processes that have ended by `now`.
     pub fn keep_ended(&mut self, processes: &[Process], now: u64) {
         self.ended.keep(processes, now);
         for process in self.ended.release(now) {
-            self.pass_over(&process);
+            self.drop_ended(&process);
         }
     }
 
-    /// An ended process whose last numbers are told no more. Where it had series, "other" would count again what was in
-    /// them, so what it did since the last scrape is left out; where it had none, all goes to "other".
-    fn pass_over(&mut self, process: &Process) {
+    /// Drops an ended process whose last values are no longer reported. If it had series, "other" would count their
+    /// contents again, so what it did since the last scrape is omitted; if it had none, everything goes to "other".
+    fn drop_ended(&mut self, process: &Process) {
         if self.with_series.contains_key(&process.id) || self.without.contains_key(&process.id) {
             self.forget(process.id);
         } else {
@@ -148,22 +149,22 @@ impl Selection {
         }
     }
 
-    /// Selects from the processes of a snapshot made at the time `now`, and from those that have ended before.
+    /// Selects from the processes of a snapshot pids at `now`, and from those that ended before.
     pub fn select(&mut self, processes: &[Process], now: u64) -> Selected {
         self.keep_ended(processes, now);
         let living = || processes.iter().filter(|process| !process.ended);
-        // A pid that came round must not be told twice, and the newest counts.
-        let mut taken: HashSet<u32> = living().map(|process| process.pid).collect();
-        let newest = self.ended.newest_first().filter(|process| taken.insert(process.pid));
+        // A reused pid must not be reported twice; the newest process wins.
+        let mut pids: HashSet<u32> = living().map(|process| process.pid).collect();
+        let newest = self.ended.newest_first().filter(|process| pids.insert(process.pid));
         let newest: HashSet<u32> = newest.map(|process| process.id).collect();
         while let Some(process) = self.ended.release_oldest(|process| !newest.contains(&process.id)) {
-            self.pass_over(&process);
+            self.drop_ended(&process);
         }
         self.make_room(living());
         while self.series_of_ended() >= self.limits.max_series / 4
             && let Some(process) = self.ended.release_seen(now)
         {
-            self.pass_over(&process);
+            self.drop_ended(&process);
         }
         let ended: Vec<Process> = self.ended.newest_first().cloned().collect();
         self.forget_all_but(&living().chain(&ended).map(|process| process.id).collect());
@@ -175,15 +176,15 @@ impl Selection {
         let mut of_ended = self.series_of_ended();
         for process in &ended {
             let before = self.used;
-            // One that lived between two scrapes has a series only if all of them will see it.
+            // A process that lived between two scrapes gets a series only if all scrapers will see it.
             self.select_one(process, if of_ended < quarter { self.limits.max_series } else { 0 }, &mut selected);
             of_ended += self.used - before;
         }
-        let mut other = self.gone.clone();
+        let mut other = self.retired.clone();
         for process in self.without.values() {
             absorb(&mut other, process);
         }
-        let others = self.gone_processes + self.without.len() as u64;
+        let others = self.retired_processes + self.without.len() as u64;
         if others > 0 {
             selected.summed += others;
             selected.processes.push(other);
@@ -191,7 +192,7 @@ impl Selection {
         selected
     }
 
-    /// Ended processes leave room for living ones that have no series yet, and have half of all at the most.
+    /// Evicts ended processes to make room for living ones without series, and limits them to half of all series.
     fn make_room<'a>(&mut self, living: impl Iterator<Item = &'a Process>) {
         let new = living.filter(|p| !self.with_series.contains_key(&p.id) && !self.without.contains_key(&p.id)).count();
         loop {
@@ -203,7 +204,7 @@ impl Selection {
             let with_series = &self.with_series;
             let oldest = self.ended.release_oldest(|process| with_series.contains_key(&process.id));
             let Some(oldest) = oldest else { return };
-            self.pass_over(&oldest);
+            self.drop_ended(&oldest);
         }
     }
 
@@ -213,9 +214,9 @@ impl Selection {
     }
 
     fn forget_all_but(&mut self, known: &HashSet<u32>) {
-        let gone: Vec<u32> =
+        let retired: Vec<u32> =
             self.with_series.keys().chain(self.without.keys()).copied().filter(|id| !known.contains(id)).collect();
-        for id in gone {
+        for id in retired {
             self.forget(id);
         }
     }
@@ -229,18 +230,18 @@ impl Selection {
         }
     }
 
-    /// Adds what an ended process had counted to what is left of them all. It has no memory any more.
+    /// Adds the counts of an ended process to the sum of ended ones. It no longer holds memory.
     fn absorb_ended(&mut self, process: &Process) {
         let mut last = Process::default();
         absorb(&mut last, process);
         for memory in &mut last.memory {
             (memory.live, memory.live_bytes, memory.peak_bytes) = (0, 0, 0);
         }
-        absorb(&mut self.gone, &last);
-        self.gone_processes += 1;
+        absorb(&mut self.retired, &last);
+        self.retired_processes += 1;
     }
 
-    /// Selects one process. If it is new, it gets series where there are fewer than `most`.
+    /// Selects one process. A new process gets series if fewer than `most` are in use.
     fn select_one(&mut self, process: &Process, most: usize, selected: &mut Selected) {
         if !self.with_series.contains_key(&process.id) {
             if self.without.contains_key(&process.id) || self.used + CORE > most {
@@ -263,7 +264,7 @@ impl Selection {
     }
 }
 
-/// Series that may still be given out.
+/// The series still available.
 struct Room {
     left: usize,
     used: usize,
@@ -271,7 +272,7 @@ struct Room {
 }
 
 impl Room {
-    /// Parts `items` into those with series of their own and the rest.
+    /// Splits `items` into those with their own series and the rest.
     fn part<T, K: Eq + Hash>(
         &mut self,
         items: Vec<T>,
@@ -326,7 +327,7 @@ impl Own {
 
         shown.calls.sort_by_key(|calls| std::cmp::Reverse(calls.ns));
         let key = |calls: &Calls| calls.function.clone();
-        // A function that has a place keeps it, though it may turn out to be called for itself later.
+        // A function keeps its series, even if the program starts calling it directly later.
         let is_working = |calls: &mut Calls| calls.working && !self.calls.knows(&calls.function);
         let working = shown.calls.extract_if(.., is_working).collect();
         let (mut mine, mut rest) = room.part(working, key, &mut self.working, MOST_WORKING, CALLS);
@@ -339,7 +340,7 @@ impl Own {
     }
 }
 
-/// Adds what `from` has counted to `into`, without kernels, functions and errors by name.
+/// Adds the counts of `from` to `into`, without kernels, functions and errors by name.
 fn absorb(into: &mut Process, from: &Process) {
     for memory in &from.memory {
         add_memory(&mut into.memory, memory);
@@ -387,7 +388,7 @@ fn sum_errors(all: &[Errors]) -> Option<Errors> {
     (!all.is_empty()).then(|| Errors { function: OTHER.into(), code: OTHER.into(), count })
 }
 
-/// All directions as one. Of copies that return early, the time is not the copy's: they are not timed here either.
+/// Sums all directions. The time of copies that return early is not the copy's, so they are not timed here either.
 fn sum_copies(all: &[Copies]) -> Option<Copies> {
     let mut sum = Copies { direction: OTHER, asynchronous: true, ..Copies::default() };
     for copies in all {
@@ -407,7 +408,7 @@ fn sum_calls(all: &[Calls]) -> Option<Calls> {
     (!all.is_empty()).then_some(sum)
 }
 
-/// Adds counts by bound; both lists have bounds that grow.
+/// Adds counts by bound; the bounds of both lists are ascending.
 fn add_counts(into: &mut Vec<(u64, u64)>, more: &[(u64, u64)]) {
     for &(bound, count) in more {
         match into.binary_search_by_key(&bound, |&(known, _)| known) {
@@ -417,12 +418,12 @@ fn add_counts(into: &mut Vec<(u64, u64)>, more: &[(u64, u64)]) {
     }
 }
 
-/// Sizes come from strangers, and may be anything.
+/// Sizes come from untrusted programs and can have any value.
 fn add(into: &mut u64, more: u64) {
     *into = into.saturating_add(more);
 }
 
-/// The spaces that memory is told for, so that a counter is there before it moves.
+/// The spaces for which memory is reported, so that a counter exists before it first increases.
 pub const SPACES: [Space; 3] = [Space::Device, Space::Managed, Space::Host];
 
 #[cfg(test)]
@@ -438,7 +439,7 @@ mod tests {
         process.kernels.iter().map(|kernel| kernel.launches).sum::<u64>() + process.other_launches
     }
 
-    /// Check that a kernel which overtakes others does not make "other" fall: who has a series keeps it.
+    /// Check that "other" does not decrease when a kernel overtakes others: a series is kept once assigned.
     #[test]
     fn other_only_grows() {
         let mut selection = Selection::new(Limits { max_series: 1000, top_kernels: 2, ..Limits::default() });
@@ -455,9 +456,9 @@ mod tests {
         }
     }
 
-    /// Check that the number of series is bounded, that nothing counted is lost, and that room comes back.
+    /// Check that the number of series is bounded, that no count is lost, and that room is reused.
     #[test]
-    fn bounded() {
+    fn series_are_bounded() {
         let mut selection = Selection::new(Limits { max_series: 200, ..Limits::default() });
         let names: Vec<String> = (0..100).map(|name| format!("k{name}")).collect();
         let kernels: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 7)).collect();
@@ -469,7 +470,7 @@ mod tests {
         assert!(selection.used <= 200);
         assert!(selected.summed > 0);
 
-        // All end without a word. What was in "other" stays there, what had a series is gone with it.
+        // All end unnoticed. What was in "other" stays there; what had a series disappears with it.
         let selected = selection.select(&[process(99, &[("k", 1)])], 0);
         assert_eq!(selected.processes.len(), 2);
         assert_eq!(selection.used, CORE + 1);
@@ -477,9 +478,9 @@ mod tests {
         assert_eq!(launches(&again.processes[1]), launches(&selected.processes[1]));
     }
 
-    /// Check that what a program calls at its start leaves room for what it is for, and that what went to "other" stays.
+    /// Check that functions called at startup leave room for the working ones, and that "other" is permanent.
     #[test]
-    fn functions() {
+    fn startup_functions_leave_room() {
         let call = |function: &str, working, count| Calls {
             function: function.into(),
             count,
@@ -498,45 +499,46 @@ mod tests {
         assert_eq!(first.len(), MOST_FUNCTIONS + 1);
         assert_eq!(first.last(), Some(&(OTHER.to_owned(), 4400)));
         start.push(call("cudaLaunchKernel", true, 1));
-        // One of "other" turns out to be called for itself.
+        // A function in "other" turns out to be called directly.
         start[49].working = true;
         let second = shown(selection.select(&with(&start), 0));
         assert!(second.contains(&("cudaLaunchKernel".to_owned(), 1)), "{second:?}");
         assert_eq!(second.last(), first.last());
     }
 
-    /// Check that an ended process is told until its time is over, even if its last snapshot went elsewhere, and never as
-    /// its pid's heir.
+    /// Check that an ended process is reported until it expires, even if its last snapshot went elsewhere, and never
+    /// merged with a later process of the same pid.
     #[test]
-    fn ended() {
+    fn ended_processes_are_reported_until_they_expire() {
         let minutes = |minutes: u64| minutes * 60_000_000_000;
         let mut selection = Selection::new(Limits { keep_ended: Duration::from_secs(300), ..Limits::default() });
         let last = Process { ended: true, ..process(1, &[("k", 5)]) };
-        let ids = |told: Selected| told.processes.iter().map(|p| (p.id, launches(p))).collect::<Vec<_>>();
+        let ids = |selected: Selected| selected.processes.iter().map(|p| (p.id, launches(p))).collect::<Vec<_>>();
         selection.keep_ended(std::slice::from_ref(&last), minutes(1));
         for minute in [1, 2, 5] {
             assert_eq!(ids(selection.select(&[process(2, &[])], minutes(minute))), [(2, 0), (1, 5)]);
         }
         assert_eq!(ids(selection.select(&[process(2, &[])], minutes(6))), [(2, 0)]);
-        // Whoever has this pid now has series of its own: what was never told of the other is in "other".
+        // The pid now belongs to a process with its own series: unreported counts of the old process are in "other".
         selection.keep_ended(&[Process { id: 3, pid: 2, ..last.clone() }], minutes(7));
         assert_eq!(ids(selection.select(&[process(2, &[])], minutes(7))), [(2, 0), (0, 5)]);
     }
 
-    /// Check that a pid which comes round does not make "other" count again what had series of its own.
+    /// Check that a reused pid does not make "other" count again what had its own series.
     #[test]
-    fn pid_comes_round() {
+    fn a_reused_pid_is_not_counted_twice() {
         let mut selection = Selection::new(Limits::default());
         selection.select(&[process(1, &[("k", 1_000_000)])], 0);
         let ended = Process { ended: true, ..process(1, &[("k", 1_000_001)]) };
-        let heir = Process { id: 2, ..process(1, &[("k", 3)]) };
-        let told = selection.select(&[ended, heir], 0);
-        assert_eq!(told.processes.iter().map(launches).collect::<Vec<_>>(), [3]);
+        let successor = Process { id: 2, ..process(1, &[("k", 3)]) };
+        let selected = selection.select(&[ended, successor], 0);
+        assert_eq!(selected.processes.iter().map(launches).collect::<Vec<_>>(), [3]);
     }
 
-    /// Check that ten thousand short processes within minutes stay bounded, are all counted, and leave room for living ones.
+    /// Check that ten thousand short processes within minutes stay bounded, are all counted, and leave room for living
+    /// ones.
     #[test]
-    fn short_processes() {
+    fn many_short_processes_are_bounded() {
         let mut selection = Selection::new(Limits::default());
         for id in 1..=10_000 {
             selection.keep_ended(&[Process { ended: true, ..process(id, &[("k", 3)]) }], 0);
@@ -549,6 +551,10 @@ mod tests {
         assert!(selection.used <= 20_000 / 4 * 3);
         let living: Vec<Process> = (20_001..20_401).map(|id| process(id, &[("k", 1)])).collect();
         let selected = selection.select(&living, 0);
-        assert_eq!(selected.processes.iter().filter(|process| process.id > 20_000).count(), 400, "each has its series");
+        assert_eq!(
+            selected.processes.iter().filter(|process| process.id > 20_000).count(),
+            400,
+            "each has its own series"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The text itself: families of samples in OpenMetrics 1.0 or Prometheus 0.0.4.
+//! The text format: families of samples in OpenMetrics 1.0 or Prometheus 0.0.4.
 //!
 //! ```text
 //!   # HELP warpscope_copied_bytes Bytes copied.            family: name, help, type, unit
@@ -7,9 +7,9 @@
 //!   warpscope_copied_bytes_total{pid="7"} 4096             samples: labels and value
 //! ```
 //!
-//! In the older format a counter's family is called as its samples are, and there are no units and no info families.
-//! No two samples of a family have the same labels: names are cleaned on the way, and samples that become equal are merged,
-//! by their sum or, where a sum would say nothing (an age, a temperature), by the greatest.
+//! In the older format a counter's family has the name of its samples, and there are no units and no info families. No
+//! two samples of a family have the same labels: names are sanitised while writing, and samples that become equal are
+//! merged, by their sum or, where a sum is meaningless (an age, a temperature), by their maximum.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -18,39 +18,39 @@ use text::names::printable;
 use super::Format;
 use crate::site::fnv;
 
-/// The longest value of a label, in characters; templates make names of any length.
+/// The maximum length of a label value, in characters; template names can have any length.
 const LONGEST: usize = 400;
 
-/// What a family's numbers are.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Goes up and down; merged samples are added up.
+    /// Increases and decreases; merged samples are summed.
     Gauge,
-    /// A gauge of which merged samples keep the greatest, such as an age.
+    /// A gauge whose merged samples keep the maximum, such as an age.
     Maximum,
     /// Only grows.
     Counter,
     /// Counts by size.
     Histogram,
-    /// Always 1: the labels say it.
+    /// Always 1: the labels hold the information.
     Info,
 }
 
-/// A family of metrics, as it is written down once.
+/// The definition of a family of metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {
     /// Without `_total`, `_bucket` and the like; ends in the unit.
     pub name: &'static str,
-    /// What its numbers are.
+    /// Its type.
     pub kind: Kind,
-    /// The unit; empty where something is counted.
+    /// The unit; empty for counts.
     pub unit: &'static str,
     /// One sentence.
     pub help: &'static str,
 }
 
 impl Definition {
-    /// The names of its series.
+    /// Returns the names of its series.
     pub fn series(&self) -> Vec<String> {
         let endings: &[&str] = match self.kind {
             Kind::Gauge | Kind::Maximum => &[""],
@@ -62,12 +62,12 @@ impl Definition {
     }
 }
 
-/// Labels as they are written, `pid="7",comm="train"`.
+/// Formatted labels, `pid="7",comm="train"`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Labels(String);
 
 impl Labels {
-    /// These, and one more. The value may be anything; an empty one is as none, and is left out.
+    /// Returns these labels and one more. The value may be any text; an empty value is omitted.
     pub fn with(&self, name: &str, value: &str) -> Self {
         let mut text = self.0.clone();
         let value = printable(value);
@@ -83,7 +83,7 @@ impl Labels {
     }
 }
 
-/// Cut to [`LONGEST`]; a cut value ends in a hash of the whole, so that two do not become one.
+/// Truncates to [`LONGEST`]; a truncated value ends in a hash of the whole, so that different values stay different.
 fn bounded(value: &str) -> std::borrow::Cow<'_, str> {
     match value.char_indices().nth(LONGEST) {
         None => value.into(),
@@ -102,7 +102,7 @@ fn escape(value: &str, text: &mut String) {
     }
 }
 
-/// A number that is written without loss.
+/// A number that is formatted without loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// A count.
@@ -150,18 +150,18 @@ impl Number {
     }
 }
 
-/// A histogram's numbers: not cumulative, one for each bound and one for what lies above the last.
+/// A histogram's counts: not cumulative, one for each bound and one for values above the last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets {
-    /// How many in each.
+    /// The count of each bucket.
     pub counts: Vec<u64>,
-    /// The sum of all that was measured.
+    /// The sum of all measurements.
     pub sum: Number,
 }
 
 impl Buckets {
-    /// Sorts counts by bound (`(at most, how many)`, bounds in any unit) into buckets with these bounds. A count goes to
-    /// the first bucket that is sure to hold all of it.
+    /// Sorts counts by bound (`(at most, how many)`, bounds in any unit) into buckets with these bounds. A count goes
+    /// into the first bucket that certainly contains all of it.
     pub fn sort(counts: &[(u64, u64)], bounds: &[u64], sum: Number) -> Self {
         let mut sorted = vec![0_u64; bounds.len() + 1];
         for &(at_most, count) in counts {
@@ -188,26 +188,26 @@ enum Value {
 /// Samples of one family.
 pub struct Family {
     definition: &'static Definition,
-    /// A histogram's bounds as they are written.
+    /// A histogram's bounds as text.
     bounds: Vec<String>,
     samples: Vec<(Labels, Value)>,
     places: HashMap<Labels, usize>,
 }
 
 impl Family {
-    /// Without samples.
+    /// Creates a family without samples.
     pub fn new(definition: &'static Definition) -> Self {
         Self { definition, bounds: Vec::new(), samples: Vec::new(), places: HashMap::new() }
     }
 
-    /// A histogram with these bounds.
+    /// Creates a histogram with these bounds.
     pub fn with_bounds(definition: &'static Definition, bounds: impl Iterator<Item = f64>) -> Self {
-        // OpenMetrics wants `1.0`, and both formats the same label.
+        // OpenMetrics requires `1.0`, and both formats should have the same label.
         let bounds = bounds.map(|bound| if bound.fract() == 0.0 { format!("{bound:.1}") } else { format!("{bound}") });
         Self { bounds: bounds.collect(), ..Self::new(definition) }
     }
 
-    /// Adds a sample. What is not a number is none.
+    /// Adds a sample. NaN is ignored.
     pub fn push(&mut self, labels: Labels, value: impl Into<Number>) {
         let value = value.into();
         if value.real().is_finite() {
@@ -286,7 +286,7 @@ impl Family {
         let bounds = self.bounds.iter().map(String::as_str).chain(["+Inf"]);
         for (bound, count) in bounds.zip(&buckets.counts) {
             so_far = so_far.saturating_add(*count);
-            // Most lines of a scrape are these: no label is made for each.
+            // Most lines of a scrape are buckets, so no label is allocated for each.
             let comma = if labels.0.is_empty() { "" } else { "," };
             let _ = writeln!(text, "{name}_bucket{{{}{comma}le=\"{bound}\"}} {so_far}", labels.0);
         }
@@ -323,9 +323,9 @@ mod tests {
         text
     }
 
-    /// Check that a counter's family is called differently in the two formats, its samples are not.
+    /// Check that a counter's family is named differently in the two formats, and its samples are not.
     #[test]
-    fn counters() {
+    fn counter_names_depend_on_the_format() {
         let mut family = Family::new(&BYTES);
         assert_eq!(written(&family, Format::OpenMetrics), "");
         family.push(Labels::default(), u64::MAX);
@@ -340,9 +340,10 @@ mod tests {
         );
     }
 
-    /// Check that labels survive quotes, backslashes, control characters and endless names, and that equal ones meet.
+    /// Check that labels survive quotes, backslashes, control characters and very long names, and that equal ones are
+    /// merged.
     #[test]
-    fn labels() {
+    fn labels_are_escaped_and_merged() {
         let labels = Labels::default().with("a", "x\"y\\z\n\u{1b}[0m\0").with("b", "").with("c", "ü");
         assert_eq!(labels.0, r#"a="x\"y\\z  [0m ",c="ü""#);
         let (one, two) = ("k".repeat(900) + "1", "k".repeat(900) + "2");
@@ -356,9 +357,9 @@ mod tests {
         assert!(written(&family, Format::Prometheus).ends_with("w_moved_bytes_total{k=\"a b\"} 3\n"));
     }
 
-    /// Check that buckets add up, and that a count lands where it is sure to belong.
+    /// Check that buckets add up, and that a count goes into the bucket that certainly contains it.
     #[test]
-    fn histograms() {
+    fn counts_are_sorted_into_buckets() {
         let mut family = Family::with_bounds(&SIZES, [256.0, 4096.0].into_iter());
         let counts = [(128, 1), (256, 2), (512, 4), (4096, 8), (8192, 16), (u64::MAX, 32)];
         family.push_buckets(Labels::default(), Buckets::sort(&counts, &[256, 4096], Number::Whole(99)));

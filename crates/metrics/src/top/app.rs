@@ -1,4 +1,4 @@
-//! The state of the view, and what keys do to it.
+//! The state of the view and its key bindings.
 
 use std::collections::HashMap;
 
@@ -10,30 +10,30 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// The longest filter.
+/// The maximum length of the filter.
 const LONGEST_FILTER: usize = 64;
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// The view stays.
+    /// Keep showing the view.
     Continue,
-    /// The user has had enough.
+    /// The user quits.
     Quit,
 }
 
-/// What processes are sorted by, the greatest first.
+/// The sort key of processes, largest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
     /// Live memory.
     Memory,
     /// Launches per second.
     Launches,
-    /// Bytes per second, both ways.
+    /// Bytes per second, in both directions.
     Bandwidth,
     /// Failed calls.
     Errors,
-    /// The pid, the smallest first.
+    /// The pid, smallest first.
     Pid,
 }
 
@@ -48,7 +48,7 @@ impl Sort {
         }
     }
 
-    /// As the view's last line says it.
+    /// Returns its name in the status line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "live memory",
@@ -73,7 +73,7 @@ pub struct App {
     pub(super) scroll: u16,
     pub(super) help: bool,
     pub(super) paused: bool,
-    /// Whose details are shown: a process, not a line, for lines change places.
+    /// The selected process. Stored by id, because rows change places.
     selected: Option<u32>,
 }
 
@@ -102,7 +102,7 @@ impl App {
         }
     }
 
-    /// Takes a new snapshot; while the view is paused, it stays as it is.
+    /// Shows a new snapshot; ignored while the view is paused.
     pub fn update(&mut self, snapshot: Snapshot) {
         if self.paused {
             return;
@@ -117,19 +117,19 @@ impl App {
         self.histories.retain(|id, _| living.contains(id));
     }
 
-    /// Processes in the order in which they are shown.
+    /// Returns the processes in display order.
     pub(super) fn rows(&self) -> Vec<Pace<'_>> {
-        let wanted = self.filter.to_lowercase();
+        let needle = self.filter.to_lowercase();
         let mut rows = Pace::of(&self.now, self.before.as_ref());
         rows.retain(|pace| {
             let process = pace.process;
-            let contains = |text: &str| text.to_lowercase().contains(&wanted);
-            wanted.is_empty()
+            let contains = |text: &str| text.to_lowercase().contains(&needle);
+            needle.is_empty()
                 || contains(&process.comm)
                 || contains(&process.command)
                 || contains(&process.user)
                 || contains(&process.container)
-                || process.pid.to_string().contains(&wanted)
+                || process.pid.to_string().contains(&needle)
                 || process.kernels.iter().any(|kernel| contains(&kernel.name))
         });
         rows.sort_by(|a, b| {
@@ -146,13 +146,13 @@ impl App {
         rows
     }
 
-    /// The place of the selected process in `rows`: the first where it is gone.
+    /// Returns the index of the selected process in `rows`; the first if it has ended.
     pub(super) fn place(&self, rows: &[Pace<'_>]) -> Option<usize> {
         let place = rows.iter().position(|pace| Some(pace.process.id) == self.selected);
         place.or((!rows.is_empty()).then_some(0))
     }
 
-    /// Does what a key asks for.
+    /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) -> Flow {
         if key.kind == KeyEventKind::Release {
             return Flow::Continue;
@@ -165,7 +165,7 @@ impl App {
             return Flow::Continue;
         }
         if self.help {
-            // Any key closes it.
+            // Any key closes the help.
             self.help = false;
             return Flow::Continue;
         }
@@ -262,9 +262,9 @@ mod tests {
         app.rows().iter().map(|pace| pace.process.id).collect()
     }
 
-    /// Check every order, and that it can be turned round.
+    /// Check every sort order and its reverse.
     #[test]
-    fn sorting() {
+    fn processes_are_sorted() {
         let mut app = App::new();
         app.update(snapshot(1));
         app.update(snapshot(2));
@@ -279,9 +279,9 @@ mod tests {
         assert_eq!(app.sort, Sort::Memory);
     }
 
-    /// Check that the selection stays with its process, whatever moves.
+    /// Check that the selection stays with its process when rows move.
     #[test]
-    fn selection() {
+    fn selection_follows_its_process() {
         let mut app = App::new();
         press(&mut app, "jk");
         app.update(snapshot(1));
@@ -298,9 +298,9 @@ mod tests {
         assert!(app.histories.is_empty());
     }
 
-    /// Check that a filter is typed, kept and taken back, and that its letters are no commands.
+    /// Check that a filter can be typed, applied and cleared, and that its letters are not commands.
     #[test]
-    fn filtering() {
+    fn filter_is_typed_and_cleared() {
         let mut app = App::new();
         app.update(snapshot(1));
         assert_eq!(press(&mut app, "/bENqq\u{8}\u{8}"), Flow::Continue);
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(order(&app), [1]);
     }
 
-    /// Check that a paused view stands still, and that only q and Ctrl-C end it.
+    /// Check that a paused view does not change, and that only q and Ctrl-C quit.
     #[test]
     fn pause_and_quit() {
         let mut app = App::new();
@@ -332,7 +332,7 @@ mod tests {
 
     /// Check that history is bounded.
     #[test]
-    fn bounded_history() {
+    fn history_is_bounded() {
         let mut app = App::new();
         for second in 1..1000 {
             app.update(snapshot(second));

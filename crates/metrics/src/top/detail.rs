@@ -23,9 +23,9 @@ use crate::{
     snapshot::Process,
 };
 
-/// Rows of each part.
+/// Rows of each section.
 const ROWS: usize = 12;
-/// Frames of each stack, the innermost ones.
+/// Frames of each stack, innermost only.
 const FRAMES: usize = 12;
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
@@ -62,7 +62,7 @@ impl App {
 
 fn draw_graph(frame: &mut Frame<'_>, area: Rect, ring: &VecDeque<u64>, title: &str, colour: Color) {
     let shown: Vec<u64> = ring.iter().copied().skip(ring.len().saturating_sub(usize::from(area.width))).collect();
-    // A line of text, and two of bars.
+    // One line of text and two of bars.
     let block = Block::default().title(Span::styled(title.to_owned(), DIM));
     let graph = Sparkline::default().block(block).data(shown).style(Style::new().fg(colour));
     frame.render_widget(graph, area);
@@ -150,7 +150,7 @@ fn suspects(process: &Process, width: usize, lines: &mut Vec<Line<'static>>) {
                 " in {}, the oldest {age} old: {} in {}",
                 counted(suspect.count, "allocation", "allocations"),
                 printable(&suspect.function),
-                site(&suspect.stack).unwrap_or("an unknown line".into())
+                site(&suspect.stack).unwrap_or("[unknown line]".into())
             )),
         ]));
         if !suspect.remark.is_empty() {

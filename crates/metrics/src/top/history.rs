@@ -1,13 +1,13 @@
-//! What a process did over the last minutes, for sparklines.
+//! A process's recent history, for sparklines.
 
 use std::collections::VecDeque;
 
 use crate::rates::{Pace, live_bytes};
 
-/// Snapshots that are remembered.
+/// Number of snapshots remembered.
 const LENGTH: usize = 120;
 
-/// Numbers of one process, the newest last.
+/// Values of one process, the newest last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) launches: VecDeque<u64>,
@@ -29,7 +29,7 @@ impl History {
     }
 }
 
-/// The last `width` values as bars of text; anything more than nothing shows.
+/// Formats the last `width` values as bars; every value above 0 is visible.
 pub(super) fn sparkline(values: &VecDeque<u64>, width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shown = values.iter().skip(values.len().saturating_sub(width));
@@ -46,9 +46,9 @@ pub(super) fn sparkline(values: &VecDeque<u64>, width: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Check that bars are relative to the greatest that is shown.
+    /// Check that bars are relative to the largest value shown.
     #[test]
-    fn bars() {
+    fn bars_are_relative_to_the_largest() {
         assert_eq!(sparkline(&[0, 1, 50, 100].into(), 6), "   ▁▄█");
         assert_eq!(sparkline(&[9000, 0, 1, 2].into(), 2), "▄█");
         assert_eq!(sparkline(&[u64::MAX, u64::MAX - 1].into(), 2), "██");

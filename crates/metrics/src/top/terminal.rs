@@ -1,4 +1,4 @@
-//! The view on a real terminal.
+//! Runs the view on a real terminal.
 
 use std::{
     io,
@@ -10,13 +10,12 @@ use ratatui::crossterm::event::{self, Event};
 use super::{App, Flow};
 use crate::snapshot::Snapshot;
 
-/// Shows what `gather` tells, each `interval`, until the user quits. The terminal is as before afterwards, also after a
-/// panic or an error.
+/// Shows the snapshots from `gather`, one each `interval`, until the user quits. The terminal is restored afterwards,
+/// even after a panic or an error.
 pub fn run(gather: &mut dyn FnMut() -> Result<Snapshot, String>, interval: Duration) -> Result<(), String> {
     let mut app = App::new();
     app.update(gather()?);
-    let mut terminal =
-        ratatui::try_init().map_err(|error| format!("this is no terminal that can be drawn on: {error}"))?;
+    let mut terminal = ratatui::try_init().map_err(|error| format!("cannot draw on this terminal: {error}"))?;
     let outcome = show(&mut app, &mut terminal, gather, interval);
     ratatui::restore();
     outcome
@@ -32,7 +31,7 @@ fn show(
     let mut next = Instant::now() + interval;
     loop {
         terminal.draw(|frame| app.draw(frame)).map_err(failed)?;
-        // A resized terminal is drawn anew as well.
+        // A resized terminal is also redrawn.
         if event::poll(next.saturating_duration_since(Instant::now())).map_err(failed)?
             && let Event::Key(key) = event::read().map_err(failed)?
             && app.key(key) == Flow::Quit

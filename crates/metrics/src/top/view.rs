@@ -28,7 +28,7 @@ use crate::{
     snapshot::{Device, Process},
 };
 
-/// GPUs that are shown; machines with more have a dashboard.
+/// Maximum number of GPUs shown.
 const MOST_DEVICES: usize = 8;
 const HISTORY: usize = 16;
 
@@ -88,9 +88,9 @@ impl App {
     fn draw_table(&self, frame: &mut Frame<'_>, area: Rect, rows: &[Pace<'_>]) {
         if rows.is_empty() {
             let text = if self.now.processes.is_empty() {
-                "No process uses CUDA now. The next one that does will be here."
+                "No process uses CUDA. Processes appear here when they do."
             } else {
-                "No process fits the filter; Esc takes it back."
+                "No process matches the filter; press Esc to clear it."
             };
             frame.render_widget(Paragraph::new(text).style(DIM), area);
             return;
@@ -147,7 +147,7 @@ impl App {
         };
         let table = Table::new(rows.iter().map(row), widths)
             .header(header.style(DIM))
-            // Not reversed: a history that is empty would look full.
+            // Not reversed: an empty history would look full.
             .row_highlight_style(BOLD.bg(Color::DarkGray));
         let mut state = TableState::new().with_selected(self.place(rows));
         frame.render_stateful_widget(table, area, &mut state);
@@ -167,7 +167,7 @@ impl App {
     }
 }
 
-/// What a process is called at a terminal: its command, or its short name if it has none.
+/// Returns a process's title on the terminal: its command line, or its short name if it has none.
 pub(super) fn title(process: &Process) -> String {
     let name = if process.command.is_empty() { &process.comm } else { &process.command };
     printable(name).into_owned()
@@ -180,7 +180,7 @@ fn draw_device(frame: &mut Frame<'_>, area: Rect, device: &Device) {
             .areas(area);
     frame.render_widget(Line::from(format!("GPU {} {}", device.index, printable(&device.name))), name);
     if device.lost {
-        frame.render_widget(Line::styled("lost: it does not answer any more", Style::new().fg(Color::Red)), busy);
+        frame.render_widget(Line::styled("lost: the GPU no longer responds", Style::new().fg(Color::Red)), busy);
         return;
     }
     let gauge = |share: f64, label: String, colour| {
@@ -205,14 +205,14 @@ fn draw_help(frame: &mut Frame<'_>) {
     const KEYS: [(&str, &str); 10] = [
         ("q, Ctrl-C", "quit"),
         ("↑ ↓, j k", "select a process"),
-        ("Home End, g G", "the first, the last"),
-        ("Enter, Tab", "its details: kernels, memory by line, copies, errors"),
+        ("Home End, g G", "select the first or last process"),
+        ("Enter, Tab", "show details: kernels, memory by line, copies, errors"),
         ("PgUp PgDn", "scroll the details"),
         ("s", "sort by the next column"),
-        ("r", "the other way round"),
-        ("/", "filter by name, user, container, pid or kernel; Esc takes it back"),
+        ("r", "reverse the order"),
+        ("/", "filter by name, user, container, pid or kernel; Esc clears the filter"),
         ("p", "pause"),
-        ("?", "this help; any key closes it"),
+        ("?", "show this help; any key closes it"),
     ];
     let lines: Vec<Line<'_>> = KEYS
         .iter()

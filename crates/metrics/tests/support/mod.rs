@@ -1,4 +1,4 @@
-//! A machine to tell of, and golden files.
+//! A sample machine, and golden files.
 
 #![allow(dead_code)]
 
@@ -8,14 +8,14 @@ use metrics::snapshot::{
     Calls, Copies, Device, Errors, Health, Kernel, Kinds, Memory, Moved, Process, Snapshot, Space, Suspect,
 };
 
-/// Compares `text` with a golden file, or writes it where `BLESS` is set.
+/// Compares `text` with a golden file, or writes the file if `BLESS` is set.
 pub fn check(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, text).expect("a golden file that can be written");
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(text, expected, "{name} differs; BLESS=1 writes it anew");
+    assert_eq!(text, expected, "{name} differs; BLESS=1 updates it");
 }
 
 fn stack(frames: &[&str]) -> Arc<[String]> {
@@ -126,7 +126,7 @@ fn training(step: u64) -> Process {
     }
 }
 
-/// A process whose every name is hostile.
+/// A process with hostile names everywhere.
 pub fn hostile() -> Process {
     let evil = "a\"b\\c\nd\u{1b}[2J\u{202e}{x=\"1\"} 5\r\0";
     Process {
@@ -176,7 +176,7 @@ fn device(step: u64) -> Device {
     }
 }
 
-/// A machine with a training run and a process of hostile names, after so many intervals of five seconds.
+/// A machine with a training run and a process with hostile names, after `step` intervals of five seconds.
 pub fn machine(step: u64) -> Snapshot {
     Snapshot {
         time_ns: 1_000_000_000_000 + step * 5_000_000_000,
@@ -195,7 +195,7 @@ pub fn machine(step: u64) -> Snapshot {
             series_dropped: 0,
             cpu_seconds: 0.75,
             resident_bytes: 31 << 20,
-            notes: vec!["NVML tells no NVLink counters here".to_owned()],
+            notes: vec!["NVML reports no NVLink counters here".to_owned()],
         },
     }
 }

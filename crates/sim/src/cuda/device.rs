@@ -30,7 +30,7 @@ fn uuid(device: &Device) -> [u8; 16] {
     uuid
 }
 
-/// `CUdevice_attribute` values of something like an H200; 0 for what is not listed.
+/// `CUdevice_attribute` values similar to an H200; 0 for unlisted ones.
 fn attribute(attribute: i32, device: &Device) -> i32 {
     match attribute {
         1 => 1024,                        // MAX_THREADS_PER_BLOCK

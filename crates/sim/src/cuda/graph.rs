@@ -32,7 +32,7 @@ fn launch(exec: Handle, stream: Handle) -> Outcome {
     Ok(())
 }
 
-/// `CUDA_KERNEL_NODE_PARAMS`, and the front of its second version.
+/// `CUDA_KERNEL_NODE_PARAMS`, and the start of its second version.
 #[repr(C)]
 struct KernelNode {
     function: Handle,

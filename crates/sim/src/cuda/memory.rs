@@ -19,13 +19,13 @@ const DTOD: Option<u8> = Some(copy_kind::DTOD);
 
 const NULL: Handle = std::ptr::null_mut();
 
-/// A copy that returns at once.
+/// Queues a copy and returns at once.
 fn queue(dst: usize, src: usize, bytes: usize, kind: Option<u8>, stream: Handle) -> Outcome {
     launch(Stream::from_handle(stream)?, Operation::copy(dst, src, bytes, kind, true)?);
     Ok(())
 }
 
-/// A copy that returns when it is done. Not allowed on a stream that captures.
+/// Copies and returns when the copy is done. Not allowed on a capturing stream.
 fn copy(dst: usize, src: usize, bytes: usize, kind: Option<u8>, stream: Handle) -> Outcome {
     let stream = Stream::from_handle(stream)?;
     if stream.capturing() {
@@ -92,7 +92,7 @@ fn allocated(out: *mut DevicePointer, kind: u8, size: usize) -> Outcome {
 }
 
 fn free_on(address: usize, stream: Handle) -> Outcome {
-    // The memory may be in use by copies queued before, but those have moved their bytes already.
+    // The memory may be in use by copies queued before, but those have already moved their bytes.
     Stream::from_handle(stream).and_then(|_| free(address))
 }
 

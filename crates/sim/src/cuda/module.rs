@@ -1,4 +1,4 @@
-//! Modules and functions. A module is only a number: the kernel's name is whatever the program asks for.
+//! Modules and functions. A module is only a number: any kernel name exists.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ fn load(out: *mut Handle) -> Outcome {
     let context = context::current_handle().0;
     let descriptor = (&raw mut module).cast();
     call::notify_resource(resource::MODULE_LOADED, &ResourceData { context, stream: std::ptr::null_mut(), descriptor });
-    // Not an address of anything: a module has no contents.
+    // Not a real address: a module has no contents.
     answer(out, std::ptr::without_provenance_mut(id << 4))
 }
 

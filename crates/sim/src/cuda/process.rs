@@ -1,4 +1,4 @@
-//! Initialisation, versions, errors, and looking up functions.
+//! Initialisation, versions, errors, and function lookup.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
@@ -67,7 +67,7 @@ const _: () = {
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
 const PER_THREAD: u64 = 2;
 
-/// The newest form of a driver function: `cuMemAlloc` is `cuMemAlloc_v2`.
+/// Returns the newest version of a driver function: `cuMemAlloc` is `cuMemAlloc_v2`.
 fn look_up(name: *const c_char, flags: u64) -> Option<*mut c_void> {
     if name.is_null() {
         return None;
@@ -112,7 +112,7 @@ const _: () = {
     driver_stub!(cuGetProcAddress_v2, extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut u32) -> u32, body);
 };
 
-/// Names and descriptions of the results the simulated driver gives.
+/// Names and descriptions of the simulated driver's results.
 const RESULTS: &[(u32, &CStr, &CStr)] = &[
     (0, c"CUDA_SUCCESS", c"no error"),
     (1, c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),

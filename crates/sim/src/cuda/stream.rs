@@ -30,7 +30,7 @@ fn record(event: Handle, stream: Handle) -> Outcome {
     Ok(())
 }
 
-/// The stream waits, not the host; the record tells when it was told to.
+/// The stream waits, not the host; the record has the time of the call.
 fn wait_event(stream: Handle, event: Handle) -> Outcome {
     let (stream, event) = (Stream::from_handle(stream)?, Event::from_handle(event)?);
     stream.clock.wait_for(event.time.load(Ordering::Acquire));

@@ -1,4 +1,4 @@
-//! A runtime call's life: lazy initialisation, callbacks, the last error.
+//! The steps of a runtime call: lazy initialisation, callbacks, the last error.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -20,12 +20,12 @@ thread_local! {
     static BOUND: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Turns a driver's result into an outcome.
+/// Converts a driver result to an outcome.
 pub fn check(result: u32) -> Result<(), u32> {
     if result == 0 { Ok(()) } else { Err(result) }
 }
 
-/// The driver, initialised, with a context for this thread.
+/// Returns the initialised driver, with a context for this thread.
 pub fn ready() -> Result<&'static Driver, u32> {
     let driver = driver().ok_or(INSUFFICIENT_DRIVER)?;
     if !(driver.table.alive)() {
@@ -46,7 +46,7 @@ fn bind(driver: &Driver, device: i32) -> Result<(), u32> {
     check((driver.cuCtxSetCurrent)(primary(driver, device)?))
 }
 
-/// The primary context of a device, retained when it is first asked for and never released.
+/// Returns the primary context of a device, retained on first use and never released.
 pub fn primary(driver: &Driver, device: i32) -> Result<*mut c_void, u32> {
     static RETAINED: [AtomicPtr<c_void>; MAX_DEVICES as usize] =
         [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_DEVICES as usize];
@@ -62,7 +62,7 @@ pub fn primary(driver: &Driver, device: i32) -> Result<*mut c_void, u32> {
     Ok(context)
 }
 
-/// The calling thread's device.
+/// Returns the calling thread's device.
 pub fn device() -> i32 {
     DEVICE.get()
 }
@@ -74,7 +74,7 @@ pub fn set_device(driver: &Driver, device: i32) -> Result<(), u32> {
     Ok(())
 }
 
-/// The last error; forgotten if `take`.
+/// Returns the last error and, with `take`, clears it.
 pub fn last_error(take: bool) -> u32 {
     let error = LAST_ERROR.get();
     if take {

@@ -8,15 +8,15 @@ use crate::gpu::{answer, status};
 use crate::stub::{runtime, runtime_stub};
 use crate::sys;
 
-/// Room that both layouts of `cudaDeviceProp` have and that is filled in.
+/// The common size of both layouts of `cudaDeviceProp`, which is filled in.
 const PROPERTIES: usize = 400;
 
-/// Where `multiProcessorCount` lies: CUDA 13 dropped a field before it.
+/// Returns the offset of `multiProcessorCount`: CUDA 13 removed a field before it.
 fn multiprocessors_at() -> usize {
     if sys::linked_as(".so.12") { 388 } else { 384 }
 }
 
-/// Fills in the front of a `cudaDeviceProp`.
+/// Fills in the start of a `cudaDeviceProp`.
 fn properties(driver: &Driver, out: *mut u8, device: i32) -> Result<(), u32> {
     let mut bytes = [0u8; PROPERTIES];
     let mut uuid = [0; 16];

@@ -1,4 +1,4 @@
-//! The driver as the runtime sees it: entry points of the process's libcuda.
+//! The driver functions that the runtime uses, from the process's libcuda.
 
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ macro_rules! functions {
         /// The driver functions the runtime calls.
         #[allow(non_snake_case)]
         pub struct Driver {
-            /// Our private table.
+            /// The private table.
             pub table: &'static Table,
             $(pub $name: extern "C" fn($($type),*) -> u32,)*
         }
@@ -104,13 +104,13 @@ functions! {
     cuGraphExecDestroy(Handle);
 }
 
-/// The driver, loaded and initialised on the first call; none if there is no libcuda of ours.
+/// Returns the driver, loaded and initialised on the first call; `None` if the libcuda is missing or not the fake one.
 pub fn driver() -> Option<&'static Driver> {
     static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
     static INITIALISED: AtomicBool = AtomicBool::new(false);
     let driver = DRIVER.get_or_init(Driver::load).as_ref()?;
     if !INITIALISED.load(Ordering::Acquire) {
-        // Outside the lock: the injected library may call the runtime from within. Other threads wait here.
+        // Outside the lock: the injected library may call the runtime meanwhile. Other threads wait here.
         (driver.cuInit)(0);
         INITIALISED.store(true, Ordering::Release);
     }

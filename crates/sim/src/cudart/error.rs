@@ -1,11 +1,11 @@
-//! The runtime's errors by name.
+//! The names of the runtime's errors.
 
 use std::ffi::{CStr, c_char};
 
 use super::call::last_error;
 use crate::stub::runtime_stub;
 
-/// Number, name and description of the results the simulated runtime gives.
+/// Number, name and description of the simulated runtime's results.
 const ERRORS: &[(u32, &CStr, &CStr)] = &[
     (0, c"cudaSuccess", c"no error"),
     (1, c"cudaErrorInvalidValue", c"invalid argument"),

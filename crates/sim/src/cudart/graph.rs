@@ -31,7 +31,7 @@ fn add_kernel(
     // SAFETY: the program passes parameters, or null.
     let p = unsafe { params.as_ref() }.ok_or(status::INVALID_VALUE)?;
     let host = function_of(driver, p.host)?.cast_const();
-    // The driver's structure is the same but for the function.
+    // The driver's structure is the same except for the function.
     let node = KernelNode { host, grid: p.grid, block: p.block, shared: p.shared, args: p.args, extra: p.extra };
     check((driver.cuGraphAddKernelNode)(out, graph, dependencies, count, (&raw const node).cast()))
 }

@@ -63,8 +63,8 @@ fn cooperative(
     ))
 }
 
-/// `cudaLaunchConfig_t`, which the driver's configuration equals but for the width of the shared-memory field:
-/// little-endian, so the same bytes serve.
+/// `cudaLaunchConfig_t` equals the driver's configuration except for the width of the shared-memory field; on a
+/// little-endian machine the same bytes can be used.
 fn launch_ex(config: *const c_void, host: *const c_void, args: Arguments, thread: bool) -> Result<(), u32> {
     let driver = ready()?;
     let f = function_of(driver, host)?;

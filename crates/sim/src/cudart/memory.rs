@@ -98,7 +98,7 @@ struct Copy3D {
     kind: u32,
 }
 
-/// Slices lie one after the other where the extent is as high as the allocation; nothing else is simulated.
+/// Slices are adjacent if the extent is as high as the allocation; nothing else is simulated.
 fn copy_3d(copy: *const Copy3D, stream: Handle) -> Result<(), u32> {
     // SAFETY: the program passes parameters, or null.
     let c = unsafe { copy.as_ref() }.ok_or(status::INVALID_VALUE)?;

@@ -1,4 +1,4 @@
-//! The exports of the fake libcudart: each makes the driver calls that the real one makes.
+//! The exports of the fake libcudart: each makes the same driver calls as the real one.
 
 pub mod call;
 mod device;

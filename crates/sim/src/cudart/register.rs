@@ -1,4 +1,4 @@
-//! What nvcc's start-up code calls: registration of fat binaries and kernels, and launch configurations.
+//! Functions called by nvcc's start-up code: registration of fat binaries and kernels, and launch configurations.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use crate::stub::runtime_stub;
 /// `cudaErrorInvalidDeviceFunction`
 const INVALID_DEVICE_FUNCTION: u32 = 98;
 
-/// A kernel the program registered; lives as long as the process.
+/// A kernel registered by the program; never freed.
 struct Registered {
     name: CString,
     function: OnceLock<usize>,
@@ -27,12 +27,12 @@ fn registered(host: *const c_void) -> Option<&'static Registered> {
     kernels.as_ref()?.get(&host.addr()).copied()
 }
 
-/// The kernel's name behind a host function, or null.
+/// Returns the kernel name of a host function, or null.
 pub fn name_of(host: *const c_void) -> *const c_char {
     registered(host).map_or(std::ptr::null(), |kernel| kernel.name.as_ptr())
 }
 
-/// The `CUfunction` behind a host function. The module is loaded on first use, as the real runtime does by default.
+/// Returns the `CUfunction` of a host function. The module is loaded on first use, as the real runtime does by default.
 pub fn function_of(driver: &Driver, host: *const c_void) -> Result<Handle, u32> {
     static MODULE: OnceLock<usize> = OnceLock::new();
     let kernel = registered(host).ok_or(INVALID_DEVICE_FUNCTION)?;
@@ -56,7 +56,7 @@ pub fn function_of(driver: &Driver, host: *const c_void) -> Result<Handle, u32> 
 
 const _: () = {
     extern "C" fn body(_fat_binary: *const c_void) -> *mut *mut c_void {
-        // The handle only has to be a pointer of its own.
+        // The handle only has to be a unique pointer.
         Box::into_raw(Box::new(std::ptr::null_mut()))
     }
     runtime_stub!(__cudaRegisterFatBinary, body);
@@ -70,7 +70,7 @@ const _: () = {
 const _: () = {
     extern "C" fn body(handle: *mut *mut c_void) {
         if !handle.is_null() {
-            // SAFETY: it came from __cudaRegisterFatBinary, and the program gives it up.
+            // SAFETY: it came from __cudaRegisterFatBinary, and the program no longer uses it.
             drop(unsafe { Box::from_raw(handle) });
         }
     }
@@ -104,7 +104,7 @@ struct Configuration {
 }
 
 thread_local! {
-    /// Configurations pushed by `<<<...>>>` and not yet taken by the host stub.
+    /// Configurations pushed by `<<<...>>>` and not yet popped by the host stub.
     static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -59,7 +59,7 @@ extern "C" fn cuptiActivityFlushAll(flag: u32) -> u32 {
     code(gpu().map(|gpu| queue::flush(gpu, flag & 1 != 0)))
 }
 
-/// Full buffers are delivered at once, so there is nothing to do periodically.
+/// Full buffers are delivered at once, so there is no periodic work.
 #[unsafe(no_mangle)]
 extern "C" fn cuptiActivityFlushPeriod(_milliseconds: u32) -> u32 {
     code(gpu().map(|_| ()))
@@ -116,7 +116,7 @@ extern "C" fn cuptiActivityGetNumDroppedRecords(context: *mut c_void, stream: u3
     }))
 }
 
-/// Attributes are kept and given back; the simulated CUPTI heeds none of them.
+/// Attributes are stored and returned, but have no effect in the simulated CUPTI.
 static ATTRIBUTES: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 
 fn attribute(number: u32, size: *mut usize, value: *mut c_void) -> Result<(&'static AtomicU64, usize), u32> {
@@ -161,7 +161,7 @@ extern "C" fn cuptiGetTimestamp(time: *mut u64) -> u32 {
     code(gpu().and_then(|_| answer(time, clock::now())))
 }
 
-/// Records of API calls alone carry thread ids, and those are not simulated.
+/// Only records of API calls contain thread ids, and those are not simulated.
 #[unsafe(no_mangle)]
 extern "C" fn cuptiSetThreadIdType(kind: u32) -> u32 {
     code(gpu().and(if kind <= 1 { Ok(()) } else { Err(result::INVALID_PARAMETER) }))

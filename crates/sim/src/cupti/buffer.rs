@@ -1,4 +1,4 @@
-//! The client's buffers: asked for, filled, and handed back.
+//! The client's buffers: requested, filled and returned.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,16 +14,16 @@ use crate::table::Table;
 /// The client's two functions.
 #[derive(Clone, Copy)]
 pub struct Client {
-    /// Gives a buffer.
+    /// Provides a buffer.
     pub requested: BufferRequestedFn,
-    /// Takes it back.
+    /// Receives a completed buffer.
     pub completed: BufferCompletedFn,
 }
 
 /// The client, once it has registered.
 pub static CLIENT: OnceLock<Client> = OnceLock::new();
 
-/// What a buffer holds, for the ground truth.
+/// The contents of a buffer, for the ground truth.
 #[derive(Debug, Default)]
 struct Tally {
     kernels: u64,
@@ -35,7 +35,7 @@ struct Tally {
     kernel_ns: u64,
 }
 
-/// A buffer of the client's on its way.
+/// A client's buffer being filled.
 #[derive(Debug)]
 pub struct Buffer {
     start: *mut u8,
@@ -45,14 +45,14 @@ pub struct Buffer {
     tally: Tally,
 }
 
-// SAFETY: the memory belongs to whoever holds the buffer until it goes back to the client.
+// SAFETY: the memory belongs to the holder of the buffer until it is returned to the client.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Asks the client for a buffer; none if it gives none.
+    /// Requests a buffer from the client; `None` if it provides none.
     pub fn request(client: &Client) -> Option<Buffer> {
         let (mut start, mut size, mut most) = (std::ptr::null_mut(), 0, 0);
-        // SAFETY: the client gave the function for this purpose; all three places are valid.
+        // SAFETY: the client registered the function for this purpose; all three pointers are valid.
         unsafe { (client.requested)(&mut start, &mut size, &mut most) };
         let room = if most == 0 { usize::MAX } else { most };
         (!start.is_null() && size > 0).then_some(Buffer { start, size, used: 0, room, tally: Tally::default() })
@@ -71,7 +71,7 @@ impl Buffer {
     /// Adds a record that fits.
     pub fn push(&mut self, activity: &Activity, stride: usize, times: Times) {
         debug_assert!(self.fits(stride));
-        // SAFETY: the record fits, and the client left the memory to us.
+        // SAFETY: the record fits, and the memory is ours until it is returned.
         unsafe {
             let to = self.start.add(self.used);
             to.write_bytes(0, stride);
@@ -96,7 +96,7 @@ impl Buffer {
         }
     }
 
-    /// Hands the buffer back to the client.
+    /// Returns the buffer to the client.
     fn complete(self, gpu: &Table) {
         let Some(client) = CLIENT.get() else { return };
         let (truth, tally) = (gpu.truth, self.tally);
@@ -108,15 +108,15 @@ impl Buffer {
         truth.unfinished.add(tally.unfinished);
         truth.kernel_ns.add(tally.kernel_ns);
         // Context and stream are null and 0 in every release since CUDA 6.
-        // SAFETY: the client gave the function for this purpose, and the buffer is its own.
+        // SAFETY: the client registered the function for this purpose, and the buffer is its own.
         unsafe { (client.completed)(std::ptr::null_mut(), 0, self.start, self.size, self.used) };
     }
 }
 
-/// Full buffers that wait for the worker.
+/// Full buffers waiting for the worker.
 static FULL: Mutex<VecDeque<Buffer>> = Mutex::new(VecDeque::new());
 static WAITING: Condvar = Condvar::new();
-/// Buffers that a thread has taken from [`FULL`] and not handed over yet.
+/// Buffers taken from [`FULL`] and not yet returned.
 static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
 
 fn full() -> MutexGuard<'static, VecDeque<Buffer>> {
@@ -134,7 +134,7 @@ fn hand_over(gpu: &Table, buffer: Buffer) {
     IN_FLIGHT.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// Hands over full buffers: by the worker, or at once if the script or `here` says so.
+/// Returns full buffers to the client: from the worker, or at once if the script or `here` requires it.
 pub fn deliver(gpu: &'static Table, buffers: Vec<Buffer>, here: bool) {
     if buffers.is_empty() {
         return;
@@ -151,7 +151,7 @@ pub fn deliver(gpu: &'static Table, buffers: Vec<Buffer>, here: bool) {
     WAITING.notify_one();
 }
 
-/// Hands over what waits for the worker, and waits for what it is handing over.
+/// Returns the buffers waiting for the worker, and waits for those that it is returning.
 pub fn settle(gpu: &Table) {
     loop {
         let next = take(&mut full());
@@ -179,7 +179,7 @@ fn work(gpu: &'static Table) {
     }
 }
 
-/// Starts the worker with all signals blocked: they belong to the program's threads.
+/// Starts the worker with all signals blocked: signals are for the program's threads.
 fn start_worker(gpu: &'static Table) {
     // SAFETY: all zero is a valid signal set, and all three calls get valid sets.
     unsafe {

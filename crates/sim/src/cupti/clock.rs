@@ -1,4 +1,5 @@
-//! The records' clock: CLOCK_REALTIME, or the client's. The GPU counts in CLOCK_MONOTONIC; a fixed distance joins them.
+//! The records' clock: CLOCK_REALTIME, or the client's. The GPU uses CLOCK_MONOTONIC; a fixed offset converts between
+//! them.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,20 +9,20 @@ use cupti::types::TimestampFn;
 use crate::sys;
 
 static CLIENT: OnceLock<TimestampFn> = OnceLock::new();
-/// The client's clock less CLOCK_MONOTONIC; [`UNKNOWN`] before it is measured.
-static DISTANCE: AtomicI64 = AtomicI64::new(UNKNOWN);
+/// The client's clock minus CLOCK_MONOTONIC; [`UNKNOWN`] before it is measured.
+static OFFSET: AtomicI64 = AtomicI64::new(UNKNOWN);
 const UNKNOWN: i64 = i64::MIN;
 
-/// The time on the records' clock.
+/// Returns the time on the records' clock.
 pub fn now() -> u64 {
     match CLIENT.get() {
-        // SAFETY: the client gave the function for this purpose.
+        // SAFETY: the client registered the function for this purpose.
         Some(clock) => unsafe { clock() },
         None => sys::realtime(),
     }
 }
 
-/// Measures the distance between two clocks. Zero if the client's is CLOCK_MONOTONIC itself, so that records are exact.
+/// Measures the offset between two clocks. Zero if the client's is CLOCK_MONOTONIC itself, so that records are exact.
 fn measure() -> i64 {
     let before = sys::now();
     let client = now();
@@ -29,21 +30,21 @@ fn measure() -> i64 {
     if (before..=after).contains(&client) { 0 } else { client as i64 - before as i64 }
 }
 
-/// Takes the client's clock; false if it has given one before.
+/// Sets the client's clock; false if it has already set one.
 pub fn set(clock: TimestampFn) -> bool {
     if CLIENT.set(clock).is_err() {
         return false;
     }
-    DISTANCE.store(measure(), Ordering::Relaxed);
+    OFFSET.store(measure(), Ordering::Relaxed);
     true
 }
 
-/// A time of the GPU on the records' clock.
+/// Converts a time of the GPU to the records' clock.
 pub fn convert(time: u64) -> u64 {
-    let mut distance = DISTANCE.load(Ordering::Relaxed);
+    let mut distance = OFFSET.load(Ordering::Relaxed);
     if distance == UNKNOWN {
         distance = measure();
-        DISTANCE.store(distance, Ordering::Relaxed);
+        OFFSET.store(distance, Ordering::Relaxed);
     }
     time.wrapping_add_signed(distance)
 }

@@ -1,4 +1,4 @@
-//! Ids behind handles, and leaving.
+//! Ids of handles, and finalisation.
 
 use std::ffi::c_void;
 
@@ -42,7 +42,7 @@ extern "C" fn cuptiGetStreamIdEx(context: *mut c_void, stream: *mut c_void, per_
     id(out, |gpu| (gpu.stream_id)(context, stream, per_thread != 0))
 }
 
-/// Turns everything off. Records not delivered yet can still be flushed.
+/// Disables everything. Records not yet delivered can still be flushed.
 #[unsafe(no_mangle)]
 extern "C" fn cuptiFinalize() -> u32 {
     code(gpu().map(|gpu| {

@@ -1,4 +1,4 @@
-//! The exports of the fake libcupti: a subscriber's callbacks, and activity records laid out as a release has them.
+//! The exports of the fake libcupti: a subscriber's callbacks, and activity records in the layout of a release.
 
 mod activity;
 mod buffer;
@@ -21,12 +21,12 @@ mod code {
     pub const NOT_SUPPORTED: u32 = 27;
 }
 
-/// The GPU's table, or the result for a process without our libcuda, or for a child forked after `cuInit`.
+/// Returns the GPU's table, or an error in a process without the fake libcuda or in a child forked after `cuInit`.
 fn gpu() -> Result<&'static Table, u32> {
     table().filter(|t| (t.alive)()).ok_or(result::NOT_INITIALIZED)
 }
 
-/// Turns an outcome into a `CUptiResult`.
+/// Converts an outcome to a `CUptiResult`.
 fn code(outcome: Result<(), u32>) -> u32 {
     outcome.err().unwrap_or(result::SUCCESS)
 }
@@ -36,7 +36,7 @@ extern "C" fn cuptiGetVersion(version: *mut u32) -> u32 {
     code(gpu().and_then(|gpu| answer(version, (gpu.script)().release.version)))
 }
 
-/// Texts of the results the fake gives.
+/// Texts of the fake's results.
 const RESULTS: &[(u32, &CStr)] = &[
     (result::SUCCESS, c"CUPTI_SUCCESS"),
     (result::INVALID_PARAMETER, c"CUPTI_ERROR_INVALID_PARAMETER"),

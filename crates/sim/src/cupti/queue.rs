@@ -1,7 +1,7 @@
-//! Operations on their way to the client: under way, finished, written to a buffer.
+//! Operations to report to the client: running, finished, written to a buffer.
 //!
-//! Each thread has a queue of its own where the release has per-thread buffers, or all share one. A launch only adds to
-//! its queue; finished operations move to the buffer now and then, so that a launch costs little on average.
+//! Each thread has its own queue if the release has per-thread buffers; otherwise all share one. A launch only adds to
+//! its queue; finished operations are moved to the buffer occasionally, so that a launch is cheap on average.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -14,14 +14,15 @@ use crate::activity::{Activity, Detail};
 use crate::sys;
 use crate::table::Table;
 
-/// A queue is searched for finished operations when it has grown to this, or to twice what was left.
+/// A queue is searched for finished operations when it has reached this size, or twice the number left by the last
+/// search.
 const SEARCH: usize = 64;
-/// With `order=shuffle`, so many finished records wait for those of a later search.
+/// With `order=shuffle`, this many finished records wait for those of a later search.
 const HELD_BACK: usize = 24;
 
 #[derive(Debug)]
 struct Queue {
-    /// Operations that may not be over.
+    /// Operations that may still be running.
     running: Vec<(Activity, Times)>,
     /// Operations that never end.
     unfinished: Vec<Activity>,
@@ -35,7 +36,7 @@ struct Queue {
 // SAFETY: the names that activities point to live as long as the process.
 unsafe impl Send for Queue {}
 
-/// Every queue there is, and those whose thread has ended.
+/// All queues, and those whose thread has ended.
 #[derive(Debug, Default)]
 struct Queues {
     all: Vec<&'static Mutex<Queue>>,
@@ -44,7 +45,7 @@ struct Queues {
 
 static QUEUES: Mutex<Queues> = Mutex::new(Queues { all: Vec::new(), free: Vec::new() });
 
-/// A thread's queue; goes back when the thread ends.
+/// A thread's queue; returned when the thread ends.
 struct Own(Cell<Option<&'static Mutex<Queue>>>);
 
 impl Drop for Own {
@@ -86,7 +87,7 @@ fn shared() -> &'static Mutex<Queue> {
     SHARED.get_or_init(new_queue)
 }
 
-/// The queue for what the calling thread launches.
+/// Returns the queue for the calling thread's launches.
 fn mine(per_thread: bool) -> &'static Mutex<Queue> {
     if !per_thread {
         return shared();
@@ -99,11 +100,11 @@ fn mine(per_thread: bool) -> &'static Mutex<Queue> {
             queue
         }
     });
-    // A thread that is ending has none any more.
+    // A thread that is ending no longer has one.
     own.unwrap_or_else(|_| shared())
 }
 
-/// Dropped records by context and stream id, since the client last asked.
+/// Dropped records by context and stream id, since the client's last query.
 static DROPPED: Mutex<Option<HashMap<(u32, u32), usize>>> = Mutex::new(None);
 
 fn count_dropped(gpu: &Table, activity: &Activity) {
@@ -111,7 +112,7 @@ fn count_dropped(gpu: &Table, activity: &Activity) {
     *lock(&DROPPED).get_or_insert_default().entry((activity.context, activity.stream)).or_default() += 1;
 }
 
-/// Takes the count of dropped records: of one stream of a context, or of all.
+/// Returns and clears the count of dropped records: of one stream of a context, or of all.
 pub fn take_dropped(of: Option<(u32, u32)>) -> usize {
     let mut dropped = lock(&DROPPED);
     let Some(counts) = dropped.as_mut() else { return 0 };
@@ -121,18 +122,18 @@ pub fn take_dropped(of: Option<(u32, u32)>) -> usize {
     }
 }
 
-/// Takes an operation of an enabled kind from the GPU.
+/// Receives an operation of an enabled kind from the GPU.
 pub fn produce(activity: &Activity) {
     let Ok(gpu) = gpu() else { return };
     let script = (gpu.script)();
     gpu.truth.produced.of(activity.detail.kind()).add(1);
-    if script.drop.strikes() || CLIENT.get().is_none() {
+    if script.drop.occurs() || CLIENT.get().is_none() {
         count_dropped(gpu, activity);
         return;
     }
     let work = !matches!(activity.detail, Detail::Sync { .. });
-    let zero = work && script.zero_time.strikes();
-    let unfinished = work && script.unfinished.strikes();
+    let zero = work && script.zero_time.occurs();
+    let unfinished = work && script.unfinished.occurs();
     let mut full = Vec::new();
     let mut queue = lock(mine(script.per_thread));
     if unfinished {
@@ -148,7 +149,7 @@ pub fn produce(activity: &Activity) {
     buffer::deliver(gpu, full, false);
 }
 
-/// Delivers every finished record; with `force`, the others too.
+/// Delivers every finished record; with `force`, also the others.
 pub fn flush(gpu: &'static Table, force: bool) {
     let queues = lock(&QUEUES).all.clone();
     let mut full = Vec::new();
@@ -166,7 +167,7 @@ pub fn flush(gpu: &'static Table, force: bool) {
 }
 
 impl Queue {
-    /// Writes what is over by `now`.
+    /// Writes the operations finished by `now`.
     fn write_finished(&mut self, gpu: &Table, now: u64, full: &mut Vec<Buffer>) {
         let shuffle = (gpu.script)().shuffle;
         let mut running = std::mem::take(&mut self.running);
@@ -187,7 +188,7 @@ impl Queue {
         }
     }
 
-    /// Writes what was held back, in random order, until `keep` are left.
+    /// Writes held records, in random order, until `keep` are left.
     fn write_held(&mut self, gpu: &Table, keep: usize, full: &mut Vec<Buffer>) {
         while self.held.len() > keep {
             let at = (self.next_random() % self.held.len() as u64) as usize;
@@ -196,7 +197,7 @@ impl Queue {
         }
     }
 
-    /// Writes what is not over. It is never delivered again.
+    /// Writes unfinished operations. They are never delivered again.
     fn write_unfinished(&mut self, gpu: &Table, full: &mut Vec<Buffer>) {
         let running = std::mem::take(&mut self.running);
         let unfinished = std::mem::take(&mut self.unfinished);

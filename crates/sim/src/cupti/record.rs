@@ -1,4 +1,4 @@
-//! Activity records as bytes.
+//! Writes activity records.
 
 use cupti::ids::{kind, memory_kind};
 use cupti::record::{KIND, kernel, memcpy, memcpy_peer, memset, synchronization};
@@ -7,18 +7,18 @@ use cupti::release::Release;
 use super::clock;
 use crate::activity::{Activity, Copied, Detail};
 
-/// How a record's times are shown.
+/// How a record's times are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
-    /// As they are.
+    /// Unchanged.
     Known,
     /// Lost: start = end = 0.
     Zero,
-    /// Not over: end = 0.
+    /// Still running: end = 0.
     Unfinished,
 }
 
-/// Times of a record, on the client's clock.
+/// Returns the times of a record, on the client's clock.
 fn times(activity: &Activity, times: Times) -> [u64; 2] {
     match times {
         Times::Known => [clock::convert(activity.start), clock::convert(activity.end)],
@@ -27,7 +27,7 @@ fn times(activity: &Activity, times: Times) -> [u64; 2] {
     }
 }
 
-/// The length of a record in a release; 0 for a kind the simulated CUPTI does not deliver.
+/// Returns the length of a record in a release; 0 for a kind that the simulated CUPTI does not deliver.
 pub fn stride(release: &Release, kind: u32) -> usize {
     release.stride(kind).unwrap_or(0)
 }
@@ -39,7 +39,7 @@ pub fn stride(release: &Release, kind: u32) -> usize {
 pub unsafe fn write(to: *mut u8, activity: &Activity, shown: Times) {
     let [start, end] = times(activity, shown);
     let a = activity;
-    // SAFETY: every field lies within the stride by the offsets of the cupti crate.
+    // SAFETY: every field is within the stride by the offsets of the cupti crate.
     unsafe {
         KIND.write(to, a.detail.kind());
         match a.detail {
@@ -101,10 +101,10 @@ pub unsafe fn write(to: *mut u8, activity: &Activity, shown: Times) {
     }
 }
 
-/// The fields that both kinds of copies share.
+/// Writes the fields shared by both kinds of copies.
 ///
 /// # Safety
-/// As [`write`].
+/// As for [`write`].
 unsafe fn copied(to: *mut u8, a: &Activity, copy: Copied, [start, end]: [u64; 2]) {
     // SAFETY: as in `write`.
     unsafe {
@@ -121,8 +121,8 @@ unsafe fn copied(to: *mut u8, a: &Activity, copy: Copied, [start, end]: [u64; 2]
     }
 }
 
-/// Whether the kind exists in CUPTI. Of those that do, the simulated one delivers a few.
+/// Whether the kind exists in CUPTI. The simulated one delivers only a few.
 pub fn exists(activity_kind: u32) -> bool {
-    // 3 serialises kernels; a client of warpscope's must not ask for it, but may.
+    // 3 serialises kernels; warpscope must not request it, but other clients may.
     (kind::MEMCPY..=56).contains(&activity_kind)
 }

@@ -1,4 +1,4 @@
-//! The subscriber: one for each process, called for what it enabled and nothing else.
+//! The subscriber: one per process, called only for what it has enabled.
 
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -12,7 +12,7 @@ use crate::gpu::answer;
 use crate::script::Script;
 use crate::table::{Hooks, Table};
 
-/// A subscription. Never freed, since a callback may be under way when the client leaves.
+/// A subscription. Never freed, because a callback may be running when the client unsubscribes.
 struct Subscription {
     callback: CallbackFn,
     data: *mut c_void,
@@ -22,15 +22,15 @@ static SUBSCRIPTION: AtomicPtr<Subscription> = AtomicPtr::new(std::ptr::null_mut
 
 static HOOKS: Hooks = Hooks { api, resource, activity: queue::produce };
 
-/// What the other client of the script calls itself.
+/// The name of the script's other client.
 const OTHER: &[u8] = b"simulated profiler\0";
 
 fn call(of: u32, cbid: u32, data: *const c_void) {
     // SAFETY: null, or a subscription, which is never freed.
     let Some(subscription) = (unsafe { SUBSCRIPTION.load(Ordering::Acquire).as_ref() }) else { return };
-    // SAFETY: the client gave this function for this purpose, and `data` is what the domain calls for.
+    // SAFETY: the client registered the function for this purpose, and `data` has the domain's type.
     unsafe { (subscription.callback)(subscription.data, of, cbid, data) };
-    // Counted afterwards, so that the call above is no tail call and this library has its frame on the stack.
+    // Counted afterwards, so that the call above is not a tail call and this library has its frame on the stack.
     if let Ok(gpu) = gpu() {
         gpu.truth.callbacks.add(1);
     }
@@ -44,7 +44,7 @@ fn resource(cbid: u32, data: &ResourceData) {
     call(domain::RESOURCE, cbid, std::ptr::from_ref(data).cast());
 }
 
-/// Connects this library with the GPU; an error if another libcupti has.
+/// Connects this library to the GPU; an error if another libcupti is connected.
 pub fn attach(gpu: &Table) -> Result<(), u32> {
     if (gpu.attach)(&HOOKS) { Ok(()) } else { Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) }
 }
@@ -59,7 +59,7 @@ fn subscribe(handle: *mut *mut c_void, callback: Option<CallbackFn>, data: *mut 
     let new = Box::into_raw(Box::new(Subscription { callback, data }));
     let null = std::ptr::null_mut();
     if SUBSCRIPTION.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        // SAFETY: it came from `into_raw` and nobody has seen it.
+        // SAFETY: it came from `into_raw` and has not been shared.
         drop(unsafe { Box::from_raw(new) });
         return Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
     }
@@ -74,7 +74,7 @@ fn check(handle: *mut c_void) -> Result<&'static Table, u32> {
     Ok(gpu)
 }
 
-/// Ids that came with CUDA 13, which older releases refuse.
+/// Ids introduced with CUDA 13, which older releases reject.
 fn known(script: &Script, of: u32, cbid: u32) -> bool {
     script.release.driver >= 13000
         || match of {
@@ -103,7 +103,7 @@ extern "C" fn cuptiSubscribe_v2(
         && !params.old_name.is_null()
         && params.old_size >= OTHER.len()
     {
-        // SAFETY: the client says that so many bytes lie there.
+        // SAFETY: the client guarantees that many bytes there.
         unsafe { std::ptr::copy_nonoverlapping(OTHER.as_ptr().cast::<c_char>(), params.old_name, OTHER.len()) };
     }
     code(outcome)

@@ -1,4 +1,4 @@
-//! An API call's life: its correlation id, the callbacks around it, the script's faults.
+//! The steps of an API call: its correlation id, its callbacks, the script's faults.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -25,7 +25,7 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Installs libcupti's hooks; false if another libcupti has.
+/// Installs libcupti's hooks; false if another libcupti has installed its own.
 pub fn attach(hooks: &'static Hooks) -> bool {
     let new = std::ptr::from_ref(hooks).cast_mut();
     match HOOKS.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
@@ -34,14 +34,14 @@ pub fn attach(hooks: &'static Hooks) -> bool {
     }
 }
 
-/// libcupti's hooks, if it has come.
+/// Returns libcupti's hooks, if installed.
 #[inline]
 pub fn hooks() -> Option<&'static Hooks> {
     // SAFETY: null, or a static of a library that is never unloaded.
     unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
 }
 
-/// The id of the API call this thread is in.
+/// Returns the id of the API call this thread is in.
 pub fn correlation() -> u32 {
     CURRENT.get()
 }
@@ -68,7 +68,7 @@ fn notify(call: &mut Call, site: u32) {
     IN_CALLBACK.set(false);
 }
 
-/// Tells the client of a resource event, if it wants to know.
+/// Reports a resource event to the client, if enabled.
 pub fn notify_resource(cbid: u32, data: &ResourceData) {
     if !SWITCHES.callback(domain::RESOURCE, cbid) || IN_CALLBACK.get() {
         return;
@@ -88,11 +88,11 @@ pub fn begin(call: &mut Call) -> bool {
     };
     CURRENT.set(call.correlation);
     notify(call, site::ENTER);
-    script().faults.is_empty() || obeys_faults(call)
+    script().faults.is_empty() || apply_faults(call)
 }
 
 #[cold]
-fn obeys_faults(call: &mut Call) -> bool {
+fn apply_faults(call: &mut Call) -> bool {
     // SAFETY: names are C string literals.
     let name = unsafe { CStr::from_ptr(call.name) }.to_str().unwrap_or_default();
     let base = name.trim_end_matches("_ptsz").trim_end_matches("_ptds").trim_end_matches("_v2");
@@ -102,7 +102,7 @@ fn obeys_faults(call: &mut Call) -> bool {
         }
         match fault {
             Fault::Slow(time) => sys::wait_until(sys::now() + time),
-            Fault::Fail(every) if every.strikes() => {
+            Fault::Fail(every) if every.occurs() => {
                 call.result = if name.contains("lloc") { status::OUT_OF_MEMORY } else { status::INVALID_VALUE };
                 return false;
             }

@@ -1,4 +1,4 @@
-//! Devices, contexts, and which context a thread works in.
+//! Devices, contexts, and each thread's current context.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -30,7 +30,7 @@ pub struct Device {
     retained: AtomicU32,
 }
 
-/// A context; lives as long as the process.
+/// A context; never freed.
 #[derive(Debug)]
 pub struct Context {
     magic: u64,
@@ -46,7 +46,7 @@ pub struct Context {
 #[derive(Debug, Default)]
 struct Streams {
     live: Vec<&'static Stream>,
-    /// Destroyed ones, to be used again.
+    /// Destroyed ones, for reuse.
     free: Vec<&'static Stream>,
 }
 
@@ -56,12 +56,12 @@ static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
 
 thread_local! {
     static CURRENT: Cell<Option<&'static Context>> = const { Cell::new(None) };
-    /// This thread's own stream in each device's primary context, made on first use.
+    /// This thread's own stream in each device's primary context, created on first use.
     static THREAD_STREAMS: Cell<[Option<&'static Stream>; MAX_DEVICES as usize]> =
         const { Cell::new([None; MAX_DEVICES as usize]) };
 }
 
-/// Makes the script's devices.
+/// Creates the script's devices.
 pub fn create_devices() {
     DEVICES.get_or_init(|| {
         (0..script().devices)
@@ -75,14 +75,14 @@ pub fn create_devices() {
     });
 }
 
-/// A device by index.
+/// Returns a device by index.
 pub fn device(index: i32) -> Result<&'static Device, u32> {
     let devices = DEVICES.get().ok_or(status::NOT_INITIALIZED)?;
     usize::try_from(index).ok().and_then(|i| devices.get(i)).ok_or(status::INVALID_DEVICE)
 }
 
 impl Device {
-    /// The device's primary context.
+    /// Returns the device's primary context.
     pub fn primary(&'static self) -> &'static Context {
         let mut created = false;
         let context = self.primary.get_or_init(|| {
@@ -97,13 +97,13 @@ impl Device {
 }
 
 impl Device {
-    /// One more reference to the primary context.
+    /// Adds a reference to the primary context.
     pub fn retain(&'static self) -> &'static Context {
         self.retained.fetch_add(1, Ordering::Relaxed);
         self.primary()
     }
 
-    /// One reference less. The last one ends the context, and its memory goes with it.
+    /// Drops a reference. The last one ends the context and frees its memory.
     pub fn release(&'static self) -> Outcome {
         let less = |count: u32| count.checked_sub(1);
         match self.retained.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
@@ -116,7 +116,7 @@ impl Device {
         }
     }
 
-    /// Ends the primary context, whoever refers to it. It is the same object again when it is next used.
+    /// Ends the primary context, regardless of references. The same object is reused the next time.
     pub fn reset(&'static self) {
         if let Some(context) = self.primary.get() {
             context.end();
@@ -125,13 +125,13 @@ impl Device {
 }
 
 impl Context {
-    /// Its work is waited for, and its memory freed.
+    /// Waits for its work and frees its memory.
     pub fn end(&'static self) {
         self.synchronize();
         memory::free_all(self);
     }
 
-    /// A further context of a device.
+    /// Creates an additional context of a device.
     pub fn new(device: &'static Device) -> &'static Context {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         Box::leak(Box::new(Context {
@@ -144,7 +144,7 @@ impl Context {
         }))
     }
 
-    /// Tells the CUPTI client that the context was created.
+    /// Reports to the CUPTI client that the context was created.
     pub fn announce(&'static self) {
         let nothing = std::ptr::null_mut();
         call::notify_resource(
@@ -153,12 +153,12 @@ impl Context {
         );
     }
 
-    /// The `CUcontext`.
+    /// Returns the `CUcontext`.
     pub fn handle(&'static self) -> *mut c_void {
         std::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// The context behind a `CUcontext`.
+    /// Returns the context of a `CUcontext`.
     pub fn from_handle(handle: *mut c_void) -> Result<&'static Context, u32> {
         // SAFETY: the program got the handle from us; contexts are never freed.
         let context = unsafe { behind::<Context>(handle) }.map_err(|_| status::INVALID_CONTEXT)?;
@@ -187,7 +187,7 @@ impl Context {
         self.add_stream(self.next_stream.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Destroys a stream the program created.
+    /// Destroys a stream created by the program.
     pub fn destroy_stream(&self, stream: &'static Stream) {
         let mut streams = self.streams();
         if let Some(at) = streams.live.iter().position(|s| std::ptr::eq(*s, stream)) {
@@ -196,12 +196,12 @@ impl Context {
         }
     }
 
-    /// The null stream.
+    /// Returns the null stream.
     pub fn default_stream(&'static self) -> &'static Stream {
         self.default.get_or_init(|| self.add_stream(DEFAULT_STREAM_ID))
     }
 
-    /// The calling thread's own stream.
+    /// Returns the calling thread's own stream.
     pub fn thread_stream(&'static self) -> &'static Stream {
         let mut streams = THREAD_STREAMS.get();
         let slot = &mut streams[self.device.index as usize];
@@ -214,7 +214,7 @@ impl Context {
         stream
     }
 
-    /// When all work put on the context so far will be done.
+    /// Returns when all work queued on the context so far will be done.
     pub fn done_at(&self) -> u64 {
         self.streams().live.iter().map(|s| s.clock.free_at()).max().unwrap_or(0)
     }
@@ -225,13 +225,13 @@ impl Context {
     }
 }
 
-/// The calling thread's context.
+/// Returns the calling thread's context.
 #[inline]
 pub fn current() -> Result<&'static Context, u32> {
     CURRENT.get().ok_or(status::INVALID_CONTEXT)
 }
 
-/// The calling thread's context as a callback shows it: handle and id, or nothing.
+/// Returns the calling thread's context for a callback: handle and id, or none.
 pub fn current_handle() -> (*mut c_void, u32) {
     CURRENT.get().map_or((std::ptr::null_mut(), 0), |c| (c.handle(), c.id))
 }

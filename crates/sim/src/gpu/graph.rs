@@ -1,4 +1,4 @@
-//! Graphs: nodes captured or added by hand, cloned when instantiated, run with one correlation id when launched.
+//! Graphs: nodes captured or added explicitly, cloned on instantiation, run with one correlation id when launched.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use super::stream::Stream;
 use super::{Outcome, behind, call, context, status};
 use crate::truth::TRUTH;
 
-/// `CUpti_GraphData`, the descriptor of the callbacks for nodes.
+/// `CUpti_GraphData`, the descriptor of the node callbacks.
 #[repr(C)]
 struct GraphData {
     graph: *const c_void,
@@ -34,7 +34,7 @@ pub struct Node {
     operation: Operation,
 }
 
-/// A graph. Its address is the `CUgraph`; an instantiated one's is the `CUgraphExec`.
+/// A graph. Its address is the `CUgraph`; that of an instantiated one is the `CUgraphExec`.
 #[derive(Debug)]
 pub struct Graph {
     magic: u64,
@@ -70,7 +70,7 @@ fn announce(cbid: u32, mut data: GraphData, operation: &Operation) {
 }
 
 impl Graph {
-    /// An empty graph.
+    /// Creates an empty graph.
     pub fn new() -> Box<Graph> {
         new_graph(GRAPH_MAGIC)
     }
@@ -81,7 +81,7 @@ impl Graph {
         &self.nodes[self.nodes.len() - 1]
     }
 
-    /// Adds a node and tells the CUPTI client.
+    /// Adds a node and reports it to the CUPTI client.
     pub fn add(&mut self, operation: Operation) -> *mut c_void {
         let graph = address(self);
         let node = address(self.push(operation));
@@ -99,7 +99,7 @@ impl Graph {
         node.cast_mut()
     }
 
-    /// An executable copy of the graph, as a `CUgraphExec`.
+    /// Creates an executable copy of the graph, as a `CUgraphExec`.
     pub fn instantiate(&self) -> *mut c_void {
         let mut exec = new_graph(EXEC_MAGIC);
         let place = address(&*exec);
@@ -119,17 +119,17 @@ impl Graph {
         Box::into_raw(exec).cast()
     }
 
-    /// How many nodes it has.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The nodes' handles.
+    /// Returns the nodes' handles.
     pub fn handles(&self) -> impl Iterator<Item = *mut c_void> {
         self.nodes.iter().map(|n| address(&**n).cast_mut())
     }
@@ -141,19 +141,19 @@ fn checked(handle: *mut c_void, magic: u64) -> Result<*mut Graph, u32> {
     if graph.magic == magic { Ok(handle.cast()) } else { Err(status::INVALID_HANDLE) }
 }
 
-/// The graph behind a `CUgraph`. As with the real API, a program must not use one graph from two threads at once.
+/// Returns the graph of a `CUgraph`. As with the real API, a program must not use one graph from two threads at once.
 pub fn from_handle<'a>(handle: *mut c_void) -> Result<&'a mut Graph, u32> {
     // SAFETY: it is a live graph, and the program uses it from one thread.
     checked(handle, GRAPH_MAGIC).map(|graph| unsafe { &mut *graph })
 }
 
-/// The graph behind a `CUgraphExec`.
+/// Returns the graph of a `CUgraphExec`.
 pub fn exec_from_handle<'a>(handle: *mut c_void) -> Result<&'a Graph, u32> {
-    // SAFETY: it is a live executable graph, which nobody changes.
+    // SAFETY: it is a live executable graph, which is never changed.
     checked(handle, EXEC_MAGIC).map(|graph| unsafe { &*graph })
 }
 
-/// The id of a `CUgraphNode`.
+/// Returns the id of a `CUgraphNode`.
 pub fn node_id(handle: *mut c_void) -> Option<u64> {
     // SAFETY: the program got the handle from us and has not destroyed its graph.
     let node = unsafe { behind::<Node>(handle) }.ok()?;
@@ -163,12 +163,12 @@ pub fn node_id(handle: *mut c_void) -> Option<u64> {
 /// Destroys a `CUgraph` or, with `exec`, a `CUgraphExec`.
 pub fn destroy(handle: *mut c_void, exec: bool) -> Outcome {
     let graph = checked(handle, if exec { EXEC_MAGIC } else { GRAPH_MAGIC })?;
-    // SAFETY: it came from `Box::into_raw`, and the program gives it up.
+    // SAFETY: it came from `Box::into_raw`, and the program no longer uses it.
     drop(unsafe { Box::from_raw(graph) });
     Ok(())
 }
 
-/// Adds an operation to the graph that the stream captures; false if the capture has just ended.
+/// Adds an operation to the graph that the stream is capturing; false if the capture has just ended.
 pub fn capture(stream: &Stream, operation: Operation) -> bool {
     stream.with_capture(|graph| graph.add(operation)).is_some()
 }

@@ -1,4 +1,4 @@
-//! `cuInit`: brings the GPU up, loads the injected library, and arranges for the end.
+//! `cuInit`: initialises the GPU, loads the injected library, and registers the exit handler.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -22,16 +22,16 @@ const FORKED: u32 = 2;
 
 static STATE: AtomicU32 = AtomicU32::new(DOWN);
 
-/// Every entry stub of libcuda compares this with [`CLOSED`]; equal once the process is ending.
+/// Every entry stub of libcuda compares this with [`CLOSED`]; equal once the process is exiting.
 pub static GATE: AtomicU32 = AtomicU32::new(0);
-/// The number the real driver's stubs compare with.
+/// The number that the real driver's stubs compare with.
 pub const CLOSED: u32 = 0x321c_ba00;
 
 thread_local! {
     static INITIALISING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the driver may be used.
+/// Whether the driver can be used.
 #[inline]
 pub fn ready() -> Outcome {
     match STATE.load(Ordering::Relaxed) {
@@ -59,7 +59,7 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Brings the GPU up on the first call. Other threads wait for it; the injected library may call it again from within.
+/// Initialises the GPU on the first call. Other threads wait for it; the injected library may call it again meanwhile.
 pub fn init() -> Outcome {
     static ONCE: Once = Once::new();
     if !alive() {
@@ -72,8 +72,8 @@ pub fn init() -> Outcome {
         INITIALISING.set(true);
         script();
         context::create_devices();
-        // SAFETY: both handlers are plain functions of a library that is never unloaded. The exit handler goes first:
-        // handlers run in reverse order, so those of the injected library come before it.
+        // SAFETY: both handlers are plain functions of a library that is never unloaded. The exit handler is registered
+        // first: handlers run in reverse order, so those of the injected library run before it.
         unsafe {
             libc::atexit(at_exit);
             libc::pthread_atfork(None, None, Some(forked));
@@ -85,7 +85,7 @@ pub fn init() -> Outcome {
     Ok(())
 }
 
-/// Loads the library named by `CUDA_INJECTION64_PATH`. Silent on failure, as the driver.
+/// Loads the library named by `CUDA_INJECTION64_PATH`. Silent on failure, like the driver.
 fn load_injection() {
     let Some(path) = std::env::var_os("CUDA_INJECTION64_PATH").filter(|p| !p.is_empty()) else { return };
     let Ok(path) = CString::new(path.into_vec()) else { return };
@@ -97,7 +97,7 @@ fn load_injection() {
     if entry.is_null() {
         return;
     }
-    // SAFETY: the injection contract gives this symbol this type.
+    // SAFETY: the injection interface defines the type of this symbol.
     let entry: InitializeInjection = unsafe { std::mem::transmute(entry) };
     // SAFETY: as above; called once, from cuInit.
     unsafe { entry() };

@@ -1,4 +1,4 @@
-//! Memory: device allocations are host memory that the kernel gives out page by page as it is touched.
+//! Memory: device allocations are host memory whose pages are allocated when touched.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ struct Allocation {
 }
 
 impl Allocation {
-    /// Gives the memory back; the table must have forgotten it.
+    /// Frees the memory; it must no longer be in the table.
     fn release(self, address: usize) {
         if self.kind != memory_kind::PINNED {
             self.device.used.fetch_sub(self.size as u64, Ordering::Relaxed);
@@ -29,10 +29,10 @@ impl Allocation {
     }
 }
 
-/// Every allocation by address.
+/// All allocations by address.
 static ALLOCATIONS: RwLock<BTreeMap<usize, Allocation>> = RwLock::new(BTreeMap::new());
 
-/// From this size on an allocation is a mapping of its own, whose pages cost nothing until they are touched.
+/// Allocations from this size on are separate mappings, whose pages cost nothing until touched.
 const MAPPED: usize = 64 << 10;
 
 fn reserve(size: usize) -> Option<usize> {
@@ -60,7 +60,7 @@ fn release(address: usize, size: usize) {
     }
 }
 
-/// Allocates memory of a kind ([`memory_kind`]) on the current device; pinned memory is the host's.
+/// Allocates memory of a kind ([`memory_kind`]) on the current device; pinned memory belongs to the host.
 pub fn allocate(kind: u8, size: usize) -> Result<usize, u32> {
     if size == 0 {
         return Err(status::INVALID_VALUE);
@@ -80,17 +80,17 @@ pub fn allocate(kind: u8, size: usize) -> Result<usize, u32> {
     Ok(address)
 }
 
-/// Frees an allocation; address 0 is none.
+/// Frees an allocation; address 0 is ignored.
 pub fn free(address: usize) -> Outcome {
     if address == 0 {
         return Ok(());
     }
-    let gone = ALLOCATIONS.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
-    gone.ok_or(status::INVALID_VALUE)?.release(address);
+    let removed = ALLOCATIONS.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
+    removed.ok_or(status::INVALID_VALUE)?.release(address);
     Ok(())
 }
 
-/// Frees everything that was allocated in a context, as its end does.
+/// Frees everything allocated in a context, when it ends.
 pub fn free_all(context: &'static Context) {
     let mut allocations = ALLOCATIONS.write().unwrap_or_else(PoisonError::into_inner);
     allocations.retain(|&address, allocation| {
@@ -102,26 +102,26 @@ pub fn free_all(context: &'static Context) {
     });
 }
 
-/// What kind of memory lies at `address` and on which device, if `bytes` from there lie in one allocation.
+/// Returns the kind of memory at `address` and its device, if `bytes` from there are in one allocation.
 fn find(address: usize, bytes: usize) -> Option<(u8, u32)> {
     let allocations = ALLOCATIONS.read().unwrap_or_else(PoisonError::into_inner);
     let (&base, found) = allocations.range(..=address).next_back()?;
     (address - base + bytes <= found.size).then_some((found.kind, found.device.index))
 }
 
-/// Allocation's base and size around an address.
+/// Returns the base and size of the allocation around an address.
 pub fn range_of(address: usize) -> Option<(usize, usize)> {
     let allocations = ALLOCATIONS.read().unwrap_or_else(PoisonError::into_inner);
     let (&base, found) = allocations.range(..=address).next_back()?;
     (address - base < found.size).then_some((base, found.size))
 }
 
-/// The device that holds an address, or none for the host's memory.
+/// Returns the device of an address, or none for host memory.
 pub fn device_of(address: usize) -> Option<u32> {
     find(address, 1).filter(|(kind, _)| *kind != memory_kind::PINNED).map(|(_, device)| device)
 }
 
-/// Memory at one end of a copy.
+/// Returns the kind of memory at one end of a copy.
 fn kind_at(address: usize, bytes: usize) -> u8 {
     find(address, bytes).map_or(memory_kind::PAGEABLE, |(kind, _)| kind)
 }
@@ -130,38 +130,38 @@ fn is_device(kind: u8) -> bool {
     matches!(kind, memory_kind::DEVICE | memory_kind::MANAGED)
 }
 
-/// Classifies a copy: its [`copy_kind`] and the kinds of memory at both ends.
+/// Classifies a copy: returns its [`copy_kind`] and the kinds of memory at both ends.
 ///
-/// `wanted` is what the function's name promises; a pointer that does not fit is an error.
-pub fn classify(dst: usize, src: usize, bytes: usize, wanted: Option<u8>) -> Result<(u8, u8, u8), u32> {
+/// `expected` is the kind that the function's name implies; a pointer that does not match is an error.
+pub fn classify(dst: usize, src: usize, bytes: usize, expected: Option<u8>) -> Result<(u8, u8, u8), u32> {
     let (to, from) = (kind_at(dst, bytes), kind_at(src, bytes));
-    let seen = match (is_device(from), is_device(to)) {
+    let actual = match (is_device(from), is_device(to)) {
         (false, true) => copy_kind::HTOD,
         (true, false) => copy_kind::DTOH,
         (true, true) => copy_kind::DTOD,
         (false, false) => copy_kind::HTOH,
     };
     let managed = from == memory_kind::MANAGED || to == memory_kind::MANAGED;
-    match wanted {
-        Some(wanted) if wanted != seen && !managed => Err(status::INVALID_VALUE),
-        Some(wanted) => Ok((wanted, from, to)),
-        None => Ok((seen, from, to)),
+    match expected {
+        Some(expected) if expected != actual && !managed => Err(status::INVALID_VALUE),
+        Some(expected) => Ok((expected, from, to)),
+        None => Ok((actual, from, to)),
     }
 }
 
-/// Copies for real.
+/// Performs the copy.
 pub fn copy(dst: usize, src: usize, bytes: usize) {
     let (to, from) = (std::ptr::with_exposed_provenance_mut::<u8>(dst), std::ptr::with_exposed_provenance::<u8>(src));
     // SAFETY: device ends were looked up; host ends are the program's own, as with the real API.
     unsafe { std::ptr::copy(from, to, bytes) };
 }
 
-/// Checks a memset's target and gives its kind of memory.
+/// Checks a memset's target and returns its kind of memory.
 pub fn target(dst: usize, bytes: usize) -> Result<u8, u32> {
     find(dst, bytes).map(|(kind, _)| kind).ok_or(status::INVALID_VALUE)
 }
 
-/// Sets for real: `count` values of `width` bytes (1, 2 or 4).
+/// Performs a memset: `count` values of `width` bytes (1, 2 or 4).
 pub fn set(dst: usize, value: u32, width: usize, count: usize) {
     let to = std::ptr::with_exposed_provenance_mut::<c_void>(dst);
     if width == 1 {

@@ -9,7 +9,7 @@ pub mod memory;
 pub mod operation;
 pub mod stream;
 
-/// What a driver function does: nothing, or its error (`CUresult`).
+/// The outcome of a driver function: success or its error (`CUresult`).
 pub type Outcome = Result<(), u32>;
 
 /// Results of the driver API (`CUresult`); the runtime's numbers for these are the same.
@@ -28,19 +28,19 @@ pub mod status {
     pub const CAPTURE_UNSUPPORTED: u32 = 900;
 }
 
-/// Writes an answer to where the program wants it.
+/// Writes a result to the program's pointer.
 ///
-/// The program vouches for its pointers, as with the real library; null alone is caught.
+/// The program guarantees its pointers, as with the real library; only null is detected.
 pub fn answer<T>(to: *mut T, value: T) -> Outcome {
     if to.is_null() {
         return Err(status::INVALID_VALUE);
     }
-    // SAFETY: not null, and the caller of the CUDA API says that it points to a `T`.
+    // SAFETY: not null, and the caller of the CUDA API guarantees that it points to a `T`.
     unsafe { to.write_unaligned(value) };
     Ok(())
 }
 
-/// Looks behind a handle that the program got from us.
+/// Returns the object of a handle that the program got from us.
 ///
 /// # Safety
 /// A handle that is not null must point to readable memory of a `T`'s size.

@@ -1,4 +1,4 @@
-//! Operations: kernels, copies and memsets on their way to a stream or into a graph.
+//! Operations: kernels, copies and memsets, to run on a stream or to add to a graph.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,12 +13,12 @@ use crate::script::script;
 use crate::sys;
 use crate::truth::TRUTH;
 
-/// Something for the GPU to do.
+/// An operation of the GPU.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
     /// Run a kernel.
     Kernel {
-        /// Which.
+        /// The kernel.
         function: &'static Function,
         /// Blocks.
         grid: [u32; 3],
@@ -31,58 +31,58 @@ pub enum Operation {
     },
     /// Copy.
     Copy {
-        /// To.
+        /// The destination.
         dst: usize,
-        /// From.
+        /// The source.
         src: usize,
-        /// Rows of `width` bytes...
+        /// Rows of this many bytes...
         width: usize,
         /// ...this many (1 for a plain copy)...
         rows: usize,
-        /// ...each so far apart at the source and the destination.
+        /// ...with these distances at the source and the destination.
         pitch: [usize; 2],
-        /// How it is reported.
+        /// The details for its record.
         copied: Copied,
-        /// Devices read and written, for a copy between two.
+        /// The devices read and written, for a copy between two.
         peers: Option<[u32; 2]>,
     },
     /// Fill.
     Memset {
-        /// Where.
+        /// The destination.
         dst: usize,
-        /// With what.
+        /// The value.
         value: u32,
-        /// Bytes of one value.
+        /// The size of one value, in bytes.
         width: usize,
-        /// How many values.
+        /// The number of values.
         count: usize,
-        /// Kind of memory.
+        /// The kind of memory.
         memory: u8,
     },
 }
 
 impl Operation {
-    /// A plain copy; `wanted` is the [`copy_kind`] the function promises.
-    pub fn copy(dst: usize, src: usize, bytes: usize, wanted: Option<u8>, asynchronous: bool) -> Result<Self, u32> {
-        Self::copy_rows([dst, src], [bytes, 1], [0, 0], wanted, asynchronous)
+    /// Creates a plain copy; `expected` is the [`copy_kind`] that the function's name implies.
+    pub fn copy(dst: usize, src: usize, bytes: usize, expected: Option<u8>, asynchronous: bool) -> Result<Self, u32> {
+        Self::copy_rows([dst, src], [bytes, 1], [0, 0], expected, asynchronous)
     }
 
-    /// A copy of rows: `[dst, src]`, `[width, rows]`, pitches of `[dst, src]`.
+    /// Creates a copy of rows: `[dst, src]`, `[width, rows]`, pitches of `[dst, src]`.
     pub fn copy_rows(
         [dst, src]: [usize; 2],
         [width, rows]: [usize; 2],
         [dst_pitch, src_pitch]: [usize; 2],
-        wanted: Option<u8>,
+        expected: Option<u8>,
         asynchronous: bool,
     ) -> Result<Self, u32> {
         let span = |pitch: usize| pitch * rows.saturating_sub(1) + width;
         let bytes = span(dst_pitch.min(src_pitch));
-        let (kind, from, to) = memory::classify(dst, src, bytes, wanted)?;
+        let (kind, from, to) = memory::classify(dst, src, bytes, expected)?;
         let copied = Copied { kind, src: from, dst: to, asynchronous, bytes: (width * rows) as u64 };
         Ok(Operation::Copy { dst, src, width, rows, pitch: [src_pitch, dst_pitch], copied, peers: None })
     }
 
-    /// A copy between two devices.
+    /// Creates a copy between two devices.
     pub fn peer(dst: usize, src: usize, bytes: usize, from: u32, to: u32) -> Result<Self, u32> {
         let mut operation = Self::copy(dst, src, bytes, Some(copy_kind::DTOD), true)?;
         if let (Operation::Copy { copied, peers, .. }, true) = (&mut operation, from != to) {
@@ -92,13 +92,13 @@ impl Operation {
         Ok(operation)
     }
 
-    /// A memset.
+    /// Creates a memset.
     pub fn memset(dst: usize, value: u32, width: usize, count: usize) -> Result<Self, u32> {
         let memory = memory::target(dst, width * count)?;
         Ok(Operation::Memset { dst, value, width, count, memory })
     }
 
-    /// Whether there is nothing to do: a copy or memset of 0 bytes succeeds without a record.
+    /// Whether it does nothing: a copy or memset of 0 bytes succeeds without a record.
     fn is_empty(&self) -> bool {
         match self {
             Operation::Kernel { .. } => false,
@@ -116,7 +116,7 @@ impl Operation {
         }
     }
 
-    /// The kind of its record.
+    /// Returns the kind of its record.
     fn kind(&self) -> u32 {
         match self {
             Operation::Kernel { .. } => kind::CONCURRENT_KERNEL,
@@ -126,7 +126,7 @@ impl Operation {
         }
     }
 
-    /// The parts of its record that do not depend on when it runs.
+    /// Returns the parts of its record that do not depend on when it runs.
     fn detail(&self) -> Detail {
         static GRID_ID: AtomicU64 = AtomicU64::new(1);
         match *self {
@@ -146,7 +146,7 @@ impl Operation {
         }
     }
 
-    /// Moves the bytes, if there are any to move.
+    /// Moves the bytes, if any.
     fn perform(&self) {
         match *self {
             Operation::Kernel { .. } => {}
@@ -159,7 +159,7 @@ impl Operation {
         }
     }
 
-    /// Runs on a stream, as a node of a graph or (0, 0) alone. Returns when it will end.
+    /// Runs on a stream, as a node of a graph or (0, 0) without one. Returns when it will end.
     pub fn run(&self, stream: &Stream, graph: u32, node: u64) -> u64 {
         let queued = sys::now();
         let slot = stream.clock.reserve(queued, self.duration());
@@ -174,7 +174,7 @@ impl Operation {
     }
 }
 
-/// Tells libcupti of an operation or a wait of an enabled kind.
+/// Reports an operation or a wait of an enabled kind to libcupti.
 fn produce(stream: &Stream, queued: u64, [start, end]: [u64; 2], detail: Detail, graph: u32, node: u64) {
     let Some(hooks) = call::hooks() else { return };
     (hooks.activity)(&Activity {
@@ -191,7 +191,7 @@ fn produce(stream: &Stream, queued: u64, [start, end]: [u64; 2], detail: Detail,
     });
 }
 
-/// A launch-class call: runs the operation, or adds it to the graph being captured. Returns when it will end.
+/// Handles a launch-class call: runs the operation, or adds it to the graph being captured. Returns when it will end.
 pub fn launch(stream: &'static Stream, operation: Operation) -> u64 {
     if stream.capturing() && graph::capture(stream, operation) {
         TRUTH.captured.add(1);

@@ -1,4 +1,4 @@
-//! Streams and events: each stream has its own clock, on which its operations follow one another.
+//! Streams and events: each stream has its own timeline, on which its operations follow one another.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use super::graph::Graph;
 use super::{behind, status};
 use crate::sys;
 
-/// How many operations a stream holds before a launch blocks, as on real hardware.
+/// The number of operations that a stream holds before a launch blocks, as on real hardware.
 pub const DEPTH: usize = 1024;
 
-/// When a stream is free, and when its last [`DEPTH`] operations end.
+/// The time from which a stream is free, and the ends of its last [`DEPTH`] operations.
 #[derive(Debug)]
 pub struct Clock {
     free: AtomicU64,
@@ -20,19 +20,19 @@ pub struct Clock {
     ends: Box<[AtomicU64]>,
 }
 
-/// A place on a stream's time line.
+/// A slot on a stream's timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// When the operation begins.
+    /// When the operation starts.
     pub start: u64,
     /// When it ends.
     pub end: u64,
-    /// When the queue has room for it: the launching call returns no earlier.
+    /// When the queue has space for it: the launching call returns no earlier.
     pub room: u64,
 }
 
 impl Clock {
-    /// A clock of a stream with nothing to do.
+    /// Creates the clock of an idle stream.
     pub fn new() -> Self {
         Self {
             free: AtomicU64::new(0),
@@ -41,7 +41,7 @@ impl Clock {
         }
     }
 
-    /// Puts an operation of this duration on the stream.
+    /// Adds an operation with this duration to the stream.
     pub fn reserve(&self, now: u64, duration: u64) -> Slot {
         let mut free = self.free.load(Ordering::Relaxed);
         let (start, end) = loop {
@@ -57,12 +57,12 @@ impl Clock {
         Slot { start, end, room }
     }
 
-    /// When the work so far is done.
+    /// Returns when the work so far is done.
     pub fn free_at(&self) -> u64 {
         self.free.load(Ordering::Acquire)
     }
 
-    /// Nothing starts on the stream before `time`.
+    /// Delays further operations until `time`.
     pub fn wait_for(&self, time: u64) {
         self.free.fetch_max(time, Ordering::AcqRel);
     }
@@ -74,14 +74,14 @@ impl Default for Clock {
     }
 }
 
-/// A stream; lives as long as the process.
+/// A stream; never freed.
 #[derive(Debug)]
 pub struct Stream {
     magic: u64,
     id: AtomicU32,
     /// Its context.
     pub context: &'static Context,
-    /// Its time line.
+    /// Its timeline.
     pub clock: Clock,
     capturing: AtomicBool,
     capture: Mutex<Option<Box<Graph>>>,
@@ -93,13 +93,13 @@ const LEGACY: usize = 1;
 /// `CU_STREAM_PER_THREAD`
 const PER_THREAD: usize = 2;
 
-/// The null stream as the `_ptsz` functions understand it.
+/// Returns the stream that the `_ptsz` functions use for the null stream.
 pub fn per_thread(stream: *mut c_void) -> *mut c_void {
     if stream.is_null() { std::ptr::without_provenance_mut(PER_THREAD) } else { stream }
 }
 
 impl Stream {
-    /// A new stream.
+    /// Creates a stream that is never freed.
     pub fn leak(id: u32, context: &'static Context) -> &'static Stream {
         Box::leak(Box::new(Stream {
             magic: MAGIC,
@@ -111,22 +111,22 @@ impl Stream {
         }))
     }
 
-    /// Gives a destroyed stream a new life.
+    /// Reuses a destroyed stream.
     pub fn revive(&self, id: u32) {
         self.id.store(id, Ordering::Relaxed);
     }
 
-    /// Its id in records.
+    /// Returns its id in records.
     pub fn id(&self) -> u32 {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// The `CUstream`.
+    /// Returns the `CUstream`.
     pub fn handle(&'static self) -> *mut c_void {
         std::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// The stream behind a `CUstream`, which may be null or one of the two special handles.
+    /// Returns the stream of a `CUstream`, which may be null or one of the two special handles.
     pub fn from_handle(handle: *mut c_void) -> Result<&'static Stream, u32> {
         match handle.addr() {
             0 | LEGACY => Ok(context::current()?.default_stream()),
@@ -143,13 +143,13 @@ impl Stream {
         self.capture.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether launches go into a graph.
+    /// Whether launches are captured into a graph.
     #[inline]
     pub fn capturing(&self) -> bool {
         self.capturing.load(Ordering::Relaxed)
     }
 
-    /// From now on launches go into a new graph.
+    /// Starts capturing launches into a new graph.
     pub fn begin_capture(&self) -> Result<(), u32> {
         let mut capture = self.capture();
         if capture.is_some() {
@@ -166,7 +166,7 @@ impl Stream {
         self.capture().take().ok_or(status::ILLEGAL_STATE)
     }
 
-    /// Works on the graph being captured, if one is.
+    /// Calls `work` with the graph being captured, if any.
     pub fn with_capture<R>(&self, work: impl FnOnce(&mut Graph) -> R) -> Option<R> {
         self.capture().as_deref_mut().map(work)
     }
@@ -177,37 +177,37 @@ impl Stream {
     }
 }
 
-/// An event: a moment on a stream's time line.
+/// An event: a time on a stream's timeline.
 #[derive(Debug)]
 pub struct Event {
     magic: u64,
     /// Its id in records.
     pub id: u32,
-    /// When it happens; 0 if it was never recorded.
+    /// Its time; 0 if it was never recorded.
     pub time: AtomicU64,
 }
 
 const EVENT_MAGIC: u64 = 0x7773_6576_6e74;
 
 impl Event {
-    /// A new event, as a `CUevent`.
+    /// Creates an event, as a `CUevent`.
     pub fn create() -> *mut c_void {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Box::into_raw(Box::new(Event { magic: EVENT_MAGIC, id, time: AtomicU64::new(0) })).cast()
     }
 
-    /// The event behind a `CUevent`.
+    /// Returns the event of a `CUevent`.
     pub fn from_handle<'a>(handle: *mut c_void) -> Result<&'a Event, u32> {
         // SAFETY: the program got the handle from `create` and has not destroyed it.
         let event = unsafe { behind::<Event>(handle) }?;
         if event.magic == EVENT_MAGIC { Ok(event) } else { Err(status::INVALID_HANDLE) }
     }
 
-    /// Destroys it.
+    /// Destroys an event.
     pub fn destroy(handle: *mut c_void) -> Result<(), u32> {
         Self::from_handle(handle)?;
-        // SAFETY: it is an event from `create`, and the program gives it up.
+        // SAFETY: it is an event from `create`, and the program no longer uses it.
         drop(unsafe { Box::from_raw(handle.cast::<Event>()) });
         Ok(())
     }
@@ -222,7 +222,7 @@ mod tests {
     //           0  3  6  9  12
     /// Operations follow one another, and start at once on an idle stream.
     #[test]
-    fn operations_queue() {
+    fn operations_follow_one_another() {
         let clock = Clock::new();
         assert_eq!(clock.reserve(100, 3), Slot { start: 100, end: 103, room: 0 });
         assert_eq!(clock.reserve(102, 3), Slot { start: 103, end: 106, room: 0 });
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(clock.free_at(), 112);
     }
 
-    /// A full stream has room when its oldest operation ends.
+    /// A full stream has space when its oldest operation ends.
     #[test]
     fn depth_is_bounded() {
         let clock = Clock::new();
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(clock.reserve(1000, 10).room, 1020);
     }
 
-    /// Waiting for an event moves the next start, and never back.
+    /// Waiting for an event delays the next start, and never advances it.
     #[test]
     fn waits_for_events() {
         let clock = Clock::new();
@@ -250,9 +250,9 @@ mod tests {
         assert_eq!(clock.reserve(100, 1).start, 500);
     }
 
-    /// Threads that share a stream never get overlapping places.
+    /// Threads that share a stream never get overlapping slots.
     #[test]
-    fn shared_by_threads() {
+    fn threads_get_separate_slots() {
         let clock = Clock::new();
         let mut slots: Vec<Slot> = std::thread::scope(|scope| {
             let threads: Vec<_> =

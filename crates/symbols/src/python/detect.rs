@@ -1,8 +1,8 @@
 //! Finds CPython in an executable or a shared library.
 //!
-//! Everything needed is in the dynamic symbols, which a stripped file has too: `_PyRuntime`, the interpreter's loop
-//! `_PyEval_EvalFrameDefault`, and from 3.11 on `Py_Version`. The parts of the loop that the compiler moved elsewhere are told by
-//! full symbols, where they are there, and by the loop's own jumps.
+//! The necessary symbols are dynamic ones, which stripped files keep: `_PyRuntime`, the interpreter's loop
+//! `_PyEval_EvalFrameDefault`, and from 3.11 on `Py_Version`. The parts of the loop that the compiler moved elsewhere
+//! are found through full symbols, if available, and through the loop's own jumps.
 
 use std::{fmt, fs::File, ops::Range};
 
@@ -15,27 +15,28 @@ use super::{
 };
 
 const LOOP: &[u8] = b"_PyEval_EvalFrameDefault";
-/// Names longer than this are not looked for.
+/// Longer names are ignored.
 const LONGEST_NAME: usize = 128;
-/// Bytes of `_PyRuntime` that may be its description of itself.
+/// Bytes of `_PyRuntime` that may hold its self-description.
 const DESCRIPTION: u64 = 1024;
-/// The most bytes of a section that are searched, while everything else waits. CPython's own code has some 8 MiB.
+/// The maximum number of bytes of a section to search, because everything else waits meanwhile. CPython's own code has
+/// some 8 MiB.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// A CPython as it lies in a file. Addresses are the file's own.
+/// A CPython in a file. Addresses are virtual addresses of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interpreter {
-    /// The second number of its version, of 3.x.
+    /// Its minor version, the x of 3.x.
     pub minor: u8,
     /// `_PyRuntime`
     pub runtime: u64,
-    /// The interpreter's loop: a native frame in one of these runs Python frames.
+    /// The interpreter's loop: a native frame in one of these ranges runs Python frames.
     pub interpreter_loop: Vec<Range<u64>>,
-    /// `_start` and `main`, where the file is a program: what every program has is not the interpreter's own.
+    /// `_start` and `main`, if the file is a program: every program has them, so they do not count as the interpreter.
     pub program: Vec<Range<u64>>,
-    /// The count of code objects made so far, where it is known and not in the interpreter's state.
+    /// The address of the counter of code objects, if it is known and not in the interpreter's state.
     pub versions: Option<u64>,
-    /// How its structures are laid out.
+    /// The layout of its structures.
     pub offsets: Offsets,
 }
 
@@ -49,18 +50,18 @@ pub struct Unsupported {
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let build = if self.free_threaded { "the free-threaded " } else { "" };
-        write!(f, "{build}CPython 3.{} is not supported: its functions show as the interpreter's own", self.minor)
+        write!(f, "{build}CPython 3.{} is not supported: only the interpreter's native frames are shown", self.minor)
     }
 }
 
 impl Interpreter {
-    /// Whether a file of this name may contain CPython.
+    /// Whether a file with this name may contain CPython.
     pub fn may_be_in(path: &str) -> bool {
         let name = path.rsplit('/').next().unwrap_or(path);
         name.starts_with("python") || name.starts_with("libpython")
     }
 
-    /// Looks for CPython in a file, named `path`; `None` if there is none.
+    /// Searches for CPython in a file named `path`; `None` if there is none.
     pub fn find(file: &File, path: &str) -> Option<Result<Self, Unsupported>> {
         let elf = Elf::read(file).ok()?;
         let (mut runtime, mut version, mut count) = (None, None, None);
@@ -69,7 +70,7 @@ impl Interpreter {
             each_symbol(file, &table, |name, address, size| match name {
                 b"_PyRuntime" => runtime = Some(address),
                 b"Py_Version" => version = Some(address),
-                // The `co_version` of the next code object in 3.12; only full symbols have it.
+                // The `co_version` of the next code object in 3.12; only in full symbols.
                 b"_Py_next_func_version" => count = Some(address),
                 b"_start" | b"main" => program.push(address..address.saturating_add(size)),
                 name if is_loop(name) => interpreter_loop.push(address..address.saturating_add(size)),
@@ -101,10 +102,10 @@ impl Interpreter {
 /// Visits the symbols that a file defines: name, address, size.
 fn each_symbol(file: &File, table: &Symbols<'_>, mut each: impl FnMut(&[u8], u64, u64)) {
     let Ok(names) = table.strings().read(file, MOST_BYTES, "string table") else { return };
-    // A table that is too large, or truncated, has no more symbols.
+    // A table that is too large or truncated yields no more symbols.
     let _ = table.each(file, MOST_BYTES, |_, symbol| {
         let name = names.get(symbol.name as usize..).unwrap_or_default();
-        // All that is searched begins like this; most does not.
+        // All names searched start with one of these; most others do not.
         if symbol.is_defined() && matches!(name.first(), Some(b'_' | b'P' | b'm')) {
             let end = name.iter().take(LONGEST_NAME).position(|b| *b == 0);
             each(&name[..end.unwrap_or(0)], symbol.address, symbol.size);
@@ -122,26 +123,26 @@ fn minor(elf: &Elf, file: &File, version: Option<u64>, path: &str) -> Option<u8>
     }
 }
 
-/// The loop itself, and what the compiler made of it: `.cold`, `.cold.0`, `.constprop.1`, `.lto_priv.0`. From 3.14 on it may be
-/// built as a function for each instruction.
+/// Whether this is the loop itself or a variant made by the compiler: `.cold`, `.cold.0`, `.constprop.1`,
+/// `.lto_priv.0`. From 3.14 on it may be built as one function per instruction.
 fn is_loop(name: &[u8]) -> bool {
     let is_part = |rest: &[u8]| rest.is_empty() || rest.starts_with(b".");
     name.strip_prefix(LOOP).is_some_and(is_part) || name.starts_with(b"_TAIL_CALL_")
 }
 
-/// Bytes at an address, where they come from the file.
+/// Reads bytes at an address, if they are in the file.
 fn read(elf: &Elf, file: &File, address: u64, length: u64) -> Option<Vec<u8>> {
     let (offset, left) = elf.segments.offset_of_vaddr(address)?;
     (left >= length).then(|| elf::read(file, offset, length, "bytes").ok())?
 }
 
-/// A section's bytes and its address.
+/// Reads a section's bytes and its address.
 fn section(elf: &Elf, file: &File, name: &str) -> Option<(Vec<u8>, u64)> {
     let section = elf.section(name)?;
     Some((section.read(file, MOST_BYTES, "section").ok()?, section.place.address))
 }
 
-/// The 12 of `python3.12`, `libpython3.12.so.1.0`.
+/// Returns the 12 of `python3.12`, `libpython3.12.so.1.0`.
 fn minor_in(text: &[u8]) -> Option<u8> {
     const BEFORE: &[u8] = b"python3.";
     let at = text.windows(BEFORE.len()).position(|window| window == BEFORE)? + BEFORE.len();
@@ -149,7 +150,7 @@ fn minor_in(text: &[u8]) -> Option<u8> {
     digits.fold(None, |number, digit| Some(number.unwrap_or(0) * 10 + (digit - b'0')))
 }
 
-/// The file's code, where its parts begin, and its address.
+/// Returns the file's code, the start addresses of its functions and parts, and its address.
 fn code(elf: &Elf, file: &File) -> Option<(Vec<u8>, Vec<u64>, u64)> {
     let (text, address) = section(elf, file, ".text")?;
     let (header, header_address) = section(elf, file, ".eh_frame_hdr")?;
@@ -161,7 +162,7 @@ fn versions_in_text(elf: &Elf, file: &File) -> Option<u64> {
     versions::find(&text, address)
 }
 
-/// The interpreter knows the directory of its modules: `lib/python3.10`.
+/// The interpreter contains the directory of its modules: `lib/python3.10`.
 fn minor_in_text(elf: &Elf, file: &File) -> Option<u8> {
     minor_in(&section(elf, file, ".rodata")?.0)
 }
@@ -174,9 +175,9 @@ mod tests {
         pythons::{Python, installed, installed_of},
     };
 
-    /// Versions by file name.
+    /// Versions are taken from file names.
     #[test]
-    fn versions_by_name() {
+    fn versions_are_found_in_names() {
         assert_eq!(minor_in(b"python3.9"), Some(9));
         assert_eq!(minor_in(b"libpython3.12.so.1.0"), Some(12));
         assert_eq!(minor_in(b"libpython3.13t.so.1.0"), Some(13));
@@ -185,12 +186,12 @@ mod tests {
         assert!(Interpreter::may_be_in("/usr/bin/python3.11") && !Interpreter::may_be_in("/usr/lib/python3/x.so"));
     }
 
-    /// Check that every Python installed is found, in its executable or in its library, whatever the file's name.
+    /// Check that every installed Python is found, in its executable or in its library, with any file name.
     #[test]
     fn every_installed_python_is_found() {
         for Python { minor, path: python } in installed() {
             let library = format!("../lib/libpython3.{minor}.so.1.0");
-            let library = python.parent().expect("it lies somewhere").join(library);
+            let library = python.parent().expect("it has a directory").join(library);
             let found = [python.clone(), library]
                 .iter()
                 .filter_map(|path| Interpreter::find(&File::open(path).ok()?, "/some/python"))
@@ -202,19 +203,21 @@ mod tests {
         }
     }
 
-    /// Check that the count of code objects is found in the program's instructions where symbols tell that it is right.
+    /// Check that the counter of code objects found in the instructions equals the one from symbols.
     #[test]
-    fn the_count_of_code_objects() {
+    fn the_counter_is_found_in_instructions() {
         let mut checked = 0;
         let pythons = installed_of(12..=12, "the count of code objects");
         for Python { minor, path: python } in &pythons {
             let library = python.parent().expect("it is in a directory").join("../lib/libpython3.12.so.1.0");
             for path in [python.clone(), library] {
                 let Ok(file) = File::open(&path) else { continue };
-                let Some(told) = Interpreter::find(&file, "").and_then(|found| found.ok()?.versions) else { continue };
+                let Some(expected) = Interpreter::find(&file, "").and_then(|found| found.ok()?.versions) else {
+                    continue;
+                };
                 checked += 1;
                 let elf = Elf::read(&file).expect("it is ELF");
-                assert_eq!(versions_in_text(&elf, &file), Some(told), "3.{minor}: {}", path.display());
+                assert_eq!(versions_in_text(&elf, &file), Some(expected), "3.{minor}: {}", path.display());
             }
         }
         if checked == 0 && !pythons.is_empty() {
@@ -222,12 +225,13 @@ mod tests {
         }
     }
 
-    /// Check that the parts found by jumps are those that symbols name, where there are symbols.
+    /// Check that the parts found by jumps are those that symbols name, if there are symbols.
     #[test]
-    fn parts_of_the_loop() {
+    fn parts_found_by_jumps_match_symbols() {
         let mut checked = 0;
         for Python { minor, path: python } in installed() {
-            let library = python.parent().expect("it lies somewhere").join(format!("../lib/libpython3.{minor}.so.1.0"));
+            let library =
+                python.parent().expect("it has a directory").join(format!("../lib/libpython3.{minor}.so.1.0"));
             for path in [python, library] {
                 let Ok(file) = File::open(&path) else { continue };
                 let elf = Elf::read(&file).expect("it is ELF");
@@ -254,9 +258,9 @@ mod tests {
         }
     }
 
-    /// Check that a file that is no Python is none.
+    /// Check that a file without CPython is not recognised.
     #[test]
-    fn others_are_none() {
+    fn other_files_are_not_recognised() {
         let own = std::env::current_exe().expect("this test is a file");
         assert_eq!(Interpreter::find(&File::open(own).expect("it opens"), "python3.12"), None);
     }

@@ -1,11 +1,12 @@
-//! From an instruction's offset to its line, by the table in its code object.
+//! Converts an instruction's offset to its line, using the table in its code object.
 //!
-//! The table has had three forms. To 3.9 `co_lnotab`: pairs of (bytes, lines) to add. In 3.10 `co_linetable` (PEP 626): pairs
-//! of a range's length and its line's difference, where -128 stands for no line. From 3.11 on the location table (PEP 657,
-//! `Objects/locations.md`): entries of variable length, with columns.
+//! The table has had three formats. Up to 3.9 `co_lnotab`: pairs of (bytes, lines) to add. In 3.10 `co_linetable` (PEP
+//! 626): pairs of a range's length and its line's difference, where -128 means no line. From 3.11 on the location table
+//! (PEP 657, `Objects/locations.md`): entries of variable length, with columns.
 
-/// The line of an instruction. `first` is the line of the code's beginning, `instruction` what the frame says: its offset
-/// in bytes; in 3.10 in instructions. Where the table has no line for it, the last one before it.
+/// Returns the line of an instruction. `first` is the first line of the code, `instruction` the position from the
+/// frame: its offset in bytes; in 3.10 in instructions. If the table has no line for it, returns the last one before
+/// it.
 pub fn line(minor: u8, table: &[u8], first: u32, instruction: u32) -> u32 {
     let Ok(instruction) = i32::try_from(instruction) else { return first };
     let at = instruction as u64;
@@ -73,7 +74,7 @@ fn locations(table: &[u8], first: u32, at: u64) -> i64 {
     line
 }
 
-/// Six bits a byte, the lowest first; the seventh says that more follow.
+/// Six bits per byte, lowest first; the seventh means that more follow.
 fn number(rest: &mut &[u8]) -> u64 {
     let (mut value, mut shift) = (0, 0);
     while let Some((&byte, after)) = rest.split_first() {
@@ -101,8 +102,8 @@ mod tests {
     use super::*;
     use crate::python::pythons::{Python, installed};
 
-    /// Prints, for a function with loops, long jumps and lines that go back, its table and the line of each instruction as
-    /// Python itself tells it.
+    /// Prints, for a function with loops, long jumps and lines that go back, its table and the line of each instruction
+    /// according to Python itself.
     const DUMP: &str = r#"
 import dis, sys
 source = "def f(x):\n  y = 0\n  for i in range(x):\n    y += (i *\n      2 +\n      i)\n" + "\n" * 300 + \
@@ -122,9 +123,9 @@ for at in range(0, len(code.co_code), 2):
     print(at, line or 0)
 "#;
 
-    /// Check every instruction of a sample function against what each installed Python says of it.
+    /// Check every instruction of a sample function against each installed Python.
     #[test]
-    fn as_python_has_it() {
+    fn lines_match_python() {
         for Python { minor, path: python } in installed() {
             let output = std::process::Command::new(&python).args(["-c", DUMP]).output().expect("it runs");
             let text = String::from_utf8(output.stdout).expect("it prints text");
@@ -148,15 +149,15 @@ for at in range(0, len(code.co_code), 2):
         }
     }
 
-    /// A frame that has not begun stands at the first line; broken tables give some line, and no panic.
+    /// A frame that has not started is at the first line; malformed tables yield some line, and no panic.
     #[test]
-    fn edges() {
+    fn malformed_tables_do_not_panic() {
         assert_eq!(line(8, &[2, 1], 7, u32::MAX), 7);
         for minor in 8..15 {
             assert_eq!(line(minor, &[], 7, 100), 7);
             line(minor, &[0xff; 33], 7, 100);
             line(minor, &[0x80, 0xf8, 0xf0], 7, 1 << 30);
-            // Differences that are as large as they can be, more than a line number holds.
+            // The largest possible differences, more than a line number can hold.
             let largest = [0xe8, 0x7e, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x3f].repeat(40);
             line(minor, &largest, 7, 1 << 30);
         }

@@ -1,11 +1,11 @@
-//! Puts Python frames in the place of the native frames that run them.
+//! Replaces the native frames that run Python code by the Python frames.
 //!
-//! A native frame in the interpreter's loop runs Python frames: one in old versions, in new ones all those that called each
-//! other without leaving the loop. The outermost of them is the one that the loop was entered for. So the n-th entry
-//! from the outside belongs to the n-th loop from the outside:
+//! A native frame in the interpreter's loop runs Python frames: one in old versions, in new ones all those that called
+//! each other without leaving the loop. The outermost of them is the one that the loop was entered for. So the n-th
+//! entry from the outside belongs to the n-th loop from the outside:
 //!
 //! ```text
-//!   native, outermost first                  Python           what is shown
+//!   native, outermost first                  Python           shown
 //!   _start                                                    _start
 //!   __libc_start_main                                         __libc_start_main
 //!   Py_RunMain ...          (interpreter)                     -
@@ -18,19 +18,20 @@
 //!   PyDict_SetItem          (interpreter)                     PyDict_SetItem
 //! ```
 //!
-//! The interpreter's own frames are hidden, but for those at the innermost end: there the time is spent. So are the functions that
-//! it generates to stand for Python functions in a profiler that knows no Python (`-X perf`): each calls the loop.
+//! The interpreter's own frames are hidden, except for those at the innermost end, where the time is spent. So are the
+//! functions that it generates to represent Python functions for profilers without Python support (`-X perf`): each
+//! calls the loop.
 
-/// What a native frame lies in.
+/// The code that a native frame is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The interpreter's loop.
     Loop,
-    /// The rest of the file that the interpreter lies in, but for `_start` and `main`.
+    /// The rest of the interpreter's file, except for `_start` and `main`.
     Interpreter,
-    /// The C library and its like, which the interpreter calls for its own ends, and `_start` and `main`.
+    /// The C library and similar ones, which the interpreter itself uses, and `_start` and `main`.
     System,
-    /// Code made at run time, in no file.
+    /// Code generated at run time, not in a file.
     Generated,
     /// Anything else: extensions, other libraries.
     Other,
@@ -63,21 +64,21 @@ pub enum Part {
     Python(usize),
 }
 
-/// Both parts as one.
+/// Both parts merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Merged {
     /// Innermost first.
     pub frames: Vec<Part>,
-    /// The parts do not answer to each other: some frames may be out of order.
+    /// The parts do not match: some frames may be out of order.
     pub uneven: bool,
 }
 
-/// Puts the two parts together. All Python frames are in the result, in their order, and so are all native frames that are
-/// neither the loop nor the interpreter's.
+/// Merges the two parts. The result contains all Python frames in order, and all native frames that belong neither to
+/// the loop nor to the interpreter.
 pub fn merge(native: Native<'_>, python: Python<'_>) -> Merged {
     let runs = runs(python.entries);
     let loops: Vec<usize> = (0..native.kinds.len()).filter(|i| native.kinds[*i] == Kind::Loop).collect();
-    // A loop that was entered but has not linked its frame yet, or has unlinked it already, is the innermost.
+    // A loop that was entered but has not linked its frame yet, or has already unlinked it, is the innermost.
     let idle = match loops.len().checked_sub(runs.len()) {
         Some(more) if python.whole => more,
         _ => 0,
@@ -89,7 +90,7 @@ pub fn merge(native: Native<'_>, python: Python<'_>) -> Merged {
     for (index, kind) in native.kinds.iter().enumerate() {
         match working.iter().position(|at| *at == index) {
             Some(number) => {
-                // Runs without a loop of their own: inside the innermost loop, or beyond the last that is known.
+                // Runs without their own loop: inside the innermost loop, or beyond the last known one.
                 let surplus = runs.len().saturating_sub(working.len());
                 let last = number + 1 == working.len();
                 let (begin, end) = match from_outside {
@@ -100,7 +101,7 @@ pub fn merge(native: Native<'_>, python: Python<'_>) -> Merged {
                     frames.extend(run.clone().map(Part::Python));
                 }
             }
-            None if is_stand_in(native.kinds, index) => {}
+            None if is_generated_python(native.kinds, index) => {}
             None if *kind != Kind::Interpreter && *kind != Kind::Loop => frames.push(Part::Native(index)),
             None if is_shown(native.kinds, working, index) => frames.push(Part::Native(index)),
             None => {}
@@ -112,7 +113,7 @@ pub fn merge(native: Native<'_>, python: Python<'_>) -> Merged {
     Merged { frames, uneven }
 }
 
-/// The frames that each run of the loop has, innermost first: each ends with the one it was entered for.
+/// Returns the frames of each run of the loop, innermost first: each ends with the one it was entered for.
 fn runs(entries: &[bool]) -> Vec<std::ops::Range<usize>> {
     let mut runs = Vec::new();
     let mut begin = 0;
@@ -125,14 +126,14 @@ fn runs(entries: &[bool]) -> Vec<std::ops::Range<usize>> {
     runs
 }
 
-/// Whether a frame is one that the interpreter has generated to stand for a Python function: it calls the loop itself, which
-/// nothing else without a file does.
-fn is_stand_in(kinds: &[Kind], index: usize) -> bool {
+/// Whether the interpreter generated the frame to represent a Python function: it calls the loop itself, as no other
+/// code without a file does.
+fn is_generated_python(kinds: &[Kind], index: usize) -> bool {
     kinds[index] == Kind::Generated && index.checked_sub(1).is_some_and(|called| kinds[called] == Kind::Loop)
 }
 
-/// Whether a frame of the interpreter's own is shown: at the innermost end what the interpreter itself does, but not its way
-/// into an extension.
+/// Whether a frame of the interpreter is shown: at the innermost end, where the interpreter itself does the work, but
+/// not where it calls an extension.
 fn is_shown(kinds: &[Kind], working: &[usize], index: usize) -> bool {
     working.first().is_none_or(|innermost| {
         index < *innermost && !kinds[..index].iter().any(|kind| matches!(kind, Kind::Other | Kind::Generated))
@@ -162,7 +163,7 @@ mod tests {
     const ENTRY: bool = true;
     const CALLED: bool = false;
 
-    /// The picture above.
+    /// The example above.
     #[test]
     fn an_extension_calls_back() {
         let native = [I, L, I, O, I, L, I, I, S, O];
@@ -170,48 +171,48 @@ mod tests {
         assert_eq!(shown(&native, &python), ("98cb3a0".into(), false));
     }
 
-    /// What the interpreter does at the innermost end is shown, with the C library's part in it; the way to an extension is
-    /// not.
+    /// The interpreter's work at the innermost end is shown, including the C library's part; calls into an extension
+    /// are not.
     #[test]
-    fn the_innermost_frames() {
+    fn innermost_interpreter_frames_are_shown() {
         assert_eq!(shown(&[S, I, I, L, S], &[ENTRY]), ("4a210".into(), false));
         assert_eq!(shown(&[S, O, I, L, S], &[ENTRY]), ("4a10".into(), false));
     }
 
-    /// A loop that has just been entered has no Python frame yet: it is shown, being the innermost, and nothing shifts.
+    /// A loop that was just entered has no Python frame yet: it is shown as the innermost, and nothing shifts.
     #[test]
     fn a_loop_just_entered() {
         assert_eq!(shown(&[L, I, L, I, L, S], &[CALLED, ENTRY, ENTRY]), ("5cba10".into(), false));
     }
 
-    /// With `-X perf` each Python function has a stand-in, which is hidden; other generated code is not. One that has not
-    /// called the loop yet is where the time is spent.
+    /// With `-X perf` each Python function has a generated frame, which is hidden; other generated code is not. One
+    /// that has not called the loop yet is where the time is spent.
     #[test]
-    fn stand_ins() {
+    fn generated_python_frames_are_hidden() {
         assert_eq!(shown(&[O, I, L, G, I, L, G, I, S], &[ENTRY, ENTRY]), ("8ba0".into(), false));
         assert_eq!(shown(&[L, I, G, I, L, G, I, S], &[ENTRY, ENTRY]), ("7b2a".into(), false));
         assert_eq!(shown(&[G, I, L, G, I, S], &[ENTRY]), ("5a0".into(), false));
         assert_eq!(shown(&[L, G, I, L, G, I, S], &[ENTRY]), ("6a0".into(), false));
     }
 
-    /// A native part cut short is matched from the inside, and the Python frames beyond it are kept; so is a Python part
-    /// cut short.
+    /// A truncated native part is matched from the inside, and the Python frames beyond it are kept; so is a truncated
+    /// Python part.
     #[test]
-    fn cut_short() {
+    fn truncated_parts_are_matched_from_inside() {
         assert_eq!(merged(&[O, L, I, L], false, &[ENTRY, ENTRY, CALLED, ENTRY], true), ("dcba0".into(), false));
         assert_eq!(merged(&[O, L, I, L, I, L, S], true, &[ENTRY, CALLED], false), ("6ba0".into(), false));
         assert_eq!(merged(&[O, O], false, &[CALLED, ENTRY], true), ("ba10".into(), false));
     }
 
-    /// More Python than native is told, and every frame is there.
+    /// More Python than native runs are reported as uneven, and every frame is kept.
     #[test]
-    fn uneven() {
+    fn uneven_parts_are_reported() {
         assert_eq!(shown(&[O, L, O, L, S], &[ENTRY, ENTRY, ENTRY]), ("4c2ba0".into(), true));
         assert_eq!(shown(&[L, L, L, S], &[ENTRY]), ("3a10".into(), true));
         assert_eq!(shown(&[O, S], &[ENTRY]), ("a10".into(), true));
     }
 
-    /// Whatever the parts are, all Python frames come out in their order, and all that is not the interpreter's.
+    /// For all inputs, all Python frames are returned in order, and all frames outside the interpreter.
     #[test]
     fn nothing_is_lost() {
         let kinds = [L, I, S, O, G];

@@ -1,11 +1,12 @@
-//! CPython: what has to be known to read its frames from outside, and to show them in place of the interpreter's own.
+//! CPython: how to read its frames from outside, and how to show them in place of the interpreter's own.
 //!
-//! - [`Interpreter`] is found in an executable or `libpython`: its version, where its runtime lies, and which addresses are
-//!   the interpreter's loop.
-//! - [`Offsets`] is how that version lays out its structures: a table for each version to 3.12; from 3.13 on the
-//!   interpreter tells them itself.
-//! - [`line()`] turns an instruction's offset into a line, by the table of its code object; there are three forms of it.
-//! - [`merge()`] puts Python frames in the place of the native frames that run them.
+//! - [`Interpreter`] is found in an executable or `libpython`: its version, the address of its runtime, and the
+//!   addresses of the interpreter's loop.
+//! - [`Offsets`] is the layout of that version's structures: a table for each version up to 3.12; from 3.13 on the
+//!   interpreter describes them itself.
+//! - [`line()`] converts an instruction's offset to a line, using the table of its code object, which has three
+//!   formats.
+//! - [`merge()`] replaces the native frames that run Python code by the Python frames.
 
 #[cfg(test)]
 #[path = "../../../../tests/support/coverage.rs"]

@@ -1,23 +1,23 @@
-//! How a version of CPython lays out the structures that hold its frames.
+//! The layout of the structures that hold CPython's frames, by version.
 //!
-//! To 3.12 these are tables, taken from the headers; a test derives them again from the headers of every version that is
-//! installed. From 3.13 on `_PyRuntime` begins with a description of itself, `_Py_DebugOffsets`, made for this.
+//! Up to 3.12 these are tables, taken from the headers; a test derives them again from the headers of every installed
+//! version. From 3.13 on `_PyRuntime` begins with a self-description, `_Py_DebugOffsets`, made for this purpose.
 
-/// How frames are kept, and how it shows for which of them the interpreter's loop was entered.
+/// How frames are stored, and how to recognise those for which the interpreter's loop was entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frames {
-    /// To 3.10: frame objects, and a native call of the loop for each.
+    /// Up to 3.10: frame objects, with a native call of the loop for each.
     Objects,
     /// 3.11: each frame has a flag.
     Flags,
-    /// From 3.12: a frame of the interpreter's own lies below.
+    /// From 3.12: a frame of the interpreter itself is below.
     Shims,
 }
 
 /// Offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offsets {
-    /// How frames are kept.
+    /// How frames are stored.
     pub frames: Frames,
     /// `_PyRuntime`: `interpreters.head`
     pub runtime_interpreters: u32,
@@ -57,10 +57,10 @@ pub struct Offsets {
     pub code_file: u16,
     /// `co_linetable`, `co_lnotab`
     pub code_lines: u16,
-    /// What tells apart code objects that come to lie at the same address. From 3.12 on the word that ends with `co_version`,
-    /// which is given out once; before that all from `co_firstlineno` to the line table's address.
+    /// Distinguishes code objects that reuse an address. From 3.12 on the word that ends with `co_version`, which is
+    /// unique; before that everything from `co_firstlineno` to the line table's address.
     pub code_tag: u16,
-    /// How many words of 8 bytes that is.
+    /// Its length in words of 8 bytes.
     pub code_tag_words: u16,
     /// `co_code_adaptive`
     pub code_start: u16,
@@ -155,7 +155,7 @@ const V3_12: Offsets = Offsets {
 };
 
 impl Offsets {
-    /// Those of a version that does not tell its own: 3.8 to 3.12.
+    /// Returns the offsets of a version without a self-description: 3.8 to 3.12.
     pub fn of_version(minor: u8) -> Option<Self> {
         Some(match minor {
             8 | 9 => V3_8,
@@ -166,12 +166,12 @@ impl Offsets {
         })
     }
 
-    /// Whether what `_PyRuntime` begins with tells of a build without the global lock.
+    /// Whether the start of `_PyRuntime` describes a build without the global lock.
     pub(crate) fn is_free_threaded(bytes: &[u8]) -> bool {
         bytes.starts_with(b"xdebugpy") && bytes.get(16..24).is_some_and(|word| word != [0; 8])
     }
 
-    /// Those that `_PyRuntime` begins with, from 3.13 on.
+    /// Parses the self-description of `_PyRuntime`, from 3.13 on.
     pub fn of_runtime(minor: u8, bytes: &[u8]) -> Option<Self> {
         let word = |index: usize| Some(u64::from_le_bytes(bytes.get(8 * index..8 * index + 8)?.try_into().ok()?));
         if bytes.get(..8)? != b"xdebugpy" || word(1)? >> 16 & 0xff != u64::from(minor) || word(1)? >> 24 != 3 {
@@ -180,7 +180,8 @@ impl Offsets {
         let places = Places::of_version(minor)?;
         let large = |index| u32::try_from(word(index)?).ok();
         let small = |index| u16::try_from(word(index)?).ok();
-        // There objects and strings look otherwise, and from 3.14 on each thread may run a copy of the code of its own.
+        // Such builds have different objects and strings, and from 3.14 on each thread may run its own copy of the
+        // code.
         if Self::is_free_threaded(bytes) {
             return None;
         }
@@ -224,11 +225,11 @@ impl Offsets {
     }
 }
 
-/// Where `PyInterpreterState` has `func_state.next_version`, which `_Py_DebugOffsets` does not tell: minor version, the structure's
-/// size, the place. The size tells whether the structure is one that a place was taken from: 3.13.0, 3.14.10.
+/// The offset of `func_state.next_version` in `PyInterpreterState`, which `_Py_DebugOffsets` lacks: minor version, the
+/// structure's size, the offset. The size identifies the structures from which the offsets were taken: 3.13.0, 3.14.10.
 const VERSIONS: [(u8, u64, u32); 2] = [(13, 194_968, 17_000), (14, 225_864, 14_256)];
 
-/// Where `_Py_DebugOffsets` has the structures whose place moved between versions: indices of 8-byte words.
+/// The positions in `_Py_DebugOffsets` that moved between versions: indices of 8-byte words.
 struct Places {
     thread: usize,
     frame: usize,
@@ -259,7 +260,7 @@ mod tests {
 
     const HEADERS: &str = include_str!("offsets_test.c");
 
-    /// The same from a version's headers; `None` if they are not installed.
+    /// Reads the offsets from a version's headers; `None` if they are not installed.
     fn from_headers(minor: u8, python: &PathBuf) -> Option<Offsets> {
         let print = "import sysconfig; print(sysconfig.get_path('include'))";
         let output = Command::new(python).args(["-c", print]).output().ok()?;
@@ -317,9 +318,9 @@ mod tests {
         })
     }
 
-    /// Check that the tables are what the headers say, and that from 3.13 on the interpreter says the same.
+    /// Check that the tables match the headers, and that from 3.13 on the interpreter's description does too.
     #[test]
-    fn as_the_headers_have_them() {
+    fn offsets_match_the_headers() {
         let mut checked = 0;
         for Python { minor, path: python } in installed() {
             let Some(expected) = from_headers(minor, &python) else {
@@ -337,14 +338,14 @@ mod tests {
                     .offsets
             });
             assert_eq!(found, expected, "3.{minor}");
-            eprintln!("3.{minor}: as in the headers of {}", python.display());
+            eprintln!("3.{minor}: matches the headers of {}", python.display());
         }
         assert!(checked > 0, "no CPython with its headers is installed: install Debian's python3-dev, or another");
     }
 
-    /// Check that a build without the global lock is known for what it is, and refused.
+    /// Check that a build without the global lock is recognised and rejected.
     #[test]
-    fn a_free_threaded_runtime_is_refused() {
+    fn a_free_threaded_runtime_is_rejected() {
         for (minor, version) in [(13, 0x030d_00f0_u64), (14, 0x030e_00f0)] {
             let mut bytes = [b"xdebugpy".as_slice(), &version.to_le_bytes(), &[0; 1008]].concat();
             assert!(Offsets::of_runtime(minor, &bytes).is_some() && !Offsets::is_free_threaded(&bytes));
@@ -353,9 +354,9 @@ mod tests {
         }
     }
 
-    /// Check that what does not begin as it should is refused.
+    /// Check that an unexpected start of the runtime is rejected.
     #[test]
-    fn a_strange_runtime_is_refused() {
+    fn a_malformed_runtime_is_rejected() {
         assert_eq!(Offsets::of_runtime(13, b"xdebugpy"), None);
         assert_eq!(Offsets::of_runtime(13, &[0; 4096]), None);
         let mut bytes = vec![0xff; 4096];

@@ -1,4 +1,4 @@
-/* Prints where a version of CPython keeps what `offsets.rs` has in its tables. Compiled against its headers by a test. */
+/* Prints a CPython version's offsets for the tables of `offsets.rs`. A test compiles it against that version's headers. */
 #define Py_BUILD_CORE 1
 #include <Python.h>
 #include <stddef.h>

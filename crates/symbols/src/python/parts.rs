@@ -1,8 +1,9 @@
-//! Finds the parts of a function that the compiler moved elsewhere and that no symbol names.
+//! Finds the parts of a function that the compiler moved elsewhere and that have no symbol.
 //!
-//! What a profile says is seldom run, the compiler puts far away: for all we know most of the interpreter's loop. Full symbols
-//! call such a part `.cold`; a stripped file has none, but its `.eh_frame_hdr` still lists where functions and parts begin. A
-//! part is what the function jumps into the middle of, and what jumps back into the middle of the function:
+//! The compiler moves code that is rarely run according to a profile far away: possibly most of the interpreter's loop.
+//! Full symbols call such a part `.cold`; a stripped file has none, but its `.eh_frame_hdr` still lists the start of
+//! functions and parts. A part is code that the function jumps into the middle of, and that jumps back into the middle
+//! of the function:
 //!
 //! ```text
 //!   loop:  ...                            part:  ...
@@ -10,12 +11,12 @@
 //!          ...  <────────────────────────────    jmp  loop+0x116
 //! ```
 //!
-//! A call, and a jump in place of a last call, goes to a function's beginning. Jumps are looked for at every byte; where those
-//! bytes are no jump, hardly one in a thousand leads anywhere, and hardly ever both ways.
+//! A call, and a tail call's jump, goes to the start of a function. Jumps are searched at every byte; of the bytes that
+//! are not a jump, hardly one in a thousand seems to lead to a valid address, and hardly ever in both directions.
 
 use std::ops::Range;
 
-/// The code of a file: a section of it, and where its functions and their parts begin.
+/// The code of a file: a section, and the start addresses of its functions and parts.
 pub(super) struct Code<'data> {
     pub bytes: &'data [u8],
     pub address: u64,
@@ -24,7 +25,7 @@ pub(super) struct Code<'data> {
 }
 
 impl Code<'_> {
-    /// The parts of a function that lie outside of it.
+    /// Returns the parts of a function that are outside of it.
     pub fn parts(&self, function: &Range<u64>) -> Vec<Range<u64>> {
         let mut found: Vec<Range<u64>> = self
             .jumps(function)
@@ -37,7 +38,7 @@ impl Code<'_> {
         found
     }
 
-    /// What lies around an address, up to where the next begins.
+    /// Returns the range around an address, up to the next start.
     fn around(&self, address: u64) -> Option<Range<u64>> {
         let next = self.starts.partition_point(|start| *start <= address);
         let end = self.address + self.bytes.len() as u64;
@@ -45,7 +46,7 @@ impl Code<'_> {
         Some(*self.starts.get(next.checked_sub(1)?)?..self.starts.get(next).map_or(end, |next| *next.min(&end)))
     }
 
-    /// Where jumps in a range lead to: `jmp` and `jcc` with distances of 32 bits.
+    /// Returns the targets of jumps in a range: `jmp` and `jcc` with 32-bit offsets.
     fn jumps(&self, range: &Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let inside = |address: u64| usize::try_from(address.saturating_sub(self.address)).unwrap_or(usize::MAX);
         let (first, last) = (inside(range.start), inside(range.end).min(self.bytes.len()));
@@ -62,8 +63,8 @@ impl Code<'_> {
     }
 }
 
-/// The table of `.eh_frame_hdr`, which lies at `address`: where functions and parts begin, sorted. It has the form that all
-/// linkers give it (two words of 32 bits an entry, relative to the section), or is not read.
+/// Parses the table of `.eh_frame_hdr`, which is at `address`: the sorted start addresses of functions and parts. Only
+/// the format that all linkers use is supported (two 32-bit words per entry, relative to the section).
 pub(super) fn starts(header: &[u8], address: u64) -> Option<Vec<u64>> {
     // version, encoding of the pointer to .eh_frame, of the count, of the table; pointer; count
     let ([1, 0x1b, 0x03, 0x3b], rest) = header.split_first_chunk()? else { return None };
@@ -80,16 +81,16 @@ pub(super) fn starts(header: &[u8], address: u64) -> Option<Vec<u64>> {
 mod tests {
     use super::*;
 
-    /// `jmp` or `jcc` at one place of the text to another.
+    /// Writes a `jmp` or `jcc` from one offset of the text to another.
     fn jump(text: &mut [u8], opcode: &[u8], from: usize, to: i32) {
         text[from..from + opcode.len()].copy_from_slice(opcode);
         let end = from + opcode.len() + 4;
         text[end - 4..end].copy_from_slice(&(to - end as i32).to_le_bytes());
     }
 
-    /// The picture above; and neither a jump in place of a call, nor one that none answers.
+    /// The example above; neither a tail call nor a jump without a jump back is a part.
     #[test]
-    fn the_picture() {
+    fn parts_jump_both_ways() {
         let mut bytes = vec![0x90; 400];
         jump(&mut bytes, &[0x0f, 0x84], 110, 230);
         jump(&mut bytes, &[0xe9], 120, 300);
@@ -100,9 +101,9 @@ mod tests {
         assert_eq!(code.parts(&(0x1064..0x10c8)), vec![0x10c8..0x112c]);
     }
 
-    /// The table of a section, and one that is cut short.
+    /// The table of a section, and a truncated one.
     #[test]
-    fn the_table() {
+    fn the_table_is_parsed() {
         let mut header = vec![1, 0x1b, 0x03, 0x3b, 0, 0, 0, 0, 2, 0, 0, 0];
         for word in [-0x800_i32, 0, -0x100, 0] {
             header.extend(word.to_le_bytes());

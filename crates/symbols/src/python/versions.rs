@@ -1,7 +1,7 @@
-//! Finds the count of code objects in a stripped CPython 3.12.
+//! Finds the counter of code objects in a stripped CPython 3.12.
 //!
-//! There it is a variable that no dynamic symbol names (`_Py_next_func_version`), but one place in the program gives it
-//! away: where a code object is made, it is read, stored into `co_version`, and stored back plus one.
+//! The counter is a variable without a dynamic symbol (`_Py_next_func_version`), but one place in the program reveals
+//! it: when a code object is created, the counter is read, stored into `co_version`, and stored back plus one.
 //!
 //! ```text
 //!   8b 05 xx xx xx xx    mov  versions(%rip),%eax
@@ -10,17 +10,18 @@
 //!   89 05 yy yy yy yy    mov  %eax,versions(%rip)      or add $1, or inc
 //! ```
 //!
-//! In shared libraries its address is put into a register first (`lea versions(%rip),%rdx`), and the others are
-//! `mov (%rdx),%eax` and `mov %eax,(%rdx)`.
+//! In shared libraries its address is loaded into a register first (`lea versions(%rip),%rdx`), and the other
+//! instructions are `mov (%rdx),%eax` and `mov %eax,(%rdx)`.
 //!
-//! What is found is a guess that its reader checks: no code object may have a number that is not below it.
+//! The result is a guess that its user checks: every code object must have a number below it.
 
 /// The offset of `co_version` in 3.12.
 const CO_VERSION: u8 = 92;
-/// How far the three may be apart.
+/// The maximum distance between the three instructions.
 const NEAR: usize = 64;
 
-/// Looks through the program's instructions, which lie at `base`. `None` if there is no such place, or several that disagree.
+/// Searches the program's instructions, which are at `base`. `None` if there is no such place, or several that
+/// disagree.
 pub(crate) fn find(text: &[u8], base: u64) -> Option<u64> {
     let mut found = None;
     for at in 0..text.len().saturating_sub(3) {
@@ -50,7 +51,8 @@ pub(crate) fn find(text: &[u8], base: u64) -> Option<u64> {
     found
 }
 
-/// The variable that an instruction of some length before its end refers to, relative to the next instruction.
+/// Returns the variable that an instruction refers to, relative to the next instruction, which is `after` bytes
+/// further.
 fn target(text: &[u8], base: u64, at: usize, after: u64) -> Option<u64> {
     let distance = i32::from_le_bytes(text.get(at..at + 4)?.try_into().ok()?);
     Some(base.wrapping_add(at as u64 + 4 + after).wrapping_add_signed(distance.into()))
@@ -62,7 +64,7 @@ fn load(text: &[u8], base: u64, at: usize) -> Option<(u8, u64)> {
     (operands & 0xc7 == 0x05).then(|| Some((operands >> 3, target(text, base, at + 2, 0)?)))?
 }
 
-/// `lea variable(%rip),%r64`: the register and the variable. Two registers cannot be pointed with so simply.
+/// `lea variable(%rip),%r64`: the register and the variable. Two registers need a different encoding as pointers.
 fn address(text: &[u8], base: u64, at: usize) -> Option<(u8, u64)> {
     let &[0x48, 0x8d, operands] = text.get(at..at + 3)? else { return None };
     let register = operands >> 3 & 7;
@@ -84,9 +86,9 @@ fn is_increment(text: &[u8], base: u64, at: usize, variable: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// The picture above, with each way to count up; and two variables are no answer.
+    /// The example above, with each form of increment; two different variables are no result.
     #[test]
-    fn the_picture() {
+    fn the_counter_is_found() {
         let stores: [&[u8]; 3] = [&[0x89, 0x05], &[0x83, 0x05], &[0xff, 0x05]];
         for (store, after) in stores.into_iter().zip([0_i32, 1, 0]) {
             let mut text = vec![0x90; 40];
@@ -94,7 +96,7 @@ mod tests {
             text.extend(0x1000_i32.to_le_bytes());
             text.extend([0x89, 0x43, 0x5c]);
             text.extend(store);
-            // The variable lies at 46 + 0x1000.
+            // The variable is at 46 + 0x1000.
             text.extend((46 + 0x1000 - (55 + after)).to_le_bytes());
             text.push(1);
             text.extend([0x90; 40]);

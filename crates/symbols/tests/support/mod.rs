@@ -31,7 +31,7 @@ impl Scene {
         self.0.path().join(name)
     }
 
-    /// Runs a command in the directory; its words are parted by blanks.
+    /// Runs a command in the directory; its words are separated by spaces.
     #[track_caller]
     pub fn run(&self, words: &str) -> String {
         let mut words = words.split_whitespace();
@@ -46,13 +46,13 @@ impl Scene {
         fs::write(self.path(name), text).expect("the directory is ours");
     }
 
-    /// A program as it stands in the directory now.
+    /// Returns a program as it currently is in the directory.
     pub fn program(&self, name: &str) -> Program {
         Program { path: self.path(name), bytes: fs::read(self.path(name)).expect("it is there") }
     }
 }
 
-/// A program as it was.
+/// A program at some point in time.
 pub struct Program {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -64,11 +64,11 @@ impl Program {
     pub fn symbol(&self, name: &str) -> u64 {
         let file = object::File::parse(&*self.bytes).expect("it is ELF");
         let symbol = file.symbols().find(|symbol| symbol.name() == Ok(name) && symbol.is_definition());
-        symbol.unwrap_or_else(|| panic!("{name} is not there")).address()
+        symbol.unwrap_or_else(|| panic!("{name} does not exist")).address()
     }
 
-    /// The addresses of the instructions that call a function, by its name, each less than the address after it by one: as
-    /// in stacks.
+    /// Returns the addresses of the instructions that call a function, by its name: each one less than the return
+    /// address, as in stacks.
     #[track_caller]
     pub fn calls(&self, scene: &Scene, callee: &str) -> Vec<u64> {
         let text = scene.run(&format!("objdump -d --no-show-raw-insn {}", self.path.display()));
@@ -86,11 +86,11 @@ impl Program {
             }
             inside = (inside && line.is_empty()) || (line.contains("call") && line.contains(&format!("<{callee}>")));
         }
-        assert!(!found.is_empty(), "nobody calls {callee}: {text}");
+        assert!(!found.is_empty(), "no calls of {callee}: {text}");
         found
     }
 
-    /// How the kernel would tell that the program's code was mapped.
+    /// Returns the mapping of the program's code as the kernel would report it.
     pub fn mapping(&self) -> Mapping {
         let file = object::File::parse(&*self.bytes).expect("it is ELF");
         let code =
@@ -108,7 +108,7 @@ impl Program {
         }
     }
 
-    /// Where an address of the file lies in the process.
+    /// Returns the address in the process for an address of the file.
     pub fn in_process(&self, address: u64) -> u64 {
         let file = object::File::parse(&*self.bytes).expect("it is ELF");
         let code =
@@ -123,7 +123,7 @@ impl Program {
         kept
     }
 
-    /// The names at addresses of the file, each outermost first and joined by ` > `, and notes.
+    /// Returns the names at addresses of the file, each outermost first and joined by ` > `, and notes.
     pub fn names_and_notes(&self, kept: &mut Kept, options: &Options, addresses: &[u64]) -> (Vec<String>, Vec<String>) {
         let addresses: Vec<u64> = addresses.iter().map(|address| self.in_process(*address)).collect();
         names(self.mapping(), kept, options, &addresses)
@@ -138,7 +138,7 @@ impl Program {
     }
 }
 
-/// The names at addresses of a process with one mapping, and notes.
+/// Returns the names at addresses of a process with one mapping, and notes.
 pub fn names(mapping: Mapping, kept: &mut Kept, options: &Options, addresses: &[u64]) -> (Vec<String>, Vec<String>) {
     let frames = addresses.iter().copied().map(Frame::User).collect();
     let stack = Stack { id: StackId(1), process: IMAGE, time: 20, frames, end: StackEnd::Whole };
@@ -152,7 +152,7 @@ pub fn names(mapping: Mapping, kept: &mut Kept, options: &Options, addresses: &[
     (addresses.iter().map(name).collect(), notes)
 }
 
-/// Function names only, debug files in these directories.
+/// Function names only, with debug files in these directories.
 pub fn plain(directories: &[&Path]) -> Options {
     let directories: Vec<PathBuf> = directories.iter().map(|directory| directory.to_path_buf()).collect();
     Options {

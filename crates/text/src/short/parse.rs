@@ -1,6 +1,6 @@
-//! A function's name taken apart at its brackets.
+//! Splits a function's name at its brackets.
 
-/// What looks like brackets and is none. Longer ones come before those they begin with.
+/// Text that looks like brackets but is not. Longer ones come before their prefixes.
 const NOT_BRACKETS: [&str; 20] = [
     "(anonymous namespace)",
     "operator()",
@@ -23,14 +23,14 @@ const NOT_BRACKETS: [&str; 20] = [
     "<dictcomp>",
     "<genexpr>",
 ];
-/// Brackets nested deeper than this are left out.
+/// More deeply nested brackets are omitted.
 const DEEPEST: usize = 24;
 
 /// A piece of a name.
 #[derive(Debug)]
 pub(super) enum Part {
     Text(String),
-    /// What stands between `<` and `>`, parted by commas.
+    /// The text between `<` and `>`, separated by commas.
     Between(Vec<Vec<Part>>),
 }
 
@@ -43,25 +43,25 @@ impl Part {
     }
 }
 
-/// The parts of a name; `None` if its brackets do not match.
+/// Returns the parts of a name; `None` if its brackets are unbalanced.
 pub(super) fn parse(name: &str) -> Option<Vec<Part>> {
     Parser { rest: name }.name(0)
 }
 
-/// Takes a name apart.
+/// Parses a name.
 struct Parser<'a> {
     rest: &'a str,
 }
 
 impl<'a> Parser<'a> {
     fn take(&mut self, length: usize) -> &'a str {
-        let (taken, rest) = self.rest.split_at(length);
+        let (front, rest) = self.rest.split_at(length);
         self.rest = rest;
-        taken
+        front
     }
 
-    /// A name up to its end: that of the text, or within brackets a comma or the closing one, which is left. `None` if brackets
-    /// do not match.
+    /// Parses a name up to its end: the end of the text or, within brackets, a comma or the closing bracket, which is
+    /// not consumed. `None` if brackets are unbalanced.
     fn name(&mut self, depth: usize) -> Option<Vec<Part>> {
         let mut parts = Vec::new();
         let mut text = String::new();
@@ -90,7 +90,7 @@ impl<'a> Parser<'a> {
                             && depth > 0
                             && !self.rest.is_empty()
                             && !self.rest.starts_with([',', '>', ' ']) => {}
-                        // The function's own arguments, and what follows them.
+                        // The function's own arguments, and everything after them.
                         () if depth == 0 && !(text.is_empty() && parts.is_empty()) => self.rest = "",
                         () => text.push_str("(…)"),
                     }
@@ -107,7 +107,7 @@ impl<'a> Parser<'a> {
         Some(parts)
     }
 
-    /// What stands between `<` and `>`.
+    /// Parses the text between `<` and `>`.
     fn between(&mut self, depth: usize) -> Option<Vec<Vec<Part>>> {
         if depth >= DEEPEST {
             self.skip('<', '>')?;
@@ -127,7 +127,7 @@ impl<'a> Parser<'a> {
         Some(names)
     }
 
-    /// Passes over brackets and all between them.
+    /// Skips brackets and everything between them.
     fn skip(&mut self, open: char, close: char) -> Option<()> {
         let mut depth = 0_usize;
         for (at, c) in self.rest.char_indices() {
@@ -144,7 +144,7 @@ impl<'a> Parser<'a> {
         None
     }
 
-    /// What may stand between a function's arguments and the `::` of something within it.
+    /// Skips what may be between a function's arguments and the `::` of a nested name.
     fn skip_qualifiers(&mut self) {
         let before = self.rest;
         for qualifier in [" const", " volatile", " &&", " &", "&&", "&"] {
@@ -158,7 +158,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// `{lambda(int)#1}` as `{lambda#1}`.
+/// Converts `{lambda(int)#1}` to `{lambda#1}`.
 fn without_arguments(braces: &str) -> String {
     match (braces.find('('), braces.rfind(')')) {
         (Some(open), Some(close)) if open < close => format!("{}{}", &braces[..open], &braces[close + 1..]),

@@ -1,9 +1,9 @@
-//! Places in the system's libraries where the rules leave out what is so, or say what is not. They are known by their rows and
-//! their code together; few rows look like them, so that hardly any code is read.
+//! Corrects missing and wrong rules in the system's libraries. They are recognised by their rows and their code
+//! together; few rows look like them, so hardly any code is read.
 
 use crate::{Cfa, Row};
 
-/// Reads code: from a row's pc, so many bytes.
+/// Reads a number of bytes of code from a row's pc.
 type Code<'a> = &'a dyn Fn(u32, u32) -> Option<Vec<u8>>;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -11,13 +11,13 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const LAND: [u8; 3] = [0x48, 0x89, 0xcc];
 const CALL: u8 = 0xe8;
 const RCX: u8 = 2;
-/// More than libc has between the system call and where the thread begins.
+/// More than libc has between the system call and the start of the thread.
 const CALL_TO_THREAD: u32 = 64;
-/// More than libgcc has between its two last calls and the landing.
+/// More than libgcc has between its last two calls and the landing.
 const CALLS_TO_LANDING: u32 = 256;
 
-/// `clone` and `clone3` end their rules at the system call, as in the new thread these would not hold; its own begin after, with
-/// no caller. In the creator the return address is still at rsp.
+/// `clone` and `clone3` end their rules at the system call, because they would be wrong in the new thread; its own
+/// rules begin later, with no caller. In the creator the return address is still at rsp.
 ///
 /// ```text
 ///   mov $435,%eax      rsp + 8
@@ -40,8 +40,8 @@ pub(super) fn new_threads(rows: &mut [Row], code: Code<'_>) {
     }
 }
 
-/// A signal handler's trampoline ends with the system call that never returns, and so do its rules. While the kernel is at it,
-/// the instruction about to run is the one behind.
+/// A signal handler's trampoline ends with the system call that never returns, and so do its rules. During the system
+/// call, the instruction about to run is the one after it.
 pub(super) fn signal_returns(rows: &mut [Row], code: Code<'_>) {
     for index in 1..rows.len() {
         let (signal, hole) = (rows[index - 1], rows[index]);
@@ -56,8 +56,8 @@ pub(super) fn signal_returns(rows: &mut [Row], code: Code<'_>) {
     }
 }
 
-/// libgcc's functions that throw end by jumping into the frame which catches. On the way they overwrite their own saved
-/// registers and return address with those of that frame: from then on there is no telling who called, and the rules lie.
+/// libgcc's functions that throw end by jumping into the frame that catches. Before that they overwrite their own saved
+/// registers and return address with those of that frame: from then on the caller is unknown, and the rules are wrong.
 ///
 /// ```text
 ///   call uw_install_context_1      overwrites
@@ -80,7 +80,7 @@ pub(super) fn landings(rows: &mut Vec<Row>, code: Code<'_>) {
     }
 }
 
-/// Whether there is a call of a function not far away.
+/// Whether there is a call of a nearby function.
 fn is_near_call(code: &[u8], pc: u32) -> bool {
     let [CALL, a, b, c, d, ..] = *code else { return false };
     let distance = i32::from_le_bytes([a, b, c, d]);

@@ -1,14 +1,14 @@
-//! ELF files of nothing but headers and frame sections, made by hand. Also used by a fuzz target.
+//! Handmade ELF files that consist only of headers and frame sections. Also used by a fuzz target.
 
 #![allow(dead_code, reason = "each user needs its part")]
 
-/// Where the code of [`elf`] lies, and how much there is.
+/// The address and size of the code of [`elf`].
 pub const CODE: u64 = 0x10_0000;
 pub const CODE_SIZE: u64 = 0x10_0000;
-/// Where its `.eh_frame` lies.
+/// The address of its `.eh_frame`.
 pub const EH_FRAME: u64 = 0x40_0000;
 
-/// An ELF file of nothing but headers and frame sections.
+/// Builds an ELF file that consists only of headers and frame sections.
 pub fn elf(eh_frame: &[u8], debug_frame: &[u8]) -> Vec<u8> {
     const NAMES: &[u8] = b"\0.eh_frame\0.debug_frame\0.shstrtab\0";
     let (ehdr, phdr, shdr) = (64, 56, 64);
@@ -50,7 +50,7 @@ pub fn cie(instructions: &[u8]) -> Vec<u8> {
     with_length(body)
 }
 
-/// An FDE for the CIE at offset `cie`, to stand at offset `at`.
+/// Builds an FDE at offset `at`, for the CIE at offset `cie`.
 pub fn fde(at: usize, cie: usize, start: u64, length: u64, instructions: &[u8]) -> Vec<u8> {
     let mut body = ((at + 4 - cie) as u32).to_le_bytes().to_vec();
     body.extend_from_slice(&start.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Shared by the tests: compiling C and assembly, ELF files made by hand, a random number generator with a seed.
+//! Shared by the tests: compiling C and assembly, handmade ELF files, a seeded random number generator.
 
 #![allow(dead_code, unused_imports, reason = "each test uses its part")]
 
@@ -10,7 +10,7 @@ use std::process::Command;
 pub use made::{CODE, CODE_SIZE, EH_FRAME, cie, elf, fde};
 use object::{Object as _, ObjectSymbol as _};
 
-/// Runs gcc in the crate's folder and returns the file it made.
+/// Runs gcc in the crate's directory and returns its output file.
 pub fn gcc(folder: &Path, output: &str, arguments: &[&str]) -> PathBuf {
     let path = folder.join(output);
     let status = Command::new("gcc")
@@ -33,7 +33,7 @@ pub fn assemble(text: &str) -> Vec<u8> {
     std::fs::read(library).unwrap()
 }
 
-/// The virtual address of an exported symbol.
+/// Returns the virtual address of an exported symbol.
 pub fn address_of(elf: &[u8], name: &str) -> u64 {
     let file = object::File::parse(elf).unwrap();
     let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(name));

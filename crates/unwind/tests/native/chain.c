@@ -1,7 +1,7 @@
-/* A deep call chain, compiled without frame pointers, that runs one instruction at a time.
+/* A deep call chain, compiled without frame pointers, that is single-stepped.
  *
- * With the trap flag set, SIGTRAP comes after every instruction. Its handler walks the interrupted stack twice, with walk.h and
- * with libgcc's unwinder (which runs the whole of DWARF), and compares: in prologues, epilogues, PLT stubs, the
+ * With the trap flag set, SIGTRAP is raised after every instruction. Its handler walks the interrupted stack twice, with
+ * walk.h and with libgcc's unwinder (which evaluates all of DWARF), and compares: in prologues, epilogues, PLT stubs, the
  * loader's symbol search, callbacks from libc, and under signal handlers.
  */
 #define _GNU_SOURCE
@@ -23,7 +23,7 @@ struct mappings;
 __u32 walker_walk(const struct mappings *mappings, __u64 ip, const __u64 *registers, __u64 *frames, __u32 max, int *why,
 		  __u32 *guessed);
 
-/* The general registers in DWARF's order. */
+/* The general registers by DWARF number. */
 static const int order[16] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
 			      REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
 
@@ -50,7 +50,7 @@ __asm__(".text\n"
 	".cfi_endproc\n");
 
 struct trace {
-	__u64 from; /* the interrupted instruction: frames of the handler itself are left out */
+	__u64 from; /* the interrupted instruction: frames of the handler itself are omitted */
 	__u64 frames[MAX_FRAMES];
 	__u32 depth;
 	int started;
@@ -93,7 +93,7 @@ static void on_trap(int signal, siginfo_t *info, void *argument)
 	_Unwind_Backtrace(collect, &trace);
 	while (same < depth && same < trace.depth && frames[same] == trace.frames[same])
 		same++;
-	/* A walk that says it is whole has to be; one that gave up must be right as far as it went. */
+	/* A walk that reports a complete stack must be complete; a truncated one must be correct as far as it goes. */
 	if (same == depth && (why != WALK_END || depth == trace.depth))
 		return;
 	if (!outcome->mismatches++) {
@@ -136,7 +136,7 @@ LEVEL level_large(int n)
 	return level_signal(n) + room[n];
 }
 
-/* A local with a large alignment: the stack is realigned, and the CFA found through memory. */
+/* A local with a large alignment: the stack is realigned, and the CFA is read from memory. */
 LEVEL level_aligned(int n)
 {
 	volatile char line[64] __attribute__((aligned(64)));
@@ -146,7 +146,7 @@ LEVEL level_aligned(int n)
 }
 
 /* Both at once: gcc keeps the old stack pointer in r10 and then in the frame. Its rules for the epilogue are wrong from
- * `pop %rbp` on (rbp is still said to be in the frame), and libgcc reads wild addresses there: the epilogue is not stepped. */
+ * `pop %rbp` on (they still have rbp in the frame), and libgcc reads wild addresses there: the epilogue is not stepped. */
 LEVEL level_aligned_variable(int n)
 {
 	volatile char line[64] __attribute__((aligned(64)));
@@ -201,7 +201,7 @@ int chain_run(const struct mappings *all, struct outcome *result)
 {
 	struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
 	struct sigaction user = {.sa_handler = on_user, .sa_flags = SA_ONSTACK};
-	/* Handlers of SIGUSR1 run on a stack of their own: the walk has to cross from one to the other. */
+	/* Handlers of SIGUSR1 run on their own stack: the walk has to cross from one to the other. */
 	stack_t other = {.ss_sp = malloc(STACK_SIZE), .ss_size = STACK_SIZE}, old;
 	struct sigaction old_trap, old_user;
 

@@ -1,4 +1,4 @@
-/* walk.h compiled as BPF: how an includer supplies its maps. The helpers are declared by number, as libbpf's headers do. */
+/* walk.h compiled as BPF, with an includer's maps. The helpers are declared by number, as in libbpf's headers. */
 #include "walk_types.h"
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
@@ -11,7 +11,7 @@ struct {
 	int (*max_entries)[1 << 20];
 } rows __attribute__((section(".maps"), used));
 
-/* A walk in progress, and the one mapping this includer knows. */
+/* A walk in progress, and this includer's only mapping. */
 struct context {
 	struct walk_state state;
 	__u64 start, end, base;

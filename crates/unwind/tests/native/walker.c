@@ -1,4 +1,4 @@
-/* walk.h compiled natively: it walks this process, with tables that the test has made. */
+/* walk.h compiled natively: it walks this process, with tables from the test. */
 #define _GNU_SOURCE
 #include <sys/uio.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 struct mapping {
 	__u64 start, end; /* executable mapping */
-	__u64 base;       /* the table's base as this process sees it: bias + table.base */
+	__u64 base;       /* the table's base in this process: bias + table.base */
 	const struct unwind_row *rows;
 	__u64 count;
 };
@@ -17,7 +17,7 @@ struct mappings {
 	__u64 count;
 };
 
-/* A walk's mappings, and the general registers it begins with, by DWARF's numbers. */
+/* A walk's mappings, and its initial general registers, by DWARF number. */
 struct context {
 	const struct mappings *mappings;
 	const __u64 *registers;

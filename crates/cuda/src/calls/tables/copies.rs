@@ -1,7 +1,8 @@
 //! Copies. The direction is in an argument, in a struct, or in the name.
 //!
-//! The runtime's copies to and from arrays and symbols name their direction, so what the name says is only the fallback.
-//! A batch of copies gave back the index of the failed one before CUDA 13; the runtime kept the name, the driver did not.
+//! The runtime's copies to and from arrays and symbols also have a direction argument, so the name is only the
+//! fallback. Before CUDA 13, a batch of copies returned the index of the failed one; the runtime kept the function's
+//! name, the driver did not.
 
 use super::{calls, copy};
 use crate::calls::Direction::{Default, DtoD, DtoH, HtoD, Peer};

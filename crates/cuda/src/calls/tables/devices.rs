@@ -1,4 +1,4 @@
-//! Devices and contexts, and the ways into the driver.
+//! Devices and contexts, and the driver's entry points.
 
 use super::{calls, role};
 use crate::calls::Role;

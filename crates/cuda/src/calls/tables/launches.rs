@@ -1,6 +1,6 @@
 //! Launches: of kernels, of graphs, of host functions.
 //!
-//! `cudaLaunchKernel` takes the kernel's host function, or, in newer releases, a kernel's handle in its place.
+//! `cudaLaunchKernel` takes the kernel's host function or, in newer releases, a kernel handle instead.
 
 use super::{calls, role};
 use crate::calls::Role;
@@ -36,7 +36,8 @@ calls! {
         cudaStreamAddCallback(stream: Stream, callback: Pointer, data: Pointer, flags: Flags);
         cuStreamAddCallback(stream: Stream, callback: Pointer, data: Pointer, flags: Flags);
     }
-    // What `<<<...>>>` becomes: pushed by the caller, popped by the host stub, which then calls cudaLaunchKernel.
+    // The implementation of `<<<...>>>`: pushed by the caller, popped by the host stub, which then calls
+    // cudaLaunchKernel.
     role(Role::Other) => {
         __cudaPushCallConfiguration(grid: Grid(Packed), block: Block(Packed), shared: Shared, stream: Stream);
         __cudaPopCallConfiguration(grid: Pointer, block: Pointer, shared: Pointer, stream: Pointer);

@@ -1,6 +1,7 @@
-//! Memory: taken, given back, filled, and asked about.
+//! Memory: allocated, freed, filled, and queried.
 //!
-//! `cudaMemPrefetchAsync`, `cudaMemAdvise` and their like took a device before CUDA 13 and take a location since.
+//! `cudaMemPrefetchAsync`, `cudaMemAdvise` and similar functions took a device before CUDA 13 and take a location
+//! since.
 
 use super::{alloc, calls, free, role};
 use crate::calls::Role;
@@ -51,7 +52,7 @@ calls! {
     alloc(Reserved) => {
         cuMemAddressReserve(ptr: Out(&Pointer), size: Bytes, alignment: Size, addr: Pointer, flags: LongFlags);
     }
-    // The handle is a struct of 64 bytes by value: it lies on the stack and takes no register.
+    // The handle is a struct of 64 bytes by value: it is on the stack and uses no register.
     alloc(Imported) => {
         cudaIpcOpenMemHandle(ptr: Out(&Pointer), flags: Flags);
         cuIpcOpenMemHandle(ptr: Out(&Pointer), flags: Flags);

@@ -1,4 +1,4 @@
-//! The functions, by what they are about. A line reads like the declaration, with kinds for types.
+//! The functions, by topic. A line reads like the declaration, with kinds for types.
 
 mod copies;
 mod devices;
@@ -13,7 +13,7 @@ use super::{Call, Direction, Role, Space};
 pub(super) static ALL: &[&[Call]] =
     &[memory::CALLS, copies::CALLS, launches::CALLS, streams::CALLS, modules::CALLS, devices::CALLS];
 
-/// What the functions of one group have in common.
+/// The properties shared by the functions of one group.
 struct Group {
     role: Role,
     space: Option<Space>,
@@ -32,7 +32,7 @@ const fn free(space: Space) -> Group {
     Group { role: Role::Free, space: Some(space), direction: None }
 }
 
-/// Copies whose arguments may say the direction better.
+/// Copies whose arguments may specify the direction more precisely.
 const fn copy(direction: Direction) -> Group {
     Group { role: Role::Copy, space: None, direction: Some(direction) }
 }

@@ -1,7 +1,7 @@
 //! Code: modules, libraries, kernels and their names.
 //!
-//! A function that takes a name and answers with a kernel teaches the kernel's name; one that takes a kernel and answers with
-//! another teaches that both are the same.
+//! A function that takes a name and returns a kernel reveals the kernel's name; one that takes a kernel and returns
+//! another reveals that both are the same.
 
 use super::{calls, role};
 use crate::calls::Role;

@@ -1,6 +1,6 @@
 //! Streams, events and graphs.
 //!
-//! Before CUDA 12, `cudaGraphInstantiate` had five arguments, and what an update said was spread over two.
+//! Before CUDA 12, `cudaGraphInstantiate` had five arguments, and the result of an update was split over two.
 
 use super::{calls, role};
 use crate::calls::Role;
