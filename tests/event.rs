@@ -186,12 +186,17 @@ fn kernel_tracepoints_are_weighted_by_a_field() {
     assert!(folded::read(&text).iter().all(|line| line.frames.iter().any(|name| name.ends_with("_[k]"))), "{text}");
 }
 
-/// Check that a million hits from four threads are counted to the unit.
+/// Check that a million hits from four threads are counted to the unit. The threads begin as soon as the C library is mapped: on a
+/// busy machine the first stacks end there, because its unwind table is not loaded yet.
 #[test]
 fn a_million_hits_are_counted() {
     let (scene, event) = (Scene::new(), program("event"));
-    let weights = alone(&scene, &format!("uprobe:{event}:take,weight=arg1"), &format!("{event} storm 250000"));
-    assert_eq!(weights, expected(&[("in_storm > take", 3_500_000)]));
+    let options = format!("-q --events-only --event uprobe:{event}:take,weight=arg1 -o e.folded -o e.wscope");
+    Ended::of(&mut scene.record(&options, &format!("{event} storm 250000"))).exits(0);
+    let text = scene.read("e.folded");
+    let lines = folded::read(&text);
+    assert!(lines.iter().all(|line| line.frames.ends_with(&["in_storm", "take"])), "{text}");
+    assert_eq!(lines.iter().map(|line| line.weight).sum::<u64>(), 3_500_000);
     assert_eq!(number(&reported(&scene, "e.wscope"), "count"), 1_000_000);
 }
 
