@@ -31,7 +31,7 @@ const MOST_TRIES: usize = 16;
 /// The most leftovers that one run removes, and the time it takes for the search, so that it starts soon however many there are:
 /// anybody can fill /tmp.
 const MOST_REMOVED: usize = 64;
-const MOST_TIME: Duration = Duration::from_millis(100);
+const MOST_TIME: Duration = Duration::from_secs(1);
 
 /// The directory; removed with all it holds on drop.
 #[derive(Debug)]
