@@ -51,7 +51,7 @@ fn one_gpu_has_no_number() {
     let mut events = support::events();
     events.retain(|event| !matches!(event, Event::Activity(activity) if activity.device == 1));
     let text = support::export(Format::Folded, &events, View::default());
-    assert!(text.contains(";[GPU_Kernel] matmul_kernel(") && text.contains(";[GPU_Memcpy HtoD] 64 MiB class "));
+    assert!(text.contains(";[GPU_Kernel] matmul_kernel(") && text.contains(";[GPU_Memcpy HtoD] 64-128 MiB "));
     assert!(text.contains(";[GPU_Memset] ") && !text.contains("[GPU0"));
 }
 
