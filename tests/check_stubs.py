@@ -387,7 +387,7 @@ class Tests(unittest.TestCase):
         self.assertEqual(self.outcome(f"main;{outer};{self.STUB};{self.KERNEL} 1"), (1, 0, 0))
 
     def test_only_kernels_are_checked(self):
-        lines = [f"main;{self.STUB} 3", "main;cudaMemcpy;[GPU_Memcpy HtoD] 4 MiB class 5", f"main;{self.STUB};[GPU_Launch_Pending] 0"]
+        lines = [f"main;{self.STUB} 3", "main;cudaMemcpy;[GPU_Memcpy HtoD] 4-8 MiB 5", f"main;{self.STUB};[GPU_Launch_Pending] 0"]
         self.assertEqual(self.outcome(*lines), (0, 0, 0))
 
     def test_stall_reasons_below_the_kernel(self):

@@ -69,7 +69,7 @@ class Check:
 
     def trace(self, what, *more, environment=None):
         target = self.out / f"{self.name}.{what}.jsonl"
-        command = [self.warpscope, "trace", "--as-root", "-v", "--driver", *more, "-o", target, "--", *PROGRAMS[self.name]]
+        command = [self.warpscope, "trace", "--as-root", "-v", "--all-calls", "--driver", *more, "-o", target, "--", *PROGRAMS[self.name]]
         started = time.monotonic()
         done = run(command, env={**os.environ, **(environment or {})})
         (self.out / f"{self.name}.{what}.txt").write_text(done.stdout + done.stderr)

@@ -65,7 +65,7 @@ fn forwarded_deadly_signals_kill_warpscope_too() {
 fn duration_ends_only_the_recording() {
     let scene = Scene::new();
     let mut run = start_interruptible(&scene, "--sim -d 0.3 -o x.wscope -o x.svg");
-    run.stderr_until("the command runs on");
+    run.stderr_until("the command keeps running");
     assert!(run.is_running());
     let report = scene.report("x.wscope");
     assert_eq!((report["cut_off"].as_bool(), report["status"].as_i64()), (Some(false), None));
@@ -82,7 +82,7 @@ fn programs_started_after_the_recording_run() {
     let script = format!("until [ -e go ]; do sleep 0.01; done; {} status", program("behave"));
     let mut command = scene.record_words("--sim -d 0.1 -o x.wscope", &["sh", "-c", &script]);
     let mut run = Running::start(&mut command);
-    run.stderr_until("the command runs on");
+    run.stderr_until("the command keeps running");
     std::fs::write(scene.path("go"), "").expect("a file");
     run.wait().exits(42);
     assert_eq!(number(&scene.report("x.wscope"), "launches"), 0);

@@ -33,7 +33,7 @@ fn nothing_is_missing_after_a_duration() {
         scene.record("--sim --gpu-only -d 0.5 -o x.wscope", &command).env("WARPSCOPE_SIM", "kernel_ns=1us"),
     );
     run.stderr_until("warpscope stopped recording after 0.5 s while process");
-    run.stderr_until("the command runs on");
+    run.stderr_until("the command keeps running");
     let report = scene.report("x.wscope");
     assert!(number(&report, "launches") > 1_000, "{}", report["launches"]);
     let numbers = ["sessions_cut_off", "sessions_left", "pending_launches", "unmatched_activities"];
@@ -53,7 +53,7 @@ fn stopped_processes_are_abandoned() {
     let options = "--sim --gpu-only -d 1 -o x.wscope";
     let mut run =
         Running::start(scene.record_words(options, &["sh", "-c", &script]).env("WARPSCOPE_SIM", "kernel_ns=1us"));
-    run.stderr_until("the command runs on");
+    run.stderr_until("the command keeps running");
     let report = scene.report("x.wscope");
     assert_eq!((number(&report, "sessions_cut_off"), number(&report, "sessions_left")), (0, 1), "{}", report["ledger"]);
     assert!(report["ledger"].to_string().contains("1 CUDA process was still running when the recording stopped"));

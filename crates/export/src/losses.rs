@@ -93,7 +93,7 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         ),
         (
             *join_evicted,
-            "launch was forgotten before its GPU work came: too many were open|launches were forgotten before their GPU work came: too many were open",
+            "launch was dropped before its GPU work arrived: too many were pending|launches were dropped before their GPU work arrived: too many were pending",
         ),
     ];
     let causes = causes.iter().map(|(cause, number)| (*number, cause_sentence(*cause)));
@@ -105,7 +105,7 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
     let cpu = ledger.cpu_stack_ends.iter().map(|(end, number)| ("CPU sample|CPU samples", *end, *number));
     let hits = ledger.hit_stack_ends.iter().map(|(end, number)| ("hit of an event|hits of events", *end, *number));
     let short = gpu.chain(cpu).chain(hits).filter_map(|(what, end, number)| {
-        Some(format!("{} under a stack cut short {}", counted(number, what), stack_end(end)?))
+        Some(format!("{} under a stack truncated {}", counted(number, what), stack_end(end)?))
     });
     before
         .into_iter()
@@ -116,18 +116,18 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         .collect()
 }
 
-/// Where a stack that is not whole was cut short.
+/// Where a stack was truncated, or why.
 fn stack_end(end: StackEnd) -> Option<&'static str> {
     Some(match end {
         StackEnd::Whole => return None,
-        StackEnd::Truncated => "at the most frames kept",
-        StackEnd::Broken => "for a reason not told",
+        StackEnd::Truncated => "at 127 frames",
+        StackEnd::Broken => "(unknown reason)",
         StackEnd::NoMapping => "at an address in no known file",
         StackEnd::NoRule => "at code without unwind information",
-        StackEnd::Unsupported => "at unwind information of an unknown kind",
+        StackEnd::Unsupported => "at unsupported unwind information",
         StackEnd::FramePointerLost => "where the frame pointer was lost",
         StackEnd::Unreadable => "at memory that could not be read",
-        StackEnd::Stuck => "where it did not shrink",
+        StackEnd::Stuck => "where the stack pointer did not advance",
     })
 }
 
@@ -141,10 +141,10 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         }
         LossCause::Mappings => "record of a mapped file was dropped|records of mapped files were dropped",
         LossCause::MalformedPackets => {
-            "packet from an injected library made no sense|packets from injected libraries made no sense"
+            "malformed packet from an injected library|malformed packets from injected libraries"
         }
         LossCause::PythonStacksUneven => {
-            "Python stack does not answer to its native one: frames may be out of order|Python stacks do not answer to their native ones: frames may be out of order"
+            "Python stack does not match its native stack: frames may be out of order|Python stacks do not match their native stacks: frames may be out of order"
         }
         LossCause::RingCalls => {
             "call or request found the ring buffer full|calls or requests found the ring buffer full"

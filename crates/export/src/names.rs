@@ -86,7 +86,7 @@ impl<'a> GpuFrames<'a> {
         let gpu = if self.several { format!("GPU{device}") } else { "GPU".to_owned() };
         match what {
             What::Kernel(index) => format!("[{gpu}_Kernel] {}", clean(kernel(self.profile, index))),
-            What::Copy(direction, size) => format!("[{gpu}_Memcpy {direction}] {} class", units::size_class(size)),
+            What::Copy(direction, size) => format!("[{gpu}_Memcpy {direction}] {}", units::size_range(size)),
             What::Memset => format!("[{gpu}_Memset]"),
         }
     }

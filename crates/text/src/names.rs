@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(clean("kernel 5"), "kernel_5");
         assert_eq!(clean("version 1.5"), "version_1.5");
         assert_eq!(clean("kernel\u{a0}5"), "kernel_5");
-        assert_eq!(clean("4 MiB class"), "4 MiB class");
+        assert_eq!(clean("4-8 MiB"), "4-8 MiB");
         assert_eq!(clean(" \r\n"), "[unnamed]");
         assert_eq!(word("Web Content 7"), "Web_Content_7");
     }

@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn frames_keep_the_gpu() {
         assert_eq!(short_frame("[GPU0_Kernel] void ns::fill<float>(float*)", 60), "[GPU0_Kernel] ns::fill<float>");
-        assert_eq!(short_frame("[GPU_Memcpy HtoD] 4 MiB class", 10), "[GPU_Memcpy HtoD] 4 MiB class");
+        assert_eq!(short_frame("[GPU_Memcpy HtoD] 4-8 MiB", 10), "[GPU_Memcpy HtoD] 4-8 MiB");
         assert_eq!(short_frame("main(int)", 60), "main");
     }
 }

@@ -49,11 +49,12 @@ pub fn bytes(bytes: u64) -> String {
     format!("{} {}", three_digits(value), UNITS[unit])
 }
 
-/// The class of a copy's size, a power of two: `4 MiB`, `512 B`.
-pub fn size_class(bytes: u64) -> String {
+/// Formats the range of sizes that begins at a power of two and ends below the next: `4-8 MiB`, `512-1024 KiB`; `0 B` for 0.
+pub fn size_range(from: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let power = bytes.checked_ilog2().unwrap_or(0) / 10;
-    format!("{} {}", bytes >> (10 * power), UNITS[power as usize])
+    let power = from.checked_ilog2().unwrap_or(0) / 10;
+    let (least, unit) = (from >> (10 * power), UNITS[power as usize]);
+    if least == 0 { format!("0 {unit}") } else { format!("{least}-{} {unit}", 2 * least) }
 }
 
 /// Formats a count with thousands separators: `92,732`.
@@ -134,10 +135,10 @@ mod tests {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(4 << 20), "4.00 MiB");
         assert_eq!(bytes(u64::MAX), "16.0 EiB");
-        assert_eq!(size_class(0), "0 B");
-        assert_eq!(size_class(512), "512 B");
-        assert_eq!(size_class(4 << 20), "4 MiB");
-        assert_eq!(size_class(1 << 63), "8 EiB");
+        assert_eq!(size_range(0), "0 B");
+        assert_eq!(size_range(512), "512-1024 B");
+        assert_eq!(size_range(4 << 20), "4-8 MiB");
+        assert_eq!(size_range(1 << 63), "8-16 EiB");
         assert_eq!(count(92_732), "92,732");
         assert_eq!(count(100), "100");
         assert_eq!(counted(1, "launch", "launches"), "1 launch");

@@ -91,7 +91,7 @@ fn checks() -> Vec<(&'static str, Finding)> {
 fn probes() -> Finding {
     let options = bpf::Options { sample_hz: Some(99), ring_bytes: 1 << 20, ..Default::default() };
     match bpf::Recorder::start(&options).and_then(|_| bpf::Mappings::watch(bpf::Share::RECORDING)) {
-        Ok(_) => Good("loaded, attached and taken away again".into()),
+        Ok(_) => Good("loaded, attached and removed again".into()),
         Err(error) => Bad(error.to_string(), "see docs/privileges.md"),
     }
 }

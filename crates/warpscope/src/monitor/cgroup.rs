@@ -13,7 +13,7 @@ use bpf::Cgroup;
 pub fn find(name: &str) -> anyhow::Result<Cgroup> {
     let mounts = fs::read_to_string("/proc/self/mounts").context("cannot read the list of mounts")?;
     let Some(root) = root(&mounts) else {
-        bail!("--cgroup wants the second hierarchy of control groups (cgroup2), which is not mounted here");
+        bail!("--cgroup requires cgroup v2, which is not mounted here");
     };
     let below =
         Path::new(name).strip_prefix(&root).map_or_else(|_| name.trim_start_matches('/').into(), Path::to_owned);

@@ -60,7 +60,7 @@ pub fn meaning(what: &str) -> &'static str {
             "calls found no room in a map of the kernel and are not counted: warpscope_map_entries says which is full"
         }
         "deep_calls" => "calls within calls within calls, deeper than can be followed, are not counted",
-        "names" => "names of kernels were lost: such kernels are told by their address",
+        "names" => "names of kernels were lost: those kernels are shown by address",
         "stacks" => "call stacks were lost: memory that was allocated there has no line",
         "processes" => "processes found no room in a map of the kernel: their calls are not counted",
         "reads" => "a map of the kernel could not be read completely: numbers were too low or absent for that time",

@@ -39,7 +39,9 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     let (quiet, verbose, map) = (options.quiet, options.verbose, options.map);
     let options = settings(options)?;
     if let Some(pid) = map {
-        let Some(address) = &options.metrics_addr else { bail!("--map wants the address of a monitor that runs") };
+        let Some(address) = &options.metrics_addr else {
+            bail!("--map needs the address of a running monitor (--metrics-addr)")
+        };
         return map::print(pid, address);
     }
     check(&options)?;

@@ -17,10 +17,10 @@ use crate::args;
 /// Runs the command.
 pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
     if !(0.05..=3600.0).contains(&options.interval) {
-        bail!("--interval wants seconds, from 0.05 to 3600");
+        bail!("--interval expects a number of seconds from 0.05 to 3600");
     }
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        bail!("top wants a terminal; warpscope monitor prints the same in plain blocks");
+        bail!("top requires a terminal; warpscope monitor prints the same tables as plain text");
     }
     let interval = Duration::from_secs_f64(options.interval);
     let settings = Settings {

@@ -90,7 +90,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         (None, None) => {
             if !options.quiet {
                 let seconds = options.duration.unwrap_or(0.0);
-                eprintln!("warpscope: recording ended after {seconds} s; the command runs on");
+                eprintln!("warpscope: recording ended after {seconds} s; the command keeps running");
             }
             signals.wait_for(&mut child).context("cannot wait for the command")?
         }

@@ -40,7 +40,7 @@ impl Plan {
             bail!("-F 0 would take no samples: give a frequency of at least 1, or --gpu-only for none");
         }
         if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
-            bail!("-d wants a number of seconds greater than 0");
+            bail!("-d expects a number of seconds greater than 0");
         }
         Ok(plan)
     }
