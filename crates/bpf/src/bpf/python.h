@@ -337,7 +337,7 @@ __noinline u64 take_python(struct python_scratch *scratch, struct python_thread 
 	known = thread->image == scratch->image && read_state(&walker, thread->state);
 	if (known)
 		first_frame(&walker);
-	/* A freed thread state has no frames: the cached one need not be searched in the list. */
+	/* A freed thread state has no frames, so a cached stack can be used without searching the list. */
 	if (known && scratch->frame) {
 		id = recall_python(&walker, cache);
 		if (id)

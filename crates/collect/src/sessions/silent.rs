@@ -95,7 +95,7 @@ impl Silent {
         self.processes.entry(process).or_insert_with(new).refusal = Some((refusal, error));
     }
 
-    /// Removes a process that has a session.
+    /// Notes that a process has a session: it is not silent.
     pub fn connected(&mut self, process: ProcessId) {
         self.connected.insert(process);
     }

@@ -61,7 +61,7 @@ pub fn held(sites: &[Site], collector: &mut Collector<State>) -> BTreeMap<Key, H
     all
 }
 
-/// Adds the suspects of one process to its part of the snapshot: growing ones first, then by bytes.
+/// Adds the suspects of one process to its part of the snapshot, ordered by bytes plus growth, largest first.
 pub fn add(
     process: &mut Process,
     id: ProcessId,
