@@ -1,12 +1,12 @@
-//! The kernel's account of its own functions and of its modules': BTF, as it lies in /sys/kernel/btf. The format is in the
-//! kernel's Documentation/bpf/btf.rst.
+//! Reads the types of functions of the kernel and its modules from BTF, in /sys/kernel/btf. The format is described in
+//! the kernel's Documentation/bpf/btf.rst.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-/// Where the kernel has it: one file for itself, one for each module.
+/// The BTF directory: one file for the kernel, one for each module.
 const DIRECTORY: &str = "/sys/kernel/btf";
 /// The file of the kernel itself.
 pub(crate) const KERNEL: &str = "vmlinux";
@@ -18,27 +18,27 @@ pub struct KernelFunction {
     pub name: String,
     /// The module, or `vmlinux`.
     pub module: String,
-    /// Its number in the module's account.
+    /// Its type id in the module's BTF.
     pub id: u32,
     /// The names of its parameters, one for each word of 8 bytes.
     pub parameters: Vec<String>,
-    /// What it returns.
+    /// Its result type.
     pub result: KernelResult,
 }
 
-/// What a function of the kernel returns.
+/// The result type of a kernel function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelResult {
     /// Nothing.
     Nothing,
-    /// A number of so many bytes, with a sign.
+    /// A signed number of this many bytes.
     Signed(u8),
-    /// A number of so many bytes without a sign, or an address.
+    /// An unsigned number of this many bytes, or an address.
     Unsigned(u8),
 }
 
 impl KernelResult {
-    /// The register that it was returned in, without what does not belong to it.
+    /// Returns the value in the result register, without the unused bits.
     pub fn read(self, register: u64) -> u64 {
         let beyond = |bytes: u8| 64 - 8 * u32::from(bytes.clamp(1, 8));
         match self {
@@ -49,12 +49,12 @@ impl KernelResult {
     }
 }
 
-/// Functions with such names, of the kernel and of the modules that are loaded.
+/// Returns the matching functions of the kernel and of the loaded modules.
 pub fn kernel_functions(wanted: impl Fn(&str) -> bool) -> io::Result<Vec<KernelFunction>> {
     functions_in(Path::new(DIRECTORY), wanted)
 }
 
-/// Functions with such names in one BTF file, such as `/sys/kernel/btf/vmlinux`. `None`: it cannot be understood.
+/// Returns the matching functions in one BTF file, such as `/sys/kernel/btf/vmlinux`. `None` if it cannot be parsed.
 pub fn functions_of(bytes: &[u8], module: &str, wanted: impl Fn(&str) -> bool) -> Option<Vec<KernelFunction>> {
     Some(Types::parse(bytes, None)?.functions(module, &wanted))
 }
@@ -84,7 +84,7 @@ const FUNC: u32 = 12;
 const FUNC_PROTO: u32 = 13;
 const TYPE_TAG: u32 = 18;
 
-/// Types by number, and their names. A module's are numbered on from the kernel's, and so are the places of its names.
+/// Types by id, and their names. The ids and name offsets of a module continue those of the kernel.
 struct Types<'a> {
     base: Option<&'a Types<'a>>,
     records: Vec<Type<'a>>,
@@ -134,7 +134,7 @@ impl<'a> Types<'a> {
         Some(Self { base, records, names })
     }
 
-    /// The number of its first type; 0 is that of nothing.
+    /// Returns the id of the first type; id 0 is void.
     fn first(&self) -> u32 {
         self.base.map_or(1, |base| base.first() + base.records.len() as u32)
     }
@@ -157,7 +157,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// What is behind other names and qualifiers.
+    /// Resolves typedefs and qualifiers.
     fn bare(&self, mut id: u32) -> Option<Type<'a>> {
         const MOST: usize = 64;
         for _ in 0..MOST {
@@ -194,7 +194,7 @@ impl<'a> Types<'a> {
                 None | Some("") => format!("arg{}", parameters.len()),
                 Some(name) => name.to_owned(),
             };
-            // A structure of up to 16 bytes comes in two words.
+            // A structure of up to 16 bytes is passed in two words.
             let words = match self.bare(id) {
                 Some(Type { kind: STRUCT | UNION, size_or_type: size, .. }) if size > 8 => 2,
                 _ => 1,
@@ -224,7 +224,7 @@ impl<'a> Types<'a> {
 mod tests {
     use super::*;
 
-    /// Types as the kernel writes them: a header, records, names.
+    /// Encodes types in the kernel's format: a header, records, names.
     fn written(records: &[&[u32]], names: &str) -> Vec<u8> {
         let types: Vec<u32> = records.concat();
         let sizes = [24, 0, 4 * types.len() as u32, 4 * types.len() as u32, names.len() as u32];
@@ -236,9 +236,9 @@ mod tests {
         kind << 24 | count
     }
 
-    /// A function of the kernel, and one of a module that takes a type of the kernel's.
+    /// Check that a kernel function is found, and a module function that takes a kernel type.
     #[test]
-    fn functions_of_kernel_and_module() {
+    fn kernel_and_module_functions_are_found() {
         const SIGNED: u32 = 1 << 24 | 32;
         let directory = tempfile::tempdir().expect("a directory");
         let names = "\0int\0pair\0open\0flags\0both\0";
@@ -271,9 +271,9 @@ mod tests {
         assert!(functions_in(directory.path(), |name| name == "read").expect("functions").is_empty());
     }
 
-    /// What is cut off or is something else is told as such.
+    /// Check that truncated and invalid files are rejected.
     #[test]
-    fn broken_files() {
+    fn invalid_files_are_rejected() {
         let directory = tempfile::tempdir().expect("a directory");
         let whole = written(&[&[1, info(INT, 0), 4, 32]], "\0int\0");
         for bytes in [&b""[..], b"\x7fELF", &whole[..whole.len() - 1], &written(&[&[0, info(31, 0), 0]], "\0")] {
@@ -283,9 +283,9 @@ mod tests {
         }
     }
 
-    /// Only the bytes of the result count.
+    /// Check that only the bytes of the result type are read.
     #[test]
-    fn results() {
+    fn only_the_bytes_of_the_result_type_are_read() {
         assert_eq!(KernelResult::Signed(4).read(0x1_ffff_fffe).cast_signed(), -2);
         assert_eq!(KernelResult::Unsigned(1).read(0xff01), 1);
         assert_eq!(KernelResult::Unsigned(8).read(u64::MAX), u64::MAX);

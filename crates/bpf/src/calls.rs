@@ -1,4 +1,4 @@
-//! Calls of functions: what to gather at them, and what the programs report of them.
+//! Function calls: what to gather, and what the programs report.
 
 mod gather;
 mod records;

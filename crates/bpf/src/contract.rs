@@ -1,4 +1,4 @@
-//! What the BPF programs and this crate agree on: records, keys and values of maps, limits.
+//! The contract between the BPF programs and this crate: records, keys and values of maps, limits.
 //!
 //! The only definition is `bpf/shared.h` with `bpf/hits_shared.h`. The build generates [`types`] from the BTF of
 //! `bpf/contract.bpf.c`, so a field that changes there changes here, or no longer compiles.
@@ -43,12 +43,12 @@ unsafe impl Plain for u32 {}
 // SAFETY: integers.
 unsafe impl Plain for u64 {}
 
-/// Reads a value off the front; `None` if there are too few bytes.
+/// Reads a value from the front; `None` if there are too few bytes.
 pub(crate) fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
     read_head(bytes, size_of::<T>())
 }
 
-/// Reads a record that is sent only as far as it is used: the first `least` bytes must be there. What is missing is 0.
+/// Reads a record that is sent only as far as used: the first `least` bytes must be present. Missing bytes are 0.
 pub(crate) fn read_head<T: Plain>(bytes: &[u8], least: usize) -> Option<T> {
     if bytes.len() < least {
         return None;
@@ -62,19 +62,19 @@ pub(crate) fn read_head<T: Plain>(bytes: &[u8], least: usize) -> Option<T> {
     }
 }
 
-/// Reads `count` values from the `at`th byte on; `None` if there are too few bytes.
+/// Reads `count` values starting at byte `at`; `None` if there are too few bytes.
 pub(crate) fn read_several<T: Plain>(bytes: &[u8], at: usize, count: usize) -> Option<Vec<T>> {
     let bytes = bytes.get(at..)?.get(..count.checked_mul(size_of::<T>())?)?;
     bytes.chunks_exact(size_of::<T>()).map(read).collect()
 }
 
-/// A value as the programs read it.
+/// Returns the bytes of a value, as the programs read it.
 pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
-    // SAFETY: a value without padding is as many initialised bytes as its size says.
+    // SAFETY: a value without padding consists of initialised bytes.
     unsafe { slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// Text to its first zero.
+/// Returns the text up to its first zero.
 pub(crate) fn text(chars: &[i8]) -> String {
     let bytes: Vec<u8> = chars.iter().map(|char| char.cast_unsigned()).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -86,9 +86,9 @@ mod tests {
 
     use super::*;
 
-    /// Check that a record with too few bytes is refused, and that the missing end of a record reads as 0.
+    /// Check that a truncated record is rejected, and that the missing end of a record reads as 0.
     #[test]
-    fn short_records() {
+    fn truncated_records_are_rejected_or_zero_filled() {
         let bytes = [1_u8; 24];
         assert_eq!(read::<types::exit_record>(&bytes).map(|exit| exit.pid), Some(0x0101_0101));
         assert!(read::<types::exit_record>(&bytes[..23]).is_none());
@@ -99,9 +99,9 @@ mod tests {
         assert_eq!(read_several::<u64>(&bytes, 25, 0), None);
     }
 
-    /// Check that the walker in the kernel and the one in user space number their results alike.
+    /// Check that the walkers in the kernel and in user space use the same result numbers.
     #[test]
-    fn walk_results() {
+    fn walkers_agree_on_result_numbers() {
         use types::walk_result;
         use unwind::Ended;
         for (in_kernel, in_user) in [
@@ -118,9 +118,9 @@ mod tests {
         }
     }
 
-    /// Check that unwind rows are uploaded as the walker reads them.
+    /// Check that unwind rows are uploaded in the walker's layout.
     #[test]
-    fn unwind_rows() {
+    fn unwind_rows_have_the_walkers_layout() {
         use types::unwind_row;
         use unwind::Row;
         assert_eq!(size_of::<unwind_row>(), size_of::<Row>());
@@ -129,9 +129,9 @@ mod tests {
         assert_eq!(offset_of!(unwind_row, rule), offset_of!(Row, rule));
     }
 
-    /// Check that the programs know the injected library's refusals by the number that it passes.
+    /// Check that the programs use the injected library's refusal numbers.
     #[test]
-    fn refusals() {
+    fn refusal_numbers_match_the_injected_library() {
         assert_eq!(types::launch_work::WORK_REFUSAL.0, wire::Refusal::BASE);
     }
 }

@@ -1,4 +1,4 @@
-//! Counting events that the user names.
+//! Counts events named by the user.
 
 use std::{
     os::fd::{AsFd, AsRawFd, IntoRawFd},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Recorder {
-    /// Describes the place with this number. It comes before its probes.
+    /// Describes the place with this number. Must precede its probes.
     pub fn describe_hits(&self, number: u32, point: HitPoint) -> Result<()> {
         self.skel
             .maps
@@ -27,7 +27,7 @@ impl Recorder {
             .map_err(|source| Error::Map { what: "describe an event", source })
     }
 
-    /// Watches places of a file, in every process that maps it.
+    /// Watches places in a file, in every process that maps it.
     pub fn watch_hits(&mut self, file: &Path, probes: &[HitProbe]) -> Result<()> {
         let what = "event probes";
         for returns in [false, true] {
@@ -68,7 +68,7 @@ impl Recorder {
         program.attach_uprobe_with_opts(-1, file, probe.offset as usize, opts)
     }
 
-    /// Watches a tracepoint, by the number it has in tracefs.
+    /// Watches a tracepoint, by its number in tracefs.
     pub fn watch_hits_at(&mut self, tracepoint: u64, point: u32) -> Result<()> {
         let what = "tracepoint";
         let event = perf::tracepoint(tracepoint).map_err(|source| Error::Attach { what, source: source.into() })?;
@@ -80,21 +80,21 @@ impl Recorder {
         Ok(())
     }
 
-    /// All hits so far that were added up in the kernel.
+    /// Returns the sums of all hits so far.
     pub fn hit_sums(&self) -> Vec<(HitKey, HitSum)> {
         let hits: Vec<(hit_key, hit_sum)> = self.entries(&self.skel.maps.hits);
         hits.into_iter().map(|(key, sum)| (key.into(), sum.into())).collect()
     }
 
-    /// Hits that the kernel did not report: it runs no program while another one runs on the same CPU. Kernels before 6.7 do
-    /// not count those of tracepoints.
+    /// Returns the number of hits that the kernel did not report: it runs no program while another one runs on the same
+    /// CPU. Kernels before 6.7 do not count those of tracepoints.
     pub fn hits_missed(&self) -> u64 {
         let progs = &self.skel.progs;
         let missed = |program: &Program<'_>| {
             let mut info = sys::bpf_prog_info::default();
             let mut size = size_of_val(&info) as u32;
             let program = program.as_fd().as_raw_fd();
-            // SAFETY: there is room for as many bytes as `size` says.
+            // SAFETY: the buffer has `size` bytes.
             let answer = unsafe { sys::bpf_prog_get_info_by_fd(program, &raw mut info, &raw mut size) };
             if answer == 0 { info.recursion_misses } else { 0 }
         };

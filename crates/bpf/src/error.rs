@@ -1,27 +1,27 @@
-//! What can go wrong between us and the kernel, in sentences that say what to do.
+//! Errors of the kernel interface, with messages that say what to do.
 
 use std::{io, path::PathBuf};
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Something the kernel did not let us do.
+/// An operation that the kernel rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Not enough privilege.
     #[error("not permitted to load eBPF programs: run warpscope as root (sudo), or give it CAP_BPF and CAP_PERFMON")]
     NotPermitted,
-    /// Not the machine's root.
+    /// Root only inside a user namespace.
     #[error(
         "not permitted to load eBPF programs from a user namespace: its root is not the machine's; run warpscope outside of it, as in a container started with --privileged or --cap-add BPF --cap-add PERFMON"
     )]
     UserNamespace,
-    /// The kernel tells nothing of its types.
+    /// The kernel has no BTF.
     #[error(
         "this kernel has no BTF (/sys/kernel/btf/vmlinux is missing): warpscope needs a kernel built with CONFIG_DEBUG_INFO_BTF=y, as those of Debian, Ubuntu, Fedora and RHEL are"
     )]
     NoBtf,
-    /// A program would not load.
+    /// A program could not be loaded.
     #[error("cannot load the eBPF programs: {0}{detail}", detail = Detail(.1))]
     Load(libbpf_rs::Error, String),
     /// The kernel is too old.
@@ -31,10 +31,10 @@ pub enum Error {
     OldKernel {
         /// The kernel's release.
         release: String,
-        /// What the kernel objected to.
+        /// The verifier's reason.
         detail: String,
     },
-    /// A program would not attach.
+    /// A program could not be attached.
     #[error("cannot attach the {what}: {source}")]
     Attach {
         /// Which probe.
@@ -42,7 +42,7 @@ pub enum Error {
         /// Why.
         source: libbpf_rs::Error,
     },
-    /// The sampler's timer was refused.
+    /// The sampler's timer could not be opened.
     #[error("cannot sample CPU {cpu} at {hz} Hz: {source}{hint}", hint = sampling_hint(.source))]
     Sampling {
         /// The CPU.

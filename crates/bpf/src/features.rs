@@ -1,4 +1,4 @@
-//! What this kernel allows: tried, never guessed from a version.
+//! Detects what this kernel supports, by trying it rather than by its version.
 
 use std::{
     fs,
@@ -8,16 +8,16 @@ use std::{
 
 use crate::Error;
 
-/// The kernel's release, such as `6.18.0`.
+/// Returns the kernel's release, such as `6.18.0`.
 pub fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").map(|s| s.trim().to_owned()).unwrap_or_else(|_| "unknown".into())
 }
 
-/// The oldest kernel that warpscope is tested with. Older ones with newer features in them, such as RHEL's, may work:
-/// what decides is whether the programs load.
+/// The oldest kernel that warpscope is tested with. Older ones with backported features, such as RHEL's, may work: what
+/// decides is whether the programs load.
 pub const MINIMUM: (u32, u32) = (6, 1);
 
-/// The kernel's version is below [`MINIMUM`].
+/// Whether the kernel's version is below [`MINIMUM`].
 pub fn below_minimum() -> bool {
     version(&kernel_release()).is_some_and(|version| version < MINIMUM)
 }
@@ -27,12 +27,12 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// The kernel tells its types.
+/// Whether the kernel provides BTF.
 pub fn btf() -> bool {
     Path::new("/sys/kernel/btf/vmlinux").exists()
 }
 
-/// The kernel can put one program on many probes at once (multi-uprobes, 6.6 and later).
+/// Whether the kernel can attach one program to many probes at once (multi-uprobes, 6.6 and later).
 pub fn uprobe_multi() -> bool {
     use libbpf_rs::libbpf_sys as sys;
     // r0 = 0; exit
@@ -56,13 +56,13 @@ pub fn uprobe_multi() -> bool {
     if program < 0 {
         return false;
     }
-    // A directory cannot be probed: a kernel that knows the link says EBADF, one that does not says EINVAL.
+    // A directory cannot be probed: a kernel with multi-uprobes returns EBADF, others return EINVAL.
     let offset: libc::c_ulong = 0;
     let mut link = sys::bpf_link_create_opts { sz: size_of::<sys::bpf_link_create_opts>() as _, ..Default::default() };
     link.__bindgen_anon_1.uprobe_multi.path = c"/".as_ptr();
     link.__bindgen_anon_1.uprobe_multi.offsets = &raw const offset;
     link.__bindgen_anon_1.uprobe_multi.cnt = 1;
-    // SAFETY: the options are valid during the call; both descriptors are ours alone, and are closed here.
+    // SAFETY: the options are valid during the call; both descriptors are owned here, and are closed here.
     unsafe {
         let program = OwnedFd::from_raw_fd(program);
         let answer = sys::bpf_link_create(program.as_raw_fd(), -1, sys::BPF_TRACE_UPROBE_MULTI, &raw const link);
@@ -78,7 +78,7 @@ pub fn require_privileges() -> Result<(), Error> {
     if privileged() { Ok(()) } else { Err(Error::NotPermitted) }
 }
 
-/// This process may use eBPF: effective user root, or the two capabilities.
+/// Whether this process may use eBPF: effective user root, or the two capabilities.
 pub fn privileged() -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     const CAP_PERFMON: u32 = 38;
@@ -90,23 +90,23 @@ pub fn privileged() -> bool {
     has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
 }
 
-/// Mount point of tracefs, if it is mounted.
+/// Returns the mount point of tracefs, if it is mounted.
 pub fn tracefs() -> Option<&'static str> {
     ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find(|p| Path::new(p).join("events").exists())
 }
 
-/// The most samples a second that the kernel takes.
+/// Returns the kernel's limit of samples per second.
 pub fn max_sample_rate() -> Option<u32> {
     fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?.trim().parse().ok()
 }
 
-/// Processes here have the pids that the kernel's programs see: we are not in a pid namespace of our own.
+/// Whether we are in the initial pid namespace: processes have the pids that the BPF programs see.
 pub fn initial_pid_namespace() -> bool {
     // The initial namespace has this fixed inode (include/linux/proc_ns.h).
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
-/// Root is the machine's root: we are not in a user namespace of our own.
+/// Whether we are in the initial user namespace: root is the machine's root.
 pub fn initial_user_namespace() -> bool {
     fs::read_link("/proc/self/ns/user").is_ok_and(|link| link.as_os_str() == "user:[4026531837]")
 }
@@ -115,9 +115,9 @@ pub fn initial_user_namespace() -> bool {
 mod tests {
     use super::*;
 
-    /// Versions compare by number, whatever a distribution adds.
+    /// Check that versions are compared by number, ignoring suffixes of distributions.
     #[test]
-    fn versions() {
+    fn versions_compare_by_number() {
         assert_eq!(version("6.18.0-rc1"), Some((6, 18)));
         assert_eq!(version("5.14.0-427.el9.x86_64"), Some((5, 14)));
         assert!(version("5.19.17") < Some(MINIMUM) && version("6.1-cloud") >= Some(MINIMUM));
@@ -125,9 +125,9 @@ mod tests {
         assert!(!below_minimum(), "the tests run on a kernel that is supported");
     }
 
-    /// Each answer is the one that the kernel gives elsewhere. Needs root, as all tests here do.
+    /// Check that each result agrees with what the kernel reports elsewhere. Needs root, as all tests here do.
     #[test]
-    fn answers_agree_with_the_kernel() {
+    fn results_agree_with_the_kernel() {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
         assert!(text("/proc/version").starts_with(&format!("Linux version {} ", kernel_release())));
         assert!(privileged(), "these tests need root");
@@ -135,16 +135,17 @@ mod tests {
         assert_eq!(uprobe_multi(), text("/proc/kallsyms").contains(" bpf_uprobe_multi_link_attach\n"));
         let rate = text("/proc/sys/kernel/perf_event_max_sample_rate");
         assert_eq!(max_sample_rate().map(|rate| rate.to_string()).as_deref(), Some(rate.trim()));
-        // Looking at it may be what mounts it.
+        // Accessing it may mount it.
         let found = tracefs();
         let mounts = text("/proc/mounts");
         let mounted = |path: &str| mounts.lines().any(|line| line.starts_with(&format!("tracefs {path} ")));
         assert_eq!(found, ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find(|path| mounted(path)));
     }
 
-    /// Trying out a feature leaves no descriptor open, however often. Other tests have some open meanwhile.
+    /// Check that feature detection leaves no descriptor open, however often it runs. Other tests may have some open
+    /// meanwhile.
     #[test]
-    fn trying_leaves_nothing_open() {
+    fn detection_leaves_no_descriptor_open() {
         let open = || fs::read_dir("/proc/self/fd").expect("our descriptors").count();
         let before = open();
         let answers: Vec<bool> = (0..200).map(|_| uprobe_multi()).collect();

@@ -1,11 +1,11 @@
-//! Events that the user names: what to watch, and what was added up. The Rust side of `bpf/hits_shared.h`.
+//! Events named by the user: what to watch, and the sums. The Rust side of `bpf/hits_shared.h`.
 
 use crate::contract::{
     self,
     types::{hit_key, hit_limit, hit_point, hit_record, hit_register, hit_source, hit_sum},
 };
 
-/// Distinct (place, process image, stack) that are added up in the kernel, as a rule: some 40 MiB if all are there.
+/// The default limit of distinct (place, process image, stack) keys in the kernel: about 40 MiB if all are used.
 pub const MAX_HITS: u32 = 262_144;
 
 /// Places that can be watched in one recording.
@@ -13,42 +13,42 @@ pub const MAX_HIT_POINTS: usize = hit_limit::MAX_HIT_POINTS.0 as usize;
 
 const NO_REGISTER: u8 = hit_register::NO_REGISTER.0 as u8;
 
-/// A place that is watched.
+/// A watched place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HitPoint {
-    /// What a hit weighs; hits are only counted without.
+    /// The weight of a hit; `None` to only count hits.
     pub weight: Option<HitWeight>,
-    /// It is a function's entry: the stack begins with the caller.
+    /// Whether it is a function's entry: the stack begins with the caller.
     pub at_entry: bool,
-    /// Take the kernel part of the stack, too.
+    /// Whether to take the kernel part of the stack, too.
     pub kernel: bool,
 }
 
-/// A weight: where it is, and how to read it.
+/// A weight: its location, and how to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitWeight {
-    /// Where.
+    /// Its location.
     pub source: HitSource,
     /// Bytes: 1, 2, 4 or 8.
     pub size: u8,
-    /// Negative values are possible.
+    /// Whether values can be negative.
     pub signed: bool,
 }
 
-/// Where a weight is. Registers are numbered as in DWARF.
+/// The location of a weight. Registers have DWARF numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HitSource {
-    /// Nowhere: always this value.
+    /// A constant.
     Constant(i64),
-    /// In a register, from this bit on.
+    /// In a register, starting at this bit.
     Register(u8, u8),
     /// In the process's memory.
     Memory {
         /// A register that holds an address.
         base: Option<u8>,
-        /// A register that is multiplied and added.
+        /// A register, and the factor by which it is multiplied before it is added.
         index: Option<(u8, u8)>,
-        /// What else is added.
+        /// A constant that is added.
         offset: i64,
     },
     /// In the record of a tracepoint.
@@ -62,13 +62,13 @@ pub struct HitProbe {
     pub offset: u64,
     /// The place's number.
     pub point: u32,
-    /// At the return of the function that begins there.
+    /// Whether to probe the return of the function that begins there.
     pub returns: bool,
-    /// Offset in the file of a counter that the kernel keeps above 0 while the probe is there.
+    /// Offset in the file of a semaphore that the kernel keeps above 0 while the probe is attached.
     pub semaphore: Option<u64>,
 }
 
-/// By what hits are added up.
+/// The key for summing hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HitKey {
     /// The stack's id, 0 if it could not be taken.
@@ -79,34 +79,34 @@ pub struct HitKey {
     pub image: u32,
     /// The place's number.
     pub point: u32,
-    /// Keeps equal addresses of different files apart.
+    /// Distinguishes equal addresses of different files.
     generation: u32,
 }
 
-/// Hits added up.
+/// A sum of hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HitSum {
-    /// Hits.
+    /// The number of hits.
     pub count: u64,
-    /// Their weights.
+    /// The sum of their weights.
     pub weight: u64,
-    /// Of the hits, those whose weight was unreadable, negative or 2^56 and more: it is not in `weight`.
+    /// Hits whose weight was unreadable, negative or 2^56 and more: not included in `weight`.
     pub outside: u64,
 }
 
-/// A key that is new, with a sum of 0; or a hit that found no room in the kernel's map.
+/// A new key, with a sum of 0; or a hit that did not fit into the kernel's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitRecord {
     /// When.
     pub time: u64,
-    /// Of what.
+    /// The key.
     pub key: HitKey,
-    /// How much.
+    /// The amount.
     pub sum: HitSum,
 }
 
 impl HitPoint {
-    /// As the programs read it.
+    /// Converts to the layout that the programs read.
     pub(crate) fn to_point(self) -> hit_point {
         let mut point = hit_point {
             base: NO_REGISTER,
@@ -164,9 +164,9 @@ impl HitRecord {
 mod tests {
     use super::*;
 
-    /// A point is written as the C side reads it.
+    /// Check that a point is written in the layout of the C side.
     #[test]
-    fn points() {
+    fn points_have_the_layout_of_the_c_side() {
         let source = HitSource::Memory { base: Some(6), index: Some((3, 8)), offset: -16 };
         let weight = HitWeight { source, size: 4, signed: true };
         let point = HitPoint { weight: Some(weight), at_entry: false, kernel: true };

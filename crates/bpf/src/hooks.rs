@@ -1,4 +1,4 @@
-//! Functions of the kernel watched by fentry and fexit: a program for each function and end, made from a mould.
+//! Watches kernel functions with fentry and fexit: each function and end has a program, copied from a template.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use libbpf_rs::{
 
 use crate::btf::{KERNEL, KernelFunction};
 
-/// A function that the kernel did not let us watch, and why.
+/// A function that the kernel rejected, and why.
 #[derive(Debug)]
 pub struct Refused {
     /// Its name.
@@ -22,38 +22,39 @@ pub struct Refused {
     pub error: io::Error,
 }
 
-/// A program of ours at one end of a function.
+/// A program attached to the entry or return of a function.
 pub(crate) struct Hook {
-    /// Taken when it is to be there no more.
+    /// Taken to detach it.
     pub link: Option<OwnedFd>,
     program: OwnedFd,
 }
 
 impl Hook {
-    /// Puts a copy of a mould at one end of a function, with the function's number.
+    /// Attaches a copy of a template to one end of a function, with the function's number.
     pub fn new(
-        mould: &[bpf_insn],
+        template: &[bpf_insn],
         end: bpf_attach_type,
         function: &KernelFunction,
         number: u32,
         modules: &mut Modules,
     ) -> io::Result<Self> {
-        let program = load(mould, end, function.id, modules.types(&function.module)?)?;
+        let program = load(template, end, function.id, modules.types(&function.module)?)?;
         let link = attach(&program, end, number)?;
         Ok(Self { link: Some(link), program })
     }
 
-    /// Calls that the kernel did not report, since the program was running on the same CPU.
+    /// Returns the number of calls that the kernel did not report because the program was already running on the same
+    /// CPU.
     pub fn missed(&self) -> u64 {
         let mut info = sys::bpf_prog_info::default();
         let mut size = size_of_val(&info) as u32;
-        // SAFETY: there is room for as many bytes as `size` says.
+        // SAFETY: the buffer has `size` bytes.
         let answer = unsafe { sys::bpf_prog_get_info_by_fd(self.program.as_raw_fd(), &raw mut info, &raw mut size) };
         if answer == 0 { info.recursion_misses } else { 0 }
     }
 }
 
-/// Tries whether the kernel lets a function be watched, with a program that does nothing.
+/// Tries whether the kernel allows hooking a function, with an empty program.
 pub fn try_hook(function: &KernelFunction) -> io::Result<()> {
     let set_result = bpf_insn { code: 0xb7, ..Default::default() };
     let exit = bpf_insn { code: 0x95, ..Default::default() };
@@ -62,12 +63,12 @@ pub fn try_hook(function: &KernelFunction) -> io::Result<()> {
     attach(&program, end, 0).map(drop)
 }
 
-/// The types of modules, as the kernel has them.
+/// The BTF objects of modules.
 #[derive(Default)]
 pub(crate) struct Modules(HashMap<String, OwnedFd>);
 
 impl Modules {
-    /// A module's; 0 for the kernel's own.
+    /// Returns a module's BTF; 0 for the kernel's own.
     fn types(&mut self, module: &str) -> io::Result<RawFd> {
         if module == KERNEL {
             return Ok(0);
@@ -110,11 +111,11 @@ fn attach(program: &OwnedFd, end: bpf_attach_type, number: u32) -> io::Result<Ow
     descriptor(unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, end, &raw const opts) })
 }
 
-/// A new descriptor, or the error that stands for it.
+/// Returns the new descriptor, or the error.
 fn descriptor(answer: i32) -> io::Result<OwnedFd> {
     if answer < 0 {
         return Err(io::Error::from_raw_os_error(-answer));
     }
-    // SAFETY: the kernel has just made it, and nobody else has it.
+    // SAFETY: the kernel has just created it, and it is not owned elsewhere.
     Ok(unsafe { OwnedFd::from_raw_fd(answer) })
 }

@@ -43,7 +43,7 @@ pub use sums::SumRooms;
 pub use tracing::{Probe, Watch};
 pub use unwind_maps::{Code, MOST_FRAMES, MOST_PER_IMAGE, Place, UnwindMaps};
 
-/// Now, on the clock that every record carries.
+/// Returns the current time, on the clock of all records.
 pub fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

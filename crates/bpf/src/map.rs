@@ -1,17 +1,17 @@
-//! Reading whole maps: many entries with one system call.
+//! Reads whole maps: many entries with one system call.
 
 use std::{io, os::fd::AsRawFd};
 
 use libbpf_rs::{MapCore, MapType, libbpf_sys};
 
-/// Entries asked for at a time; more if one of the map's own lists is longer.
+/// Entries requested at a time; more if a bucket of the map is larger.
 const BATCH: u32 = 512;
 
-/// How often the lock of one of the map's lists may be refused in a row.
+/// How often the lock of a bucket may be refused in a row.
 const MOST_REFUSALS: u32 = 64;
 
-/// Hands over every entry, key and value. A map with a value for each CPU has them one after another, each padded to 8
-/// bytes. Entries that come or go meanwhile may be left out; those that stay are handed over once. After an error, entries
+/// Passes every entry, key and value, to `entry`. A per-CPU map has the values one after another, each padded to 8
+/// bytes. Entries added or removed meanwhile may be left out; those that stay are passed once. After an error, entries
 /// are missing.
 pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
     let key_size = map.key_size() as usize;
@@ -24,7 +24,7 @@ pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> i
     };
     let mut room = BATCH;
     let (mut keys, mut values) = (Vec::new(), Vec::new());
-    // The place in the map: for a hash map the number of a list.
+    // The position in the map: for a hash map the number of a bucket.
     let (mut from, mut to) = ([0_u8; 8], [0_u8; 8]);
     let mut first = true;
     let mut refusals = 0;
@@ -33,7 +33,7 @@ pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> i
         values.resize(room as usize * value_size, 0);
         let mut count = room;
         let begin = if first { std::ptr::null_mut() } else { from.as_mut_ptr().cast() };
-        // SAFETY: the buffers have room for `count` entries, and the places for the kernel's own 4 bytes.
+        // SAFETY: the buffers have room for `count` entries, and the positions for the kernel's 4 bytes.
         let result = unsafe {
             libbpf_sys::bpf_map_lookup_batch(
                 map.as_fd().as_raw_fd(),
@@ -47,7 +47,7 @@ pub(crate) fn each(map: &impl MapCore, mut entry: impl FnMut(&[u8], &[u8])) -> i
         };
         let refused = matches!(-result, libc::EBUSY | libc::EDEADLK | libc::ETIMEDOUT);
         match -result {
-            // A refused lock, too, ends a batch that has been read up to there.
+            // A refused lock also ends a batch that has been read up to there.
             error if error == 0 || error == libc::ENOENT || refused => {
                 for i in 0..count as usize {
                     entry(&keys[i * key_size..][..key_size], &values[i * value_size..][..value_size]);
@@ -89,9 +89,9 @@ mod tests {
         MapHandle::create(kind, Some("each"), key_size, 8, entries, &options).expect("root may make maps")
     }
 
-    /// Check that entries that stay are handed over exactly once while others come and go.
+    /// Check that entries that stay are passed exactly once while others are added and removed.
     #[test]
-    fn a_map_that_changes() {
+    fn stable_entries_of_a_changing_map_are_read_once() {
         const STAY: u32 = 5_000;
         let map = map(MapType::Hash, 4, 4 * STAY);
         for key in 0..STAY {
@@ -126,9 +126,9 @@ mod tests {
         });
     }
 
-    /// Check that a map that cannot be read is an error, and not an empty one.
+    /// Check that an unreadable map is an error, and not an empty one.
     #[test]
-    fn a_map_that_cannot_be_read() {
+    fn an_unreadable_map_is_an_error() {
         let queue = map(MapType::Queue, 0, 8);
         assert!(each(&queue, |_, _| panic!("an entry")).is_err());
     }

@@ -1,7 +1,7 @@
-//! Which files are mapped as code, where, and when: the kernel's own mapping records.
+//! Reads the kernel's mapping records: which files are mapped as code, where, and when.
 //!
-//! They name the file at the moment it is mapped, so that its functions can be named after the process has gone. Each
-//! CPU has a ring of its own; [`Mappings::drain`] merges them by time.
+//! They contain the file's name at the time of mapping, so its functions can be resolved after the process has exited.
+//! Each CPU has a separate ring; [`Mappings::drain`] merges them by time.
 
 use std::{
     io,
@@ -17,8 +17,8 @@ use crate::{
     shares::{Share, Shares},
 };
 
-/// Data pages of one CPU's ring, at most and at least: powers of two. The kernel lets everybody lock 129 pages for each CPU
-/// (`perf_event_mlock_kb`); more takes CAP_IPC_LOCK or a higher limit on locked memory.
+/// The most and the fewest data pages of one CPU's ring: powers of two. The kernel lets every user lock 129 pages per
+/// CPU (`perf_event_mlock_kb`); more requires CAP_IPC_LOCK or a higher limit on locked memory.
 const PAGES: usize = 256;
 const LEAST_PAGES: usize = 8;
 const PAGE: usize = 4096;
@@ -33,7 +33,7 @@ const PROT_EXEC: u32 = 4;
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapEvent {
-    /// The process begins a new program: earlier mappings are gone.
+    /// The process executes a new program: earlier mappings are gone.
     Exec {
         /// The process.
         pid: u32,
@@ -59,7 +59,7 @@ pub struct Mapped {
     pub offset: u64,
     /// The file's path as the process sees it.
     pub path: String,
-    /// The file's build id, if the kernel gave it.
+    /// The file's build id, if the kernel provides it.
     pub build_id: Vec<u8>,
 }
 
@@ -80,20 +80,20 @@ impl MapEvent {
     }
 }
 
-/// Watches all mappings of the machine.
+/// Watches all mappings on the machine.
 #[derive(Debug)]
 pub struct Mappings {
     rings: Vec<Ring>,
     scratch: Vec<u8>,
     shares: Shares,
-    /// Until then nothing is read: a process maps files faster than its share allows.
+    /// Nothing is read until then: a process maps files faster than its share allows.
     rest: Option<Instant>,
     lost: u64,
     unparsed: u64,
 }
 
 impl Mappings {
-    /// Begins to watch. Of each process no more is taken than its share.
+    /// Starts watching. Each process is limited to its share.
     pub fn watch(share: Share) -> Result<Self> {
         let cpus = perf::online_cpus()?;
         let mut pages = PAGES;
@@ -110,7 +110,7 @@ impl Mappings {
         }
     }
 
-    /// Descriptors that become readable when something was mapped.
+    /// Returns the descriptors that become readable when something was mapped.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         let rings = if self.rests(Instant::now()) { &[] } else { &self.rings[..] };
         rings.iter().map(|ring| ring.fd.as_raw_fd())
@@ -120,8 +120,8 @@ impl Mappings {
         self.rest.is_some_and(|until| now < until)
     }
 
-    /// Everything since the last call, by time. Nothing while the reader rests; what does not fit into the rings meanwhile is
-    /// lost and counted.
+    /// Returns everything since the last call, by time. Nothing while the reader pauses; what does not fit into the
+    /// rings meanwhile is lost and counted.
     pub fn drain(&mut self) -> Vec<MapEvent> {
         let mut events = Vec::new();
         let begun = Instant::now();
@@ -141,23 +141,23 @@ impl Mappings {
         events
     }
 
-    /// Records that the kernel had no room for, or that were more than the share of their process, since the start.
+    /// Returns the number of records that did not fit, or exceeded the share of their process, since the start.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Records that could not be parsed, since the start.
+    /// Returns the number of records that could not be parsed, since the start.
     pub fn unparsed(&self) -> u64 {
         self.unparsed
     }
 }
 
-/// What a ring held besides events.
+/// Counts of a ring's records that are not events.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counted {
-    /// The kernel had no room for these.
+    /// Records that did not fit.
     lost: u64,
-    /// These were more than the share of their process.
+    /// Records that exceeded the share of their process.
     refused: u64,
     unparsed: u64,
 }
@@ -193,7 +193,7 @@ impl Ring {
         let tail = self.position(Self::TAIL).load(Ordering::Relaxed);
         let length = head.wrapping_sub(tail).min(self.data as u64) as usize;
         let start = tail as usize % self.data;
-        // Between tail and head the kernel does not write.
+        // The kernel does not write between tail and head.
         let first = length.min(self.data - start);
         out.extend_from_slice(self.memory.read(PAGE + start, first));
         out.extend_from_slice(self.memory.read(PAGE, length - first));
@@ -209,8 +209,8 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Reads whole records; returns how many the kernel says it lost, and how many make no sense. A record of an impossible
-/// length makes the rest unreadable and counts once.
+/// Parses whole records; returns how many the kernel reports as lost, and how many are invalid. A record of an
+/// impossible length makes the rest unreadable and counts once.
 fn parse_all(mut bytes: &[u8], shares: &mut Shares, events: &mut Vec<MapEvent>) -> Counted {
     let mut counted = Counted::default();
     while let (Some(kind), Some(misc_and_size)) = (u32_at(bytes, 0), u32_at(bytes, 4)) {
@@ -228,7 +228,7 @@ fn parse_all(mut bytes: &[u8], shares: &mut Shares, events: &mut Vec<MapEvent>) 
             },
             RECORD_MMAP2 if u32_at(record, 64).is_some_and(|protection| protection & PROT_EXEC == 0) => Some(()),
             RECORD_MMAP2 => match (u32_at(record, 8), u64_at(record, size - 8)) {
-                // Before anything is allocated: this is cheap however many there are.
+                // Before anything is allocated, so that it stays cheap for any number of records.
                 (Some(pid), Some(time)) if !shares.take(pid, time) => {
                     counted.refused += 1;
                     Some(())
@@ -274,9 +274,9 @@ mod tests {
         [&kind.to_ne_bytes()[..], &misc.to_ne_bytes(), &size.to_ne_bytes(), body].concat()
     }
 
-    /// Records that make no sense are counted, and those after them are still read as long as lengths can be trusted.
+    /// Check that invalid records are counted, and that those after them are still read as long as lengths are valid.
     #[test]
-    fn nonsense_is_counted() {
+    fn invalid_records_are_counted() {
         let exec = record(RECORD_COMM, MISC_COMM_EXEC, &[7; 24]);
         let short = record(RECORD_MMAP2, 0, &[0xff; 60]);
         let lost = record(RECORD_LOST, 0, &[[0; 8], 5_u64.to_ne_bytes()].concat());

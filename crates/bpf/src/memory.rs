@@ -15,31 +15,31 @@ impl Shared {
     pub(crate) fn map(of: impl AsFd, length: usize) -> io::Result<Self> {
         let length = length.next_multiple_of(4096);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address that the kernel chooses.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, of, 0)? };
         Ok(Self { base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?, length })
     }
 
-    /// A counter that the kernel changes, too.
+    /// Returns a counter that the kernel also changes.
     pub(crate) fn counter(&self, index: usize) -> &AtomicU64 {
         assert!((index + 1) * 8 <= self.length);
         // SAFETY: aligned, within the mapping, which lives as long as `self`; the kernel accesses it by atomic instructions.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
     }
 
-    /// Bytes that the kernel does not write meanwhile.
+    /// Returns bytes that the kernel does not write meanwhile.
     pub(crate) fn read(&self, from: usize, length: usize) -> &[u8] {
         assert!(from + length <= self.length);
-        // SAFETY: within the mapping, which lives as long as `self`; only `bytes` gives out what can be written, and for that
-        // it borrows all of `self`.
+        // SAFETY: within the mapping, which lives as long as `self`; only `bytes` returns writable memory, and it
+        // borrows all of `self` mutably.
         unsafe { slice::from_raw_parts(self.base.add(from).as_ptr(), length) }
     }
 
-    /// Bytes to write, of which the kernel does not know yet.
+    /// Returns bytes to write that have not been passed to the kernel yet.
     pub(crate) fn bytes(&mut self, from: usize, length: usize) -> &mut [u8] {
         assert!(from + length <= self.length);
-        // SAFETY: within the mapping, which lives as long as `self`; the kernel only reads, and only parts that it was given
-        // after they had been written.
+        // SAFETY: within the mapping, which lives as long as `self`; the kernel only reads, and only parts passed to it
+        // after they were written.
         unsafe { slice::from_raw_parts_mut(self.base.add(from).as_ptr(), length) }
     }
 }

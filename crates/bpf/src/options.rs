@@ -5,19 +5,20 @@ use std::path::PathBuf;
 /// What to record.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Samples per second on every CPU; none without.
+    /// Samples per second on every CPU; `None` for no samples.
     pub sample_hz: Option<u32>,
     /// The marker function to watch.
     pub marker: Option<Marker>,
     /// Size of the ring buffer in bytes, a power of two.
     pub ring_bytes: u32,
-    /// Size of the ring buffer for stacks that come as raw memory, a power of two; 16 MiB without.
+    /// Size of the ring buffer for raw stacks, a power of two; 16 MiB if `None`.
     pub raw_ring_bytes: Option<u32>,
     /// What to trace.
     pub tracing: Option<Tracing>,
-    /// Count hits of events, with room for so many distinct (place, process image, stack) in the kernel; none without.
+    /// Count hits of events, with room for this many distinct (place, process image, stack) keys in the kernel; `None`
+    /// for no events.
     pub hits: Option<u32>,
-    /// Running processes to follow; they are the images 1, 2 and so on.
+    /// Running processes to follow; they become the images 1, 2 and so on.
     pub found: Vec<u32>,
 }
 
@@ -33,37 +34,37 @@ pub struct Marker {
 /// What a trace watches besides functions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tracing {
-    /// Only sum calls up, in the kernel.
+    /// Only sum calls, in the kernel.
     pub sums_only: bool,
-    /// Take stacks at the functions that say so.
+    /// Take stacks at the functions that request it.
     pub stacks: bool,
-    /// Where calls are only summed up, tell of those that teach names all the same.
+    /// If calls are only summed, still report those that contain kernel names.
     pub names: bool,
-    /// Follow every process, from its first watched call on.
+    /// Follow every process from its first watched call on.
     pub all: bool,
-    /// Follow it only to its end or until it runs another program, and nothing that it forks.
+    /// Follow it only until it exits or execs, without its children.
     pub callers_only: bool,
-    /// Follow only what is in this control group.
+    /// Follow only processes in this cgroup.
     pub cgroup: Option<Cgroup>,
-    /// One set of sums for all CPUs, not one for each: smaller, and cheaper to read.
+    /// Share one set of sums between all CPUs: smaller, and cheaper to read.
     pub shared_sums: bool,
     /// System calls on device files.
     pub driver: bool,
-    /// Followed threads leaving CPUs.
+    /// Context switches of followed threads.
     pub switches: bool,
-    /// Functions of the kernel, by kprobes.
+    /// Kernel functions, with kprobes.
     pub kernel_functions: bool,
-    /// Functions of the kernel, by fentry.
+    /// Kernel functions, with fentry.
     pub hooks: bool,
     /// Tracepoints by name.
     pub points: bool,
 }
 
-/// A control group of the second hierarchy.
+/// A cgroup v2 group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cgroup {
     /// The inode of its directory.
     pub id: u64,
-    /// How many levels it lies below the root.
+    /// Its number of levels below the root.
     pub level: u32,
 }

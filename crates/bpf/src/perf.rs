@@ -1,4 +1,4 @@
-//! `perf_event_open`, as much of it as we use.
+//! The parts of `perf_event_open` that are used.
 
 use std::{
     fs, io,
@@ -62,11 +62,11 @@ fn open(mut attributes: Attributes, cpu: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+    // SAFETY: the kernel has just created this descriptor, and it is not owned elsewhere.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
-/// A timer that fires `hz` times a second on one CPU.
+/// Opens a timer that fires `hz` times a second on one CPU.
 pub(crate) fn cpu_clock(cpu: u32, hz: u32) -> io::Result<OwnedFd> {
     open(
         Attributes {
@@ -80,12 +80,12 @@ pub(crate) fn cpu_clock(cpu: u32, hz: u32) -> io::Result<OwnedFd> {
     )
 }
 
-/// A tracepoint, for programs that are attached to it: they run on every CPU, whichever this is opened on.
+/// Opens a tracepoint to attach programs to: they run on every CPU, whichever CPU this is opened on.
 pub(crate) fn tracepoint(id: u64) -> io::Result<OwnedFd> {
     open(Attributes { kind: TYPE_TRACEPOINT, config: id, sample: 1, wakeup: 1, ..Default::default() }, 0)
 }
 
-/// Mapping and exec records of one CPU, on CLOCK_MONOTONIC; with build ids where the kernel can give them.
+/// Opens the mapping and exec records of one CPU, on CLOCK_MONOTONIC; with build ids if the kernel supports them.
 pub(crate) fn mapping_events(cpu: u32) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,
@@ -93,8 +93,8 @@ pub(crate) fn mapping_events(cpu: u32) -> io::Result<OwnedFd> {
         sample: 1,
         sample_type: SAMPLE_TID | SAMPLE_TIME,
         flags: MMAP | MMAP2 | COMM | COMM_EXEC | SAMPLE_ID_ALL | USE_CLOCKID | BUILD_ID | WATERMARK,
-        // Mappings are rare, and the sooner they are known the better: the first byte wakes the reader. Without a watermark
-        // only samples would, of which there are none.
+        // Mappings are rare and needed soon: the first byte wakes the reader. Without a watermark only samples would,
+        // and there are none.
         wakeup: 1,
         clockid: libc::CLOCK_MONOTONIC,
         ..Default::default()
@@ -102,7 +102,7 @@ pub(crate) fn mapping_events(cpu: u32) -> io::Result<OwnedFd> {
     open(attributes, cpu).or_else(|_| open(Attributes { flags: attributes.flags & !BUILD_ID, ..attributes }, cpu))
 }
 
-/// The CPUs that are online, from a list such as `0-3,8`.
+/// Returns the CPUs that are online, from a list such as `0-3,8`.
 pub(crate) fn online_cpus() -> Result<Vec<u32>> {
     let path = "/sys/devices/system/cpu/online";
     let text = fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
@@ -124,9 +124,9 @@ fn parse_cpus(text: &str) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// Ranges, single CPUs and nonsense.
+    /// Check ranges, single CPUs and invalid lists.
     #[test]
-    fn cpu_lists() {
+    fn cpu_lists_are_parsed() {
         assert_eq!(parse_cpus("0-2,8\n"), [0, 1, 2, 8]);
         assert_eq!(parse_cpus("x"), Vec::<u32>::new());
     }

@@ -1,4 +1,4 @@
-//! Which programs are loaded, and why they could not be.
+//! Loads the programs, and explains why they could not be loaded.
 
 use std::{mem::MaybeUninit, path::Path, sync::Mutex};
 
@@ -18,10 +18,10 @@ pub(crate) mod skeleton {
 }
 use skeleton::{OpenRecordSkel, RecordSkel, RecordSkelBuilder};
 
-/// Loads the programs that `options` need, with probes of many functions at once where `multi`.
+/// Loads the programs that `options` need, with multi-probes if `multi`.
 pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>> {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
-    // The skeleton borrows this for as long as it lives; a recorder lives as long as the process.
+    // The skeleton borrows this for its lifetime; a recorder lives as long as the process.
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = RecordSkelBuilder::default().open(storage).map_err(load_error)?;
     open.maps.events.set_max_entries(options.ring_bytes).map_err(load_error)?;
@@ -40,7 +40,7 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
     open.load().map_err(load_error)
 }
 
-/// Switches on what `tracing` needs, before anything is loaded.
+/// Enables what `tracing` needs, before anything is loaded.
 fn prepare_tracing(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, multi: bool) -> libbpf_rs::Result<()> {
     let off = Tracing::default();
     let on = tracing.is_some();
@@ -56,7 +56,7 @@ fn prepare_tracing(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, mul
         data.callers_only = tracing.callers_only;
         data.only_cgroup = tracing.cgroup.map_or(0, |cgroup| cgroup.id);
         data.cgroup_level = tracing.cgroup.map_or(0, |cgroup| cgroup.level);
-        // Among strangers nobody may use up the room of all.
+        // With processes of other users, no one may use up the room of all.
         if tracing.all {
             data.process_share = allocations / 4;
             data.user_share = u64::from(allocations / 2);
@@ -92,7 +92,7 @@ fn prepare_tracing(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, mul
     Ok(())
 }
 
-/// Loads the programs if hits are wanted, else keeps their maps small.
+/// Loads the programs if hits are requested, otherwise keeps their maps small.
 fn prepare_hits(open: &mut OpenRecordSkel<'_>, room: Option<u32>, multi: bool) -> libbpf_rs::Result<()> {
     let wanted = room.is_some();
     open.maps.hits.set_max_entries(room.unwrap_or(1))?;
@@ -109,7 +109,7 @@ fn prepare_hits(open: &mut OpenRecordSkel<'_>, room: Option<u32>, multi: bool) -
     Ok(())
 }
 
-/// Attaches what needs no name.
+/// Attaches the programs that need no target name.
 pub(crate) fn attach(skel: &RecordSkel<'_>, tracing: &Tracing) -> Result<Vec<Link>> {
     let mut links = Vec::new();
     let mut add = |what, link: libbpf_rs::Result<Link>| {
@@ -126,35 +126,35 @@ pub(crate) fn attach(skel: &RecordSkel<'_>, tracing: &Tracing) -> Result<Vec<Lin
     Ok(links)
 }
 
-/// What libbpf had to say; it would print to stderr otherwise.
-static LIBBPF_SAYS: Mutex<String> = Mutex::new(String::new());
+/// The output of libbpf, which would otherwise be printed to stderr.
+static LIBBPF_OUTPUT: Mutex<String> = Mutex::new(String::new());
 
 fn keep_warning(_level: PrintLevel, text: String) {
-    if let Ok(mut says) = LIBBPF_SAYS.lock()
-        && says.len() < 16 << 20
+    if let Ok(mut output) = LIBBPF_OUTPUT.lock()
+        && output.len() < 16 << 20
     {
-        says.push_str(&text);
+        output.push_str(&text);
     }
 }
 
-/// The verifier explains itself at length; its verdict comes last.
+/// Returns the last lines of the verifier log, which contain the reason.
 fn last_lines(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(16)..].join("\n")
 }
 
-/// Says why the kernel refused the programs.
+/// Explains why the kernel rejected the programs.
 pub(crate) fn load_error(error: libbpf_rs::Error) -> Error {
-    let says = LIBBPF_SAYS.lock().map(|s| s.clone()).unwrap_or_default();
-    // The verifier, too, calls what it does not like not permitted (EACCES); then it gives its reasons.
-    let refused = says.contains("BEGIN PROG LOAD LOG");
+    let output = LIBBPF_OUTPUT.lock().map(|s| s.clone()).unwrap_or_default();
+    // The verifier also returns EACCES for a program that it rejects, and then logs its reasons.
+    let refused = output.contains("BEGIN PROG LOAD LOG");
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         Error::NoBtf
     } else if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !refused {
         if features::initial_user_namespace() { Error::NotPermitted } else { Error::UserNamespace }
     } else if features::below_minimum() {
-        Error::OldKernel { release: features::kernel_release(), detail: last_lines(&says) }
+        Error::OldKernel { release: features::kernel_release(), detail: last_lines(&output) }
     } else {
-        Error::Load(error, last_lines(&says))
+        Error::Load(error, last_lines(&output))
     }
 }

@@ -1,4 +1,4 @@
-//! Python on the kernel's side: which processes are Python, and the frames and code objects that were read there.
+//! Python in the kernel: which processes are Python, and the frames and code objects read there.
 //!
 //! The Rust side of the Python part of `bpf/shared.h`.
 
@@ -14,19 +14,19 @@ use crate::contract::{
     },
 };
 
-/// How a version of Python keeps its frames.
+/// How a version of Python stores its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum PythonKind {
-    /// To 3.10: frame objects, and a native call of the interpreter's loop for each.
+    /// Up to 3.10: frame objects, and a native call of the interpreter's loop for each.
     Objects = python_kind::PYTHON_OBJECTS.0 as u16,
     /// 3.11: a frame says whether the loop was entered for it.
     Flags = python_kind::PYTHON_FLAGS.0 as u16,
-    /// From 3.12: a frame of the interpreter's own is below the one that the loop was entered for.
+    /// From 3.12: an internal frame is below the one that the loop was entered for.
     Shims = python_kind::PYTHON_SHIMS.0 as u16,
 }
 
-/// Where a process has its Python runtime, and how that lays things out; `bpf/shared.h` describes each field.
+/// Where a process has its Python runtime, and its layout; `bpf/shared.h` describes each field.
 pub use crate::contract::types::python_process as PythonProcess;
 
 impl PartialEq for PythonProcess {
@@ -35,7 +35,7 @@ impl PartialEq for PythonProcess {
     }
 }
 
-/// Tells the kernel which processes are Python.
+/// Declares Python processes to the kernel.
 #[derive(Debug)]
 pub struct PythonMaps {
     processes: MapHandle,
@@ -46,12 +46,12 @@ impl PythonMaps {
         Ok(Self { processes: processes.try_into()? })
     }
 
-    /// From now on this image's Python frames are read; those of its children too.
+    /// Declares an image: from now on its Python frames are read, and those of its children.
     pub fn declare(&self, image: u32, process: &PythonProcess) -> Result<(), libbpf_rs::Error> {
         self.processes.update(&image.to_ne_bytes(), contract::bytes_of(process), MapFlags::ANY)
     }
 
-    /// An image is gone.
+    /// Removes an ended image.
     pub fn forget(&self, image: u32) {
         // A child of an image that was never declared has no entry.
         let _ = self.processes.delete(&image.to_ne_bytes());
@@ -63,11 +63,11 @@ impl PythonMaps {
 pub struct PythonFrame {
     /// Address of the code object.
     pub code: u64,
-    /// Tells apart code objects that came to lie at the same address.
+    /// Distinguishes code objects at the same address.
     pub tag: u64,
-    /// Bytes from the code's first instruction; to 3.10 as the frame object has it.
+    /// Offset in bytes from the code's first instruction; up to 3.10 as in the frame object.
     pub instruction: u32,
-    /// The interpreter's loop was entered for this frame: it answers to a native frame.
+    /// The interpreter's loop was entered for this frame: it corresponds to a native frame.
     pub entry: bool,
 }
 
@@ -80,9 +80,9 @@ pub struct PythonStack {
     pub image: u32,
     /// Innermost first.
     pub frames: Vec<PythonFrame>,
-    /// There were more frames than are kept.
+    /// Whether there were more frames than are kept.
     pub truncated: bool,
-    /// The outermost frames could not be read.
+    /// Whether the outermost frames could not be read.
     pub broken: bool,
 }
 
@@ -119,11 +119,11 @@ pub struct PythonCode {
     pub tag: u64,
     /// The line it begins at.
     pub first_line: u32,
-    /// The function's qualified name, or its name where Python keeps no other; empty if it could not be read.
+    /// The function's qualified name, or its name if Python keeps no other; empty if it could not be read.
     pub name: String,
     /// The source file; empty if it could not be read.
     pub file: String,
-    /// The table of lines, in the form of this Python's version; cut off at 4 KiB.
+    /// The line table, in the format of this Python version; truncated at 4 KiB.
     pub lines: Vec<u8>,
 }
 
@@ -147,7 +147,7 @@ impl PythonCode {
     }
 }
 
-/// Text of characters of 1, 2 or 4 bytes each (Latin-1, UCS-2, UCS-4).
+/// Decodes text with characters of 1, 2 or 4 bytes each (Latin-1, UCS-2, UCS-4).
 fn text(room: &[u8], text: python_text) -> Option<String> {
     let bytes = room.get(..text.bytes.into())?;
     let char = |number| char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER);
@@ -162,9 +162,9 @@ fn text(room: &[u8], text: python_text) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Characters of every width become text; a name that was cut off says so.
+    /// Check that characters of every width are decoded, and that a truncated name is marked.
     #[test]
-    fn texts_of_every_width() {
+    fn text_of_every_width_is_decoded() {
         let name = |bytes: &[u8], width, truncated| {
             let mut code = python_code_record::default();
             code.name_room[..bytes.len()].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! What comes out of the ring buffers.
+//! The records of the ring buffers.
 
 use std::mem::offset_of;
 
@@ -48,20 +48,20 @@ pub enum Record {
         correlation: u32,
         /// Second argument of the marker.
         work: u16,
-        /// The thread recognised its stack, which was not walked.
+        /// Whether the thread recognised its stack, so that it was not walked.
         known: bool,
     },
-    /// What decided the walk of a launch's stack.
+    /// What determined the walk of a launch's stack.
     Memo(Box<Memo>),
     /// A watched function was called.
     Call(Box<CallRecord>),
     /// A system call on a device file was made.
     Syscall(Box<SyscallRecord>),
-    /// A followed thread came back to a CPU.
+    /// A followed thread was scheduled again.
     Switch(SwitchRecord),
     /// A tracepoint was hit.
     Point(Box<PointRecord>),
-    /// A key of hits is new, or a hit found no room in the kernel's map.
+    /// A new key of hits, or a hit that did not fit into the kernel's map.
     Hit(HitRecord),
     /// A followed thread was running.
     Sample {
@@ -82,9 +82,9 @@ pub enum Record {
     Process {
         /// Its id.
         image: u32,
-        /// The image it came from, 0 if that is not followed.
+        /// The parent image, 0 if it is not followed.
         parent: u32,
-        /// How it came to be.
+        /// How it was created.
         origin: Origin,
         /// When.
         time: u64,
@@ -93,7 +93,7 @@ pub enum Record {
         /// Its short name.
         comm: String,
     },
-    /// A thread was born or renamed.
+    /// A thread was created or renamed.
     Thread {
         /// Its process image.
         image: u32,
@@ -102,7 +102,7 @@ pub enum Record {
         /// Its name.
         comm: String,
     },
-    /// A process image is gone.
+    /// A process image has ended.
     Exit {
         /// Its id.
         image: u32,
@@ -126,7 +126,7 @@ pub struct StackRecord {
     pub pid: u32,
     /// Kernel addresses, innermost first: the instruction pointer, then addresses in calling instructions.
     pub kernel: Vec<u64>,
-    /// User addresses, likewise.
+    /// User addresses, in the same form.
     pub user: Vec<u64>,
     /// Why the user part ends where it does: `enum walk_result` of the unwinder.
     pub result: u8,
@@ -135,7 +135,7 @@ pub struct StackRecord {
 /// Registers and memory of a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawStack {
-    /// Its id, which stands for this stack alone.
+    /// Its id, which is unique to this stack.
     pub id: u64,
     /// The process image.
     pub image: u32,
@@ -145,7 +145,7 @@ pub struct RawStack {
     pub pid: u32,
     /// Instruction pointer.
     pub ip: u64,
-    /// The general registers, by DWARF's numbers.
+    /// The general registers, by DWARF number.
     pub general: [u64; 16],
     /// Kernel addresses, as in [`StackRecord`].
     pub kernel: Vec<u64>,
@@ -153,7 +153,7 @@ pub struct RawStack {
     pub bytes: Vec<u8>,
 }
 
-/// What decided the walk of a launch's stack: a thread that comes with the same registers and words has the same stack.
+/// What determined the walk of a launch's stack: with the same registers and words, a thread has the same stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memo {
     /// The process image.
@@ -166,52 +166,52 @@ pub struct Memo {
     pub sp: u64,
     /// The frame pointer there.
     pub bp: u64,
-    /// How many words from `sp` on hold all that were read.
+    /// The number of words from `sp` on that include all words read.
     pub span: u32,
-    /// The words that were read: how many words above `sp`, and what was there.
+    /// The words read: the offset above `sp` in words, and the value.
     pub words: Vec<(u16, u64)>,
 }
 
-/// How a process image came to be.
+/// How a process image was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// By fork: its memory is a copy of its parent's.
     Fork,
     /// By exec: its memory is its own.
     Exec,
-    /// It was there already.
+    /// It was already running.
     Found,
 }
 
-/// What did not arrive since the recorder started.
+/// What was lost since the recorder started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Launches that found the ring buffer full.
+    /// Launches that did not fit into the ring buffer.
     pub launches: u64,
-    /// Stacks that found it full.
+    /// Stacks that did not fit into the ring buffer.
     pub stacks: u64,
-    /// Samples that found it full.
+    /// Samples that did not fit into the ring buffer.
     pub samples: u64,
-    /// Process and thread events that found it full, and processes too many to follow.
+    /// Process and thread events that did not fit into the ring buffer, and processes too many to follow.
     pub processes: u64,
-    /// Stacks of which not one frame could be taken.
+    /// Stacks without a single frame.
     pub walks: u64,
-    /// Calls, system calls, switches and tracepoints that found the ring buffer full.
+    /// Calls, system calls, switches and tracepoints that did not fit into the ring buffer.
     pub calls: u64,
     /// Calls nested too deeply to be followed.
     pub deep_calls: u64,
-    /// Calls that found no room in the sums.
+    /// Calls that did not fit into the sums.
     pub sums: u64,
-    /// Hits of events that found neither room in their map nor in the ring buffer.
+    /// Hits of events that fitted neither into their map nor into the ring buffer.
     pub hits: u64,
     /// Records of a type or length that the programs do not write.
     pub unparsed: u64,
-    /// Reads of maps that failed: sums are missing from what was read.
+    /// Failed reads of maps: sums are missing from what was read.
     pub unread: u64,
 }
 
 impl Record {
-    /// When it was sent, as far as its place among mappings matters; 0 where it does not.
+    /// Returns when it was sent, if its order relative to mappings matters; otherwise 0.
     pub fn time(&self) -> u64 {
         match self {
             Self::Stack(stack) => stack.time,
@@ -222,7 +222,7 @@ impl Record {
         }
     }
 
-    /// Reads one record as the programs wrote it; `None` if it is of a type or length that they do not write.
+    /// Parses one record; `None` if its type or length is not one that the programs write.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         Some(match record_type(contract::read(bytes)?) {
             record_type::RECORD_STACK => Self::Stack(StackRecord::parse(bytes)?),
@@ -328,9 +328,9 @@ impl Memo {
 mod tests {
     use super::*;
 
-    /// A record cut short or of an unknown type is `None`, never a panic.
+    /// Check that a truncated record or one of an unknown type is `None`, never a panic.
     #[test]
-    fn broken_records_are_refused() {
+    fn invalid_records_are_rejected() {
         let mut bytes = vec![0; 56];
         bytes[0] = 2;
         assert!(Record::parse(&bytes).is_some());

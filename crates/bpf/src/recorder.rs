@@ -1,4 +1,4 @@
-//! The programs at work: attached, told which processes to follow, and read.
+//! The running programs: attaches them, selects the processes to follow, and reads their records.
 
 use std::{
     cell::{Cell, RefCell},
@@ -27,16 +27,16 @@ use crate::{
     programs::{self, load_error, skeleton::RecordSkel},
 };
 
-/// Records taken off the ring at a time, so that one call stays short.
+/// Records read from the ring at a time, to keep one call short.
 const BATCH: usize = 16 * 1024;
-/// The same of raw stacks, which are large. They have a turn of their own: a ring that never empties must not starve them.
+/// The same for raw stacks, which are large. They are read separately: a ring that never empties must not starve them.
 const RAW_BATCH: usize = 1024;
 
 const MARKER: &str = "launch marker";
 
-/// Programs in the kernel, and their ring buffer.
+/// The loaded programs and their ring buffers.
 pub struct Recorder {
-    // Order matters: links detach before the programs go, the ring is closed before its map.
+    // Order matters: links detach before the programs are unloaded, the ring is closed before its map.
     pub(crate) links: Vec<Link>,
     pub(crate) watches: HashMap<u64, Vec<Link>>,
     pub(crate) next_watch: u64,
@@ -46,10 +46,10 @@ pub struct Recorder {
     records: Rc<RefCell<Vec<Record>>>,
     /// Records that could not be parsed.
     unparsed: Rc<Cell<u64>>,
-    /// Maps that could not be read to their end.
+    /// Maps that could not be read completely.
     pub(crate) unread: Cell<u64>,
     pub(crate) skel: RecordSkel<'static>,
-    /// Allocations by user, of all that are in the kernel's map.
+    /// The number of allocations in the kernel's map, by user.
     pub(crate) held_by_user: Shared,
     pub(crate) multi: bool,
 }
@@ -61,12 +61,12 @@ impl std::fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// Loads and attaches. Nothing is followed yet.
+    /// Loads and attaches the programs. No process is followed yet.
     pub fn start(options: &Options) -> Result<Self> {
         let multi = (options.marker.is_some() || options.tracing.is_some() || options.hits.is_some())
             && features::uprobe_multi();
         match Self::start_with(options, multi) {
-            // What this kernel does not know, it refuses: then the plain probe must do.
+            // A kernel without this feature rejects it: fall back to the plain probe.
             Err(Error::Load(..) | Error::OldKernel { .. } | Error::Attach { what: MARKER, .. }) if multi => {
                 Self::start_with(options, false)
             }
@@ -158,17 +158,18 @@ impl Recorder {
         }
     }
 
-    /// From now on every child of this process is followed, though not this process itself.
+    /// Follows every child of this process from now on, but not this process itself.
     pub fn follow_children(&self) -> Result<()> {
         self.follow_as(self.own_tgid(), 0, true)
     }
 
-    /// The id of this process as the machine counts; in a pid namespace it is another one than the process itself sees.
+    /// Returns the id of this process in the initial pid namespace; it differs from the one seen inside a pid
+    /// namespace.
     fn own_tgid(&self) -> u32 {
         self.skel.maps.bss_data.as_deref().map_or(std::process::id(), |data| data.recorder_tgid)
     }
 
-    /// The ids of processes as the machine counts, in the same order.
+    /// Returns the ids of processes in the initial pid namespace, in the same order.
     fn machine_ids(&self, pids: &[u32]) -> Result<Vec<u32>> {
         let translated = self.skel.maps.bss_data.as_deref().is_some_and(|data| data.recorder_level > 0);
         if pids.is_empty() || !translated {
@@ -184,12 +185,12 @@ impl Recorder {
         let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_ne_bytes);
         let known: HashMap<u32, u32> =
             list.as_chunks::<8>().0.iter().map(|p| (number(&p[..4]), number(&p[4..]))).collect();
-        // A process that has gone meanwhile is followed in vain, as outside a namespace.
+        // A process that has exited meanwhile gets an id that matches nothing, as outside a namespace.
         Ok(pids.iter().map(|pid| known.get(pid).copied().unwrap_or(u32::MAX)).collect())
     }
 
     fn follow_as(&self, tgid: u32, id: u32, children_only: bool) -> Result<()> {
-        // Where its memory is described is not known here.
+        // The address of its mm_struct is not known here.
         let value =
             image { id, children_only: children_only.into(), raw_left: limit::MAX_RAW_STACKS.0, held: 0, memory: 0 };
         self.skel
@@ -199,7 +200,7 @@ impl Recorder {
             .map_err(|source| Error::Map { what: "follow the command", source })
     }
 
-    /// New children of this process are no longer followed; those already followed are.
+    /// Stops following new children of this process; those already followed continue to be.
     pub fn forget_children(&self) -> Result<()> {
         self.skel
             .maps
@@ -208,25 +209,26 @@ impl Recorder {
             .map_err(|source| Error::Map { what: "stop following new children", source })
     }
 
-    /// The maps that the stack walker works from.
+    /// Returns the maps of the stack walker.
     pub fn unwind_maps(&self) -> Result<UnwindMaps> {
         let maps = &self.skel.maps;
         UnwindMaps::new(&maps.row_shards, &maps.mappings, &maps.mapping_ranges)
             .map_err(|source| Error::Map { what: "set up the stack walker's tables", source })
     }
 
-    /// The map that tells which processes are Python.
+    /// Returns the map of Python processes.
     pub fn python_maps(&self) -> Result<PythonMaps> {
         PythonMaps::new(&self.skel.maps.python_processes)
             .map_err(|source| Error::Map { what: "set up the reading of Python frames", source })
     }
 
-    /// Become readable when a good part of a ring has filled, or something rare has happened.
+    /// Returns descriptors that become readable when a large part of a ring has filled, or a rare record was sent.
     pub fn descriptors(&self) -> [RawFd; 2] {
         [self.ring.epoll_fd(), self.raw_ring.epoll_fd()]
     }
 
-    /// Takes records off the rings and hands them over, oldest first, raw stacks last; `true` if there may be more.
+    /// Reads records from the rings and passes them on, oldest first, raw stacks last; returns `true` if there may be
+    /// more.
     pub fn drain(&mut self, mut each: impl FnMut(Record)) -> bool {
         let taken = self.ring.consume_raw_n(BATCH);
         let raw = self.raw_ring.consume_raw_n(RAW_BATCH);
@@ -236,14 +238,14 @@ impl Recorder {
         taken >= BATCH as i32 || raw >= RAW_BATCH as i32
     }
 
-    /// Hands over every entry of a map. A read that fails is counted in [`Losses::unread`].
+    /// Passes on every entry of a map. A failed read is counted in [`Losses::unread`].
     pub(crate) fn each(&self, map: &impl MapCore, entry: impl FnMut(&[u8], &[u8])) {
         if map::each(map, entry).is_err() {
             self.unread.set(self.unread.get() + 1);
         }
     }
 
-    /// Every entry of a map with one value for all CPUs.
+    /// Returns every entry of a map with one value for all CPUs.
     pub(crate) fn entries<K: Plain, V: Plain>(&self, map: &impl MapCore) -> Vec<(K, V)> {
         debug_assert_eq!((map.key_size() as usize, map.value_size() as usize), (size_of::<K>(), size_of::<V>()));
         let mut found = Vec::new();
@@ -251,7 +253,7 @@ impl Recorder {
         found
     }
 
-    /// What did not arrive since the start.
+    /// Returns what was lost since the start.
     pub fn losses(&self) -> Losses {
         let count = |cause: loss| {
             let values = self.skel.maps.losses.lookup_percpu(&cause.0.to_ne_bytes(), MapFlags::ANY);

@@ -1,4 +1,4 @@
-//! What is summed up in the kernel, read and forgotten.
+//! Reads and removes the sums in the kernel.
 
 use std::sync::atomic::Ordering;
 
@@ -19,14 +19,14 @@ use crate::{
 const USERS: usize = limit::USERS.0 as usize;
 
 impl Recorder {
-    /// What was summed up so far, by function.
+    /// Returns the call sums so far, by function.
     pub fn sums(&self) -> Vec<Sum> {
         let mut found = Vec::new();
         self.each(&self.skel.maps.sums, |key, values| found.extend(Sum::parse(key, values)));
         found
     }
 
-    /// Failed calls by result.
+    /// Returns failed calls by result.
     pub fn error_sums(&self) -> Vec<ErrorSum> {
         let sum = |(key, count): (error_key, u64)| ErrorSum {
             image: key.image,
@@ -38,7 +38,7 @@ impl Recorder {
         self.entries(&self.skel.maps.errors).into_iter().map(sum).collect()
     }
 
-    /// Memory by process and space.
+    /// Returns memory by process and space.
     pub fn memory_sums(&self) -> Vec<MemorySum> {
         let sum = |(key, sum): (memory_key, memory_sum)| MemorySum {
             image: key.image,
@@ -59,7 +59,7 @@ impl Recorder {
         self.entries(&self.skel.maps.memory_sums).into_iter().map(sum).collect()
     }
 
-    /// Live allocations one by one.
+    /// Returns the live allocations one by one.
     pub fn allocations(&self) -> Vec<Allocation> {
         let live = |(key, live): (allocation_key, allocation)| Allocation {
             image: key.image,
@@ -74,12 +74,12 @@ impl Recorder {
         self.entries(&self.skel.maps.allocations).into_iter().map(live).collect()
     }
 
-    /// How many live allocations are in the kernel's map.
+    /// Returns how many live allocations are in the kernel's map.
     pub fn held(&self) -> u64 {
         (0..USERS).map(|user| self.held_by_user.counter(user).load(Ordering::Relaxed)).sum()
     }
 
-    /// Live memory by the call stack that allocated it.
+    /// Returns live memory by the call stack that allocated it.
     pub fn sites(&self) -> Vec<Site> {
         let live = |(key, live): (site_key, site)| Site {
             image: key.image,
@@ -93,7 +93,7 @@ impl Recorder {
         self.entries(&self.skel.maps.sites).into_iter().map(live).collect()
     }
 
-    /// Launches by kernel; those for which there was no room have the address 0.
+    /// Returns launches by kernel; those that did not fit have the address 0.
     pub fn kernel_sums(&self) -> Vec<KernelSum> {
         let sum = |(key, sum): (kernel_key, kernel_sum)| KernelSum {
             image: key.image,
@@ -109,7 +109,7 @@ impl Recorder {
         known.chain(self.entries(&maps.kernels_beyond).into_iter().map(beyond)).collect()
     }
 
-    /// Forgets the sums of process images that are gone.
+    /// Removes the sums of ended process images.
     pub fn forget_sums(&self, gone: &dyn Fn(u32) -> bool) {
         let maps = &self.skel.maps;
         self.forget_allocations(gone);
@@ -122,10 +122,10 @@ impl Recorder {
         self.forget(&maps.sites, |key: &site_key| gone(key.image));
     }
 
-    /// Forgets the live allocations of process images that are gone, and returns their users' shares. What they amounted
-    /// to stays in the sums.
+    /// Removes the live allocations of ended process images, and releases their users' shares. Their totals stay in the
+    /// sums.
     pub fn forget_allocations(&self, gone: &dyn Fn(u32) -> bool) {
-        // The map of allocations is large, and empty of most processes that have ended.
+        // The map of allocations is large, and most ended processes have none in it.
         if !self.memory_sums().iter().any(|sum| sum.live > 0 && gone(sum.image)) {
             return;
         }
@@ -136,20 +136,20 @@ impl Recorder {
         }
     }
 
-    /// Forgets the launches of one kernel; returns how many there were.
+    /// Removes the launches of one kernel; returns how many there were.
     pub fn forget_kernel(&self, kernel: &KernelSum) -> u64 {
         let key = kernel_key { address: kernel.address, image: kernel.image, handle: kernel.handle.into() };
         let last = self.skel.maps.kernels.lookup_and_delete(bytes_of(&key)).ok().flatten();
         last.and_then(|value| read::<kernel_sum>(&value)).map_or(0, |sum| sum.count)
     }
 
-    /// Forgets a call stack under which nothing is live.
+    /// Removes a call stack without live allocations.
     pub fn forget_site(&self, site: &Site) {
         let key = site_key { stack: site.stack, python: site.python, image: site.image, function: site.function };
         let _ = self.skel.maps.sites.delete(bytes_of(&key));
     }
 
-    /// Forgets that these stacks were sent: the next time they are met, they are sent again.
+    /// Removes stacks from the set of those already sent: the next time they occur, they are sent again.
     pub fn forget_stacks(&self, native: &[u64], python: &[u64]) {
         for (map, ids) in [(&self.skel.maps.stacks_sent, native), (&self.skel.maps.python_stacks_sent, python)] {
             for id in ids {
@@ -158,7 +158,7 @@ impl Recorder {
         }
     }
 
-    /// The room that each map of sums has, by name.
+    /// Returns the capacity of each map of sums.
     pub fn sum_rooms(&self) -> SumRooms {
         let maps = &self.skel.maps;
         SumRooms {
@@ -183,7 +183,7 @@ impl Recorder {
     }
 }
 
-/// How many entries each map can have.
+/// The capacity of each map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SumRooms {
     /// Of [`Recorder::sums`].
@@ -200,7 +200,7 @@ pub struct SumRooms {
     pub kernels: u64,
 }
 
-/// A sum that two CPUs change at once may be seen below zero for a moment.
+/// A sum that two CPUs change at once may briefly be negative.
 fn not_negative(sum: i64) -> u64 {
     sum.try_into().unwrap_or(0)
 }

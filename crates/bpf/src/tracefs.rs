@@ -1,5 +1,5 @@
-//! The kernel's directory of tracepoints and functions. Where it is not mounted, it is for a moment, out of everyone's
-//! sight: in a mount namespace that ends with the thread that made it.
+//! Reads tracepoints and functions from tracefs. If it is not mounted, it is mounted temporarily and privately, in a
+//! mount namespace that ends with the thread that created it.
 
 use std::{fs, io, path::Path};
 
@@ -10,13 +10,13 @@ use rustix::{
 
 use crate::features;
 
-/// Reads a file of it, such as `events/nvidia/nvidia_dev_xid/format`.
+/// Reads a file of tracefs, such as `events/nvidia/nvidia_dev_xid/format`.
 pub fn read(file: &str) -> io::Result<String> {
     let file = file.to_owned();
     within(move |root| fs::read_to_string(root.join(file)))
 }
 
-/// All tracepoints, as `category:name`, sorted.
+/// Returns all tracepoints as `category:name`, sorted.
 pub fn tracepoints() -> io::Result<Vec<String>> {
     within(|root| {
         let mut found = Vec::new();
@@ -32,10 +32,10 @@ pub fn tracepoints() -> io::Result<Vec<String>> {
     })
 }
 
-/// Functions of the kernel that can be probed.
+/// Returns the kernel functions that can be probed.
 pub fn kernel_functions() -> io::Result<Vec<String>> {
     let text = read("available_filter_functions")?;
-    // A function of a module has its name behind it.
+    // The name of a module function is followed by its module.
     Ok(text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
 }
 

@@ -1,4 +1,4 @@
-//! Watching functions, system calls, the scheduler and tracepoints.
+//! Watches functions, system calls, the scheduler and tracepoints.
 
 use std::{
     io::Read,
@@ -25,7 +25,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch(u64);
 
-/// Where a function is to be probed: at this offset of its file, with this number.
+/// Where to probe a function: at this offset of its file, with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Offset in the file.
@@ -35,12 +35,12 @@ pub struct Probe {
 }
 
 impl Recorder {
-    /// Many functions can be watched at little cost; without it each probe takes long to attach and to detach.
+    /// Whether many functions can be watched at low cost; otherwise each probe is slow to attach and to detach.
     pub fn can_watch_many(&self) -> bool {
         self.multi
     }
 
-    /// Says what to gather at the calls of the function with this number.
+    /// Sets what to gather at the calls of the function with this number.
     pub fn describe(&self, function: u32, gather: Gather) -> Result<()> {
         self.skel
             .maps
@@ -49,7 +49,7 @@ impl Recorder {
             .map_err(|source| Error::Map { what: "describe a function", source })
     }
 
-    /// Watches functions of a file, in every process that maps it. Returns a number for it, and how long it took.
+    /// Watches functions of a file, in every process that maps it. Returns a handle, and how long it took.
     pub fn watch(&mut self, file: &Path, probes: &[Probe]) -> Result<(Watch, Duration)> {
         let begun = Instant::now();
         let what = "function probes";
@@ -62,13 +62,13 @@ impl Recorder {
         Ok((watch, begun.elapsed()))
     }
 
-    /// Watches files no more. The kernel takes tens of milliseconds for each, so that a thread of its own waits for it.
+    /// Stops watching files. The kernel takes tens of milliseconds for each, so a separate thread waits for it.
     pub fn unwatch(&mut self, watches: &[Watch]) {
         let mut links: Vec<Link> = watches.iter().filter_map(|watch| self.watches.remove(&watch.0)).flatten().collect();
         if links.is_empty() {
             return;
         }
-        // In reverse, as in `end_trace`. Where no thread can be had, they go here and now.
+        // In reverse order, as in `end_trace`. If no thread can be started, they are detached here.
         let detach = move || while links.pop().is_some() {};
         let _ = std::thread::Builder::new().name("unwatch".into()).spawn(detach);
     }
@@ -98,9 +98,9 @@ impl Recorder {
         Ok(links)
     }
 
-    /// Watches functions of the kernel by name: all at once, or one by one where the kernel cannot do that.
+    /// Watches kernel functions by name: all at once, or one by one if the kernel does not support that.
     pub fn watch_kernel(&mut self, functions: &[(String, u32)]) -> Result<()> {
-        /// Each of these takes its time to attach and to detach.
+        /// Each of these is slow to attach and to detach.
         const MOST_SINGLE: usize = 100;
         let links = match self.watch_kernel_many(functions) {
             Err(_) if functions.len() <= MOST_SINGLE => self.watch_kernel_each(functions),
@@ -136,13 +136,14 @@ impl Recorder {
         Ok(links)
     }
 
-    /// Watches functions of the kernel, each with its number. Those that are refused are told; all others are watched.
+    /// Watches kernel functions, each with its number. Returns those that were rejected; all others are watched.
     pub fn hook(&mut self, functions: &[(KernelFunction, u32)]) -> Vec<Refused> {
         let mut refused = Vec::new();
         let mut modules = Modules::default();
         let progs = &self.skel.progs;
         for (function, number) in functions {
-            let mut hook = |mould: &Program<'_>, end| Hook::new(mould.insns(), end, function, *number, &mut modules);
+            let mut hook =
+                |template: &Program<'_>, end| Hook::new(template.insns(), end, function, *number, &mut modules);
             // Returns first: an entry whose return is not watched would stay open.
             let hooks = hook(&progs.leave_hook, sys::BPF_TRACE_FEXIT)
                 .and_then(|leave| Ok([leave, hook(&progs.enter_hook, sys::BPF_TRACE_FENTRY)?]));
@@ -154,13 +155,13 @@ impl Recorder {
         refused
     }
 
-    /// Calls that went unseen: made while the same program ran on the same CPU, by the kernel for the program's own sake or
-    /// in an interrupt.
+    /// Returns the number of calls that were not seen: made while the same program was running on the same CPU, by the
+    /// kernel on the program's behalf or in an interrupt.
     pub fn missed_by_hooks(&self) -> u64 {
         self.hooks.iter().map(Hook::missed).sum()
     }
 
-    /// Watches a tracepoint, by the number it has in tracefs.
+    /// Watches a tracepoint, by its number in tracefs.
     pub fn watch_point(&mut self, id: u64, number: u32) -> Result<()> {
         let what = "tracepoint";
         let point = perf::tracepoint(id).map_err(|source| Error::Attach { what, source: source.into() })?;
@@ -172,8 +173,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// While not `open`, no outermost call is watched from its beginning; calls that have begun are watched to their end.
-    /// Probes are attached and removed file by file: without this a driver call would seem to be the program's own while the
+    /// While not `open`, no new outermost call is watched; calls that have begun are watched to their end. Probes are
+    /// attached and removed file by file: without this, a driver call would look like the program's own while the
     /// runtime that made it is not watched.
     pub fn open_calls(&mut self, open: bool) {
         if let Some(data) = self.skel.maps.data_data.as_deref_mut() {
@@ -185,7 +186,7 @@ impl Recorder {
     pub fn end_trace(&mut self) -> Result<()> {
         let fail = |source| Error::Attach { what: "search for calls under way", source };
         self.open_calls(false);
-        // In reverse: where entries were watched on without returns, every call would be one that did not return.
+        // In reverse order: if entries were watched longer than returns, every call would appear unfinished.
         for links in self.watches.values_mut() {
             while links.pop().is_some() {}
         }

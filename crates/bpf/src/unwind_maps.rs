@@ -1,8 +1,8 @@
-//! The stack walker's maps, written from here: rows of unwind tables, and who has which file mapped where.
+//! Writes the stack walker's maps: rows of unwind tables, and which process has which file mapped where.
 //!
-//! Rows lie in shards, memory shared with the kernel; so do mappings, in one array of which each image has a range. A range
-//! is never changed in place while a program may be reading it: a process that maps one more file gets a new range, and
-//! the old one rests a while before it is used again.
+//! Rows are stored in shards, memory shared with the kernel. So are mappings, in one array where each image has a
+//! range. A range is never changed in place while a program may be reading it: a process that maps one more file gets a
+//! new range, and the old one is reused only after a delay.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -25,11 +25,11 @@ const FIRST_SHARD: usize = 1 << 18;
 const SHARD: usize = 1 << 20;
 const MOST_SHARDS: usize = limit::MAX_SHARDS.0 as usize;
 const MOST_MAPPINGS: usize = limit::MAX_MAPPINGS.0 as usize;
-/// The most mappings of one image that the walker can use: what the search in `bpf/walk.bpf.h` can tell apart.
+/// The most mappings of one image that the walker can use: what the search in `bpf/walk.bpf.h` covers.
 pub const MOST_PER_IMAGE: usize = limit::MAX_MAPPINGS_PER_IMAGE.0 as usize;
 /// The most frames of a stack's user part.
 pub const MOST_FRAMES: usize = limit::MAX_USER_FRAMES.0 as usize;
-/// How long a range rests: no program runs that long.
+/// The delay before a range is reused: no program runs that long.
 const REST: Duration = Duration::from_secs(2);
 
 const ROW: usize = size_of::<unwind_row>();
@@ -37,7 +37,7 @@ const MAPPING: usize = size_of::<mapping>();
 
 type Result<T> = std::result::Result<T, libbpf_rs::Error>;
 
-/// Where the rows of a file lie.
+/// Where the rows of a file are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     shard: u32,
@@ -52,9 +52,9 @@ pub struct Code {
     pub start: u64,
     /// One past the last.
     pub end: u64,
-    /// An address less this is the `pc` of a row.
+    /// An address minus this is the `pc` of a row.
     pub base: u64,
-    /// The file's rows; `None` while they are not there yet; `Some(None)` if there will be none.
+    /// The file's rows; `None` while they are not ready; `Some(None)` if there will be none.
     pub rows: Option<Option<Place>>,
 }
 
@@ -70,7 +70,8 @@ pub struct UnwindMaps {
     resting: VecDeque<(Instant, u32, u32)>,
     resting_rows: VecDeque<(Instant, Place)>,
     in_use: HashMap<u32, (u32, u32)>,
-    /// Counts what the walker was told. A range may begin where another did, and what the walker remembers must not outlive it.
+    /// Counts updates of the walker's maps. A range may start where an earlier one did, and the walker's caches must
+    /// not outlive it.
     generation: u32,
 }
 
@@ -82,7 +83,7 @@ struct Shard {
 }
 
 impl UnwindMaps {
-    /// Handles are descriptors of our own: to open a map by its number takes CAP_SYS_ADMIN.
+    /// Handles are our own descriptors: opening a map by its id requires CAP_SYS_ADMIN.
     pub(crate) fn new(outer: &MapMut<'_>, mappings: &MapMut<'_>, ranges: &MapMut<'_>) -> Result<Self> {
         Ok(Self {
             outer: outer.try_into()?,
@@ -97,7 +98,7 @@ impl UnwindMaps {
         })
     }
 
-    /// Puts a file's rows where the walker finds them; `rows` as they lie in memory, 8 bytes each.
+    /// Stores a file's rows for the walker; `rows` in their memory layout, 8 bytes each.
     pub fn add_rows(&mut self, rows: &[u8]) -> Result<Option<Place>> {
         let count = rows.len() / ROW;
         if count == 0 {
@@ -124,12 +125,12 @@ impl UnwindMaps {
         Ok(Some(Place { shard: index as u32, first, count: count as u32 }))
     }
 
-    /// A file's rows are needed no more: no image has it mapped.
+    /// Removes a file's rows: no image has it mapped.
     pub fn remove_rows(&mut self, place: Place) {
         self.resting_rows.push_back((Instant::now(), place));
     }
 
-    /// A file's rows, as they lie in memory.
+    /// Returns a file's rows in their memory layout.
     pub fn rows(&self, place: Place) -> &[u8] {
         self.shards[place.shard as usize].memory.read(place.first as usize * ROW, place.count as usize * ROW)
     }
@@ -150,8 +151,7 @@ impl UnwindMaps {
         Ok(index)
     }
 
-    /// Tells the walker what an image has mapped, sorted by start. Mappings beyond what can be told are left out: the
-    /// walk ends there.
+    /// Sets the mappings of an image, sorted by start. Mappings that do not fit are left out: walks end there.
     pub fn set(&mut self, image: u32, codes: &[Code]) -> Result<()> {
         let codes = &codes[..codes.len().min(MOST_PER_IMAGE)];
         let Some(first) = self.take_range(codes.len() as u32) else { return Ok(()) };
@@ -174,16 +174,16 @@ impl UnwindMaps {
         Ok(())
     }
 
-    /// An image is gone.
+    /// Removes an ended image.
     pub fn forget(&mut self, image: u32) {
         if let Some((first, count)) = self.in_use.remove(&image) {
             self.resting.push_back((Instant::now(), first, count));
         }
-        // A child that was forked and never told of anything has inherited an entry all the same.
+        // A forked child without mappings of its own has still inherited an entry.
         let _ = self.ranges.delete(&image.to_ne_bytes());
     }
 
-    /// Takes a range for the mappings of an image.
+    /// Allocates a range for the mappings of an image.
     fn take_range(&mut self, count: u32) -> Option<u32> {
         while let Some((since, first, count)) = self.resting.front().copied() {
             if since.elapsed() < REST {
@@ -196,7 +196,7 @@ impl UnwindMaps {
     }
 }
 
-/// Takes a range off the free ones, first fit.
+/// Allocates a range from the free ones, first fit.
 fn take(free: &mut BTreeMap<u32, u32>, count: u32) -> Option<u32> {
     let (first, length) = free.iter().find(|(_, length)| **length >= count).map(|(f, l)| (*f, *l))?;
     free.remove(&first);
@@ -228,9 +228,9 @@ fn give_back(free: &mut BTreeMap<u32, u32>, mut first: u32, mut count: u32) {
 mod tests {
     use super::*;
 
-    /// Ranges given back join with their neighbours on both sides.
+    /// Check that freed ranges join with their neighbours on both sides.
     #[test]
-    fn ranges_join() {
+    fn freed_ranges_join_their_neighbours() {
         let mut free = BTreeMap::from([(0, 4), (8, 4)]);
         give_back(&mut free, 4, 4);
         assert_eq!(free, BTreeMap::from([(0, 12)]));

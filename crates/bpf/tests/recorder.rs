@@ -1,5 +1,5 @@
 //! Real programs in a real kernel (needs root): processes are followed from their first instruction, CPUs are sampled,
-//! mappings are seen.
+//! and mappings are seen.
 
 use std::{
     process::{Command, Stdio},
@@ -8,7 +8,7 @@ use std::{
 
 use bpf::{HitKey, HitPoint, HitSource, HitSum, HitWeight, MapEvent, Mappings, Options, Origin, Record, Recorder};
 
-/// All tests follow the children of this process: one at a time.
+/// All tests follow the children of this process, so they run one at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn record(options: &Options, command: &mut Command) -> (Vec<Record>, Vec<MapEvent>) {
@@ -25,7 +25,7 @@ fn record(options: &Options, command: &mut Command) -> (Vec<Record>, Vec<MapEven
     (records, mappings.drain())
 }
 
-/// A shell, the programs it runs, and their end: each fork and exec is a new image, in order.
+/// Check that a shell, the programs it runs, and their exits are reported: each fork and exec is a new image, in order.
 #[test]
 fn follows_forks_and_execs() {
     let options = Options { ring_bytes: 1 << 20, ..Options::default() };
@@ -56,7 +56,7 @@ fn follows_forks_and_execs() {
     assert!(mapped("/ls") && mapped("libc.so.6"), "{mappings:?}");
 }
 
-/// A busy process is sampled, and each distinct stack comes once.
+/// Check that a busy process is sampled, and that each distinct stack is sent once.
 #[test]
 fn samples_a_busy_process() {
     let options = Options { sample_hz: Some(997), ring_bytes: 1 << 25, ..Options::default() };
@@ -64,7 +64,7 @@ fn samples_a_busy_process() {
         record(&options, Command::new("sh").args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]));
     let mut stacks = std::collections::HashSet::new();
     for record in &records {
-        // Nobody has told the walker of any table: the shell's stacks come raw.
+        // No tables are loaded: the shell's stacks arrive raw.
         let id = match record {
             Record::Stack(stack) => stack.id,
             Record::RawStack(stack) => stack.id,
@@ -78,8 +78,8 @@ fn samples_a_busy_process() {
     assert!(samples.iter().all(|s| *s == 0 || stacks.contains(s)));
 }
 
-/// Records the writes of a shell that writes 5 bytes three times, and 10 bytes once. Returns what was added up in the
-/// kernel, and what came through the ring. The keys of the former were announced there, each once.
+/// Records the writes of a shell that writes 5 bytes three times, and 10 bytes once. Returns the sums in the kernel,
+/// and what arrived through the ring. The keys of the sums were announced there, each once.
 fn writes(room: u32) -> (Vec<(HitKey, HitSum)>, Vec<HitSum>) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let options = Options { hits: Some(room), ring_bytes: 1 << 22, ..Options::default() };
@@ -116,17 +116,17 @@ fn total(sums: impl Iterator<Item = HitSum>) -> (u64, u64, u64) {
     })
 }
 
-/// Hits of a tracepoint are added up in the kernel by stack, weighted by a field of its record.
+/// Check that hits of a tracepoint are summed in the kernel by stack, weighted by a field of its record.
 #[test]
-fn hits_of_a_tracepoint() {
+fn tracepoint_hits_are_summed_by_stack() {
     let (sums, sent) = writes(1000);
     assert_eq!(total(sums.iter().map(|(_, sum)| *sum)), (4, 25, 0));
     assert_eq!(sent, []);
 }
 
-/// Where the kernel has no room for another stack, hits come one by one, and none is lost.
+/// Check that hits are sent one by one if the kernel has no room for another stack, and that none is lost.
 #[test]
-fn hits_without_room() {
+fn hits_without_room_are_sent_one_by_one() {
     let (sums, sent) = writes(1);
     assert_eq!(sums.len(), 1);
     assert!(!sent.is_empty() && sent.iter().all(|sum| sum.count == 1));

@@ -1,4 +1,4 @@
 //! The injected library.
 
-/// Its file name; frames in it are the probe's own.
+/// Its file name; frames in this file belong to the probe.
 pub const INJECTOR: &str = "libwarpscope_inject.so";

@@ -1,4 +1,4 @@
-//! Where events go: into the recording on disk, into the fold that will be the profile, and to the terminal if asked.
+//! Where events go: the recording on disk, the profile, and the terminal if requested.
 
 use std::{fs::File, io, path::PathBuf, time::SystemTime};
 
@@ -10,7 +10,7 @@ use model::{
 };
 use symbols::Kept;
 
-/// The first event of a recording that begins now.
+/// Returns the first event of a recording that begins now.
 pub fn start(command: Vec<String>, mode: Mode, frequency: u32) -> Start {
     Start {
         time: bpf::now(),
@@ -23,31 +23,31 @@ pub fn start(command: Vec<String>, mode: Mode, frequency: u32) -> Start {
     }
 }
 
-/// Takes every event that is collected.
+/// Receives every collected event.
 pub trait Sink {
-    /// Takes one event.
+    /// Handles one event.
     fn push(&mut self, event: &Event);
 
-    /// The stack with this id, if it has come and is kept.
+    /// Returns the stack with this id, if it has arrived and is kept.
     fn stack(&self, id: StackId) -> Option<&Stack>;
 
-    /// Brings what was taken so far to where a crash cannot lose it.
+    /// Flushes events to storage that survives a crash.
     fn flush(&mut self) {}
 
-    /// Shows what was taken so far to whoever watches.
+    /// Shows the events so far on the terminal.
     fn show(&mut self) {}
 }
 
-/// Prints events as they come. After an error nothing more is printed.
+/// Prints events as they arrive. After an error nothing more is printed.
 pub trait Printer {
     /// Prints one event, if it is of interest.
     fn print(&mut self, event: &Event) -> io::Result<()>;
 
-    /// Brings what was printed to its reader.
+    /// Flushes the output.
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// Takes every event of a recording.
+/// Receives every event of a recording.
 pub struct Recording {
     fold: Fold,
     writer: Writer<File>,
@@ -57,26 +57,27 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Records to `file`, named `path` in messages.
+    /// Creates a recording in `file`, named `path` in messages.
     pub fn new(file: File, path: PathBuf) -> Result<Self, WriteError> {
         let writer = Writer::new(file)?;
         Ok(Self { fold: Fold::new(), writer, path, failure: None, printer: None })
     }
 
-    /// From now on, prints what is taken.
+    /// Prints events from now on.
     pub fn print(&mut self, printer: Box<dyn Printer>) {
         self.printer = Some(printer);
     }
 
-    /// After an error the recording ends, but the profile and what is made of it go on. The writer counts what it leaves out.
+    /// After an error the recording ends, but the profile and its outputs continue. The writer counts what it leaves
+    /// out.
     fn written(&mut self, result: Result<(), WriteError>) {
         if let Err(error) = result {
             self.failure = Some(format!("{}: {error}", self.path.display()));
         }
     }
 
-    /// Ends the recording: names every address, writes the names and the end. Returns the profile, and what went wrong
-    /// with the recording.
+    /// Ends the recording: resolves every address, writes the names and the end. Returns the profile, and any error of
+    /// the recording.
     pub fn finish(mut self, end: End, kept: &mut Kept, options: &symbols::Options) -> (Profile, Option<String>) {
         self.show();
         let mut fold = std::mem::take(&mut self.fold);
@@ -108,7 +109,7 @@ impl Recording {
 }
 
 impl Sink for Recording {
-    /// Takes one event.
+    /// Handles one event.
     fn push(&mut self, event: &Event) {
         self.fold.push(event);
         if self.printer.as_mut().is_some_and(|printer| printer.print(event).is_err()) {
@@ -118,18 +119,18 @@ impl Sink for Recording {
         self.written(written);
     }
 
-    /// The stack with this id, if it has come.
+    /// Returns the stack with this id, if it has arrived.
     fn stack(&self, id: StackId) -> Option<&Stack> {
         self.fold.known_stack(id)
     }
 
-    /// Brings what was taken so far to the disk, so that a crash cannot lose it.
+    /// Flushes the recording to disk, so that a crash cannot lose it.
     fn flush(&mut self) {
         let written = self.writer.flush();
         self.written(written);
     }
 
-    /// Brings what was printed to the terminal. Where nobody reads it any more, nothing is printed any more.
+    /// Flushes the terminal output. After an error nothing more is printed.
     fn show(&mut self) {
         if self.printer.as_mut().is_some_and(|printer| printer.flush().is_err()) {
             self.printer = None;

@@ -1,8 +1,8 @@
 //! `.json`: a time line in the Chrome trace event format, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 //!
-//! Threads show launches, CPU samples and traced calls, GPUs show one track per stream, arrows lead from each launch to
-//! what it caused. Times are microseconds from the recording's start. Written while the recording is read: no event is kept
-//! but those that wait for their launch.
+//! Threads show launches, CPU samples and traced calls; GPUs show one track per stream; arrows connect each launch to
+//! the work it caused. Times are microseconds from the recording's start. The file is written while the recording is
+//! read: only events that wait for their launch are kept.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -33,7 +33,7 @@ mod calls;
 mod json;
 mod tracks;
 
-/// How long a launch looks: its begin is known, its end is not.
+/// The displayed length of a launch: its start is known, its end is not.
 const LAUNCH_NS: u64 = 1_000;
 
 /// Writes the time line of a recording.
@@ -60,7 +60,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
     trace.json.out.flush()
 }
 
-/// What the whole trace says about itself.
+/// Metadata of the whole trace.
 #[derive(Serialize)]
 struct Other<'a> {
     version: &'a str,
@@ -98,7 +98,7 @@ struct Entry<'a, A: Serialize> {
     dur: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
-    /// An arrow ends at the slice that encloses its end, not at the next one.
+    /// An arrow ends at the enclosing slice, not at the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     bp: Option<char>,
     /// An instant belongs to its thread.
@@ -165,7 +165,7 @@ struct Trace<'a> {
     tracks: Tracks,
     kernels: SessionKernels<'a>,
     stacks: StackTexts<'a>,
-    /// The last launch of each thread: how long it looks depends on the next.
+    /// The last launch of each thread: its displayed length depends on the next.
     last_launch: BTreeMap<(ProcessId, u32), Launch>,
     lanes: HashMap<u32, Lanes>,
     flows: u64,
@@ -232,12 +232,12 @@ impl Trace<'_> {
         match outcome {
             Outcome::Joined(launch, activity) => self.activity(Some(launch), activity),
             Outcome::Unmatched(activity) => self.activity(None, activity),
-            // Its slice on the thread has no arrow: that is what pending looks like.
+            // A pending launch is a slice without an arrow.
             Outcome::Pending(_) => Ok(()),
         }
     }
 
-    /// Launches of a thread must not overlap, or viewers drop them: each is cut where the next begins.
+    /// Launches of a thread must not overlap, or viewers drop them: each is truncated where the next begins.
     fn launch(&mut self, launch: Launch) -> io::Result<()> {
         match self.last_launch.insert((launch.process, launch.tid), launch) {
             Some(last) if last.time < launch.time => self.launch_slice(&last, LAUNCH_NS.min(launch.time - last.time)),
@@ -263,7 +263,7 @@ impl Trace<'_> {
     }
 
     fn activity(&mut self, launch: Option<&Launch>, activity: &Activity) -> io::Result<()> {
-        // Without a time there is no place on a time line; the ledger counts it.
+        // Without times it has no position on a time line; the ledger counts it.
         if activity.start == 0 || activity.end < activity.start {
             return Ok(());
         }
@@ -303,7 +303,7 @@ impl Trace<'_> {
     fn arrow(&mut self, launch: &Launch, to: (u32, u32), start: u64) -> io::Result<()> {
         self.flows += 1;
         let from = self.thread(launch.process, launch.tid);
-        // A nanosecond into both slices, so that the ends are inside them in whatever order viewers read.
+        // One nanosecond into both slices, so that the ends are inside them whatever order viewers read them in.
         let mut tail = Entry::<NoArgs>::new('s', "launch", "flow", from, self.at(launch.time.saturating_add(1)));
         tail.id = Some(self.flows);
         self.json.event(&tail)?;
@@ -345,12 +345,12 @@ impl Trace<'_> {
     }
 }
 
-/// Microseconds from the start; what happened before it is negative.
+/// Microseconds from the start; negative before it.
 fn relative(time: u64, origin: u64) -> f64 {
     if time >= origin { micros(time - origin) } else { -micros(origin - time) }
 }
 
-/// Microseconds: a double holds them to the nanosecond for 104 days.
+/// Microseconds: a double is exact to the nanosecond for 104 days.
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1000.0
 }

@@ -12,8 +12,8 @@ use model::{
 
 use crate::{events::Events, names};
 
-/// Writes each sample in the order of arrival. The name is the thread's (its last, blanks as `_`), or else the
-/// process's.
+/// Writes each sample in order of arrival. The name is the thread's last name with blanks as `_`, or otherwise the name
+/// of the process.
 pub fn write(profile: &Profile, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut stacks = StackTexts::new(profile);
     for event in events {
@@ -29,7 +29,7 @@ pub fn write(profile: &Profile, events: Events<'_>, out: &mut dyn Write) -> io::
     out.flush()
 }
 
-/// Stacks as text, `a;b;c`, outermost first, each made once.
+/// Stacks as text, `a;b;c`, outermost first, each formatted once.
 pub(crate) struct StackTexts<'a> {
     profile: &'a Profile,
     texts: HashMap<StackId, String>,

@@ -1,11 +1,11 @@
-//! Families of frames, which have colours of their own.
+//! Families of frames, each with its own range of colours.
 
 use model::{
     event::{FrameKind, NamedFrame},
     profile::What,
 };
 
-/// The family of a frame: decides its colour.
+/// The family of a frame, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
     /// A process, the outermost frame.
@@ -22,12 +22,12 @@ pub enum Family {
     GpuMemory,
     /// A counted event.
     Event,
-    /// What is not known: a lost stack, a launch not seen.
+    /// Unknown: a lost stack, or a launch that was not seen.
     Unknown,
 }
 
 impl Family {
-    /// The family of a CPU frame.
+    /// Returns the family of a CPU frame.
     pub fn of_frame(frame: &NamedFrame) -> Self {
         match frame.kind {
             FrameKind::Kernel => Self::OsKernel,
@@ -39,7 +39,7 @@ impl Family {
         }
     }
 
-    /// The family of some work on a GPU.
+    /// Returns the family of GPU work.
     pub fn of_work(what: What) -> Self {
         match what {
             What::Kernel(_) => Self::GpuKernel,

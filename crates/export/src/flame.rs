@@ -1,4 +1,4 @@
-//! Stacks by name, with their weights: what every flame graph and table of paths is drawn from.
+//! Stacks by name, with their weights: the source of every flame graph and table of call paths.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -16,23 +16,23 @@ use crate::{
     names::{self, GpuFrames},
 };
 
-/// Which halves of a profile to show.
+/// Which parts of a profile to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
     /// CPU samples.
     pub cpu: bool,
     /// GPU work, under the stacks that launched it.
     pub gpu: bool,
-    /// A counted event in place of both: its amounts are no times.
+    /// A counted event instead of both, because its amounts are not times.
     pub event: Option<EventView>,
 }
 
-/// Which counted event to show, and by what.
+/// Which counted event to show, and how to weigh it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventView {
     /// The event.
     pub counter: CounterId,
-    /// By the number of its hits, even if they have a weight.
+    /// Use the number of hits, even if they have a weight.
     pub by_count: bool,
 }
 
@@ -45,17 +45,17 @@ impl Default for View {
 /// One distinct stack of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Outermost first: the process, its CPU frames, then what ran on the GPU.
+    /// Outermost first: the process, its CPU frames, then the GPU operation.
     pub frames: Vec<Arc<str>>,
-    /// What it weighs.
+    /// Its weight.
     pub weight: Weight,
 }
 
-/// What a stack, or everything under a frame, amounts to.
+/// The weight of a stack, or of everything under a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// Nanoseconds (of samples, their periods; of GPU work, how long it ran), or what the hits of a counted event weigh:
-    /// [`Flame::measure`] tells.
+    /// Nanoseconds (the periods of samples, the durations of GPU work), or the weights of a counted event's hits: see
+    /// [`Flame::measure`].
     pub amount: u64,
     /// CPU samples.
     pub samples: u64,
@@ -78,17 +78,17 @@ impl Weight {
 /// All stacks of a profile by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flame {
-    /// Sorted by their frames, no two alike.
+    /// Sorted by frames, without duplicates.
     pub lines: Vec<Line>,
     /// The family of each name.
     pub families: BTreeMap<Arc<str>, Family>,
-    /// CPU samples in warpscope's own code, in CUPTI and in probes: what recording costs is not the program's.
+    /// CPU samples in warpscope's own code, in CUPTI and in probes: the cost of recording is not the program's.
     pub own: Weight,
-    /// What the amounts are.
+    /// The unit of the amounts.
     pub measure: Measure,
 }
 
-/// What an amount is.
+/// The unit of an amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Measure {
     /// Time, in nanoseconds.
@@ -96,12 +96,12 @@ pub enum Measure {
     Time,
     /// Bytes.
     Bytes,
-    /// A number of hits, or of whatever the user weighs them by.
+    /// A number of hits, or a user-defined weight.
     Number,
 }
 
 impl Measure {
-    /// How an event is measured.
+    /// Returns the unit of an event.
     pub fn of(counter: &Counter, by_count: bool) -> Self {
         match counter.unit {
             _ if by_count || counter.weight.is_empty() => Self::Number,
@@ -111,7 +111,7 @@ impl Measure {
         }
     }
 
-    /// An amount as a person reads it.
+    /// Formats an amount.
     pub fn text(self, amount: u64) -> String {
         match self {
             Self::Time => units::time(amount),
@@ -122,7 +122,7 @@ impl Measure {
 }
 
 impl Flame {
-    /// CPU samples: names every stack and adds up those that read the same.
+    /// Adds CPU samples: names every stack and sums those with the same names.
     pub fn of_cpu(profile: &Profile) -> Self {
         let mut naming = Naming::new(profile);
         let mut lines = Lines::new();
@@ -138,7 +138,7 @@ impl Flame {
         Self { own, ..naming.flame(lines, Measure::Time) }
     }
 
-    /// GPU work, under the stacks that launched it.
+    /// Adds GPU work, under the stacks that launched it.
     pub fn of_gpu(profile: &Profile) -> Self {
         let mut naming = Naming::new(profile);
         let mut lines = Lines::new();
@@ -152,7 +152,7 @@ impl Flame {
         naming.flame(lines, Measure::Time)
     }
 
-    /// A counted event: the innermost frame says what was hit.
+    /// Adds a counted event: the innermost frame is the place that was hit.
     pub fn of_event(profile: &Profile, event: EventView) -> Self {
         let mut naming = Naming::new(profile);
         let counters = &profile.counters;
@@ -175,7 +175,7 @@ impl Flame {
 /// Weights by stack.
 type Lines = BTreeMap<Vec<Arc<str>>, Weight>;
 
-/// Names stacks, each stack and each name once.
+/// Names stacks; computes each stack and each name once.
 struct Naming<'a> {
     profile: &'a Profile,
     names: HashSet<Arc<str>>,
@@ -199,12 +199,13 @@ impl<'a> Naming<'a> {
             None => Arc::from(name),
         };
         self.names.insert(name.clone());
-        // One name, one colour: where families disagree the first of them counts, whatever the order of stacks.
+        // One name, one colour: where families disagree the first in their order is used, regardless of the order of
+        // stacks.
         self.families.entry(name.clone()).and_modify(|known| *known = family.min(*known)).or_insert(family);
         name
     }
 
-    /// A process and its frames; with no stack, the frame that says so.
+    /// Returns a process and its frames; without a stack, a frame that says so.
     fn stack(&mut self, process: ProcessId, stack: Option<StackId>) -> Vec<Arc<str>> {
         let mut frames = vec![self.name(names::process(self.profile, process), Family::Process)];
         match stack {

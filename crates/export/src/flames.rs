@@ -1,4 +1,4 @@
-//! The flame trees of one profile: outputs and summary share them, and each is built once.
+//! The flame trees of one profile, shared by the outputs and the summary. Each is built once.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -10,7 +10,7 @@ use model::profile::Profile;
 
 use crate::flame::{EventView, Flame, Line, View};
 
-/// A profile and its flame trees, which are built when they are first needed.
+/// A profile and its flame trees, which are built on first use.
 pub struct Flames<'a> {
     /// The profile.
     pub profile: &'a Profile,
@@ -26,7 +26,7 @@ impl<'a> Flames<'a> {
         Self { profile, cpu: OnceCell::new(), gpu: OnceCell::new(), both: OnceCell::new(), events: RefCell::default() }
     }
 
-    /// The tree of a view.
+    /// Returns the tree of a view.
     pub fn of(&self, view: View) -> Rc<Flame> {
         match view {
             View { event: Some(event), .. } => self.event(event),
@@ -39,17 +39,17 @@ impl<'a> Flames<'a> {
         }
     }
 
-    /// The tree of CPU samples.
+    /// Returns the tree of CPU samples.
     pub fn cpu(&self) -> Rc<Flame> {
         self.cpu.get_or_init(|| Rc::new(Flame::of_cpu(self.profile))).clone()
     }
 
-    /// The tree of GPU work, under the stacks that launched it.
+    /// Returns the tree of GPU work, under the stacks that launched it.
     pub fn gpu(&self) -> Rc<Flame> {
         self.gpu.get_or_init(|| Rc::new(Flame::of_gpu(self.profile))).clone()
     }
 
-    /// The tree of a counted event.
+    /// Returns the tree of a counted event.
     pub fn event(&self, event: EventView) -> Rc<Flame> {
         let mut built = self.events.borrow_mut();
         if let Some((_, flame)) = built.iter().find(|(known, _)| *known == event) {
@@ -61,7 +61,7 @@ impl<'a> Flames<'a> {
     }
 }
 
-/// Both halves in one tree.
+/// Merges both parts into one tree.
 fn merged(cpu: &Flame, gpu: &Flame) -> Flame {
     let mut lines: BTreeMap<_, _> = cpu.lines.iter().map(|line| (line.frames.clone(), line.weight)).collect();
     for line in &gpu.lines {

@@ -1,5 +1,5 @@
-//! `.folded`: `process;frame;frame;[GPU_Kernel] name weight`, one line per distinct stack, in microseconds; of a counted
-//! event its hits, or what they weigh.
+//! `.folded`: `process;frame;frame;[GPU_Kernel] name weight`, one line per distinct stack, in microseconds; for a
+//! counted event, its hits or their weight.
 //!
 //! The format of flamegraph.pl, inferno, speedscope and many others.
 
@@ -7,12 +7,12 @@ use std::io::{self, Write};
 
 use crate::{flame::View, flames::Flames};
 
-/// Writes the stacks of a profile, sorted by line. Stacks that come to nothing, or to no whole microsecond, are left out; the total
-/// of what is left is the true total, rounded once.
+/// Writes the stacks of a profile, sorted by line. Stacks with a weight of zero, or of less than a whole microsecond
+/// after rounding, are omitted; the total of the rest is the true total, rounded once.
 pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result<()> {
     let flame = flames.of(view);
     let amounts: Vec<u64> = flame.lines.iter().map(|line| line.weight.amount).collect();
-    // What a user counts is written as it is.
+    // Counted events are written without conversion.
     let weights = if view.event.is_some() { amounts } else { microseconds(&amounts) };
     let mut lines: Vec<String> = flame
         .lines
@@ -26,8 +26,9 @@ pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result
     out.flush()
 }
 
-/// Nanoseconds to whole microseconds, such that the sum of the results is the rounded sum: all are rounded down, and
-/// what is then missing goes, one each, to those that lost most (largest remainder; of equals, the first).
+/// Converts nanoseconds to whole microseconds, such that the sum of the results is the rounded sum: all are rounded
+/// down, and the missing units are given, one each, to those that lost most (largest remainder; among equals, the
+/// first).
 pub fn microseconds(nanoseconds: &[u64]) -> Vec<u64> {
     let total: u128 = nanoseconds.iter().map(|&ns| u128::from(ns)).sum();
     let mut rounded: Vec<u64> = nanoseconds.iter().map(|ns| ns / 1000).collect();

@@ -1,11 +1,11 @@
-//! The formats, and which ending of a file's name asks for which.
+//! The output formats, and the file name suffixes that select them.
 
 use std::path::{Path, PathBuf};
 
-/// A format that a file can be written in.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Format {
-    /// `.wscope`: the recording, from which all others can be made.
+    /// `.wscope`: the recording, from which all others can be generated.
     Recording,
     /// `.folded`: one line per distinct stack, in microseconds.
     Folded,
@@ -19,7 +19,7 @@ pub enum Format {
     Jsonl,
 }
 
-/// A file whose ending names no format.
+/// A file name whose suffix matches no format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot tell the format of '{}' from its ending: use one of {}", path.display(), Format::endings())]
 pub struct UnknownEnding {
@@ -28,10 +28,10 @@ pub struct UnknownEnding {
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 6] = [Self::Recording, Self::Folded, Self::Svg, Self::Chrome, Self::CpuText, Self::Jsonl];
 
-    /// How names of files in this format end.
+    /// Returns the suffix of file names in this format.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Recording => ".wscope",
@@ -43,17 +43,17 @@ impl Format {
         }
     }
 
-    /// All endings, for messages.
+    /// Returns all suffixes, for messages.
     pub fn endings() -> String {
         Self::ALL.map(Self::ending).join(" ")
     }
 
-    /// Whether the format is written from events, not from the profile alone.
+    /// Whether the format is written from events, not only from the profile.
     pub fn needs_events(self) -> bool {
         matches!(self, Self::Chrome | Self::CpuText | Self::Jsonl)
     }
 
-    /// The format that the file's ending asks for. A name that is nothing but an ending has none.
+    /// Returns the format selected by the file's suffix. A name that consists only of a suffix selects none.
     pub fn from_path(path: &Path) -> Result<Self, UnknownEnding> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         Self::ALL
@@ -67,9 +67,9 @@ impl Format {
 mod tests {
     use super::*;
 
-    /// Check that each ending picks its format, in any case and in any folder.
+    /// Check that each suffix selects its format, in any case and in any directory.
     #[test]
-    fn endings_pick_formats() {
+    fn suffixes_select_formats() {
         for format in Format::ALL {
             let name = format!("some.dir/run.1{}", format.ending());
             assert_eq!(Format::from_path(Path::new(&name)), Ok(format));
@@ -77,9 +77,9 @@ mod tests {
         }
     }
 
-    /// Check that an unknown ending is refused by a sentence that lists the known ones.
+    /// Check that an unknown suffix is rejected with a message that lists the known ones.
     #[test]
-    fn unknown_endings_are_refused() {
+    fn unknown_suffixes_are_rejected() {
         for name in ["out.png", "out", "folded", ".svg", "dir.svg/", "out.txt", "", "out.svg.gz"] {
             let path = Path::new(name);
             if name == "dir.svg/" {

@@ -1,7 +1,7 @@
-//! `.jsonl`: one JSON object per event, in the order of arrival, names resolved; the last line is the ledger.
+//! `.jsonl`: one JSON object per event, in order of arrival, with names resolved; the last line is the ledger.
 //!
-//! A stack is written once, before the first line that refers to it, under a number of this file. What happened in a trace
-//! has lines of its own kind: see [`crate::trace`].
+//! A stack is written once, before the first line that refers to it, with a number that is local to this file. Trace
+//! events have lines of their own kind: see [`crate::trace`].
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ use crate::{
     trace::{is_trace, jsonl::TraceLines},
 };
 
-/// Writes each event that the view shows. Mappings, symbols and tables of names are not repeated: they are resolved.
+/// Writes each event that the view shows. Mappings, symbols and name tables are not written: they are resolved.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut lines = Lines {
         profile,
@@ -186,7 +186,7 @@ enum Line<'a> {
     Ledger(&'a Ledger),
 }
 
-/// When and where the GPU did something. A time that was lost is 0.
+/// When and where the GPU did something. A lost time is 0.
 #[derive(Serialize)]
 struct Place {
     ts_ns: u64,
@@ -218,7 +218,7 @@ fn origin(origin: Origin) -> &'static str {
 struct Lines<'a> {
     profile: &'a Profile,
     out: &'a mut dyn Write,
-    /// The line that is being written: one write for each.
+    /// The line being written: each line is one write.
     buffer: Vec<u8>,
     stacks: HashMap<StackId, u64>,
     kernels: SessionKernels<'a>,
@@ -233,7 +233,7 @@ impl Lines<'_> {
         self.out.write_all(&self.buffer)
     }
 
-    /// Writes what has waited for other events.
+    /// Writes the lines that waited for other events.
     fn finish(&mut self) -> io::Result<()> {
         let Some(trace) = &mut self.trace else { return Ok(()) };
         self.buffer.clear();
@@ -246,7 +246,7 @@ impl Lines<'_> {
             self.buffer.clear();
             trace.event(event, &self.kernels, &mut self.buffer)?;
             self.out.write_all(&self.buffer)?;
-            // A launch is told by the call that made it.
+            // A launch is covered by the line of the call that made it.
             if matches!(event, Event::Activity(_) | Event::Launch(_)) {
                 return Ok(());
             }
@@ -339,7 +339,7 @@ impl Lines<'_> {
             Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => Ok(()),
             Event::Activity(_) | Event::Sync(_) => Ok(()),
             Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
-            // Told above, or summed up in the summary.
+            // Written above, or summed up in the summary.
             Event::Function(_) | Event::Call(_) | Event::Switch(_) => Ok(()),
             Event::Sum(_) | Event::ErrorSum(_) | Event::MemorySum(_) | Event::KernelSum(_) => Ok(()),
         }
@@ -368,7 +368,7 @@ impl Lines<'_> {
         }
     }
 
-    /// This file's number of a stack, whose line is written if it is new.
+    /// Returns this file's number of a stack, and writes the stack's line if it is new.
     fn stack(&mut self, id: StackId) -> io::Result<u64> {
         if let Some(&number) = self.stacks.get(&id) {
             return Ok(number);

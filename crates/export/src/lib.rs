@@ -1,8 +1,8 @@
-//! What a recording is turned into: one file per format, the same bytes for the same recording.
+//! The outputs generated from a recording: one module per format, the same bytes for the same recording.
 //!
-//! Formats that weigh stacks ([`folded`], [`svg`]) and the [`summary`] need only the [`Profile`]. Formats that tell
-//! what happened one by one ([`chrome`], [`jsonl`], [`cpu_txt`]) read the recording again, with the profile of the
-//! first pass for the names, so that no format holds all events in memory.
+//! Formats of weighted stacks ([`folded`], [`svg`]) and the [`summary`] need only the [`Profile`]. Formats of
+//! individual events ([`chrome`], [`jsonl`], [`cpu_txt`]) read the recording again and use the profile of the first
+//! pass for the names, so that no format holds all events in memory.
 
 use std::io::{self, BufWriter, Write};
 
@@ -31,8 +31,9 @@ pub use crate::{
     summary::Summary,
 };
 
-/// Writes the profile of `flames` as `format`. `events` opens the recording from its beginning; it is called only by formats that
-/// need events, once. `out` needs no buffer of its own. A recording itself ([`Format::Recording`]) is copied by whoever has the file, not made here.
+/// Writes the profile of `flames` as `format`. `events` opens the recording from its beginning; only formats that need
+/// events call it, once. `out` needs no buffer of its own. A recording itself ([`Format::Recording`]) is copied by the
+/// caller, not written here.
 pub fn write<'a>(
     format: Format,
     flames: &Flames<'_>,
@@ -55,8 +56,8 @@ pub fn write<'a>(
     }
 }
 
-/// The text of a recording: its summary, and for a trace the idle gaps and the time line. `events` opens the recording from
-/// its beginning; it is called once, and only for traces.
+/// Returns the text of a recording: its summary, and for a trace the idle gaps and the time line. `events` opens the
+/// recording from its beginning; it is called once, and only for traces.
 pub fn report<'a>(
     flames: &Flames<'_>,
     events: &mut dyn FnMut() -> io::Result<Events<'a>>,

@@ -1,4 +1,4 @@
-//! Lines of text for a terminal: colours, bars, names and paths that fit.
+//! Lines of text for a terminal: colours, bars, and names and paths shortened to fit.
 
 use text::{
     short::{short, split_place},
@@ -7,10 +7,10 @@ use text::{
 
 use crate::names;
 
-/// From here on there is room for long bars.
+/// The minimum width for long bars.
 const WIDE: usize = 100;
 
-/// How a part of a line looks on a terminal.
+/// The style of a part of a line on a terminal.
 #[derive(Clone, Copy)]
 pub(crate) enum Ink {
     Bold,
@@ -51,13 +51,13 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// How long bars are.
+    /// Returns the length of bars.
     pub(crate) fn bar_width(&self) -> usize {
         if self.width < WIDE { 5 } else { 12 }
     }
 
-    /// A table's first line, after an empty one: the title above the bars, `columns` as [`Page::row`] and what follows
-    /// it.
+    /// Writes a table's header after an empty line: the title above the bars, then `columns` aligned like [`Page::row`]
+    /// and the columns after it.
     pub(crate) fn heading(&mut self, title: &str, columns: &str) {
         let title_width = self.bar_width().max(6);
         let title = format!("{title:<title_width$}");
@@ -68,23 +68,23 @@ impl Page {
         self.line(&line);
     }
 
-    /// A bar, a share and a time: how rows begin.
+    /// Formats a bar, a share and a time: the beginning of a row.
     pub(crate) fn row(&self, ink: Ink, ns: u64, share: f64, whole: u64) -> String {
         self.row_of(ink, (ns, whole), share, &time(ns))
     }
 
-    /// The same for what is not time: a part of a whole, its share, and its text.
+    /// The same for values that are not times: a part of a whole, its share, and its text.
     pub(crate) fn row_of(&self, ink: Ink, (part, whole): (u64, u64), share: f64, text: &str) -> String {
         format!("{} {:>8}  {text:>8}", self.ink(ink, &bar(share, self.bar_width())), percent(part, whole))
     }
 
-    /// What is left of a line after a row and `more` columns.
+    /// Returns the width left in a line after a row and `more` columns.
     pub(crate) fn rest(&self, more: usize) -> usize {
         self.width.saturating_sub(self.bar_width() + 19 + more)
     }
 }
 
-/// A bar of eighths: anything more than nothing shows.
+/// Draws a bar in eighths: anything above zero is visible.
 pub(crate) fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
@@ -108,10 +108,10 @@ pub(crate) fn shortened(name: &str, most: usize) -> String {
     cut(&short(&names::clean(name), most), most)
 }
 
-/// Most characters of one frame of a path, where it can be had.
+/// Maximum length of one frame of a path, where it can be shortened to that.
 const STEP: usize = 32;
 
-/// A frame of a path: a kernel without its bracket, but with its GPU where there are several.
+/// Formats a frame of a path: a kernel without its brackets, but with its GPU where there are several.
 fn step(name: &str) -> String {
     match name.strip_prefix("[GPU").and_then(|rest| rest.split_once("_Kernel] ")) {
         Some(("", kernel)) => short(kernel, STEP),
@@ -121,9 +121,9 @@ fn step(name: &str) -> String {
     }
 }
 
-/// Whether a frame between the process and what ran says anything of the program: not the start of a thread, not the CUDA
-/// libraries and what leads to them.
-fn telling(name: &str) -> bool {
+/// Whether a frame between the process and the operation is informative: not the start of a thread, nor the CUDA
+/// libraries and the code that leads to them.
+fn is_informative(name: &str) -> bool {
     let (name, _) = split_place(name);
     let driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
     !((name.starts_with('[') && name != names::LAUNCH_NOT_SEEN)
@@ -134,11 +134,11 @@ fn telling(name: &str) -> bool {
         || matches!(name, "_start" | "main" | "start_thread" | "clone3" | "clone" | "__clone3"))
 }
 
-/// `python3 > … > train > forward > linear > matmul`: the process, what ran, and its nearest callers.
+/// Formats `python3 > … > train > forward > linear > matmul`: the process, the operation, and its nearest callers.
 pub(crate) fn path_text(path: &[String], most: usize) -> String {
     const BETWEEN: &str = " > ";
     let inner = 1..path.len().saturating_sub(1);
-    let shown = path.iter().enumerate().filter(|(i, name)| !inner.contains(i) || telling(name));
+    let shown = path.iter().enumerate().filter(|(i, name)| !inner.contains(i) || is_informative(name));
     let mut names: Vec<String> = shown.map(|(_, name)| step(name)).collect();
     // nvcc's host function has the kernel's name.
     names.dedup();
@@ -148,7 +148,7 @@ pub(crate) fn path_text(path: &[String], most: usize) -> String {
     }
     let length = |name: &String| name.chars().count() + BETWEEN.len();
     let last = &names[names.len() - 1];
-    // The process, the gap and what ran; then callers from the innermost on, as many as fit.
+    // The process, the ellipsis and the operation; then callers from the innermost on, as many as fit.
     let mut used = length(&names[0]) + 1 + length(last);
     if used > most {
         return cut(&format!("…{BETWEEN}{last}"), most);
@@ -165,9 +165,9 @@ pub(crate) fn path_text(path: &[String], most: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Check that a path is shortened in its middle, to the width and no more.
+    /// Check that a path is shortened in its middle, and only as far as needed for the width.
     #[test]
-    fn paths_lose_their_middle() {
+    fn long_paths_are_shortened_in_the_middle() {
         let path: Vec<String> =
             ["python3", "main", "load", "train", "forward", "linear", "cudaLaunchKernel", "[GPU_Kernel] gemm<4>(int)"]
                 .map(str::to_owned)
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(path_text(&["one".to_owned()], 2), "o…");
     }
 
-    /// Check that bars have one width and that little is not nothing.
+    /// Check that all bars have the same width, and that small values stay visible.
     #[test]
     fn bars() {
         assert_eq!(bar(0.5, 4), "██  ");

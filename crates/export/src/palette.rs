@@ -1,10 +1,10 @@
-//! A colour for each frame: its family gives the hue, its name a shade of it, the same in every graph.
+//! A colour for each frame: its family determines the hue, its name the shade, the same in every graph.
 
 use inferno::flamegraph::color::Color;
 
 use crate::family::Family;
 
-/// A family's range of colours: hue in degrees, saturation and lightness in percent, each from and to.
+/// A family's range of colours: hue in degrees, saturation and lightness in percent, each as a range.
 struct Range {
     hue: (f64, f64),
     saturation: (f64, f64),
@@ -25,7 +25,7 @@ fn range(family: Family) -> Range {
     }
 }
 
-/// What the legend calls a family.
+/// Returns a family's name in the legend.
 pub fn label(family: Family) -> &'static str {
     match family {
         Family::Process => "process",
@@ -39,7 +39,7 @@ pub fn label(family: Family) -> &'static str {
     }
 }
 
-/// The colour of a frame.
+/// Returns the colour of a frame.
 pub fn colour(family: Family, name: &str) -> Color {
     // FNV-1a: the same on every machine and in every version.
     let hash = name
@@ -49,7 +49,7 @@ pub fn colour(family: Family, name: &str) -> Color {
     shade(family, part(16), part(32), part(48))
 }
 
-/// A family's middle colour, for the legend.
+/// Returns a family's middle colour, for the legend.
 pub fn middle(family: Family) -> Color {
     shade(family, 0.5, 0.5, 0.5)
 }
@@ -64,7 +64,7 @@ fn shade(family: Family, hue: f64, saturation: f64, lightness: f64) -> Color {
     )
 }
 
-/// As in CSS Color 4, section 7.1.
+/// Converts as in CSS Color 4, section 7.1.
 fn from_hsl(hue: f64, saturation: f64, lightness: f64) -> Color {
     let chroma = saturation * lightness.min(1.0 - lightness);
     let channel = |n: f64| {
@@ -79,15 +79,15 @@ fn from_hsl(hue: f64, saturation: f64, lightness: f64) -> Color {
 mod tests {
     use super::*;
 
-    /// Check the conversion at colours everyone knows.
+    /// Check the conversion of well-known colours.
     #[test]
-    fn known_colours() {
+    fn known_colours_are_converted() {
         assert_eq!(from_hsl(0.0, 1.0, 0.5), Color { r: 255, g: 0, b: 0 });
         assert_eq!(from_hsl(120.0, 1.0, 0.25), Color { r: 0, g: 128, b: 0 });
         assert_eq!(from_hsl(210.0, 0.0, 0.5), Color { r: 128, g: 128, b: 128 });
     }
 
-    /// Check that a GPU kernel is blue and native code is warm, whatever their names.
+    /// Check that GPU kernels are blue and native code is warm, whatever their names.
     #[test]
     fn families_keep_their_hue() {
         for name in ["", "main", "[GPU_Kernel] matmul", "\u{ff1b}"] {

@@ -1,4 +1,4 @@
-//! What a recording amounts to: the numbers (`report --json`) and the text a person reads after `record`.
+//! The summary of a recording: the numbers (`report --json`) and the text printed after `record`.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -38,24 +38,24 @@ pub struct Summary {
     pub mode: Mode,
     /// From the start to the end of the recording.
     pub wall_ns: u64,
-    /// The recording has no end: it was cut off, and is whole to its last chunk.
+    /// The recording has no end: it was truncated, and is complete up to its last chunk.
     pub cut_off: bool,
     /// The command's wait status.
     pub status: Option<i32>,
 
-    /// Durations of all kernels, copies and memsets, added up: work side by side counts side by side.
+    /// Durations of all kernels, copies and memsets, added up: concurrent work is added too.
     pub gpu_time_ns: u64,
-    /// Durations of all kernels alone.
+    /// Durations of all kernels only.
     pub kernel_time_ns: u64,
-    /// Durations of all kernels as the processes themselves added them up when CUPTI delivered them.
+    /// Durations of all kernels as added up by the processes themselves when CUPTI delivered them.
     pub kernel_time_delivered_ns: u64,
-    /// Time in which at least one kernel, copy or memset ran, added over the GPUs that worked.
+    /// Time in which at least one kernel, copy or memset ran, added over the GPUs in use.
     pub gpu_busy_ns: u64,
-    /// Time in which a GPU that worked at all did nothing, added over those GPUs.
+    /// Time in which a GPU that was used at all was idle, added over those GPUs.
     pub gpu_idle_ns: u64,
-    /// Time that host threads waited for a GPU, as CUPTI tells, added over threads.
+    /// Time that host threads waited for a GPU, as reported by CUPTI, added over threads.
     pub host_wait_ns: u64,
-    /// How often.
+    /// Number of such waits.
     pub host_waits: u64,
 
     /// Launch-class calls.
@@ -70,15 +70,15 @@ pub struct Summary {
     pub memsets: u64,
     /// Kernels, copies and memsets joined to the launch that caused them.
     pub matched: u64,
-    /// The same as a share, in percent, rounded down to two decimals: 100 only if all are.
+    /// The same as a share, in percent, rounded down to two decimals: 100 only if all are joined.
     pub matched_percent: f64,
     /// Kernels, copies and memsets whose launch was not seen.
     pub unmatched_activities: u64,
-    /// Launches whose activity never came.
+    /// Launches whose activity never arrived.
     pub pending_launches: u64,
     /// Launches that returned an error.
     pub failed_launches: u64,
-    /// Launches that became nodes of a graph: their work is the graph's.
+    /// Launches that became nodes of a graph: their work belongs to the graph.
     pub captured_launches: u64,
     /// Launches that gave the GPU nothing to do.
     pub empty_launches: u64,
@@ -86,13 +86,13 @@ pub struct Summary {
     pub zero_time: u64,
     /// GPU records of work that had not finished.
     pub unfinished: u64,
-    /// Stacks that were referred to but never came.
+    /// Stacks that were referred to but never arrived.
     pub stacks_missing: u64,
-    /// How the walks of stacks ended, by kernels, copies and memsets under them.
+    /// How stack walks ended, weighted by kernels, copies and memsets.
     pub gpu_stack_ends: BTreeMap<StackEnd, u64>,
-    /// How the walks of stacks ended, by CPU samples under them.
+    /// How stack walks ended, weighted by CPU samples.
     pub cpu_stack_ends: BTreeMap<StackEnd, u64>,
-    /// CUDA processes that exited before they flushed their GPU records.
+    /// CUDA processes that exited before flushing their GPU records.
     pub sessions_cut_off: u64,
     /// CUDA processes that were still running when the recording stopped, and whose last GPU records may be missing.
     pub sessions_left: u64,
@@ -103,15 +103,15 @@ pub struct Summary {
     pub stacks: u64,
     /// CPU samples.
     pub cpu_samples: u64,
-    /// The time they stand for.
+    /// The time that they represent.
     pub cpu_time_ns: u64,
     /// Of those samples, the ones in warpscope's own code, in CUPTI and in probes: no graph or table shows them.
     pub own_samples: u64,
-    /// The time they stand for.
+    /// The time that they represent.
     pub own_time_ns: u64,
-    /// Processes seen.
+    /// Number of processes seen.
     pub processes: u64,
-    /// Programs that ran in them: a process that runs another in its place has more than one.
+    /// Programs that ran in them: a process that calls exec has more than one.
     pub images: u64,
     /// Threads seen by name.
     pub threads: u64,
@@ -120,27 +120,27 @@ pub struct Summary {
 
     /// Kernels by time.
     pub top_kernels: Vec<Kernel>,
-    /// Call paths by the GPU time they caused.
+    /// Call paths by the GPU time that they caused.
     pub top_paths: Vec<Path>,
-    /// CPU functions by the time in themselves.
+    /// CPU functions by self time.
     pub top_functions: Vec<Function>,
     /// Copies by direction, by bytes.
     pub copies_by_direction: Vec<Copies>,
 
-    /// Events that were counted; absent where none was.
+    /// Counted events; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventSummary>,
 
-    /// What was traced; absent where nothing was.
+    /// The summary of a trace; absent if nothing was traced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceSummary>,
 
-    /// Why there is no GPU work, where some was to be recorded and there is none.
+    /// Why there is no GPU work, where GPU work was expected and there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_gpu_work: Option<&'static str>,
-    /// What the user should read.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// The ledger in sentences: `matched 100 %`, what graphs captured, then each loss.
+    /// The ledger as sentences: `matched 100 %`, work captured into graphs, then each loss.
     pub ledger: Vec<String>,
 }
 
@@ -149,7 +149,7 @@ pub struct Summary {
 pub struct Device {
     /// Its index.
     pub index: u32,
-    /// Its name; empty if nobody told.
+    /// Its name; empty if it was not reported.
     pub name: String,
     /// Time in which at least one kernel, copy or memset ran.
     pub busy_ns: u64,
@@ -159,16 +159,16 @@ pub struct Device {
     pub streams: u64,
 }
 
-/// All runs of the kernels with one name.
+/// All runs of the kernels with the same name.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kernel {
     /// The whole name.
     pub name: String,
     /// Runs.
     pub count: u64,
-    /// Their time.
+    /// Total time.
     pub ns: u64,
-    /// The mean of it.
+    /// Mean duration.
     pub mean_ns: u64,
     /// The longest.
     pub max_ns: u64,
@@ -179,9 +179,9 @@ pub struct Kernel {
 /// GPU work of one kind under one call path.
 #[derive(Clone, Debug, Serialize)]
 pub struct Path {
-    /// From the process to what ran on the GPU.
+    /// The frames, from the process to the operation on the GPU.
     pub path: Vec<String>,
-    /// Its time.
+    /// Total time.
     pub ns: u64,
     /// Kernels, copies or memsets.
     pub count: u64,
@@ -189,12 +189,12 @@ pub struct Path {
     pub share: f64,
 }
 
-/// CPU time in one function itself.
+/// Self time of one function on the CPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct Function {
     /// The function.
     pub name: String,
-    /// The time its samples stand for.
+    /// The time that its samples represent.
     pub ns: u64,
     /// Samples.
     pub samples: u64,
@@ -205,15 +205,15 @@ pub struct Function {
 /// Copies in one direction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Copies {
-    /// From where to where.
+    /// The direction.
     pub direction: Direction,
     /// Copies.
     pub count: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Their time.
+    /// Total time.
     pub ns: u64,
-    /// Bytes by time, in 10^9 bytes per second.
+    /// Bytes per time, in 10^9 bytes per second.
     pub gb_per_s: f64,
 }
 
@@ -297,8 +297,8 @@ impl Summary {
         }
     }
 
-    /// The same, with what only the events of a trace tell. `events` opens the recording from its beginning; it is called
-    /// once, and only for traces. The time line is as wide as the text will be.
+    /// The same, with the parts that require the events of a trace. `events` opens the recording from its beginning; it
+    /// is called once, and only for traces. The time line is as wide as the text will be.
     pub fn with_events<'a>(
         flames: &Flames<'_>,
         events: &mut dyn FnMut() -> io::Result<Events<'a>>,
@@ -306,7 +306,7 @@ impl Summary {
     ) -> io::Result<Self> {
         let mut summary = Self::of(flames);
         if let Some(trace) = &mut summary.trace {
-            trace.look_at(flames.profile, events()?, width);
+            trace.add_events(flames.profile, events()?, width);
         }
         Ok(summary)
     }
@@ -336,14 +336,14 @@ fn add(sum: &mut GpuWeight, weight: &GpuWeight) {
     sum.max_ns = sum.max_ns.max(weight.max_ns);
 }
 
-/// Sorted by time; what takes the same time, by name.
+/// Sorted by time; entries with equal times, by name.
 fn top<K: Ord, W>(weights: BTreeMap<K, W>, ns: impl Fn(&W) -> u64) -> impl Iterator<Item = (K, W)> {
     let mut rows: Vec<(K, W)> = weights.into_iter().collect();
     rows.sort_by_key(|(_, weight)| std::cmp::Reverse(ns(weight)));
     rows.into_iter().take(TOP)
 }
 
-/// Why a recording has no GPU work. What kept a process that uses CUDA from reporting is in the notes.
+/// Returns why a recording has no GPU work. If a process that uses CUDA could not report, the notes say why.
 fn no_gpu_work(profile: &Profile) -> Option<&'static str> {
     let mode = profile.start.as_ref().map_or(Mode::Merged, |start| start.mode);
     if !matches!(mode, Mode::Merged | Mode::GpuOnly) || !profile.gpu.is_empty() {

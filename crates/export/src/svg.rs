@@ -1,7 +1,7 @@
-//! `.svg`: an interactive flame graph of CPU and GPU time. inferno draws it; click to zoom, Ctrl-F to search.
+//! `.svg`: an interactive flame graph of CPU and GPU time, drawn by inferno. Click to zoom, Ctrl-F to search.
 //!
-//! What inferno cannot do is put in afterwards: the tool tips (time and counts of each frame, not only its width), labels
-//! that are shorter than names, a legend of the colour families, and the ledger as JSON in the file's metadata.
+//! What inferno does not support is added afterwards: tool tips (time and counts of each frame, not only its width),
+//! labels shorter than names, a legend of the colour families, and the ledger as JSON in the file's metadata.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -29,11 +29,12 @@ use crate::{
 const FRAME_HEIGHT: usize = 18;
 const LEGEND_HEIGHT: usize = 26;
 const WIDTH: usize = 1200;
-/// Most characters of the title and the subtitle that fit at 1200 pixels.
+/// Maximum length of the title and the subtitle that fit at 1200 pixels.
 const TITLE_LENGTH: usize = 84;
-/// Most characters of a label, where it can be had: no frame is wider than some 170.
+/// Maximum length of a label, where it can be shortened to that: no frame is wider than about 170 characters.
 const LABEL_LENGTH: usize = 100;
-/// How the script makes a label of a tool tip, and how it is to: a label that is not the name stands beside it.
+/// How inferno's script makes a label from a tool tip, and its replacement: a label that differs from the name has its
+/// own attribute.
 const LABEL_OF_TIP: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
 const LABEL: &str = r#"(t.getAttribute("fg:l") || find_child(e, "title").textContent.replace(/\([^(]*\)$/,""))"#;
 const NO_TIME: &str = "no CPU sample and no finished GPU work";
@@ -71,14 +72,14 @@ pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result
     out.flush()
 }
 
-/// By how much to shift weights so that their sum is exact in the script's numbers. 0 up to 104 days of time; more only in
-/// a recording that contains nonsense.
+/// Returns how far to shift weights so that their sum is exact in the script's numbers: 0 up to 104 days of time, more
+/// only for a recording with nonsensical values.
 fn shift(lines: &[Line]) -> u32 {
     let total: u128 = lines.iter().map(|line| u128::from(line.weight.amount)).sum();
     (u128::BITS - total.leading_zeros()).saturating_sub(53)
 }
 
-/// The graph as inferno draws it, with nanoseconds as its samples.
+/// Returns the graph as drawn by inferno, with nanoseconds as its samples.
 fn draw(flame: &Flame, shift: u32, title: String, subtitle: String) -> io::Result<String> {
     let shown: BTreeSet<&str> = flame.lines.iter().flat_map(|line| line.frames.iter().map(|name| &**name)).collect();
     let mut colours = PaletteMap::default();
@@ -95,8 +96,8 @@ fn draw(flame: &Flame, shift: u32, title: String, subtitle: String) -> io::Resul
     options.name_type = String::new();
     options.search_color = "#f08cf0".parse().map_err(io::Error::other)?;
     options.text_truncate_direction = TextTruncateDirection::Right;
-    // Our order, by frames, keeps equal frames side by side. inferno's own, by lines, parts `f;x` from `f;y` by `f g;z`.
-    // Only as a "chart" it takes lines in the order given, from the last to the first.
+    // Our order, by frames, keeps equal frames adjacent. inferno's own order, by lines, separates `f;x` from `f;y` by
+    // `f g;z`. Only for a "chart" does inferno accept lines in the given order, from the last to the first.
     options.flame_chart = true;
     let lines: Vec<String> = flame
         .lines
@@ -109,7 +110,7 @@ fn draw(flame: &Flame, shift: u32, title: String, subtitle: String) -> io::Resul
     String::from_utf8(drawn).map_err(io::Error::other)
 }
 
-/// Copies the drawing with tool tips, legend and ledger put in.
+/// Copies the drawing and inserts tool tips, legend and ledger.
 fn finish(drawn: &str, profile: &Profile, flame: &Flame, shift: u32, out: &mut dyn Write) -> io::Result<()> {
     let frames_at = drawn.find("<svg id=\"frames\"").ok_or_else(changed)?;
     let (head, frames) = drawn.split_at(frames_at);
@@ -143,7 +144,7 @@ fn finish(drawn: &str, profile: &Profile, flame: &Flame, shift: u32, out: &mut d
     Ok(())
 }
 
-/// What follows a title, with the label in place of the name.
+/// Returns the text after a title, with the label in place of the name.
 fn write_label(rest: &str, name: &str, out: &mut dyn Write) -> io::Result<()> {
     let label = short_frame(name, LABEL_LENGTH);
     let Some((before, text)) = rest.split_once("<text ").filter(|_| label != name) else {
@@ -151,7 +152,7 @@ fn write_label(rest: &str, name: &str, out: &mut dyn Write) -> io::Result<()> {
     };
     let (attributes, drawn) = text.split_once('>').ok_or_else(changed)?;
     let (drawn, after) = drawn.split_once("</text>").ok_or_else(changed)?;
-    // Without the script the label is what is drawn: as many characters as inferno found room for.
+    // Without the script the label is drawn as written: as many characters as inferno found room for.
     let room =
         drawn.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&").chars().count();
     let shown = match room {
@@ -163,7 +164,7 @@ fn write_label(rest: &str, name: &str, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{before}<text fg:l=\"{label}\" {attributes}>{}</text>{after}", escape(&shown))
 }
 
-/// One frame of the drawing: what follows the text of its title, its height in the picture, where it starts.
+/// One frame of the drawing: the text after its title, its vertical position, and where it starts.
 fn row(frame: &str) -> Option<(&str, usize, u64)> {
     let rest = &frame[frame.find("</title>")?..];
     let y = between(rest, " y=\"", "\"")?.parse().ok()?;
@@ -180,15 +181,15 @@ fn changed() -> io::Error {
     io::Error::other("cannot finish the flame graph: inferno's SVG is not shaped as expected")
 }
 
-/// A frame of the graph, with all that lies above it.
+/// A frame of the graph, with everything above it.
 struct Node<'a> {
     name: &'a str,
     weight: Weight,
 }
 
 impl Node<'_> {
-    /// `name (12.3 ms, 45.6 %, 1,234 GPU operations, 56 CPU samples)`. The script in the file takes what stands before
-    /// the last bracket as the name.
+    /// `name (12.3 ms, 45.6 %, 1,234 GPU operations, 56 CPU samples)`. The script in the file uses the text before the
+    /// last bracket as the name.
     fn tip(&self, total: u64, measure: Measure) -> String {
         let Weight { amount, samples, operations, hits } = self.weight;
         let mut tip = format!("{} ({}, {}", self.name, measure.text(amount), percent(amount, total));
@@ -205,7 +206,7 @@ impl Node<'_> {
     }
 }
 
-/// The frames of the graph by depth and start. Lines are sorted, so equal beginnings are neighbours.
+/// Returns the frames of the graph by depth and start. Lines are sorted, so equal prefixes are adjacent.
 fn nodes(lines: &[Line], shift: u32) -> HashMap<(usize, u64), Node<'_>> {
     let mut nodes: HashMap<(usize, u64), Node<'_>> = HashMap::new();
     let mut open: Vec<(&str, u64)> = vec![("all", 0)];
@@ -227,7 +228,7 @@ fn family(flame: &Flame, name: &str) -> Family {
     flame.families.get(name).copied().unwrap_or(Family::Unknown)
 }
 
-/// A row of swatches, for the families that are in the picture.
+/// Draws a row of swatches, for the families in the picture.
 fn legend(flame: &Flame, y: usize) -> String {
     let shown: BTreeSet<Family> =
         flame.lines.iter().flat_map(|line| line.frames.iter().map(|name| family(flame, name))).collect();
@@ -247,7 +248,7 @@ fn legend(flame: &Flame, y: usize) -> String {
     text + "</g>"
 }
 
-/// The ledger, for programs that read the file.
+/// Formats the ledger, for programs that read the file.
 fn metadata(profile: &Profile) -> io::Result<String> {
     let ledger = serde_json::to_string(&profile.ledger)?;
     Ok(format!("<metadata id=\"ledger\">{}</metadata>", escape(&ledger)))

@@ -1,8 +1,9 @@
-//! Traces: calls told one by one, and what they amount to.
+//! Traces: individual calls, and their summary.
 //!
-//! A [`reading`] turns a call's raw words into names and values; every output that tells calls is made from readings:
-//! [`line`] is a call as a line of text, `jsonl` as a line of JSON. [`summary`] has the numbers of a trace, and `render`
-//! their text, which needs another look at the events for the idle [`gaps`] and the [`time_line`].
+//! A [`reading`] turns a call's raw words into names and values. Every output of individual calls is made from
+//! readings: [`line`] formats a call as a line of text, `jsonl` as a line of JSON. [`summary`] has the numbers of a
+//! trace, and `render` their text, which needs another pass over the events for the idle [`gaps`] and the
+//! [`time_line`].
 
 mod driver;
 pub mod gaps;
@@ -29,9 +30,9 @@ use gaps::Gaps;
 use time_line::TimeLine;
 
 impl TraceSummary {
-    /// Adds what only events tell: what the CPU did in the GPU's idle gaps, and the time line, `width` columns wide. Where
-    /// calls were only summed up there is neither.
-    pub fn look_at(&mut self, profile: &Profile, events: Events<'_>, width: usize) {
+    /// Adds what requires the events: what the CPU did in the GPU's idle gaps, and the time line, `width` columns wide.
+    /// Traces with only sums have neither.
+    pub fn add_events(&mut self, profile: &Profile, events: Events<'_>, width: usize) {
         if Self::sums_only(profile) {
             return;
         }

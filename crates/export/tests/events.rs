@@ -1,4 +1,4 @@
-//! Counted events in every output: exact, apart from time, and apart from each other.
+//! Counted events in every output: exact, separate from time and from each other.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn hits(point: u32, process: ProcessId, stack: StackId, count: u64, weight: u64)
     })
 }
 
-/// The recording of the other tests, with an event that has a weight and one that has none.
+/// The recording of the other tests, with one weighted and one unweighted event.
 fn events() -> Vec<Event> {
     let mut events = support::events();
     let stacks: Vec<(ProcessId, StackId)> = events
@@ -52,12 +52,12 @@ fn view(counter: u32, by_count: bool) -> View {
     View { event: Some(EventView { counter: CounterId(counter), by_count }), ..View::default() }
 }
 
-/// The weights of all lines.
+/// Returns the weights of all lines.
 fn weights(folded: &str) -> Vec<u64> {
     folded.lines().map(|line| line.rsplit_once(' ').expect("a weight").1.parse().expect("a number")).collect()
 }
 
-/// Check that folded stacks of an event have its own amounts, as they are, and that time has nothing of it.
+/// Check that folded stacks of an event have its own amounts without conversion, and that time does not include them.
 #[test]
 fn folded() {
     let events = events();
@@ -76,7 +76,7 @@ fn folded() {
     assert_eq!(time(&events), time(&support::events()));
 }
 
-/// Check the picture, the lines and the summary of events.
+/// Check the SVG, the lines and the summary of events.
 #[test]
 fn golden() {
     let events = events();

@@ -1,5 +1,5 @@
-//! Golden files: every format of one recording, byte for byte. `BLESS=1 cargo test -p export` writes them anew; read
-//! the difference before it is committed.
+//! Golden files: every format of one recording, byte for byte. `BLESS=1 cargo test -p export` rewrites them; review the
+//! difference before committing.
 
 mod support;
 
@@ -21,9 +21,9 @@ fn whole_recording() {
     }
 }
 
-/// Check that the halves of a flame graph can be had alone.
+/// Check that each part of a flame graph can be written separately.
 #[test]
-fn halves() {
+fn parts_can_be_written_separately() {
     let events = support::events();
     check("server.gpu.folded", &support::export(Format::Folded, &events, View { cpu: false, ..View::default() }));
     check("server.cpu.folded", &support::export(Format::Folded, &events, View { gpu: false, ..View::default() }));
@@ -38,9 +38,9 @@ fn summary() {
     check("summary.colour.txt", &render(&summary, true, 80));
 }
 
-/// Check that a recording in which nothing happened gives valid files that say so.
+/// Check that an empty recording gives valid files that say so.
 #[test]
-fn nothing_happened() {
+fn empty_recordings_give_valid_files() {
     let events = &support::events()[..2];
     check("nothing.svg", &support::export(Format::Svg, events, View::default()));
     check("nothing.json", &support::export(Format::Chrome, events, View::default()));

@@ -1,4 +1,5 @@
-//! What other programs demand of the files: flamegraph.pl and inferno, Perfetto and chrome://tracing, JSON and XML parsers.
+//! Requirements of other programs on the files: flamegraph.pl and inferno, Perfetto and chrome://tracing, JSON and XML
+//! parsers.
 
 mod support;
 
@@ -8,7 +9,7 @@ use export::{Format, View};
 use model::event::{Event, Sample, StackId};
 use serde_json::Value;
 
-/// A folded line as flamegraph.pl reads it: the stack, and the number after the last blank.
+/// Reads a folded line as flamegraph.pl does: the stack, and the number after the last blank.
 fn folded(text: &str) -> BTreeMap<&str, u64> {
     let mut stacks = BTreeMap::new();
     for line in text.lines() {
@@ -25,7 +26,7 @@ fn folded(text: &str) -> BTreeMap<&str, u64> {
     stacks
 }
 
-/// Check the grammar of folded lines, their order, and that the halves add up to the whole.
+/// Check the grammar of folded lines, their order, and that the parts add up to the whole.
 #[test]
 fn folded_grammar_and_totals() {
     let events = support::events();
@@ -44,7 +45,7 @@ fn folded_grammar_and_totals() {
     assert!(!cpu.contains("[GPU"));
 }
 
-/// Check that with one GPU at work frames carry no number.
+/// Check that with only one active GPU frames have no GPU number.
 #[test]
 fn one_gpu_has_no_number() {
     let mut events = support::events();
@@ -82,10 +83,10 @@ fn chrome_tracks() {
     assert_eq!(kernels.count(), 41);
 }
 
-/// From, to, and the event.
+/// Start, end, and the event.
 type Slice<'a> = (f64, f64, &'a Value);
 
-/// Check that slices of a track do not overlap, and that each arrow leads from a launch to an activity of its id.
+/// Check that slices of a track do not overlap, and that each arrow leads from a launch to an activity with its id.
 #[test]
 fn chrome_slices_and_arrows() {
     let trace: Value =
@@ -129,7 +130,7 @@ fn chrome_slices_and_arrows() {
     }
 }
 
-/// Check that every line is an object with a type, that stacks come before their use, and that the ledger is last.
+/// Check that every line is an object with a type, that stacks precede their use, and that the ledger is last.
 #[test]
 fn jsonl_lines() {
     let text = support::export(Format::Jsonl, &support::events(), View::default());
@@ -149,7 +150,7 @@ fn jsonl_lines() {
     assert_eq!((of("failed"), of("captured"), of("ledger")), (1, 1, 1));
 }
 
-/// Check that names keep their bytes in JSON, whatever they are.
+/// Check that names keep their bytes in JSON, whatever they contain.
 #[test]
 fn json_keeps_names() {
     let evil = "evil;kernel \"quoted\" <b>&amp;\n\u{1b}[31m 5";
@@ -162,7 +163,7 @@ fn json_keeps_names() {
 
 /// Check that each frame in the SVG has a tool tip with its own time and counts, and that no name breaks the XML.
 #[test]
-fn svg_tool_tips() {
+fn svg_tool_tips_have_time_and_counts() {
     let svg = support::export(Format::Svg, &support::events(), View::default());
     assert!(svg.contains("<title>all (74.7 ms, 100.0 %, 45 GPU operations, 5 CPU samples)</title>"));
     assert!(svg.contains("<title>load_weights (13.1 ms, 17.6 %, 3 GPU operations, 1 CPU sample)</title>"));
@@ -172,9 +173,9 @@ fn svg_tool_tips() {
     assert!(svg.contains("<metadata id=\"ledger\">{\"launches\":46,"));
 }
 
-/// Check that numbers beyond all reason are drawn, not panicked at.
+/// Check that absurdly large numbers are drawn without a panic.
 #[test]
-fn absurd_weights() {
+fn absurd_weights_are_drawn() {
     let mut events = support::events();
     let absurd = events.iter().find_map(|event| match event {
         Event::Sample(sample) => Some(*sample),
@@ -189,9 +190,9 @@ fn absurd_weights() {
     assert!(text.contains("matched 97.77 %"));
 }
 
-/// Check that a recording is not something to export to.
+/// Check that a recording is not an export format.
 #[test]
-fn recordings_are_copied() {
+fn recordings_are_no_export_format() {
     let profile = support::fold(&[]);
     let mut none = || panic!("no events needed");
     let result =

@@ -1,4 +1,4 @@
-//! Traces in every output: golden files as in `golden.rs`, and what must hold whatever comes.
+//! Traces in every output: golden files as in `golden.rs`, and invariants that hold for any input.
 
 mod support;
 
@@ -21,9 +21,9 @@ fn lines(events: &[Event], colour: bool, filter: Option<&str>) -> String {
     String::from_utf8(out).expect("UTF-8")
 }
 
-/// Check live lines: with colours, filtered, and that no name can do anything to the terminal.
+/// Check live lines: in colour, filtered, and that no name can inject terminal control characters.
 #[test]
-fn live_lines() {
+fn live_lines_are_coloured_filtered_and_safe() {
     let events = trace::events();
     let plain = lines(&events, false, None);
     check("trace.live.txt", &plain);
@@ -32,7 +32,7 @@ fn live_lines() {
     assert_eq!(lines(&trace::nothing(), true, None), "");
 }
 
-/// Check the lines of JSON: one object each, numbered, within events of the same file, and every call that is shown.
+/// Check the JSON lines: one object each, numbered, with parents in the same file, and every displayed call.
 #[test]
 fn json_lines() {
     let events = trace::events();
@@ -64,7 +64,7 @@ fn json_lines() {
     assert!(nothing.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
 }
 
-/// Check the time line: calls inside calls, arrows from the launch's call, and that hostile names stay names.
+/// Check the time line: nested calls, arrows from the launching call, and that hostile names stay names.
 #[test]
 fn time_line() {
     let text = support::export(Format::Chrome, &trace::events(), View::default());
@@ -74,14 +74,14 @@ fn time_line() {
     let slices: Vec<&Value> = events.iter().filter(|e| e["ph"] == "X").collect();
     let span =
         |e: &Value| (e["ts"].as_f64().expect("ts"), e["ts"].as_f64().expect("ts") + e["dur"].as_f64().expect("dur"));
-    // Viewers drop slices that cross.
+    // Viewers drop slices that overlap without nesting.
     for a in &slices {
         for b in slices.iter().filter(|b| b["tid"] == a["tid"]) {
             let ((a0, a1), (b0, b1)) = (span(a), span(b));
             assert!(a1 <= b0 || b1 <= a0 || (a0 <= b0 && b1 <= a1) || (b0 <= a0 && a1 <= b1), "{a} crosses {b}");
         }
     }
-    // An arrow begins in the call that launched.
+    // An arrow begins in the launching call.
     let tail = events.iter().find(|e| e["ph"] == "s" && e["id"] == 2).expect("an arrow");
     let at = tail["ts"].as_f64().expect("ts");
     let call = slices.iter().find(|e| e["name"] == "cudaLaunchKernel").expect("the call");
@@ -101,7 +101,7 @@ fn numbers(events: &[Event]) -> Value {
     serde_json::to_value(summary).expect("JSON")
 }
 
-/// Check the report: its text at three widths, in which no line is too long, and its numbers.
+/// Check the report: its numbers, and its text at three widths without overlong lines.
 #[test]
 fn reports() {
     let events = trace::events();
@@ -112,7 +112,7 @@ fn reports() {
     let numbers = numbers(&events)["trace"].clone();
     check("trace.report.json", &(serde_json::to_string_pretty(&numbers).expect("JSON") + "\n"));
     for width in [80, 100, 140] {
-        // The ledger's sentences are not cut.
+        // The ledger's sentences are not truncated.
         let text = report(&events, false, width);
         let table = text.split("\nmatched").next().expect("a table");
         for line in table.lines() {
@@ -122,9 +122,9 @@ fn reports() {
     }
 }
 
-/// Check that nothing that a recording may contain stops an output: events missing, in any order, with any numbers.
+/// Check that no recording stops an output: with events missing, in any order, with any numbers.
 #[test]
-fn broken_recordings() {
+fn broken_recordings_do_not_stop_outputs() {
     let events = trace::events();
     let mut cases = vec![events.iter().rev().cloned().collect::<Vec<_>>()];
     for left_out in 0..events.len() {
@@ -147,7 +147,7 @@ fn broken_recordings() {
     }
 }
 
-/// The event with the largest numbers there are.
+/// Returns the event with the largest possible numbers.
 fn extreme(event: Event) -> Event {
     match event {
         Event::Call(call) => Event::Call(model::event::Call {

@@ -1,4 +1,4 @@
-//! Calls, summed up as they come: by function, and by what they did for the program.
+//! Sums up calls as they arrive: by function, and by their effect for the program.
 //!
 //! Memory grows with functions, kernels and live allocations, not with calls.
 
@@ -33,16 +33,16 @@ use crate::{
     histogram::Histogram,
 };
 
-/// What a trace's calls amount to.
+/// The summed calls of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
-    /// What can be called.
+    /// The functions that can be called.
     pub functions: BTreeMap<FunctionId, Function>,
     /// Calls by function and process.
     pub sums: FxHashMap<(ProcessId, FunctionId), CallSum>,
-    /// Failed calls by function and result. Of a call that fails because one within it does, only the outer one counts.
+    /// Failed calls by function and result. If a call fails because a nested call failed, only the outer call counts.
     pub errors: BTreeMap<(FunctionId, u32), u64>,
-    /// Failed calls within calls that return a status of their own.
+    /// Failed calls nested in calls that return a status of their own.
     pub enclosed_errors: BTreeMap<(FunctionId, u32), u64>,
     /// Calls that had not returned when their thread or the trace ended.
     pub unfinished: u64,
@@ -52,33 +52,33 @@ pub struct Calls {
     pub copies: BTreeMap<Direction, Moved>,
     /// Memsets.
     pub sets: Moved,
-    /// Launches by process and kernel; `None` where the call does not say which.
+    /// Launches by process and kernel; `None` where the call does not identify the kernel.
     pub launches: FxHashMap<(ProcessId, Option<KernelRef>), u64>,
     /// Launches of whole graphs.
     pub graph_launches: u64,
-    /// Times that threads were off the CPU.
+    /// Off-CPU intervals of threads.
     pub switches: Switches,
-    /// The calls that took longest.
+    /// The slowest calls.
     pub slowest: Slowest,
-    /// What kernels are called.
+    /// Names of kernels.
     pub names: KernelNames,
-    /// Requests to the driver by function and by the command they carry.
+    /// Requests to the driver by function and command.
     pub commands: BTreeMap<(FunctionId, u32), CommandSum>,
     /// Outermost calls by thread.
     pub threads: BTreeMap<(ProcessId, u32), ThreadSum>,
-    /// When the first call that is shown began.
+    /// When the first displayed call began.
     pub first: Option<u64>,
     /// Calls that launched GPU work, or tried to.
     pub launching: u64,
-    /// Which calls are within which.
+    /// How calls are nested.
     pub nesting: Nesting,
-    /// Time in the calls of each tier, of those that were summed up in the kernel.
+    /// Time in the calls of each tier, for calls that were summed up in the kernel.
     summed: [u64; Tier::ALL.len()],
     accounts: Accounts,
     known: FxHashMap<FunctionId, Known>,
 }
 
-/// What is known of a function, looked up once.
+/// Facts about a function, looked up once.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     call: &'static cuda::calls::Call,
@@ -90,45 +90,45 @@ struct Known {
 /// Calls of one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallSum {
-    /// How many returned.
+    /// Calls that returned.
     pub count: u64,
     /// Of these, failed.
     pub errors: u64,
-    /// Of these, within calls that do the same.
+    /// Of these, nested in calls that do the same.
     pub nested: u64,
-    /// Of these, within any call that was watched: their time is that call's too.
+    /// Of these, nested in any traced call, whose time includes theirs.
     pub inner: u64,
-    /// Their time.
+    /// Total time.
     pub ns: u64,
-    /// Of this, outside the calls within them.
+    /// Of this, outside nested calls.
     pub self_ns: u64,
     /// The longest.
     pub max_ns: u64,
-    /// Bytes of those that succeeded, where they say how many.
+    /// Bytes of the successful calls that report a size.
     pub bytes: u64,
-    /// Their durations.
+    /// Distribution of durations.
     pub histogram: Histogram,
 }
 
 /// Requests to the driver that carry one command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandSum {
-    /// How many.
+    /// Number of requests.
     pub count: u64,
     /// Of these, failed.
     pub errors: u64,
-    /// Their time.
+    /// Total time.
     pub ns: u64,
     /// The longest.
     pub max_ns: u64,
 }
 
-/// Outermost calls of one thread: no moment counts twice.
+/// Outermost calls of one thread, so that no moment counts twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSum {
-    /// How many.
+    /// Number of calls.
     pub count: u64,
-    /// Their time.
+    /// Total time.
     pub ns: u64,
 }
 
@@ -143,39 +143,39 @@ pub struct Moved {
     pub ns: u64,
 }
 
-/// Times that threads were off the CPU.
+/// Off-CPU intervals of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// How often.
+    /// Number of intervals.
     pub count: u64,
-    /// How long.
+    /// Total time.
     pub ns: u64,
-    /// Of these, had to give way.
+    /// Of these, preempted.
     pub preempted: u64,
-    /// How long.
+    /// Time preempted.
     pub preempted_ns: u64,
     /// Of these, within a call.
     pub in_calls: u64,
-    /// How long.
+    /// Time off the CPU within a call.
     pub in_calls_ns: u64,
 }
 
-/// What is known of a function of a library.
+/// Returns the facts about a library function.
 fn known(function: &Function) -> Option<&'static cuda::calls::Call> {
     (function.layer == Layer::Library).then(|| cuda::call(&function.name)).flatten()
 }
 
-/// What a call did, as far as its function is known.
+/// Returns what a call did, as far as its function is known.
 pub fn facts(function: &Function, call: &Call) -> Option<Facts> {
     Some(known(function)?.facts(&captured(call)))
 }
 
-/// The arguments of a call, for [`cuda`] to read.
+/// Returns the arguments of a call, for [`cuda`] to read.
 pub fn captured(call: &Call) -> Captured<'_> {
     Captured { words: &call.words, out: call.out, payload: &call.payload, result: call.result }
 }
 
-/// The call failed: by its status, or as system calls do.
+/// Whether the call failed, by its status or by the system call convention.
 pub fn is_error(function: &Function, result: u64) -> bool {
     match function.layer {
         Layer::Library => cuda::results::is_error(&function.name, result as u32),
@@ -184,8 +184,8 @@ pub fn is_error(function: &Function, result: u64) -> bool {
     }
 }
 
-/// The command that a request to the driver carries: of a control call the command, of an allocation the class. For
-/// [`cuda::ioctls`] to name.
+/// Returns the command of a request to the driver: the command of a control call, the class of an allocation.
+/// [`cuda::ioctls`] names them.
 pub fn command(function: &Function, call: &Call) -> Option<u32> {
     let at = match (function.layer, function.name.as_str()) {
         (Layer::Driver, "NV_ESC_RM_CONTROL") => ioctls::RM_CONTROL_COMMAND,
@@ -196,12 +196,12 @@ pub fn command(function: &Function, call: &Call) -> Option<u32> {
 }
 
 impl Calls {
-    /// Nothing was traced.
+    /// Whether nothing was traced.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
     }
 
-    /// Host functions that were launched as kernels, and whose kernels nobody has named: (image, address).
+    /// Returns the host functions that were launched as kernels and have no kernel name yet: (image, address).
     pub fn unnamed_stubs(&self) -> impl Iterator<Item = (ProcessId, u64)> {
         self.launches.keys().filter_map(|&(process, kernel)| match kernel? {
             KernelRef::HostStub(address) if self.names.get(process, KernelRef::HostStub(address)).is_none() => {
@@ -213,7 +213,7 @@ impl Calls {
 
     pub(crate) fn function(&mut self, function: &Function) {
         self.functions.insert(function.id, function.clone());
-        // A broken recording may tell of one function twice.
+        // A corrupt recording may declare a function twice.
         self.known.remove(&function.id);
         if let Some(call) = known(function) {
             let (action, summed, teaches) = (call.action(), call.is_summed(), call.can_teach());
@@ -277,11 +277,11 @@ impl Calls {
         if let Some(facts) = facts
             && !call.nested
         {
-            self.did(call, known.call, &facts, failed, ns);
+            self.add_effect(call, known.call, &facts, failed, ns);
         }
     }
 
-    /// Finds the place of a call among those of its thread. The time in calls within it.
+    /// Places a call in the nesting of its thread. Returns the time in its nested calls.
     fn place(&mut self, call: &Call, tier: Tier) -> u64 {
         let before = self.nesting.outermost.ns;
         let thread = (call.process, call.tid);
@@ -295,12 +295,12 @@ impl Calls {
         placed.inside_ns
     }
 
-    /// All events have been taken.
+    /// Ends the input.
     pub(crate) fn finish(&mut self) {
         self.nesting.finish();
     }
 
-    /// What the calls of each tier amount to, from the program to the hardware; tiers without calls are left out.
+    /// Returns the sums of each tier, from the program to the hardware; tiers without calls are omitted.
     pub fn tiers(&self) -> Vec<(Tier, TierSum)> {
         let mut sums = [TierSum::default(); Tier::ALL.len()];
         for (tier, sum) in sums.iter_mut().enumerate() {
@@ -315,8 +315,8 @@ impl Calls {
         Tier::ALL.into_iter().zip(sums).filter(|(_, sum)| sum.calls > 0).collect()
     }
 
-    /// What the outermost call of its role did for the program.
-    fn did(&mut self, call: &Call, known: &cuda::calls::Call, facts: &Facts, failed: bool, ns: u64) {
+    /// Adds the effect of a call that is the outermost of its role.
+    fn add_effect(&mut self, call: &Call, known: &cuda::calls::Call, facts: &Facts, failed: bool, ns: u64) {
         let bytes = facts.bytes.unwrap_or(0);
         match (known.role, known.space) {
             (Role::Alloc, Some(space)) if failed => add(&mut self.memory.entry(space).or_default().failed, 1),
@@ -335,8 +335,8 @@ impl Calls {
         }
     }
 
-    /// Of a call in a trace of sums, which has it in its sums already: what it teaches of names.
-    pub(crate) fn teach(&mut self, call: &Call) {
+    /// Learns names from a call in a trace of sums, whose sums already include the call.
+    pub(crate) fn learn_names(&mut self, call: &Call) {
         if let Some(known) = self.known.get(&call.function) {
             self.names.learn_from(known.call, call);
         }
@@ -386,7 +386,7 @@ impl Calls {
                 self.copies.entry(direction.unwrap_or(Direction::Default)).or_default().merge(moved);
             }
             Role::Set => self.sets.merge(moved),
-            // Launches of a kernel that the call names are in sums of their own.
+            // Launches of kernels that the call identifies have sums of their own.
             Role::Launch if known.launches().is_none() => {
                 add(self.launches.entry((sum.process, None)).or_default(), done);
             }
@@ -414,7 +414,7 @@ impl Calls {
         add(&mut memory.untracked, part.untracked);
         add(&mut memory.live, part.live);
         add(&mut memory.live_bytes, part.live_bytes);
-        // Those of several processes need not have been at the same time: what is known is that one of them had this much.
+        // The peaks of several processes need not coincide: it is only known that one process reached this much.
         memory.peak_bytes = memory.peak_bytes.max(part.peak_bytes);
     }
 

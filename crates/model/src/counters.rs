@@ -1,4 +1,4 @@
-//! Events that were counted by call stack, added up.
+//! Sums of events that were counted by call stack.
 
 use std::collections::BTreeMap;
 
@@ -6,25 +6,25 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{Counter, CounterId, CounterPoint, Hits, PointId, ProcessId, StackId};
 
-/// What was counted, and how often by stack.
+/// The counted events, and their hits by stack.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// The events.
     pub all: BTreeMap<CounterId, Counter>,
-    /// Where they can happen.
+    /// Places where they can occur.
     pub points: BTreeMap<PointId, CounterPoint>,
     /// Hits by place and stack.
     pub hits: FxHashMap<(PointId, ProcessId, StackId), HitWeight>,
 }
 
-/// Hits added up.
+/// Summed hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HitWeight {
-    /// How many.
+    /// Number of hits.
     pub count: u64,
-    /// What they weigh together.
+    /// Their total weight.
     pub weight: u64,
-    /// Of the hits, those whose weight is not in `weight`: unreadable, negative or too large.
+    /// Of the hits, those whose weight is not included in `weight`: unreadable, negative or too large.
     pub outside: u64,
 }
 
@@ -38,12 +38,12 @@ impl HitWeight {
 }
 
 impl Counters {
-    /// The event with this name.
+    /// Returns the event with this name.
     pub fn named(&self, name: &str) -> Option<&Counter> {
         self.all.values().find(|counter| counter.name == name)
     }
 
-    /// Everything that was counted of one event: where, by whom, from which stack, how much.
+    /// Returns all hits of one event: place, process, stack and amount.
     pub fn of(
         &self,
         counter: CounterId,
@@ -54,7 +54,7 @@ impl Counters {
         })
     }
 
-    /// All hits of all events.
+    /// Returns the number of hits of all events.
     pub fn count(&self) -> u64 {
         self.hits.values().fold(0, |sum, weight| sum.saturating_add(weight.count))
     }

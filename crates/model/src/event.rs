@@ -1,7 +1,7 @@
-//! What happens in a recording, event by event.
+//! The events of a recording.
 //!
-//! Times are nanoseconds of CLOCK_MONOTONIC. Events of one source come in order; events of different sources do not:
-//! an activity may come before its launch, a launch before the frames of its stack.
+//! Times are nanoseconds of CLOCK_MONOTONIC. Events of one source arrive in order; events of different sources do not:
+//! an activity may precede its launch, a launch the frames of its stack.
 
 mod counter;
 mod gpu;
@@ -21,7 +21,7 @@ pub use process::{ADDRESS, Exit, Mapping, Origin, Process, Thread};
 pub use stack::{Frame, FrameKind, NamedFrame, Sample, Stack, StackEnd, Symbol};
 pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, MemorySum, Sum, Switch};
 
-/// One program image in one process: born at fork or exec, gone at exec or exit. Unlike a pid it is never reused
+/// One program image in one process: created at fork or exec, ended at exec or exit. Unlike a pid it is never reused
 /// within a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct ProcessId(pub u32);
@@ -30,26 +30,26 @@ pub struct ProcessId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct StackId(pub u64);
 
-/// One injected library's connection: one CUDA process. The first is 0; numbers are dense.
+/// The connection of one injected library: one CUDA process. The first is 0; numbers are dense.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct SessionId(pub u32);
 
 /// Anything that a recording can contain.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The recording begins.
+    /// The recording began.
     Start(Start),
-    /// A process image appears.
+    /// A process image was created.
     Process(Process),
     /// A thread gets a name.
     Thread(Thread),
-    /// A process image ends.
+    /// A process image ended.
     Exit(Exit),
-    /// A file is mapped into a process.
+    /// A file was mapped into a process.
     Mapping(Mapping),
     /// The frames of a stack, once for each distinct stack.
     Stack(Stack),
-    /// A thread was seen running on a CPU.
+    /// A CPU sample of a running thread.
     Sample(Sample),
     /// An injected library connected.
     Session(Session),
@@ -65,15 +65,15 @@ pub enum Event {
     Captured(Captured),
     /// A launch-class call gave the GPU nothing to do: no activity will follow.
     Empty(Empty),
-    /// The GPU did something.
+    /// An activity of the GPU.
     Activity(Activity),
     /// The host waited for the GPU.
     Sync(Sync),
-    /// Something that can be called appears.
+    /// Declares a callable.
     Function(Function),
-    /// One call of it.
+    /// One call of a callable.
     Call(Call),
-    /// A thread was off the CPU.
+    /// An off-CPU interval of a thread.
     Switch(Switch),
     /// Calls summed up in the kernel.
     Sum(Sum),
@@ -83,40 +83,40 @@ pub enum Event {
     MemorySum(MemorySum),
     /// Launches of a kernel counted in the kernel.
     KernelSum(KernelSum),
-    /// An event that is counted by stack appears.
+    /// Declares a counted event.
     Counter(Counter),
-    /// A place where it can happen appears.
+    /// Declares a place where a counted event can occur.
     CounterPoint(CounterPoint),
     /// Hits of such a place.
     Hits(Hits),
-    /// A session's own totals; each replaces that session's last.
+    /// A session's own totals; each replaces that session's previous ones.
     Totals(Totals),
     /// Something was lost.
     Loss(Loss),
-    /// Something the user should read.
+    /// A note for the user.
     Note(Note),
     /// The names at an address.
     Symbol(Symbol),
-    /// The recording ends in order.
+    /// The recording ended in order.
     End(End),
 }
 
-/// The recording begins.
+/// The recording began.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
-    /// Now, CLOCK_MONOTONIC.
+    /// The start time, CLOCK_MONOTONIC.
     pub time: u64,
-    /// Now, nanoseconds since 1970.
+    /// The start time, in nanoseconds since 1970.
     pub wall_clock: u64,
     /// warpscope's version.
     pub version: String,
-    /// The machine.
+    /// The host name.
     pub host: String,
     /// The command and its arguments; empty when attached to something running.
     pub command: Vec<String>,
     /// What is recorded.
     pub mode: Mode,
-    /// Samples per second and CPU; 0 without a sampler.
+    /// Samples per second and CPU; 0 if CPUs are not sampled.
     pub frequency: u32,
 }
 
@@ -127,38 +127,38 @@ pub enum Mode {
     /// CPU samples and GPU activity in one flame graph.
     #[default]
     Merged,
-    /// GPU activity under the stacks that launched it.
+    /// GPU activity by the stacks that launched it.
     GpuOnly,
-    /// CPU samples alone.
+    /// CPU samples only.
     CpuOnly,
-    /// Calls, one by one.
+    /// Individual calls.
     Trace,
     /// Calls, summed up.
     TraceSums,
-    /// Counted events alone.
+    /// Counted events only.
     EventsOnly,
 }
 
 impl Mode {
-    /// The mode with this number.
+    /// Returns the mode with this number.
     pub fn from_number(number: u8) -> Self {
         let all = [Self::Merged, Self::GpuOnly, Self::CpuOnly, Self::Trace, Self::TraceSums, Self::EventsOnly];
         all.get(usize::from(number)).copied().unwrap_or_default()
     }
 }
 
-/// Something the user should read: a part that could not work, and what to do.
+/// A note for the user: what did not work, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The sentence.
+    /// The text.
     pub text: String,
 }
 
-/// The recording ends in order.
+/// The recording ended in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// When.
+    /// When it ended.
     pub time: u64,
-    /// The command's wait status as the system gave it, if there was one.
+    /// The command's raw wait status, if there was a command.
     pub status: Option<i32>,
 }

@@ -1,14 +1,13 @@
-//! From events to a profile, one event at a time.
+//! Folds events into a profile, one event at a time.
 //!
-//! A fold is what `record` does while it records and what `report` and `export` do with a recording: the same events, in
-//! the same order, give the same [`Profile`]. Its memory grows with what is distinct (stacks, names, streams), not with
-//! what happens: activities are summed as soon as the [`Join`] is certain of their launch, and
-//! forgotten.
+//! `record` folds while it records; `report` and `export` fold a recording. The same events in the same order give the
+//! same [`Profile`]. Memory grows with the number of distinct stacks, names and streams, not with the number of events:
+//! activities are summed as soon as the [`Join`] is certain of their launch, and then dropped.
 //!
 //! ```text
 //!   Launch ----> join ---- (launch, activity) --> GPU time by (image, stack, what, device, stream)
-//!   Activity ->  join ---- (nobody, activity) --> the same, without a stack: the total stays right
-//!           \        `---- (launch, nobody) ----> pending by (image, stack, kind)
+//!   Activity ->  join ---- (none, activity) ----> the same, without a stack: the total stays right
+//!           \        `---- (launch, none) ------> pending by (image, stack, kind)
 //!            `-> busy time of the device
 //!   Sample ----> CPU time by (image, stack)
 //! ```
@@ -44,56 +43,56 @@ pub struct Joined<'a> {
     pub activity: &'a Activity,
 }
 
-/// Events in, a profile out.
+/// Turns events into a profile.
 #[derive(Default)]
 pub struct Fold {
     join: Join,
     gpu: GpuTime,
-    /// All but what the join and the sessions count.
+    /// Everything except what the join and the sessions count.
     profile: Profile,
     totals: BTreeMap<SessionId, Totals>,
-    /// The image that a pid is at the moment.
+    /// The current image of each pid.
     images: FxHashMap<u32, ProcessId>,
     noted: FxHashSet<String>,
 }
 
 impl Fold {
-    /// An empty fold.
+    /// Creates an empty fold.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty fold whose join remembers as much as `limits` say.
+    /// Creates an empty fold whose join uses `limits`.
     pub fn with_limits(limits: Limits) -> Self {
         Self { join: Join::new(limits), ..Self::default() }
     }
 
-    /// The stack with this id, if it has come.
+    /// Returns the stack with this id, if it has arrived.
     pub fn known_stack(&self, id: StackId) -> Option<&Stack> {
         self.profile.stacks.get(&id)
     }
 
-    /// Takes the next event.
+    /// Adds the next event.
     #[inline]
     pub fn push(&mut self, event: &Event) {
         self.push_with(event, |_| {});
     }
 
-    /// Takes the next event, and tells of every activity that is settled by it: none, one, or several that waited.
+    /// Adds the next event, and reports every activity that it settles: none, one, or several that were waiting.
     pub fn push_with(&mut self, event: &Event, mut on_joined: impl FnMut(Joined<'_>)) {
         let Self { join, gpu, profile, .. } = self;
         match event {
             Event::Launch(launch) => {
-                profile.saw(launch.time);
+                profile.note_time(launch.time);
                 join.push_launch(launch, |outcome| settle(outcome, gpu, profile, &mut on_joined));
             }
             Event::Activity(activity) => {
-                profile.saw(activity.start.max(activity.end));
+                profile.note_time(activity.start.max(activity.end));
                 gpu.receive(activity, &mut profile.ledger);
                 join.push_activity(activity, |outcome| settle(outcome, gpu, profile, &mut on_joined));
             }
             Event::Sample(sample) => {
-                profile.saw(sample.time);
+                profile.note_time(sample.time);
                 profile.ledger.samples += 1;
                 let weight = profile.cpu.entry((sample.process, sample.stack)).or_default();
                 weight.count += 1;
@@ -104,23 +103,23 @@ impl Fold {
             Event::Empty(empty) => join.push_fate(empty.session, empty.correlation, Fate::Empty),
             Event::Sync(sync) => self.wait(sync),
             Event::Call(call) => {
-                profile.saw(call.start.max(call.end));
+                profile.note_time(call.start.max(call.end));
                 if profile.start.as_ref().is_some_and(|start| start.mode == Mode::TraceSums) {
-                    profile.calls.teach(call);
+                    profile.calls.learn_names(call);
                 } else {
                     profile.calls.call(call);
                 }
             }
             Event::Switch(switch) => {
-                profile.saw(switch.end);
+                profile.note_time(switch.end);
                 profile.calls.switch(switch);
             }
             other => self.describe(other),
         }
     }
 
-    /// The ledger as of now. Launches in flight count as pending and activities that wait as unmatched, so that its
-    /// equations hold at any moment; stacks that are missing are only known at the end.
+    /// Returns the ledger as of now. Launches in flight count as pending and waiting activities as unmatched, so that
+    /// its equations always hold. Missing stacks are only known at the end.
     pub fn ledger(&self) -> Ledger {
         let mut ledger = self.profile.ledger.clone();
         let join = self.join.counts();
@@ -130,7 +129,7 @@ impl Fold {
         ledger.launches_captured = join.launches_captured;
         ledger.launches_empty = join.launches_empty;
         ledger.launches_pending = join.launches_pending + self.join.in_flight() as u64;
-        // A process that runs on launches while its last records are on their way.
+        // A running process keeps launching while its last records are in transit.
         ledger.launches -= self.gpu.launched_after_end;
         ledger.launches_pending -= self.gpu.launched_after_end;
         ledger.activities_matched = join.activities_matched;
@@ -155,7 +154,7 @@ impl Fold {
         for cause in LossCause::ALL {
             ledger.lost.causes.entry(cause).or_default();
         }
-        add(ledger.lost.causes.entry(LossCause::GpuSums).or_default(), self.gpu.not_kept_apart);
+        add(ledger.lost.causes.entry(LossCause::GpuSums).or_default(), self.gpu.merged);
         ledger
     }
 
@@ -164,7 +163,7 @@ impl Fold {
         self.finish_with(|_| {})
     }
 
-    /// Ends the fold, and tells of the activities whose launch never came.
+    /// Ends the fold, and reports the activities whose launch never arrived.
     pub fn finish_with(mut self, mut on_joined: impl FnMut(Joined<'_>)) -> Profile {
         let Self { join, gpu, profile, .. } = &mut self;
         join.finish(|outcome| settle(outcome, gpu, profile, &mut on_joined));
@@ -183,7 +182,7 @@ impl Fold {
 
     fn wait(&mut self, sync: &Sync) {
         let profile = &mut self.profile;
-        profile.saw(sync.start.max(sync.end));
+        profile.note_time(sync.start.max(sync.end));
         profile.ledger.syncs += 1;
         count_times(sync.start, sync.end, &mut profile.ledger);
         profile.waits.count += 1;
@@ -192,12 +191,12 @@ impl Fold {
         }
     }
 
-    /// The rare events: those that describe what the frequent ones refer to.
+    /// Adds one of the rare events, which describe what the frequent ones refer to.
     fn describe(&mut self, event: &Event) {
         let profile = &mut self.profile;
         match event {
             Event::Start(start) => {
-                profile.saw(start.time);
+                profile.note_time(start.time);
                 profile.start.get_or_insert_with(|| start.clone());
             }
             Event::Process(process) => self.process(process),
@@ -205,13 +204,13 @@ impl Fold {
                 profile.threads.insert((thread.process, thread.tid), thread.comm.clone());
             }
             Event::Exit(exit) => {
-                profile.saw(exit.time);
+                profile.note_time(exit.time);
                 if let Some(process) = profile.processes.get_mut(&exit.process) {
                     process.end = exit.time;
                 }
             }
             Event::Mapping(mapping) => {
-                profile.saw(mapping.time);
+                profile.note_time(mapping.time);
                 profile.mappings.push(mapping.clone());
             }
             Event::Stack(stack) => self.stack(stack),
@@ -237,7 +236,7 @@ impl Fold {
             }
             Event::Symbol(symbol) => profile.symbols.add(symbol.clone()),
             Event::End(end) => {
-                profile.saw(end.time);
+                profile.note_time(end.time);
                 profile.end = Some(*end);
             }
             Event::Function(function) => profile.calls.function(function),
@@ -257,10 +256,10 @@ impl Fold {
         }
     }
 
-    /// An image appears. If its pid was another image until now, whose end was not seen, that one ends here.
+    /// Adds an image. If its pid had another image whose end was not seen, that image ends here.
     fn process(&mut self, process: &Process) {
         let profile = &mut self.profile;
-        profile.saw(process.time);
+        profile.note_time(process.time);
         let before = self.images.insert(process.pid, process.id);
         if let Some(before) = before.filter(|id| *id != process.id).and_then(|id| profile.processes.get_mut(&id))
             && before.end == 0
@@ -279,14 +278,14 @@ impl Fold {
 
     fn stack(&mut self, stack: &Stack) {
         let profile = &mut self.profile;
-        profile.saw(stack.time);
+        profile.note_time(stack.time);
         profile.stacks.insert(stack.id, stack.clone());
     }
 }
 
 impl Profile {
     #[inline]
-    fn saw(&mut self, time: u64) {
+    fn note_time(&mut self, time: u64) {
         self.last_time = self.last_time.max(time);
     }
 }
@@ -319,7 +318,7 @@ fn settle(outcome: Outcome<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joi
     }
 }
 
-/// Distinct stacks that something in the profile refers to, and that are not in it.
+/// Counts the distinct stacks that the profile refers to but does not contain.
 fn stacks_missing(profile: &Profile) -> u64 {
     let traced = profile.is_trace();
     let gpu = profile.gpu.keys().filter_map(|key| key.stack);
@@ -336,7 +335,7 @@ fn stacks_missing(profile: &Profile) -> u64 {
     missing.len() as u64
 }
 
-/// How the walks ended, weighed by what hangs under each stack.
+/// Counts how the walks ended, weighted by the events of each stack.
 fn count_stack_ends(profile: &Profile, ledger: &mut Ledger) {
     let end = |id: StackId| profile.stacks.get(&id).map(|stack| stack.end);
     for (key, weight) in &profile.gpu {

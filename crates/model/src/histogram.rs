@@ -1,10 +1,10 @@
-//! Durations by size: four buckets to the octave, in steps of 16 ns at the small end. The kernel's programs divide them
-//! alike (`bucket_of` in `bpf/sums.h`).
+//! A histogram of durations: four buckets per octave, in steps of 16 ns at the small end. The BPF programs use the same
+//! buckets (`bucket_of` in `bpf/sums.h`).
 
-/// Buckets; the last is for everything beyond two minutes.
+/// Number of buckets; the last is for everything beyond two minutes.
 pub const BUCKETS: usize = 128;
 
-/// How many durations fell into each bucket, and the extremes of all.
+/// The number of durations in each bucket, with the minimum and maximum of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Box<[u64; BUCKETS]>,
@@ -28,7 +28,7 @@ impl Histogram {
         self.widen(ns, ns);
     }
 
-    /// Adds what was counted elsewhere, with its extremes; counts beyond the last bucket are ignored.
+    /// Adds counts made elsewhere, with their extremes; counts beyond the last bucket are ignored.
     pub fn merge(&mut self, counts: &[u64], shortest: u64, longest: u64) {
         self.widen(shortest, longest);
         for (sum, count) in self.buckets.iter_mut().zip(counts) {
@@ -36,7 +36,7 @@ impl Histogram {
         }
     }
 
-    /// Adds another.
+    /// Adds another histogram.
     pub fn add_all(&mut self, other: &Self) {
         self.merge(other.buckets(), other.shortest, other.longest);
     }
@@ -46,17 +46,18 @@ impl Histogram {
         self.longest = self.longest.max(longest);
     }
 
-    /// Counts by bucket.
+    /// Returns the counts by bucket.
     pub fn buckets(&self) -> &[u64] {
         &*self.buckets
     }
 
-    /// The duration that `share` (0 to 1) of all are not longer than. The shortest and the longest are exact, others to a bucket,
-    /// an eighth of its size at most, and never beyond these two. 0 if nothing was counted.
+    /// Returns the duration that `share` (0 to 1) of all durations do not exceed. The shortest and the longest are
+    /// exact. Others are exact to a bucket, at most an eighth of their size, and never outside these two. 0 if nothing
+    /// was counted.
     pub fn quantile(&self, share: f64) -> u64 {
         let total = self.buckets.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
         let wanted = ((share * total as f64).ceil().max(1.0) as u64).min(total);
-        // The extremes may be those of a recording, and wrong.
+        // Extremes read from a recording may be wrong.
         let (shortest, longest) = (self.shortest.min(self.longest), self.longest);
         if wanted == 1 && total > 0 {
             return shortest;
@@ -75,7 +76,7 @@ impl Histogram {
     }
 }
 
-/// The bucket of a duration.
+/// Returns the bucket of a duration.
 #[inline]
 pub fn bucket(ns: u64) -> usize {
     let steps = ns >> 4;
@@ -87,7 +88,7 @@ pub fn bucket(ns: u64) -> usize {
     (index as usize).min(BUCKETS - 1)
 }
 
-/// The smallest duration in a bucket.
+/// Returns the smallest duration in a bucket.
 pub fn lower_bound(bucket: usize) -> u64 {
     if bucket < 4 {
         return (bucket as u64) << 4;
@@ -104,9 +105,9 @@ fn midpoint(bucket: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// Buckets follow one another without a gap, and each begins where it says.
+    /// Check that buckets are contiguous, and that each begins at its lower bound.
     #[test]
-    fn bounds() {
+    fn buckets_are_contiguous() {
         for index in 0..BUCKETS {
             assert_eq!(bucket(lower_bound(index)), index);
             assert!(lower_bound(index + 1) > lower_bound(index));
@@ -117,10 +118,10 @@ mod tests {
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
     }
 
-    /// Check that quantiles of few calls are what was measured: of one call all are its duration, of two the median is the
-    /// shorter, and none is beyond the extremes.
+    /// Check that quantiles of few calls are measured values: for one call all are its duration, for two the median is
+    /// the shorter one, and none is beyond the extremes.
     #[test]
-    fn few() {
+    fn quantiles_of_few_calls_are_measured_values() {
         let of = |all: &[u64]| {
             let mut histogram = Histogram::default();
             all.iter().for_each(|ns| histogram.add(*ns));
@@ -146,15 +147,15 @@ mod tests {
             one.add(41_100_000);
             one
         });
-        // Extremes that contradict each other, in a damaged recording.
+        // Contradictory extremes, in a damaged recording.
         let mut damaged = Histogram::default();
         damaged.merge(&[5; BUCKETS], 100, 7);
         assert_eq!(damaged.quantile(0.5), 7);
     }
 
-    /// A quantile is off by an eighth at most.
+    /// Check that a quantile is off by at most an eighth.
     #[test]
-    fn quantiles() {
+    fn quantiles_are_off_by_an_eighth_at_most() {
         let mut histogram = Histogram::default();
         assert_eq!(histogram.quantile(0.5), 0);
         for ns in 1..=10_000_u64 {

@@ -1,26 +1,27 @@
-//! The exact join of launches and what they made the GPU do.
+//! The exact join of launches with the GPU activities that they caused.
 //!
-//! A launch and its activities carry the same (session, correlation id), and that alone ties them: never their order,
-//! never their times. The two come from different sources, so either may be first:
+//! A launch and its activities carry the same (session, correlation id). Only that key joins them, never their order or
+//! their times. The two come from different sources, so either may arrive first:
 //!
 //! ```text
 //!   launches    1   2   3   4           5        1 = the launch with correlation id 1
 //!   activities          2       1,1,4       6    2 = an activity of launch 2; 1 has two, as a graph or a copy may
 //!                       |       |  | |      |
-//!   joined              2       1  1 4      6 waits: its launch may still come
+//!   joined              2       1  1 4      6 waits: its launch may still arrive
 //!                                           3 and 5 are in flight; at the end they are pending
 //! ```
 //!
-//! Ids are 32 bits wide and count every CUDA call, so a long run uses one again. Only there does time decide: an activity
-//! belongs to the last launch of its id that began before it.
+//! Ids are 32 bits wide and count every CUDA call, so a long run reuses them. Only then do times decide: an activity
+//! belongs to the last launch with its id that began before it.
 //!
 //! ```text
 //!   launches    7 ------------------------- 7' --------------
 //!   activities        a           b              c            a, b: of 7     c: of 7'
 //! ```
 //!
-//! One case is beyond any streaming join: an activity that overtakes its launch 7' while 7 is still remembered goes to
-//! 7. It takes a wrap of the ids within the launches kept ([`Limits`]), and an activity that is faster than its marker.
+//! No streaming join can resolve one case: an activity that arrives before its launch 7' while 7 is still remembered is
+//! joined to 7. This requires the ids to wrap within the launches kept ([`Limits`]) and an activity that arrives before
+//! its marker.
 //!
 //! Memory is bounded: see [`Limits`]. Nothing is allocated per event once the tables have grown.
 
@@ -40,31 +41,31 @@ use self::{
 };
 use crate::event::{Activity, Launch, LaunchKind, SessionId};
 
-/// How far before its launch an activity may start and still be its own. The marker is called before the call reaches
-/// the driver, so on one clock it cannot; where CUPTI has a clock of its own, the offset between the clocks drifts.
-/// Ids cannot come round within this time, so an activity that is older belongs to an earlier use of the id.
+/// How far before its launch an activity may start and still be joined to it. The marker is called before the call
+/// reaches the driver, so with a single clock this cannot happen. Where CUPTI uses its own clock, the offset between
+/// the clocks drifts. Ids cannot wrap within this time, so an older activity belongs to an earlier use of the id.
 pub const CLOCK_SLACK_NS: u64 = 10_000_000_000;
 
-/// How much the join remembers. Where a limit is reached the oldest goes, and is counted.
+/// How much the join remembers. When a limit is reached, the oldest entry is dropped and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Launches without an activity so far.
     pub in_flight: usize,
-    /// Launches of a kernel, copy or memset that have an activity, kept in case there are more.
+    /// Launches of a kernel, copy or memset that have an activity, kept in case more activities follow.
     pub matched: usize,
-    /// Launches of graphs that have an activity. A graph's kernels come in many buffers, so they are kept for longer.
+    /// Launches of graphs that have an activity. A graph's kernels arrive in many buffers, so these are kept longer.
     pub matched_graphs: usize,
     /// Activities without a launch so far.
     pub waiting: usize,
     /// Calls known to have no activity ([`Fate`]), without a launch so far.
     pub fates: usize,
-    /// Launches with one and the same id: uses of an id that came round. Also bounds the work for an id
-    /// that is used again and again.
+    /// Launches with the same id, which are reuses of a wrapped id. Also bounds the work for an id that is reused
+    /// constantly.
     pub generations: usize,
 }
 
 impl Limits {
-    /// About 120 MB when every table is full; a run that keeps up uses a few.
+    /// About 120 MB when every table is full; a run in which the join keeps up uses a few MB.
     pub const DEFAULT: Self = Self {
         in_flight: 1 << 20,
         matched: 1 << 12,
@@ -81,7 +82,7 @@ impl Default for Limits {
     }
 }
 
-/// Why a launch has no activity, as its own call told.
+/// Why a launch has no activity, as reported for its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The call returned an error.
@@ -92,18 +93,18 @@ pub enum Fate {
     Empty,
 }
 
-/// What the join found out. Every activity appears once, every launch at least once unless it met a [`Fate`].
+/// A result of the join. Every activity appears once, every launch at least once unless it has a [`Fate`].
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
     /// This launch caused this activity.
     Joined(&'a Launch, &'a Activity),
-    /// The launch of this activity was never seen, or had to be forgotten.
+    /// The launch of this activity was not seen, or was dropped to make room.
     Unmatched(&'a Activity),
-    /// The activity of this launch never came, or had not come when the launch had to be forgotten.
+    /// The activity of this launch did not arrive, or had not arrived when the launch was dropped to make room.
     Pending(&'a Launch),
 }
 
-/// What went through the join.
+/// Totals of the join.
 ///
 /// At every moment `launches = launches_matched + launches_failed + launches_captured + launches_empty +
 /// launches_pending + in flight` and
@@ -122,7 +123,7 @@ pub struct Counts {
     pub launches_empty: u64,
     /// Launches given up as pending.
     pub launches_pending: u64,
-    /// Of those, the ones that had to go to make room.
+    /// Of those, the ones that were dropped to make room.
     pub launches_evicted: u64,
     /// Activities seen.
     pub activities: u64,
@@ -133,7 +134,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn met(&mut self, fate: Fate) {
+    fn count_fate(&mut self, fate: Fate) {
         match fate {
             Fate::Failed => self.launches_failed += 1,
             Fate::Captured => self.launches_captured += 1,
@@ -145,7 +146,7 @@ impl Counts {
 #[derive(Clone, Copy)]
 struct Kept {
     launch: Launch,
-    /// The launch that had this id before.
+    /// The previous launch with this id.
     older: u32,
     matched: bool,
 }
@@ -157,13 +158,14 @@ impl Kept {
     }
 }
 
-/// Small: most of the join's time goes into fetching these from the outer caches.
+/// Kept small: the join spends most of its time fetching these from the outer caches.
 const _: () = assert!(size_of::<Kept>() == 48);
 
-/// The join. Feed it in any order; it calls back with each [`Outcome`] as soon as it is certain.
+/// The join. Accepts input in any order and calls back with each [`Outcome`] as soon as it is certain.
 pub struct Join {
     limits: Limits,
-    /// The newest launch of each id, hashed by its key. The key itself lies with the launch, which keeps this small.
+    /// The newest launch of each id, hashed by its key. The key itself is stored with the launch, which keeps this
+    /// table small.
     newest: HashTable<u32>,
     launches: Slab<Kept>,
     lists: Lists,
@@ -200,7 +202,7 @@ fn hash(key: u64) -> u64 {
     FxBuildHasher.hash_one(key)
 }
 
-/// Whether the activity can be of this launch where there is no older one it could be of.
+/// Whether the activity can belong to this launch when there is no older candidate.
 #[inline]
 fn plausible(launch: &Launch, activity: &Activity) -> bool {
     activity.start == 0 || activity.start.saturating_add(CLOCK_SLACK_NS) >= launch.time
@@ -213,7 +215,7 @@ impl Default for Join {
 }
 
 impl Join {
-    /// An empty join.
+    /// Creates an empty join.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -226,7 +228,7 @@ impl Join {
         }
     }
 
-    /// What went through so far.
+    /// Returns the totals so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -241,12 +243,12 @@ impl Join {
         self.waiting.len()
     }
 
-    /// A launch-class call began. Activities that waited for it are joined.
+    /// Adds a launch-class call that began, and joins the activities that waited for it.
     pub fn push_launch(&mut self, launch: &Launch, mut on: impl FnMut(Outcome<'_>)) {
         self.counts.launches += 1;
         let key = key(launch.session, launch.correlation);
         if let Some(fate) = self.fates.take(key) {
-            self.counts.met(fate);
+            self.counts.count_fate(fate);
             return;
         }
         let mut matched = false;
@@ -258,7 +260,7 @@ impl Join {
                     counts.activities_matched += 1;
                     on(Outcome::Joined(launch, activity));
                 } else {
-                    // Launches come in order of time, so none that is still to come is older.
+                    // Launches arrive in order of time, so no later arrival is older.
                     counts.activities_unmatched += 1;
                     on(Outcome::Unmatched(activity));
                 }
@@ -281,7 +283,7 @@ impl Join {
         self.make_room(&mut on);
     }
 
-    /// The GPU did something. It is joined now if its launch is known.
+    /// Adds a GPU activity, and joins it now if its launch is known.
     pub fn push_activity(&mut self, activity: &Activity, mut on: impl FnMut(Outcome<'_>)) {
         self.counts.activities += 1;
         let key = key(activity.session, activity.correlation);
@@ -308,22 +310,22 @@ impl Join {
         }
     }
 
-    /// A launch-class call failed, was captured or was empty: its launch, known or still to come, has no activity. It is the last
-    /// launch of this id that is meant; one that has an activity all the same stays matched.
+    /// Records that a launch-class call failed, was captured or was empty: its launch, whether already seen or not, has
+    /// no activity. This applies to the last launch with this id; a launch that has an activity anyway stays matched.
     pub fn push_fate(&mut self, session: SessionId, correlation: u32, fate: Fate) {
         let key = key(session, correlation);
         match self.newest_of(key) {
             None => self.fates.push(key, fate, self.limits.fates),
             Some(id) if !self.launches[id].matched => {
-                self.counts.met(fate);
+                self.counts.count_fate(fate);
                 self.forget(id);
             }
             Some(_) => {}
         }
     }
 
-    /// Nothing more will come: what waits is unmatched, what is in flight is pending. The join is empty afterwards, its
-    /// counts stay.
+    /// Ends the input: waiting activities are unmatched, launches in flight are pending. The join is empty afterwards
+    /// and keeps its counts.
     pub fn finish(&mut self, mut on: impl FnMut(Outcome<'_>)) {
         while let Some(activity) = self.waiting.take_oldest() {
             self.counts.activities_unmatched += 1;
@@ -342,7 +344,7 @@ impl Join {
         self.newest.find(hash(key), |id| self.launches[*id].key() == key).copied()
     }
 
-    /// The launch that an activity belongs to, of those known.
+    /// Returns the known launch that an activity belongs to.
     #[inline]
     fn launch_of(&self, key: u64, activity: &Activity) -> Option<u32> {
         let newest = self.newest_of(key)?;
@@ -367,7 +369,7 @@ impl Join {
         plausible(&self.launches[oldest].launch, activity).then_some(oldest)
     }
 
-    /// Forgets the first of too many launches of one id.
+    /// Drops the oldest launch of an id that has too many.
     fn bound_generations(&mut self, newest: u32, on: &mut impl FnMut(Outcome<'_>)) {
         let (mut length, mut last) = (1, newest);
         while self.launches[last].older != NONE {
@@ -399,7 +401,7 @@ impl Join {
         }
     }
 
-    /// Forgets a launch to make room; counts it if it had no activity yet.
+    /// Drops a launch to make room; counts it if it had no activity yet.
     fn evict(&mut self, id: u32, on: &mut impl FnMut(Outcome<'_>)) {
         let kept = &self.launches[id];
         if !kept.matched {
@@ -420,7 +422,7 @@ impl Join {
             }
             Ok(mut entry) => *entry.get_mut() = older,
             Err(_) => {
-                // There is a newer one.
+                // There is a newer launch with this id.
                 let mut newer = self.newest_of(key).unwrap_or(NONE);
                 while newer != NONE && self.launches[newer].older != id {
                     newer = self.launches[newer].older;

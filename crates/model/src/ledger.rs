@@ -1,4 +1,4 @@
-//! The ledger: what was seen, what was joined, what was lost, each by name and to the unit.
+//! The ledger: exact counts of what was seen, joined and lost, each by name.
 //!
 //! Two equations hold in every recording and are tested:
 //! launches = matched launches + failed + captured + empty + pending, and activities = matched activities + unmatched.
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::event::{LossCause, StackEnd};
 
-/// Counts that every output carries.
+/// Counts included in every output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
     /// Launch-class calls seen.
@@ -18,11 +18,11 @@ pub struct Ledger {
     pub launches_matched: u64,
     /// Of those, calls that returned an error.
     pub launches_failed: u64,
-    /// Of those, calls that became nodes of a graph: their work is the graph's, and counts for its launches.
+    /// Of those, calls that became nodes of a graph: their work belongs to the graph and counts for its launches.
     pub launches_captured: u64,
     /// Of those, calls that gave the GPU nothing to do, such as copies of 0 bytes.
     pub launches_empty: u64,
-    /// Of those, calls whose activity never came.
+    /// Of those, calls whose activity never arrived.
     pub launches_pending: u64,
     /// Kernels received.
     pub kernels: u64,
@@ -38,31 +38,31 @@ pub struct Ledger {
     pub activities_unmatched: u64,
     /// Time of all kernels received.
     pub kernel_ns: u64,
-    /// Time of all kernels as the sessions counted it when CUPTI delivered them.
+    /// Time of all kernels as counted by the sessions when CUPTI delivered them.
     pub kernel_ns_delivered: u64,
-    /// Kernels, copies and memsets that the sessions say CUPTI delivered.
+    /// Kernels, copies and memsets that CUPTI delivered according to the sessions.
     pub activities_delivered: u64,
     /// CPU samples.
     pub samples: u64,
-    /// Records whose times were lost (start and end 0): counted, of no width.
+    /// Records whose times were lost (start and end 0): counted, with no duration.
     pub zero_time: u64,
-    /// Records of work that had not finished: counted, of no width.
+    /// Records of work that had not finished: counted, with no duration.
     pub unfinished: u64,
-    /// Stacks that were referred to but never came.
+    /// Stacks that were referred to but never arrived.
     pub stacks_missing: u64,
-    /// How the walks of the stacks ended, by GPU activities under them.
+    /// How the stack walks ended, weighted by GPU activities.
     pub gpu_stack_ends: BTreeMap<StackEnd, u64>,
-    /// How the walks of the stacks ended, by CPU samples under them.
+    /// How the stack walks ended, weighted by CPU samples.
     pub cpu_stack_ends: BTreeMap<StackEnd, u64>,
     /// Hits of counted events.
     #[serde(skip_serializing_if = "is_zero")]
     pub hits: u64,
-    /// How the walks of the stacks ended, by hits of counted events under them.
+    /// How the stack walks ended, weighted by hits of counted events.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub hit_stack_ends: BTreeMap<StackEnd, u64>,
-    /// Sessions whose process exited before it flushed its GPU records, as one that is killed does.
+    /// Sessions whose process exited before flushing its GPU records, for example because it was killed.
     pub sessions_cut_off: u64,
-    /// Sessions whose process was still running when the recording stopped, and that did not finish in time.
+    /// Sessions whose process was still running when the recording stopped, and which did not finish in time.
     pub sessions_left: u64,
     /// Losses by cause, in a fixed order of names.
     pub lost: Lost,
@@ -78,23 +78,23 @@ fn is_zero(number: &u64) -> bool {
 pub struct Lost {
     /// Records that CUPTI itself dropped.
     pub cupti_dropped: u64,
-    /// Records that found the injected library's queue full.
+    /// Records dropped because the injected library's queue was full.
     pub queue_full: u64,
-    /// Records that contradict themselves.
+    /// Inconsistent records.
     pub invalid_records: u64,
-    /// Kernels whose name found the name table full.
+    /// Kernels whose name did not fit into the name table.
     pub names: u64,
     /// Buffers refused to CUPTI.
     pub buffers_refused: u64,
-    /// Launches forgotten before their activity came, because the join keeps a bounded number.
+    /// Launches dropped before their activity arrived, because the join is bounded.
     pub join_evicted: u64,
-    /// Everything counted by [`LossCause`].
+    /// Losses counted by [`LossCause`].
     #[serde(flatten)]
     pub causes: BTreeMap<LossCause, u64>,
 }
 
 impl Lost {
-    /// All losses together.
+    /// Returns the sum of all losses.
     pub fn total(&self) -> u64 {
         let named = [
             self.cupti_dropped,

@@ -1,8 +1,8 @@
-//! What warpscope knows, free of kernels and GPUs: events, the exact join, aggregation, the ledger, the recording.
+//! The data model, independent of kernels and GPUs: events, the exact join, aggregation, the ledger, the recording.
 //!
-//! Everything gathered becomes an [`event::Event`]. A [`fold::Fold`] takes events one by one, joins GPU activities to
-//! the launches that caused them, and ends as a [`profile::Profile`]. `record` folds while it records; `report` and
-//! `export` fold what they read from a recording: the same code, the same result.
+//! All collected data becomes an [`event::Event`]. A [`fold::Fold`] processes events one by one, joins GPU activities
+//! to the launches that caused them, and produces a [`profile::Profile`]. `record` folds while it records; `report` and
+//! `export` fold the events of a recording, with the same code and the same result.
 
 pub mod calls;
 pub mod counters;

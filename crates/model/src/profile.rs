@@ -1,4 +1,4 @@
-//! The end of a fold: everything aggregated, bounded by distinct stacks and names, not by events.
+//! The result of a fold: everything aggregated, bounded by distinct stacks and names, not by events.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,18 +14,18 @@ use crate::{
     symbols::Symbols,
 };
 
-/// What a recording amounts to.
+/// The aggregated contents of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// How it began; absent only in a recording cut off before its first chunk.
+    /// How it began; absent only in a recording truncated before its first chunk.
     pub start: Option<Start>,
-    /// How it ended; absent in a recording that was cut off.
+    /// How it ended; absent in a truncated recording.
     pub end: Option<End>,
-    /// The last moment seen, for a recording without an end.
+    /// The latest timestamp seen, for a recording without an end.
     pub last_time: u64,
     /// Process images by id.
     pub processes: BTreeMap<ProcessId, ProcessInfo>,
-    /// Names of threads, the last of each.
+    /// Names of threads, the latest of each.
     pub threads: BTreeMap<(ProcessId, u32), String>,
     /// CUDA processes.
     pub sessions: BTreeMap<SessionId, SessionInfo>,
@@ -33,27 +33,27 @@ pub struct Profile {
     pub devices: BTreeMap<u32, DeviceInfo>,
     /// Frames of every distinct stack.
     pub stacks: FxHashMap<StackId, Stack>,
-    /// Executable mappings, for addresses not yet named.
+    /// Executable mappings, for addresses that have no symbol yet.
     pub mappings: Vec<Mapping>,
     /// Names of frames.
     pub symbols: Symbols,
-    /// Time on CPUs by stack.
+    /// CPU time by stack.
     pub cpu: FxHashMap<(ProcessId, StackId), CpuWeight>,
-    /// Time on GPUs.
+    /// GPU time.
     pub gpu: FxHashMap<GpuKey, GpuWeight>,
-    /// Launches whose activity never came.
+    /// Launches whose activity never arrived.
     pub pending: FxHashMap<(ProcessId, StackId, LaunchKind), u64>,
     /// Distinct kernel names, demangled for display; [`What::Kernel`] indexes them.
     pub kernel_names: Vec<KernelText>,
     /// Time the host waited for the GPU, and how often.
     pub waits: CpuWeight,
-    /// What was traced.
+    /// Traced calls.
     pub calls: Calls,
-    /// What was counted.
+    /// Counted events.
     pub counters: Counters,
     /// The ledger.
     pub ledger: Ledger,
-    /// What the user should read.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -64,13 +64,13 @@ pub struct ProcessInfo {
     pub pid: u32,
     /// The image before it.
     pub parent: Option<ProcessId>,
-    /// How it came to be.
+    /// How it was created.
     pub origin: crate::event::Origin,
     /// Its short name.
     pub comm: String,
     /// When it appeared.
     pub start: u64,
-    /// When it ended, 0 if it did not.
+    /// When it ended; 0 if it did not.
     pub end: u64,
 }
 
@@ -88,11 +88,11 @@ pub struct SessionInfo {
 /// A GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Its name; empty if nobody told.
+    /// Its name; empty if it was not reported.
     pub name: String,
     /// Time in which at least one kernel, copy or memset ran.
     pub busy_ns: u64,
-    /// The longest times between its first work and its last in which nothing ran, from when to when, longest first.
+    /// The longest idle intervals between its first work and its last, as (start, end), longest first.
     pub gaps: Vec<(u64, u64)>,
     /// Streams seen, as (session, context, stream).
     pub streams: std::collections::BTreeSet<(SessionId, u32, u32)>,
@@ -101,13 +101,13 @@ pub struct DeviceInfo {
 /// A kernel's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelText {
-    /// As CUPTI gave it.
+    /// As reported by CUPTI.
     pub mangled: Arc<str>,
-    /// As a person reads it; equal to `mangled` until symbols are applied.
+    /// For display; equal to `mangled` until symbols are applied.
     pub text: Arc<str>,
 }
 
-/// By what GPU time is summed.
+/// The key by which GPU time is summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GpuKey {
     /// The image.
@@ -116,18 +116,18 @@ pub struct GpuKey {
     pub stack: Option<StackId>,
     /// What ran.
     pub what: What,
-    /// Where.
+    /// The device.
     pub device: u32,
-    /// On which stream.
+    /// The stream.
     pub stream: u32,
 }
 
-/// What ran on the GPU, as a flame graph tells apart.
+/// What ran on the GPU, as distinguished in a flame graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum What {
     /// A kernel: index into [`Profile::kernel_names`].
     Kernel(u32),
-    /// A copy, with the class of its size: the power of two at or below its bytes (0 for an empty copy).
+    /// A copy, with its size class: the power of two at or below its bytes (0 for an empty copy).
     Copy(Direction, u64),
     /// A memset.
     Memset,
@@ -142,7 +142,7 @@ pub struct CpuWeight {
     pub ns: u64,
 }
 
-/// GPU time of one key.
+/// GPU time for one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuWeight {
     /// Activities.
@@ -156,7 +156,7 @@ pub struct GpuWeight {
 }
 
 impl Profile {
-    /// From the start to the end of the recording.
+    /// Returns the time from the start to the end of the recording.
     pub fn wall_ns(&self) -> u64 {
         let end = self.end.map_or(self.last_time, |e| e.time);
         self.start.as_ref().map_or(0, |s| end.saturating_sub(s.time))
@@ -171,20 +171,20 @@ impl Profile {
         })
     }
 
-    /// Whether a stack is in the injected library, or in CUPTI on its behalf. Where nothing was injected, CUPTI is the
-    /// program's own.
+    /// Whether a stack is in the injected library, or in CUPTI on its behalf. Where nothing was injected, CUPTI belongs
+    /// to the program.
     pub fn is_injected(&self, stack: StackId) -> bool {
         let injected = self.start.as_ref().is_some_and(|start| matches!(start.mode, Mode::Merged | Mode::GpuOnly));
         injected && self.is_own_cost(stack)
     }
 
-    /// A trace takes stacks only on request: there, 0 is no stack and not a lost one.
+    /// A trace collects stacks only on request: in a trace, 0 means no stack, not a lost one.
     pub fn is_trace(&self) -> bool {
         self.start.as_ref().is_some_and(|start| matches!(start.mode, Mode::Trace | Mode::TraceSums))
     }
 
-    /// The frames of a stack as a person reads them, outermost first: named where names are known, by module where
-    /// not, without the frames of the probe itself.
+    /// Returns the frames of a stack for display, outermost first: by name where it is known and by module otherwise,
+    /// without the frames of the probe itself.
     pub fn frames(&self, stack: StackId) -> Vec<NamedFrame> {
         if stack == StackId(0) && self.is_trace() {
             return Vec::new();
@@ -201,11 +201,11 @@ impl Profile {
                 }
             }
         }
-        // A launch's stack ends in the marker: what lies above the launch call is the probe itself.
+        // A launch's stack ends in the marker: the frames inside the launch call are those of the probe itself.
         if frames.last().is_some_and(|f| &*f.name == wire::MARKER_SYMBOL) {
             while frames.pop_if(|f| f.kind == FrameKind::Probe).is_some() {}
         }
-        // Neighbours without a name of their own, in one module, are one frame.
+        // Adjacent unnamed frames of one module become one frame.
         frames.dedup_by(|a, b| a == b && a.name.starts_with('['));
         frames
     }

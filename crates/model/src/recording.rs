@@ -1,4 +1,4 @@
-//! The recording: every event in the order it came, in a `.wscope` file. `docs/formats.md` specifies it byte by byte.
+//! The recording: every event in order of arrival, in a `.wscope` file. `docs/formats.md` specifies it byte by byte.
 //!
 //! ```text
 //!   header   chunk             chunk             chunk
@@ -7,10 +7,10 @@
 //!            checksum, records
 //! ```
 //!
-//! Two needs shape it. A crash must not cost more than the last chunk: each chunk is written at once, has a checksum, and
-//! decodes without those before it. And a launch or a kernel must cost few bytes, for there are millions: within a chunk,
-//! what repeats is a number in a table that the chunk builds up as it goes (stacks, threads, streams, kernels with their
-//! dimensions), and what grows is the distance from the last.
+//! The format has two goals. A crash must not lose more than the last chunk: each chunk is written at once, has a
+//! checksum, and can be decoded without the earlier ones. And launches and kernels must take few bytes, because there
+//! are millions of them: within a chunk, repeated values are numbers in a table that the chunk builds up (stacks,
+//! threads, streams, kernels with their dimensions), and increasing values are differences from the previous one.
 
 mod bytes;
 mod decode;
@@ -28,32 +28,33 @@ pub use self::{
     writer::{WriteError, Writer},
 };
 
-/// The first bytes of a recording. The end-of-file character and the newline make a transfer in text mode visible.
+/// The first bytes of a recording. The end-of-file character and the newline make a transfer in text mode detectable.
 pub const MAGIC: [u8; 8] = *b"WSCOPE\x1a\n";
 
-/// The format's version. A reader refuses another major number; within one, newer writers add chunks and records
-/// that older readers pass over.
+/// The format's version. A reader rejects other major versions; within one, newer writers add chunks and records that
+/// older readers skip.
 pub const VERSION: (u16, u16) = (1, 0);
 
-/// Bytes of the file's header: magic, major, minor, and four that are zero.
+/// Size of the file header: magic, major, minor, and four zero bytes.
 const HEADER: usize = 16;
 
-/// Bytes of a chunk's header: type, length, checksum.
+/// Size of a chunk header: type, length, checksum.
 const CHUNK_HEADER: usize = 12;
 
 /// The only type of chunk so far: events.
 const EVENTS: [u8; 4] = *b"EVTS";
 
-/// The most bytes a chunk's payload may have.
+/// The maximum size of a chunk's payload.
 const CHUNK_MOST: usize = 16 << 20;
 
-/// A chunk is written when it has this many bytes.
+/// A chunk is written when it reaches this size.
 const CHUNK_FULL: usize = 128 << 10;
 
-/// The most bytes one record may have.
+/// The maximum size of a record.
 const RECORD_MOST: usize = 8 << 20;
 
-/// The checksum of a chunk covers its type and length too, so that a broken one is not passed over as unknown.
+/// Computes the checksum of a chunk. It covers the type and length too, so that a corrupt chunk is not skipped as
+/// unknown.
 fn checksum(kind: [u8; 4], length: u32, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&kind);

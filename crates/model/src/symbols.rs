@@ -1,5 +1,5 @@
-//! The names of frames. An address means one thing for as long as one file lies there; when another takes its place (a plugin is
-//! unloaded, the next is loaded), it means another from then on.
+//! The names of frames. An address has one meaning while the same file is mapped there. When another file replaces it
+//! (one plugin is unloaded, the next is loaded), the address has a new meaning from then on.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{Frame, NamedFrame, ProcessId, Symbol};
 
-/// The time from which on they hold, and the names.
+/// The time from which the names are valid, and the names.
 type Since = (u64, Arc<[NamedFrame]>);
 
 /// Names by image, frame and time.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
-    /// Sorted by time; nearly always one.
+    /// Sorted by time; nearly always one entry.
     by_frame: FxHashMap<(ProcessId, Frame), Vec<Since>>,
 }
 
 impl Symbols {
-    /// Takes a symbol; one with the same beginning gives way.
+    /// Adds a symbol; replaces one with the same start time.
     pub fn add(&mut self, symbol: Symbol) {
         let names = self.by_frame.entry((symbol.process, symbol.frame)).or_default();
         let place = names.partition_point(|(since, _)| *since < symbol.since);
@@ -29,8 +29,8 @@ impl Symbols {
         }
     }
 
-    /// The names of a frame of an image at some time, outermost first. Before the first of them, the first: records of mappings
-    /// may bear a time just after a stack seen in them.
+    /// Returns the names of a frame of an image at some time, outermost first. Before the start of the first entry, the
+    /// first applies: mapping records may be timestamped slightly after a stack that uses them.
     pub fn at(&self, process: ProcessId, frame: Frame, time: u64) -> Option<&Arc<[NamedFrame]>> {
         let names = self.by_frame.get(&(process, frame))?;
         let after = names.partition_point(|(since, _)| *since <= time);
@@ -53,9 +53,10 @@ mod tests {
         Symbol { process: ProcessId(1), frame: Frame::User(7), since, names }
     }
 
-    /// Each name holds until the next, the first also before its time, and a symbol told again counts.
+    /// Check that each name is valid until the next, the first also before its time, and that a repeated symbol
+    /// replaces the old one.
     #[test]
-    fn names_in_turn() {
+    fn each_name_is_valid_until_the_next() {
         let mut symbols = Symbols::default();
         for (since, name) in [(20, "second"), (10, "first"), (20, "other")] {
             symbols.add(symbol(since, name));

@@ -1,4 +1,4 @@
-//! `demo`: the whole of `record` on a simulated GPU.
+//! `demo`: runs `record` on a simulated GPU.
 
 use std::{
     io::{self, Write},
@@ -9,7 +9,7 @@ use collect::command::workspace::Workspace;
 
 use crate::args;
 
-/// Runs the command; `record` runs the command of that name.
+/// Runs the command. `record` is the implementation of the `record` command.
 pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     bpf::features::require_privileges()?;
     let directory = Workspace::create()?;

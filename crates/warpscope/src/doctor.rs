@@ -1,4 +1,4 @@
-//! `doctor`: what this machine allows, and what to do about the rest.
+//! `doctor`: checks what this machine supports and says how to fix what is missing.
 
 use std::{
     fs,
@@ -9,18 +9,18 @@ use std::{
 
 use bpf::features;
 
-/// How a check came out.
+/// The outcome of a check.
 enum Finding {
     /// Works.
     Good(String),
-    /// Works less well, or matters only for some uses; with the remedy.
+    /// Works with limits, or matters only for some uses; with the remedy.
     Lesser(String, &'static str),
-    /// Stands in the way of recording; with the remedy.
+    /// Prevents recording; with the remedy.
     Bad(String, &'static str),
 }
 use Finding::{Bad, Good, Lesser};
 
-/// Runs the command; fails if something stands in the way of recording.
+/// Runs the command. Fails if something prevents recording.
 pub fn run() -> anyhow::Result<ExitCode> {
     let colour = io::stdout().is_terminal();
     let mut out = io::stdout().lock();
@@ -87,7 +87,7 @@ fn checks() -> Vec<(&'static str, Finding)> {
     checks
 }
 
-/// The proof of the pudding: loads and attaches what `record` needs.
+/// Loads and attaches the programs that `record` needs.
 fn probes() -> Finding {
     let options = bpf::Options { sample_hz: Some(99), ring_bytes: 1 << 20, ..Default::default() };
     match bpf::Recorder::start(&options).and_then(|_| bpf::Mappings::watch(bpf::Share::RECORDING)) {
@@ -118,7 +118,7 @@ fn cupti() -> Finding {
     }
 }
 
-/// Libraries of the CUDA toolkit and of Python packages in the current environment.
+/// Returns the CUPTI libraries of the CUDA toolkit and of the Python packages in the current environment.
 fn cupti_libraries() -> Vec<PathBuf> {
     let mut directories = Vec::new();
     for root in list("/usr/local").into_iter().filter(|p| name_starts(p, "cuda")) {

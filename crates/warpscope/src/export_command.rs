@@ -1,4 +1,4 @@
-//! `export`: a recording in other formats.
+//! `export`: converts a recording to other formats.
 
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     Ok(if outputs.write(&Flames::new(&loaded.profile), view, true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What flame graphs and folded stacks show.
+/// Returns the view that flame graphs and folded stacks show.
 fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View> {
     let counters = &profile.counters;
     let names = || counters.all.values().map(|counter| counter.name.as_str()).collect::<Vec<_>>().join(", ");

@@ -15,7 +15,7 @@ use model::{
 };
 use symbols::Kept;
 
-/// A recording: its file, at the beginning, and what it amounts to.
+/// A recording: its file, positioned at the start, and its profile.
 pub struct Loaded {
     /// The file.
     pub file: File,
@@ -23,7 +23,7 @@ pub struct Loaded {
     pub profile: Profile,
 }
 
-/// Reads a recording. A damaged end is told, not refused; addresses that were not named yet are named now.
+/// Reads a recording. A damaged end is reported but does not fail the load; addresses without a name are resolved now.
 pub fn load(path: &Path) -> anyhow::Result<Loaded> {
     let name = || path.display().to_string();
     let mut file = File::open(path).with_context(|| format!("cannot open {}", name()))?;

@@ -24,10 +24,11 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(code) => code,
-        // A reader that has seen enough, such as `head`, is no error.
+        // A reader that stops early, such as `head`, is not an error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // What the verifier objects to has many lines, and none of them comes from a program. A path may contain any.
+            // The verifier log has many lines, none of which comes from a traced program. A path may contain any
+            // character.
             match error.downcast_ref::<bpf::Error>() {
                 Some(_) => say::say_lines(&sentence(&error)),
                 None => say::say(sentence(&error)),
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// An error with its causes. What one says of its cause already is not said again.
+/// Formats an error with its causes, without repeating a cause that the message already contains.
 fn sentence(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,

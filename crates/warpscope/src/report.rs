@@ -1,4 +1,4 @@
-//! `report`: what a recording amounts to.
+//! `report`: summarises a recording.
 
 use std::{
     io::{self, IsTerminal, Write},

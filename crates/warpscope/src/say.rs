@@ -1,5 +1,5 @@
-//! What warpscope says on stderr: a line for a terminal or a log. Paths, names and errors in it come from programs that may be
-//! hostile, and must neither control the terminal nor look like a line of their own.
+//! Prints messages to stderr, one line each. Paths, names and errors in them come from programs that may be hostile:
+//! they must neither control the terminal nor forge a line of their own.
 
 use std::fmt::Display;
 
@@ -10,7 +10,7 @@ pub fn say(text: impl Display) {
     eprintln!("{}", line(text));
 }
 
-/// Writes a text of several lines, which must not have come from a program.
+/// Writes several lines of text that must not come from a program.
 pub fn say_lines(text: &str) {
     let lines: Vec<_> = text.lines().map(printable).collect();
     eprintln!("warpscope: {}", lines.join("\n"));
@@ -24,9 +24,9 @@ fn line(text: impl Display) -> String {
 mod tests {
     use super::*;
 
-    /// Check that a name with a line feed, an escape sequence or a change of direction stays one harmless line.
+    /// Check that a name with a line feed, an escape sequence or a text direction change stays one harmless line.
     #[test]
-    fn one_line() {
+    fn hostile_names_stay_on_one_line() {
         assert_eq!(
             line("cannot read /tmp/a\nwarpscope: all is well"),
             "warpscope: cannot read /tmp/a warpscope: all is well"

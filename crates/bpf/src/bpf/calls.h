@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls of functions: a probe at the entry and one at the return of each, and one record for each call, sent when it
- * returns. Which function it is comes with the probe, as its cookie.
+ * Function calls: each function has a probe at its entry and one at its return, and each call is sent as one record
+ * when it returns. The probe's cookie identifies the function.
  *
- * Calls under way lie on a stack of their own for each thread. A return finds its entry by the stack pointer, so that
- * entries whose function was left by an exception or longjmp cannot be mistaken for it; those are sent as unfinished.
+ * Each thread has a stack of its open calls. A return finds its entry by the stack pointer, so entries whose function
+ * was left by an exception or longjmp cannot be mistaken for it; those are sent as unfinished.
  */
 #ifndef WARPSCOPE_CALLS_H
 #define WARPSCOPE_CALLS_H
@@ -15,15 +15,15 @@
 #include "process.h"
 #include "sums.h"
 
-/* Set before loading: send a record for each call, or only sum them up. */
+/* Set before loading: send a record for each call, or only add it to the sums. */
 const volatile bool call_records = true;
-/* Set before loading: there are functions at whose entries the stack is taken. */
+/* Set before loading: stacks are taken at the entry of some functions. */
 const volatile bool call_stacks = false;
-/* Set before loading: where calls are only summed up, send what teaches names all the same. */
+/* Set before loading: if calls are only summed, still send those that contain kernel names. */
 const volatile bool call_names = false;
-/* Set before loading: a process that is not followed is, from its first call on. */
+/* Set before loading: follow every process from its first call on. */
 const volatile bool follow_all = false;
-/* Set before loading: but only if it is in this control group, which is so many levels below the root; 0 for any. */
+/* Set before loading: but only if it is in this cgroup, at this many levels below the root; 0 for any. */
 const volatile u64 only_cgroup = 0;
 const volatile u32 cgroup_level = 0;
 
@@ -39,7 +39,7 @@ struct call_text {
 	u8 more[CALL_TEXT - CALL_PAYLOAD];
 };
 
-/* Room for a record with text; only threads that need it have one. */
+/* Buffer for a record with text; allocated only for threads that need it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -72,7 +72,7 @@ static __always_inline struct open_call *returning_call(struct thread_calls *cal
 	return 0;
 }
 
-/* Room for one more call. */
+/* Reserves the next open call. */
 static __always_inline struct open_call *open_call(struct thread_calls *calls)
 {
 	u32 depth = calls->depth;
@@ -94,7 +94,7 @@ static __always_inline void gather_words(struct pt_regs *ctx, const struct funct
 	call->word[3] = PT_REGS_PARM4(ctx);
 	call->word[4] = PT_REGS_PARM5(ctx);
 	call->word[5] = ctx->r9;
-	/* The return address lies between the stack pointer and the rest. */
+	/* The return address is between the stack pointer and the stack arguments. */
 	if (function->words > 6 &&
 	    bpf_probe_read_user(call->word + 6, 8 * (CALL_WORDS - 6), (void *)(PT_REGS_SP(ctx) + 8)))
 		call->words = 6;
@@ -110,8 +110,8 @@ static __always_inline void gather_words(struct pt_regs *ctx, const struct funct
 }
 
 /*
- * The stack from the caller on. A function that another one jumped to has the other's return address, which is the trap's by
- * then.
+ * Takes the stack from the caller on. A tail-called function has its caller's return address, which has been replaced
+ * by the trap by then.
  */
 static __always_inline void take_call_stack(struct pt_regs *ctx, u64 pid_tgid, struct call_record *call)
 {
@@ -130,7 +130,7 @@ static __always_inline bool in_wanted_cgroup(void)
 	return !only_cgroup || bpf_get_current_ancestor_cgroup_id(cgroup_level) == only_cgroup;
 }
 
-/* What the current thread is in the middle of; null if its process is not followed. */
+/* The state of the current thread; null if its process is not followed. */
 static __always_inline struct thread_calls *caller(u64 pid_tgid)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -155,7 +155,7 @@ static __always_inline struct thread_calls *caller(u64 pid_tgid)
 	return calls;
 }
 
-/* A call begins: what is known of it wherever it was seen; null if it is not watched or there is no room. */
+/* Begins a call: sets what is common to all probes; null if the call is not watched or there is no room. */
 static __always_inline struct open_call *begin_call(struct thread_calls *calls, const struct function *function, u32 index,
 						      u64 pid_tgid, u64 sp)
 {
@@ -177,7 +177,7 @@ static __always_inline struct open_call *begin_call(struct thread_calls *calls, 
 	open->layers = 0;
 	open->layer = function->layer ? 1u << (function->layer & 31) : 0;
 	call->around = around_start;
-	/* Until the probe is done: interrupts may call functions that are watched, too. */
+	/* Set again when the probe is done: interrupts may call watched functions, too. */
 	call->start = bpf_ktime_get_ns();
 	call->flags = 0;
 	call->correlation = 0;
@@ -194,7 +194,7 @@ static __always_inline struct open_call *begin_call(struct thread_calls *calls, 
 		call->correlation = around->record.correlation;
 		call->session = around->record.session;
 	} else if (function->submits) {
-		/* If it announces a launch of its own, that will take its place. */
+		/* Replaced if the call announces a launch of its own. */
 		call->correlation = calls->pending_correlation;
 		call->session = calls->pending_session;
 		if (call->correlation)
@@ -242,7 +242,7 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 		return 0;
 	call = &open->record;
 	call->caller = return_address;
-	/* Sums seldom need the arguments. */
+	/* Sums rarely need the arguments. */
 	if (call_records || function->gathers)
 		gather_words(ctx, function, call);
 	if (call_stacks && function->stack)
@@ -253,7 +253,7 @@ static __always_inline int enter_call(struct pt_regs *ctx, u64 cookie)
 	return 0;
 }
 
-/* A record with the text that one of its words points to. */
+/* Sends a record with the text that one of its words points to. */
 static __always_inline bool send_with_text(const struct function *function, struct call_record *call)
 {
 	struct call_text *text =
@@ -280,16 +280,16 @@ static __always_inline void send_call(const struct function *function, struct ca
 		return;
 	if (call->flags & CALL_HAS_PAYLOAD)
 		size = CALL_HEADER + 8 * CALL_WORDS + (call->payload & (2 * CALL_PAYLOAD - 1));
-	/* The comparison has to be of the register that is sent: older verifiers do not see it in another one. */
+	/* Compare the register that is sent: older verifiers do not propagate the bound from another one. */
 	barrier_var(size);
 	if (size <= sizeof(*call))
 		send(call, size, wake_seldom(), LOSS_CALL);
 }
 
 /*
- * A call has returned: it is sent, or added up. Where `cuda` is false, the function is one of the kernel's, which allocates and
- * launches nothing. Hooks need that to be constant: they are loaded without type information, and the verifier demands it
- * (-EINVAL, "missing btf func_info") for the callback with which memory is released.
+ * Sends a returned call or adds it to the sums. If `cuda` is false, the function is a kernel function, which does not
+ * allocate or launch anything. Hooks need this as a constant: they are loaded without type information, and the
+ * verifier requires it (-EINVAL, "missing btf func_info") for the callback that releases memory.
  */
 static __always_inline void tell_call(struct thread_calls *calls, const struct function *function, struct open_call *open,
 				      bool cuda)
@@ -319,8 +319,8 @@ static __always_inline void tell_call(struct thread_calls *calls, const struct f
 }
 
 /*
- * Ends a call and forgets everything above it. Its place is free only when it has been told: an interrupt may call functions
- * that are watched, too.
+ * Ends a call and drops everything above it. Its slot is freed only after it has been reported: an interrupt may call
+ * watched functions, too.
  */
 static __always_inline void end_call(struct thread_calls *calls, struct open_call *open, const struct function *function,
 				     u64 end, u64 result, bool cuda)
@@ -402,7 +402,7 @@ int leave_kernel_single(struct pt_regs *ctx)
 	return leave_call(ctx, bpf_get_attach_cookie(ctx));
 }
 
-/* At the end of a trace: whatever has not returned, of every thread. */
+/* At the end of a trace: sends the calls of every thread that have not returned. */
 SEC("iter/task")
 int unfinished(struct bpf_iter__task *ctx)
 {

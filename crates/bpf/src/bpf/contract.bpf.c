@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the Rust side uses of shared.h, hits_shared.h and walk_types.h. This object is never loaded: the build generates
- * Rust types from its BTF, which has the type of every variable.
+ * The types of shared.h, hits_shared.h and walk_types.h that the Rust side uses. This object is never loaded: the build
+ * generates Rust types from its BTF, which has the type of every variable.
  */
 #include "vmlinux.h"
 #include "hits_shared.h"
@@ -48,7 +48,7 @@ SHARED_STRUCT(memory_sum);
 SHARED_STRUCT(kernel_key);
 SHARED_STRUCT(kernel_sum);
 
-/* Numbers. */
+/* Constants. */
 SHARED_ENUM(limit);
 SHARED_ENUM(hit_limit);
 SHARED_ENUM(loss);

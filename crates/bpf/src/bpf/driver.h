@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What followed processes ask of a driver: ioctl, mmap, open and close of its device files, which are known by their
- * name. Only these system calls are looked at; all others pass after a few comparisons.
+ * Driver requests of followed processes: ioctl, mmap, open and close of its device files, which are identified by name.
+ * Only these system calls are inspected; all others return after a few comparisons.
  */
 #ifndef WARPSCOPE_DRIVER_H
 #define WARPSCOPE_DRIVER_H
 
 #include "open_calls.h"
 
-/* How the names of device files begin. */
+/* Prefix of the names of device files. */
 #define DEVICE_PREFIX "nvidia"
 
-/* Reads the name of an open file; false if it is not one of the driver's. */
+/* Reads the name of an open file; false if it is not a device file of the driver. */
 static __always_inline bool is_device(u32 number, char *name)
 {
 	struct fdtable *table = BPF_CORE_READ(bpf_get_current_task_btf(), files, fdt);
@@ -48,7 +48,7 @@ int BPF_PROG(syscall_enter, struct pt_regs *regs, long number)
 	if (!image)
 		return 0;
 	file = number == SYSCALL_MMAP ? BPF_CORE_READ(regs, r8) : BPF_CORE_READ(regs, di);
-	/* What is opened is known when it returns. */
+	/* The file is known only when open returns. */
 	if (!opens(number) && !is_device(file, device))
 		return 0;
 	calls = bpf_task_storage_get(&thread_calls, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);

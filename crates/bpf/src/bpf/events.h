@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ring buffer, the counters of what did not fit into it, and the set of process images that are followed. */
+/* The ring buffer, the counters of records that did not fit, and the set of followed process images. */
 #ifndef WARPSCOPE_EVENTS_H
 #define WARPSCOPE_EVENTS_H
 
@@ -22,7 +22,7 @@ struct {
 	__type(value, u64);
 } losses SEC(".maps");
 
-/* The processes that are followed, by thread-group id. */
+/* The followed processes, by thread group id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -31,8 +31,9 @@ struct {
 	__type(value, struct image);
 } images SEC(".maps");
 
-/* Set before loading: a process is followed from its first watched call on, to its end or until it runs another program;
- * what it forks is not. */
+/*
+ * Set before loading: follow a process from its first watched call until it exits or execs; do not follow its children.
+ */
 const volatile bool callers_only = false;
 
 /* Image 0 means none. */
@@ -61,8 +62,8 @@ static __always_inline struct image *image_of(u32 tgid)
 }
 
 /*
- * Frequent records do not wake the reader one by one: it looks every few milliseconds on its own, and is woken when a
- * good part of the buffer has filled.
+ * Frequent records do not wake the reader individually: it polls every few milliseconds, and is woken when a large part
+ * of the buffer has filled.
  */
 static __always_inline u64 wake_seldom(void)
 {

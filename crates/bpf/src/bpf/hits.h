@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Events that the user names (`record --event`): hits of a probe or a tracepoint, counted and weighted by call stack.
+ * Events named by the user (`record --event`): hits of a probe or tracepoint, counted and weighted by call stack.
  *
- * Hits are added up here, by point, process image and stack, so a rate of a million per second costs no ring buffer. A new
- * key is announced through the ring, so the reader can tie its stack to its process while that is still alive. A hit that
- * finds the map full is sent by itself.
+ * Hits are summed here by point, process image and stack, so a rate of a million per second does not use the ring
+ * buffer. A new key is announced through the ring, so that the reader can associate its stack with its process while
+ * that is alive. A hit that does not fit into the map is sent individually.
  */
 #ifndef WARPSCOPE_HITS_H
 #define WARPSCOPE_HITS_H
@@ -28,8 +28,10 @@ struct {
 	__type(value, struct hit_sum);
 } hits SEC(".maps");
 
-/* Tracepoints run with preemption off, and the kernel starts no second one on the same CPU meanwhile. Launches and samples
- * have scratch memory of their own, which a tracepoint in an interrupt must not touch. */
+/*
+ * Tracepoints run with preemption disabled, and the kernel does not start a second one on the same CPU meanwhile.
+ * Launches and samples have separate scratch memory, which a tracepoint in an interrupt must not touch.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -64,7 +66,7 @@ static __always_inline u64 narrow(u64 value, u32 size, bool is_signed)
 	return is_signed ? (u64)((s64)value >> (unused & 63)) : value >> (unused & 63);
 }
 
-/* A point's weight in the process's registers or memory; false if its memory cannot be read. */
+/* Reads a point's weight from the process's registers or memory; false if the memory cannot be read. */
 static __always_inline bool weigh(const struct hit_point *point, const struct registers *registers, u64 *weight)
 {
 	u64 value = registers->general[point->base & 15];
@@ -84,7 +86,7 @@ static __always_inline bool weigh(const struct hit_point *point, const struct re
 			value = 0;
 		if (point->index != NO_REGISTER)
 			value += registers->general[point->index & 15] * point->scale;
-		/* Eight bytes may reach beyond the end of a mapping. */
+		/* Reading eight bytes could cross the end of a mapping. */
 		if (point->size == 4) {
 			u32 word = 0;
 
@@ -108,7 +110,9 @@ static __always_inline bool weigh(const struct hit_point *point, const struct re
 	return true;
 }
 
-/* Adds one hit. A weight that could not be read, is negative or is 2^56 or more counts as a hit that adds nothing. */
+/*
+ * Adds one hit. If the weight could not be read, is negative or is 2^56 or more, the hit is counted but adds no weight.
+ */
 static __always_inline void add_hit(struct hit_record *record, u64 weight, bool readable)
 {
 	bool outside = !readable || weight >> 56;
@@ -135,7 +139,7 @@ static __always_inline void add_hit(struct hit_record *record, u64 weight, bool 
 		__sync_fetch_and_add(&sum->weight, weight);
 }
 
-/* Begins the record of a hit: who and when, and what the process's addresses mean at the moment. */
+/* Fills in the record of a hit: process, time, and the current generation of its mappings. */
 static __always_inline void begin_hit(struct hit_record *record, u32 point, const struct image *image, u64 pid_tgid)
 {
 	u32 image_id = image->id;
@@ -150,8 +154,8 @@ static __always_inline void begin_hit(struct hit_record *record, u32 point, cons
 }
 
 /*
- * A probe in a process. At the entry of a function, and after its return, the stack begins with the caller, which is certain
- * even where the function itself has no unwind information.
+ * A probe in a process. At the entry of a function, and after its return, the stack begins with the caller, which is
+ * exact even if the function itself has no unwind information.
  */
 static __always_inline int hit(struct pt_regs *ctx, bool returned)
 {
@@ -216,7 +220,7 @@ int hit_return_single(struct pt_regs *ctx)
 	return hit(ctx, true);
 }
 
-/* The registers that the process entered the kernel with. */
+/* The user registers at the entry to the kernel. */
 static __always_inline void take_user_registers(struct registers *registers)
 {
 	struct pt_regs *user = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());

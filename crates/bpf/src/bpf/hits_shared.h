@@ -9,7 +9,7 @@
 #pragma clang diagnostic error "-Wpadded"
 
 enum hit_limit {
-	MAX_HIT_POINTS = 4096, /* places that can be watched */
+	MAX_HIT_POINTS = 4096, /* watched places */
 };
 
 /* Where the weight of a hit comes from. */
@@ -25,7 +25,7 @@ enum hit_register {
 	NO_REGISTER = 0xff,
 };
 
-/* A place that is watched. Registers are numbered as in DWARF. */
+/* A watched place. Registers have DWARF numbers. */
 struct hit_point {
 	__u8 source;
 	__u8 size; /* bytes of the weight */
@@ -33,12 +33,12 @@ struct hit_point {
 	__u8 base;
 	__u8 index;
 	__u8 scale;
-	__u8 at_entry; /* the first thing on the stack is the return address */
+	__u8 at_entry; /* the return address is at the top of the stack */
 	__u8 kernel; /* the stack has a kernel part */
 	__s64 offset;
 };
 
-/* By what hits are added up. Mappings of another generation may give the same addresses another meaning. */
+/* The key for summing hits. In another generation of the mappings, the same addresses may have another meaning. */
 struct hit_key {
 	__u64 stack;
 	__u64 python;
@@ -51,10 +51,10 @@ struct hit_key {
 struct hit_sum {
 	__u64 count;
 	__u64 weight;
-	__u64 outside; /* hits whose weight was unreadable, negative or too large: it is not in `weight` */
+	__u64 outside; /* hits whose weight was unreadable, negative or too large; not included in `weight` */
 };
 
-/* A new key, with a sum of 0; or a hit that found no room in the map. */
+/* A new key, with a sum of 0; or a hit that did not fit into the map. */
 struct hit_record {
 	__u32 type;
 	__u32 pid;

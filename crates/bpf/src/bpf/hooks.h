@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Functions of the kernel and its modules, at the entry and the return: fentry and fexit. The kernel wants a program of its own
- * for each function, so these two are moulds. They are loaded for a function that every kernel has for such programs, and
- * attached to nothing; the reader loads their instructions again for each function that is watched.
+ * Functions of the kernel and its modules, at entry and return: fentry and fexit. The kernel requires a separate
+ * program for each function, so these two are templates. They are loaded for a function that every kernel provides for
+ * such programs, and are not attached; the reader loads their instructions again for each watched function.
  */
 #ifndef WARPSCOPE_HOOKS_H
 #define WARPSCOPE_HOOKS_H
@@ -21,7 +21,7 @@ int enter_hook(u64 *ctx)
 
 	if (!calls || !function)
 		return 0;
-	/* Entry and return see the same context on the kernel's stack, and no other call under way has it. */
+	/* Entry and return have the same context address on the kernel stack, and no other open call has it. */
 	open = begin_call(calls, function, index, pid_tgid, (u64)ctx);
 	if (!open)
 		return 0;

@@ -2,8 +2,8 @@
 /*
  * The launch marker: a probe on the function that the injected library calls at the start of every launch.
  *
- * A probe program can be preempted in the middle, and another thread may then run it on the same CPU: its scratch
- * memory belongs to the thread, not to the CPU.
+ * A uprobe program can be preempted, and another thread may then run it on the same CPU. So the scratch memory is per
+ * thread, not per CPU.
  */
 #ifndef WARPSCOPE_LAUNCH_H
 #define WARPSCOPE_LAUNCH_H
@@ -12,7 +12,7 @@
 #include "python.h"
 #include "stack.h"
 
-/* Set before loading: calls are traced, and a launch has the stack of the call that it is made in. */
+/* Set before loading: calls are traced, and a launch uses the stack of its enclosing call. */
 const volatile bool calls_traced = false;
 
 struct {
@@ -51,15 +51,16 @@ static __always_inline u64 python_of_launch(struct python_process *process, u32 
 }
 
 /*
- * The current thread's native and Python stack, each sent if it is new, from an instruction and stack pointer on. At a
- * function's first instruction, and after its return, no other registers find a frame than those that are kept for callers.
+ * Takes the native and the Python stack of the current thread from an instruction and stack pointer on, and sends each
+ * if it is new. At a function's first instruction, and after its return, only callee-saved registers are needed to find
+ * a frame.
  */
 static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struct image *image, u64 pid_tgid, u64 time,
 				      u64 *native, u64 *python)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct scratch *scratch = bpf_task_storage_get(&launch_scratch, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	/* Without memory for it a thread does not remember; all else works. */
+	/* If this allocation fails, the thread has no cache; everything else works. */
 	struct walk_cache *cache = bpf_task_storage_get(&walk_caches, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct python_process *process;
 	u32 image_id = image->id;
@@ -78,7 +79,7 @@ static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struc
 		*python = python_of_launch(process, image_id, pid_tgid >> 32, time);
 }
 
-/* If the stack was walked just now, the thread gets what it needs to recognise it. */
+/* If the stack was just walked, sends the thread what it needs to recognise it. */
 static __always_inline void offer_memo(const struct launch_record *record)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -89,7 +90,7 @@ static __always_inline void offer_memo(const struct launch_record *record)
 		send_memo(&cache->memos[cache->last & (MEMOS - 1)], record->image, record->session);
 }
 
-/* The thread has recognised its native stack: only its Python part is taken. */
+/* The thread recognised its native stack: only the Python part is taken. */
 static __always_inline void take_known(u64 stack, struct launch_record *record)
 {
 	struct python_process *process = bpf_map_lookup_elem(&python_processes, &record->image);
@@ -133,7 +134,7 @@ static __always_inline int launch(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Two programs for one probe: a multi-uprobe program refuses a plain link, and the reverse. */
+/* Two programs for one probe: a multi-uprobe program cannot be attached with a plain link, and vice versa. */
 SEC("uprobe.multi")
 int launch_multi(struct pt_regs *ctx)
 {

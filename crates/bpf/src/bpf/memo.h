@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Stacks remembered by thread: a program that launches in a loop has the same stack again and again.
+ * Per-thread cache of stacks: a program that launches in a loop has the same stack again and again.
  *
- * A walk is decided by the registers it starts from and by the words of the stack that it reads: return addresses and
- * saved frame pointers. If a thread comes again with the same registers and all those words are as they were, its stack is
- * the same one: nothing else needs to be looked at. The words are read in one sweep and compared. Of the registers ip, sp
- * and bp are; a walk that another one has decided is not remembered. Where a return probe has put its trap on the stack, the
- * kernel is asked again for the real return address.
+ * A walk is determined by its initial registers and by the words of the stack that it reads: return addresses and saved
+ * frame pointers. If a thread has the same registers and all those words are unchanged, its stack is the same and
+ * nothing else needs to be checked. The words are read in one pass and compared. Of the registers, ip, sp and bp are
+ * compared; a walk that depended on another one is not cached. If a return probe has put its trap on the stack, the
+ * real return address is read from the kernel again.
  *
- * A thread that launches from several places in turn has several memos. Which one to try is told by a few words in which
- * its stacks were seen to differ; these places are learnt from the comparisons that fail.
+ * A thread that launches from several places in turn has several memos. The one to try is selected by a few words in
+ * which its stacks differed; their positions are learnt from failed comparisons.
  */
 #ifndef WARPSCOPE_MEMO_H
 #define WARPSCOPE_MEMO_H
@@ -18,21 +18,21 @@
 
 #define MEMOS 8
 #define MEMO_TELLTALES 4
-/* Return probes on the way: calls within watched calls have one for each. */
+/* The most return probes on a stack: nested watched calls have one each. */
 #define MEMO_RETURNS 4
-/* Words of the stack that are compared here, from sp up: 32 KiB. A thread's cache may have 64 KiB. */
+/* Words of the stack compared here, from sp up: 32 KiB. A thread's cache is limited to 64 KiB. */
 #define WINDOW 4096
 /* Words that the thread itself compares: cuBLAS has frames of more than 32 KiB. */
 #define REACH 65536
 
 struct memo {
-	u64 sp; /* 0: nothing here */
+	u64 sp; /* 0: empty */
 	u64 ip;
 	u64 bp;
 	u64 owner;
 	u64 id;
 	u32 count;
-	u32 span; /* words from sp to the last one noted */
+	u32 span; /* words from sp to the last recorded one */
 	u64 returns;
 	u64 slot[MEMO_RETURNS];
 	u64 real[MEMO_RETURNS];
@@ -46,7 +46,7 @@ struct walk_cache {
 	u16 telltale[MEMO_TELLTALES];
 	u32 last; /* the memo that was used last */
 	struct memo memos[MEMOS];
-	/* The stack as it is now, from `sp` up: as many words as `fresh` says. */
+	/* The current stack, from `sp` up; `fresh` is the number of words. */
 	u64 sp;
 	u64 fresh;
 	u64 window[WINDOW];
@@ -77,13 +77,13 @@ static __always_inline bool begins_so(const struct memo *memo, const struct regi
 }
 
 /*
- * Looks at the stack and finds the memo that may tell which one it is. Returns the memo's index: the one to be rewritten
- * if it does not. *id is the stack's id if it is the one remembered, else 0.
+ * Reads the stack and finds the memo that may match it. Returns the memo's index, which is the one to overwrite if it
+ * does not match. *id is the id of the stack if it matches, otherwise 0.
  *
- * A stack has two places. Two calls that are made in turn, such as one within the other, would else take the memo away from
- * each other where they happen to share one.
+ * A stack has two possible slots. Otherwise two alternating calls, such as nested ones, would evict each other's memo
+ * if they shared a slot.
  *
- * A function of its own for the verifier, who would else follow every way through it together with every walk.
+ * A separate function: otherwise the verifier explores every path through it together with every walk.
  */
 __noinline int recall_stack(struct walk_cache *cache, const struct registers *regs, u64 owner, u64 *id)
 {
@@ -97,7 +97,7 @@ __noinline int recall_stack(struct walk_cache *cache, const struct registers *re
 	*id = 0;
 	cache->sp = sp;
 	cache->fresh = 0;
-	/* A stack that is not so deep cannot be read so far: it has zeros there. */
+	/* A shallower stack cannot be read that far: it has zeros there. */
 	if (cache->span)
 		read_window(cache, cache->span);
 	for (u32 i = 0; i < MEMO_TELLTALES; i++) {
@@ -131,7 +131,7 @@ __noinline int recall_stack(struct walk_cache *cache, const struct registers *re
 			if (known < MEMO_TELLTALES) {
 				cache->telltale[known] = place;
 				cache->telltales = known + 1;
-				/* If not much is missing, all of it is read at once. */
+				/* If little is missing, read all of it at once. */
 				if (place >= cache->span)
 					cache->span = memo->span - place < 512 ? memo->span : place + 1;
 			}
@@ -148,7 +148,7 @@ __noinline int recall_stack(struct walk_cache *cache, const struct registers *re
 	return index;
 }
 
-/* Begins to note the words of a walk. */
+/* Starts recording the words of a walk. */
 static __always_inline void begin_memo(struct memo *memo, const struct registers *regs, u64 owner)
 {
 	memo->sp = 0;
@@ -159,13 +159,13 @@ static __always_inline void begin_memo(struct memo *memo, const struct registers
 	memo->returns = 0;
 }
 
-/* What the walk met cannot be compared later: no memo then. */
+/* The walk read something that cannot be compared later: discard the memo. */
 static __always_inline void spoil_memo(struct memo *memo)
 {
 	memo->count = MEMO_WORDS + 1;
 }
 
-/* Notes a word that the walk has read. */
+/* Records a word that the walk has read. */
 static __always_inline void note_word(struct memo *memo, u64 sp, u32 *span, u64 address, u64 word)
 {
 	u64 place = (address - sp) >> 3;
@@ -182,7 +182,7 @@ static __always_inline void note_word(struct memo *memo, u64 sp, u32 *span, u64 
 		*span = place + 1;
 }
 
-/* Notes a return address that the stack does not tell. */
+/* Records a return address that is not on the stack. */
 static __always_inline void note_return(struct memo *memo, u64 slot, u64 real)
 {
 	u64 count = memo->returns;
@@ -196,7 +196,7 @@ static __always_inline void note_return(struct memo *memo, u64 slot, u64 real)
 	memo->returns = count + 1;
 }
 
-/* Memos that the reader has; one that falls out of it is sent again, as is one whose mappings have changed. */
+/* Memos already sent to the reader; evicted ones are sent again, as are those whose mappings have changed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -204,7 +204,7 @@ struct {
 	__type(value, u8);
 } memos_sent SEC(".maps");
 
-/* Hands the memo of a walk that just ended to the reader, so that the thread itself can recognise the stack. */
+/* Sends the memo of a finished walk to the reader, so that the thread itself can recognise the stack. */
 static __always_inline void send_memo(const struct memo *memo, u32 image, u64 session)
 {
 	u64 key = mix(mix(mix(mix(memo->id, memo->sp), memo->bp), memo->owner), session);
@@ -230,8 +230,10 @@ static __always_inline void send_memo(const struct memo *memo, u32 image, u64 se
 	bpf_map_update_elem(&memos_sent, &key, &one, BPF_ANY);
 }
 
-/* The walk is over: the memo counts from now on, if all its words fitted. One that reaches beyond the window is for the thread
- * itself only. */
+/*
+ * The walk is finished: the memo is valid from now on, if all its words fitted. One that extends beyond the window is
+ * used only by the thread itself.
+ */
 static __always_inline void end_memo(struct memo *memo, u64 sp, u32 span, u64 id)
 {
 	if (memo->count > MEMO_WORDS)

@@ -9,7 +9,7 @@
 #include "open_calls.h"
 #include "sums.h"
 
-/* Set before loading: the most allocations that one process, and one user, may have in `allocations`. */
+/* Set before loading: the most entries in `allocations` of one process, and of one user. */
 const volatile u32 process_share = 0xffffffff;
 const volatile u64 user_share = ~0ull;
 
@@ -22,7 +22,7 @@ struct {
 	__type(value, struct allocation);
 } allocations SEC(".maps");
 
-/* How many of them each user has. The reader counts down those that it deletes. */
+/* The number of allocations of each user. The reader subtracts those that it deletes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, USERS);
@@ -40,7 +40,7 @@ struct {
 	__type(value, struct site);
 } sites SEC(".maps");
 
-/* Allocations summed by process and space, with all that came and went. */
+/* Allocations summed by process and space, with totals of allocations and frees. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -79,13 +79,13 @@ static __always_inline void add_to_site(const struct site_key *key, s64 bytes, s
 		count_loss(LOSS_CALL_SUMS);
 		return;
 	}
-	/* Was empty until now. */
+	/* The site was empty before. */
 	if (!__sync_fetch_and_add(&site->count, count))
 		site->since = since;
 	__sync_fetch_and_add(&site->bytes, bytes);
 }
 
-/* The image of the current process, if it is still the one that the call was made in. */
+/* The image of the current process, if it is still the one that made the call. */
 static __always_inline struct image *image_of_call(const struct call_record *call)
 {
 	u32 pid = bpf_get_current_pid_tgid() >> 32;
@@ -94,7 +94,7 @@ static __always_inline struct image *image_of_call(const struct call_record *cal
 	return image && image->id == call->image ? image : 0;
 }
 
-/* One allocation more in the map, or one less; false if the process or its user has had its share. */
+/* Adds an allocation to the shares of its process and user; false if a share is used up. */
 static __always_inline bool take_share(struct image *image, u32 user)
 {
 	u64 *held = bpf_map_lookup_elem(&held_by_user, &user);
@@ -116,7 +116,7 @@ static __always_inline void give_share_back(struct image *image, u32 user)
 		__sync_fetch_and_add(held, -1);
 }
 
-/* An allocation is live from now on. */
+/* Adds a live allocation. */
 static __always_inline void add_live(const struct allocation *allocation, struct memory_sum *sum)
 {
 	u64 live;
@@ -127,7 +127,7 @@ static __always_inline void add_live(const struct allocation *allocation, struct
 	add_to_site(&allocation->site, allocation->bytes, 1, allocation->time);
 }
 
-/* An allocation that was deleted from the map is live no more; returns the sum that it was in. */
+/* Removes an allocation that was deleted from the map from the sums; returns its sum. */
 static __noinline struct memory_sum *remove_live(const struct allocation *allocation, struct image *image)
 {
 	struct memory_key key = { .image = allocation->site.image, .space = allocation->space };
@@ -164,7 +164,7 @@ static __always_inline u32 slot_of_handle(u64 handle)
 	return CONTEXT_SLOTS + mix(0, handle) % CONTEXT_SLOTS;
 }
 
-/* A context as a place: a primary one is its device. */
+/* The place of a context: for a primary context, its device. */
 static __always_inline u64 place_of(u32 image, u64 handle)
 {
 	struct context_key key = { .image = image, .slot = slot_of_handle(handle) };
@@ -214,7 +214,7 @@ static __noinline int end_alloc(const struct thread_calls *calls, const struct f
 	if (allocation.place & PLACE_DEVICE) {
 		struct context *context = context_in(call->image, slot_of_device(allocation.place));
 
-		/* The context is there, so somebody has retained it. */
+		/* The context exists, so it has been retained. */
 		if (context && !context->references)
 			context->unseen = 1;
 	}
@@ -232,7 +232,7 @@ static __noinline int end_alloc(const struct thread_calls *calls, const struct f
 	return 0;
 }
 
-/* At the entry: as soon as the driver has freed it, another thread may be given the same address. */
+/* At the entry: once the driver has freed the address, another thread may get it again. */
 static __noinline int begin_free(const struct function *function, struct open_call *open)
 {
 	struct call_record *call = &open->record;
@@ -243,7 +243,7 @@ static __noinline int begin_free(const struct function *function, struct open_ca
 	if (!found)
 		return 0;
 	open->allocation = *found;
-	/* Of two threads that free it, one deletes it. */
+	/* If two threads free it, one of them deletes it. */
 	if (bpf_map_delete_elem(&allocations, &key))
 		return 0;
 	open->removed = 1;
@@ -272,7 +272,7 @@ static __noinline int end_free(const struct function *function, const struct ope
 	__sync_fetch_and_add(&sum->failed_frees, 1);
 	if (!open->removed)
 		return 0;
-	/* It is still live, unless its address has been given out again: then it was freed by a call that was not seen. */
+	/* It is still live, unless its address was allocated again: then it was freed by an unseen call. */
 	image = image_of_call(call);
 	if (bpf_map_update_elem(&allocations, &key, &open->allocation, BPF_NOEXIST)) {
 		__sync_fetch_and_add(&sum->missed_frees, 1);
@@ -319,7 +319,7 @@ static long release_one(void *map, const struct allocation_key *key, const struc
 	return 0;
 }
 
-/* Everything that was allocated at a place before a call began. */
+/* Releases everything allocated at a place before a call began. */
 static __noinline int release_place(const struct call_record *call, u64 place)
 {
 	struct release release = { .place = place, .before = call->start, .image_id = call->image };
@@ -408,7 +408,7 @@ static __noinline int change_context(struct thread_calls *calls, const struct fu
 	return 0;
 }
 
-/* A call has returned that has to do with memory. */
+/* Handles the return of a call that affects memory. */
 static __always_inline void account_memory(struct thread_calls *calls, const struct function *function,
 					   const struct open_call *open, u64 bytes)
 {
@@ -421,7 +421,7 @@ static __always_inline void account_memory(struct thread_calls *calls, const str
 		if (!nested)
 			end_free(function, open);
 	} else {
-		/* Within another call it counts as well: the runtime sets devices and retains contexts inside other calls. */
+		/* Nested calls count too: the runtime sets devices and retains contexts inside other calls. */
 		change_context(calls, function, &open->record);
 	}
 }

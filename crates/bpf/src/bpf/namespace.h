@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Process ids as the recorder sees them. Inside a pid namespace a process has another id than outside; the kernel's mapping
- * records, the credentials of a socket and /proc have the recorder's, so records have them too. Maps are keyed by the
- * machine's ids.
+ * Process ids in the recorder's pid namespace. The kernel's mapping records, socket credentials and /proc use the
+ * recorder's ids, so records use them too. Maps are keyed by ids of the initial namespace.
  */
 #ifndef WARPSCOPE_NAMESPACE_H
 #define WARPSCOPE_NAMESPACE_H
@@ -11,21 +10,21 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
-/* The recorder, by the machine's ids, and its pid namespace: how deep it is (0 is the machine's own), and its address. */
+/* The recorder's id in the initial namespace, and its pid namespace: level (0 is the initial one) and address. */
 u32 recorder_tgid = 0;
 u32 recorder_level = 0;
 u64 recorder_namespace = 0;
 
-/* Namespaces are nested at most this deep (MAX_PID_NS_LEVEL). */
+/* The deepest nesting of namespaces (MAX_PID_NS_LEVEL). */
 #define MOST_LEVELS 32
 
-/* The entry of an id for one level of namespaces. */
+/* The entry of an id for one namespace level. */
 static __always_inline struct upid *id_at(struct pid *pid, u32 level)
 {
 	return (void *)pid + bpf_core_field_offset(struct pid, numbers) + level * bpf_core_type_size(struct upid);
 }
 
-/* An id in the recorder's namespace; 0 if it has none there. */
+/* The id in the recorder's namespace; 0 if it has none there. */
 static __always_inline u32 own_number(struct pid *pid)
 {
 	u32 level = recorder_level;
@@ -51,7 +50,7 @@ static __always_inline u32 own_tid(struct task_struct *task)
 	return own_number(BPF_CORE_READ(task, thread_pid));
 }
 
-/* As bpf_get_current_pid_tgid(), whose result is given. */
+/* Like bpf_get_current_pid_tgid(), whose result is passed in. */
 static __always_inline u64 own_pid_tgid(u64 pid_tgid)
 {
 	struct task_struct *task;
@@ -79,7 +78,7 @@ int find_recorder(void *ctx)
 	return 0;
 }
 
-/* Every process of the recorder's namespace: its id there, and the machine's. */
+/* Every process in the recorder's namespace: its id there, and in the initial namespace. */
 SEC("iter/task")
 int list_processes(struct bpf_iter__task *ctx)
 {

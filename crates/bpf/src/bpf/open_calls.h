@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* What each thread is in the middle of: calls, innermost last, and a system call. */
+/* The state of each thread: open calls, innermost last, and a system call. */
 #ifndef WARPSCOPE_OPEN_CALLS_H
 #define WARPSCOPE_OPEN_CALLS_H
 
 #include "returns.h"
 
-/* Among the bits for roles: the function returns a status. */
+/* One of the role bits: the function returns a status. */
 #define STATUS_ROLE (1ull << 63)
 
 struct open_call {
-	u64 sp; /* at the entry, where the return address lies */
-	u64 roles; /* of the calls around it, a bit each, and STATUS_ROLE */
-	u64 own_roles; /* the same of itself */
-	u32 index; /* its place in `calls` */
+	u64 sp; /* at the entry, where the return address is */
+	u64 roles; /* of the enclosing calls, a bit each, and STATUS_ROLE */
+	u64 own_roles; /* its own role bits */
+	u32 index; /* its index in `calls` */
 	u32 removed; /* it is a free, and `allocation` was live at its entry */
-	u64 inside; /* time of the calls directly within it that have returned */
-	u32 layers; /* of the calls around it, a bit each */
+	u64 inside; /* time of the returned calls directly nested in it */
+	u32 layers; /* of the enclosing calls, a bit each */
 	u32 layer; /* its own bit */
 	struct allocation allocation;
 	struct call_record record;
 };
 
 struct thread_calls {
-	u32 image; /* the thread's, once looked up; 0 before, and after an exec */
+	u32 image; /* the thread's image, once looked up; 0 before, and after an exec */
 	u32 depth;
 	u32 in_syscall;
 	u32 pad;
-	/* A launch that was announced in no watched call: the next one that can be its own is within it. */
+	/* A launch announced outside any watched call: the next call that can be a launch belongs to it. */
 	u64 pending_session;
 	u32 pending_correlation;
 	u32 pad2;
@@ -55,18 +55,18 @@ static __always_inline bool opens(u64 number)
 }
 
 /*
- * Cleared while probes are attached or removed, which happens library by library: the driver's calls would be outermost calls
- * while the runtime's probes are missing. Calls begin and end to be watched everywhere at once.
+ * False while probes are attached or removed, which happens library by library: without the runtime's probes, driver
+ * calls would look like outermost calls. Watching starts and stops everywhere at once.
  */
 bool calls_open = true;
 
-/* Whether a call may begin: any call, or one within a call that is watched already. */
+/* Whether a call may begin: any call, or only one nested in a watched call. */
 static __always_inline bool may_begin(const struct thread_calls *calls)
 {
 	return *(volatile bool *)&calls_open || calls->depth;
 }
 
-/* When the innermost call or system call under way began; 0 if there is none. */
+/* When the innermost open call or system call began; 0 if there is none. */
 static __always_inline u64 innermost(const struct thread_calls *calls)
 {
 	u32 depth = calls->depth;
@@ -79,16 +79,18 @@ static __always_inline u64 innermost(const struct thread_calls *calls)
 	return start;
 }
 
-/* Calls and system calls under way. Whether a file that is being opened is a device is not known yet: that does not count. */
+/*
+ * The number of open calls and system calls. An open() does not count: whether the file is a device is not known yet.
+ */
 static __always_inline u32 depth_of(const struct thread_calls *calls)
 {
 	return calls->depth + (calls->in_syscall && !opens(calls->syscall.number));
 }
 
 /*
- * The current thread's launch belongs to the innermost call under way; calls within that inherit it. In turn it has the
- * stack that was taken when the call began. Where no call is under way, the runtime is one that is not watched (linked
- * into some library), and the driver's call that it will make is the launch's.
+ * Assigns the current thread's launch to the innermost open call; nested calls inherit it. The launch gets the stack
+ * taken when the call began. If no call is open, the runtime is not watched (it is linked into some library), and the
+ * launch is assigned to the driver call that the runtime is about to make.
  */
 static __always_inline void tag_call(struct launch_record *launch)
 {
@@ -129,11 +131,12 @@ static __always_inline bool returns_to_trap(u64 sp)
 }
 
 /*
- * Calls that were left without a return, by longjmp or an exception: the stack has shrunk beyond their return address, or a
- * new call has put its own there (`entry`). The kernel drops its return probes by the same rule. A function that is jumped
- * to at the end of another has the other's return address, which is the trap's by then: that one goes on.
+ * Drops calls that were left without a return, by longjmp or an exception: the stack has shrunk beyond their return
+ * address, or a new call has overwritten it (`entry`). The kernel drops its return probes by the same rule. A
+ * tail-called function has its caller's return address, which has been replaced by the trap by then: that call stays
+ * open.
  *
- * Kernel stacks have addresses of their own; whatever began there is over when the process runs again.
+ * Kernel stacks have separate addresses; calls that began there are over when the process runs again.
  */
 static __always_inline void drop_left_calls(struct thread_calls *calls, u64 sp, bool entry)
 {
@@ -147,7 +150,7 @@ static __always_inline void drop_left_calls(struct thread_calls *calls, u64 sp, 
 		if ((s64)open->sp > 0 && (open->sp > sp || (open->sp == sp && (!entry || returns_to_trap(sp)))))
 			break;
 		calls->depth = depth - 1;
-		/* Calls within it are within the one around it, as far as that can tell. */
+		/* Its nested calls are attributed to the enclosing call. */
 		if (depth > 1)
 			calls->calls[(depth - 2) & (CALL_DEPTH - 1)].inside += open->inside;
 		send_as_unfinished(&open->record);
@@ -161,7 +164,9 @@ static __always_inline void send_unfinished_syscall(struct thread_calls *calls)
 	send(&calls->syscall, sizeof(calls->syscall), 0, LOSS_CALL);
 }
 
-/* Calls that will not return, or not before the trace ends. The innermost comes first, as it does when calls return. */
+/*
+ * Sends calls that will not return, or not before the trace ends. Innermost first, in the order in which calls return.
+ */
 static __always_inline void send_unfinished(struct thread_calls *calls)
 {
 	u32 depth = calls->depth;
@@ -175,7 +180,7 @@ static __always_inline void send_unfinished(struct thread_calls *calls)
 		open = &calls->calls[depth & (CALL_DEPTH - 1)];
 		if (calls->in_syscall && calls->syscall.start > open->record.start)
 			send_unfinished_syscall(calls);
-		/* One that has an end is being told at this moment. */
+		/* A call with an end is being reported at this moment. */
 		if (depth < calls->depth && !open->record.end)
 			send_as_unfinished(&open->record);
 	}

@@ -5,10 +5,10 @@
 
 #include "open_calls.h"
 
-/* Set before loading: tracepoints are told of every process, not only of those that are followed. */
+/* Set before loading: report tracepoints of every process, not only of followed ones. */
 const volatile bool points_of_all = false;
 
-/* A followed thread comes back to a CPU: where it was, and for how long. */
+/* A followed thread is scheduled again: reports when it left the CPU and for how long. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct task_struct *to)
 {
@@ -45,7 +45,7 @@ int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct tas
 			.state = calls->state,
 		};
 
-		/* No wake-up: the reader cannot be woken while a CPU is being handed over. */
+		/* No wake-up: the reader cannot be woken during a context switch. */
 		send(&record, sizeof(record), BPF_RB_NO_WAKEUP, LOSS_CALL);
 	}
 	calls->switched_out = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Processes: children of followed processes are followed from their first instruction, and every fork and exec gives a
- * process a new image id, so that nothing is ever attributed to a program that is no longer there.
+ * Processes: children of followed processes are followed from their first instruction. Every fork and exec gives a
+ * process a new image id, so that nothing is attributed to a program that has been replaced.
  */
 #ifndef WARPSCOPE_PROCESS_H
 #define WARPSCOPE_PROCESS_H
@@ -26,7 +26,7 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 {
 	struct image image = {
 		.id = __sync_fetch_and_add(&next_image, 1),
-		/* What the recorder forks is still the recorder, until it runs the command. */
+		/* A fork of the recorder is still the recorder, until it execs the command. */
 		.children_only = origin == ORIGIN_FORK && !parent,
 		.raw_left = MAX_RAW_STACKS,
 		.memory = (u64)BPF_CORE_READ(task, mm),
@@ -45,7 +45,7 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 		inherit_mappings(parent, image.id);
 		inherit_python(parent, image.id);
 	}
-	/* Several threads may make the first call of a process at once: one of them creates its image, the others use it. */
+	/* Several threads may make the first call of a process at once: one creates the image, the others use it. */
 	if (bpf_map_update_elem(&images, &tgid, &image, origin == ORIGIN_FOUND ? BPF_NOEXIST : BPF_ANY)) {
 		if (origin != ORIGIN_FOUND || !bpf_map_lookup_elem(&images, &tgid))
 			count_loss(LOSS_PROCESS);
@@ -91,7 +91,7 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 	struct image *image = bpf_map_lookup_elem(&images, &tgid);
 	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
 
-	/* Whatever the thread was in the middle of went with the old program. */
+	/* The open calls of the thread ended with the old program. */
 	if (calls) {
 		send_unfinished(calls);
 		calls->image = 0;
@@ -125,7 +125,7 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	if (calls)
 		send_unfinished(calls);
 
-	/* The last thread takes the process with it. */
+	/* The process ends with its last thread. */
 	if (image && !BPF_CORE_READ(task, signal, live.counter))
 		end_image(task, image->id);
 	return 0;

@@ -5,13 +5,14 @@
  *   _PyRuntime -> interpreters -> thread states -> the one whose thread_id is this thread's (its fs base)
  *                                                    `-> innermost frame -> previous -> ... -> outermost
  *
- * The reader tells where a process has its runtime and how its version lays things out (`python_processes`). A stack is
- * code objects and instruction offsets; each distinct one is sent once, and so are the names, file and line table of each
- * code object, read here while they are sure to be there. Turning an offset into a line is the reader's.
+ * The reader provides the address of a process's runtime and the layout of its version (`python_processes`). A stack
+ * consists of code objects and instruction offsets. Each distinct stack is sent once, and so are the names, file and
+ * line table of each code object, which are read here while they are certain to exist. The reader converts offsets to
+ * lines.
  *
- * An interpreter calls from Python to Python without touching the native stack, so its frames are read every time, if only to
- * find that they are those remembered (python_memo.h). A read of the process's memory costs more than all else, so there are as
- * few as possible: from 3.11 on frames lie one behind the other, and a page of them is read at once.
+ * The interpreter makes calls from Python to Python without touching the native stack, so its frames are read every
+ * time, if only to find that they match the cache (python_memo.h). Reading the process's memory is the largest cost, so
+ * there are as few reads as possible: from 3.11 on frames are contiguous, and a page of them is read at once.
  */
 #ifndef WARPSCOPE_PYTHON_H
 #define WARPSCOPE_PYTHON_H
@@ -25,7 +26,7 @@ struct {
 	__type(value, u8);
 } python_stacks_sent SEC(".maps");
 
-/* Code objects are freed, and others come to lie in their place: the address alone does not tell them apart. */
+/* Code objects are freed and their addresses reused: the address alone does not identify one. */
 struct code_key {
 	u64 code;
 	u64 tag;
@@ -40,7 +41,7 @@ struct {
 	__type(value, u8);
 } python_code_sent SEC(".maps");
 
-/* What tells a code object from others that lay at its address; 0 if it cannot be read. */
+/* A value that distinguishes a code object from earlier ones at its address; 0 if it cannot be read. */
 static __always_inline u64 code_tag(struct python_walker *walker, u64 code)
 {
 	struct python_scratch *scratch = walker->scratch;
@@ -53,22 +54,22 @@ static __always_inline u64 code_tag(struct python_walker *walker, u64 code)
 	tag = read_tag(scratch, walker->process, code);
 	if (!tag)
 		return 0;
-	/* Its own number, co_version, is lower than the next to be given out; if not, that is not what was read. */
+	/* Its number, co_version, must be lower than the next one to be assigned; otherwise something else was read. */
 	sure = scratch->tag[0] >> 32 < scratch->look;
 	if (sure) {
 		known->code = code;
 		known->tag = tag;
 		known->look = scratch->look;
 	} else {
-		/* The count says nothing of this one: the stack is not remembered by it. */
+		/* The count does not cover this code object: do not cache the stack by it. */
 		scratch->quick = 0;
 	}
 	return tag;
 }
 
 /*
- * Finds a frame in the scratch memory, or reads it. If the next one lies in the same page, that page is read up to it:
- * outer frames lie below inner ones. Frames of generators lie elsewhere, and are read one by one.
+ * Finds a frame in the scratch memory, or reads it. If the next one is in the same page, that page is read up to it:
+ * outer frames are below inner ones. Frames of generators are elsewhere, and are read one by one.
  */
 static __always_inline u64 read_frame(struct python_walker *walker, u64 address)
 {
@@ -127,7 +128,7 @@ static long python_step(u32 index, struct python_walker *walker)
 		scratch->record.flags |= PYTHON_STACK_TRUNCATED;
 		return 1;
 	}
-	/* References may carry tags in their lowest bits. */
+	/* References may have tags in their lowest bits. */
 	code = field_word(copy, process->frame_code) & ~7ull;
 	tag = code_tag(walker, code);
 	if (!tag) {
@@ -147,7 +148,7 @@ static long python_step(u32 index, struct python_walker *walker)
 	return 0;
 }
 
-/* Adds one frame to the hash by which stacks are remembered. */
+/* Adds one frame to the hash that identifies cached stacks. */
 static long hash_frame(u32 index, struct python_walker *walker)
 {
 	struct python_scratch *scratch = walker->scratch;
@@ -169,7 +170,7 @@ static long hash_frame(u32 index, struct python_walker *walker)
 	return 0;
 }
 
-/* The id of the stack if it is remembered, else 0. Leaves its hash in `quick`, 0 if it cannot be remembered. */
+/* The id of the stack if it is cached, otherwise 0. Leaves its hash in `quick`, 0 if it cannot be cached. */
 static __always_inline u64 recall_python(struct python_walker *walker, struct python_cache *cache)
 {
 	struct python_scratch *scratch = walker->scratch;
@@ -200,14 +201,14 @@ static __always_inline void remember_python(struct python_scratch *scratch, stru
 	memo->hash = scratch->quick;
 }
 
-/* Copies a str object's characters: of a name the first ones, of a file the last ones. */
+/* Copies the characters of a str object: the first ones of a name, the last ones of a file. */
 static __always_inline void read_text(struct python_process *process, u64 object, struct python_text *text, u8 *room,
 				      const u32 most, const bool last)
 {
 	u64 length = user_word(object + process->text_length), data, bytes, skip = 0;
 	u32 state = user_word(object + process->text_state) >> process->text_kind_shift, width = state & 7;
 
-	/* kind:3 (bytes a character), compact:1, ascii:1 */
+	/* kind:3 (bytes per character), compact:1, ascii:1 */
 	if (!(state & 8) || !(width == 1 || width == 2 || width == 4))
 		return;
 	data = object + (state & 16 ? process->text_ascii : process->text_compact);
@@ -257,7 +258,7 @@ static long send_code(u32 index, struct python_walker *walker)
 	if (bpf_ringbuf_output(&events, record, PYTHON_CODE_HEADER + bytes, wake_seldom()))
 		count_loss(LOSS_STACK);
 	else if (record->name.width && record->file.width)
-		/* What could not be read is tried again with the next stack. */
+		/* If reading failed, it is tried again with the next stack. */
 		bpf_map_update_elem(&python_code_sent, &key, &one, BPF_ANY);
 	return 0;
 }
@@ -272,7 +273,7 @@ static __always_inline u64 walk_python(struct python_walker *walker)
 
 	record->flags = 0;
 	scratch->look = scratch->made;
-	/* Without a count of code objects a look is good for this walk only. */
+	/* Without a count of code objects, a check is valid for this walk only. */
 	if (!scratch->made)
 		scratch->look = 1ull << 32 | ++walker->thread->walks;
 	scratch->window_bytes = 0;
@@ -302,7 +303,7 @@ static __always_inline u64 walk_python(struct python_walker *walker)
 	return id;
 }
 
-/* Where a walk begins, and how many code objects there have been by then; the thread state has been read. */
+/* Sets the first frame of a walk, and the count of code objects; the thread state has been read. */
 static __always_inline void first_frame(struct python_walker *walker)
 {
 	struct python_scratch *scratch = walker->scratch;
@@ -320,8 +321,8 @@ static __always_inline void first_frame(struct python_walker *walker)
 }
 
 /*
- * Takes the current thread's Python stack, sends it if it is new, and returns its id; 0 if there is none. `cache` is the
- * thread's, if it is to remember. A function of its own for the verifier.
+ * Takes the current thread's Python stack, sends it if it is new, and returns its id; 0 if there is none. `cache` is
+ * the thread's cache, if it is used. A separate function for the verifier.
  */
 __noinline u64 take_python(struct python_scratch *scratch, struct python_thread *thread, struct python_cache *cache,
 			   struct python_process *process)
@@ -336,7 +337,7 @@ __noinline u64 take_python(struct python_scratch *scratch, struct python_thread 
 	known = thread->image == scratch->image && read_state(&walker, thread->state);
 	if (known)
 		first_frame(&walker);
-	/* A thread state that was freed has no frames: to be remembered, it need not be in the list. */
+	/* A freed thread state has no frames, so a cached stack can be used without searching the list. */
 	if (known && scratch->frame) {
 		id = recall_python(&walker, cache);
 		if (id)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Python stacks remembered by thread.
+ * Per-thread cache of Python stacks.
  *
- * A stack is decided by the image and, of each frame, the code object, the instruction, and whether the interpreter's loop was
- * entered there. A hash of these is quick to make: frames lie near each other and are read a page at a time. What takes long is
- * to tell code objects apart from others that lay at the same addresses before. That is not needed while the interpreter has
- * made no code object since: then the same hash is the same stack. Interpreters count code objects from 3.12 on; before, each
- * stack is walked in full.
+ * A stack is determined by the image and, for each frame, the code object, the instruction, and whether the
+ * interpreter's loop was entered there. A hash of these is cheap: frames are close together and are read a page at a
+ * time. Distinguishing code objects from earlier ones at the same addresses is slow. It is not needed while the
+ * interpreter has not created a code object: then the same hash means the same stack. Interpreters count code objects
+ * from 3.12 on; in older versions each stack is walked in full.
  */
 #ifndef WARPSCOPE_PYTHON_MEMO_H
 #define WARPSCOPE_PYTHON_MEMO_H
@@ -16,8 +16,8 @@
 #define PYTHON_MEMOS 512
 
 struct python_memo {
-	u64 hash; /* of the frames, without their code objects' tags; 0: nothing here */
-	u64 made; /* how many code objects had been made */
+	u64 hash; /* of the frames, without their code objects' tags; 0: empty */
+	u64 made; /* the number of code objects created */
 	u64 id;
 };
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The current thread's Python thread state, and what reading Python needs in maps.
+ * The current thread's Python thread state, and the maps for reading Python.
  *
- * A thread is known by its fs base, which is what pthread_self returns and Python keeps as thread_id: unlike a thread's
- * number it is the same seen from inside and outside of a container, and after a fork.
+ * A thread is identified by its fs base, which pthread_self returns and Python keeps as thread_id: unlike a thread id
+ * it is the same inside and outside of a container, and after a fork.
  */
 #ifndef WARPSCOPE_PYTHON_STATE_H
 #define WARPSCOPE_PYTHON_STATE_H
 
 #include "events.h"
 
-/* Written by the reader; a forked child inherits its parent's entry. Image to layout. */
+/* Image to layout. Written by the reader; a forked child inherits its parent's entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -19,7 +19,7 @@ struct {
 	__type(value, struct python_process);
 } python_processes SEC(".maps");
 
-/* A code object looked at before, and when. */
+/* A code object checked before, and when. */
 struct tagged_code {
 	u64 code;
 	u64 tag;
@@ -29,29 +29,29 @@ struct tagged_code {
 #define TAGGED_CODES 128
 
 /*
- * What a thread remembers: its thread state, or that it has none. Of each thread there are two, for the sampler may interrupt
+ * The cache of a thread: its thread state, or that it has none. Each thread has two, because the sampler may interrupt
  * the launch probe.
  */
 struct python_thread {
 	u32 image;
 	u32 walks;
 	u64 state;
-	u64 absent; /* the list of thread states, as it began when this thread was not in it */
+	u64 absent; /* the head of the list of thread states when this thread was not in it */
 	struct tagged_code tagged[TAGGED_CODES];
 };
 
-/* The most of a frame and of a thread state that is looked at. */
+/* The most bytes read of a frame and of a thread state. */
 #define PYTHON_FRAME_BYTES 128
 #define PYTHON_PAGE 4096
 #define PYTHON_STATE_BYTES 256
 #define PYTHON_TAG_WORDS 12
-/* The most thread states that are looked through for one. */
+/* The most thread states searched. */
 #define PYTHON_MOST_THREADS 1024
-/* Frames of the interpreter's own stand between Python's, at most one for each. */
+/* The interpreter's internal frames are between Python's, at most one for each. */
 #define PYTHON_STEPS (2 * MAX_PYTHON_FRAMES)
 
 struct python_scratch {
-	/* What is wanted: the stack of which moment. */
+	/* The time of the requested stack. */
 	u64 time;
 	u32 image;
 	u32 pid;
@@ -60,14 +60,14 @@ struct python_scratch {
 	u64 state;
 	u64 frame;
 	u64 hash;
-	u64 quick; /* by which the stack is remembered; 0 if it cannot be */
-	u64 made; /* how many code objects the interpreter has made so far; 0 if it is not known */
-	u64 look; /* code objects looked at under this number need no other look */
-	u64 window; /* which addresses `bytes` begins with */
+	u64 quick; /* the hash for the cache; 0 if the stack cannot be cached */
+	u64 made; /* the number of code objects created so far; 0 if unknown */
+	u64 look; /* code objects checked under this number need no further check */
+	u64 window; /* the address of the first byte in `bytes` */
 	u64 window_bytes;
 	u32 depth;
 	u32 found;
-	/* A part of a page of frames, then a frame by itself. */
+	/* A part of a page of frames, then a separate frame. */
 	u8 bytes[PYTHON_PAGE + PYTHON_FRAME_BYTES + 8];
 	u8 state_bytes[PYTHON_STATE_BYTES + 8];
 	u64 tag[PYTHON_TAG_WORDS];
@@ -75,14 +75,14 @@ struct python_scratch {
 	struct python_code_record code;
 };
 
-/* What the steps of a walk share. */
+/* State shared by the steps of a walk. */
 struct python_walker {
 	struct python_scratch *scratch;
 	struct python_process *process;
 	struct python_thread *thread;
 };
 
-/* The fields of a frame, of which `frame` has a copy. */
+/* Fields of a frame; `frame` is a copy of it. */
 static __always_inline u64 field_word(const u8 *frame, u16 offset)
 {
 	return *(const u64 *)(frame + (offset & (PYTHON_FRAME_BYTES - 8)));
@@ -92,11 +92,11 @@ static __always_inline u64 instruction_word(const struct python_process *process
 {
 	u64 word = field_word(frame, process->frame_instruction);
 
-	/* An int, and another field. */
+	/* An int, followed by another field. */
 	return process->kind == PYTHON_OBJECTS ? (u32)word : word;
 }
 
-/* What tells whether the interpreter's loop was entered at a frame. */
+/* The byte that says whether the interpreter's loop was entered at a frame. */
 static __always_inline u8 entry_byte(const struct python_process *process, const u8 *frame)
 {
 	if (process->kind == PYTHON_OBJECTS)
@@ -118,8 +118,8 @@ static __always_inline u64 user_word(u64 address)
 }
 
 /*
- * What tells a code object from others that lay at its address; 0 if it cannot be read. Words are weighed by their place: sums
- * are quicker than a chain of mix(). A str object has its hash behind its length.
+ * A value that distinguishes a code object from earlier ones at its address; 0 if it cannot be read. Words are weighted
+ * by position: sums are faster than a chain of mix(). A str object has its hash after its length.
  */
 static __always_inline u64 read_tag(struct python_scratch *scratch, const struct python_process *process, u64 code)
 {
@@ -134,13 +134,13 @@ static __always_inline u64 read_tag(struct python_scratch *scratch, const struct
 		tag += (scratch->tag[i] ^ scratch->tag[i] >> 32) * weight;
 		weight = weight * 0xd1342543de82ef95ull + 2;
 	}
-	/* Without a number of its own it may have all its fields where another had them: then their names tell. */
+	/* Without a version number all its fields may equal those of another one: then their names distinguish them. */
 	if (process->kind != PYTHON_SHIMS && name < PYTHON_TAG_WORDS)
 		tag += user_word(scratch->tag[name] + process->text_length + 8) * weight;
 	return mix(tag, words) | 1;
 }
 
-/* Reads a thread state; true if it is the wanted thread's. */
+/* Reads a thread state; true if it belongs to the requested thread. */
 static __always_inline bool read_state(struct python_walker *walker, u64 state)
 {
 	struct python_scratch *scratch = walker->scratch;
@@ -151,7 +151,7 @@ static __always_inline bool read_state(struct python_walker *walker, u64 state)
 	return state_word(scratch, walker->process->thread_id) == scratch->wanted;
 }
 
-/* A thread state that was freed still looks like one, but its neighbours in the list do not know it any more. */
+/* A freed thread state still looks valid, but its neighbours in the list no longer point to it. */
 static __always_inline bool in_list(struct python_walker *walker, u64 state)
 {
 	struct python_process *process = walker->process;
@@ -182,7 +182,7 @@ static long find_state(u32 index, struct python_walker *walker)
 	return 0;
 }
 
-/* Looks for the thread's state and leaves its bytes in the scratch memory. */
+/* Searches for the thread's state and leaves its bytes in the scratch memory. */
 static __always_inline bool find_thread(struct python_walker *walker)
 {
 	struct python_thread *thread = walker->thread;
@@ -194,7 +194,10 @@ static __always_inline bool find_thread(struct python_walker *walker)
 	interpreter = user_word(process->interpreters);
 	if (!interpreter)
 		return false;
-	/* New ones come to the front: while the front is the same, who was not in the list is not in it now. */
+	/*
+	 * New states are added at the head: while the head is the same, a thread that was not in the list is still not in
+	 * it.
+	 */
 	first = user_word(interpreter + process->interpreter_threads);
 	absent = mix(mix(image, first), user_word(first + process->thread_id));
 	if (thread->absent == absent)

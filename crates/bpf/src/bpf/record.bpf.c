@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
-/* Everything that `warpscope record` and `warpscope trace` put into the kernel. */
+/* All BPF programs of `warpscope record` and `warpscope trace`. */
 #include "process.h"
 #include "launch.h"
 #include "sample.h"

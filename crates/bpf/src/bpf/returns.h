@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Return probes: whoever has one on a function, in whatever tool, puts the address of a trap in place of the function's return
- * address. The kernel keeps the real ones.
+ * Return probes: a return probe of any tool replaces the return address of a function by the address of a trap. The
+ * kernel keeps the real ones.
  */
 #ifndef WARPSCOPE_RETURNS_H
 #define WARPSCOPE_RETURNS_H
 
 #include "events.h"
 
-/* Calls under return probes that are looked through. */
+/* The most calls with return probes that are searched. */
 #define MOST_RETURNS 64
 
 /*
- * Where the return addresses of watched functions lead: the page that the kernel keeps in each process for uprobes, whose
- * first instruction is the trap for returns. 0 if it is not known.
+ * The address that watched functions return to: the page that the kernel keeps in each process for uprobes, whose first
+ * instruction is the trap for returns. 0 if unknown.
  */
 static __always_inline u64 return_trap(void)
 {
@@ -28,8 +28,7 @@ static __always_inline bool is_return_trap(u64 address)
 	return address && !(address & 4095) && address == return_trap();
 }
 
-/* The return address that belongs at `slot`, where the trap's is; 0 if it is not known. A function of its own for the
- * verifier. */
+/* The real return address for `slot`, which contains the trap's; 0 if unknown. A separate function for the verifier. */
 __noinline u64 real_return(u64 slot)
 {
 	struct return_instance *instance;
@@ -45,7 +44,7 @@ __noinline u64 real_return(u64 slot)
 	return 0;
 }
 
-/* Puts the real return addresses into a copy of the stack's memory, which begins at `page` there. */
+/* Restores the real return addresses in a copy of the stack's memory that begins at `page`. */
 static __always_inline void restore_returns(u8 *copy, u64 size, u64 page)
 {
 	u64 trap = return_trap();

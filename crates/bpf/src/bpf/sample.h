@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The sampler: runs on every CPU some times a second and notes what the followed processes do there. */
+/* The sampler: runs periodically on every CPU and records what followed processes do there. */
 #ifndef WARPSCOPE_SAMPLE_H
 #define WARPSCOPE_SAMPLE_H
 
 #include "python.h"
 #include "stack.h"
 
-/* Interrupts are off while the sampler runs, so one scratch memory a CPU is enough. */
+/* Interrupts are disabled while the sampler runs, so one scratch memory per CPU is enough. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -21,12 +21,15 @@ struct {
 	__type(value, struct python_scratch);
 } sample_python SEC(".maps");
 
-/* DWARF's order of the general registers. */
+/* The general registers in DWARF order. */
 #define REGISTERS(each)                                                                                                  \
 	each(0, ax) each(1, dx) each(2, cx) each(3, bx) each(4, si) each(5, di) each(6, bp) each(7, sp)                  \
 	each(8, r8) each(9, r9) each(10, r10) each(11, r11) each(12, r12) each(13, r13) each(14, r14) each(15, r15)
 
-/* Volatile keeps the two branches from being merged into loads by a computed address, which the context does not allow. */
+/*
+ * Volatile prevents the two branches from being merged into loads from a computed address, which the context does not
+ * allow.
+ */
 static __always_inline void take_registers(const volatile struct bpf_perf_event_data *ctx, struct registers *registers)
 {
 	/* Read field by field: a copy would be a third of the BPF stack. */
@@ -39,7 +42,7 @@ static __always_inline void take_registers(const volatile struct bpf_perf_event_
 #undef TAKE
 		return;
 	}
-	/* In the kernel the user's registers are those saved on the way in. */
+	/* In the kernel, the user registers are those saved at the entry. */
 	user = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	registers->ip = user->ip;
 #define TAKE(number, name) registers->general[number] = user->name;

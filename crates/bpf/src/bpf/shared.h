@@ -2,9 +2,9 @@
 /*
  * The contract between the BPF programs and the Rust side: records of the ring buffer, keys and values of maps, limits.
  *
- * This file and hits_shared.h are the only definition. contract.bpf.c lists what Rust uses, and the build generates Rust
- * types from its BTF (src/contract.rs). So constants that Rust needs are enumerators, which BTF has, and not macros.
- * Every record begins with its type.
+ * This file and hits_shared.h are the only definition. contract.bpf.c lists the types that Rust uses, and the build
+ * generates Rust types from its BTF (src/contract.rs). So constants that Rust needs are enumerators, which are in BTF,
+ * and not macros. Every record begins with its type.
  */
 #ifndef WARPSCOPE_SHARED_H
 #define WARPSCOPE_SHARED_H
@@ -18,22 +18,25 @@
 #define MAX_PYTHON_FRAMES 128
 
 enum limit {
-	/* The most frames kept of one stack: its user part. */
+	/* The most frames kept of the user part of a stack. */
 	MAX_USER_FRAMES = 127,
-	/* Raw stacks that one image may send: a few moments' worth at its start and after each dlopen. */
+	/* Raw stacks that one image may send: enough for a short time at its start and after each dlopen. */
 	MAX_RAW_STACKS = 20000,
 	/* Maps of unwind rows. */
 	MAX_SHARDS = 256,
-	/* Entries of `mappings`, and how many of them one image may have: what a search of MAPPING_STEPS steps covers. */
+	/* Entries of `mappings`, and the most of one image: what a search of MAPPING_STEPS steps covers. */
 	MAX_MAPPINGS = 128 * 1024,
 	MAPPING_STEPS = 14,
 	MAX_MAPPINGS_PER_IMAGE = 1 << (MAPPING_STEPS - 1),
 	/* Functions that can be watched in one trace. */
 	MAX_FUNCTIONS = 32768,
-	/* The most that is gathered of a call's arguments: words of the argument list, and bytes behind one of them. */
+	/*
+	 * The most that is gathered of a call's arguments: words of the argument list, and bytes that one of them points
+	 * to.
+	 */
 	CALL_WORDS = 14,
 	CALL_PAYLOAD = 256,
-	/* Slots of `held_by_user`: users whose numbers are equal modulo this share one. */
+	/* Slots of `held_by_user`: users whose ids are equal modulo this share one. */
 	USERS = 1024,
 	/* The unit in which raw stacks are copied. */
 	RAW_PAGE = 4096,
@@ -57,38 +60,40 @@ enum record_type {
 	RECORD_MEMO = 40,
 };
 
-/* How a process image came to be. */
+/* How a process image was created. */
 enum process_origin {
 	ORIGIN_FORK = 1,
 	ORIGIN_EXEC = 2,
-	ORIGIN_FOUND = 3, /* it was there already */
+	ORIGIN_FOUND = 3, /* it was already running */
 };
 
-/* Why something did not arrive; indices of the map `losses`. */
+/* Why something was lost; indices of the map `losses`. */
 enum loss {
 	LOSS_LAUNCH = 0,
 	LOSS_STACK = 1,
 	LOSS_SAMPLE = 2,
 	LOSS_PROCESS = 3,
 	LOSS_WALK = 4,
-	LOSS_CALL = 5, /* calls, system calls, switches and tracepoints that found the ring full */
+	LOSS_CALL = 5, /* calls, system calls, switches and tracepoints that did not fit into the ring */
 	LOSS_CALL_DEPTH = 6, /* calls nested too deeply to be followed */
-	LOSS_CALL_SUMS = 7, /* calls that found no room in the sums */
-	LOSS_HIT = 8, /* hits of `--event` that found neither room in their map nor in the ring */
+	LOSS_CALL_SUMS = 7, /* calls that did not fit into the sums */
+	LOSS_HIT = 8, /* hits of `--event` that fitted neither into their map nor into the ring */
 	LOSS_COUNT = 9,
 };
 
 /* One image of one process; see `images`. */
 struct image {
 	__u32 id;
-	/* Follow what this process forks and runs, but not the process itself. The recorder is 0. */
+	/* Follow the children of this process, but not the process itself. The recorder is 0. */
 	__u32 children_only;
 	/* How many raw stacks it may still send. */
 	__u32 raw_left;
-	/* Allocations that it has in `allocations`. */
+	/* The number of its entries in `allocations`. */
 	__u32 held;
-	/* Its memory, by the address of its description in the kernel. A task that has another one, or none, is in the middle
-	 * of an exec or at its end: its stack is no more. 0 where it is not known. */
+	/*
+	 * The address of its mm_struct. A task with another one, or none, is in the middle of an exec or exiting: its stack
+	 * no longer exists. 0 if unknown.
+	 */
 	__u64 memory;
 };
 
@@ -106,11 +111,11 @@ struct stack_record {
 };
 #define STACK_HEADER 32
 
-/* How much of a stack is copied when it cannot be walked yet: a shallow one, or the most. */
+/* How much of a stack is copied if it cannot be walked yet: for a shallow one, and at most. */
 #define RAW_FEW_PAGES 2
 #define RAW_MOST_PAGES 8
 
-/* A thread's registers; the general ones by DWARF's numbers. */
+/* The registers of a thread; the general ones by DWARF number. */
 struct registers {
 	__u64 ip;
 	__u64 general[16];
@@ -119,7 +124,7 @@ struct registers {
 #define REGISTER_RBP 6
 #define REGISTER_RSP 7
 
-/* A stack as it lies in memory, for the reader to walk: a module on the way has no table in the kernel yet. */
+/* The memory of a stack, for the reader to walk: a module on it has no table in the kernel yet. */
 struct raw_stack_record {
 	__u32 type;
 	__u32 image;
@@ -134,7 +139,7 @@ struct raw_stack_record {
 	__u8 bytes[];
 };
 
-/* An executable mapping of a process and where its unwind rows lie. Sorted by start, a range for each image. */
+/* An executable mapping of a process and the location of its unwind rows. Sorted by start, a range for each image. */
 struct mapping {
 	__u64 start;
 	__u64 end;
@@ -144,43 +149,43 @@ struct mapping {
 	__u32 count;
 	__u32 pad;
 };
-/* In place of a shard. */
+/* Values in place of a shard. */
 enum no_shard {
 	SHARD_NONE = 0xfffffffe, /* there will be no table: frame pointers */
 	SHARD_PENDING = 0xffffffff, /* no table yet */
 };
 
-/* A part of the array `mappings`. The generation is another whenever anything in it is; 0 is that of nothing. */
+/* A part of the array `mappings`. The generation changes whenever anything in it does; 0 means empty. */
 struct range {
 	__u32 first;
 	__u32 count;
 	__u32 generation;
 };
 
-/* How a version of Python keeps its frames. */
+/* How a version of Python stores its frames. */
 enum python_kind {
-	PYTHON_OBJECTS = 1, /* to 3.10: frame objects, and a native call of the interpreter's loop for each */
+	PYTHON_OBJECTS = 1, /* up to 3.10: frame objects, and a native call of the interpreter's loop for each */
 	PYTHON_FLAGS = 2, /* 3.11: a frame says whether the loop was entered for it */
-	PYTHON_SHIMS = 3, /* from 3.12: a frame of the interpreter's own lies below the one that the loop was entered for */
+	PYTHON_SHIMS = 3, /* from 3.12: an internal frame is below the one that the loop was entered for */
 };
 /* FRAME_OWNED_BY_CSTACK; from 3.14 on FRAME_OWNED_BY_INTERPRETER, and the former is 4. */
 #define PYTHON_OWNED_BY_C_STACK 3
 
-/* Where a process has its Python runtime, and how that lays things out: offsets in bytes. */
+/* Where a process has its Python runtime, and its layout: offsets in bytes. */
 struct python_process {
 	__u64 interpreters; /* address of the first interpreter's address */
 	__u32 interpreter_next;
 	__u32 interpreter_threads;
-	__u64 versions; /* address of a count of the code objects made so far; 0 if it is not known */
-	__u32 interpreter_versions; /* if not 0: the interpreter has it, here */
+	__u64 versions; /* address of a count of the code objects created so far; 0 if unknown */
+	__u32 interpreter_versions; /* if not 0: its offset in the interpreter */
 	__u32 pad;
-	__u16 thread_size; /* as much as holds the fields below */
+	__u16 thread_size; /* large enough for the fields below */
 	__u16 thread_prev;
 	__u16 thread_next;
 	__u16 thread_interpreter;
 	__u16 thread_id;
 	__u16 thread_frame;
-	__u16 frame_link; /* if not 0: thread_frame points to what has, here plus 64, the frame's address */
+	__u16 frame_link; /* if not 0: thread_frame points to a structure with the frame's address at this offset plus 64 */
 	__u16 frame_size;
 	__u16 frame_previous;
 	__u16 frame_code;
@@ -191,7 +196,7 @@ struct python_process {
 	__u16 code_name;
 	__u16 code_file;
 	__u16 code_lines;
-	__u16 code_tag; /* words that tell apart code objects which came to lie at the same address */
+	__u16 code_tag; /* words that distinguish code objects at the same address */
 	__u16 code_tag_words;
 	__u16 code_start;
 	__u16 bytes_size;
@@ -205,13 +210,13 @@ struct python_process {
 };
 
 enum python_frame_flag {
-	PYTHON_ENTRY = 1, /* the interpreter's loop was entered for this frame: it answers to a native frame */
+	PYTHON_ENTRY = 1, /* the interpreter's loop was entered for this frame: it corresponds to a native frame */
 };
 
 struct python_frame {
 	__u64 code;
 	__u64 tag;
-	__u32 instruction; /* bytes from the code's first; to 3.10 as the frame object has it */
+	__u32 instruction; /* offset in bytes from the start of the code; up to 3.10 as in the frame object */
 	__u32 flags;
 };
 
@@ -244,7 +249,7 @@ struct python_text {
 	__u8 truncated;
 };
 
-/* What is to be known of a code object. */
+/* The name, file and lines of a code object. */
 struct python_code_record {
 	__u32 type;
 	__u32 image;
@@ -275,15 +280,17 @@ struct launch_record {
 	__u32 pid;
 	__u32 tid;
 	__u32 correlation;
-	__u16 cpu; /* with LAUNCH_KNOWN where the thread knew its stack */
+	__u16 cpu; /* with LAUNCH_KNOWN if the thread recognised its stack */
 	__u16 work;
 };
 enum launch_cpu {
 	LAUNCH_KNOWN = 0x8000,
 };
 
-/* What decided the walk of a launch's stack: the registers at the marker, and the words that were read. A thread that comes with
- * the same ones again has the same stack. */
+/*
+ * What determined the walk of a launch's stack: the registers at the marker, and the words that were read. If they are
+ * the same again, the stack is the same.
+ */
 #define MEMO_WORDS 256
 struct memo_record {
 	__u32 type;
@@ -293,7 +300,7 @@ struct memo_record {
 	__u64 sp;
 	__u64 bp;
 	__u32 count;
-	__u32 span; /* words from sp to the last one noted */
+	__u32 span; /* words from sp to the last recorded one */
 	__u64 value[MEMO_WORDS];
 	__u16 place[MEMO_WORDS]; /* words from sp */
 };
@@ -311,36 +318,36 @@ struct sample_record {
 };
 
 #define CALL_TEXT 4096
-/* Calls within calls that are followed, a power of two. */
+/* The most nested calls that are followed, a power of two. */
 #define CALL_DEPTH 16
 
-/* What to gather at the calls of a function; `functions` has one for each. Words count from 1 where 0 means none. */
+/* What to gather at the calls of a function; an entry of `functions`. Words count from 1 if 0 means none. */
 struct function {
 	__u8 words; /* of the argument list: six registers, then the stack */
-	__u8 out; /* at the return, 8 bytes behind this word are read */
-	__u8 payload; /* behind this word: bytes, read at the entry, or text, read at the return */
+	__u8 out; /* at the return, the 8 bytes that this word points to are read */
+	__u8 payload; /* this word points to bytes, read at the entry, or to text, read at the return */
 	__u8 text;
 	__u16 payload_bytes;
 	__u8 status; /* it returns a status: 0 is success */
 	__u8 role; /* calls within calls of the same role do not count */
-	/* What a call adds to the sums: the product of two words, shifted, under a class of its own. */
+	/* What a call adds to the sums: the product of two words, shifted, with a separate sum for each class. */
 	__u8 bytes_a;
 	__u8 bytes_b;
 	__s8 shift;
 	__u8 class_word;
 	__u8 memory; /* enum function_memory */
-	__u8 space; /* where that memory lies; sums of memory are kept apart by it */
-	__u8 kernel; /* a function of the kernel */
+	__u8 space; /* the kind of memory; sums are separate for each */
+	__u8 kernel; /* a kernel function */
 	__u8 stack; /* take the stack at its calls */
-	__u8 launches; /* this word says which kernel is launched */
+	__u8 launches; /* this word identifies the launched kernel */
 	__u8 handle; /* by the driver's handle, not by the address of a host function */
 	__u8 dims; /* enum function_dims: where its dimensions are */
 	__u8 dims_word;
-	__u8 submits; /* it gives the GPU work: a launch, a copy, a memset */
+	__u8 submits; /* it submits GPU work: a launch, a copy, a memset */
 	__u8 gathers; /* sums need its arguments */
-	__u8 teaches; /* what kernels are called */
-	__u8 layer; /* below 8; 0 if it is not shown: its time is its caller's */
-	__u8 group; /* of addresses: in different groups, the same number means different memory */
+	__u8 teaches; /* it contains the names of kernels */
+	__u8 layer; /* below 8; 0 if it is not shown: its time is attributed to its caller */
+	__u8 group; /* of addresses: the same number in different groups is different memory */
 	__u8 pad;
 };
 
@@ -352,7 +359,7 @@ enum function_dims {
 	DIMS_PAYLOAD = 3, /* the first 24 bytes of the payload */
 };
 
-/* What a function does to memory and contexts, for the account of live memory: crates/cuda/src/memory.rs has the rules. */
+/* What a function does to memory and contexts, for tracking live memory: crates/cuda/src/memory.rs has the rules. */
 enum function_memory {
 	MEMORY_NONE = 0,
 	MEMORY_ALLOC = 1, /* `out` is the address, or the first word where there is no `out`; the sum's bytes are its size */
@@ -370,28 +377,30 @@ enum function_memory {
 };
 
 enum call_flag {
-	CALL_NESTED = 1, /* within a call of the same role */
+	CALL_NESTED = 1, /* nested in a call of the same role */
 	CALL_UNFINISHED = 2, /* it had not returned when its thread or the trace ended */
-	CALL_HAS_PAYLOAD = 4, /* the payload is there */
+	CALL_HAS_PAYLOAD = 4, /* the payload was read */
 	CALL_HAS_OUT = 8, /* the 8 bytes behind the word `out` could be read */
-	CALL_LAUNCHES = 16, /* the launch is its own, not that of a call around it */
-	CALL_ENCLOSED = 32, /* within a call that returns a status of its own: an error is counted there */
+	CALL_LAUNCHES = 16, /* the launch is its own, not that of an enclosing call */
+	CALL_ENCLOSED = 32, /* nested in a call that returns a status: an error is counted there */
 };
 
-/* One call of a function. While it is under way it lies in `thread_calls`; what is sent is the head, as many words as
- * there are, and the payload after all CALL_WORDS words. */
+/*
+ * One call of a function. While it is open it is in `thread_calls`; the record sent consists of the head, the gathered
+ * words, and the payload after all CALL_WORDS words.
+ */
 struct call_record {
 	__u32 type;
 	__u32 image;
-	__u64 session; /* of the launch made in it, if the marker told */
+	__u64 session; /* of the launch made in it, if the marker reported it */
 	__u64 start;
 	__u64 end;
 	__u64 result;
 	__u64 out;
 	__u64 stack;
 	__u64 python;
-	__u64 caller; /* where it returns to */
-	__u64 around; /* when the innermost call around it began, which tells it from others of its thread; 0 if there is none */
+	__u64 caller; /* its return address */
+	__u64 around; /* when the innermost enclosing call began, which identifies it on its thread; 0 if there is none */
 	__u32 function;
 	__u32 correlation;
 	__u32 pid;
@@ -406,7 +415,7 @@ struct call_record {
 };
 #define CALL_HEADER 104
 
-/* By what calls are summed in the kernel. */
+/* The key of call sums in the kernel. */
 struct sum_key {
 	__u32 image;
 	__u32 function;
@@ -418,7 +427,7 @@ enum sum_flag {
 	SUM_FAILED = 2,
 };
 
-/* Four buckets to the octave of 16 ns steps: 0, 1, 2, 3, then 4-5-6-7, 8-10-12-14 ...; the last is for all beyond. */
+/* Four buckets per octave of 16 ns steps: 0, 1, 2, 3, then 4-5-6-7, 8-10-12-14 ...; the last one has no upper bound. */
 #define SUM_BUCKETS 128
 #define SUM_SIZES 64
 
@@ -428,8 +437,8 @@ struct sum {
 	__u64 ns;
 	__u64 max;
 	__u64 bytes;
-	__u64 self_ns; /* without the time of calls within them */
-	__u64 outer; /* time of those that are not within another call of their layer */
+	__u64 self_ns; /* without the time of nested calls */
+	__u64 outer; /* time of calls not nested in another call of their layer */
 	__u64 inverse_min; /* all bits of the shortest inverted: 0 before the first */
 	__u64 buckets[SUM_BUCKETS];
 	__u64 sizes[SUM_SIZES]; /* calls by the number of bits in their bytes */
@@ -448,7 +457,7 @@ struct allocation_key {
 	__u32 group;
 };
 
-/* Who allocated: allocations with one call stack. */
+/* An allocation site: allocations with the same call stack. */
 struct site_key {
 	__u64 stack;
 	__u64 python;
@@ -459,7 +468,7 @@ struct site_key {
 struct site {
 	__s64 bytes; /* live */
 	__s64 count;
-	__u64 since; /* of the oldest, or older: since when there was always at least one */
+	__u64 since; /* of the oldest, or older: since when there has always been at least one */
 };
 
 struct allocation {
@@ -474,10 +483,10 @@ struct allocation {
 /* A device as a place; any other place is the handle of a context. */
 #define PLACE_DEVICE (1ull << 63)
 
-/* From this group on, memory belongs to no context. */
+/* From this group on, memory does not belong to a context. */
 #define GROUP_WITHOUT_CONTEXT 3
 
-/* What is known of a process's primary contexts: a slot for each device, and one for each handle. */
+/* A process's primary contexts: a slot for each device, and one for each handle. */
 #define CONTEXT_SLOTS 64
 struct context_key {
 	__u32 image;
@@ -487,7 +496,7 @@ struct context_key {
 struct context {
 	__u64 handle;
 	__u64 device; /* as a place */
-	__u64 references; /* retains less releases, as far as they were seen */
+	__u64 references; /* retains minus releases, as far as seen */
 	__u64 unseen; /* there are references that were not seen */
 };
 
@@ -507,9 +516,9 @@ struct memory_sum {
 	__u64 failed; /* allocations */
 	__u64 failed_frees;
 	__u64 unknown_frees; /* of the frees: of memory whose allocation was not seen */
-	__u64 missed_frees; /* allocations whose address was given out again without a free in between */
-	__u64 released; /* allocations that went with their context */
-	__u64 untracked; /* allocations that found no room, or were beyond their process's share */
+	__u64 missed_frees; /* allocations whose address was allocated again without a free in between */
+	__u64 released; /* allocations released with their context */
+	__u64 untracked; /* allocations that did not fit, or exceeded their process's share */
 };
 
 /* Launches of a kernel. */
@@ -525,7 +534,7 @@ struct kernel_sum {
 	__u32 block[3];
 };
 
-/* The name of a device file, as much as tells them apart. */
+/* The name of a device file, truncated but unique. */
 #define DEVICE_NAME 24
 #define SYSCALL_HEAD 32
 
@@ -562,7 +571,7 @@ struct switch_record {
 	__u32 tid;
 	__u16 cpu;
 	__u8 depth;
-	__u8 preempted; /* it could have run on */
+	__u8 preempted; /* it was still runnable */
 	__u32 state;
 };
 
@@ -610,7 +619,7 @@ struct exit_record {
 
 #pragma clang diagnostic pop
 
-/* Records whose end is sent only as far as it is used: what precedes it. */
+/* Records that are sent only as far as used: the size of the fixed part. */
 _Static_assert(__builtin_offsetof(struct stack_record, frames) == STACK_HEADER, "stack_record");
 _Static_assert(__builtin_offsetof(struct python_stack_record, frames) == PYTHON_STACK_HEADER, "python_stack_record");
 _Static_assert(__builtin_offsetof(struct python_code_record, lines) == PYTHON_CODE_HEADER, "python_code_record");

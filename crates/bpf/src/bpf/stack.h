@@ -2,8 +2,8 @@
 /*
  * Stacks: gathered into a caller's scratch memory, hashed, and sent once for each distinct one.
  *
- * A stack's id is a 64-bit hash of its image and frames. The set of ids already sent is an LRU map: a stack that falls
- * out of it is sent again, which costs a little and changes nothing.
+ * A stack's id is a 64-bit hash of its image and frames. The set of ids already sent is an LRU map: an evicted stack is
+ * sent again, which costs little and changes nothing.
  */
 #ifndef WARPSCOPE_STACK_H
 #define WARPSCOPE_STACK_H
@@ -18,8 +18,8 @@ struct {
 } stacks_sent SEC(".maps");
 
 /*
- * Raw stacks have a ring of their own: many of them at once, at the start of a program, must not crowd out the launches
- * that they belong to.
+ * Raw stacks have a separate ring: many of them at once, at the start of a program, must not displace the launches that
+ * they belong to.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -33,7 +33,7 @@ static __always_inline u32 take_kernel_part(void *ctx, u64 *frames, u64 *hash)
 
 	if (count > MAX_KERNEL_FRAMES)
 		count = MAX_KERNEL_FRAMES;
-	/* All but the innermost are return addresses: less one, they lie in the calling instruction. */
+	/* All but the innermost are return addresses: minus one, they are in the calling instruction. */
 	for (u32 i = 0; i < MAX_KERNEL_FRAMES; i++) {
 		if (i >= count)
 			break;
@@ -45,8 +45,8 @@ static __always_inline u32 take_kernel_part(void *ctx, u64 *frames, u64 *hash)
 }
 
 /*
- * Sends the stack's memory for the reader to walk. Such a stack has an id of its own: it is compared with no other. 0 if
- * there is no room: the stack then ends where the walk did, and says why.
+ * Sends the stack's memory for the reader to walk. Such a stack has a unique id and is not compared with others. 0 if
+ * there is no room: the stack then ends where the walk did, with the reason.
  */
 static __always_inline u64 send_pages(struct scratch *scratch, const struct registers *regs, u32 image, u64 pid_tgid,
 				      u64 time, const u32 pages)
@@ -73,7 +73,7 @@ static __always_inline u64 send_pages(struct scratch *scratch, const struct regi
 		raw->pages = i + 1;
 	}
 	restore_returns(raw->bytes, pages * RAW_PAGE, page);
-	/* Wakes the reader: the sooner it brings the tables, the fewer of these there are. */
+	/* Wakes the reader: the sooner it provides the tables, the fewer raw stacks there are. */
 	bpf_ringbuf_submit(raw, 0);
 	return id;
 }
@@ -88,8 +88,8 @@ static __always_inline u64 send_raw(struct scratch *scratch, const struct regist
 }
 
 /*
- * Takes the current task's stack by the registers in `scratch`, sends it if it is new, and returns its id; 0 if there is
- * none. `cache` is the thread's, if it is to remember; `kernel` asks for the kernel part too.
+ * Takes the current task's stack from the registers in `scratch`, sends it if it is new, and returns its id; 0 if there
+ * is none. `cache` is the thread's cache, if it is used; `kernel` requests the kernel part too.
  */
 static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct walk_cache *cache, struct image *image,
 				      u64 pid_tgid, u64 time, bool kernel)
@@ -152,7 +152,7 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	}
 	bpf_map_update_elem(&stacks_sent, &id, &one, BPF_ANY);
 sent:
-	/* A stack that found no room to be sent raw is tried again. */
+	/* A stack that did not fit into the raw ring is tried again. */
 	if (cache && !scratch->state.by_register && !(scratch->unready && image->raw_left)) {
 		end_memo(walker.memo, scratch->sp, scratch->span, id);
 		scratch->remembered = scratch->result == WALK_END && !scratch->unready;

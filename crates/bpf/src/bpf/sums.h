@@ -5,10 +5,10 @@
 
 #include "open_calls.h"
 
-/* cudaErrorNotReady and CUDA_ERROR_NOT_READY: an answer, not an error. */
+/* cudaErrorNotReady and CUDA_ERROR_NOT_READY: a normal result, not an error. */
 #define STATUS_NOT_READY 600
 
-/* Each CPU has its own, or all share them: set before loading. */
+/* Per CPU or shared by all CPUs: set before loading. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(max_entries, 16384);
@@ -33,7 +33,7 @@ struct {
 	__type(value, struct kernel_sum);
 } kernels SEC(".maps");
 
-/* Launches of kernels for which there is no room, by process. */
+/* Launches of kernels that did not fit, by process. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -46,7 +46,7 @@ const struct sum empty_sum = {};
 const struct kernel_sum empty_kernel = {};
 const u64 nothing_yet = 0;
 
-/* The value under a key, made if there is none; null if there is no room. */
+/* The value under a key, created if missing; null if there is no room. */
 #define find_or_make(map, key, empty)                                         \
 	({                                                                    \
 		void *value_ = bpf_map_lookup_elem(map, key);                 \
@@ -57,7 +57,7 @@ const u64 nothing_yet = 0;
 		value_;                                                       \
 	})
 
-/* How often a maximum is tried to be raised while other CPUs raise it. */
+/* The most attempts to raise a maximum while other CPUs raise it. */
 #define MOST_RAISES 32
 
 static __always_inline void raise_to(u64 *maximum, u64 value)
@@ -119,7 +119,7 @@ static __always_inline void count_error(const struct call_record *call)
 		count_loss(LOSS_CALL_SUMS);
 }
 
-/* Other threads of this CPU may be at the same sum, hence atomic; where other CPUs have their own, it is cheap. */
+/* Atomic, because other threads on this CPU may update the same sum; cheap if the sums are per CPU. */
 static __always_inline void add_to_sums(const struct function *function, const struct open_call *open, u64 bytes,
 					u32 class)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The few kernel types that the programs touch, written by hand. CO-RE relocates every field access on load, so only
- * names and types matter here, never order or size.
+ * The few kernel types that the programs use, written by hand. CO-RE relocates every field access on load, so only
+ * names and types matter here, not order or size.
  */
 #ifndef __VMLINUX_H__
 #define __VMLINUX_H__

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The user part of a stack, walked by the rules of .eh_frame (crates/unwind/src/walk.h) with tables that the reader
- * compiles and keeps in these maps.
+ * The user part of a stack, walked with the .eh_frame rules (crates/unwind/src/walk.h) and tables that the reader
+ * compiles and stores in these maps.
  */
 #ifndef WARPSCOPE_WALK_BPF_H
 #define WARPSCOPE_WALK_BPF_H
@@ -9,7 +9,7 @@
 #include "memo.h"
 #include "walk_types.h"
 
-/* Rows of many files, several to a shard; a large file has a shard of its own. */
+/* Rows of many files, several per shard; a large file has a separate shard. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, MAX_SHARDS);
@@ -23,7 +23,7 @@ struct {
 	});
 } row_shards SEC(".maps");
 
-/* Mappings of all images, written by the reader; `mapping_ranges` tells which part is whose. */
+/* Mappings of all images, written by the reader; `mapping_ranges` has the range of each image. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_MAPPINGS);
@@ -53,8 +53,8 @@ static __always_inline void inherit_mappings(u32 parent, u32 child)
 }
 
 /*
- * A walk in progress, and the stack it is to become. It lies in a map, not on the program's own stack: there the verifier
- * would follow the values of every step.
+ * A walk in progress, and its resulting stack. It is in a map, not on the BPF stack, where the verifier would track the
+ * values of every step.
  */
 struct scratch {
 	struct walk_state state;
@@ -66,22 +66,22 @@ struct scratch {
 	u32 kernel_frames;
 	u32 depth;
 	u32 result;
-	/* An address on the way lies in a mapping that the reader has not told of yet. */
+	/* An address on the stack is in a mapping that the reader has not published yet. */
 	u32 unready;
-	u32 remembered; /* this walk was noted in a memo, and reached the end of the stack */
-	struct registers registers; /* where it began */
+	u32 remembered; /* this walk was recorded in a memo, and reached the end of the stack */
+	struct registers registers; /* the initial registers */
 	struct stack_record record;
 };
 
-/* What the steps of a walk share. */
+/* State shared by the steps of a walk. */
 struct walker {
 	struct scratch *scratch;
-	struct memo *memo; /* notes the words that are read; may be null */
+	struct memo *memo; /* records the words that are read; may be null */
 };
 
 /*
- * Rows by address, so that a frame seen before costs one look instead of two searches. Entries are overwritten freely and
- * without locks; one that was torn by two writers fails its check and counts as absent.
+ * Rows by address, so that a known frame costs one lookup instead of two searches. Entries are overwritten without
+ * locks; an entry torn by two writers fails its check and counts as missing.
  */
 struct cached_row {
 	u64 address;
@@ -212,7 +212,7 @@ static __always_inline const struct unwind_row *walk_row(struct walker *walker, 
 	return rows ? bpf_map_lookup_elem(rows, &row) : 0;
 }
 
-/* These two files need each other: walk.h calls the functions above, and what follows calls walk.h. */
+/* These two files depend on each other: walk.h calls the functions above, and the code below calls walk.h. */
 #include "walk.h"
 
 static long walk_one(u32 index, struct walker *walker)

@@ -4,7 +4,7 @@ use crate::contract::types::{function, function_dims, function_memory, limit};
 
 /// Words of the argument list that can be gathered.
 pub const CALL_WORDS: usize = limit::CALL_WORDS.0 as usize;
-/// Bytes behind a word that can be gathered at the entry.
+/// The most bytes that can be gathered at the entry from where a word points to.
 pub const CALL_PAYLOAD: usize = limit::CALL_PAYLOAD.0 as usize;
 /// Functions that can be watched in one trace.
 pub const MAX_FUNCTIONS: usize = limit::MAX_FUNCTIONS.0 as usize;
@@ -13,7 +13,7 @@ pub const MAX_FUNCTIONS: usize = limit::MAX_FUNCTIONS.0 as usize;
 /// registers, then the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gather {
-    /// How many words.
+    /// The number of words.
     pub words: u8,
     /// The word that points to 8 bytes to be read at the return.
     pub out: Option<u8>,
@@ -23,38 +23,39 @@ pub struct Gather {
     pub status: bool,
     /// Calls within calls of the same role are marked as nested; 0 is none, and at most 63.
     pub role: u8,
-    /// Words whose product is the number of bytes that a call moves or takes.
+    /// Words whose product is the number of bytes that a call copies or allocates.
     pub bytes: [Option<u8>; 2],
     /// The product is shifted left by this.
     pub shift: u8,
-    /// The word by which sums are kept apart.
+    /// The word by which sums are separated.
     pub class: Option<u8>,
     /// What it does to memory.
     pub memory: Memory,
-    /// What kind of memory it is: sums are kept apart by it.
+    /// The kind of memory: sums are separate for each.
     pub space: u8,
-    /// The group of addresses that it is in: the same number in another group is other memory.
+    /// The group of its addresses: the same number in another group is different memory.
     pub group: u8,
-    /// A function of the kernel.
+    /// Whether it is a kernel function.
     pub kernel: bool,
-    /// Take the stack at its calls.
+    /// Whether to take the stack at its calls.
     pub stack: bool,
     /// What it launches.
     pub launches: Option<Launches>,
-    /// Its calls tell what kernels are called.
+    /// Whether its calls contain the names of kernels.
     pub teaches: bool,
-    /// It gives the GPU work: a launch, a copy, a memset.
+    /// Whether it submits GPU work: a launch, a copy, a memset.
     pub submits: bool,
-    /// The layer it belongs to, from 1 to 7, by which times are summed; 0 if it is not shown, and its time is its caller's.
+    /// The layer it belongs to, from 1 to 7, by which times are summed; 0 if it is not shown and its time is attributed
+    /// to its caller.
     pub layer: u8,
 }
 
-/// How a launch says what it launches.
+/// How a launch identifies its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launches {
-    /// The word that says which kernel.
+    /// The word that identifies the kernel.
     pub word: u8,
-    /// It is the driver's handle, not the address of a host function.
+    /// Whether it is the driver's handle, not the address of a host function.
     pub handle: bool,
     /// Where the dimensions are.
     pub dims: Dims,
@@ -63,7 +64,7 @@ pub struct Launches {
 /// Where a launch has its dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dims {
-    /// Nowhere that is known.
+    /// Unknown.
     None,
     /// Four words from this one on: two for the grid, two for the block, x and y in the first of each.
     Packed(u8),
@@ -73,20 +74,20 @@ pub enum Dims {
     Payload,
 }
 
-/// What lies behind a word.
+/// The data that a word points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u8, u16),
-    /// A text that ends with a zero byte.
+    /// Text terminated by a zero byte.
     Text(u8),
 }
 
-/// What a function does to memory and contexts, for the account of live memory.
+/// What a function does to memory and contexts, for tracking live memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Memory {
-    /// Nothing that is accounted for.
+    /// Nothing that is tracked.
     #[default]
     None = function_memory::MEMORY_NONE.0 as u8,
     /// Allocates: `out` is the address, or the first word where there is no `out`.
@@ -97,11 +98,11 @@ pub enum Memory {
     SetDevice = function_memory::MEMORY_SET_DEVICE.0 as u8,
     /// Makes the context in the first word current.
     SetContext = function_memory::MEMORY_SET_CONTEXT.0 as u8,
-    /// The same, and keeps the one before.
+    /// Makes the context in the first word current, and keeps the previous one.
     PushContext = function_memory::MEMORY_PUSH_CONTEXT.0 as u8,
-    /// Returns to the one before.
+    /// Restores the previous context.
     PopContext = function_memory::MEMORY_POP_CONTEXT.0 as u8,
-    /// Makes a context, `out`, and makes it current.
+    /// Creates a context, `out`, and makes it current.
     CreateContext = function_memory::MEMORY_CREATE_CONTEXT.0 as u8,
     /// Destroys the context in the first word.
     DestroyContext = function_memory::MEMORY_DESTROY_CONTEXT.0 as u8,
@@ -116,9 +117,9 @@ pub enum Memory {
 }
 
 impl Gather {
-    /// As the programs read it.
+    /// Converts to the layout that the programs read.
     pub(crate) fn to_function(self) -> function {
-        // Words count from 1 there.
+        // The programs count words from 1.
         let word = |word: Option<u8>| word.map_or(0, |w| w + 1);
         let (payload, text, payload_bytes) = match self.payload {
             None => (None, false, 0),

@@ -1,4 +1,4 @@
-//! Calls of functions, system calls, switches and tracepoints, one by one.
+//! Records of single calls, system calls, context switches and tracepoints.
 
 use std::mem::offset_of;
 
@@ -20,11 +20,11 @@ pub struct CallRecord {
     pub tid: u32,
     /// The CPU it began on.
     pub cpu: u32,
-    /// Watched calls around it.
+    /// The number of enclosing watched calls.
     pub depth: u8,
-    /// One of them has the same role.
+    /// Whether one of them has the same role.
     pub nested: bool,
-    /// One of them returns a status: an error is counted there.
+    /// Whether one of them returns a status: an error is counted there.
     pub enclosed: bool,
     /// Entry.
     pub start: u64,
@@ -32,23 +32,23 @@ pub struct CallRecord {
     pub end: u64,
     /// What it returned.
     pub result: u64,
-    /// What lay behind its `out` word at the return.
+    /// The value that its `out` word pointed to at the return.
     pub out: Option<u64>,
     /// The session and correlation id of the launch made in it.
     pub launch: Option<(u64, u32)>,
-    /// The launch is its own, not that of a call around it.
+    /// Whether the launch is its own, not that of an enclosing call.
     pub launches: bool,
     /// The caller's stack, 0 if none was taken.
     pub stack: u64,
     /// The id of its Python part, 0 if there is none.
     pub python: u64,
-    /// Where it returns to; 0 if that could not be read.
+    /// Its return address; 0 if it could not be read.
     pub caller: u64,
-    /// When the innermost call around it began; 0 if there is none.
+    /// When the innermost enclosing call began; 0 if there is none.
     pub around: u64,
     /// Words of the argument list.
     pub words: Vec<u64>,
-    /// What lay behind one of them; a text without its zero.
+    /// The data that one of them pointed to; text is without its zero byte.
     pub payload: Vec<u8>,
 }
 
@@ -60,7 +60,7 @@ impl CallRecord {
         let unfinished = has(call_flag::CALL_UNFINISHED);
         let whole = has(call_flag::CALL_HAS_PAYLOAD) || unfinished;
         let words = contract::read_several(bytes, WORDS, usize::from(call.words).min(call.word.len()))?;
-        // A text may be longer than the room that a record has for a payload; a call without one is sent to its last word.
+        // Text may be longer than the payload of a record; a call without a payload is sent up to its last word.
         let length = if has(call_flag::CALL_HAS_PAYLOAD) { call.payload.into() } else { 0 };
         let payload = if whole { bytes.get(offset_of!(call_record, bytes)..)?.get(..length)? } else { &[] };
         Some(Self {
@@ -105,7 +105,7 @@ pub struct SyscallRecord {
     pub tid: u32,
     /// The CPU it began on.
     pub cpu: u32,
-    /// Watched calls around it.
+    /// The number of enclosing watched calls.
     pub depth: u8,
     /// Entry.
     pub start: u64,
@@ -115,7 +115,7 @@ pub struct SyscallRecord {
     pub result: i64,
     /// The session and correlation id of the launch that it was made for.
     pub launch: Option<(u64, u32)>,
-    /// When the innermost call around it began; 0 if there is none.
+    /// When the innermost enclosing call began; 0 if there is none.
     pub around: u64,
     /// ioctl: request, argument; mmap: length, protection, offset.
     pub words: [u64; 3],
@@ -151,24 +151,24 @@ impl SyscallRecord {
     }
 }
 
-/// A followed thread came back to a CPU.
+/// A followed thread was scheduled again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchRecord {
     /// The process image.
     pub image: u32,
     /// The thread.
     pub tid: u32,
-    /// The CPU it came back to.
+    /// The CPU it was scheduled on.
     pub cpu: u32,
-    /// Watched calls around it.
+    /// The number of enclosing watched calls.
     pub depth: u8,
-    /// When it left.
+    /// When it left the CPU.
     pub out: u64,
-    /// When it came back.
+    /// When it was scheduled again.
     pub back: u64,
-    /// When the innermost call around it began; 0 if there is none.
+    /// When the innermost enclosing call began; 0 if there is none.
     pub around: u64,
-    /// It could have run on, and had to give way.
+    /// Whether it was still runnable and was preempted.
     pub preempted: bool,
     /// The kernel's `TASK_*` state in which it left.
     pub state: u32,
@@ -206,9 +206,9 @@ pub struct PointRecord {
     pub cpu: u32,
     /// When.
     pub time: u64,
-    /// When the innermost call around it began; 0 if there is none.
+    /// When the innermost enclosing call began; 0 if there is none.
     pub around: u64,
-    /// Watched calls around it.
+    /// The number of enclosing watched calls.
     pub depth: u8,
     /// The tracepoint's own record, as its format file describes it.
     pub bytes: [u8; 128],

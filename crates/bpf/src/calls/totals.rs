@@ -1,4 +1,4 @@
-//! What the programs add up: calls, errors, memory, launches.
+//! Sums kept by the programs: calls, errors, memory, launches.
 
 use crate::contract::{
     self,
@@ -12,27 +12,27 @@ pub struct Sum {
     pub image: u32,
     /// The function's number.
     pub function: u32,
-    /// The word by which sums are kept apart, 0 where there is none.
+    /// The word by which sums are separated, 0 if there is none.
     pub class: u32,
-    /// Calls within calls of the same role.
+    /// Whether these are calls nested in calls of the same role.
     pub nested: bool,
-    /// Calls that failed.
+    /// Whether these are calls that failed.
     pub failed: bool,
     /// How many.
     pub count: u64,
-    /// Of these, failed.
+    /// The number of these that failed.
     pub errors: u64,
-    /// Their time.
+    /// Their total time, in nanoseconds.
     pub ns: u64,
-    /// The longest.
+    /// The longest, in nanoseconds.
     pub max_ns: u64,
     /// The shortest, in nanoseconds.
     pub min_ns: u64,
     /// Bytes of those that succeeded.
     pub bytes: u64,
-    /// Their time without that of calls within them.
+    /// Their time without that of nested calls.
     pub self_ns: u64,
-    /// The time of those that are not within another call of their layer.
+    /// The time of calls not nested in another call of their layer.
     pub outer_ns: u64,
     /// Calls by duration; see `bucket_of` in bpf/sums.h.
     pub buckets: Vec<u64>,
@@ -41,7 +41,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// From a key and the values under it: one, or one for each CPU.
+    /// Parses a key and its values: one, or one for each CPU.
     pub(crate) fn parse(key: &[u8], values: &[u8]) -> Option<Self> {
         let key: sum_key = contract::read(key)?;
         let has = |flag: sum_flag| key.flags & flag.0 != 0;
@@ -63,7 +63,7 @@ impl Sum {
             all.bytes += one.bytes;
             all.self_ns += one.self_ns;
             all.outer_ns += one.outer;
-            // A CPU that made no call has 0: it is not shorter than any.
+            // A CPU without calls has 0, which must not count as the shortest.
             all.min_ns = all.min_ns.min(!one.inverse_min);
             add(&mut all.buckets, &one.buckets);
             add(&mut all.sizes, &one.sizes);
@@ -88,24 +88,24 @@ pub struct ErrorSum {
     pub function: u32,
     /// The result.
     pub code: u32,
-    /// Within calls that return a status of their own: the error is counted there.
+    /// Whether they are nested in calls that return a status: the error is counted there.
     pub enclosed: bool,
     /// How many.
     pub count: u64,
 }
 
-/// Memory of one process image in one space, and what came and went.
+/// Memory of one process image in one space, with totals of allocations and frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySum {
     /// The process image.
     pub image: u32,
-    /// What kind it is, as [`Gather::space`] says.
+    /// The kind of memory, as in [`Gather::space`].
     pub space: u32,
     /// Bytes that are live.
     pub live_bytes: u64,
     /// Allocations that are live.
     pub live: u64,
-    /// The most bytes at a time.
+    /// The most bytes live at the same time.
     pub peak_bytes: u64,
     /// Allocations that succeeded.
     pub allocations: u64,
@@ -119,11 +119,11 @@ pub struct MemorySum {
     pub failed_frees: u64,
     /// Of the frees that succeeded: those of memory whose allocation was not seen.
     pub unknown_frees: u64,
-    /// Allocations whose address was given out again, though no free of it was seen.
+    /// Allocations whose address was allocated again without a free in between.
     pub missed_frees: u64,
     /// Allocations that were released with their context or device.
     pub released: u64,
-    /// Allocations that succeeded and are not tracked: beyond the process's share, or without room.
+    /// Allocations that succeeded but are not tracked: over the process's share, or the map was full.
     pub untracked: u64,
 }
 
@@ -138,7 +138,7 @@ pub struct Allocation {
     pub bytes: u64,
     /// When it was allocated.
     pub time: u64,
-    /// What kind it is, as [`Gather::space`] says.
+    /// The kind of memory, as in [`Gather::space`].
     pub space: u32,
     /// The function that allocated it.
     pub function: u32,
@@ -163,7 +163,7 @@ pub struct Site {
     pub bytes: u64,
     /// Allocations that are live.
     pub count: u64,
-    /// Since when there was always at least one.
+    /// Since when there has always been at least one.
     pub since: u64,
 }
 
@@ -172,14 +172,14 @@ pub struct Site {
 pub struct KernelSum {
     /// The process image.
     pub image: u32,
-    /// The kernel's handle, or the address of its host function; 0 for those for which there was no room.
+    /// The kernel's handle, or the address of its host function; 0 for kernels that did not fit.
     pub address: u64,
-    /// It is a handle.
+    /// Whether it is a handle.
     pub handle: bool,
     /// Launches that succeeded.
     pub count: u64,
-    /// Blocks of the last one.
+    /// Grid dimensions of the last launch, in blocks.
     pub grid: [u32; 3],
-    /// Threads per block of the last one.
+    /// Block dimensions of the last launch, in threads.
     pub block: [u32; 3],
 }

@@ -1,21 +1,22 @@
-//! How much time the daemon spends on inspecting the files of each user, so that nobody can keep it busy with new ones.
+//! Limits the time the daemon spends on inspecting the files of each user, so that no user can keep it busy with new
+//! files.
 
 use std::{
     collections::HashMap,
     time::{Duration, Instant},
 };
 
-/// Time for the files of one user: this much at once, and this share of the time after that.
+/// The time for the files of one user: this much at once, and this share of the time after that.
 const BURST: Duration = Duration::from_millis(250);
 const SHARE: f64 = 0.03;
-/// The same for all users but root together: one user may own many user ids (subordinate ids, containers).
+/// The same for all users except root together: one user may own many user ids (subordinate ids, containers).
 const BURST_OF_ALL: Duration = Duration::from_secs(1);
 const SHARE_OF_ALL: f64 = 0.08;
-/// The most users that are told apart. Beyond it, those that have their whole burst left are forgotten.
+/// The most users tracked separately. Beyond it, users with a full allowance are dropped.
 const MOST_USERS: usize = 1024;
 const ROOT: u32 = 0;
 
-/// Time that may be spent, refilled as time goes by. It may go below zero: nobody knows before how long a file takes.
+/// An allowance of time, refilled as time passes. It may become negative: the cost of a file is not known in advance.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
     left: f64,
@@ -33,7 +34,7 @@ impl Allowance {
     }
 }
 
-/// Time spent on the files of each user. Files of root are always inspected at once: nobody else can make them.
+/// Time spent on the files of each user. Files of root are always inspected at once: no other user can create them.
 #[derive(Debug)]
 pub struct Effort {
     users: HashMap<u32, Allowance>,
@@ -41,7 +42,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Nothing was spent yet.
+    /// Creates full allowances.
     pub fn new(now: Instant) -> Self {
         Self { users: HashMap::new(), all: Allowance::full(BURST_OF_ALL, now) }
     }
@@ -55,7 +56,7 @@ impl Effort {
         self.of(user, now).left > 0.0 && self.all.left > 0.0
     }
 
-    /// A file of this user took this long.
+    /// Charges the user for a file that took this long.
     pub fn spend(&mut self, user: u32, took: Duration, now: Instant) {
         if user != ROOT {
             self.of(user, now).left -= took.as_secs_f64();
@@ -69,7 +70,7 @@ impl Effort {
                 allowance.refill(BURST, SHARE, now);
                 allowance.left < BURST.as_secs_f64()
             });
-            // The allowance of all users still holds.
+            // The allowance of all users together still applies.
             if self.users.len() >= MOST_USERS {
                 self.users.clear();
             }
@@ -88,7 +89,7 @@ mod tests {
 
     /// Check that a user has a burst, then a share of the time, and that root and other users are not affected.
     #[test]
-    fn bursts_and_shares() {
+    fn a_user_has_a_burst_and_a_share() {
         let start = Instant::now();
         let mut effort = Effort::new(start);
         assert!(effort.allows(1000, start));
@@ -99,9 +100,9 @@ mod tests {
         assert!(effort.allows(1000, start + Duration::from_secs(2)));
     }
 
-    /// Check that many users together have a bound, and that what is remembered of them has one.
+    /// Check that the time for many users together is bounded, and so is the number of users remembered.
     #[test]
-    fn many_users() {
+    fn many_users_together_are_bounded() {
         let start = Instant::now();
         let mut effort = Effort::new(start);
         let allowed = (1..5000).filter(|user| {

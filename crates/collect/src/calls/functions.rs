@@ -1,4 +1,4 @@
-//! What can be called, by number: functions of libraries, requests to the driver, tracepoints.
+//! Numbers everything that can be called: library functions, driver requests, tracepoints.
 
 use std::collections::HashMap;
 
@@ -11,32 +11,32 @@ use cuda::{
 };
 use model::event::{Function, FunctionId, Layer};
 
-/// Numbers for functions that are not in `cuda`'s tables, where a name has one number: files may invent names, and numbers are
-/// never given back.
+/// The most numbers for functions that are not in `cuda`'s tables, where each name has one number: files may invent
+/// names, and numbers are never reused.
 const MOST_UNKNOWN: usize = 4096;
 
-/// Hands out numbers, and remembers the names that have been reported.
+/// Assigns numbers, and remembers the names that have been reported.
 #[derive(Debug, Default)]
 pub struct Functions {
     next: u32,
     requests: HashMap<(String, u32, u64), FunctionId>,
-    /// Numbers by name, where a name has one number.
+    /// Numbers by name, if each name has one number.
     names: Option<HashMap<String, FunctionId>>,
     unknown: usize,
 }
 
 impl Functions {
-    /// A function that several files have is one.
+    /// Gives functions with the same name in several files one number.
     pub fn by_name() -> Self {
         Self { names: Some(HashMap::new()), ..Self::default() }
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub fn count(&self) -> u32 {
         self.next
     }
 
-    /// One more; `None` if there are as many as the kernel's programs can tell apart.
+    /// Adds a function; `None` if the BPF programs cannot distinguish more.
     pub fn add(&mut self, layer: Layer, library: &str, name: &str, shown: bool) -> Option<Function> {
         if let Some(id) = self.names.as_ref().and_then(|names| names.get(name)) {
             return Some(Function {
@@ -64,7 +64,7 @@ impl Functions {
         Some(Function { id, layer, library: library.into(), name: name.into(), shown, ..Function::default() })
     }
 
-    /// The number of what a system call asks of a device, and its description if it is new.
+    /// Returns the number of a device request made by a system call, and its description if it is new.
     pub fn request(&mut self, call: &SyscallRecord) -> (FunctionId, Option<Function>) {
         let request = if call.number == IOCTL { call.words[0] } else { 0 };
         let number = if opens(call.number) { OPEN } else { call.number };
@@ -86,7 +86,7 @@ const IOCTL: u32 = 16;
 const OPENAT: u32 = 257;
 const OPENAT2: u32 = 437;
 
-/// There are several system calls to open a file.
+/// Whether this is one of the system calls that open a file.
 fn opens(number: u32) -> bool {
     matches!(number, OPEN | OPENAT | OPENAT2)
 }
@@ -100,8 +100,8 @@ fn request_name(call: &SyscallRecord) -> String {
     }
 }
 
-/// What to gather at the calls of a library's function. One that is not known may have any arguments: six words, which are
-/// those in registers, whatever they are.
+/// Returns what to gather at the calls of a library function. An unknown function may have any arguments: its six
+/// register arguments are gathered.
 pub fn gather(name: &str) -> Gather {
     let mut gather = Gather { words: 6, status: results::can_fail(name), ..Gather::default() };
     let Some(call) = calls::call(name) else { return gather };

@@ -1,4 +1,4 @@
-//! Functions of the kernel by name: `--kprobe` and `--fentry`.
+//! Kernel functions by name: `--kprobe` and `--fentry`.
 
 use std::{io, path::Path};
 
@@ -6,11 +6,11 @@ use anyhow::{Context, bail};
 use bpf::{KernelFunction, tracefs};
 use text::{did_you_mean, pattern::Selection};
 
-/// The most functions of one trace. Those of --fentry need two programs each.
+/// The most kernel functions of one trace. `--fentry` needs two programs for each.
 const MOST_PROBED: usize = 1000;
 const MOST_HOOKED: usize = 100;
 
-/// Functions for kprobes with such names.
+/// Returns the functions matching the patterns that kprobes can be attached to.
 pub fn probed(patterns: &[String]) -> anyhow::Result<Vec<String>> {
     if patterns.is_empty() {
         return Ok(Vec::new());
@@ -24,7 +24,7 @@ pub fn probed(patterns: &[String]) -> anyhow::Result<Vec<String>> {
     choose("--kprobe", patterns, all, String::as_str, MOST_PROBED)
 }
 
-/// Functions for fentry with such names.
+/// Returns the functions matching the patterns that fentry can be attached to.
 pub fn hooked(patterns: &[String]) -> anyhow::Result<Vec<KernelFunction>> {
     if patterns.is_empty() {
         return Ok(Vec::new());
@@ -40,7 +40,7 @@ pub fn hooked(patterns: &[String]) -> anyhow::Result<Vec<KernelFunction>> {
     Ok(chosen)
 }
 
-/// Why none of these functions can be hooked; `None` if one can.
+/// Returns why none of these functions can be hooked; `None` if one can.
 pub fn refused(functions: &[KernelFunction]) -> Option<io::Error> {
     let mut first = None;
     for function in functions {
@@ -50,15 +50,15 @@ pub fn refused(functions: &[KernelFunction]) -> Option<io::Error> {
     first
 }
 
-/// Why the kernel does not list what kprobes can be put on.
+/// Says why the kernel does not list the functions that kprobes can be attached to.
 pub fn unlisted(error: &io::Error) -> String {
     let has_kprobes = Path::new("/sys/bus/event_source/devices/kprobe").exists();
     if has_kprobes { reason(error) } else { "it was built without kprobes".into() }
 }
 
-/// An error of the kernel's, in words.
+/// Formats an error of the kernel.
 pub fn reason(error: &io::Error) -> String {
-    /// The kernel's own ENOTSUPP, which has no name outside.
+    /// The kernel's internal ENOTSUPP, which libc has no name for.
     const UNSUPPORTED: i32 = 524;
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "not permitted (kernel lockdown or policy)".into(),
@@ -67,11 +67,11 @@ pub fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Functions whose types the kernel tells, without those that it says cannot be traced.
+/// Returns the functions with BTF types, without those that the kernel lists as untraceable.
 pub fn can_be_hooked() -> anyhow::Result<Vec<KernelFunction>> {
     let mut all =
         bpf::kernel_functions(|_| true).context("--fentry requires BTF, which this kernel does not provide")?;
-    // A locked kernel keeps the list to itself. What cannot be traced is refused later, then.
+    // A locked-down kernel does not show the list. Functions that cannot be traced are then rejected later.
     if let Ok(traced) = tracefs::kernel_functions() {
         let traced: std::collections::HashSet<_> = traced.into_iter().collect();
         all.retain(|function| traced.contains(&function.name));
@@ -79,7 +79,7 @@ pub fn can_be_hooked() -> anyhow::Result<Vec<KernelFunction>> {
     Ok(all)
 }
 
-/// Those with such names, each once.
+/// Returns those with matching names, each once.
 fn choose<T: Clone>(
     option: &str,
     patterns: &[String],
@@ -106,9 +106,10 @@ fn choose<T: Clone>(
 mod tests {
     use super::*;
 
-    /// By pattern, each once and in order; none, or too many, is an error that says so.
+    /// Check that functions are selected by pattern, each once and in order, and that none or too many is a clear
+    /// error.
     #[test]
-    fn chosen_functions() {
+    fn functions_are_selected_by_pattern() {
         let all: Vec<String> = ["vfs_write", "vfs_read", "do_exit", "vfs_read"].map(String::from).into();
         let choose = |pattern: &str, most| {
             choose("--kprobe", &[pattern.to_owned()], all.clone(), String::as_str, most).map_err(|e| e.to_string())

@@ -1,23 +1,23 @@
-//! What is missing because a library was mapped before it was watched. Calls in that gap cannot be counted; the gap can.
+//! Gaps: the time between mapping a library and watching it. Calls in a gap cannot be counted; the gap can be measured.
 
 use std::collections::HashMap;
 
-/// Processes whose gap is remembered by pid.
+/// The most processes whose gap is remembered by pid.
 const MOST: usize = 4096;
 
-/// Gaps so far.
+/// All gaps so far.
 #[derive(Debug, Default)]
 pub struct Late {
     /// Processes that mapped a library before it was watched.
     pub processes: u64,
-    /// The time between, in nanoseconds, the longest of each process.
+    /// The sum of the gaps in nanoseconds, the longest of each process.
     pub ns: u64,
     /// Processes that ended before their library was watched.
     pub missed: u64,
     by_pid: HashMap<u32, Gap>,
 }
 
-/// The gap of one process: from when it had mapped the library, and how long it was.
+/// The gap of one process: when it mapped the library, and how long the gap was.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     from: u64,
@@ -25,7 +25,7 @@ struct Gap {
 }
 
 impl Late {
-    /// A process mapped a library at the time `mapped`, which is watched since `watched`.
+    /// Adds the gap of a process that mapped a library at `mapped`, which has been watched since `watched`.
     pub fn add(&mut self, pid: u32, mapped: u64, watched: u64) {
         if mapped == 0 || mapped >= watched {
             return;
@@ -48,12 +48,12 @@ impl Late {
         }
     }
 
-    /// For how long a process that was first seen at the time `seen` was not watched.
+    /// Returns how long a process first seen at `seen` was not watched.
     pub fn of(&self, pid: u32, seen: u64) -> Option<u64> {
         self.by_pid.get(&pid).filter(|gap| gap.from <= seen).map(|gap| gap.ns)
     }
 
-    /// The process has ended; its pid may come again.
+    /// Removes a process that has ended; its pid may be reused.
     pub fn forget(&mut self, pid: u32) {
         self.by_pid.remove(&pid);
     }
@@ -63,9 +63,9 @@ impl Late {
 mod tests {
     use super::*;
 
-    /// Check that a process counts once, with its longest gap, and one that came later not at all.
+    /// Check that a process counts once, with its longest gap, and that one that mapped it after watching began does not count.
     #[test]
-    fn gaps() {
+    fn a_process_counts_once_with_its_longest_gap() {
         let mut late = Late::default();
         late.add(7, 100, 130);
         late.add(7, 110, 150);

@@ -1,4 +1,4 @@
-//! Which files are watched: found before the command starts, or when a process maps them; each file once.
+//! Selects the files to watch: found before the command starts, or when a process maps them; each file once.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -28,10 +28,10 @@ use super::{
     named::Named,
 };
 
-/// Libraries that a trace is about, whatever else is named.
+/// Libraries that are always traced, in addition to those that the user names.
 const USUAL: [&str; 2] = ["libcuda", "libcudart"];
 
-/// Functions worth watching where each probe is dear.
+/// The functions to watch if each probe is expensive.
 const SHORT_LIST: [&str; 16] = [
     "cudaLaunchKernel",
     "cudaLaunchKernelExC",
@@ -51,22 +51,22 @@ const SHORT_LIST: [&str; 16] = [
     "cuCtxSynchronize",
 ];
 
-/// What to gather at the calls of a function, given what is known of it; `None` to leave it alone.
+/// Returns what to gather at the calls of a function, given what is known of it; `None` if it is not watched.
 pub type Choice = Box<dyn Fn(&str, Gather) -> Option<Gather>>;
 
-/// A file, whatever its names: device and inode.
+/// Identifies a file regardless of its names: device and inode.
 pub type Identity = (u64, u64);
 
-/// Changes whenever a file is written to.
+/// Changes whenever a file is written.
 pub type Stamp = (u64, i64, i64);
 
-/// How much of the files of others is watched, so that no file and no user takes the room of all.
+/// Limits on watched files, so that no file and no user can use up the room of all.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     budget: Budget,
     /// Functions of one file that are not in `cuda`'s tables.
     unknown_functions: usize,
-    /// Files that are watched at a time, and those of them that belong to one user other than root.
+    /// Files watched at a time, and those of them that belong to one user other than root.
     files: usize,
     files_of_user: usize,
 }
@@ -79,55 +79,55 @@ impl Limits {
     const DAEMON: Limits = Limits { budget: Budget::DAEMON, unknown_functions: 1024, files: 256, files_of_user: 64 };
 }
 
-/// The most names that are kept to suggest near ones.
+/// The most names kept for suggestions.
 const MOST_NAMES: usize = 1 << 18;
 
-/// A file that was inspected.
+/// An inspected file.
 struct Known {
     stamp: Stamp,
     owner: u32,
-    /// Since when it is watched; none if it has nothing to watch.
+    /// When watching began; `None` if the file has nothing to watch.
     watch: Option<(Watch, u64)>,
 }
 
-/// What became of a file that was to be watched.
+/// The outcome of watching a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watching {
-    /// It is watched since this time.
+    /// It has been watched since this time.
     Since(u64),
     /// It has no function to watch.
     Nothing,
-    /// It is to be tried again later: files of this user have taken their share of the time.
+    /// Try again later: the files of this user have used up their time.
     Later(u32),
 }
 
 /// What to watch, and what is watched.
 pub struct Libraries {
     selection: Selection,
-    /// `--lib`: besides the usual ones.
+    /// `--lib`: in addition to the default ones.
     named: Vec<PathBuf>,
     functions: Vec<Named>,
     choice: Choice,
     limits: Limits,
-    /// For the daemon: the time that files of each user take.
+    /// For the daemon: the time spent on the files of each user.
     effort: Option<Effort>,
-    /// Files that were inspected.
+    /// Inspected files.
     known: HashMap<Identity, Known>,
-    /// Names in these files, to suggest near ones where a pattern of the user's matches nothing.
+    /// Names in these files, for suggestions if a pattern of the user matches nothing.
     names: HashSet<String>,
-    /// Functions that are watched, by the cost of their probes.
+    /// Watched functions, by the cost of their probes.
     pub costs: probes::Summary,
-    /// How long it took to attach to them.
+    /// How long attaching took.
     pub spent: Duration,
-    /// Only the most important functions are meant.
+    /// Only the most important functions are watched.
     pub shortened: bool,
     any: bool,
-    /// Functions of the file that was read last for which there was no room.
+    /// Functions of the last file that did not fit.
     refused: usize,
 }
 
 impl Libraries {
-    /// Nothing is watched yet.
+    /// Creates a set that watches nothing yet.
     pub fn new(selection: Selection, named: Vec<PathBuf>, functions: Vec<Named>, choice: Choice) -> Self {
         Self {
             selection,
@@ -146,7 +146,7 @@ impl Libraries {
         }
     }
 
-    /// For a daemon that watches the files of strangers.
+    /// Applies the limits of a daemon that watches files of other users.
     pub fn for_daemon(self) -> Self {
         Self { limits: Limits::DAEMON, effort: Some(Effort::new(Instant::now())), ..self }
     }
@@ -156,20 +156,20 @@ impl Libraries {
         self.effort.as_mut().is_none_or(|effort| effort.allows(owner, Instant::now()))
     }
 
-    /// A file with this path is one to watch.
+    /// Whether a file with this path should be watched.
     pub fn wants(&self, path: &str) -> bool {
         is_usual(path)
             || self.named.iter().any(|named| is(named, path))
             || self.functions.iter().any(|function| is(&function.library, path))
     }
 
-    /// Libraries that the user named and that lie where the name says.
+    /// Returns the libraries that the user named by an existing path.
     pub fn given_paths(&self) -> impl Iterator<Item = &Path> {
         let named = self.named.iter().chain(self.functions.iter().map(|function| &function.library));
         named.filter(|l| l.as_os_str().as_encoded_bytes().contains(&b'/')).map(PathBuf::as_path)
     }
 
-    /// Watches a file, unless it is watched already. It is opened at `place` and known to the user as `path`.
+    /// Watches a file, unless it is already watched. It is opened at `place`; the user knows it as `path`.
     pub fn watch(
         &mut self,
         place: &Path,
@@ -185,7 +185,7 @@ impl Libraries {
             Some(known) if known.stamp == stamp => {
                 return Ok(known.watch.map_or(Watching::Nothing, |(_, since)| Watching::Since(since)));
             }
-            // It was overwritten in place: its functions are elsewhere now.
+            // The file was overwritten in place: its functions have moved.
             Some(Known { watch: Some((watch, _)), .. }) => recorder.unwatch(&[*watch]),
             Some(_) | None => {}
         }
@@ -206,7 +206,7 @@ impl Libraries {
         Ok(Watching::Since(since))
     }
 
-    /// Reads a file and attaches to its functions; returns since when, unless it has none.
+    /// Reads a file and attaches to its functions; returns the start time, unless there are none.
     fn inspect(
         &mut self,
         file: &File,
@@ -242,7 +242,7 @@ impl Libraries {
         if probes.is_empty() {
             return Ok(None);
         }
-        // By its descriptor: a place in /proc goes with its process.
+        // By descriptor: a path in /proc disappears with its process.
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let (watch, spent) = recorder.watch(&place, &probes)?;
         let since = bpf::now();
@@ -254,7 +254,7 @@ impl Libraries {
         Ok(Some((watch, since)))
     }
 
-    /// Refuses one more file where there are too many. It is tried again when it is mapped the next time.
+    /// Rejects another file if there are too many. It is tried again the next time it is mapped.
     fn check_room(&self, owner: u32) -> anyhow::Result<()> {
         let Limits { files, files_of_user, .. } = self.limits;
         if self.count() >= files {
@@ -267,7 +267,7 @@ impl Libraries {
         Ok(())
     }
 
-    /// The functions of a file that are to be watched, those that cannot be probed included.
+    /// Returns the functions of a file to watch, including those that cannot be probed.
     pub fn find(&mut self, file: &File, path: &str) -> anyhow::Result<Vec<Found>> {
         let name = path.rsplit('/').next().unwrap_or(path);
         self.refused = 0;
@@ -277,11 +277,11 @@ impl Libraries {
             self.any = true;
             let selection = probes::for_library(&self.selection, name);
             let registrations = probes::registrations(name);
-            // Names that are not meant are needed where a pattern matches nothing.
+            // Names that are not selected are needed for suggestions if a pattern matches nothing.
             let keep = self.selection.has_patterns() && !self.shortened;
             let meant = |name: &str| selection.takes(name) || registrations.as_ref().is_some_and(|r| r.takes(name));
-            // Beyond the limit a function's code is not even read: a file may invent hundreds of thousands. Some functions have
-            // several names.
+            // Beyond the limit the code of a function is not read: a file may invent hundreds of thousands. Some
+            // functions have several names.
             let most = self.limits.unknown_functions.saturating_mul(4);
             let mut unknown = 0;
             let wanted = |name: &str| {
@@ -306,7 +306,7 @@ impl Libraries {
                 }
             }
         } else {
-            // A program with a libcudart of its own in it.
+            // A program with a statically linked libcudart.
             let wanted = |name: &str| is_call(name) || name == "__cudaRegisterFunction";
             for function in probes::linked(file, wanted, &budget)? {
                 let shown = is_call(&function.name);
@@ -324,12 +324,12 @@ impl Libraries {
                 found.push(Found { name, function, shown: true });
             }
         }
-        // A program without a libcudart of its own is none.
+        // A program without a statically linked libcudart is not a CUDA library.
         self.any |= !found.is_empty();
         Ok(found)
     }
 
-    /// Keeps only the most important functions, for kernels where each probe is dear; unless the user chose some.
+    /// Keeps only the most important functions, for kernels where each probe is expensive, unless the user chose some.
     pub fn shorten(&mut self) -> anyhow::Result<()> {
         if self.selection == Selection::default() {
             self.selection = Selection::parse(&SHORT_LIST.map(str::to_owned), &[])?;
@@ -338,9 +338,9 @@ impl Libraries {
         Ok(())
     }
 
-    /// Patterns that match nothing in any library seen so far, with names that are near to them.
-    pub fn idle_patterns(&self) -> Vec<(String, Vec<String>)> {
-        // Those of the short list are not the user's.
+    /// Returns the patterns that match nothing in any library seen so far, with similar names.
+    pub fn unmatched_patterns(&self) -> Vec<(String, Vec<String>)> {
+        // The patterns of the short list are not the user's.
         if self.shortened {
             return Vec::new();
         }
@@ -349,22 +349,22 @@ impl Libraries {
         idle.into_iter().map(|pattern| (pattern.to_owned(), text::near(names(), pattern))).collect()
     }
 
-    /// Any library was seen.
+    /// Whether any library was seen.
     pub fn any(&self) -> bool {
         self.any
     }
 
-    /// How many files are watched.
+    /// Returns the number of watched files.
     pub fn count(&self) -> usize {
         self.known.values().filter(|known| known.watch.is_some()).count()
     }
 
-    /// How many files are remembered, watched or not.
+    /// Returns the number of remembered files, watched or not.
     pub fn remembered(&self) -> usize {
         self.known.len()
     }
 
-    /// Stops to watch files that nobody has mapped.
+    /// Stops watching files that no process has mapped.
     pub fn forget_all_but(&mut self, mapped: &HashSet<Identity>, recorder: &mut Recorder) {
         let gone = self.known.extract_if(|identity, _| !mapped.contains(identity));
         let gone: Vec<Watch> = gone.filter_map(|(_, known)| Some(known.watch?.0)).collect();
@@ -378,11 +378,11 @@ pub struct Found {
     pub function: Function,
     /// The name to show.
     pub name: String,
-    /// It was requested; others are watched for the names of kernels.
+    /// The user selected it; other functions are watched for the names of kernels.
     pub shown: bool,
 }
 
-/// A function of CUDA's runtime or driver, by its name.
+/// Whether the name is that of a CUDA runtime or driver function.
 fn is_call(name: &str) -> bool {
     let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
     rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
@@ -394,7 +394,7 @@ fn is_usual(path: &str) -> bool {
     USUAL.iter().any(|l| name.strip_prefix(l).is_some_and(|r| r.starts_with(".so") || r.starts_with('-')))
 }
 
-/// A library named by its path, or by the beginning of its file name.
+/// Whether `path` is a library named by its path or by the beginning of its file name.
 pub fn is(named: &Path, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     match named.to_str() {
@@ -405,18 +405,18 @@ pub fn is(named: &Path, path: &str) -> bool {
     }
 }
 
-/// Opens a plain file. Others may have put something there that nobody comes back from.
+/// Opens a regular file. Another user may have put something at this path that blocks on open.
 pub fn open(place: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(place)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
-/// Which file this is, and its last change.
+/// Returns the identity of a file and its last change.
 pub fn identity(place: &Path) -> io::Result<(Identity, Stamp)> {
     fs::metadata(place).map(|info| known_by(&info))
 }
 
-/// What a file is known by: device and inode, and its last change.
+/// Returns the identity of a file (device and inode) and its last change.
 pub fn known_by(info: &fs::Metadata) -> (Identity, Stamp) {
     ((info.dev(), info.ino()), (info.size(), info.mtime(), info.mtime_nsec()))
 }
@@ -425,9 +425,9 @@ pub fn known_by(info: &fs::Metadata) -> (Identity, Stamp) {
 mod tests {
     use super::*;
 
-    /// CUDA's own libraries in every spelling, what the user names, and nothing else.
+    /// Check that CUDA's libraries are selected in every spelling, as are those the user names, and nothing else.
     #[test]
-    fn wanted() {
+    fn only_cuda_and_named_libraries_are_selected() {
         let libraries = Libraries::new(
             Selection::default(),
             vec!["libnccl".into(), "/opt/my.so".into()],

@@ -1,4 +1,4 @@
-//! Functions whose calls are traced: which ones, in which files, and what their records mean.
+//! Traced functions: which ones, in which files, and what their records mean.
 
 mod effort;
 pub mod functions;

@@ -1,4 +1,4 @@
-//! Functions that the user names: `--uprobe LIBRARY:PATTERN`.
+//! Functions named by the user: `--uprobe LIBRARY:PATTERN`.
 
 use std::{cell::RefCell, fs::File, path::PathBuf};
 
@@ -10,7 +10,7 @@ use text::{did_you_mean, pattern::Glob};
 /// The most functions of one pattern.
 const MOST: usize = 1000;
 
-/// Functions of one library or program, by name.
+/// Functions of one library or program, selected by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// The library, by path or by the beginning of its file name.
@@ -20,7 +20,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Reads `LIBRARY:PATTERN`. C++ and Rust names contain `::`, so the colon between is the last that stands alone.
+    /// Parses `LIBRARY:PATTERN`. C++ and Rust names contain `::`, so the separator is the last single colon.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let alone = |at: usize| {
             let colon = |at: Option<usize>| at.and_then(|at| text.as_bytes().get(at)) == Some(&b':');
@@ -36,17 +36,17 @@ impl Named {
         }
     }
 
-    /// As the user wrote it.
+    /// Returns the pattern as the user wrote it.
     pub fn pattern(&self) -> &str {
         &self.pattern
     }
 
-    /// Whether it names the function that is shown by this name.
+    /// Whether the pattern matches the function shown by this name.
     pub fn matches(&self, name: &str) -> bool {
-        self.takes(name, name)
+        self.matches_symbol(name, name)
     }
 
-    /// The functions of a file that it names, each with the name to show.
+    /// Returns the matching functions of a file, each with the name to show.
     pub fn find(&self, file: &File, path: &str, budget: &Budget) -> anyhow::Result<Vec<(String, Function)>> {
         if let Some(function) = probes::find(file, &self.pattern, budget)? {
             return Ok(vec![(self.pattern.clone(), function)]);
@@ -54,7 +54,7 @@ impl Named {
         let names = RefCell::new(Vec::new());
         let wanted = |symbol: &str| {
             let name = symbols::demangle(symbol);
-            let wanted = self.takes(symbol, &name);
+            let wanted = self.matches_symbol(symbol, &name);
             names.borrow_mut().push(without_arguments(&name).to_owned());
             wanted
         };
@@ -68,19 +68,19 @@ impl Named {
             bail!("{path} has {} functions {}, of at most {MOST}: use a narrower pattern", found.len(), self.pattern);
         }
         let shown = |function: &Function| {
-            let matches = function.names().find(|symbol| self.takes(symbol, &symbols::demangle(symbol)));
+            let matches = function.names().find(|symbol| self.matches_symbol(symbol, &symbols::demangle(symbol)));
             symbols::demangle(matches.unwrap_or(&function.name))
         };
         Ok(found.into_iter().map(|function| (shown(&function), function)).collect())
     }
 
-    /// The symbol, its demangled name, or that without arguments matches.
-    fn takes(&self, symbol: &str, name: &str) -> bool {
+    /// Whether the symbol, its demangled name, or the latter without arguments matches.
+    fn matches_symbol(&self, symbol: &str, name: &str) -> bool {
         [symbol, name, without_arguments(name)].into_iter().any(|name| self.glob.matches(name))
     }
 }
 
-/// `ns::f(int (*)(char)) const` without its last pair of brackets and what follows.
+/// Returns `ns::f(int (*)(char)) const` without its last pair of parentheses and what follows.
 fn without_arguments(name: &str) -> &str {
     let Some(end) = name.rfind(')') else { return name };
     let mut open = 0;
@@ -101,9 +101,9 @@ fn without_arguments(name: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Paths may contain colons, and names pairs of them.
+    /// Check that paths may contain colons, and names pairs of them.
     #[test]
-    fn libraries_and_patterns() {
+    fn libraries_and_patterns_are_split_at_the_last_single_colon() {
         for (text, library, pattern) in [
             ("libc.so.6:malloc", "libc.so.6", "malloc"),
             ("./a:ns::Model::*", "./a", "ns::Model::*"),
@@ -118,27 +118,27 @@ mod tests {
         }
     }
 
-    /// A name is matched as the symbol, demangled, and without its arguments.
+    /// Check that a pattern matches the symbol, the demangled name, and the name without arguments.
     #[test]
-    fn spellings() {
-        let takes = |pattern: &str, symbol: &str| {
+    fn patterns_match_symbols_and_demangled_names() {
+        let matches_symbol = |pattern: &str, symbol: &str| {
             let named = Named::parse(&format!("a.so:{pattern}")).expect("a pattern");
-            named.takes(symbol, &symbols::demangle(symbol))
+            named.matches_symbol(symbol, &symbols::demangle(symbol))
         };
         let symbol = "_ZNK2ns5Model4stepEiPFvcE";
         assert_eq!(symbols::demangle(symbol), "ns::Model::step(int, void (*)(char)) const");
         for pattern in ["ns::Model::*", "ns::Model::step", "*::step(int,*", "_ZNK2ns5Model*", "*"] {
-            assert!(takes(pattern, symbol), "{pattern}");
+            assert!(matches_symbol(pattern, symbol), "{pattern}");
         }
         for pattern in ["ns::Model", "step", "ns::Model::step(int)", "ns::model::*"] {
-            assert!(!takes(pattern, symbol), "{pattern}");
+            assert!(!matches_symbol(pattern, symbol), "{pattern}");
         }
-        assert!(takes("work", "work") && !takes("work", "worker"));
+        assert!(matches_symbol("work", "work") && !matches_symbol("work", "worker"));
     }
 
-    /// The last pair of brackets has the arguments.
+    /// Check that the last pair of parentheses is removed as the arguments.
     #[test]
-    fn arguments() {
+    fn arguments_are_removed() {
         for (name, expected) in [
             ("f", "f"),
             ("f()", "f"),

@@ -1,4 +1,4 @@
-//! Tracepoints by name: their number of fields and types as tracefs tells them.
+//! Tracepoints by name: their fields and types, from tracefs.
 
 use std::fmt::Write;
 
@@ -17,34 +17,34 @@ enum Kind {
     Number,
     /// Characters in the record itself.
     Text,
-    /// A word that says where in the record the characters lie.
+    /// A word with the position of the characters in the record.
     TextElsewhere,
-    /// Of no use to a reader.
+    /// Of no interest to the user.
     Other,
 }
 
-/// How a tracepoint's records are laid out.
+/// The layout of a tracepoint's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Format(Vec<Field>);
 
 impl Format {
-    /// Reads a `format` file. Lines that are not understood are passed over.
+    /// Parses a `format` file. Unknown lines are ignored.
     pub fn parse(text: &str) -> Self {
         Self(text.lines().filter_map(field).filter(|f| !f.name.starts_with("common_")).collect())
     }
 
-    /// Where a record has a number, how many bytes, and whether it has a sign.
+    /// Returns the offset of a number in a record, its size in bytes, and whether it is signed.
     pub fn number(&self, name: &str) -> Option<(u16, u8, bool)> {
         let field = self.0.iter().find(|field| field.name == name && field.kind == Kind::Number)?;
         Some((field.offset.try_into().ok()?, field.size.try_into().ok()?, field.signed))
     }
 
-    /// The names of its numbers.
+    /// Returns the names of its numeric fields.
     pub fn numbers(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter(|field| field.kind == Kind::Number).map(|field| field.name.as_str())
     }
 
-    /// A record as `name=value name=value`.
+    /// Formats a record as `name=value name=value`.
     pub fn text(&self, record: &[u8]) -> String {
         let mut text = String::new();
         for field in &self.0 {
@@ -128,9 +128,9 @@ format:
 \tfield:unsigned long mask[2];\toffset:20;\tsize:16;\tsigned:0;
 ";
 
-    /// Numbers with their sign, text where it lies; what cannot be read is left out.
+    /// Check that numbers are read with their sign and text at its position, and that unreadable fields are left out.
     #[test]
-    fn fields() {
+    fn numbers_and_text_are_formatted() {
         let format = Format::parse(SWITCH);
         let mut record = vec![0; 48];
         record[8..12].copy_from_slice(b"ab\0x");

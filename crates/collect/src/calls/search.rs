@@ -1,5 +1,5 @@
-//! Where a command's libraries are likely to lie, so that they can be watched before its first call. What is not found
-//! here is watched as soon as it is mapped.
+//! Finds the libraries that a command is likely to load, so that they can be watched before its first call. A library
+//! that is not found here is watched as soon as it is mapped.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -13,7 +13,7 @@ use elf::Elf;
 
 use crate::process::procfs;
 
-/// Directories that loaders look into by themselves, and where CUDA is usually installed.
+/// The default directories of loaders, and the usual locations of CUDA.
 const USUAL: [&str; 8] = [
     "/usr/lib/x86_64-linux-gnu",
     "/lib/x86_64-linux-gnu",
@@ -25,10 +25,10 @@ const USUAL: [&str; 8] = [
     "/usr/lib/wsl/lib",
 ];
 
-/// The most libraries that are looked for before anybody loads them.
+/// The most libraries that are searched for before a process loads them.
 const MOST_INSTALLED: usize = 48;
 
-/// The program that a command name means.
+/// Returns the program that a command name refers to.
 pub fn program(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(name.into());
@@ -36,7 +36,8 @@ pub fn program(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|d| d.join(name)).find(|p| p.is_file())
 }
 
-/// The directories to look into for a program, in the loader's order, each once. `first` comes before all others.
+/// Returns the directories to search for a program's libraries, in the loader's order, each once. `first` precedes all
+/// others.
 pub fn directories(program: Option<&Path>, first: Option<&Path>) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = first.map(Path::to_owned).into_iter().collect();
     found.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
@@ -51,7 +52,8 @@ pub fn directories(program: Option<&Path>, first: Option<&Path>) -> Vec<PathBuf>
     found
 }
 
-/// Files in these directories whose name `wanted` likes; the first of each name counts, as it does for the loader.
+/// Returns the files in these directories whose name `wanted` accepts; the first file of each name wins, as for the
+/// loader.
 pub fn files(directories: &[PathBuf], wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut names = std::collections::HashSet::new();
@@ -65,8 +67,8 @@ pub fn files(directories: &[PathBuf], wanted: impl Fn(&str) -> bool) -> Vec<Path
     found
 }
 
-/// Libraries that programs of this machine are likely to load, wherever they are installed: on the loader's path, in Python
-/// packages of the system, of usual prefixes, of users, and of the Pythons that run now.
+/// Returns the libraries that programs on this machine are likely to load: on the loader's path, and in the Python
+/// packages of the system, of usual prefixes, of users, and of the running Pythons.
 pub fn installed(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let mut all = directories(None, None);
     all.extend(python_prefixes().iter().flat_map(|prefix| packages(prefix)));
@@ -86,7 +88,7 @@ pub fn installed(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// Where Pythons are installed, or have their packages.
+/// Returns the prefixes where Pythons or their packages are installed.
 fn python_prefixes() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = ["/usr", "/usr/local", "/opt"].map(PathBuf::from).to_vec();
     found.extend(subdirectories(Path::new("/opt"), ""));
@@ -107,7 +109,7 @@ fn python_prefixes() -> Vec<PathBuf> {
     found
 }
 
-/// The directories that the program itself names for its libraries.
+/// Returns the library directories that the program itself names.
 fn run_paths(program: &Path) -> Vec<PathBuf> {
     let Ok(file) = probes::open(program) else { return Vec::new() };
     let origin = fs::canonicalize(program).ok().and_then(|p| p.parent().map(Path::to_owned)).unwrap_or_default();
@@ -119,7 +121,7 @@ fn run_paths(program: &Path) -> Vec<PathBuf> {
     texts.iter().flat_map(|text| text.split(':').filter(|p| !p.is_empty()).map(expand).collect::<Vec<_>>()).collect()
 }
 
-/// A file's contents, if it is a regular file and not larger than `most`.
+/// Returns a file's contents, if it is a regular file of at most `most` bytes.
 fn read_head(path: &Path, most: u64) -> Option<Vec<u8>> {
     let file = probes::open(path).ok()?;
     if file.metadata().ok()?.len() > most {
@@ -130,17 +132,17 @@ fn read_head(path: &Path, most: u64) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// Python wheels carry CUDA's libraries with them: `site-packages/nvidia/*/lib`.
+/// Returns the library directories of Python wheels with CUDA libraries: `site-packages/nvidia/*/lib`.
 fn python_packages(program: &Path) -> Vec<PathBuf> {
     let python = if is_python(program) { Some(program.to_owned()) } else { interpreter(program) };
     let Some(python) = python.filter(|p| is_python(p)) else { return Vec::new() };
-    // The link's own directory (a virtual environment), then where the link leads (what it was made from).
+    // The directory of the link (a virtual environment), then that of its target (the base installation).
     let prefixes = [Some(python.clone()), fs::canonicalize(&python).ok()];
     let prefixes = prefixes.iter().flatten().filter_map(|p| p.parent()?.parent());
     prefixes.flat_map(packages).collect()
 }
 
-/// Directories with libraries in the packages of the Pythons under a prefix.
+/// Returns the library directories in the packages of the Pythons under a prefix.
 fn packages(prefix: &Path) -> Vec<PathBuf> {
     let mut found = vec![prefix.join("lib")];
     for lib in ["lib", "lib64", "local/lib"] {
@@ -166,7 +168,7 @@ fn is_python(program: &Path) -> bool {
     program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"))
 }
 
-/// What runs a script: the first line after `#!`, through `env` too.
+/// Returns the interpreter of a script: from its `#!` line, also through `env`.
 fn interpreter(program: &Path) -> Option<PathBuf> {
     let mut line = Vec::new();
     BufReader::new(fs::File::open(program).ok()?.take(256)).read_until(b'\n', &mut line).ok()?;
@@ -179,7 +181,7 @@ fn interpreter(program: &Path) -> Option<PathBuf> {
     Some(first.to_owned())
 }
 
-/// Directories in the loader's cache.
+/// Returns the directories in the loader's cache.
 fn cached() -> Vec<PathBuf> {
     let data = read_head(Path::new("/etc/ld.so.cache"), 64 << 20).unwrap_or_default();
     let is_cuda = |path: &&String| path.contains("/libcuda") || path.contains("/libnvidia");
@@ -191,13 +193,14 @@ fn cached() -> Vec<PathBuf> {
     found
 }
 
-/// Libraries in the loader's cache whose path `wanted` takes.
+/// Returns the libraries in the loader's cache whose path `wanted` accepts.
 pub fn cached_libraries(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let data = read_head(Path::new("/etc/ld.so.cache"), 64 << 20).unwrap_or_default();
     cached_files(&data).into_iter().filter(|path| wanted(path)).map(PathBuf::from).collect()
 }
 
-/// Files that the loader's cache names: a header, then entries of 24 bytes whose third word is the place of the path.
+/// Returns the files in the loader's cache: a header, then entries of 24 bytes whose third word is the position of the
+/// path.
 fn cached_files(data: &[u8]) -> Vec<String> {
     const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
     const HEADER: usize = 48;
@@ -219,9 +222,9 @@ fn cached_files(data: &[u8]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A broken cache names nothing.
+    /// Check that a broken cache yields no files.
     #[test]
-    fn broken_caches() {
+    fn broken_caches_yield_no_files() {
         assert!(cached_files(b"").is_empty());
         let mut data = b"glibc-ld.so.cache1.1".to_vec();
         data.extend(u32::MAX.to_ne_bytes());
@@ -229,9 +232,9 @@ mod tests {
         assert!(cached_files(&data).is_empty());
     }
 
-    /// The first directory wins, as it does for the loader.
+    /// Check that the first directory wins, as for the loader.
     #[test]
-    fn first_of_each_name() {
+    fn the_first_file_of_each_name_wins() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for (directory, name) in [(&a, "libcuda.so.1"), (&b, "libcuda.so.1"), (&b, "libcudart.so.13"), (&b, "other.so")]
         {
@@ -241,9 +244,9 @@ mod tests {
         assert_eq!(found, [a.path().join("libcuda.so.1"), b.path().join("libcudart.so.13")]);
     }
 
-    /// Packages of every version under a prefix are searched.
+    /// Check that the packages of every version under a prefix are searched.
     #[test]
-    fn packages_of_a_prefix() {
+    fn packages_of_every_version_are_found() {
         let prefix = tempfile::tempdir().unwrap();
         for directory in
             ["lib/python3.12/site-packages/nvidia/cuda_runtime/lib", "lib64/python3.9/dist-packages/torch/lib"]
@@ -253,9 +256,9 @@ mod tests {
         }
     }
 
-    /// Scripts are run by what their first line says.
+    /// Check that the interpreter is read from the first line of a script.
     #[test]
-    fn interpreters() {
+    fn interpreters_are_read_from_the_first_line() {
         let script = tempfile::NamedTempFile::new().unwrap();
         fs::write(script.path(), "#!/opt/venv/bin/python3.12 -u\nprint()\n").unwrap();
         assert_eq!(interpreter(script.path()), Some("/opt/venv/bin/python3.12".into()));

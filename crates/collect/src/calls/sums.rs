@@ -1,4 +1,4 @@
-//! What the kernel has summed up, as events.
+//! Converts the sums in the kernel to events.
 
 use bpf::{Recorder, calls::ErrorSum as ErrorCount};
 use cuda::calls::KernelRef;
@@ -7,7 +7,7 @@ use model::{
     event::{ErrorSum, Event, FunctionId, KernelSum, Loss, LossCause, MemorySum, ProcessId, Sum},
 };
 
-/// What was summed up in the kernel becomes events.
+/// Reads the sums from the kernel and pushes them as events.
 pub fn read(recorder: &Recorder, push: &mut dyn FnMut(Event)) {
     let unread_before = recorder.losses().unread;
     for sum in recorder.sums() {

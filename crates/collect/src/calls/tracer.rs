@@ -1,4 +1,4 @@
-//! What the collector does for a trace: watches libraries as they are mapped, and turns records into events.
+//! The collector's part of a trace: watches libraries as they are mapped, and converts records to events.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -27,10 +27,10 @@ use super::{
 };
 use crate::{injector::INJECTOR, process::procfs};
 
-/// The most mappings that wait until there is time for their file.
+/// The most mappings that wait for their file to be inspected.
 const MOST_DEFERRED: usize = 256;
 
-/// A mapping whose file waits to be inspected, and the owner of the file.
+/// A mapping whose file waits for inspection, and the owner of the file.
 #[derive(Debug)]
 struct Deferred {
     pid: u32,
@@ -41,16 +41,16 @@ struct Deferred {
     owner: u32,
 }
 
-/// A trace under way.
+/// A trace in progress.
 pub struct Tracer {
     /// What is watched.
     pub libraries: Libraries,
     /// Their numbers.
     pub functions: Functions,
     points: HashMap<u32, Format>,
-    /// What functions of the kernel return.
+    /// The result types of kernel functions.
     results: HashMap<u32, KernelResult>,
-    /// Where our own code lies, by process image: it calls CUDA too.
+    /// The address ranges of our own code, by process image: it calls CUDA too.
     own_code: HashMap<ProcessId, Vec<Range<u64>>>,
     gone: Vec<ProcessId>,
     /// Every process is traced, so every mapping counts.
@@ -58,19 +58,19 @@ pub struct Tracer {
     /// Libraries that were mapped before they were watched.
     pub late: Late,
     deferred: VecDeque<Deferred>,
-    /// Mappings for which there was no room among those.
+    /// Mappings that did not fit among the deferred ones.
     pub overlooked: u64,
-    /// Why the last library that could not be watched could not.
+    /// Why the last library that could not be watched was rejected.
     pub refused: Option<String>,
 }
 
 impl Tracer {
-    /// Nothing is watched yet.
+    /// Creates a tracer that watches nothing yet.
     pub fn new(libraries: Libraries, all: bool) -> Self {
         Self::with(libraries, Functions::default(), all)
     }
 
-    /// Functions of one name have one number, whatever file they are in.
+    /// Creates a tracer where functions with the same name in different files have one number.
     pub fn by_name(libraries: Libraries, all: bool) -> Self {
         Self::with(libraries, Functions::by_name(), all)
     }
@@ -91,7 +91,7 @@ impl Tracer {
         }
     }
 
-    /// Watches a file that is there before anything runs; `false` if it has nothing to watch.
+    /// Watches a file before anything runs; returns `false` if it has nothing to watch.
     pub fn watch(
         &mut self,
         file: &PathBuf,
@@ -106,8 +106,8 @@ impl Tracer {
             .with_context(|| format!("cannot trace {path}"))
     }
 
-    /// Watches what is installed where loaders and Python look, so that no first call is missed, and what running processes
-    /// have mapped.
+    /// Watches the libraries on the search paths of loaders and Python, so that no first call is missed, and those that
+    /// running processes have mapped.
     pub fn watch_machine(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
         for file in search::installed(|name| self.libraries.wants(name)) {
             if let Err(error) = self.watch(&file, recorder, push) {
@@ -119,16 +119,16 @@ impl Tracer {
         }
     }
 
-    /// A process has mapped a file: if it is to be watched and is not yet, it is from now on.
+    /// Handles a file mapped by a process: watches it from now on, if it should be watched and is not yet.
     pub fn mapped(&mut self, mapped: &Mapped<'_>, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
         if !self.libraries.wants(mapped.path) {
             return;
         }
-        // By this name it is the file that was mapped, whatever lies at its path by now, and in whatever container.
+        // This name refers to the mapped file itself, whatever is at its path by now, and in any container.
         let place = PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", mapped.pid, mapped.start, mapped.end));
         let before = self.libraries.count();
         let mut watched = self.libraries.watch(&place, mapped.path, recorder, &mut self.functions, push);
-        // The process went before it was looked at. The next one will map the same file, if we can reach it.
+        // The process exited before it was inspected. The next one that maps the same file is tried again.
         if watched.is_err() && !place.exists() {
             watched = self.libraries.watch(mapped.path.as_ref(), mapped.path, recorder, &mut self.functions, push);
         }
@@ -170,7 +170,7 @@ impl Tracer {
         push(Event::Note(Note { text }));
     }
 
-    /// Inspects files that had to wait, those for which there is time now.
+    /// Inspects deferred files for which there is time now.
     pub fn watch_deferred(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
         for _ in 0..self.deferred.len() {
             let Some(next) = self.deferred.pop_front() else { break };
@@ -184,7 +184,7 @@ impl Tracer {
         }
     }
 
-    /// Watches what a running process has mapped.
+    /// Watches the files that a running process has mapped.
     pub fn watch_process(&mut self, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
         for mapping in procfs::mappings(pid, ProcessId(0)) {
             let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
@@ -226,7 +226,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Watches functions of the kernel by kprobes.
+    /// Watches kernel functions with kprobes.
     pub fn watch_kernel(
         &mut self,
         names: Vec<String>,
@@ -245,7 +245,7 @@ impl Tracer {
         recorder.watch_kernel(&numbers).context("this kernel does not permit kprobes; use --driver to trace ioctls")
     }
 
-    /// Watches functions of the kernel by fentry.
+    /// Watches kernel functions with fentry.
     pub fn hook_kernel(
         &mut self,
         functions: Vec<KernelFunction>,
@@ -264,7 +264,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Gives a function of the kernel a number, and says what to gather at its calls.
+    /// Numbers a kernel function, and sets what to gather at its calls.
     fn describe_kernel(
         &mut self,
         name: &str,
@@ -289,7 +289,7 @@ impl Tracer {
         Ok(number)
     }
 
-    /// A followed process has mapped a file.
+    /// Handles a file mapped by a followed process.
     pub fn mapped_by(&mut self, mapping: &Mapping) {
         let name = mapping.path.rsplit('/').next().unwrap_or_default();
         if name == INJECTOR || name.starts_with("libcupti.so") {
@@ -297,25 +297,25 @@ impl Tracer {
         }
     }
 
-    /// A process image is gone. Its last calls may still be on their way.
+    /// Handles the end of a process image. Its last calls may not have been read yet.
     pub fn died(&mut self, image: ProcessId) {
         self.gone.push(image);
     }
 
-    /// All calls of those that were gone have been taken.
+    /// Removes ended images once all their calls have been read.
     pub fn forget_gone(&mut self) {
         for image in self.gone.drain(..) {
             self.own_code.remove(&image);
         }
     }
 
-    /// The call was made by the injected library, or by CUPTI on its behalf: it is none of the program's.
+    /// Whether the call was made by the injected library, or by CUPTI on its behalf, and not by the program.
     pub fn is_own(&self, call: &CallRecord) -> bool {
         let code = self.own_code.get(&ProcessId(call.image));
         code.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&call.caller)))
     }
 
-    /// A call as an event.
+    /// Converts a call to an event.
     pub fn call(&self, record: CallRecord, launch: Option<(SessionId, u32)>, stack: Option<StackId>) -> Event {
         Event::Call(Call {
             function: FunctionId(record.function),
@@ -338,7 +338,7 @@ impl Tracer {
         })
     }
 
-    /// A system call as an event, after the description of what it asks for if that is new.
+    /// Converts a system call to an event, preceded by the description of its request if that is new.
     pub fn syscall(&mut self, record: SyscallRecord, launch: Option<(SessionId, u32)>, push: &mut dyn FnMut(Event)) {
         let (function, described) = self.functions.request(&record);
         if let Some(function) = described {
@@ -365,7 +365,7 @@ impl Tracer {
         }));
     }
 
-    /// A tracepoint as an event.
+    /// Converts a tracepoint record to an event.
     pub fn point(&self, record: &PointRecord) -> Event {
         let text = self.points.get(&record.function).map_or(String::new(), |format| format.text(&record.bytes));
         Event::Call(Call {
@@ -390,7 +390,7 @@ impl Tracer {
     }
 }
 
-/// A switch as an event.
+/// Converts a context switch to an event.
 pub fn switch(record: SwitchRecord) -> Event {
     Event::Switch(Switch {
         process: ProcessId(record.image),
@@ -405,7 +405,7 @@ pub fn switch(record: SwitchRecord) -> Event {
     })
 }
 
-/// A file in a process's memory.
+/// A file mapped by a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped<'a> {
     /// The process.
@@ -414,7 +414,7 @@ pub struct Mapped<'a> {
     pub start: u64,
     /// One past the last.
     pub end: u64,
-    /// The file as the process names it.
+    /// The file's path as the process sees it.
     pub path: &'a str,
     /// When it was mapped; 0 if before the trace.
     pub time: u64,

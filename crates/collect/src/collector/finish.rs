@@ -1,4 +1,4 @@
-//! The end: what is still on its way is taken, and everything is detached.
+//! Ends a recording: reads what is still pending, and detaches everything.
 
 use std::{process::Child, time::Instant};
 
@@ -17,34 +17,34 @@ use crate::{
 };
 use std::time::Duration;
 
-/// How long a recording waits for the last GPU records of processes that run on.
+/// How long a recording waits for the last GPU records of processes that keep running.
 const LAST_RECORDS: Duration = Duration::from_millis(500);
 
-/// What is left of a collector once everything is detached.
+/// What remains of a collector after everything is detached.
 pub struct Collected<S> {
     /// Where the events went.
     pub sink: S,
     /// Signals sent to warpscope.
     pub signals: Signals,
-    /// What is needed to name addresses.
+    /// What is needed to resolve addresses.
     pub kept: Kept,
     /// What was traced.
     pub trace: Option<Tracer>,
-    /// What collecting took.
+    /// The cost of collecting.
     pub cost: Cost,
 }
 
-/// What collecting took.
+/// The cost of collecting.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// The unwind tables.
     pub tables: Tables,
-    /// Launches whose stack the program recognised by itself.
+    /// Launches whose stack was recognised by the program itself.
     pub recognised: u64,
 }
 
 impl<S: Sink> Collector<S> {
-    /// Takes what is still on its way and detaches everything: whoever still runs is rid of us.
+    /// Reads what is still pending and detaches everything, so that running processes are no longer affected.
     pub fn finish(mut self) -> Collected<S> {
         self.end_sessions();
         if self.trace.is_some() {
@@ -69,7 +69,7 @@ impl<S: Sink> Collector<S> {
         Collected { sink: self.sink, signals: self.signals, kept: self.kept, trace: self.trace, cost }
     }
 
-    /// Notes that the recording stopped after so many seconds while the command was running.
+    /// Notes that the recording stopped after this many seconds while the command was running.
     pub fn note_stop(&mut self, seconds: f64, child: &Child) {
         let pid = child.id();
         let comm = procfs::comm(pid).map_or_else(String::new, |comm| format!(" ({comm})"));
@@ -80,10 +80,10 @@ impl<S: Sink> Collector<S> {
         self.sink.push(&Event::Note(Note { text }));
     }
 
-    /// The recording stops while processes may run on: their injected libraries send what they have and finish.
+    /// Ends the sessions of processes that may keep running: their injected libraries send what they have and stop.
     fn end_sessions(&mut self) {
         let Some(sessions) = &self.sessions else { return };
-        sessions.tell_to_finish();
+        sessions.request_finish();
         let deadline = Instant::now() + LAST_RECORDS;
         while self.sessions.as_ref().is_some_and(Sessions::any_open) && Instant::now() < deadline {
             if !self.gather() {
@@ -92,14 +92,14 @@ impl<S: Sink> Collector<S> {
         }
     }
 
-    /// Ends a trace: nothing is watched any more, and calls that have not returned are reported.
+    /// Ends a trace: removes all probes, and reports calls that have not returned.
     fn end_trace(&mut self) {
         if let Err(error) = self.recorder.end_trace() {
             self.note(format!("calls still under way are not in the trace: {error}"));
         }
     }
 
-    /// After the end: takes what is still on its way, until nothing comes any more.
+    /// Reads what is still pending after the end, until nothing more arrives.
     fn drain(&mut self) {
         while self.gather() {}
         self.take_hits(true);
@@ -117,14 +117,14 @@ impl<S: Sink> Collector<S> {
         self.count_losses();
     }
 
-    /// Takes what was added up of events since the last time. A key whose announcement has not come yet waits for it, unless
-    /// this is the last time.
+    /// Reads the event sums added since the last call. A key that has not been announced yet is deferred, unless this
+    /// is the last call.
     pub(super) fn take_hits(&mut self, last: bool) {
         if self.events.is_none() {
             return;
         }
         let sums = self.recorder.hit_sums();
-        // The stacks of all that was read are in the ring by then.
+        // The stacks of all these sums are in the ring by now.
         while last && self.gather() {}
         for (key, sum) in sums {
             let known = self.events.as_ref().and_then(|events| events.stack(&key));

@@ -1,4 +1,4 @@
-//! One round of the loop: reads every source, and follows what processes do.
+//! One round of the loop: reads every source, and follows processes.
 
 use bpf::{MapEvent, Record};
 use model::event::{self, Event, Loss, LossCause, Mapping, Note, Process, ProcessId};
@@ -7,11 +7,11 @@ use super::{parts::Collector, records};
 use crate::{calls::tracer::Mapped, process::procfs, sink::Sink};
 
 impl<S: Sink> Collector<S> {
-    /// Takes what has come from everywhere; `true` if there may be more.
+    /// Reads from every source; returns `true` if there may be more.
     ///
-    /// The order matters. Connections are accepted, then the probes' records read: what led to a connection, the fork and
-    /// the exec, is then among them. Last come the mappings: whatever was mapped before one of the records is then known. A
-    /// mapping may be younger than all of them; [`Images`] keeps it until its process is known.
+    /// The order matters. Connections are accepted before the probes' records are read, so that these include the fork
+    /// and exec that led to a connection. Mappings are read last, so that everything mapped before one of the records
+    /// is known. A mapping may be newer than all of them; [`Images`] keeps it until its process is known.
     pub fn gather(&mut self) -> bool {
         let waiting = match &mut self.sessions {
             Some(sessions) => {
@@ -24,7 +24,7 @@ impl<S: Sink> Collector<S> {
         let more = self.recorder.drain(|record| taken.push(record));
         let mut any = !taken.is_empty();
         self.take_mappings();
-        // Calls are judged by who makes them. All that happened on a thread keeps its order.
+        // Calls are classified by their caller. Everything that happened on one thread keeps its order.
         let mut calls = Vec::new();
         if self.trace.is_some() {
             let on_a_thread = |record: &mut Record| {
@@ -64,15 +64,15 @@ impl<S: Sink> Collector<S> {
             pythons.settle(sink);
         }
         if let Some(sessions) = &mut self.sessions {
-            // What they had mapped when they said hello is known to the walker now.
+            // The walker now has everything that they had mapped when they sent their hello.
             if !more {
                 sessions.welcome(&waiting);
             }
             let images = &self.images;
-            // Whoever has not said hello yet waits until the record of its process has been taken. The others must not
-            // wait for a ring that is never empty: their queues are short, and their exits wait for us.
-            let newcomers = !more;
-            any |= sessions.read(newcomers, &|pid| images.current(pid), &mut |event| sink.push(&event));
+            // A connection without a hello waits until the record of its process has been read. The others must not
+            // wait for a ring that never empties: their queues are short, and their exits wait for us.
+            let accept_hellos = !more;
+            any |= sessions.read(accept_hellos, &|pid| images.current(pid), &mut |event| sink.push(&event));
         }
         sink.show();
         any || more
@@ -93,11 +93,11 @@ impl<S: Sink> Collector<S> {
         self.images.take(events);
     }
 
-    /// A process that was there before us, or before we knew of it: we do since then.
+    /// Adds a process that was running before it was followed, as of `since`.
     pub fn adopt(&mut self, pid: u32, image: ProcessId, since: u64, comm: &str) {
         let time = bpf::now();
         if pid == 0 {
-            // It runs outside our pid namespace: nothing of it can be read here.
+            // It runs outside our pid namespace: nothing about it can be read here.
             let (parent, origin, comm) = (ProcessId(0), event::Origin::Found, comm.to_owned());
             self.sink.push(&Event::Process(Process { id: image, parent, origin, pid, time, comm }));
             self.sink.push(&Event::Loss(Loss { cause: LossCause::ForeignProcesses, count: 1 }));

@@ -1,4 +1,4 @@
-//! What a collector consists of.
+//! The parts of a collector.
 
 use bpf::{Mappings, Recorder};
 use symbols::Kept;
@@ -12,7 +12,7 @@ use crate::{
     stacks::{python::Pythons, unwinding::Unwinding},
 };
 
-/// Everything that a recording listens to. [`super::Prepared`] makes one.
+/// All inputs of a recording. Created by [`super::Prepared`].
 pub struct Collector<S> {
     /// The BPF programs.
     pub recorder: Recorder,
@@ -22,9 +22,9 @@ pub struct Collector<S> {
     pub signals: Signals,
     /// Where events go.
     pub sink: S,
-    /// What outlives the processes, for their names.
+    /// What is kept after processes end, to resolve their addresses.
     pub kept: Kept,
-    /// Unwind tables, and stacks that wait for them.
+    /// Unwind tables, and the stacks that wait for them.
     pub unwinding: Unwinding,
     /// Absent if Python frames were not requested.
     pub pythons: Option<Pythons>,
@@ -36,6 +36,6 @@ pub struct Collector<S> {
     pub(super) sessions: Option<Sessions>,
     pub(super) images: Images,
     pub(super) reused: Reused,
-    /// Nanoseconds that one CPU sample stands for; 0 if none are taken.
+    /// Nanoseconds that one CPU sample represents; 0 if none are taken.
     pub(super) period: u64,
 }

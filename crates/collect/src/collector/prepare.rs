@@ -1,4 +1,4 @@
-//! What happens before there is anything to write: programs are loaded, tables are made, mappings are watched.
+//! Preparation before anything is written: loads programs, compiles tables, starts watching mappings.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -26,8 +26,8 @@ pub struct Options {
     pub sessions: Option<Sessions>,
     /// Put Python frames into stacks.
     pub python: bool,
-    /// Files that the command will map: their unwind tables, and those of the libraries that warpscope itself has mapped, are
-    /// made before the command starts. `None` to make all tables while it runs.
+    /// Files that the command will map: their unwind tables, and those of the libraries that warpscope itself has
+    /// mapped, are compiled before the command starts. `None` compiles all tables while it runs.
     pub expected: Option<Vec<PathBuf>>,
     /// How much memory and time may be used.
     pub limits: Limits,
@@ -36,11 +36,11 @@ pub struct Options {
 /// How much memory and time may be used.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Raw stacks that wait for their tables, some 33 KiB each.
+    /// Raw stacks that wait for their tables, about 33 KiB each.
     raw_stacks: usize,
-    /// The sizes of files and tables.
+    /// Limits on the sizes of files and tables.
     budget: Budget,
-    /// How long a table is waited for where stacks would be truncated without it.
+    /// How long to wait for a table if stacks would be truncated without it.
     table: Duration,
     /// The memory for mapping records.
     mappings: Share,
@@ -54,7 +54,8 @@ impl Limits {
         table: Duration::from_secs(10),
         mappings: Share::RECORDING,
     };
-    /// For a daemon, which answers scrapes first: a stack through a library that has just replaced another may end there.
+    /// For a daemon, where scrapes have priority: a stack through a library that has just replaced another may end
+    /// there.
     pub const DAEMON: Self =
         Self { raw_stacks: 128, budget: Budget::DAEMON, table: Duration::ZERO, mappings: Share::DAEMON };
 }
@@ -65,7 +66,7 @@ impl Default for Limits {
     }
 }
 
-/// A collector that has no sink yet.
+/// A collector without a sink.
 pub struct Prepared {
     recorder: Recorder,
     mappings: Result<Mappings, bpf::Error>,
@@ -77,7 +78,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Loads the programs and makes the first unwind tables.
+    /// Loads the programs and compiles the first unwind tables.
     pub fn new(options: Options) -> anyhow::Result<Self> {
         let Options { programs, sessions, python, expected, limits: Limits { raw_stacks, budget, table, mappings } } =
             options;
@@ -98,12 +99,12 @@ impl Prepared {
         self.recorder.can_watch_many()
     }
 
-    /// Refuses a kernel that provides no mapping records. Without them functions have no names.
+    /// Fails if the kernel provides no mapping records. Without them functions have no names.
     pub fn require_mappings(self) -> anyhow::Result<Self> {
         Ok(Self { mappings: Ok(self.mappings?), ..self })
     }
 
-    /// Begins to collect.
+    /// Starts collecting.
     pub fn collect<S: Sink>(self, signals: Signals, mut sink: S) -> Collector<S> {
         let mut note = |text| sink.push(&Event::Note(Note { text }));
         if !procfs::proc_is_own() {

@@ -1,4 +1,4 @@
-//! A record of the BPF programs becomes an event.
+//! Converts records of the BPF programs to events.
 
 use bpf::{Origin, Record};
 use model::event::{
@@ -137,12 +137,12 @@ impl<S: Sink> Collector<S> {
         self.sink.push(&event);
     }
 
-    /// A launch by the number that its session has here.
+    /// Returns a launch with the session id used in the recording.
     fn launch(&mut self, (session, correlation): (u64, u32), image: u32) -> Option<(SessionId, u32)> {
         Some((self.sessions.as_mut()?.id(session, ProcessId(image))?, correlation))
     }
 
-    /// The stack that a launch or sample has, of its native and its Python part.
+    /// Combines the native and the Python part of a launch's or sample's stack.
     pub fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
         let native = self.native_stack(ProcessId(image), native, time);
         match &mut self.pythons {
@@ -151,7 +151,7 @@ impl<S: Sink> Collector<S> {
         }
     }
 
-    /// The native part: another than it seems where its addresses have changed hands.
+    /// Returns the native part: a different stack if its addresses have been reused by another file.
     fn native_stack(&mut self, image: ProcessId, native: u64, time: u64) -> u64 {
         if !self.reused.any() {
             return native;
@@ -167,7 +167,7 @@ impl<S: Sink> Collector<S> {
     }
 }
 
-/// It was walked by what its process had at the time; its id stands for it alone.
+/// Converts a stack walked in user space, with the mappings of its process at the time; its id is unique.
 pub(super) fn walked(walked: Walked, reused: &Reused) -> Stack {
     let raw = &walked.raw;
     let stack = stack(raw.id, raw.image, raw.time, &raw.kernel, &walked.user, walked.ended as u8);
@@ -180,7 +180,7 @@ pub(super) fn walked(walked: Walked, reused: &Reused) -> Stack {
 fn stack(id: u64, image: u32, time: u64, kernel: &[u64], user: &[u64], result: u8) -> Stack {
     let kernel = kernel.iter().copied().map(Frame::Kernel);
     let user = user.iter().copied().map(Frame::User);
-    // The walker counts from "not ended"; beyond the first two, the numbers are the same.
+    // The walker's numbers start with "not ended"; beyond the first two, the numbers are the same.
     let end = match result {
         r if r == Ended::Whole as u8 => StackEnd::Whole,
         r if r == Ended::Truncated as u8 => StackEnd::Truncated,

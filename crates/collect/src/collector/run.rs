@@ -25,12 +25,12 @@ use crate::{
     sink::Sink,
 };
 
-/// How long the loop sleeps at most when nothing wakes it: whatever cannot wait does, and so does a ring that fills.
+/// The longest sleep when nothing wakes the loop: urgent records and a filling ring wake it.
 pub(super) const IDLE: Duration = Duration::from_millis(10);
-/// How often the recording is brought to the disk.
+/// How often the recording is flushed to disk.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// What ends a recording, if its time does not.
+/// What ends a recording before its time limit.
 pub enum Until<'a> {
     /// The command's end.
     CommandEnds(&'a mut Child),
@@ -60,7 +60,7 @@ impl<S: Sink> Collector<S> {
         Ok(())
     }
 
-    /// Starts a command, whose processes are followed from their first instruction on.
+    /// Starts a command whose processes are followed from their first instruction.
     pub fn start(&mut self, command: &[OsString], injection: &Injection, user: Option<&User>) -> anyhow::Result<Child> {
         self.recorder.follow_children()?;
         let child = target::start(command, injection, user);
@@ -68,7 +68,7 @@ impl<S: Sink> Collector<S> {
         Ok(child?)
     }
 
-    /// Collects until something ends it, or until `deadline`. The status is that of a command that has ended.
+    /// Collects until the end condition or `deadline`. Returns the exit status of a command that has ended.
     pub fn run(&mut self, mut until: Until<'_>, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
         priority::raise();
         let mut flushed = Instant::now();
@@ -82,7 +82,7 @@ impl<S: Sink> Collector<S> {
                     }
                 }
                 Until::ProcessesEnd(pids) if pids.iter().all(|pid| self.has_ended(*pid, busy)) => return Ok(None),
-                Until::ProcessesEnd(_) | Until::Stopped if self.signals.stop_wanted() => return Ok(None),
+                Until::ProcessesEnd(_) | Until::Stopped if self.signals.stop_requested() => return Ok(None),
                 Until::ProcessesEnd(_) | Until::Stopped => {}
             }
             if deadline.is_some_and(|d| Instant::now() >= d) {
@@ -100,17 +100,17 @@ impl<S: Sink> Collector<S> {
         }
     }
 
-    /// A process that was there before us has ended. It may have done so before its exit could be seen, so that it must be
-    /// looked for, when nothing else is to be done.
+    /// Whether a process that was running before us has ended. Its exit may have been missed, so /proc is checked when
+    /// the loop is idle.
     fn has_ended(&self, pid: u32, busy: bool) -> bool {
         self.images.current(pid).is_none() || (!busy && !procfs::runs(pid))
     }
 
-    /// Waits until something comes, here or at another descriptor, but not longer than this.
+    /// Waits for input, here or on another descriptor, for at most this long.
     pub fn sleep(&self, longest: Duration, also: Option<RawFd>) {
         let mut wait_on: Vec<libc::pollfd> =
             self.descriptors().chain(also).map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
-        // SAFETY: the list is valid for its length. An interrupted wait is as good as one that ran out.
+        // SAFETY: the list is valid for its length. An interrupted wait is equivalent to one that timed out.
         unsafe { libc::poll(wait_on.as_mut_ptr(), wait_on.len() as libc::nfds_t, longest.as_millis() as libc::c_int) };
     }
 

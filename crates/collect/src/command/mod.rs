@@ -1,4 +1,4 @@
-//! The target: the command that is recorded, and how warpscope behaves towards it.
+//! The recorded command, and how warpscope behaves towards it.
 
 pub mod limits;
 pub mod priority;

@@ -1,11 +1,11 @@
-//! Names that nobody can guess.
+//! Unpredictable names.
 
 use std::{
     hash::{BuildHasher, RandomState},
     time::Instant,
 };
 
-/// A number that nobody can guess.
+/// Returns an unpredictable number.
 pub fn random() -> u64 {
     RandomState::new().hash_one(Instant::now())
 }

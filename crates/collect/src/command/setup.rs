@@ -1,4 +1,4 @@
-//! What a command needs to report from inside: the injected library, its socket, the simulated GPU.
+//! What a command needs in order to report from inside: the injected library, its socket, the simulated GPU.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -13,18 +13,18 @@ use crate::sessions::Sessions;
 
 /// Everything that is set up before a command starts.
 pub struct Setup {
-    /// Where it all lies; it must outlive the command.
+    /// The directory of these files; it must outlive the command.
     pub workspace: Workspace,
-    /// What the command's environment gets.
+    /// Additions to the command's environment.
     pub injection: Injection,
-    /// Who listens to the injected library.
+    /// The receiver of the injected library's messages.
     pub sessions: Option<Sessions>,
-    /// Where its launches are seen.
+    /// The marker function for its launches.
     pub marker: Option<Marker>,
 }
 
 impl Setup {
-    /// With the injected library if `inject`, with the simulated GPU if `sim`.
+    /// Sets up the injected library if `inject`, and the simulated GPU if `sim`.
     pub fn new(inject: bool, sim: bool, user: Option<&User>) -> anyhow::Result<Self> {
         let workspace = Workspace::create()?;
         let mut injection = Injection::default();
@@ -47,7 +47,7 @@ impl Setup {
     }
 }
 
-/// Files whose unwind tables are worth making before the command starts.
+/// Returns the files whose unwind tables are worth compiling before the command starts.
 pub fn expected_files(program: &OsStr, injection: &Injection) -> Vec<PathBuf> {
     let in_path = |path: OsString| std::env::split_paths(&path).map(|d| d.join(program)).find(|p| p.is_file());
     let program = match Path::new(program) {

@@ -10,12 +10,12 @@ use std::{
     time::Instant,
 };
 
-/// The signals we take: the end of the command, and requests to stop.
-const TAKEN: [libc::c_int; 5] = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+/// The signals that are handled: the end of the command, and requests to stop.
+const HANDLED: [libc::c_int; 5] = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 static ORIGINAL: OnceLock<libc::sigset_t> = OnceLock::new();
 
-/// The signal mask that warpscope was started with: the command starts with the same.
+/// Returns the signal mask that warpscope was started with: the command starts with the same.
 pub fn original_mask() -> libc::sigset_t {
     ORIGINAL.get().copied().unwrap_or_else(|| {
         // SAFETY: an all-zero set is a valid empty set.
@@ -26,20 +26,20 @@ pub fn original_mask() -> libc::sigset_t {
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static FILE_SIZE_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Whether warpscope was started with SIGPIPE ignored: the command starts with the same. Rust's runtime ignores it before
-/// `main`, and a command gets it back as the default, so it must be looked at earlier.
+/// Whether warpscope was started with SIGPIPE ignored: the command starts with the same. Rust's runtime ignores it
+/// before `main`, and resets it to the default for a command, so it must be read earlier.
 pub fn pipe_was_ignored() -> bool {
     PIPE_IGNORED.load(Ordering::Relaxed)
 }
 
-/// Whether warpscope was started with SIGXFSZ ignored: the command starts with the same. warpscope ignores it, so that a limit
-/// on the size of files (`ulimit -f`) is a failed write like a full disk, and not its death.
+/// Whether warpscope was started with SIGXFSZ ignored: the command starts with the same. warpscope ignores it, so that
+/// a file size limit (`ulimit -f`) causes a failed write, like a full disk, instead of killing it.
 pub fn file_size_was_ignored() -> bool {
     FILE_SIZE_IGNORED.load(Ordering::Relaxed)
 }
 
 extern "C" fn before_main() {
-    // SAFETY: sets one disposition and reads two; an all-zero action is a valid one.
+    // SAFETY: sets one disposition and reads two; an all-zero action is valid.
     unsafe {
         let ignored = |signal| {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -52,7 +52,7 @@ extern "C" fn before_main() {
     }
 }
 
-// SAFETY: what the loader calls before `main` in every program: a function pointer, and a function that needs nothing of
+// SAFETY: the loader calls this before `main` in every program: a function pointer to a function that needs nothing of
 // Rust's runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -67,20 +67,20 @@ pub struct Signals(OwnedFd);
 pub enum Signal {
     /// A child changed state.
     Child,
-    /// The terminal sent it, to the command as well.
+    /// Sent by the terminal, which sends it to the command as well.
     Terminal,
-    /// Somebody sent it to us alone: it is meant for the command.
+    /// Sent to warpscope alone: it is meant for the command.
     Sent(libc::c_int),
 }
 
 impl Signals {
-    /// Blocks the signals and takes them from here on.
+    /// Blocks the signals and opens the descriptor.
     pub fn take() -> io::Result<Self> {
         // SAFETY: sets are initialised before use; the descriptor is new and ours.
         unsafe {
             let mut set = MaybeUninit::uninit();
             libc::sigemptyset(set.as_mut_ptr());
-            for signal in TAKEN {
+            for signal in HANDLED {
                 libc::sigaddset(set.as_mut_ptr(), signal);
             }
             let set = set.assume_init();
@@ -95,12 +95,12 @@ impl Signals {
         }
     }
 
-    /// To wait on.
+    /// Returns the descriptor to wait on.
     pub fn descriptor(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Gives the command what was sent to us alone.
+    /// Forwards signals sent to warpscope alone to the command.
     pub fn pass_on(&self, child: &Child) {
         while let Some(signal) = self.next() {
             if let Signal::Sent(number) = signal {
@@ -110,13 +110,13 @@ impl Signals {
         }
     }
 
-    /// Somebody, or the terminal, wants us to stop; for when there is no command to pass it on to.
-    pub fn stop_wanted(&self) -> bool {
+    /// Whether a stop was requested, by a signal or the terminal; used without a command to forward signals to.
+    pub fn stop_requested(&self) -> bool {
         std::iter::from_fn(|| self.next()).any(|signal| signal != Signal::Child)
     }
 
-    /// Waits for the command's end, at most until `deadline`, and goes on giving it what is sent to us. `None` if it still
-    /// runs.
+    /// Waits for the command to end, at most until `deadline`, and forwards signals meanwhile. `None` if it is still
+    /// running.
     pub fn wait_until(&self, child: &mut Child, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
         loop {
             self.pass_on(child);
@@ -129,12 +129,12 @@ impl Signals {
             }
             let milliseconds = left.map_or(-1, |left| left.as_millis() as libc::c_int + 1);
             let mut wait_on = libc::pollfd { fd: self.descriptor(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one descriptor of our own. The end of the command is a signal, too.
+            // SAFETY: one descriptor of our own. The end of the command also arrives as a signal.
             unsafe { libc::poll(&raw mut wait_on, 1, milliseconds) };
         }
     }
 
-    /// Waits for the command's end, however long that takes.
+    /// Waits for the command to end, without a time limit.
     pub fn wait_for(&self, child: &mut Child) -> io::Result<ExitStatus> {
         loop {
             if let Some(status) = self.wait_until(child, None)? {
@@ -143,7 +143,7 @@ impl Signals {
         }
     }
 
-    /// The next signal that has come.
+    /// Returns the next pending signal.
     fn next(&self) -> Option<Signal> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();

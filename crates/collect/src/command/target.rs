@@ -1,4 +1,4 @@
-//! The command being recorded: started, waited for, and left alone.
+//! The recorded command: starts it and waits for it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,12 +12,12 @@ use std::{
 use super::signals::Signals;
 use super::user::{User, become_user};
 
-/// What the command's environment gets beyond our own.
+/// Additions to the command's environment.
 #[derive(Debug, Default)]
 pub struct Injection {
     /// The injected library and the socket it reports to.
     pub library: Option<(PathBuf, PathBuf)>,
-    /// Where the simulated GPU's libraries lie.
+    /// The directory of the simulated GPU's libraries.
     pub simulator: Option<PathBuf>,
 }
 
@@ -29,7 +29,7 @@ pub struct CannotRun {
 }
 
 impl CannotRun {
-    /// As a shell would: 127 if there is no such command, 126 if it cannot be run.
+    /// Returns the exit code that a shell would use: 127 if there is no such command, 126 if it cannot be run.
     pub fn exit_code(&self) -> u8 {
         if self.source.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
     }
@@ -98,7 +98,7 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
     child.spawn().map_err(|source| CannotRun { program: program.clone(), source })
 }
 
-/// How many seccomp filters warpscope runs under, as in a container. The command inherits them.
+/// Returns the number of seccomp filters that warpscope runs under, as in a container. The command inherits them.
 fn seccomp_filters() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:")?.trim().parse().ok()).unwrap_or(0)
@@ -113,25 +113,25 @@ fn prepend(directory: &Path, list: Option<&OsStr>) -> OsString {
     result
 }
 
-/// The end that `--kill` puts to a command.
+/// Ends a command for `--kill`.
 #[derive(Debug)]
 pub struct Ending {
     deadline: Instant,
 }
 
 impl Ending {
-    /// What is sent to the command, one after the other.
+    /// The signals sent to the command, in order.
     pub const SIGNALS: [libc::c_int; 2] = [libc::SIGTERM, libc::SIGKILL];
-    /// Between the two.
-    const PATIENCE: Duration = Duration::from_secs(5);
+    /// The time between the two.
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Asks the command to end.
+    /// Requests the command to end.
     pub fn begin(child: &Child) -> Self {
         Self::send(child, libc::SIGTERM);
-        Self { deadline: Instant::now() + Self::PATIENCE }
+        Self { deadline: Instant::now() + Self::TIMEOUT }
     }
 
-    /// Waits for its end, and forces it when the time is over.
+    /// Waits for it to end, and kills it after the timeout.
     pub fn wait(self, child: &mut Child, signals: &Signals) -> io::Result<ExitStatus> {
         if let Some(status) = signals.wait_until(child, Some(self.deadline))? {
             return Ok(status);
@@ -146,13 +146,13 @@ impl Ending {
     }
 }
 
-/// Ends as the command ended: with its exit code, or by its signal.
-pub fn end_like(status: ExitStatus) -> ExitCode {
+/// Exits like the command: with its exit code, or by its signal.
+pub fn exit_like(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
-        // SAFETY: plain system calls that set limits and signal dispositions of this process; if the signal is one that
-        // does not kill, the function goes on and returns the shell's code for it.
+        // SAFETY: plain system calls that set limits and signal dispositions of this process. If the signal does not
+        // kill, the function continues and returns the shell's code for it.
         unsafe {
-            // The command has left its core already, if it was to leave one.
+            // The command has already written its core dump, if it was to write one.
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
             libc::signal(signal, libc::SIG_DFL);

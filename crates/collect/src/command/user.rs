@@ -1,4 +1,4 @@
-//! As whom the command runs, and who owns the files: under sudo, the user who called it.
+//! The user who runs the command and owns the files: under sudo, the user who called it.
 
 use std::{env, ffi::CString, io};
 
@@ -18,7 +18,7 @@ pub struct User {
 }
 
 impl User {
-    /// The user who called sudo; none if we are not root or were not called through sudo.
+    /// Returns the user who called sudo; `None` if we are not root or were not called through sudo.
     pub fn behind_sudo() -> Option<Self> {
         // SAFETY: always succeeds.
         if unsafe { libc::geteuid() } != 0 {
@@ -34,8 +34,8 @@ impl User {
     }
 }
 
-/// Does something with the rights on files that `user` has, or with our own. The kernel keeps these rights for each thread,
-/// so this is done on a thread of its own, which ends with them.
+/// Runs `work` with the file access rights of `user`, or with our own. The kernel keeps these rights per thread, so
+/// this runs on a separate thread, which ends with them.
 pub fn acting_as<T, E>(user: Option<&User>, work: impl FnOnce() -> Result<T, E> + Send) -> Result<T, E>
 where
     T: Send,
@@ -44,15 +44,15 @@ where
     let Some(user) = user else { return work() };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, || {
-            take_rights_of(user)?;
+            adopt_rights(user)?;
             work()
         })?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-/// Takes the user's rights on files, for this thread alone. Root's rights on files go with the user id 0.
-fn take_rights_of(user: &User) -> io::Result<()> {
+/// Adopts the user's file access rights, for this thread alone. Root's rights on files depend on user id 0.
+fn adopt_rights(user: &User) -> io::Result<()> {
     // The C library's setgroups would change every thread.
     // SAFETY: plain system calls; the list of groups is valid for its length.
     unsafe {
@@ -61,7 +61,7 @@ fn take_rights_of(user: &User) -> io::Result<()> {
         }
         libc::setfsgid(user.gid);
         libc::setfsuid(user.uid);
-        // These calls report nothing but the id before, so each is asked again with an id that does not exist.
+        // These calls return only the previous id, so each is called again with an invalid id to check the result.
         let taken = (libc::setfsuid(u32::MAX), libc::setfsgid(u32::MAX));
         if taken != (user.uid.cast_signed(), user.gid.cast_signed()) {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("cannot act as {}", user.name)));
@@ -96,7 +96,7 @@ fn home_of(uid: u32) -> Option<String> {
     })
 }
 
-/// Becomes the user, for good. Only system calls, so it may run between fork and exec.
+/// Switches to the user permanently. Only system calls, so it may run between fork and exec.
 pub fn become_user(user: &User) -> io::Result<()> {
     // SAFETY: plain system calls; the list of groups is valid for its length.
     let done = unsafe {

@@ -1,8 +1,9 @@
 //! A private directory for one recording: the injected library, the socket it reports to, the simulated GPU.
 //!
-//! The directory is ours and has an unpredictable name; the command's user can pass through it but not list or change it. It
-//! is made only where nobody but root, or we, can rename or replace it: its path is then as good as a handle. It goes when the
-//! recording ends. A lock on it says that it is in use; what a killed run left behind has no lock, and the next run removes it.
+//! The directory is ours and has an unpredictable name; the command's user can traverse it but not list or change it.
+//! It is created only where nobody except root, or we, can rename or replace it, so its path is as safe as a handle. It
+//! is removed when the recording ends. A lock marks it as in use; a directory left by a killed run has no lock, and the
+//! next run removes it.
 
 use std::{
     fs::{self, File},
@@ -23,28 +24,28 @@ use rustix::{
 
 use crate::injector::INJECTOR;
 
-/// How the names of such directories begin; 16 hexadecimal digits follow.
+/// The prefix of these directory names; 16 hexadecimal digits follow.
 const PREFIX: &str = "warpscope.";
 const DIGITS: usize = 16;
-/// How often a directory is made that another run takes for a leftover and removes.
+/// How often to retry if another run mistakes the new directory for a leftover and removes it.
 const MOST_TRIES: usize = 16;
-/// The most leftovers that one run removes, and the time it takes for the search, so that it starts soon however many there are:
-/// anybody can fill /tmp.
+/// The most leftovers that one run removes, and the time limit of the search. Anybody can fill /tmp, and the start must
+/// not be delayed.
 const MOST_REMOVED: usize = 64;
 const MOST_TIME: Duration = Duration::from_secs(1);
 
-/// The directory; removed with all it holds on drop.
+/// The directory; removed with its contents on drop.
 #[derive(Debug)]
 pub struct Workspace {
     path: PathBuf,
-    /// Locked for as long as the directory is in use.
+    /// Holds the lock while the directory is in use.
     directory: OwnedFd,
-    /// Given back before the directory is removed, which takes two descriptors: there may be no others left.
+    /// Closed before the directory is removed, which needs two descriptors: there may be no others left.
     spare: Vec<OwnedFd>,
 }
 
 impl Workspace {
-    /// Makes one where programs may be loaded from, and removes those that killed runs left there.
+    /// Creates a directory that programs may be loaded from, and removes those that killed runs left there.
     pub fn create() -> anyhow::Result<Self> {
         let mut refused = Vec::new();
         for parent in [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into(), "/run".into()] {
@@ -62,7 +63,7 @@ impl Workspace {
     }
 
     fn create_in(parent: &Path) -> anyhow::Result<Self> {
-        // Without links, so that what is checked is what is used.
+        // Resolve links, so that what is checked is what is used.
         let parent = fs::canonicalize(parent)?;
         let handle = open_trusted(&parent)?;
         if rustix::fs::fstatvfs(&handle)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
@@ -72,7 +73,7 @@ impl Workspace {
         for _ in 0..MOST_TRIES {
             let name = format!("{PREFIX}{:0DIGITS$x}", super::random::random());
             rustix::fs::mkdirat(&handle, &name, Mode::RWXU)?;
-            // A run that removes leftovers may take this for one, until it is locked.
+            // Until it is locked, a run that removes leftovers may mistake this for one.
             let locked = lock(&handle, &name).and_then(|locked| match locked {
                 Some(directory) => Ok(Some(([directory.try_clone()?, directory.try_clone()?], directory))),
                 None => Ok(None),
@@ -95,7 +96,7 @@ impl Workspace {
         bail!("new directories in it cannot be opened or locked")
     }
 
-    /// Writes a file that anybody may read and run.
+    /// Writes a file that any user may read and execute.
     pub fn write_program(&self, name: &str, bytes: &[u8]) -> anyhow::Result<PathBuf> {
         let path = self.path.join(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -103,7 +104,7 @@ impl Workspace {
             .with_context(|| format!("cannot create {}", path.display()))?;
         let mut file = File::from(file);
         file.write_all(bytes).with_context(|| format!("cannot write {}", path.display()))?;
-        // The umask may have taken rights that the command's user needs.
+        // The umask may have removed permissions that the command's user needs.
         file.set_permissions(fs::Permissions::from_mode(0o555))?;
         Ok(path)
     }
@@ -113,7 +114,7 @@ impl Workspace {
         self.write_program(INJECTOR, embedded::INJECTOR)
     }
 
-    /// Makes a directory in it that anybody may list.
+    /// Creates a subdirectory that any user may list.
     pub fn make_directory(&self, name: &str) -> io::Result<PathBuf> {
         rustix::fs::mkdirat(&self.directory, name, Mode::RWXU)?;
         rustix::fs::chmodat(&self.directory, name, Mode::from_raw_mode(0o755), AtFlags::empty())?;
@@ -124,7 +125,7 @@ impl Workspace {
     pub fn listen(&self) -> anyhow::Result<(OwnedFd, PathBuf)> {
         let path = self.path.join("socket");
         let socket = bind_seqpacket(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
-        // Who may connect is decided by the peer's credentials, not by the file's mode.
+        // Access is decided by the peer's credentials, not by the file's mode.
         rustix::fs::chmodat(&self.directory, "socket", Mode::from_raw_mode(0o666), AtFlags::empty())?;
         Ok((socket, path))
     }
@@ -132,13 +133,13 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        // Nothing can be done about a failure here, and nothing depends on it.
+        // A failure here cannot be handled, and nothing depends on it.
         self.spare.clear();
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Opens a directory if nobody but root, or we, can replace it or anything on the way to it.
+/// Opens a directory if nobody except root, or we, can replace it or any part of its path.
 fn open_trusted(path: &Path) -> anyhow::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut handle = rustix::fs::openat(CWD, "/", flags, Mode::empty())?;
@@ -162,7 +163,7 @@ fn check_trusted(directory: &Stat) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Locks a directory of ours for as long as the handle is open. `None` if another process has it or has removed it.
+/// Locks a directory of ours while the handle is open. `None` if another process has locked or removed it.
 fn lock(parent: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = match rustix::fs::openat(parent, name, flags, Mode::empty()) {
@@ -178,7 +179,7 @@ fn lock(parent: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     Ok((info.st_uid == unsafe { libc::geteuid() } && info.st_nlink > 0).then_some(directory))
 }
 
-/// Removes directories whose run was killed: they have our kind of name and our owner, and nobody holds their lock.
+/// Removes the directories of killed runs: they have our name prefix and our owner, and are not locked.
 fn remove_leftovers(parent: &Path, handle: &OwnedFd) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     let (mut left, begun) = (MOST_REMOVED, Instant::now());
@@ -189,7 +190,7 @@ fn remove_leftovers(parent: &Path, handle: &OwnedFd) {
             && let Ok(Some(_locked)) = lock(handle, &name)
         {
             left -= 1;
-            // Follows no links. What cannot be removed is tried again by the next run.
+            // Follows no links. If removal fails, the next run tries again.
             let _ = fs::remove_dir_all(parent.join(name));
             if left == 0 {
                 return;
@@ -230,9 +231,9 @@ fn bind_seqpacket(path: &Path) -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    /// Check that a run removes a bounded number of leftovers, and that the next ones remove the rest.
+    /// Check that a run removes a bounded number of leftovers, and that later runs remove the rest.
     #[test]
-    fn leftovers_are_removed_in_portions() {
+    fn leftovers_are_removed_in_batches() {
         let parent = tempfile::tempdir().unwrap();
         for number in 0..MOST_REMOVED + 1 {
             fs::create_dir(parent.path().join(format!("{PREFIX}{number:0DIGITS$x}"))).unwrap();

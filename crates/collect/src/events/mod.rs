@@ -1,4 +1,4 @@
-//! Events that the user names (`--event`): watched wherever a process maps them, counted by stack.
+//! Events named by the user (`--event`): watched wherever a process maps them, counted by stack.
 
 mod places;
 pub mod spec;
@@ -20,33 +20,33 @@ use crate::calls::{
 use places::Place;
 use spec::{Kind, Spec, Weight};
 
-/// The most notes on files that were found late.
+/// The most notes about files found while recording.
 const MOST_NOTES: u32 = 50;
 
-/// Events of a recording under way.
+/// The events of a recording in progress.
 pub struct Events {
     specs: Vec<Watched>,
     points: u32,
-    /// Files that were looked at.
+    /// Inspected files.
     files: HashMap<Identity, Stamp>,
-    /// Of those, the ones with places that are watched.
+    /// Those of them with watched places.
     watched: Vec<PathBuf>,
-    /// Notes that may still be made: a process may map any number of files.
+    /// The remaining number of notes: a process may map any number of files.
     notes_left: u32,
-    /// What is known of each key: its stack, and what has been passed on of its hits.
+    /// The stack of each key, and how much of its sum has been passed on.
     keys: HashMap<HitKey, (StackId, HitSum)>,
 }
 
 struct Watched {
     spec: Spec,
-    /// Places that are watched.
+    /// The number of watched places.
     places: usize,
-    /// Why a file of the right name has none.
+    /// Why a file with a matching name has no places.
     refusal: Option<String>,
 }
 
 impl Events {
-    /// Nothing is watched yet.
+    /// Announces the events; nothing is watched yet.
     pub fn new(specs: Vec<Spec>, push: &mut dyn FnMut(Event)) -> Self {
         for (spec, id) in specs.iter().zip(0..) {
             push(Event::Counter(Counter {
@@ -68,8 +68,8 @@ impl Events {
         }
     }
 
-    /// Watches what is there before the command starts: tracepoints, files by path, and libraries where its loader will
-    /// look. What would never happen is refused, if that is certain.
+    /// Watches what exists before the command starts: tracepoints, files by path, and libraries on the loader's search
+    /// path. An event that can certainly never occur is rejected.
     pub fn watch(
         &mut self,
         program: Option<&Path>,
@@ -94,7 +94,7 @@ impl Events {
         files.extend(program.map(Path::to_owned));
         for file in files {
             let real = std::fs::canonicalize(&file).unwrap_or(file);
-            // A file of the right name may be something else, such as a linker's script.
+            // A file with a matching name may be something else, such as a linker script.
             let _ = self.watch_file(&real, &real.to_string_lossy(), recorder, push);
         }
         for watched in &self.specs {
@@ -107,17 +107,17 @@ impl Events {
         Ok(())
     }
 
-    /// Files with places that are watched.
+    /// Returns the files with watched places.
     pub fn watched_files(&self) -> &[PathBuf] {
         &self.watched
     }
 
-    /// A process has mapped a file: if an event can happen in it, it is watched from now on.
+    /// Handles a file mapped by a process: watches the events that can occur in it from now on.
     pub fn mapped(&mut self, mapping: &Mapping, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
         if !self.wants(&mapping.path) {
             return;
         }
-        // By this name it is the file that was mapped, whatever is at its path by now, and in whatever container.
+        // This name refers to the mapped file itself, whatever is at its path by now, and in any container.
         let place = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
         let before: Vec<usize> = self.specs.iter().map(|watched| watched.places).collect();
         let mut watched = self.watch_file(&place, &mapping.path, recorder, push);
@@ -144,7 +144,7 @@ impl Events {
         libraries.any(|library| libraries::is(library, path))
     }
 
-    /// Watches every event that can happen in a file, which is opened at `place` and known to the user as `path`.
+    /// Watches every event that can occur in a file, which is opened at `place` and known to the user as `path`.
     fn watch_file(
         &mut self,
         place: &Path,
@@ -155,7 +155,7 @@ impl Events {
         if !self.wants(path) {
             return Ok(());
         }
-        // Held from here on: a place in /proc goes with its process.
+        // Held open from here on: a path in /proc disappears with its process.
         let file = libraries::open(place)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let (identity, stamp) = libraries::known_by(&file.metadata()?);
@@ -169,7 +169,8 @@ impl Events {
                 continue;
             }
             match places::in_file(&watched.spec, &place, path) {
-                // A file of the right name that cannot be understood, such as one of 32 bits, says less than one that can.
+                // A matching file that cannot be parsed, such as a 32-bit one, is a less useful reason than one that
+                // can.
                 Err(refusal) if watched.refusal.is_none() || refusal.downcast_ref::<probes::Error>().is_none() => {
                     watched.refusal = Some(format!("{refusal:#}"));
                 }
@@ -189,7 +190,7 @@ impl Events {
         recorder.watch_hits(&place, &probes).with_context(|| format!("cannot watch {path}"))
     }
 
-    /// Gives a place a number.
+    /// Assigns a number to a place.
     fn add(
         &mut self,
         index: usize,
@@ -236,7 +237,7 @@ impl Events {
         Ok(())
     }
 
-    /// A key is new, or a hit found no room in the kernel's map. Its stack is known by `stack`.
+    /// Handles a new key, or a hit that did not fit into the kernel's map. Its stack has the id `stack`.
     pub fn hit(&mut self, hit: &HitRecord, stack: StackId, push: &mut dyn FnMut(Event)) {
         if hit.sum.count > 0 {
             push(hits(&hit.key, stack, hit.sum));
@@ -245,12 +246,12 @@ impl Events {
         }
     }
 
-    /// The stack of a key that was announced.
+    /// Returns the stack of an announced key.
     pub fn stack(&self, key: &HitKey) -> Option<StackId> {
         self.keys.get(key).map(|(stack, _)| *stack)
     }
 
-    /// The sum of a key as of now: what is new since the last time is passed on.
+    /// Handles the current sum of a key: passes on what was added since the last call.
     pub fn sum(&mut self, key: HitKey, stack: StackId, sum: HitSum, push: &mut dyn FnMut(Event)) {
         let (stack, passed_on) = self.keys.entry(key).or_insert((stack, HitSum::default()));
         let new = HitSum {
@@ -264,7 +265,7 @@ impl Events {
         }
     }
 
-    /// What never began.
+    /// Reports the events that were never watched.
     pub fn finish(&self, push: &mut dyn FnMut(Event)) {
         for watched in self.specs.iter().filter(|watched| watched.places == 0) {
             let Some(library) = watched.spec.kind.library() else { continue };

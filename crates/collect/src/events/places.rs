@@ -1,4 +1,4 @@
-//! Where an event happens: offsets in a file, or a tracepoint of the kernel.
+//! Where an event occurs: offsets in a file, or a kernel tracepoint.
 
 use std::{fs::File, path::Path};
 
@@ -11,22 +11,22 @@ use text::did_you_mean;
 use super::spec::{Kind, Spec, Weight};
 use crate::calls::{named::Named, points::Format};
 
-/// Where an event happens in a file.
+/// A place in a file where an event occurs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The function; empty if it is no function's entry or return.
+    /// The function; empty if the place is not a function's entry or return.
     pub function: String,
     /// Offset in the file.
     pub offset: u64,
-    /// At the return of that function.
+    /// Whether it is at the return of that function.
     pub returns: bool,
-    /// The counter of a static tracepoint's listeners.
+    /// The semaphore of a static tracepoint.
     pub semaphore: Option<u64>,
-    /// What to take there.
+    /// What to gather there.
     pub point: HitPoint,
 }
 
-/// All places of an event in a file that can be read at `file` and is known to the user as `path`.
+/// Returns all places of an event in a file that can be read at `file` and is known to the user as `path`.
 pub fn in_file(spec: &Spec, file: &Path, path: &str) -> anyhow::Result<Vec<Place>> {
     let data = probes::open(file)?;
     let places = match &spec.kind {
@@ -48,7 +48,7 @@ pub fn in_file(spec: &Spec, file: &Path, path: &str) -> anyhow::Result<Vec<Place
     Ok(places)
 }
 
-/// The functions that the user means, each with the name to show.
+/// Returns the functions that the user selected, each with the name to show.
 fn functions(file: &File, named: &Named, path: &str) -> anyhow::Result<Vec<(String, Function)>> {
     let (name, budget) = (named.pattern(), &Budget::RECORDING);
     if probes::chosen_at_load(file, name, budget)? {
@@ -81,9 +81,9 @@ fn at_function(spec: &Spec, name: &str, function: &Function, returns: bool) -> P
     }
 }
 
-/// An argument by the calling convention (System V, x86-64), or the result.
+/// Returns the location of an argument in the calling convention (System V, x86-64), or of the result.
 fn argument(weight: &Weight, at_entry: bool) -> HitWeight {
-    /// rdi, rsi, rdx, rcx, r8, r9 by DWARF's numbers.
+    /// rdi, rsi, rdx, rcx, r8, r9 by DWARF register number.
     const REGISTERS: [u8; 6] = [5, 4, 1, 2, 8, 9];
     const RAX: u8 = 0;
     const RSP: u8 = 7;
@@ -91,7 +91,7 @@ fn argument(weight: &Weight, at_entry: bool) -> HitWeight {
         Weight::Argument { number, size, signed } => {
             let source = match REGISTERS.get(usize::from(number) - 1) {
                 Some(register) => HitSource::Register(*register, 0),
-                // The return address is between the stack pointer and the rest.
+                // The return address is between the stack pointer and the stack arguments.
                 None => {
                     let offset = 8 * (i64::from(number) - 7) + if at_entry { 8 } else { 0 };
                     HitSource::Memory { base: Some(RSP), index: None, offset }
@@ -154,7 +154,7 @@ fn usdt_argument(probe: &Usdt, number: u8) -> anyhow::Result<HitWeight> {
     Ok(HitWeight { source, size: argument.size, signed: argument.signed })
 }
 
-/// A tracepoint of the operating system: its number in tracefs, and what to take there.
+/// Returns the number of a kernel tracepoint in tracefs, and what to gather there.
 pub fn in_kernel(group: &str, name: &str, weight: Option<&Weight>) -> anyhow::Result<(u64, HitPoint)> {
     let read = |file| tracefs::read(&format!("events/{group}/{name}/{file}"));
     let id = match read("id") {
@@ -184,6 +184,6 @@ pub fn in_kernel(group: &str, name: &str, weight: Option<&Weight>) -> anyhow::Re
         }
         _ => None,
     };
-    // At a system call the kernel part is the same for all.
+    // At a system call the kernel part of the stack is always the same.
     Ok((id, HitPoint { weight, at_entry: false, kernel: group != "syscalls" }))
 }

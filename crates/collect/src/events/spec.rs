@@ -1,4 +1,4 @@
-//! `--event KIND:WHERE[,OPTION...]`: what a user writes.
+//! Parses `--event KIND:WHERE[,OPTION...]`.
 
 use std::{collections::HashSet, path::PathBuf};
 
@@ -7,35 +7,35 @@ use model::event::Unit;
 
 use crate::calls::named::Named;
 
-/// An event that is to be counted.
+/// An event to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     /// As the user wrote it.
     pub source: String,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: Kind,
-    /// What a hit weighs.
+    /// The weight of a hit.
     pub(crate) weight: Option<Weight>,
     /// The weight's unit.
     pub unit: Unit,
 }
 
-/// What an event is.
+/// The kind of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A function is called, or returns.
     Function { named: Named, returns: bool },
-    /// An instruction is about to run.
+    /// An instruction is about to be executed.
     Offset { library: PathBuf, offset: u64 },
-    /// A tracepoint of the operating system.
+    /// A kernel tracepoint.
     Tracepoint { group: String, name: String },
     /// A static tracepoint of a library or program.
     Usdt { library: PathBuf, provider: Option<String>, name: String },
 }
 
-/// What a hit weighs.
+/// The weight of a hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
     /// An argument, counted from 1, and its type.
@@ -57,7 +57,7 @@ impl std::fmt::Display for Weight {
 }
 
 impl Kind {
-    /// The file that it is in; none for tracepoints of the operating system.
+    /// Returns the file that contains it; `None` for kernel tracepoints.
     pub fn library(&self) -> Option<&PathBuf> {
         match self {
             Self::Function { named, .. } => Some(&named.library),
@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// Reads all `--event` options. Names that the user did not choose are made distinct.
+/// Parses all `--event` options. Names that the user did not choose are made unique.
 pub fn parse(texts: &[String]) -> anyhow::Result<Vec<Spec>> {
     let mut taken = HashSet::new();
     let mut specs = Vec::new();
@@ -88,7 +88,7 @@ pub fn parse(texts: &[String]) -> anyhow::Result<Vec<Spec>> {
     Ok(specs)
 }
 
-/// One of them, and whether the user chose its name.
+/// Parses one option; also returns whether the user chose its name.
 fn parse_one(text: &str) -> anyhow::Result<(Spec, bool)> {
     const KINDS: &str =
         "uprobe:LIB:FUNCTION, uretprobe:LIB:FUNCTION, tracepoint:GROUP:NAME or usdt:LIB:[PROVIDER:]NAME";
@@ -117,7 +117,7 @@ fn parse_one(text: &str) -> anyhow::Result<(Spec, bool)> {
     Ok((spec, name.is_some()))
 }
 
-/// What stands behind the commas.
+/// The options after the commas.
 struct Options<'a> {
     place: &'a str,
     weight: Option<&'a str>,
@@ -126,7 +126,7 @@ struct Options<'a> {
     returns: bool,
 }
 
-/// Takes options off the end: a C++ function may have commas in its own name.
+/// Splits options off the end: a C++ function may have commas in its own name.
 fn options(text: &str) -> anyhow::Result<Options<'_>> {
     let mut found = Options { place: text, weight: None, unit: None, name: None, returns: false };
     while let Some((place, last)) = found.place.rsplit_once(',') {
@@ -220,7 +220,7 @@ fn parse_weight(text: &str, kind: &Kind) -> anyhow::Result<Weight> {
     Ok(Weight::Argument { number, size, signed })
 }
 
-/// `u32`, `s16` and the like.
+/// Parses `u32`, `s16` and so on.
 fn number_type(text: &str) -> anyhow::Result<(u8, bool)> {
     let bits = text.get(1..).unwrap_or_default();
     let size = match bits {
@@ -249,9 +249,9 @@ mod tests {
         format!("{:#}", parse(&[text.to_owned()]).expect_err(text))
     }
 
-    /// Every kind, with and without options.
+    /// Check that every kind parses, with and without options.
     #[test]
-    fn kinds() {
+    fn every_kind_is_parsed() {
         let spec = one("uprobe:libc.so.6:malloc,weight=arg1,unit=bytes");
         assert_eq!((spec.name.as_str(), spec.unit), ("malloc", Unit::Bytes));
         assert_eq!(spec.weight, Some(Weight::Argument { number: 1, size: 8, signed: false }));
@@ -277,9 +277,9 @@ mod tests {
         assert!(matches!(one("usdt:libc.so.6:libc:setjmp").kind, Kind::Usdt { provider: Some(_), .. }));
     }
 
-    /// Names are distinct; one that the user chose is not changed.
+    /// Check that names are unique, and that a name chosen by the user is not changed.
     #[test]
-    fn names() {
+    fn names_are_unique() {
         let texts = ["uprobe:a:f", "uprobe:b:f", "uprobe:c:f", "uprobe:c:f,ret"].map(str::to_owned);
         let names: Vec<String> = parse(&texts).expect("events").into_iter().map(|spec| spec.name).collect();
         assert_eq!(names, ["f", "f-2", "f-3", "f-ret"]);
@@ -287,9 +287,9 @@ mod tests {
         assert!(format!("{:#}", parse(&twice).expect_err("twice")).contains("the name f is taken"));
     }
 
-    /// What makes no sense is refused in a sentence.
+    /// Check that invalid options are rejected with a clear message.
     #[test]
-    fn refusals() {
+    fn invalid_events_are_rejected() {
         for (text, words) in [
             ("malloc", "an event is uprobe:LIB:FUNCTION"),
             ("kprobe:x:y", "no kind of event called kprobe"),

@@ -1,7 +1,7 @@
-//! Which process image a mapping belongs to.
+//! Assigns mappings to process images.
 //!
-//! Forks and execs come from our own probes, mappings from the kernel's mapping records, over two channels. At an exec the
-//! kernel announces the new program, maps its files, and only then runs the exec tracepoint:
+//! Forks and execs are reported by our own probes, mappings by the kernel's mapping records, on two channels. At an
+//! exec the kernel announces the new program, maps its files, and only then runs the exec tracepoint:
 //!
 //! ```text
 //!   kernel's records     Exec(t1)  Mapped  Mapped ................. Mapped
@@ -16,18 +16,18 @@ use std::collections::HashMap;
 use bpf::{MapEvent, Mapped};
 use model::event::{Mapping, ProcessId};
 
-/// Images of each followed process, and mappings that await theirs.
+/// The images of each followed process, and mappings that wait for theirs.
 #[derive(Debug, Default)]
 pub struct Images {
     by_pid: HashMap<u32, Lives>,
     waiting: Vec<Mapped>,
-    /// Mappings of processes that are not followed, or not known yet, each with the round in which it came. There are many
-    /// where much is going on besides.
-    strangers: Vec<(u64, Mapped)>,
-    /// Counts calls of `settle`. The record of a process may come a round after its mappings.
+    /// Mappings of processes that are not followed, or not known yet, each with the round in which it arrived. There
+    /// may be many on a busy machine.
+    unassigned: Vec<(u64, Mapped)>,
+    /// Counts calls of `settle`. The record of a process may arrive a round after its mappings.
     round: u64,
-    /// Processes that are gone, when, and in which round that was told; they are forgotten once mappings that were under way
-    /// have had their turn, a round later at the latest: an exec may have been announced and never come to be.
+    /// Ended processes: pid, when, and the round in which the end was reported. They are removed after pending mappings
+    /// have been handled, a round later at the latest: an exec may have been announced and then failed.
     gone: Vec<(u32, u64, u64)>,
 }
 
@@ -41,7 +41,7 @@ struct Lives {
 }
 
 impl Lives {
-    /// The image that a mapping made at `time` belongs to; `None` if its exec has not reported yet.
+    /// Returns the image that a mapping made at `time` belongs to; `None` if its exec has not been reported yet.
     fn at(&self, time: u64) -> Option<ProcessId> {
         match self.announced.iter().rev().find(|t| **t <= time) {
             Some(announced) => {
@@ -55,53 +55,53 @@ impl Lives {
 }
 
 impl Images {
-    /// A new image.
+    /// Adds a new image.
     pub fn born(&mut self, pid: u32, image: ProcessId, time: u64, exec: bool) {
         let lives = self.by_pid.entry(pid).or_default();
         if lives.images.is_empty() {
-            let own = self.strangers.extract_if(.., |(_, mapped)| mapped.pid == pid);
+            let own = self.unassigned.extract_if(.., |(_, mapped)| mapped.pid == pid);
             self.waiting.extend(own.map(|(_, mapped)| mapped));
         }
         lives.images.push((time, image, exec));
     }
 
-    /// A process that was running before we knew of it; what was known of its pid was of others.
+    /// Adds a process that was running before it was followed; earlier data of its pid belonged to other processes.
     pub fn found(&mut self, pid: u32, image: ProcessId, time: u64) {
         self.waiting.retain(|mapped| mapped.pid != pid || mapped.time > time);
-        let own = self.strangers.extract_if(.., |(_, mapped)| mapped.pid == pid);
+        let own = self.unassigned.extract_if(.., |(_, mapped)| mapped.pid == pid);
         self.waiting.extend(own.map(|(_, mapped)| mapped).filter(|mapped| mapped.time > time));
         self.by_pid.insert(pid, Lives { images: vec![(time, image, false)], announced: Vec::new(), round: 0 });
     }
 
-    /// A process ended.
+    /// Handles the end of a process.
     pub fn died(&mut self, pid: u32, time: u64) {
         self.gone.push((pid, time, self.round));
     }
 
-    /// The image that `pid` runs now.
+    /// Returns the image that `pid` runs now.
     pub fn current(&self, pid: u32) -> Option<ProcessId> {
         self.by_pid.get(&pid).and_then(|lives| lives.images.last()).map(|(_, image, _)| *image)
     }
 
-    /// Takes the kernel's mapping records. Call [`Self::settle`] after the probes' records have been taken too.
+    /// Adds the kernel's mapping records. Call [`Self::settle`] after the probes' records have been read too.
     pub fn take(&mut self, events: Vec<MapEvent>) {
         for event in events {
             match event {
                 MapEvent::Exec { pid, time } => {
-                    // Followed or not is known only after the probes' records: keep it, `settle` throws it out.
+                    // Whether it is followed is known only after the probes' records: keep it, `settle` removes it.
                     let lives = self.by_pid.entry(pid).or_default();
                     lives.announced.push(time);
                     lives.round = self.round;
                 }
                 MapEvent::Mapped(mapped) => match self.by_pid.get(&mapped.pid) {
                     Some(lives) if !lives.images.is_empty() => self.waiting.push(mapped),
-                    _ => self.strangers.push((self.round, mapped)),
+                    _ => self.unassigned.push((self.round, mapped)),
                 },
             }
         }
     }
 
-    /// The mappings made up to some time whose image is known already, with their pid.
+    /// Returns the mappings made up to `time` whose image is already known, with their pid.
     pub fn up_to(&mut self, time: u64) -> Vec<(u32, Mapping)> {
         let mut known = Vec::new();
         if self.waiting.is_empty() || time == 0 {
@@ -117,7 +117,8 @@ impl Images {
         known
     }
 
-    /// Hands over the mappings whose image is known now, with their pid, and forgets processes that are not followed or gone.
+    /// Passes on the mappings whose image is now known, with their pid, and removes processes that are not followed or
+    /// have ended.
     pub fn settle(&mut self, mut each: impl FnMut(u32, Mapping)) {
         let (by_pid, this) = (&self.by_pid, self.round);
         self.waiting.retain(|mapped| {
@@ -126,7 +127,7 @@ impl Images {
             each(mapped.pid, mapping(mapped, process));
             false
         });
-        self.strangers.retain(|(round, _)| *round == this);
+        self.unassigned.retain(|(round, _)| *round == this);
         self.by_pid.retain(|_, lives| !lives.images.is_empty() || lives.round == this);
         self.round += 1;
         let (by_pid, waiting) = (&mut self.by_pid, &mut self.waiting);
@@ -172,8 +173,8 @@ mod tests {
         found
     }
 
-    /// Mappings between the announcement of an exec and its tracepoint belong to the new image, whichever channel is read
-    /// first.
+    /// Check that mappings between the announcement of an exec and its tracepoint belong to the new image, whichever
+    /// channel is read first.
     #[test]
     fn exec_mappings_belong_to_the_new_image() {
         let mut images = Images::default();
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(settled(&mut images), [(2, "later".into())]);
     }
 
-    /// Mappings are handed over in their time among records, and wait a round for a process that is not known yet.
+    /// Check that mappings are passed on in time order with the records, and wait a round for an unknown process.
     #[test]
     fn mappings_wait_a_round() {
         let mut images = Images::default();
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(settled(&mut images), [(2, "later".into())]);
     }
 
-    /// An exec that was announced and never came to be leaves nothing behind.
+    /// Check that an exec that was announced and then failed leaves nothing behind.
     #[test]
     fn execs_that_fail_are_forgotten() {
         let mut images = Images::default();
@@ -211,9 +212,9 @@ mod tests {
         assert!(images.by_pid.is_empty() && images.waiting.is_empty() && images.gone.is_empty());
     }
 
-    /// Other processes' mappings are thrown away, and gone ones forgotten.
+    /// Check that mappings of other processes are dropped, and ended processes removed.
     #[test]
-    fn strangers_and_the_dead_are_forgotten() {
+    fn unfollowed_and_ended_processes_are_removed() {
         let mut images = Images::default();
         images.take(vec![MapEvent::Exec { pid: 8, time: 1 }, mapped(8, 2, "stranger")]);
         assert_eq!(settled(&mut images), []);

@@ -1,4 +1,4 @@
-//! Processes: those that ran before, the images they run, and what these have mapped.
+//! Processes: those that ran before the recording, their images, and the mappings of these.
 
 pub mod images;
 pub mod procfs;

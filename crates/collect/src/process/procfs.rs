@@ -1,31 +1,31 @@
-//! Processes that were running before we came: what a newborn one would have told is read from /proc.
+//! Reads the state of processes that were running before the recording from /proc.
 
 use std::{fs, sync::OnceLock};
 
 use model::event::{Event, Mapping, Origin, Process, ProcessId, Thread};
 
-/// `/proc` shows the processes of our own pid namespace, by the ids that we know them by. After `unshare --pid` it may still
-/// be that of another namespace.
+/// Whether `/proc` shows the processes of our own pid namespace, with the ids that we see. After `unshare --pid` it may
+/// still be that of another namespace.
 pub fn proc_is_own() -> bool {
     static OWN: OnceLock<bool> = OnceLock::new();
     let own = || fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == &*std::process::id().to_string());
     *OWN.get_or_init(own)
 }
 
-/// What to say where [`proc_is_own`] is not true.
+/// The error message if [`proc_is_own`] is false.
 pub const FOREIGN_PROC: &str = "/proc is that of another pid namespace: files are looked up by their path only, and names may be missing; mount this namespace's /proc (unshare --mount-proc)";
 
-/// The id of a process in `/proc`; 0, which no process has, if it is not known.
+/// Returns the id of a process in `/proc`; 0, which no process has, if it is unknown.
 pub fn in_proc(pid: u32) -> u32 {
     if proc_is_own() { pid } else { 0 }
 }
 
-/// The short name of a process; `None` if there is no such process.
+/// Returns the short name of a process; `None` if there is no such process.
 pub fn comm(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|comm| comm.trim_end().to_owned())
 }
 
-/// There is such a process, and one of its threads has not ended. Who has ended is listed until somebody has waited for it.
+/// Whether the process exists and one of its threads is running. A zombie is listed until its parent has waited for it.
 pub fn runs(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads.filter_map(|thread| fs::read(thread.path().join("stat")).ok()).any(|stat| {
@@ -35,13 +35,13 @@ pub fn runs(pid: u32) -> bool {
     })
 }
 
-/// Every process there is.
+/// Returns all processes.
 pub fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The process and its threads. If it has gone since, it was called `last`.
+/// Pushes the process and its threads. If it has exited since, `last` is its name.
 pub fn describe(pid: u32, image: ProcessId, time: u64, last: &str, mut push: impl FnMut(Event)) {
     let comm = comm(pid).unwrap_or_else(|| last.to_owned());
     push(Event::Process(Process { id: image, parent: ProcessId(0), origin: Origin::Found, pid, time, comm }));
@@ -52,7 +52,7 @@ pub fn describe(pid: u32, image: ProcessId, time: u64, last: &str, mut push: imp
     }
 }
 
-/// Its executable mappings. They are as old as the process, as far as anyone can tell.
+/// Returns its executable mappings. They are assumed to be as old as the process.
 pub fn mappings(pid: u32, image: ProcessId) -> Vec<Mapping> {
     let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     String::from_utf8_lossy(&maps).lines().filter_map(|line| mapping(line, image)).collect()
@@ -76,9 +76,9 @@ fn mapping(line: &str, process: ProcessId) -> Option<Mapping> {
 mod tests {
     use super::*;
 
-    /// Executable ones alone, names with blanks and without, nonsense passed over.
+    /// Check that only executable mappings are returned, names may contain blanks, and invalid lines are ignored.
     #[test]
-    fn lines() {
+    fn only_executable_mappings_are_parsed() {
         let parse = |line| mapping(line, ProcessId(1)).map(|m| (m.start, m.end, m.offset, m.path));
         let line = "7f00-7f10 r-xp 00001000 08:01 1234                       /usr/lib/a b.so";
         assert_eq!(parse(line), Some((0x7f00, 0x7f10, 0x1000, "/usr/lib/a b.so".into())));
@@ -87,9 +87,9 @@ mod tests {
         assert_eq!(parse("garbage"), None);
     }
 
-    /// We are one ourselves.
+    /// Check that the current process is found.
     #[test]
-    fn ourselves() {
+    fn the_current_process_is_found() {
         let pid = std::process::id();
         assert!(comm(pid).is_some() && runs(pid));
         assert!(!runs(u32::MAX));

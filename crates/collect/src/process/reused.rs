@@ -1,15 +1,16 @@
-//! Addresses that belong to one file and later to another, as when a library is closed and the next one opened takes its place.
+//! Addresses that are reused by another file, as when a library is closed and the next one opened is mapped in its
+//! place.
 //!
-//! A stack is known by its addresses. If one of them changes hands it is another stack from then on, though it looks the same:
+//! A stack is identified by its addresses. If one of them is reused, it is a different stack, though it looks the same:
 //!
 //! ```text
 //!   mapped    first.so at 0x7000 ........ second.so at 0x7000 .......... first.so at 0x7000 ...
 //!   launches         0x7123                       0x7123                        0x7123
-//!   told as          0x7123                  (1 << 48) + 0x7123                 0x7123
+//!   reported         0x7123                  (1 << 48) + 0x7123                 0x7123
 //! ```
 //!
-//! So every file that takes over addresses has a number, which is added to them above the bits that an address has. Mappings and
-//! frames are told with it, and nothing else needs to know.
+//! So every file that takes over addresses has a number, which is added to them above the address bits. Mappings and
+//! frames are reported with it, and nothing else needs to know.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::DefaultHasher},
@@ -18,15 +19,15 @@ use std::{
 
 use model::event::{ADDRESS, Frame, Mapping, ProcessId, Stack, StackEnd, StackId};
 
-/// Bits of an address.
+/// The number of bits of an address.
 const BITS: u32 = ADDRESS.trailing_ones();
-/// The most pieces of an image that are remembered, and the most where addresses have changed hands: the first ones go.
+/// The most mappings remembered per image, and the most with reused addresses: the oldest are removed first.
 const MOST: usize = 8192;
 const MOST_CHANGED: usize = 1024;
-/// Images that are gone, and whose stacks may still be under way.
+/// The most ended images whose stacks may not have been read yet.
 const MOST_GONE: usize = 256;
 
-/// Who has had which addresses.
+/// The files that each address has belonged to.
 #[derive(Debug, Default)]
 pub struct Reused {
     images: HashMap<ProcessId, Image>,
@@ -38,7 +39,7 @@ pub struct Reused {
 struct Image {
     /// By time.
     pieces: Vec<Piece>,
-    /// Some address has belonged to more than one.
+    /// Whether any address has belonged to more than one file.
     changed_hands: bool,
 }
 
@@ -47,7 +48,7 @@ struct Piece {
     start: u64,
     end: u64,
     since: u64,
-    /// When the kernel's walker knew; it may have gone by its predecessor's rules before.
+    /// When the kernel's walker received it; before that it may have used the rules of the previous file.
     published: Option<u64>,
     file: u64,
     number: u16,
@@ -61,7 +62,7 @@ impl Piece {
 }
 
 impl Reused {
-    /// A new image: a forked one has the addresses of its parent.
+    /// Adds a new image: a forked one has the addresses of its parent.
     pub fn born(&mut self, image: ProcessId, forked_from: Option<ProcessId>) {
         if let Some(parent) = forked_from.and_then(|parent| self.images.get(&parent)) {
             let parent = parent.clone();
@@ -69,7 +70,7 @@ impl Reused {
         }
     }
 
-    /// An image is gone.
+    /// Handles the end of an image.
     pub fn died(&mut self, image: ProcessId) {
         if self.images.get(&image).is_some_and(|known| known.changed_hands) {
             self.gone.push_back(image);
@@ -83,12 +84,12 @@ impl Reused {
         }
     }
 
-    /// Whether any address of any image has changed hands.
+    /// Whether any address of any image has been reused.
     pub fn any(&self) -> bool {
         self.any
     }
 
-    /// A file was mapped. Tells the mapping as it is to be told, and whether it takes over from another file.
+    /// Adds a mapped file. Returns the mapping to report, and whether it replaces another file.
     pub fn mapped(&mut self, mapping: &Mapping) -> (Mapping, bool) {
         let image = self.images.entry(mapping.process).or_default();
         let Mapping { start, end, time, .. } = *mapping;
@@ -115,7 +116,7 @@ impl Reused {
         (Mapping { start: start | number, end: end | number, ..mapping.clone() }, takes_over)
     }
 
-    /// From now on the kernel walks stacks with all that was mapped so far.
+    /// Notes that from now on the kernel walks stacks with everything mapped so far.
     pub fn published(&mut self, image: ProcessId, now: u64) {
         if let Some(image) = self.images.get_mut(&image).filter(|image| image.changed_hands) {
             image
@@ -127,9 +128,9 @@ impl Reused {
         }
     }
 
-    /// A stack as it is at some time: itself, or where addresses have changed hands another one. `alike` says whether an
-    /// address has the same unwind rules in the file that has it now and in the one that had it before. Where it has not, and
-    /// the kernel did not know yet, the walk was wrong from there on.
+    /// Returns a stack as of some time: itself, or a different one if its addresses were reused. `alike` says whether
+    /// an address has the same unwind rules in its current and its previous file. If not, and the kernel did not know
+    /// yet, the walk was wrong from there on.
     pub fn at(&self, stack: &Stack, time: u64, alike: impl Fn(u64) -> bool) -> Option<Stack> {
         let image = self.images.get(&stack.process).filter(|image| image.changed_hands)?;
         let mut frames = Vec::with_capacity(stack.frames.len());
@@ -157,7 +158,7 @@ impl Reused {
     }
 }
 
-/// Stands for a file, and for where it would begin.
+/// Returns a number that identifies a file and where it would begin.
 fn file(mapping: &Mapping) -> u64 {
     let mut hash = DefaultHasher::new();
     (&mapping.path, &mapping.build_id, mapping.start.wrapping_sub(mapping.offset)).hash(&mut hash);
@@ -184,9 +185,10 @@ mod tests {
         stack.frames.iter().map(|frame| if let Frame::User(address) = frame { *address } else { 0 }).collect()
     }
 
-    /// Two libraries take turns: the second has a number, the first keeps its own, and what lies beside them stays.
+    /// Check that, when two libraries alternate, the second gets a number, the first keeps its own, and mappings beside
+    /// them are unaffected.
     #[test]
-    fn libraries_take_turns() {
+    fn alternating_libraries_are_distinguished() {
         const SECOND: u64 = 1 << 48;
         let mut reused = Reused::default();
         let starts = [("main", 0x1000, 0), ("first", 0x7000, 5), ("second", 0x7000, 20), ("first", 0x7000, 30)]
@@ -205,9 +207,9 @@ mod tests {
         assert_eq!(reused.at(&stack(&[0x1234]), 25, |_| true), None);
     }
 
-    /// Before the kernel knows, a walk by other rules is cut where it went astray.
+    /// Check that a walk made with outdated rules is truncated where it went wrong.
     #[test]
-    fn walks_by_old_rules_are_cut() {
+    fn walks_with_outdated_rules_are_truncated() {
         let mut reused = Reused::default();
         for (path, time) in [("first", 5), ("second", 20)] {
             reused.mapped(&mapping(path, 0x7000, time));
@@ -221,9 +223,9 @@ mod tests {
         assert_eq!((whole.frames.len(), whole.end), (3, StackEnd::Whole));
     }
 
-    /// The same library at the same place, and a part of it mapped anew, are the same.
+    /// Check that remapping the same library at the same place, or a part of it, changes nothing.
     #[test]
-    fn the_same_file_again() {
+    fn remapping_the_same_file_changes_nothing() {
         let mut reused = Reused::default();
         reused.mapped(&mapping("first", 0x7000, 5));
         assert!(!reused.mapped(&mapping("first", 0x7000, 9)).1);

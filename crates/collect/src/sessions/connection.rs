@@ -1,4 +1,4 @@
-//! One connection to an injected library: what its messages mean, and how many of them are accepted.
+//! One connection to an injected library: interprets its messages and limits how many are accepted.
 
 use std::{collections::HashSet, os::fd::OwnedFd};
 
@@ -17,15 +17,15 @@ pub struct Connection {
     pub socket: OwnedFd,
     pub pid: u32,
     pub session: Option<SessionId>,
-    /// To add to a record's times, wrapping, to get CLOCK_MONOTONIC.
+    /// Added to a record's times, wrapping, to get CLOCK_MONOTONIC.
     pub clock_offset: u64,
     totals: wire::Totals,
-    /// The totals have changed since they were passed on.
+    /// Whether the totals have changed since they were passed on.
     counted: bool,
     ended: bool,
     pub welcomed: bool,
     used: Used,
-    /// Stacks that its threads recognise by themselves.
+    /// The stacks that its threads recognise by themselves.
     pub known: Option<KnownStacks>,
     /// Streams seen: device, context and stream.
     streams: HashSet<(u32, u32, u32)>,
@@ -33,7 +33,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Nothing has come yet.
+    /// Creates a connection without a session.
     pub fn new(socket: OwnedFd, pid: u32) -> Self {
         Self {
             socket,
@@ -51,18 +51,18 @@ impl Connection {
         }
     }
 
-    /// The totals, if they have changed since the last call.
+    /// Returns the totals, if they have changed since the last call.
     pub fn new_totals(&mut self) -> Option<Event> {
         let session = self.session.filter(|_| std::mem::take(&mut self.counted))?;
         Some(self.totals_event(session))
     }
 
-    /// It has a session that has not ended.
+    /// Whether it has a session that has not ended.
     pub fn is_open(&self) -> bool {
         self.session.is_some() && !self.ended
     }
 
-    /// Whether there is room for what a message brings to stay; if not, why not.
+    /// Whether the data of a message can be kept; if not, the cause of the loss.
     pub fn allowed(&mut self, all: &mut Used, message: &Message<'_>) -> Result<(), LossCause> {
         let (wanted, cause): (&[(Kind, u64)], _) = match message {
             Message::Name(_, text) => {
@@ -97,11 +97,11 @@ impl Connection {
     }
 
     fn time(&self, time: u64) -> u64 {
-        // 0 means that the time is not known.
+        // 0 means that the time is unknown.
         if time == 0 { 0 } else { time.wrapping_add(self.clock_offset) }
     }
 
-    /// What a message amounts to. Totals wait until the end of the round: only the last ones matter.
+    /// Converts a message to an event. Totals are deferred to the end of the round: only the last ones matter.
     pub fn event(&mut self, session: SessionId, message: Message<'_>) -> Option<Event> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let short = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(MOST_TEXT)]).into_owned();
@@ -183,7 +183,7 @@ impl Connection {
         })
     }
 
-    /// The last totals that it sent.
+    /// Returns the last totals that it sent.
     fn totals_event(&self, session: SessionId) -> Event {
         let t = &self.totals;
         Event::Totals(Totals {
@@ -204,7 +204,7 @@ impl Connection {
     }
 }
 
-/// What a notice means to the user.
+/// Explains a notice to the user.
 fn sentence(notice: Notice, pid: u32, words: &str) -> String {
     match notice {
         Notice::NoCupti => format!(

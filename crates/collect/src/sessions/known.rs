@@ -1,7 +1,7 @@
 //! Stacks that a session's threads can recognise by themselves: the writing side of [`wire::known`].
 //!
-//! The injected library maps the memory for reading. What it does to it, if it is hostile, harms nobody: nothing is read back
-//! here, and the file is sealed, so that it cannot shrink under the mapping.
+//! The injected library maps the memory for reading. A hostile one can do no harm: nothing is read back here, and the
+//! file is sealed, so that it cannot shrink under the mapping.
 
 use std::{
     io,
@@ -26,11 +26,11 @@ pub struct KnownStacks {
     generation: u32,
 }
 
-// SAFETY: the mapping is this value's own; it may be written from whichever thread has it.
+// SAFETY: the mapping is owned by this value; it may be written from any thread that owns the value.
 unsafe impl Send for KnownStacks {}
 
 impl KnownStacks {
-    /// None yet.
+    /// Creates an empty set.
     pub fn new() -> io::Result<Self> {
         let file = rustix::fs::memfd_create(c"warpscope-stacks", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, BYTES as u64)?;
@@ -44,20 +44,20 @@ impl KnownStacks {
         Ok(Self { file, memory, end: size_of::<Header>(), generation: 0 })
     }
 
-    /// The bytes that entries have taken.
+    /// Returns the bytes used by entries.
     pub fn bytes(&self) -> usize {
         self.end - size_of::<Header>()
     }
 
-    /// The file to be mapped by the session.
+    /// Returns the file for the session to map.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Adds a stack. Returns the bytes that it takes; 0 if there is no room, or it is not one that can be recognised.
+    /// Adds a stack. Returns the bytes used; 0 if there is no room or the stack cannot be recognised.
     pub fn add(&mut self, memo: &Memo) -> usize {
         let (count, size) = (memo.words.len(), Entry::size(memo.words.len()));
-        // A reader takes it for granted that an entry with the most words would fit.
+        // Readers assume that an entry with the most words would fit.
         if count > MOST_WORDS || self.end + Entry::size(MOST_WORDS) > BYTES {
             return 0;
         }
@@ -72,7 +72,8 @@ impl KnownStacks {
             count: count as u32,
             span: memo.span,
         };
-        // SAFETY: the entry and its words end before the mapping does, and nobody reads here before the entry is published.
+        // SAFETY: the entry and its words end before the mapping does, and nothing reads here before the entry is
+        // published.
         unsafe {
             let at = self.memory.cast::<u8>().add(self.end);
             at.cast::<Entry>().write(entry);
@@ -88,7 +89,7 @@ impl KnownStacks {
         size
     }
 
-    /// Other code may have taken the place of some that was walked: whatever is known so far is void.
+    /// Invalidates all known stacks: other code may have replaced code that was walked.
     pub fn forget(&mut self) {
         self.generation += 1;
         // SAFETY: as in `add`.
@@ -98,7 +99,7 @@ impl KnownStacks {
 
 impl Drop for KnownStacks {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing refers to it any more. There is nothing to be done about a failure.
+        // SAFETY: the mapping is ours, and nothing refers to it any more. A failure cannot be handled.
         let _ = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), BYTES) };
     }
 }

@@ -1,8 +1,8 @@
-//! Injected libraries: who connects, and what they send.
+//! Injected libraries: accepts their connections and reads their messages.
 //!
-//! Whoever runs as the command's user can connect and send anything. All that is kept is bounded, for each session and in
-//! all ([`quota`]); all that is read in one round is bounded too, so that a flood on one connection holds up neither
-//! the others nor the ring buffer.
+//! Any process of the command's user can connect and send anything. Everything kept is bounded, per session and in
+//! total ([`quota`]). Everything read in one round is bounded too, so that a flood on one connection delays neither the
+//! others nor the ring buffer.
 
 mod connection;
 mod known;
@@ -27,13 +27,13 @@ use quota::{Refused, Used};
 use silent::Silent;
 use socket::{accept, credentials, receive, send_byte, send_with};
 
-/// The most connections at once, and of one process. A process has one injected library.
+/// The most connections at once, in total and per process. A process has one injected library.
 const MOST_CONNECTIONS: usize = 4096;
 const MOST_OF_PROCESS: usize = 16;
 /// The most sessions of a recording, and of one process image.
 const MOST_SESSIONS: usize = 65_536;
 const MOST_OF_IMAGE: usize = 64;
-/// The most connections accepted, and the most packets read, in one round and of one connection.
+/// The most connections accepted, and the most packets read, per round and per connection.
 const ACCEPTED: usize = 256;
 const PACKETS: usize = 512;
 const PACKETS_OF_ONE: usize = 64;
@@ -46,42 +46,42 @@ pub struct Sessions {
     /// Peers must run as this user, or as root.
     uid: u32,
     connections: Vec<Connection>,
-    /// Which connection is read first in the next round.
+    /// The connection that is read first in the next round.
     first: usize,
     ids: HashMap<u64, SessionId>,
-    /// How many sessions each process image has.
+    /// The number of sessions of each process image.
     of_image: HashMap<ProcessId, usize>,
     /// Those that have sent their [`wire::Hello`].
-    heard: HashSet<SessionId>,
+    greeted: HashSet<SessionId>,
     used: Used,
     refused: Refused,
-    /// Launches whose stack the thread recognised by itself.
+    /// Launches whose stack was recognised by the thread itself.
     recognised: u64,
-    /// Memory that known stacks have taken.
+    /// Memory used by known stacks.
     known_bytes: usize,
-    /// Processes of other users that wanted to connect, and their users: the first few.
-    strangers: Vec<(u32, u32)>,
-    /// CUDA processes that have no session.
+    /// The first few processes of other users that tried to connect, and their users.
+    rejected_peers: Vec<(u32, u32)>,
+    /// CUDA processes without a session.
     silent: Silent,
     packet: Vec<u8>,
 }
 
-/// Why a connection is closed by us.
+/// Why we close a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unwelcome {
+enum Rejection {
     Malformed,
-    /// There are too many sessions, which has been counted.
+    /// There are too many sessions; this has been counted.
     Refused,
 }
 
-impl From<wire::Malformed> for Unwelcome {
+impl From<wire::Malformed> for Rejection {
     fn from(_: wire::Malformed) -> Self {
         Self::Malformed
     }
 }
 
 impl Sessions {
-    /// Sessions of the injected `library` that connect to `listener`, as the user `uid`.
+    /// Creates the sessions of the injected `library` that connect to `listener` as the user `uid`.
     pub fn new(listener: OwnedFd, uid: u32, library: &Path) -> Self {
         Self {
             listener,
@@ -90,18 +90,19 @@ impl Sessions {
             first: 0,
             ids: HashMap::new(),
             of_image: HashMap::new(),
-            heard: HashSet::new(),
+            greeted: HashSet::new(),
             used: Used::default(),
             refused: Refused::default(),
             recognised: 0,
             known_bytes: 0,
-            strangers: Vec::new(),
+            rejected_peers: Vec::new(),
             silent: Silent::new(library),
             packet: vec![0; wire::MAX_PACKET],
         }
     }
 
-    /// The id of the session with this key, in this image; a new one at first sight. `None` if there are too many.
+    /// Returns the id of the session with this key in this image; creates it if it is new. `None` if there are too
+    /// many.
     pub fn id(&mut self, key: u64, image: ProcessId) -> Option<SessionId> {
         if let Some(id) = self.ids.get(&key) {
             return Some(*id);
@@ -117,30 +118,30 @@ impl Sessions {
         Some(id)
     }
 
-    /// A process mapped a file.
+    /// Handles a file mapped by a process.
     pub fn mapped(&mut self, mapping: &Mapping, pid: u32) {
         self.silent.mapped(mapping, pid);
     }
 
-    /// The library in a process reported why it does nothing.
+    /// Handles the library's report of why it does nothing in a process.
     pub fn refused(&mut self, process: ProcessId, pid: u32, refusal: Refusal, error: u32) {
         self.silent.refused(process, pid, refusal, error);
     }
 
-    /// Descriptors to wait on.
+    /// Returns the descriptors to wait on.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         std::iter::once(self.listener.as_raw_fd()).chain(self.connections.iter().map(|c| c.socket.as_raw_fd()))
     }
 
-    /// Takes new connections.
+    /// Accepts new connections.
     pub fn accept(&mut self) {
         for _ in 0..ACCEPTED {
             let Ok(socket) = accept(&self.listener) else { return };
             let Ok(peer) = credentials(&socket) else { continue };
             let pid = peer.pid as u32;
             if peer.uid != self.uid && peer.uid != 0 {
-                if self.strangers.len() < MOST_OF_PROCESS && !self.strangers.contains(&(pid, peer.uid)) {
-                    self.strangers.push((pid, peer.uid));
+                if self.rejected_peers.len() < MOST_OF_PROCESS && !self.rejected_peers.contains(&(pid, peer.uid)) {
+                    self.rejected_peers.push((pid, peer.uid));
                 }
                 continue;
             }
@@ -153,13 +154,13 @@ impl Sessions {
         }
     }
 
-    /// Who has said hello and waits for an answer.
+    /// Returns the connections that have sent a hello and wait for the reply.
     pub fn waiting(&self) -> Vec<RawFd> {
         let waits = |c: &&Connection| c.session.is_some() && !c.welcomed;
         self.connections.iter().filter(waits).map(|c| c.socket.as_raw_fd()).collect()
     }
 
-    /// Tells those who wait that their stacks can be walked from now on.
+    /// Tells the waiting libraries that their stacks can be walked from now on.
     pub fn welcome(&mut self, waiting: &[RawFd]) {
         for connection in self.connections.iter_mut().filter(|c| waiting.contains(&c.socket.as_raw_fd())) {
             connection.welcomed = true;
@@ -171,29 +172,29 @@ impl Sessions {
         }
     }
 
-    /// Tells the libraries to flush, to send what there is, and to do nothing more.
-    pub fn tell_to_finish(&self) {
+    /// Tells the libraries to flush, send what they have, and stop.
+    pub fn request_finish(&self) {
         for connection in self.connections.iter().filter(|connection| connection.is_open()) {
             send_byte(connection.socket.as_raw_fd(), wire::FINISH);
         }
     }
 
-    /// Whether a session has not ended yet.
+    /// Whether any session has not ended yet.
     pub fn any_open(&self) -> bool {
         self.connections.iter().any(Connection::is_open)
     }
 
-    /// A thread recognised the stack of its launch.
+    /// Counts a launch whose stack was recognised by the thread itself.
     pub fn count_recognised(&mut self) {
         self.recognised += 1;
     }
 
-    /// Launches whose stack the thread recognised by itself.
+    /// Returns the number of launches whose stack was recognised by the thread itself.
     pub fn recognised(&self) -> u64 {
         self.recognised
     }
 
-    /// A stack was walked: the session's threads can recognise it from now on.
+    /// Adds a walked stack, which the session's threads can recognise from now on.
     pub fn remember(&mut self, memo: &Memo) {
         let Some(id) = self.ids.get(&memo.session) else { return };
         let connection = self.connections.iter_mut().find(|connection| connection.session == Some(*id));
@@ -204,20 +205,20 @@ impl Sessions {
         }
     }
 
-    /// Other code may have taken the place of some that was walked.
+    /// Invalidates all known stacks: other code may have replaced code that was walked.
     pub fn forget_known(&mut self) {
         self.connections.iter_mut().filter_map(|connection| connection.known.as_mut()).for_each(KnownStacks::forget);
     }
 
-    /// The recording ends. There may be launches of sessions that never sent a [`wire::Hello`], as of a process that was
-    /// killed at once: these are sessions too, cut off at their beginning.
+    /// Ends the recording. Launches may belong to sessions that never sent a [`wire::Hello`], for example of a process
+    /// that was killed at once: these are reported as sessions truncated at their beginning.
     pub fn finish(&mut self, push: &mut dyn FnMut(Event)) {
-        let silent = self.ids.values().filter(|id| !self.heard.contains(*id));
+        let silent = self.ids.values().filter(|id| !self.greeted.contains(*id));
         for id in silent {
             push(Event::Session(Session { id: *id, process: ProcessId(0), cupti: 0, driver: 0 }));
         }
         self.count_refused(push);
-        self.silent.finish(&self.strangers, push);
+        self.silent.finish(&self.rejected_peers, push);
     }
 
     fn count_refused(&mut self, push: &mut dyn FnMut(Event)) {
@@ -226,11 +227,11 @@ impl Sessions {
         }
     }
 
-    /// Reads what has come, from `newcomers` too or only from those who have said hello. `image_of` tells which image a pid
-    /// runs. `true` if anything came.
+    /// Reads pending messages, either from all connections (`accept_hellos`) or only from those that have sent a hello.
+    /// `image_of` returns the image that a pid runs. Returns `true` if anything was read.
     pub fn read(
         &mut self,
-        newcomers: bool,
+        accept_hellos: bool,
         image_of: &dyn Fn(u32) -> Option<ProcessId>,
         push: &mut dyn FnMut(Event),
     ) -> bool {
@@ -245,7 +246,7 @@ impl Sessions {
                 self.first = index;
                 break;
             }
-            if !newcomers && self.connections[index].session.is_none() {
+            if !accept_hellos && self.connections[index].session.is_none() {
                 continue;
             }
             for _ in 0..PACKETS_OF_ONE.min(left) {
@@ -262,8 +263,8 @@ impl Sessions {
                         let sound = self.packet(index, &packet[..length], image_of, push);
                         self.packet = packet;
                         if let Err(why) = sound {
-                            // Both sides come from one binary: whoever sends this is not our library.
-                            if why == Unwelcome::Malformed {
+                            // Both sides come from one binary: the sender of this is not our library.
+                            if why == Rejection::Malformed {
                                 self.refused.count(LossCause::MalformedPackets);
                             }
                             closed.push(index);
@@ -271,7 +272,8 @@ impl Sessions {
                         }
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // A peer that ended without reading its welcome: reported once, and what it sent is still there.
+                    // The peer exited without reading its welcome: this is reported once, and what it sent can still be
+                    // read.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(_) => {
@@ -299,27 +301,27 @@ impl Sessions {
         mut packet: &[u8],
         image_of: &dyn Fn(u32) -> Option<ProcessId>,
         push: &mut dyn FnMut(Event),
-    ) -> Result<(), Unwelcome> {
+    ) -> Result<(), Rejection> {
         while let Some(message) = Message::next(&mut packet)? {
             if let Message::Hello(hello) = message {
                 if hello.version != wire::VERSION || self.connections[index].session.is_some() {
-                    return Err(Unwelcome::Malformed);
+                    return Err(Rejection::Malformed);
                 }
                 let process = image_of(self.connections[index].pid).unwrap_or(ProcessId(0));
-                let id = self.id(hello.session, process).ok_or(Unwelcome::Refused)?;
-                // Keys are random: nobody else has the same by chance.
-                if !self.heard.insert(id) {
-                    return Err(Unwelcome::Malformed);
+                let id = self.id(hello.session, process).ok_or(Rejection::Refused)?;
+                // Keys are random: an accidental duplicate is practically impossible.
+                if !self.greeted.insert(id) {
+                    return Err(Rejection::Malformed);
                 }
                 let connection = &mut self.connections[index];
                 connection.session = Some(id);
                 connection.clock_offset = hello.clock_offset;
-                self.silent.heard(process);
+                self.silent.connected(process);
                 push(Event::Session(Session { id, process, cupti: hello.cupti, driver: hello.driver }));
                 continue;
             }
             let connection = &mut self.connections[index];
-            let session = connection.session.ok_or(Unwelcome::Malformed)?;
+            let session = connection.session.ok_or(Rejection::Malformed)?;
             match connection.allowed(&mut self.used, &message) {
                 Ok(()) => {
                     if let Some(event) = connection.event(session, message) {

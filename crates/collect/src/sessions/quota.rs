@@ -1,11 +1,11 @@
-//! How much injected libraries may send: each session, and all of them together.
+//! Limits on what injected libraries may send: per session, and in total.
 //!
-//! A session is whatever connects to the socket as the command's user, so any number in it may be hostile. Frequent records
-//! are summed up as they come and need no limit; what is kept for the whole recording does.
+//! Any process of the command's user can open a session, so any number in it may be hostile. Frequent records are
+//! summed as they arrive and need no limit; data kept for the whole recording does.
 
 use model::event::LossCause;
 
-/// What a session sends that is kept.
+/// Data sent by a session that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Kernel names.
@@ -16,18 +16,18 @@ pub enum Kind {
     Devices,
     /// Notices for the user.
     Notes,
-    /// Streams that GPU records are on.
+    /// Streams of GPU records.
     Streams,
 }
 
 const KINDS: usize = 5;
 
-/// The most of one session. The injected library keeps to the first two itself.
+/// The limits per session. The injected library enforces the first two itself.
 const OF_SESSION: [u64; KINDS] = [65_536, 16 << 20, 256, 32, 4_096];
-/// The most of all sessions of a recording.
+/// The limits for all sessions of a recording.
 const IN_ALL: [u64; KINDS] = [262_144, 64 << 20, 4_096, 1_024, 65_536];
 
-/// GPUs with an index from here on are not recorded. No machine has as many.
+/// GPUs with this index or above are not recorded. No machine has that many.
 pub const MOST_DEVICES: u32 = 128;
 /// The most bytes of a notice or of a GPU's name.
 pub const MOST_TEXT: usize = 1_024;
@@ -37,7 +37,7 @@ pub const MOST_TEXT: usize = 1_024;
 pub struct Used([u64; KINDS]);
 
 impl Used {
-    /// Whether a session may send this much more, given what all of them have sent. If so it counts.
+    /// Whether a session may send this much more, given the total of all sessions. If so, it is counted.
     #[must_use]
     pub fn take(&mut self, all: &mut Self, wanted: &[(Kind, u64)]) -> bool {
         let fits = |&(kind, amount): &(Kind, u64)| {
@@ -55,7 +55,7 @@ impl Used {
     }
 }
 
-/// What was refused since the last look.
+/// What was rejected since the last call.
 #[derive(Debug, Default)]
 pub struct Refused(Vec<(LossCause, u64)>);
 
@@ -68,7 +68,7 @@ impl Refused {
         }
     }
 
-    /// Everything that was counted.
+    /// Returns and resets the counts.
     pub fn drain(&mut self) -> impl Iterator<Item = (LossCause, u64)> + '_ {
         self.0.drain(..)
     }
@@ -78,9 +78,9 @@ impl Refused {
 mod tests {
     use super::*;
 
-    /// A session gets its share and no more, all of it or nothing, and many sessions share what there is.
+    /// Check that a session gets its share, all of it or nothing, and that sessions share the total.
     #[test]
-    fn shares() {
+    fn sessions_are_limited_separately_and_together() {
         let (mut all, mut one) = (Used::default(), Used::default());
         assert!(one.take(&mut all, &[(Kind::Names, 1), (Kind::NameBytes, 16 << 20)]));
         assert!(!one.take(&mut all, &[(Kind::Names, 1), (Kind::NameBytes, 1)]));

@@ -1,9 +1,9 @@
 //! Processes that loaded CUDA and reported no GPU activity, and why.
 //!
-//! What keeps the injected library from reporting is known in two places. The library itself tells through its marker
-//! ([`wire::Refusal`]). Where it was not even loaded, facts about the process are taken from `/proc` in the moment when
-//! the process maps libcuda, since it may be gone at the end. Reading them can block for as long as the process wants, as
-//! when its memory or its file system is served by a program of its own: it is done on threads that nobody waits for.
+//! The reason is known in one of two places. The injected library reports it through its marker ([`wire::Refusal`]). If
+//! it was not even loaded, facts about the process are read from `/proc` when the process maps libcuda, since it may
+//! have exited by the end. The process can block these reads indefinitely, for example if its memory or file system is
+//! served by a program of its own, so they run on threads that nothing waits for.
 
 use std::{
     collections::BTreeMap,
@@ -19,20 +19,20 @@ use wire::Refusal;
 
 use crate::injector::INJECTOR;
 
-/// The most processes that are looked at, and the most that are reported one by one.
+/// The most processes inspected, and the most reported individually.
 const MOST: usize = 4096;
 const MOST_NOTES: usize = 16;
 
-/// Where nothing from outside keeps the library from being loaded.
+/// The reason if nothing outside the process prevents the library from being loaded.
 const NOT_LOADED: &str = "libcuda did not load the injected library: the program never called cuInit, or it changed CUDA_INJECTION64_PATH, or it had no descriptors left";
 
-/// CUDA processes that have no session yet.
+/// CUDA processes without a session so far.
 #[derive(Debug)]
 pub struct Silent {
     /// The injected library, as the command's environment names it.
     library: PathBuf,
     processes: BTreeMap<ProcessId, Found>,
-    heard: std::collections::BTreeSet<ProcessId>,
+    connected: std::collections::BTreeSet<ProcessId>,
 }
 
 #[derive(Debug)]
@@ -45,16 +45,16 @@ struct Found {
     outside: Arc<OnceLock<Outside>>,
 }
 
-/// What `/proc` says of a process.
+/// Facts about a process from `/proc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Outside {
-    /// It was gone before it could be looked at.
+    /// It exited before it could be inspected.
     gone: bool,
-    /// `CUDA_INJECTION64_PATH` as the process was started with it.
+    /// `CUDA_INJECTION64_PATH` in its initial environment.
     variable: Option<Vec<u8>>,
-    /// The library's path leads to the library, as the process sees the file system.
+    /// Whether the library's path leads to the library in the file system of the process.
     visible: bool,
-    /// Its root or its mounts are not ours.
+    /// Whether its root or its mounts differ from ours.
     elsewhere: bool,
     /// Its real and effective user differ.
     set_user: bool,
@@ -64,12 +64,12 @@ struct Outside {
 }
 
 impl Silent {
-    /// Processes whose environment is to name this library.
+    /// Creates the set of processes whose environment should name this library.
     pub fn new(library: &Path) -> Self {
-        Self { library: library.to_owned(), processes: BTreeMap::new(), heard: Default::default() }
+        Self { library: library.to_owned(), processes: BTreeMap::new(), connected: Default::default() }
     }
 
-    /// A process mapped a file.
+    /// Handles a file mapped by a process.
     pub fn mapped(&mut self, mapping: &Mapping, pid: u32) {
         let name = mapping.path.rsplit('/').next().unwrap_or_default();
         if name.starts_with("libcuda.so") {
@@ -85,7 +85,7 @@ impl Silent {
         }
     }
 
-    /// The library in a process reported why it does nothing.
+    /// Handles the library's report of why it does nothing in a process.
     pub fn refused(&mut self, process: ProcessId, pid: u32, refusal: Refusal, error: u32) {
         let known = self.processes.contains_key(&process);
         if !known && self.processes.len() >= MOST {
@@ -95,23 +95,23 @@ impl Silent {
         self.processes.entry(process).or_insert_with(new).refusal = Some((refusal, error));
     }
 
-    /// A process has a session: it is not silent.
-    pub fn heard(&mut self, process: ProcessId) {
-        self.heard.insert(process);
+    /// Notes that a process has a session: it is not silent.
+    pub fn connected(&mut self, process: ProcessId) {
+        self.connected.insert(process);
     }
 
-    /// The recording ends: says of each silent process why it is. `strangers` are processes whose connections were refused,
-    /// and their users.
-    pub fn finish(&mut self, strangers: &[(u32, u32)], push: &mut dyn FnMut(Event)) {
+    /// Ends the recording: reports why each silent process is silent. `rejected_peers` are the processes whose connections
+    /// were rejected, and their users.
+    pub fn finish(&mut self, rejected_peers: &[(u32, u32)], push: &mut dyn FnMut(Event)) {
         let silent: Vec<&Found> = self
             .processes
             .iter()
-            .filter(|(process, _)| !self.heard.contains(process))
+            .filter(|(process, _)| !self.connected.contains(process))
             .map(|(_, found)| found)
             .collect();
         for found in silent.iter().take(MOST_NOTES) {
-            let stranger = strangers.iter().find(|(pid, _)| *pid == found.pid).map(|(_, uid)| *uid);
-            let why = found.why(stranger, &self.library);
+            let rejected_user = rejected_peers.iter().find(|(pid, _)| *pid == found.pid).map(|(_, uid)| *uid);
+            let why = found.why(rejected_user, &self.library);
             push(Event::Note(Note { text: format!("no GPU activity from process {}: {why}", found.pid) }));
         }
         if silent.len() > MOST_NOTES {
@@ -122,8 +122,8 @@ impl Silent {
 }
 
 impl Found {
-    fn why(&self, stranger: Option<u32>, library: &Path) -> String {
-        if let Some(uid) = stranger {
+    fn why(&self, rejected_user: Option<u32>, library: &Path) -> String {
+        if let Some(uid) = rejected_user {
             return format!(
                 "it runs as user {uid}, and only the command's user and root may report; run the command as that user"
             );
@@ -164,7 +164,7 @@ impl Found {
     }
 }
 
-/// What a refusal means to the user.
+/// Explains a refusal to the user.
 fn refusal_sentence(refusal: Refusal, error: u32) -> String {
     let system = std::io::Error::from_raw_os_error(error.cast_signed());
     match refusal {
@@ -187,11 +187,11 @@ fn refusal_sentence(refusal: Refusal, error: u32) -> String {
 }
 
 impl Outside {
-    /// Begins to read the facts.
+    /// Starts reading the facts.
     fn read(pid: u32, library: &Path) -> Arc<OnceLock<Self>> {
         let (outside, library) = (Arc::<OnceLock<Self>>::default(), library.to_owned());
         let result = Arc::clone(&outside);
-        // Without a thread there are no facts.
+        // If no thread can be started, there are no facts.
         let _ = thread::Builder::new().name("examine".into()).spawn(move || result.set(Self::of(pid, &library)));
         outside
     }
@@ -232,7 +232,7 @@ fn has_set_user(status: &str) -> bool {
     })
 }
 
-/// The soft limit with this name in a process's `limits`, if there is one.
+/// Returns the soft limit with this name in a process's `limits`, if there is one.
 fn limit(limits: &str, name: &str) -> Option<u64> {
     limits.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
@@ -246,7 +246,7 @@ mod tests {
         Found { pid: 7, injected: false, refusal: None, outside }
     }
 
-    /// Of several facts the first in the chain is the reason: without the variable it does not matter what is visible.
+    /// Check that the first obstacle is the reason: without the variable it does not matter what is visible.
     #[test]
     fn the_first_obstacle_is_the_reason() {
         let library = Path::new("/x/lib.so");
@@ -267,9 +267,9 @@ mod tests {
         assert!(refused.why(Some(5), library).contains("runs as user 5"));
     }
 
-    /// Limits and users are read as the kernel writes them.
+    /// Check that limits and users are parsed in the kernel's format.
     #[test]
-    fn proc_is_read() {
+    fn limits_and_users_are_parsed() {
         let limits = "Max address space         unlimited            unlimited            bytes     \n\
                       Max open files            1024                 4096                 files     \n";
         assert_eq!((limit(limits, "Max address space"), limit(limits, "Max open files")), (None, Some(1024)));

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-/// The next connection.
+/// Accepts the next connection.
 pub fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: a plain accept on our own listener, without an address.
     let fd = unsafe {
@@ -22,11 +22,11 @@ pub fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor, owned by nobody else.
+    // SAFETY: a new descriptor, not owned elsewhere.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Who is at the other end, as the kernel says.
+/// Returns the peer's credentials, as reported by the kernel.
 pub fn credentials(socket: &OwnedFd) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -43,14 +43,14 @@ pub fn credentials(socket: &OwnedFd) -> io::Result<libc::ucred> {
     if answer == 0 { Ok(peer) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The next packet; of length 0 at the end.
+/// Receives the next packet; length 0 means end of stream.
 pub fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the buffer is valid for its length.
     let length = unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
     if length < 0 { Err(io::Error::last_os_error()) } else { Ok(length as usize) }
 }
 
-/// Sends one byte and a descriptor, without waiting. A peer that is gone does not matter.
+/// Sends one byte and a descriptor, without blocking. Errors are ignored: the peer may have exited.
 pub fn send_with(socket: &OwnedFd, byte: u8, descriptor: BorrowedFd<'_>) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -60,7 +60,7 @@ pub fn send_with(socket: &OwnedFd, byte: u8, descriptor: BorrowedFd<'_>) {
     let _ = rustix::net::sendmsg(socket, &[io::IoSlice::new(&[byte])], &mut control, flags);
 }
 
-/// Sends one byte, without waiting. A peer that is gone does not matter.
+/// Sends one byte, without blocking. Errors are ignored: the peer may have exited.
 pub fn send_byte(fd: RawFd, byte: u8) {
     // SAFETY: one byte, on a socket of ours that does not block.
     unsafe { libc::send(fd, [byte].as_ptr().cast(), 1, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };

@@ -1,4 +1,4 @@
-//! Call stacks: unwind tables for the walker in the kernel, stacks that are walked here, and Python frames.
+//! Call stacks: unwind tables for the kernel's walker, stacks walked in user space, and Python frames.
 
 pub mod python;
 pub mod unwinding;

@@ -1,7 +1,7 @@
-//! Python: tells the kernel which processes are Python, and puts the frames that it reads there into their stacks.
+//! Python: declares Python processes to the BPF programs, and merges the frames read there into the native stacks.
 //!
-//! A launch or sample names two stacks, the native one and its Python part. Each pair becomes one stack of the recording,
-//! once both have come; the native one may have to wait for its tables. Until then the pair waits here.
+//! A launch or sample refers to two stacks, the native one and its Python part. Each pair becomes one stack of the
+//! recording once both have arrived; the native one may have to wait for its tables. Until then the pair waits here.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,12 +22,12 @@ use symbols::{
 
 use crate::sink::Sink;
 
-/// Files that the interpreter calls for its own ends.
+/// Libraries that the interpreter itself calls.
 const SYSTEM: [&str; 6] = ["libc.so", "libc-2", "libm.so", "libpthread", "ld-linux", "[vdso]"];
-/// Code objects that the interpreter has for its own ends bear this as their file.
+/// The file name of the interpreter's internal code objects.
 const INTERNAL: &str = "__init__";
 
-/// All that is known of Python processes.
+/// The state of all Python processes.
 pub struct Pythons {
     maps: PythonMaps,
     files: HashMap<FileId, Option<Arc<Found>>>,
@@ -43,7 +43,7 @@ struct Found {
     interpreter: Interpreter,
 }
 
-/// Numbers of frames, by name and file.
+/// Frame numbers, by name and file.
 #[derive(Default)]
 struct Numbers {
     known: HashMap<(String, Arc<str>), u32>,
@@ -55,7 +55,7 @@ struct Numbers {
 struct Image {
     gone: bool,
     minor: u8,
-    /// What the kernel was told.
+    /// What was declared to the kernel.
     process: Option<PythonProcess>,
     interpreter_loop: Vec<Range<u64>>,
     interpreter: Vec<Range<u64>>,
@@ -75,7 +75,7 @@ struct Pair {
 }
 
 impl Pythons {
-    /// Begins with nothing.
+    /// Creates an empty state.
     pub fn new(maps: PythonMaps) -> Self {
         Self {
             maps,
@@ -88,7 +88,7 @@ impl Pythons {
         }
     }
 
-    /// A new image: a forked one has the interpreter of its parent, and the kernel knows.
+    /// Adds a new image: a forked one inherits its parent's interpreter, also in the kernel.
     pub fn born(&mut self, image: ProcessId, forked_from: Option<ProcessId>) {
         let parent = forked_from.and_then(|parent| self.images.get(&parent));
         let new = parent.map_or_else(Image::default, |parent| Image {
@@ -100,14 +100,14 @@ impl Pythons {
             generated: parent.generated.clone(),
             ..Image::default()
         });
-        // The parent may have been told of between the fork and now.
+        // The parent may have been declared between the fork and now.
         if let Some(process) = &new.process {
             let _ = self.maps.declare(image.0, process);
         }
         self.images.insert(image, new);
     }
 
-    /// An image is gone; its stacks may still be waiting.
+    /// Handles the end of an image; its stacks may still be waiting.
     pub fn died(&mut self, image: ProcessId) {
         self.maps.forget(image.0);
         if let Some(known) = self.images.get_mut(&image) {
@@ -115,7 +115,7 @@ impl Pythons {
         }
     }
 
-    /// A file was mapped as code. What is wrong with it is told once.
+    /// Handles a file mapped as code. Problems with it are reported once.
     pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) -> Option<Unsupported> {
         let image = self.images.get_mut(&mapping.process)?;
         let range = mapping.start..mapping.end;
@@ -147,31 +147,31 @@ impl Pythons {
         image.minor = interpreter.minor;
         let process = layout(interpreter, bias);
         if !image.gone && image.process != Some(process) {
-            // A full map leaves the interpreter's own frames, as without it.
+            // If the map is full, stacks show the interpreter's own frames instead.
             let _ = self.maps.declare(mapping.process.0, &process);
         }
         image.process = Some(process);
         None
     }
 
-    /// The frames of a Python stack.
+    /// Adds the frames of a Python stack.
     pub fn stack(&mut self, stack: PythonStack) {
         if let Some(image) = self.images.get_mut(&ProcessId(stack.image)) {
             image.stacks.insert(stack.id, stack);
         }
     }
 
-    /// A code object.
+    /// Adds a code object.
     pub fn code(&mut self, code: PythonCode) {
         let Some(image) = self.images.get_mut(&ProcessId(code.image)) else { return };
         let known = image.codes.entry((code.code, code.tag)).or_insert_with(|| code.clone());
-        // What could not be read the first time comes again.
+        // A code object that could not be read completely is sent again.
         if known.name.is_empty() || known.file.is_empty() {
             *known = code;
         }
     }
 
-    /// The id of the stack that has these two parts.
+    /// Returns the id of the stack with these two parts.
     pub fn pair(&mut self, image: ProcessId, native: u64, python: u64, time: u64) -> StackId {
         if python == 0 {
             return StackId(native);
@@ -183,7 +183,7 @@ impl Pythons {
         id
     }
 
-    /// Tells the sink of every pair whose parts are there.
+    /// Pushes every pair whose parts have arrived to the sink.
     pub fn settle(&mut self, sink: &mut dyn Sink) {
         for pair in std::mem::take(&mut self.waiting) {
             let there = self.images.get(&pair.image).is_some_and(|image| image.stacks.contains_key(&pair.python));
@@ -197,15 +197,15 @@ impl Pythons {
         self.images.retain(|id, image| !image.gone || waiting.iter().any(|pair| pair.image == *id));
     }
 
-    /// Tells the sink of all that is left, with the parts that came.
+    /// Pushes all remaining pairs to the sink, with the parts that have arrived.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         for pair in std::mem::take(&mut self.waiting) {
             self.tell(&pair, sink);
         }
     }
 
-    /// Forgets images that are gone, with all that waits for parts of theirs; and frames by number, once there are many:
-    /// who knows them by their old numbers goes on to.
+    /// Removes ended images with everything that waits for their parts, and, once there are many, the frame numbers.
+    /// Existing stacks keep their old numbers.
     pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
         const MANY: usize = 1 << 16;
         self.images.retain(|image, _| !gone(*image));
@@ -216,8 +216,8 @@ impl Pythons {
         }
     }
 
-    /// Forgets stacks of an image but those that `keep` names by both their parts and as a whole; returns the Python
-    /// parts that are gone.
+    /// Removes the stacks of an image except the parts in `keep` and the combined stacks in `whole`; returns the removed
+    /// Python parts.
     pub fn forget_stacks(&mut self, image: ProcessId, keep: &HashSet<u64>, whole: &HashSet<StackId>) -> Vec<u64> {
         self.paired.retain(|id, of| *of != image || whole.contains(id));
         self.waiting.retain(|pair| pair.image != image || whole.contains(&pair.id));
@@ -225,12 +225,12 @@ impl Pythons {
         known.stacks.extract_if(|id, _| !keep.contains(id)).map(|(id, _)| id).collect()
     }
 
-    /// Forgets interpreters in files that are known no more.
+    /// Removes interpreters in files that are no longer known.
     pub fn forget_files(&mut self, known: &HashSet<FileId>) {
         self.files.retain(|id, _| known.contains(id));
     }
 
-    /// Stacks whose parts do not answer to each other.
+    /// Returns the number of stacks whose parts do not match.
     pub fn uneven(&self) -> u64 {
         self.uneven
     }
@@ -255,7 +255,7 @@ impl Pythons {
             Python { entries: &entries, whole: python.is_some_and(|stack| !stack.truncated && !stack.broken) },
         );
         self.uneven += u64::from(merged.uneven);
-        // A stack is whole if both its parts are.
+        // A stack is complete if both its parts are.
         let end = match python {
             Some(stack) if end == StackEnd::Whole && stack.truncated => StackEnd::Truncated,
             Some(stack) if end == StackEnd::Whole && stack.broken => StackEnd::Unreadable,
@@ -286,7 +286,7 @@ impl Image {
         }
     }
 
-    /// A frame as a person reads it; `None` if it is the interpreter's own.
+    /// Returns the name of a frame; `None` if it is internal to the interpreter.
     fn name(&self, frame: &PythonFrame) -> Option<NamedFrame> {
         let (text, file) = match self.codes.get(&(frame.code, frame.tag)) {
             Some(code) if code.file == INTERNAL => return None,
@@ -301,7 +301,7 @@ impl Image {
     }
 }
 
-/// The frame's number in the recording; a new one is named first.
+/// Returns the frame's number in the recording; a new one is named first.
 fn number(numbers: &mut Numbers, name: &NamedFrame, sink: &mut dyn Sink) -> Frame {
     let next = numbers.next;
     let number = *numbers.known.entry((name.name.to_string(), name.module.clone())).or_insert(next);
@@ -313,13 +313,13 @@ fn number(numbers: &mut Numbers, name: &NamedFrame, sink: &mut dyn Sink) -> Fram
     frame
 }
 
-/// Looks for Python in a file that was mapped.
+/// Searches a mapped file for Python.
 fn find(file: &File, path: &str) -> Option<Result<Found, Unsupported>> {
     let segments = Elf::read(file).ok()?.segments;
     Some(Interpreter::find(file, path)?.map(|interpreter| Found { segments, interpreter }))
 }
 
-/// As the kernel wants it.
+/// Converts the layout to the form that the BPF programs use.
 fn layout(interpreter: &Interpreter, bias: u64) -> PythonProcess {
     let o = &interpreter.offsets;
     let runtime = interpreter.runtime.wrapping_add(bias);

@@ -1,5 +1,5 @@
-//! Calls on the time line: slices on their thread, one inside the other as they were called. Times off the CPU cross the
-//! borders of calls, so they have a track of their own beside each thread.
+//! Calls on the time line: slices on their thread, nested like the calls. Off-CPU intervals cross call boundaries, so
+//! they have a separate track beside each thread.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use crate::trace::{
 
 #[derive(Serialize)]
 struct CallArgs<'a> {
-    /// An object of its own: an argument may be called anything.
+    /// A separate object, because an argument may have any name.
     arguments: Arguments,
     #[serde(skip_serializing_if = "Option::is_none")]
     ret: Option<Outcome>,
@@ -38,7 +38,7 @@ struct SwitchArgs {
 }
 
 impl Trace<'_> {
-    /// A call that never returned is a slice without an end, which lasts as long as the time line.
+    /// A call that never returned is a slice without an end, which lasts to the end of the time line.
     pub(super) fn call(&mut self, call: &Call) -> io::Result<()> {
         let Some(reading) = self.reader.read(call) else { return Ok(()) };
         let track = self.tracks.thread(self.profile, call.process, call.tid);

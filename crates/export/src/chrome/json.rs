@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// Puts commas between the events, and writes each at once.
+/// Writes events one at a time, with commas between them.
 pub(super) struct Json<'a> {
     pub out: &'a mut dyn Write,
     pub buffer: Vec<u8>,

@@ -1,7 +1,7 @@
-//! Where on the time line things go: a process and a thread number for every track, and the names of both.
+//! The tracks of the time line: a process and a thread number for each, and the names of both.
 //!
-//! Real processes and threads keep their numbers. GPUs, their streams, waits and times off the CPU get numbers from far above what
-//! Linux gives a process (at most 4,194,304).
+//! Real processes and threads keep their numbers. GPUs, their streams, waits and off-CPU intervals get numbers far
+//! above the largest pid of Linux (4,194,304).
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -21,10 +21,10 @@ const GPU_PID: u32 = 1_000_000_000;
 const STREAM_TID: u32 = 1_000_000_000;
 const WAIT_TID: u32 = 2_000_000_000;
 const SWITCH_TID: u32 = 1_500_000_000;
-/// Most tracks of one stream, or of one process's waits.
+/// Maximum number of tracks of one stream, or of one process's waits.
 const LANES: u32 = 16;
 
-/// Which tracks are in use.
+/// The tracks in use.
 pub struct Tracks {
     threads: BTreeSet<(u32, u32, ProcessId)>,
     /// The first lane of each stream, by (device, session, context, stream).
@@ -44,21 +44,21 @@ impl Tracks {
         Self { threads: BTreeSet::new(), streams, waits: BTreeMap::new(), switches: BTreeMap::new() }
     }
 
-    /// A thread of a process.
+    /// Returns the track of a thread of a process.
     pub fn thread(&mut self, profile: &Profile, process: ProcessId, tid: u32) -> (u32, u32) {
         let pid = profile.processes.get(&process).map_or(0, |p| p.pid);
         self.threads.insert((pid, tid, process));
         (pid, tid)
     }
 
-    /// A GPU, and the first lane of a stream.
+    /// Returns a GPU, and the first lane of a stream.
     pub fn stream(&mut self, activity: &Activity) -> (u32, u32) {
         let next = STREAM_TID + self.streams.len() as u32 * LANES;
         let stream = (activity.device, activity.session, activity.context, activity.stream);
         (gpu_pid(activity.device), *self.streams.entry(stream).or_insert(next))
     }
 
-    /// The process of a session, and the first lane of its waits.
+    /// Returns the process of a session, and the first lane of its waits.
     pub fn waits(&mut self, profile: &Profile, session: SessionId) -> (u32, u32) {
         let next = WAIT_TID + self.waits.len() as u32 * LANES;
         *self.waits.entry(session).or_insert_with(|| {
@@ -67,7 +67,7 @@ impl Tracks {
         })
     }
 
-    /// The track beside a thread for its times off the CPU.
+    /// Returns the track beside a thread for its off-CPU intervals.
     pub fn switches(&mut self, profile: &Profile, process: ProcessId, tid: u32) -> (u32, u32) {
         let (pid, tid) = self.thread(profile, process, tid);
         let next = SWITCH_TID + self.switches.len() as u32;
@@ -77,7 +77,7 @@ impl Tracks {
     /// Writes the names of all processes and threads in use, GPUs below the processes.
     pub fn write(&self, profile: &Profile, lanes: &HashMap<u32, Lanes>, json: &mut Json<'_>) -> io::Result<()> {
         let process_name = |pid: u32| {
-            // Of several images with one pid (fork, then exec) the last gives the name.
+            // Of several images with one pid (fork, then exec) the last determines the name.
             let image = profile.processes.values().rev().find(|p| p.pid == pid);
             image.map_or_else(|| "[unknown process]".to_owned(), |p| p.comm.clone())
         };
@@ -131,16 +131,16 @@ fn gpu_pid(device: u32) -> u32 {
     GPU_PID.saturating_add(device)
 }
 
-/// The lanes of one stream. Viewers drop slices that overlap without nesting, so what begins before the last on a
-/// lane has ended goes to the next lane: dependent launches, graph branches, records out of order.
+/// The lanes of one stream. Viewers drop slices that overlap without nesting, so work that begins before the last slice
+/// of a lane has ended is put on the next lane: dependent launches, graph branches, records out of order.
 #[derive(Default)]
 pub struct Lanes {
-    /// When each lane is free again.
+    /// When each lane becomes free.
     free: Vec<u64>,
 }
 
 impl Lanes {
-    /// The track for something from `start` to `end`; the last lane takes what no other can.
+    /// Returns the track for work from `start` to `end`; the last lane accepts what fits in no other.
     pub fn place(&mut self, first: u32, start: u64, end: u64) -> u32 {
         let lane = self.free.iter().position(|&free| free <= start).unwrap_or(self.free.len()).min(LANES as usize - 1);
         match self.free.get_mut(lane) {
@@ -189,7 +189,7 @@ impl<'a> Metadata<'a> {
 mod tests {
     use super::*;
 
-    /// Check that overlapping work gets a lane of its own.
+    /// Check that overlapping work gets a separate lane.
     ///
     /// ```text
     ///   lane 0   ====    ====

@@ -1,4 +1,4 @@
-//! Counted events in the summary: how often, how much, and from where.
+//! Counted events in the summary: their hits, weights and stacks.
 
 use std::cmp::Reverse;
 
@@ -17,29 +17,29 @@ use crate::{
 /// One event.
 #[derive(Clone, Debug, Serialize)]
 pub struct EventSummary {
-    /// What the user calls it.
+    /// The user's name for it.
     pub name: String,
-    /// What was asked for.
+    /// The specification as given by the user.
     pub source: String,
-    /// What a hit weighs; absent if hits are only counted.
+    /// The weight of a hit; absent if hits are only counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<String>,
     /// The unit of the weight.
     pub unit: Unit,
-    /// Places that were watched: functions, or places in them.
+    /// Number of places watched: functions, or places in them.
     pub points: u64,
     /// Hits.
     pub count: u64,
-    /// What they weigh together; absent if hits are only counted.
+    /// Their total weight; absent if hits are only counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<u64>,
-    /// Hits whose weight was unreadable, negative or 2^56 and more: they are not in `sum`.
+    /// Hits whose weight was unreadable, negative, or at least 2^56: not included in `sum`.
     pub outside: u64,
-    /// Hits in warpscope's injected library, and in CUPTI on its behalf; not in `count`.
+    /// Hits in warpscope's injected library, and in CUPTI on its behalf; not included in `count`.
     pub own: u64,
     /// Distinct stacks, by name.
     pub stacks: u64,
-    /// The stacks with the largest sums, or counts where there is no weight.
+    /// The stacks with the largest sums, or the largest counts without a weight.
     pub top_stacks: Vec<EventStack>,
     #[serde(skip)]
     pub(super) measure: Measure,
@@ -48,18 +48,18 @@ pub struct EventSummary {
 /// Hits from one stack.
 #[derive(Clone, Debug, Serialize)]
 pub struct EventStack {
-    /// From the process to what was hit.
+    /// The frames, from the process to the place that was hit.
     pub path: Vec<String>,
     /// Hits.
     pub count: u64,
-    /// What they weigh together.
+    /// Their total weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<u64>,
-    /// Its share of the event's sum, or count where there is no weight; 0 to 1.
+    /// Its share of the event's sum, or of its count without a weight; 0 to 1.
     pub share: f64,
 }
 
-/// All events of a profile, in the order that the user gave.
+/// Returns all events of a profile, in the order given by the user.
 pub(super) fn of(flames: &Flames<'_>) -> Vec<EventSummary> {
     flames.profile.counters.all.values().map(|counter| event(flames, counter)).collect()
 }

@@ -1,4 +1,4 @@
-//! The summary as text. Tables put the name last, so that long names cost no alignment.
+//! The summary as text. Tables put the name last, so that long names do not break the alignment.
 
 use text::units::{bytes, count, counted, percent, time};
 
@@ -9,8 +9,8 @@ use crate::{
     page::{Ink, Page, bar, cut, path_text, shortened},
 };
 
-/// The text of a summary, at most `width` columns wide (not less than 60), with colours for a terminal if asked.
-/// The ledger is its last lines.
+/// Returns the text of a summary, at most `width` columns wide (not less than 60), in colour if requested. The ledger
+/// is its last lines.
 pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
     let mut page = Page::new(colour, width.max(60));
     page.head(summary);
@@ -76,7 +76,7 @@ impl Page {
         }
     }
 
-    /// One line of counts, and one of waits.
+    /// Writes one line of counts, and one of waits.
     fn work(&mut self, s: &Summary) {
         let rate = format!(
             "{} ({} per second)",
@@ -141,7 +141,7 @@ impl Page {
     }
 
     fn functions(&mut self, s: &Summary) {
-        // Beside GPU work five functions are enough.
+        // Next to GPU work, five functions are enough.
         let rows = if s.gpu_time_ns > 0 { 5 } else { s.top_functions.len() };
         if s.top_functions.is_empty() {
             return;
@@ -182,7 +182,7 @@ impl Page {
             let ink = if good {
                 Ink::Green
             } else if [&captured, &empty, &own].iter().any(|harmless| harmless.as_ref() == Some(sentence)) {
-                // Nothing is amiss.
+                // Nothing is wrong.
                 Ink::Dim
             } else {
                 Ink::Yellow

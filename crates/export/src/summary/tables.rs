@@ -1,6 +1,6 @@
-//! What the tables of a summary share.
+//! Constants shared by the tables of a summary.
 
-/// Most rows of each table.
+/// Maximum number of rows of each table.
 pub(super) const TOP: usize = 10;
 
 pub(super) fn share(part: u64, whole: u64) -> f64 {

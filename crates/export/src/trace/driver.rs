@@ -1,4 +1,4 @@
-//! System calls on a driver's device files: what they ask, and what they answer.
+//! System calls on a driver's device files: their arguments and results.
 
 use std::borrow::Cow;
 
@@ -13,8 +13,7 @@ use model::{
 
 use super::values::{Argument, Arguments, Outcome};
 
-/// The arguments of a system call: of `mmap` its own, of a request its number and the command it
-/// carries, else where it points.
+/// The arguments of a system call: those of `mmap`; for a request its number and its command, or otherwise its pointer.
 pub(super) fn arguments(function: &Function, call: &Call) -> Arguments {
     let word = |at: usize| call.words.get(at).copied();
     let mut args = Vec::new();
@@ -40,7 +39,7 @@ pub(super) fn arguments(function: &Function, call: &Call) -> Arguments {
     Arguments(args)
 }
 
-/// What the command of a request is called.
+/// Returns the name of a request's command.
 pub(crate) fn command_name(request: &str, command: u32) -> Cow<'static, str> {
     let name = if request == "NV_ESC_RM_ALLOC" { rm_class(command) } else { rm_control(command) };
     name.map_or_else(|| format!("{command:#x}").into(), Cow::Borrowed)
@@ -52,7 +51,7 @@ fn protection(bits: u64) -> Cow<'static, str> {
     String::from_iter([letter(1, 'r'), letter(2, 'w'), letter(4, 'x')]).into()
 }
 
-/// What a system call returned: an error by its name, an address, or a number.
+/// Returns the result of a system call: an error by its name, an address, or a number.
 pub(super) fn outcome(function: &Function, result: u64) -> Outcome {
     let signed = result.cast_signed();
     match signed {
@@ -62,13 +61,13 @@ pub(super) fn outcome(function: &Function, result: u64) -> Outcome {
     }
 }
 
-/// The result of a failed call as it is counted: the low half of what was returned.
+/// Returns the result of a failed call as it is counted: the low half of the return value.
 pub(crate) fn error_name(code: u32) -> String {
     let number = -i64::from(code.cast_signed());
     errno(number).map_or_else(|| format!("errno {number}"), str::to_owned)
 }
 
-/// Errors by number, as Linux has them on x86-64 and arm64: those that drivers return.
+/// Error numbers returned by drivers, as Linux defines them on x86-64 and arm64.
 fn errno(number: i64) -> Option<&'static str> {
     Some(match number {
         1 => "EPERM",

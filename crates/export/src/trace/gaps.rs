@@ -1,4 +1,4 @@
-//! The longest times in which a GPU did nothing, and what the CPU did meanwhile.
+//! The longest idle gaps of a GPU, and what the CPU did during them.
 //!
 //! ```text
 //!   GPU        ####            ####
@@ -6,8 +6,8 @@
 //!   thread 2             ==                        and for a while that of another call
 //! ```
 //!
-//! Which gaps there are is known from the profile; what overlaps them is added up as the events go by. Only outermost calls
-//! count: what they call is theirs.
+//! The profile determines the gaps; the calls that overlap them are summed as events are read. Only outermost calls
+//! count: they include their nested calls.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ use serde::Serialize;
 
 use super::labels::thread_label;
 
-/// Most gaps that are told.
+/// Maximum number of gaps reported.
 const GAPS: usize = 10;
-/// Most calls that are named for each.
+/// Maximum number of calls named for each gap.
 const NAMED: usize = 3;
 
-/// A time in which a GPU did nothing, between its first work and its last.
+/// An idle interval of a GPU, between its first work and its last.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gap {
     /// The GPU.
@@ -34,7 +34,7 @@ pub struct Gap {
     pub at_ns: u64,
     /// How long it was.
     pub ns: u64,
-    /// Of this, the time in which no thread was in a traced call: the program itself.
+    /// Of this, the time in which no thread was in a traced call: outside CUDA.
     pub outside_ns: u64,
     /// The calls that overlap it most.
     pub calls: Vec<Overlap>,
@@ -47,11 +47,11 @@ pub struct Overlap {
     pub function: String,
     /// The thread: `name/tid`.
     pub thread: String,
-    /// Their time within the gap.
+    /// Their total time within the gap.
     pub ns: u64,
 }
 
-/// Adds up what calls did in the gaps.
+/// Sums the calls in the gaps.
 pub(super) struct Gaps {
     open: Vec<Open>,
     end: u64,
@@ -66,7 +66,7 @@ struct Open {
 }
 
 impl Gaps {
-    /// The gaps of a profile. A call that never returned lasts until its end.
+    /// Returns the gaps of a profile. A call that never returned lasts until its end.
     pub(super) fn of(profile: &Profile) -> Self {
         let all = profile.devices.iter().flat_map(|(&device, info)| info.gaps.iter().map(move |gap| (device, *gap)));
         let mut all: Vec<(u32, (u64, u64))> = all.collect();
@@ -128,17 +128,18 @@ mod tests {
 
     use super::*;
 
-    /// Check who is blamed for a gap: calls by their overlap, the program for the rest, and no call for another's callee.
+    /// Check how a gap is attributed: to calls by their overlap, to the program for the rest, and never to nested
+    /// calls.
     ///
     /// ```text
     ///   gap            |----------|      100 to 200
     ///   thread 1    ======                to 140, with a call inside it
     ///   thread 2           ====           130 to 170
     ///   thread 3                    ===   after it
-    ///   nobody                 ^^^^       170 to 200
+    ///   no call                ^^^^       170 to 200
     /// ```
     #[test]
-    fn blame() {
+    fn gaps_are_attributed_to_outermost_calls() {
         let mut fold = Fold::new();
         for (id, name) in [(0, "outer"), (1, "inner")] {
             let (id, layer, name) = (FunctionId(id), Layer::Library, name.into());

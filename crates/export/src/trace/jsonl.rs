@@ -1,5 +1,5 @@
-//! What happened in a trace as lines of JSON, one schema for all: calls, requests to the driver, tracepoints, memory,
-//! switches, GPU work.
+//! Trace events as lines of JSON with one schema: calls, requests to the driver, tracepoints, memory, switches, GPU
+//! work.
 
 use model::{
     calls::{MemoryChange, MemoryChanges, MemoryOperation, Nesting, Placed, Tier},
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::names::{self, SessionKernels};
 
-/// Makes the lines of one file, and numbers them. A call is numbered when it arrives, or when the first event within it
-/// does, which names it as its parent.
+/// Writes the lines of one file, and numbers them. A call is numbered when it arrives, or earlier when an event within
+/// it arrives and names the call as its parent.
 pub(crate) struct TraceLines<'a> {
     profile: &'a Profile,
     start: u64,
@@ -76,7 +76,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// What a line about memory has besides.
+/// Additional fields of a line about memory.
 #[derive(Serialize)]
 struct Memory {
     op: &'static str,
@@ -94,7 +94,7 @@ struct SwitchArgs {
     preempted: bool,
 }
 
-/// What is told of GPU work: see [`Work`].
+/// Fields of GPU work: see [`Work`].
 #[derive(Default, Serialize)]
 struct GpuArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,7 +180,7 @@ impl<'a> TraceLines<'a> {
         Ok(())
     }
 
-    /// Appends what waits for calls that never came.
+    /// Appends the GPU work that waits for calls that never arrived.
     pub(crate) fn finish(&mut self, kernels: &SessionKernels<'_>, out: &mut Vec<u8>) -> serde_json::Result<()> {
         for activity in self.launched.waiting() {
             self.activity(&activity, None, kernels, out)?;
@@ -215,7 +215,7 @@ impl<'a> TraceLines<'a> {
     }
 
     fn memory(&self, placed: Placed, call: &Call, change: MemoryChange) -> Line<'static, ()> {
-        // Memory is there from the return of an allocation to the entry of a free.
+        // Memory exists from the return of an allocation to the entry of a free.
         let (op, at) = match change.operation {
             MemoryOperation::Alloc => ("alloc", call.end),
             MemoryOperation::Free => ("free", call.start),
@@ -295,7 +295,7 @@ impl<'a> TraceLines<'a> {
         }
     }
 
-    /// A line with what every line has.
+    /// Returns a line with the fields that every line has.
     fn line<'n, A: Serialize>(
         &self,
         placed: Placed,
@@ -332,13 +332,13 @@ impl<'a> TraceLines<'a> {
         self.profile.processes.get(&process).map_or(0, |p| p.pid)
     }
 
-    /// A correlation says all where there is one CUDA process.
+    /// With a single CUDA process, the correlation id is sufficient.
     fn session(&self, session: SessionId) -> Option<SessionId> {
         (self.profile.sessions.len() > 1).then_some(session)
     }
 }
 
-/// Where a function belongs: a library by its file's name.
+/// The module of a function: a library by its file name.
 pub(crate) fn library(function: &Function) -> &str {
     match function.layer {
         Layer::Library => function.library.rsplit('/').next().unwrap_or(&function.library),
@@ -346,7 +346,7 @@ pub(crate) fn library(function: &Function) -> &str {
     }
 }
 
-/// Seconds since the start. A double holds them to the nanosecond for 104 days.
+/// Seconds since the start. A double is exact to the nanosecond for 104 days.
 fn seconds(time: u64, start: u64) -> f64 {
     if time >= start { (time - start) as f64 / 1e9 } else { -((start - time) as f64) / 1e9 }
 }

@@ -1,4 +1,4 @@
-//! Words that several outputs of a trace share.
+//! Labels shared by several outputs of a trace.
 
 use model::{
     event::{Mode, ProcessId},
@@ -7,15 +7,15 @@ use model::{
 
 use crate::names;
 
-/// Most characters of a kernel's name in a line, where it can be had.
+/// Maximum length of a kernel's name in a line, where it can be shortened to that.
 pub(super) const KERNEL_LENGTH: usize = 48;
 
-/// The recording is a trace.
+/// Whether the recording is a trace.
 pub(crate) fn is_trace(profile: &Profile) -> bool {
     profile.start.as_ref().is_some_and(|start| matches!(start.mode, Mode::Trace | Mode::TraceSums))
 }
 
-/// A thread by its name, or its process's: `python3/1234`.
+/// Formats a thread with its name, or that of its process: `python3/1234`.
 pub(super) fn thread_label(profile: &Profile, process: ProcessId, tid: u32) -> String {
     let comm = profile.threads.get(&(process, tid)).map(|comm| names::word(comm));
     format!("{}/{tid}", comm.unwrap_or_else(|| names::process(profile, process)))

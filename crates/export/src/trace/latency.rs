@@ -10,11 +10,11 @@ use std::fmt::Write as _;
 use model::histogram::{BUCKETS, bucket};
 use text::units;
 
-/// Most columns of bars.
+/// Maximum number of columns of bars.
 const MOST: usize = 64;
 
-/// The axis, and a row of bars for each histogram, given as (from, count) pairs. The axis begins and ends at a power of
-/// ten.
+/// Draws the axis, and a row of bars for each histogram, given as (from, count) pairs. The axis begins and ends at a
+/// power of ten.
 pub(super) fn chart(histograms: &[&[(u64, u64)]], width: usize) -> (String, Vec<String>) {
     let used = || histograms.iter().flat_map(|h| h.iter().map(|(from, _)| bucket(*from)));
     let (Some(lowest), Some(highest)) = (used().min(), used().max()) else { return (String::new(), Vec::new()) };
@@ -44,7 +44,7 @@ pub(super) fn chart(histograms: &[&[(u64, u64)]], width: usize) -> (String, Vec<
     (axis, rows)
 }
 
-/// A power of ten without its zeros behind the point.
+/// Formats a power of ten without trailing zeros after the decimal point.
 fn tick(ns: u64) -> String {
     units::time(ns).replace(".00", "").replace(".0", "")
 }

@@ -1,7 +1,7 @@
 //! Which call launched which GPU work. Either may arrive first.
 //!
-//! Work that arrives before its call waits for it. Both sides are bounded: what waits too long, or arrives too long after
-//! its call, goes without.
+//! Work that arrives before its call waits for it. Both sides are bounded: work that waits too long, or arrives too
+//! long after its call, is written without the call.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -10,14 +10,14 @@ use model::event::{Activity, SessionId};
 /// A launch: session and correlation id.
 type Launch = (SessionId, u32);
 
-/// The most calls that are remembered.
-const MOST_CALLS: usize = 1 << 18;
-/// The most work that waits.
-const MOST_WAITING: usize = 1 << 16;
+/// Maximum number of calls remembered.
+const MAX_CALLS: usize = 1 << 18;
+/// Maximum number of waiting activities.
+const MAX_WAITING: usize = 1 << 16;
 
-/// The calls that launched of late, and work that waits for others.
+/// The recent calls that launched work, and work that waits for its call.
 pub(super) struct Launched {
-    /// There are calls to wait for.
+    /// Whether there are calls to wait for.
     any: bool,
     calls: HashMap<Launch, u64>,
     order: VecDeque<Launch>,
@@ -27,7 +27,7 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    /// Nothing has been launched yet. If no call ever launches, nothing waits.
+    /// Starts with no launches. If no call ever launches, nothing waits.
     pub(super) fn new(any: bool) -> Self {
         Self {
             any,
@@ -39,12 +39,12 @@ impl Launched {
         }
     }
 
-    /// A call that launched arrives: the work that waited for it.
+    /// Adds a call that launched work, and returns the work that waited for it.
     pub(super) fn by(&mut self, launch: Launch, call: u64) -> Vec<Activity> {
         if self.calls.insert(launch, call).is_none() {
             self.order.push_back(launch);
         }
-        if self.order.len() > MOST_CALLS
+        if self.order.len() > MAX_CALLS
             && let Some(oldest) = self.order.pop_front()
         {
             self.calls.remove(&oldest);
@@ -53,8 +53,8 @@ impl Launched {
         waited.into_iter().filter_map(|number| self.waiting.remove(&number)).collect()
     }
 
-    /// The call that launched this work, if it is known; if it may come, the work waits. What must be written now without
-    /// one, for it has waited too long or has nothing to wait for.
+    /// Returns the call that launched this work, if it is known. If the call may still arrive, the work waits. Also
+    /// returns work that must now be written without a call, because it has waited too long or has no call to wait for.
     pub(super) fn parent(&mut self, activity: Activity) -> (Option<u64>, Option<Activity>) {
         let launch = (activity.session, activity.correlation);
         if let Some(call) = self.calls.get(&launch) {
@@ -66,7 +66,7 @@ impl Launched {
         self.next += 1;
         self.waiting.insert(self.next, activity);
         self.by_launch.entry(launch).or_default().push(self.next);
-        let overdue = if self.waiting.len() > MOST_WAITING { self.waiting.pop_first() } else { None };
+        let overdue = if self.waiting.len() > MAX_WAITING { self.waiting.pop_first() } else { None };
         if let Some((_, activity)) = &overdue {
             let launch = (activity.session, activity.correlation);
             // The oldest of all is the oldest of its launch.
@@ -80,7 +80,7 @@ impl Launched {
         (None, overdue.map(|(_, activity)| activity))
     }
 
-    /// All that still waits, in the order of arrival.
+    /// Returns all work that still waits, in order of arrival.
     pub(super) fn waiting(&mut self) -> Vec<Activity> {
         self.by_launch.clear();
         std::mem::take(&mut self.waiting).into_values().collect()

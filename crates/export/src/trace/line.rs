@@ -1,12 +1,12 @@
-//! A call as a line of text, for a trace that is watched while it runs.
+//! Calls as lines of text, for watching a trace while it runs.
 //!
 //! ```text
 //!   12.345678  python3/1234        cudaLaunchKernel(kernel=matmul, grid=(4,2,1), ...)  = cudaSuccess  8.10 µs  #42
 //!   12.345702  GPU 0/7             matmul  grid=(4,2,1) block=(64,1,1)  1.40 ms  #42
 //! ```
 //!
-//! Lines come when calls return, so what a call called stands above it, one step further in. `#42` ties a launch to its
-//! work on the GPU.
+//! A line is written when a call returns, so nested calls appear above their caller, indented by one more step. `#42`
+//! connects a launch to its work on the GPU.
 
 use std::{
     collections::HashMap,
@@ -23,10 +23,10 @@ use text::{pattern::Selection, short::short, units};
 use super::{labels::KERNEL_LENGTH, reading::Reader};
 use crate::names;
 
-/// How wide the column of threads is.
+/// Width of the thread column.
 const WHO: usize = 20;
 
-/// Writes lines as events come. Needs no profile: processes, functions and kernels are learned on the way.
+/// Writes lines as events arrive. Needs no profile: processes, functions and kernels are learned from the events.
 #[derive(Debug)]
 pub struct Lines {
     reader: Reader,
@@ -40,7 +40,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Lines with times since `start`, coloured if asked; `readable` demangles the names of kernels.
+    /// Writes lines with times since `start`, in colour if requested; `readable` demangles kernel names.
     pub fn new(colour: bool, start: u64, readable: fn(&str) -> String) -> Self {
         Self {
             reader: Reader::first(readable),
@@ -54,13 +54,13 @@ impl Lines {
         }
     }
 
-    /// Shows only what has one of these names: functions, kernels, `Memcpy HtoD`, `Memset`, `off-cpu`.
+    /// Shows only events with one of these names: functions, kernels, `Memcpy HtoD`, `Memset`, `off-cpu`.
     pub fn filtered(mut self, filter: Selection) -> Self {
         self.filter = Some(filter);
         self
     }
 
-    /// Takes the next event, and writes its line if it has one.
+    /// Adds the next event, and writes its line if it has one.
     pub fn push(&mut self, event: &Event, out: &mut dyn Write) -> io::Result<()> {
         self.learn(event);
         match event {
@@ -169,10 +169,10 @@ const GREEN: u8 = 32;
 const BLUE: u8 = 34;
 const CYAN: u8 = 36;
 
-/// What a thread's time off the CPU is called.
+/// The label of an off-CPU interval.
 pub(crate) const OFF_CPU: &str = "off-cpu";
 
-/// Why a thread was off the CPU, by the kernel's `TASK_*` state.
+/// Returns why a thread was off the CPU, by the kernel's `TASK_*` state.
 pub(crate) fn off_cpu(switch: &Switch) -> &'static str {
     match switch.state & 0xff {
         _ if switch.preempted => "preempted",

@@ -1,4 +1,4 @@
-//! A call, read: which function, with which arguments, by name, and what it said.
+//! Interprets a call: its function, its named arguments, and its result.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -17,7 +17,7 @@ use super::{
     values::{Argument, Arguments, Outcome},
 };
 
-/// Reads calls while events go by, and learns what they refer to.
+/// Interprets calls while events are read, and learns the names they refer to.
 #[derive(Debug, Default)]
 pub struct Reader {
     functions: BTreeMap<FunctionId, Function>,
@@ -25,22 +25,22 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// For the first time through some events: names of kernels are made readable by `readable`.
+    /// Creates a reader for the first pass over events: `readable` converts kernel names for display.
     pub fn first(readable: fn(&str) -> String) -> Self {
         Self { functions: BTreeMap::new(), names: KernelNames::read_by(readable) }
     }
 
-    /// For another time through the events of a profile.
+    /// Creates a reader for a second pass over the events of a profile.
     pub fn again(profile: &Profile) -> Self {
         Self { functions: profile.calls.functions.clone(), names: profile.calls.names.again() }
     }
 
-    /// For a look back from the end: handles mean what they meant last.
+    /// Creates a reader for use after the last event: handles have their last meaning.
     pub fn at_the_end(profile: &Profile) -> Self {
         Self { functions: profile.calls.functions.clone(), names: profile.calls.names.clone() }
     }
 
-    /// Learns of functions, and of kernels from the calls that name them.
+    /// Learns functions, and kernels from the calls that name them.
     pub fn learn(&mut self, event: &Event) {
         match event {
             Event::Function(function) => {
@@ -58,7 +58,7 @@ impl Reader {
         }
     }
 
-    /// Reads a call; `None` if its function is not known, or not to be shown.
+    /// Interprets a call; `None` if its function is unknown or hidden.
     pub fn read(&self, call: &Call) -> Option<Reading<'_>> {
         let function = self.functions.get(&call.function).filter(|function| function.shown)?;
         let finished = call.end != 0;
@@ -73,22 +73,22 @@ impl Reader {
         Some(Reading { function, args, result, failed: finished && is_error(function, call.result) })
     }
 
-    /// What a launch's kernel is called.
+    /// Returns the name of a launch's kernel.
     pub fn kernel(&self, process: ProcessId, kernel: KernelRef) -> Option<&Arc<str>> {
         self.names.text(process, kernel)
     }
 }
 
-/// What a call was and said.
+/// An interpreted call.
 #[derive(Debug)]
 pub struct Reading<'a> {
-    /// What was called.
+    /// The function.
     pub function: &'a Function,
     /// Its arguments.
     pub args: Arguments,
-    /// What it returned, by name where it has one; `None` if it did not return, or returns nothing.
+    /// Its result, by name where it has one; `None` if it did not return, or returns nothing.
     pub result: Option<Outcome>,
-    /// It failed.
+    /// Whether it failed.
     pub failed: bool,
 }
 
@@ -110,13 +110,13 @@ fn library(names: &KernelNames, function: &Function, call: &Call) -> Arguments {
     Arguments(fields.map(|field| (field.name.into(), readable(field.value))).collect())
 }
 
-/// Arguments of something unknown: words.
+/// Arguments of an unknown function: raw words.
 fn words(call: &Call) -> Arguments {
     let word = |(at, word): (usize, &u64)| (format!("arg{at}").into(), Argument::Value(Value::Handle(*word)));
     Arguments(call.words.iter().enumerate().map(word).collect())
 }
 
-/// Arguments whose names came with the function, as far as they did.
+/// Arguments whose names were recorded with the function; the rest have none.
 fn named(function: &Function, call: &Call) -> Arguments {
     let mut arguments = words(call);
     for (argument, name) in arguments.0.iter_mut().zip(&function.parameters) {
@@ -147,7 +147,7 @@ fn outcome(function: &Function, result: u64) -> Outcome {
     }
 }
 
-/// Small numbers as such, all others as addresses.
+/// Small numbers in decimal, all others as addresses.
 fn number(result: u64) -> Outcome {
     let signed = result.cast_signed();
     match i32::try_from(signed) {
@@ -160,9 +160,10 @@ fn number(result: u64) -> Outcome {
 mod tests {
     use super::*;
 
-    /// A function of the kernel has its parameters' names, as far as they are known, and no result if it returns nothing.
+    /// Check that a function of the operating system's kernel has its parameters' names, as far as they are known, and
+    /// no result if it returns nothing.
     #[test]
-    fn functions_of_the_kernel() {
+    fn kernel_functions_have_parameter_names() {
         let mut reader = Reader::default();
         let parameters = vec!["fd".to_owned(), "file".to_owned()];
         for (id, void) in [(0, true), (1, false)] {

@@ -1,4 +1,4 @@
-//! The parts of a summary's text that tell of calls.
+//! The parts of a summary's text about calls.
 
 use model::calls::Tier;
 use text::units::{bytes, count, counted, percent, time};
@@ -12,17 +12,17 @@ use crate::{
     },
 };
 
-/// Most rows of each table.
+/// Maximum number of rows of each table.
 const TOP: usize = 15;
-/// Most slow calls.
+/// Maximum number of slow calls.
 const SLOWEST: usize = 10;
-/// Most functions whose durations are drawn.
+/// Maximum number of functions whose durations are drawn.
 const DRAWN: usize = 5;
-/// How long bars are, and how wide titles.
+/// Length of bars, and width of titles.
 const BAR: usize = 8;
 
 impl Page {
-    /// What was called, and what came of it.
+    /// Writes which functions were called, and their results and effects.
     pub(crate) fn calls(&mut self, trace: &TraceSummary) {
         self.call_counts(trace);
         self.layers(trace);
@@ -34,7 +34,7 @@ impl Page {
         self.moved(trace);
     }
 
-    /// When things happened, and how long they took.
+    /// Writes when things happened, and how long they took.
     pub(crate) fn times(&mut self, trace: &TraceSummary) {
         self.latencies(trace);
         self.slowest(trace);
@@ -73,7 +73,7 @@ impl Page {
         }
     }
 
-    /// Where the time goes on the way from the program to the kernel. A single layer is told by its functions.
+    /// Writes where the time is spent between the program and the kernel. A single layer is described by its functions.
     fn layers(&mut self, t: &TraceSummary) {
         if t.layers.len() < 2 {
             return;
@@ -98,7 +98,7 @@ impl Page {
         if t.functions.is_empty() {
             return;
         }
-        // Where there is no room, the mean gives way, then the median and errors, which have their own table.
+        // In a narrow page the mean is dropped first, then the median and errors, which have their own table.
         let skipped = if self.width >= 116 { 0 } else { 1 + usize::from(self.width < 100) };
         let errors = skipped < 2 && t.functions.iter().any(|f| f.errors > 0);
         let narrow = if skipped < 2 { 10 } else { 9 };
@@ -314,7 +314,7 @@ impl Page {
             parts.extend(
                 calls.map(|call| (call.ns, format!("{} in {}", names::printable(&call.function), call.thread))),
             );
-            // What took less than a hundredth explains nothing.
+            // A call with less than a hundredth explains nothing.
             parts.retain(|(ns, _)| *ns > 0 && *ns >= gap.ns / 100);
             parts.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
             let parts: Vec<String> =
@@ -357,7 +357,7 @@ impl Page {
         }
     }
 
-    /// A table's first line, after an empty one.
+    /// Writes a table's header, after an empty line.
     fn title(&mut self, title: &str, columns: &str) {
         let line = format!("{} {}", self.ink(Ink::Bold, &format!("{title:<BAR$}")), self.ink(Ink::Dim, columns));
         self.text.push('\n');
@@ -380,7 +380,7 @@ impl Page {
     }
 }
 
-/// A moment since the start.
+/// Formats a time since the start.
 fn at(ns: u64) -> String {
     format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000)
 }

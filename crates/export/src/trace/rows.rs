@@ -6,25 +6,25 @@ use model::{
 };
 use serde::Serialize;
 
-/// Calls of one layer: of the program, of CUDA's runtime and driver, to the kernel's driver, in the kernel.
+/// Calls of one layer: the program, the CUDA runtime, the CUDA driver, requests to the kernel driver, or the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayerRow {
     /// The layer.
     pub layer: Tier,
     /// Calls that returned.
     pub calls: u64,
-    /// Time in which such a call was under way, added over threads.
+    /// Time in which such a call was in progress, added over threads.
     pub total_ns: u64,
-    /// Of this, outside other traced calls within them. Over all layers, this adds up to the time in calls.
+    /// Of this, outside other traced calls within them. Summed over all layers, this is the time in calls.
     pub self_ns: u64,
 }
 
-/// What was asked of the driver in all: system calls on its device files.
+/// Totals of the requests to the driver: system calls on its device files.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct DriverRequests {
-    /// How many.
+    /// Number of requests.
     pub count: u64,
-    /// Their time.
+    /// Total time.
     pub ns: u64,
 }
 
@@ -35,29 +35,29 @@ pub struct FunctionRow {
     pub name: String,
     /// The file name of its library.
     pub library: String,
-    /// What it is.
+    /// Its layer.
     pub layer: Layer,
     /// Calls that returned.
     pub calls: u64,
     /// Of these, failed.
     pub errors: u64,
-    /// Of these, within other traced calls, whose time includes theirs.
+    /// Of these, nested in other traced calls, whose time includes theirs.
     pub inner: u64,
-    /// Their time.
+    /// Total time.
     pub ns: u64,
     /// Of this, outside other traced calls within them.
     pub self_ns: u64,
-    /// The mean of it.
+    /// Mean duration.
     pub mean_ns: u64,
-    /// Half took no longer.
+    /// Median duration.
     pub p50_ns: u64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile of the duration.
     pub p99_ns: u64,
     /// The longest.
     pub max_ns: u64,
-    /// Bytes that they allocated, copied or set.
+    /// Bytes allocated, copied or set.
     pub bytes: u64,
-    /// Durations: from how many nanoseconds on, how many calls.
+    /// Histogram of durations: (from nanoseconds, calls).
     pub histogram: Vec<(u64, u64)>,
 }
 
@@ -68,16 +68,16 @@ pub struct RequestRow {
     pub device: String,
     /// The request or system call.
     pub request: String,
-    /// The command that it carries, or the class that it allocates; absent where it has none.
+    /// Its command, or the class that it allocates; absent where it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// How many.
+    /// Number of requests.
     pub count: u64,
     /// Of these, failed.
     pub errors: u64,
-    /// Their time.
+    /// Total time.
     pub ns: u64,
-    /// The mean of it.
+    /// Mean duration.
     pub mean_ns: u64,
     /// The longest.
     pub max_ns: u64,
@@ -90,11 +90,11 @@ pub struct PointRow {
     pub category: String,
     /// Its name.
     pub name: String,
-    /// How many.
+    /// Number of hits.
     pub count: u64,
 }
 
-/// Calls that failed alike.
+/// Calls that failed with the same error.
 #[derive(Clone, Debug, Serialize)]
 pub struct ErrorRow {
     /// The function.
@@ -103,9 +103,9 @@ pub struct ErrorRow {
     pub error: String,
     /// Its number.
     pub code: i64,
-    /// Calls. Of one that failed because a call within it did, only the outer one is counted.
+    /// Calls. If a call failed because a nested call failed, only the outer one is counted.
     pub count: u64,
-    /// Calls within others that return a status of their own.
+    /// Calls nested in others that return a status of their own.
     pub enclosed: u64,
 }
 
@@ -121,7 +121,7 @@ pub struct LaunchRow {
 /// Memory of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryRow {
-    /// What kind it is.
+    /// The kind of memory.
     pub space: &'static str,
     /// Allocations that succeeded.
     pub allocations: u64,
@@ -133,26 +133,26 @@ pub struct MemoryRow {
     pub frees: u64,
     /// Frees that failed.
     pub failed_frees: u64,
-    /// Of the frees that succeeded: those of memory whose allocation was not seen.
+    /// Of the successful frees: those of memory whose allocation was not seen.
     pub unknown_frees: u64,
-    /// Allocations whose address was given out again, though no free of it was seen.
+    /// Allocations whose address was reused although no free of it was seen.
     pub missed_frees: u64,
     /// Allocations that were released with their context or device.
     pub released: u64,
-    /// Allocations that are not tracked, because there was no room.
+    /// Allocations that are not tracked because the table was full.
     pub untracked: u64,
     /// Allocations never freed.
     pub live: u64,
     /// Their bytes.
     pub live_bytes: u64,
-    /// The most bytes at a time; where calls were only summed up, the most of one process.
+    /// The most bytes live at one time; where calls were only summed up, the maximum of any process.
     pub peak_bytes: u64,
 }
 
 /// Bytes moved by calls.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MovedRow {
-    /// From where to where.
+    /// The direction.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub direction: String,
     /// Calls.
@@ -163,20 +163,20 @@ pub struct MovedRow {
     pub ns: u64,
 }
 
-/// Times off the CPU, added over threads.
+/// Off-CPU intervals, added over threads.
 #[derive(Clone, Debug, Serialize)]
 pub struct SwitchRow {
-    /// How often.
+    /// Number of intervals.
     pub count: u64,
-    /// How long.
+    /// Total time.
     pub ns: u64,
-    /// Of these, had to give way.
+    /// Of these, preempted.
     pub preempted: u64,
-    /// How long.
+    /// Time preempted.
     pub preempted_ns: u64,
     /// Of these, within a traced call.
     pub in_calls: u64,
-    /// How long.
+    /// Time off the CPU within traced calls.
     pub in_calls_ns: u64,
 }
 
@@ -199,9 +199,9 @@ pub struct SlowRow {
     pub name: String,
     /// Its arguments, as text.
     pub args: String,
-    /// What it returned.
+    /// Its result.
     pub ret: Option<String>,
-    /// It failed.
+    /// Whether it failed.
     pub error: bool,
 }
 

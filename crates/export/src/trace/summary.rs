@@ -1,4 +1,4 @@
-//! What a trace amounts to, in numbers: by function, by request to the driver, by what the calls did.
+//! The numbers of a trace: by function, by request to the driver, by the effects of the calls.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct TraceSummary {
     pub outermost_ns: u64,
     /// Calls and their times by layer, from the program to the kernel.
     pub layers: Vec<LayerRow>,
-    /// Requests to the driver, all together.
+    /// All requests to the driver.
     pub driver_requests: DriverRequests,
     /// Functions of libraries and of the operating system's kernel, by time.
     pub functions: Vec<FunctionRow>,
@@ -42,25 +42,25 @@ pub struct TraceSummary {
     pub launches: Vec<LaunchRow>,
     /// Launches of whole graphs.
     pub graph_launches: u64,
-    /// Memory, by where it lies.
+    /// Memory, by kind.
     pub memory: Vec<MemoryRow>,
     /// Copies, by direction.
     pub copies: Vec<MovedRow>,
-    /// Memsets; the direction is empty.
+    /// Memsets; their direction is empty.
     pub memsets: MovedRow,
-    /// Times that threads were off the CPU.
+    /// Off-CPU intervals of threads.
     pub switches: SwitchRow,
-    /// The calls that took longest.
+    /// The slowest calls.
     pub slowest: Vec<SlowRow>,
-    /// The longest times in which a GPU did nothing, and what the CPU did: known where calls were told one by one.
+    /// The longest idle gaps of a GPU, and what the CPU did during them: known where calls were recorded one by one.
     pub idle_gaps: Vec<Gap>,
-    /// The same for a time line.
+    /// The text time line, likewise.
     #[serde(skip)]
     pub time_line: Option<TimeLine>,
 }
 
 impl TraceSummary {
-    /// Sums up what was traced; `None` if the recording is no trace and has no calls.
+    /// Sums up a trace; `None` if the recording is not a trace and has no calls.
     pub fn of(profile: &Profile) -> Option<Self> {
         let calls = &profile.calls;
         if !is_trace(profile) && calls.is_empty() {
@@ -95,13 +95,13 @@ impl TraceSummary {
         })
     }
 
-    /// Only sums were traced.
+    /// Whether only sums were traced.
     pub(crate) fn sums_only(profile: &Profile) -> bool {
         profile.start.as_ref().is_some_and(|start| start.mode == Mode::TraceSums)
     }
 }
 
-/// Calls of the functions that are shown, processes together.
+/// Returns the calls of the displayed functions, summed over processes.
 struct Sums<'a> {
     by_function: Vec<(&'a Function, CallSum)>,
 }
@@ -109,7 +109,7 @@ struct Sums<'a> {
 impl<'a> Sums<'a> {
     fn of(calls: &'a Calls) -> Self {
         let mut sums: BTreeMap<(Layer, &str, &str), (&Function, CallSum)> = BTreeMap::new();
-        // In the order of their numbers, so that the same recording gives the same text.
+        // In order of their ids, so that the same recording gives the same text.
         let mut parts: Vec<(&FunctionId, &CallSum)> = calls.sums.iter().map(|((_, id), sum)| (id, sum)).collect();
         parts.sort_by_key(|(id, _)| **id);
         for (id, part) in parts {
@@ -151,7 +151,7 @@ impl<'a> Sums<'a> {
         rows
     }
 
-    /// A request that carries commands is told command by command; what came without one, by itself.
+    /// Requests that carry commands are listed by command; those without one, separately.
     fn requests(&self, calls: &Calls) -> Vec<RequestRow> {
         let mut rows = Vec::new();
         for (function, sum) in self.by_function.iter().filter(|(function, _)| function.layer == Layer::Driver) {

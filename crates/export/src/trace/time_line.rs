@@ -1,6 +1,6 @@
-//! A time line of text: a row for each stream and for the busiest threads, a column for each slice of time.
+//! A time line as text: a row for each stream and for the busiest threads, a column for each slice of time.
 //!
-//! Holds one number per row, column and kind, whatever the length of the trace.
+//! Stores one number per row, column and kind, regardless of the length of the trace.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use text::units;
 
 use crate::names;
 
-/// Most streams that are drawn.
+/// Maximum number of streams drawn.
 const STREAMS: usize = 8;
-/// Most threads that are drawn.
+/// Maximum number of threads drawn.
 const THREADS: usize = 6;
-/// Most columns of labels.
+/// Maximum width of labels.
 const LABEL: usize = 24;
 
 /// What fills the columns of a row.
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Thread,
 }
 
-/// One row: what it is, and for each column the nanoseconds of each kind.
+/// One row: what it shows, and for each column the nanoseconds of each kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) label: String,
@@ -49,12 +49,13 @@ pub struct TimeLine {
     pub(crate) rows: Vec<Row>,
     streams: BTreeMap<(u32, SessionId, u32, u32), usize>,
     threads: BTreeMap<(ProcessId, u32), usize>,
-    /// Streams and threads that found no row.
+    /// Streams and threads that did not get a row.
     pub(crate) left_out: (usize, usize),
 }
 
 impl TimeLine {
-    /// An empty time line, `width` columns wide with its labels: from the first call or GPU work to the last event.
+    /// Creates an empty time line, `width` columns wide including its labels: from the first call or GPU work to the
+    /// last event.
     pub(super) fn new(profile: &Profile, width: usize) -> Self {
         let origin = profile.start.as_ref().map_or(0, |start| start.time);
         let start = profile.calls.first.unwrap_or(origin).max(origin).min(u64::MAX - 1);
@@ -148,13 +149,13 @@ impl TimeLine {
         }
     }
 
-    /// When a column begins.
+    /// Returns when a column begins.
     fn border(&self, column: usize) -> u64 {
         let span = u128::from(self.end - self.start);
         self.start + (span * column as u128 / self.columns as u128) as u64
     }
 
-    /// A row as text: one character for each column, and whether anything is in it.
+    /// Returns a row as text, one character for each column, and whether it contains anything.
     pub(crate) fn text(&self, row: &Row) -> String {
         let cell = |(at, sums): (usize, &[u64; 3])| {
             let width = (self.border(at + 1) - self.border(at)).max(1) as f64;
@@ -170,7 +171,7 @@ impl TimeLine {
         row.columns.iter().enumerate().map(cell).collect()
     }
 
-    /// The line below the rows: times since the trace's start, where they are.
+    /// Returns the axis below the rows: times since the trace's start, at their positions.
     pub(crate) fn axis(&self) -> String {
         const TICKS: usize = 5;
         let mut line: Vec<char> = vec![' '; self.columns];
@@ -179,7 +180,7 @@ impl TimeLine {
             let column = (self.columns - 1) * tick / (TICKS - 1);
             let label = units::time(self.border(column).saturating_sub(self.origin));
             let length = label.chars().count() + 1;
-            // The last stands left of its mark, so that it stays in the line.
+            // The last label is left of its mark, so that it fits into the line.
             let (from, text) = match tick {
                 t if t == TICKS - 1 => ((column + 1).saturating_sub(length), format!("{label}┘")),
                 _ => (column, format!("└{label}")),
@@ -204,7 +205,7 @@ fn shade(share: f64) -> char {
     level(share, &['░', '▒', '▓'])
 }
 
-/// Nothing is a blank; anything more shows.
+/// Zero is a blank; anything above zero is visible.
 fn level(share: f64, levels: &[char]) -> char {
     if share <= 0.0 {
         return ' ';
@@ -219,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// Check that time is spread over the columns it touches, and that little is not nothing.
+    /// Check that time is spread over the columns it touches, and that small amounts stay visible.
     ///
     /// ```text
     ///   0         100 ns, ten columns
@@ -227,7 +228,7 @@ mod tests {
     ///        .    and its last nanosecond in the sixth
     /// ```
     #[test]
-    fn columns_fill() {
+    fn time_is_spread_over_columns() {
         let mut profile = Profile { last_time: 100, ..Profile::default() };
         profile.calls.threads.insert((ProcessId(1), 5), ThreadSum { count: 1, ns: 1 });
         let mut line = TimeLine::new(&profile, 0);
@@ -238,7 +239,7 @@ mod tests {
         line.add(0, 1, 70, 80);
         line.add(0, 2, 90, u64::MAX);
         assert_eq!(line.text(&line.rows[0]), "████▄▁ ▓ ·");
-        // Beyond the ends, or upside down, is nowhere.
+        // Intervals beyond the ends or with the end before the start are ignored.
         line.add(0, 0, 100, 200);
         line.add(0, 0, 30, 20);
         assert_eq!(line.text(&line.rows[0]), "████▄▁ ▓ ·");

@@ -1,4 +1,4 @@
-//! What a call was given and what it returned, for text and for JSON.
+//! Arguments and results of calls, for text and for JSON.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -9,24 +9,24 @@ use text::short::short;
 use super::labels::KERNEL_LENGTH;
 use crate::names;
 
-/// Arguments in their order, with names.
+/// Named arguments, in order.
 #[derive(Debug, Default, PartialEq)]
 pub struct Arguments(pub Vec<(Cow<'static, str>, Argument)>);
 
 /// An argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument {
-    /// As its type says.
+    /// A value of a known type.
     Value(Value),
     /// A kernel.
     Kernel(Arc<str>),
-    /// A name, or a text that speaks for itself.
+    /// A name or other self-explanatory text.
     Word(Cow<'static, str>),
     /// A number.
     Number(i64),
 }
 
-/// What a call returned.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A status, an errno, an address.
@@ -36,7 +36,7 @@ pub enum Outcome {
 }
 
 impl fmt::Display for Arguments {
-    /// `size=4096, stream=0`, fit for a terminal.
+    /// Formats `size=4096, stream=0`, safe for a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, (name, argument)) in self.0.iter().enumerate() {
             if place > 0 {
@@ -73,7 +73,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Serialize for Arguments {
-    /// An object. Of arguments with one name the last stays, as JSON's readers do.
+    /// Returns a JSON object. Of arguments with the same name the last is kept, as JSON parsers do.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (place, (name, argument)) in self.0.iter().enumerate() {
@@ -86,7 +86,7 @@ impl Serialize for Arguments {
 }
 
 impl Serialize for Argument {
-    /// Counts are numbers; addresses, handles, streams and flags are text, for JSON's numbers do not hold 64 bits.
+    /// Counts are numbers; addresses, handles, streams and flags are text, because JSON numbers cannot hold 64 bits.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Value(Value::Bytes(number) | Value::Unsigned(number)) => serializer.serialize_u64(*number),

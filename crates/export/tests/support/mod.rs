@@ -1,4 +1,4 @@
-//! A small recording made by hand: an inference server with two processes on two GPUs, and everything that goes wrong.
+//! A small hand-made recording: an inference server with two processes on two GPUs, and every error case.
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
 pub mod trace;
@@ -16,7 +16,7 @@ pub const US: u64 = 1_000;
 const PYTHON: ProcessId = ProcessId(1);
 const WORKER: ProcessId = ProcessId(2);
 
-/// The events of the recording, in the order of their arrival.
+/// Returns the events of the recording, in order of arrival.
 pub fn events() -> Vec<Event> {
     let mut events = vec![
         Event::Start(Start {
@@ -106,7 +106,7 @@ fn names() -> Vec<Event> {
     ]
 }
 
-/// Stacks by number, outermost first; `k:` is a kernel frame. 1 and 9 read the same.
+/// Stacks by number, outermost first; `k:` is a kernel frame. 1 and 9 have the same names.
 const STACKS: [(u64, ProcessId, &[&str]); 9] = [
     (
         1,
@@ -206,9 +206,9 @@ fn gpu() -> Vec<Event> {
     events.push(activity(0, 2, 0, 7, 9 * MS + 9 * US, 2_500, Work::Memset { bytes: 4096, value: 0, memory: 3 }));
     for step in 0..12_u64 {
         let (at, id) = (20 * MS + step * 2 * MS, 10 + 3 * step as u32);
-        // This activity comes before its launch.
+        // This activity arrives before its launch.
         events.push(activity(0, id + 2, 1, 7, at + 40 * US, 150_333, kernel(1)));
-        // Two stacks with the same names take turns. The second launch comes sooner than launches look long.
+        // Two stacks with the same names alternate. The second launch begins within the displayed length of the first.
         events.push(launch(0, id, LaunchKind::Kernel, at, if step % 2 == 0 { 1 } else { 9 }));
         events.push(launch(0, id + 2, LaunchKind::Kernel, at + 300, 1));
         events.push(launch(0, id + 1, LaunchKind::Kernel, at + 4 * US, 2));
@@ -238,7 +238,8 @@ fn gpu() -> Vec<Event> {
         end: START + 64 * MS,
     };
     events.push(Event::Sync(wait));
-    // The worker: one as it should be, one pending, one failed, one without times, one captured, one never launched.
+    // The worker: one normal launch, one pending, one failed, one without times, one captured, one activity never
+    // launched.
     events.push(launch(1, 1, LaunchKind::Kernel, 70 * MS, 7));
     events.push(activity(1, 1, 0, 7, 70 * MS + 15 * US, 500 * US, kernel(1)));
     events.push(launch(1, 2, LaunchKind::Kernel, 71 * MS, 7));
@@ -246,21 +247,21 @@ fn gpu() -> Vec<Event> {
     events.push(Event::Failed(Failed { session: SessionId(1), correlation: 3, code: 719 }));
     events.push(launch(1, 4, LaunchKind::Kernel, 73 * MS, 7));
     events.push(activity(1, 4, 0, 7, 0, 0, kernel(1)));
-    // Told before its launch.
+    // Reported before its launch.
     events.push(Event::Captured(Captured { session: SessionId(1), correlation: 5 }));
     events.push(launch(1, 5, LaunchKind::Kernel, 74 * MS, 7));
     events.push(activity(1, 99, 0, 7, 80 * MS, 250 * US, kernel(42)));
     events
 }
 
-/// The profile of some events.
+/// Returns the profile of some events.
 pub fn fold(events: &[Event]) -> Profile {
     let mut fold = Fold::new();
     events.iter().for_each(|event| fold.push(event));
     fold.finish()
 }
 
-/// The recording in a format, as text.
+/// Returns the recording in a format, as text.
 pub fn export(format: Format, events: &[Event], view: View) -> String {
     let mut out = Vec::new();
     let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
@@ -268,7 +269,7 @@ pub fn export(format: Format, events: &[Event], view: View) -> String {
     String::from_utf8(out).expect("UTF-8")
 }
 
-/// Compares with a golden file, or writes it anew.
+/// Compares with a golden file, or rewrites it.
 #[track_caller]
 pub fn check(name: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);

@@ -1,5 +1,5 @@
-//! A small trace made by hand: a program that registers its kernels, allocates, copies, launches and waits, a thread that
-//! fails, requests to the driver, switches, tracepoints, GPU work, and everything that goes wrong.
+//! A small hand-made trace: a program that registers its kernels, allocates, copies, launches and waits, a thread whose
+//! calls fail, requests to the driver, switches, tracepoints, GPU work, and every error case.
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
 use model::{calls::Memory, event::*};
@@ -32,12 +32,12 @@ const FUNCTIONS: [(Layer, &str, &str, bool); 15] = [
     (Layer::Library, "/opt/evil\n.so", "evil \"name\"\n\u{202e}<b>", true),
 ];
 
-/// The number of a function, by its name.
+/// Returns the number of a function, by its name.
 fn number(name: &str) -> FunctionId {
     FunctionId(FUNCTIONS.iter().position(|(_, _, known, _)| *known == name).expect("a function of the trace") as u32)
 }
 
-/// A call of the main thread that succeeded.
+/// Returns a successful call of the main thread.
 fn call(name: &str, depth: u8, at: u64, length: u64, words: &[u64]) -> Call {
     Call {
         function: number(name),
@@ -60,7 +60,7 @@ fn call(name: &str, depth: u8, at: u64, length: u64, words: &[u64]) -> Call {
     }
 }
 
-/// The same within another call.
+/// The same, nested in another call.
 fn within(outer: u64, call: Call) -> Call {
     Call { around: START + outer, ..call }
 }
@@ -93,7 +93,7 @@ fn start(mode: Mode) -> Vec<Event> {
     events
 }
 
-/// The trace, in the order of arrival.
+/// Returns the trace, in order of arrival.
 pub fn events() -> Vec<Event> {
     let mut events = start(Mode::Trace);
     events.extend([
@@ -130,7 +130,7 @@ pub fn events() -> Vec<Event> {
     events
 }
 
-/// The one stack of the launches.
+/// The single stack of the launches.
 fn stack() -> Vec<Event> {
     let named = |address, name: &str| {
         let names = vec![NamedFrame { kind: FrameKind::Native, name: name.into(), module: "train".into() }];
@@ -141,7 +141,7 @@ fn stack() -> Vec<Event> {
     vec![Event::Stack(stack), named(0x40_1000, "main"), named(0x40_1010, "step(Model&)")]
 }
 
-/// How kernels get their names.
+/// The calls from which kernels get their names.
 fn names() -> Vec<Event> {
     let registered = Call {
         payload: b"matmul(float*, int)\0".to_vec(),
@@ -181,7 +181,7 @@ fn memory() -> Vec<Event> {
         launches: true,
         ..call("cudaMemcpy", 0, 2 * MS, 900 * US, &[0x7f12_0000_0000, 0x7f34_0000, 16 << 20, 1])
     };
-    let asleep = Switch {
+    let off_cpu = Switch {
         process: APP,
         tid: MAIN,
         cpu: 4,
@@ -200,7 +200,7 @@ fn memory() -> Vec<Event> {
         Event::Call(within(MS, inner)),
         Event::Call(outer),
         Event::Launch(super::launch_of(APP, MAIN, 1, LaunchKind::Copy, 2 * MS + 5 * US, 1)),
-        Event::Switch(asleep),
+        Event::Switch(off_cpu),
         super::activity(0, 1, 0, 7, 2_050 * US, 800 * US, work),
         Event::Call(copy),
     ]
@@ -221,7 +221,7 @@ fn launch(step: u64) -> Vec<Event> {
         launch: Some((SessionId(0), correlation)),
         launches: true,
         stack: Some(StackId(1)),
-        // The last has a host function that nobody registered.
+        // The last has a host function that was never registered.
         ..call(
             "cudaLaunchKernel",
             0,
@@ -240,7 +240,7 @@ fn launch(step: u64) -> Vec<Event> {
     ]
 }
 
-/// What fails, never ends, was never announced, or has a hostile name.
+/// Calls that fail, never end, were never declared, or have a hostile name.
 fn trouble() -> Vec<Event> {
     let fails = Call { result: 2, tid: LOADER, ..call("cudaMalloc", 0, 50 * MS, 70 * US, &[0x7ffd_0008, 1 << 40]) };
     let evil =
@@ -251,8 +251,8 @@ fn trouble() -> Vec<Event> {
         end: START + 52 * MS,
         ..call("sched_process_fork", 0, 52 * MS, 0, &[])
     };
-    let unannounced = Call { function: FunctionId(99), ..call("cudaFree", 0, 53 * MS, US, &[]) };
-    let stranger = Call { process: ProcessId(77), tid: 5, ..call("cudaFree", 0, 54 * MS, US, &[0]) };
+    let undeclared = Call { function: FunctionId(99), ..call("cudaFree", 0, 53 * MS, US, &[]) };
+    let unknown_process = Call { process: ProcessId(77), tid: 5, ..call("cudaFree", 0, 54 * MS, US, &[0]) };
     let unfinished = Call { end: 0, tid: LOADER, ..call("cudaDeviceSynchronize", 0, 55 * MS, 0, &[]) };
     let preempted = Switch {
         process: APP,
@@ -267,13 +267,13 @@ fn trouble() -> Vec<Event> {
     };
     // The call around this one is lost.
     let kernel = within(51 * MS + 5 * US, kernel);
-    let calls = [fails, evil, kernel, point, unannounced, stranger, unfinished];
+    let calls = [fails, evil, kernel, point, undeclared, unknown_process, unfinished];
     let mut events: Vec<Event> = calls.into_iter().map(Event::Call).collect();
     events.push(Event::Switch(preempted));
     events
 }
 
-/// The same program with nothing but sums.
+/// The same program with only sums.
 pub fn sums() -> Vec<Event> {
     let mut events = start(Mode::TraceSums);
     let sum = |name: &str, class: u32, count: u64, errors: u64, ns: u64, bytes: u64| {
@@ -331,7 +331,7 @@ pub fn sums() -> Vec<Event> {
     events
 }
 
-/// A trace in which nothing was called.
+/// A trace without calls.
 pub fn nothing() -> Vec<Event> {
     let mut events = start(Mode::Trace);
     events.truncate(2);

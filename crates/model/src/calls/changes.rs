@@ -1,4 +1,4 @@
-//! What each call did to the memory of its process, one by one, by the same account as the sums.
+//! What each single call did to the memory of its process, by the same accounting as the sums.
 
 use std::collections::BTreeMap;
 
@@ -8,46 +8,46 @@ use rustc_hash::FxHashMap;
 use super::{Calls, facts};
 use crate::event::{Call, Function, FunctionId, ProcessId};
 
-/// Goes through the calls of a trace again, process by process.
+/// Reads the calls of a trace again, process by process.
 #[derive(Debug)]
 pub struct MemoryChanges<'a> {
     functions: &'a BTreeMap<FunctionId, Function>,
     processes: FxHashMap<ProcessId, Calls>,
 }
 
-/// Memory came or went.
+/// A change of the memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryChange {
-    /// How.
+    /// The kind of change.
     pub operation: MemoryOperation,
-    /// Its address or handle; none if the call does not tell it, or if it is more than one allocation.
+    /// Its address or handle; none if the call does not report it or if there is more than one allocation.
     pub address: Option<u64>,
-    /// How much; none if its allocation was not seen.
+    /// Number of bytes; none if the allocation was not seen.
     pub bytes: Option<u64>,
-    /// What kind of memory it is.
+    /// The kind of memory.
     pub space: Space,
-    /// Memory of this kind that is live in the process from then on.
+    /// Live memory of this kind in the process after the change.
     pub live_bytes: u64,
 }
 
-/// How memory came or went.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryOperation {
     /// It was allocated.
     Alloc,
     /// It was freed.
     Free,
-    /// All that belonged to a context or device was released with it.
+    /// Everything that belonged to a context or device was released with it.
     Release,
 }
 
 impl<'a> MemoryChanges<'a> {
-    /// Nothing is allocated yet.
+    /// Starts with nothing allocated.
     pub fn new(functions: &'a BTreeMap<FunctionId, Function>) -> Self {
         Self { functions, processes: FxHashMap::default() }
     }
 
-    /// What a call did.
+    /// Returns what a call changed.
     pub fn call(&mut self, call: &Call) -> Vec<MemoryChange> {
         let Some(function) = self.functions.get(&call.function) else { return Vec::new() };
         let Some(known) = cuda::call(&function.name) else { return Vec::new() };

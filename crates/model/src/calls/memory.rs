@@ -1,4 +1,4 @@
-//! The account of live memory, call by call. [`cuda::memory`] has the rules.
+//! Accounting of live memory, call by call. [`cuda::memory`] defines the rules.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::add;
 use crate::event::{Call, ProcessId};
 
-/// Memory of one kind: what came, what went, and what is live.
+/// Memory of one kind: allocations, frees, and what is live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Allocations that succeeded.
@@ -24,30 +24,30 @@ pub struct Memory {
     pub frees: u64,
     /// Frees that failed.
     pub failed_frees: u64,
-    /// Of the frees that succeeded: those of memory whose allocation was not seen.
+    /// Of the successful frees: those of memory whose allocation was not seen.
     pub unknown_frees: u64,
-    /// Allocations whose address was given out again, though no free of it was seen.
+    /// Allocations whose address was reused although no free of it was seen.
     pub missed_frees: u64,
     /// Allocations that were released with their context or device.
     pub released: u64,
-    /// Allocations that are not tracked, because there was no room.
+    /// Allocations that are not tracked because the table was full.
     pub untracked: u64,
     /// Allocations not freed by the end of the trace, or of their process.
     pub live: u64,
     /// Their bytes.
     pub live_bytes: u64,
-    /// The most bytes at a time.
+    /// The most bytes live at one time.
     pub peak_bytes: u64,
 }
 
 /// Memory by kind.
 pub type Spaces = BTreeMap<Space, Memory>;
 
-/// What is live, where, and in which context each thread works.
+/// The live allocations, where they are, and the current context of each thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Accounts {
     live: FxHashMap<Key, Live>,
-    /// What was at an address before it was given out again without a seen free: the free may still be under way.
+    /// What was at an address before it was reused without a seen free: the free may still be in progress.
     replaced: FxHashMap<Key, Replaced>,
     threads: FxHashMap<(ProcessId, u32), Current>,
     /// Primary contexts by handle.
@@ -57,12 +57,12 @@ pub(super) struct Accounts {
 
 type Key = (ProcessId, Group, u64);
 
-/// What memory belongs to.
+/// The owner of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     /// A device's primary context.
     Device(u32),
-    /// A context of the program's own.
+    /// A context created by the program.
     Context(u64),
 }
 
@@ -77,7 +77,7 @@ struct Live {
 #[derive(Clone, Copy, Debug)]
 struct Replaced {
     space: Space,
-    /// When the address was given out again.
+    /// When the address was reused.
     time: u64,
 }
 
@@ -92,7 +92,7 @@ struct Current {
 #[derive(Clone, Copy, Debug, Default)]
 struct References {
     seen: u64,
-    /// There are some that were not seen.
+    /// There are references that were not seen.
     unseen: bool,
 }
 
@@ -104,7 +104,7 @@ pub(super) struct Allocated {
 }
 
 impl Accounts {
-    /// An allocation succeeded.
+    /// Adds a successful allocation.
     pub fn allocated(&mut self, call: &Call, new: &Allocated, memory: &mut Spaces) {
         let &Allocated { space, address, bytes } = new;
         let sum = memory.entry(space).or_default();
@@ -114,7 +114,7 @@ impl Accounts {
         let place = self.place(call);
         if let Place::Device(_) = place {
             let references = self.references.entry((call.process, place)).or_default();
-            // The context is there, so somebody has retained it.
+            // The context exists, so something has retained it.
             references.unseen |= references.seen == 0;
         }
         let key = (call.process, space.group(), address);
@@ -128,11 +128,11 @@ impl Accounts {
         sum.peak_bytes = sum.peak_bytes.max(sum.live_bytes);
     }
 
-    /// A free returned. `space` is that of its function.
+    /// Adds a free that returned. `space` is that of its function.
     pub fn freed(&mut self, call: &Call, space: Space, failed: bool, memory: &mut Spaces) {
         let Some(address) = call.words.first().copied().filter(|address| *address != 0) else { return };
         let key = (call.process, space.group(), address);
-        // What was allocated after the free began is not what it frees.
+        // A free does not release what was allocated after it began.
         let live = self.live.get(&key).copied().filter(|live| live.time <= call.start);
         let replaced = self.replaced.get(&key).copied().filter(|replaced| live.is_none() && call.start < replaced.time);
         let space = live.map(|live| live.space).or(replaced.map(|replaced| replaced.space)).unwrap_or(space);
@@ -146,7 +146,7 @@ impl Accounts {
             self.live.remove(&key);
             live.end(memory);
         } else if replaced.is_some() {
-            // The free that seemed to be missing.
+            // This is the free that seemed to be missing.
             self.replaced.remove(&key);
             sum.missed_frees = sum.missed_frees.saturating_sub(1);
         } else {
@@ -154,7 +154,7 @@ impl Accounts {
         }
     }
 
-    /// A call that has to do with contexts succeeded.
+    /// Adds a successful call that affects contexts.
     pub fn context(&mut self, call: &Call, action: Action, memory: &mut Spaces) {
         let process = call.process;
         let word = |at: usize| call.words.get(at).copied().unwrap_or(0);
@@ -204,12 +204,12 @@ impl Accounts {
         }
     }
 
-    /// The context that is current in a call's thread.
+    /// Returns the current context of a call's thread.
     fn place(&self, call: &Call) -> Place {
         self.threads.get(&(call.process, call.tid)).and_then(|thread| thread.place).unwrap_or(Place::Device(0))
     }
 
-    /// Everything that was allocated at a place before a call began.
+    /// Releases everything that was allocated at a place before a call began.
     fn release(&mut self, call: &Call, place: Place, memory: &mut Spaces) {
         self.live.retain(|(process, group, _), live| {
             let goes = *process == call.process && live.place == place && live.time <= call.start;
@@ -223,7 +223,7 @@ impl Accounts {
 }
 
 impl Live {
-    /// It is live no more; the sum that it was in.
+    /// Marks it as no longer live, and returns the sum that contained it.
     fn end(self, memory: &mut Spaces) -> &mut Memory {
         let sum = memory.entry(self.space).or_default();
         sum.live = sum.live.saturating_sub(1);

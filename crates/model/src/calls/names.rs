@@ -1,4 +1,4 @@
-//! What kernels are called: learned from the calls that hand out their handles, process by process.
+//! Names of kernels, learned from the calls that return their handles, process by process.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use crate::event::{Call, ProcessId};
 #[derive(Clone, Debug, Default)]
 pub struct KernelNames {
     names: FxHashMap<(ProcessId, KernelRef), Arc<str>>,
-    /// Every name that was ever learned, and how a person reads it.
+    /// Every name that was ever learned, and its display form.
     texts: FxHashMap<Arc<str>, Arc<str>>,
     readable: Option<fn(&str) -> String>,
 }
 
 impl KernelNames {
-    /// No names yet; each is made readable when it is learned.
+    /// Starts without names; `readable` converts each name when it is learned.
     pub fn read_by(readable: fn(&str) -> String) -> Self {
         Self { readable: Some(readable), ..Self::default() }
     }
 
-    /// The names with which to go through the same events again: what a handle means is learned anew, since it may be
-    /// given out twice. How names read stays, and so do host functions, which mean one kernel for good.
+    /// Returns the names to use when reading the same events again. Handles are learned again, since one may be
+    /// assigned twice. Display names stay, and so do host functions, which stand for the same kernel permanently.
     pub fn again(&self) -> Self {
         let stays = |(_, kernel): &(ProcessId, KernelRef)| matches!(kernel, KernelRef::HostStub(_));
         let names = self.names.iter().filter(|(key, _)| stays(key)).map(|(key, name)| (*key, name.clone())).collect();
         Self { names, texts: self.texts.clone(), readable: self.readable }
     }
 
-    /// Takes what a call taught. A handle given out again means its new kernel from now on.
+    /// Learns from a call. A reused handle stands for its new kernel from now on.
     pub fn learn(&mut self, process: ProcessId, lesson: Lesson) {
         match lesson {
             Lesson::Name { kernel, name } => {
@@ -46,7 +46,7 @@ impl KernelNames {
         }
     }
 
-    /// Takes what a call taught, if it returned and succeeded.
+    /// Learns from a call if it returned and succeeded.
     pub fn learn_from(&mut self, function: &cuda::Call, call: &Call) {
         if call.end != 0
             && let Some(lesson) = function.teaches(&captured(call))
@@ -55,25 +55,25 @@ impl KernelNames {
         }
     }
 
-    /// Forgets what these processes called their kernels.
+    /// Removes the kernel names of these processes.
     pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
         self.names.retain(|(process, _), _| !gone(*process));
-        // A name is in the list of texts twice, as itself and as its own text, unless it was made readable.
+        // A name that was not converted for display is its own text and is stored twice.
         let own = if self.readable.is_some() { 1 } else { 2 };
         self.texts.retain(|name, _| Arc::strong_count(name) > own);
     }
 
-    /// How many kernels have names.
+    /// Returns the number of kernels that have names.
     pub fn count(&self) -> usize {
         self.names.len()
     }
 
-    /// Names the kernel that a host function stands for.
+    /// Names the kernel of a host function.
     pub fn name_stub(&mut self, process: ProcessId, address: u64, name: &str) {
         self.learn(process, Lesson::Name { kernel: KernelRef::HostStub(address), name: name.to_owned() });
     }
 
-    /// Makes all names readable.
+    /// Converts all names for display.
     pub fn make_readable(&mut self, readable: fn(&str) -> String) {
         self.readable = Some(readable);
         for (name, text) in &mut self.texts {
@@ -81,7 +81,7 @@ impl KernelNames {
         }
     }
 
-    /// The mangled name of a kernel. Since CUDA 12.1 a handle may stand where a host function would.
+    /// Returns the mangled name of a kernel. Since CUDA 12.1 a handle may be passed in place of a host function.
     pub fn get(&self, process: ProcessId, kernel: KernelRef) -> Option<&Arc<str>> {
         let handle = match kernel {
             KernelRef::HostStub(address) => KernelRef::Handle(address),
@@ -90,7 +90,7 @@ impl KernelNames {
         self.names.get(&(process, kernel)).or_else(|| self.names.get(&(process, handle)))
     }
 
-    /// The name of a kernel as a person reads it.
+    /// Returns the display name of a kernel.
     pub fn text(&self, process: ProcessId, kernel: KernelRef) -> Option<&Arc<str>> {
         let name = self.get(process, kernel)?;
         Some(self.texts.get(name).unwrap_or(name))

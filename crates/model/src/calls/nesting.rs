@@ -1,7 +1,7 @@
-//! Which call is within which, and the time that calls within it leave to each.
+//! How calls are nested, and each call's own time outside nested calls.
 //!
-//! A call arrives when it returns, after everything within it. It says when the call around it began; on one thread, that
-//! identifies a call that has not arrived yet.
+//! A call arrives when it returns, after everything within it. It states when the call around it began; on one thread,
+//! that identifies a call that has not arrived yet.
 //!
 //! ```text
 //!   cudaMalloc       [=====================]     third
@@ -10,8 +10,8 @@
 //!                    a  b
 //! ```
 //!
-//! A call that never arrives (lost, not shown, or made by the injected library) leaves what is within it to the call around
-//! it. Which calls those are is known in the end, for another time through the same events.
+//! If a call never arrives (lost, not shown, or made by the injected library), the calls within it are assigned to the
+//! call around it. Which calls are missing is known at the end, for a second pass over the same events.
 
 use rustc_hash::FxHashMap;
 
@@ -21,18 +21,18 @@ use crate::event::ProcessId;
 /// A thread of a process image.
 pub type Thread = (ProcessId, u32);
 
-/// The most calls within calls. A sound trace has fewer.
+/// Maximum nesting depth. A valid trace has less.
 const DEEPEST: usize = 64;
-/// The most calls that are remembered as missing. What is within others names a call that is not there.
-const MOST_MISSING: usize = 1 << 20;
+/// Maximum number of calls remembered as missing. Beyond it, nested calls name a parent that does not exist.
+const MAX_MISSING: usize = 1 << 20;
 
-/// Calls under way, by thread.
+/// Calls in progress, by thread.
 #[derive(Clone, Debug, Default)]
 pub struct Nesting {
     threads: FxHashMap<Thread, Vec<Open>>,
-    /// Calls that never arrived, by thread and start, and the start of the call around each; 0 if there is none.
+    /// Calls that never arrived, by thread and start, with the start of the call around each; 0 if there is none.
     missing: FxHashMap<(Thread, u64), u64>,
-    /// Time in calls that are within no other.
+    /// Time in outermost calls.
     pub outermost: Covered,
     next: u64,
 }
@@ -45,12 +45,12 @@ struct Open {
     inside: Covered,
 }
 
-/// Time in which calls were under way, each moment once.
+/// Time in which calls were in progress, each moment once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
-    /// In any.
+    /// In any call.
     pub ns: u64,
-    /// In those of each tier.
+    /// In calls of each tier.
     pub by_tier: [u64; Tier::ALL.len()],
 }
 
@@ -63,30 +63,30 @@ impl Covered {
     }
 }
 
-/// Where something belongs.
+/// The position of a call or event in the nesting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// Its number.
     pub id: u64,
     /// The number of the innermost call around it, which may arrive later.
     pub parent: Option<u64>,
-    /// Time in the calls within it.
+    /// Time in nested calls.
     pub inside_ns: u64,
 }
 
 impl Nesting {
-    /// For another time through the same events.
+    /// Returns the nesting to use for a second pass over the same events.
     pub fn again(&self) -> Self {
         Self { missing: self.missing.clone(), ..Self::default() }
     }
 
-    /// The number of something that is within no call.
+    /// Returns a number for something outside any call.
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    /// Something without calls within it happened in the call that began at `around`.
+    /// Places an event without nested calls in the call that began at `around`.
     pub fn moment(&mut self, thread: Thread, around: u64) -> Placed {
         let id = self.number();
         let around = self.resolve(thread, around);
@@ -94,7 +94,7 @@ impl Nesting {
         Placed { id, parent, inside_ns: 0 }
     }
 
-    /// A call arrives: it has returned after `ns`, or it never will.
+    /// Places a call that arrives: it returned after `ns`, or never will.
     pub fn call(&mut self, thread: Thread, tier: Tier, start: u64, around: u64, ns: Option<u64>) -> Placed {
         let mut inside = Covered::default();
         let mut id = None;
@@ -103,7 +103,7 @@ impl Nesting {
             inside.add(within.inside);
             if within.start == start {
                 id = Some(within.id);
-            } else if self.missing.len() < MOST_MISSING {
+            } else if self.missing.len() < MAX_MISSING {
                 self.missing.insert((thread, within.start), start);
             }
         }
@@ -113,7 +113,7 @@ impl Nesting {
             covered.ns = ns;
             covered.by_tier[tier as usize] = ns;
         }
-        // A call that began no earlier than what is in it is not around it.
+        // A call cannot be nested in one that did not begin before it.
         let around = if around < start { self.resolve(thread, around) } else { 0 };
         let parent = match self.open_at(thread, around) {
             Some(open) => {
@@ -128,19 +128,19 @@ impl Nesting {
         Placed { id, parent, inside_ns: inside.ns }
     }
 
-    /// Nothing arrives any more.
+    /// Ends the input.
     pub fn finish(&mut self) {
         for (thread, open) in std::mem::take(&mut self.threads) {
             for open in open {
                 self.outermost.add(open.inside);
-                if self.missing.len() < MOST_MISSING {
+                if self.missing.len() < MAX_MISSING {
                     self.missing.insert((thread, open.start), 0);
                 }
             }
         }
     }
 
-    /// The innermost call around something that is not known to be missing.
+    /// Returns the innermost call around something that is not known to be missing.
     fn resolve(&self, thread: Thread, mut around: u64) -> u64 {
         while let Some(&outer) = self.missing.get(&(thread, around))
             && outer < around
@@ -150,13 +150,13 @@ impl Nesting {
         around
     }
 
-    /// The call that began at a time, if any. Calls that began later are over, and have not arrived.
+    /// Returns the call that began at a time, if any. Calls that began later have ended without arriving.
     fn open_at(&mut self, thread: Thread, start: u64) -> Option<&mut Open> {
         let open = self.threads.entry(thread).or_default();
         let mut inside = Covered::default();
         while let Some(over) = open.pop_if(|open| open.start > start) {
             inside.add(over.inside);
-            if self.missing.len() < MOST_MISSING {
+            if self.missing.len() < MAX_MISSING {
                 self.missing.insert((thread, over.start), start);
             }
         }
@@ -183,12 +183,12 @@ mod tests {
 
     const THREAD: Thread = (ProcessId(1), 7);
 
-    /// A call from `start` to `end` in one that began at `around`.
+    /// Places a call from `start` to `end`, nested in the one that began at `around`.
     fn call(nesting: &mut Nesting, tier: Tier, start: u64, end: u64, around: u64) -> Placed {
         nesting.call(THREAD, tier, start, around, Some(end - start))
     }
 
-    /// Each moment is in one call's own time, and in one call of each tier.
+    /// Check that each moment belongs to one call's own time, and to one call of each tier.
     ///
     /// ```text
     ///   program   10 [===========================================] 100   90, of which 80 are within
@@ -198,7 +198,7 @@ mod tests {
     ///   program                              92 [=] 94                  a call of its own tier
     /// ```
     #[test]
-    fn own_time() {
+    fn each_moment_belongs_to_one_call() {
         let mut nesting = Nesting::default();
         let request = call(&mut nesting, Tier::SystemCalls, 30, 35, 25);
         let driver = call(&mut nesting, Tier::Driver, 25, 45, 20);
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!(nesting.outermost, covered);
     }
 
-    /// A call that never arrives leaves what is in it to the call around it, also if another call of its depth follows; another
-    /// time through the same events it is nobody's parent.
+    /// Check that the calls within a missing call are assigned to the call around it, also if another call at the same
+    /// depth follows, and that in a second pass the missing call is never a parent.
     ///
     /// ```text
     ///   10 [==================================] 100
@@ -225,7 +225,7 @@ mod tests {
     ///            25 [===] 30           55 [=] 58
     /// ```
     #[test]
-    fn missing_calls() {
+    fn children_of_missing_calls_move_to_the_call_around() {
         let events = [(25, 30, 20), (55, 58, 50), (50, 60, 10), (10, 100, 0)];
         let pass = |nesting: &mut Nesting| {
             let placed = events.map(|(start, end, around)| call(nesting, Tier::Driver, start, end, around));
@@ -240,9 +240,9 @@ mod tests {
         assert_eq!((outer.inside_ns, outer.parent), (15, None));
     }
 
-    /// Where the outermost call is missing, what is in it is outermost.
+    /// Check that the calls within a missing outermost call become outermost.
     #[test]
-    fn missing_outermost_calls() {
+    fn children_of_missing_outermost_calls_become_outermost() {
         for last in [Some((200, 210)), None] {
             let mut nesting = Nesting::default();
             call(&mut nesting, Tier::Driver, 20, 30, 10);
@@ -256,9 +256,9 @@ mod tests {
         }
     }
 
-    /// An unfinished call has no time of its own, and is the parent of what is within it.
+    /// Check that an unfinished call has no own time, and is the parent of the calls within it.
     #[test]
-    fn unfinished_calls() {
+    fn unfinished_calls_are_parents_without_own_time() {
         let mut nesting = Nesting::default();
         let inner = call(&mut nesting, Tier::Driver, 20, 30, 10);
         let switch = nesting.moment(THREAD, 10);
@@ -267,9 +267,9 @@ mod tests {
         assert_eq!((nesting.outermost.ns, nesting.outermost.by_tier), (10, [0, 0, 10, 0, 0]));
     }
 
-    /// Threads are kept apart, numbers are not given out twice, and nothing is kept of a recording that makes no sense.
+    /// Check that threads are separate, that numbers are unique, and that nothing is kept for an invalid recording.
     #[test]
-    fn any_numbers() {
+    fn invalid_recordings_leave_nothing_behind() {
         let mut nesting = Nesting::default();
         let other = nesting.call((ProcessId(1), 8), Tier::Driver, 20, 10, Some(5));
         let here = call(&mut nesting, Tier::Driver, 20, 25, 10);

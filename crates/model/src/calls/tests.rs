@@ -26,7 +26,7 @@ fn number(name: &str) -> FunctionId {
     FunctionId(FUNCTIONS.iter().position(|(_, known)| *known == name).unwrap() as u32)
 }
 
-/// A call that took `ns` and succeeded.
+/// Returns a call that took `ns` and succeeded.
 fn call(name: &str, ns: u64, words: &[u64]) -> Call {
     Call {
         function: number(name),
@@ -88,14 +88,14 @@ fn fold(calls: impl IntoIterator<Item = Call>) -> Calls {
     fold.finish().calls
 }
 
-/// The test vectors of [`cuda::memory`]: what each call does to the account.
+/// Check the test vectors of [`cuda::memory`]: the effect of each call on the accounting.
 #[test]
-fn memory_vectors() {
+fn memory_accounting_matches_the_test_vectors() {
     use cuda::memory::vectors::{self, Step};
     for vector in vectors::all() {
         let mut fold = Fold::new();
         let mut functions = BTreeMap::<&str, FunctionId>::new();
-        // Calls under way, by thread: function, words, start.
+        // Calls in progress, by thread: function, words, start.
         let mut open = BTreeMap::<u32, Vec<(&str, Vec<u64>, u64)>>::new();
         for (step, time) in vector.steps.into_iter().zip(1..) {
             match step {
@@ -166,17 +166,17 @@ fn memory_vectors() {
     }
 }
 
-/// Addresses are a process's own.
+/// Check that a free only releases memory of its own process.
 #[test]
-fn frees_find_their_own() {
+fn frees_release_memory_of_their_own_process() {
     let other_process = Call { process: ProcessId(2), ..free(0xa000) };
     let memory = fold([malloc(0xa000, 400), other_process]).memory[&Space::Device];
     assert_eq!((memory.live, memory.live_bytes, memory.frees, memory.unknown_frees), (1, 400, 1, 1));
 }
 
-/// What fails takes and gives back nothing, and is counted by its result.
+/// Check that failed calls neither allocate nor free, and are counted by result.
 #[test]
-fn failed_calls_do_nothing() {
+fn failed_calls_have_no_effect() {
     let no_memory = Call { result: OUT_OF_MEMORY, ..malloc(0xa000, 1 << 40) };
     let not_freed = Call { result: 1, ..free(0xb000) };
     let inner = Call { result: OUT_OF_MEMORY, ..call("cuMemAlloc_v2", 80, &[0x7ffd_0000, 1 << 40]) };
@@ -189,7 +189,8 @@ fn failed_calls_do_nothing() {
     assert_eq!((sum.count, sum.errors, sum.bytes), (3, 2, 8));
 }
 
-/// A driver's call within the runtime's that does the same counts as a call, and not as another allocation or launch.
+/// Check that a driver call nested in a runtime call that does the same counts as a call, but not as another allocation
+/// or launch.
 #[test]
 fn nested_calls_count_once() {
     let dims = [4 | 2 << 32, 1, 64 | 1 << 32, 1, 0, 0, 0];
@@ -206,9 +207,9 @@ fn nested_calls_count_once() {
     assert_eq!(calls.threads[&(PROCESS, 10)], ThreadSum { count: 2, ns: 109 });
 }
 
-/// Copies are told apart by direction; those that fail move nothing.
+/// Check that copies are summed by direction, and that failed copies move nothing.
 #[test]
-fn copies_by_direction() {
+fn copies_are_summed_by_direction() {
     let copy = |kind: u64, bytes: u64| call("cudaMemcpy", 7, &[0xa000, 0xb000, bytes, kind]);
     let fails = Call { result: 1, ..copy(1, 1 << 30) };
     let calls = fold([copy(1, 100), copy(1, 20), copy(2, 5), fails]);
@@ -216,16 +217,16 @@ fn copies_by_direction() {
     assert_eq!(calls.copies[&Direction::DtoH], Moved { count: 1, bytes: 5, ns: 7 });
 }
 
-/// Calls that never returned are counted, and nothing else is made of them.
+/// Check that calls that never returned are counted, and have no other effect.
 #[test]
-fn unfinished_calls() {
+fn unfinished_calls_are_only_counted() {
     let calls = fold([Call { end: 0, ..malloc(0xa000, 400) }]);
     assert_eq!((calls.unfinished, calls.sums.len(), calls.memory.len()), (1, 0, 0));
 }
 
-/// Requests to the driver are told apart by the command they carry; a payload cut short carries none.
+/// Check that requests to the driver are separated by command; a truncated payload has none.
 #[test]
-fn commands() {
+fn requests_are_separated_by_command() {
     let control = |command: u32, ns| {
         let mut payload = vec![0; 32];
         payload[8..12].copy_from_slice(&command.to_le_bytes());
@@ -240,9 +241,10 @@ fn commands() {
     assert_eq!(calls.sums[&(PROCESS, id)].count, 4);
 }
 
-/// A handle means the kernel it was last given out for; a second pass learns it anew, and keeps host functions and texts.
+/// Check that a handle stands for the kernel it was last assigned to; a second pass learns handles again and keeps host
+/// functions and display names.
 #[test]
-fn names_of_kernels() {
+fn reused_handles_name_the_latest_kernel() {
     let found = |name: &str| Call {
         out: Some(0x5000),
         payload: name.as_bytes().to_vec(),
@@ -253,7 +255,7 @@ fn names_of_kernels() {
     let mut names = fold([found("first"), found("second"), registered]).names;
     let (handle, stub) = (KernelRef::Handle(0x5000), KernelRef::HostStub(0x40_1000));
     assert_eq!(names.get(PROCESS, handle).map(|name| &**name), Some("second"));
-    // A handle may stand where a host function would.
+    // A handle may be passed in place of a host function.
     assert_eq!(names.get(PROCESS, KernelRef::HostStub(0x5000)).map(|name| &**name), Some("second"));
     names.make_readable(str::to_uppercase);
     assert_eq!(names.text(PROCESS, stub).map(|name| &**name), Some("_Z4GEMMPF"));
@@ -264,19 +266,19 @@ fn names_of_kernels() {
     assert_eq!(again.text(PROCESS, handle).map(|name| &**name), Some("FIRST"));
 }
 
-/// Host functions that were launched and never registered wait for a symbol.
+/// Check that launched host functions that were never registered are listed as lacking a symbol.
 #[test]
-fn stubs_without_a_name() {
+fn unregistered_host_functions_are_listed() {
     let launch = |stub| call("cudaLaunchKernel", 9, &[stub, 1, 1, 1, 1, 0, 0, 0]);
     let mut calls = fold([launch(0x40_1000), launch(0x40_1000), launch(0x40_2000)]);
     calls.names.name_stub(PROCESS, 0x40_2000, "gemm");
     assert_eq!(calls.unnamed_stubs().collect::<Vec<_>>(), [(PROCESS, 0x40_1000)]);
 }
 
-/// Sums made in the kernel amount to the same as calls told one by one.
+/// Check that sums made in the kernel equal the sums of individual calls.
 #[test]
 fn sums_equal_calls() {
-    let told = fold([malloc(0xa000, 400), malloc(0xb000, 400), Call { result: 2, ..malloc(0, 400) }]);
+    let single = fold([malloc(0xa000, 400), malloc(0xb000, 400), Call { result: 2, ..malloc(0, 400) }]);
     let mut histogram = Histogram::default();
     (0..3).for_each(|_| histogram.add(100));
     let mut summed = fold([]);
@@ -295,17 +297,21 @@ fn sums_equal_calls() {
         outer_ns: 300,
         buckets: histogram.buckets().to_vec(),
     });
-    assert_eq!(summed.sums, told.sums);
-    summed.memory_sum(&MemorySum { process: PROCESS, space: Space::Device as u8, memory: told.memory[&Space::Device] });
-    assert_eq!(summed.memory, told.memory);
+    assert_eq!(summed.sums, single.sums);
+    summed.memory_sum(&MemorySum {
+        process: PROCESS,
+        space: Space::Device as u8,
+        memory: single.memory[&Space::Device],
+    });
+    assert_eq!(summed.memory, single.memory);
     let kernel = Some(KernelRef::Handle(0x5000));
     summed.kernel_sum(KernelSum { process: PROCESS, kernel, count: 7 });
     assert_eq!(summed.launches, [((PROCESS, kernel), 7)].into_iter().collect());
 }
 
-/// Of the calls that took longest a few are kept, the longest first.
+/// Check that the slowest calls are kept, longest first, up to the limit.
 #[test]
-fn slowest_calls() {
+fn slowest_calls_are_kept_longest_first() {
     let calls = fold((0..100).map(|ns| call("cudaFree", (ns * 37) % 100, &[0])));
     let lengths: Vec<u64> = calls.slowest.iter().map(|(ns, _)| ns).collect();
     assert_eq!(lengths, (68..100).rev().collect::<Vec<_>>());

@@ -1,41 +1,41 @@
-//! The tiers that a call passes on its way to the GPU, by which times are summed.
+//! The tiers that a call passes through on its way to the GPU. Times are summed by tier.
 
 use serde::Serialize;
 
 use crate::event::{Function, Layer};
 
-/// Where a function is on the way from the program to the hardware.
+/// The position of a function between the program and the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// The program and its libraries.
     Program,
-    /// CUDA's runtime: `cudaMalloc`.
+    /// The CUDA runtime: `cudaMalloc`.
     Runtime,
-    /// CUDA's driver library: `cuMemAlloc`.
+    /// The CUDA driver library: `cuMemAlloc`.
     Driver,
-    /// System calls on the driver's device files: requests to the kernel's driver.
+    /// System calls on the driver's device files: requests to the kernel driver.
     SystemCalls,
     /// Functions of the operating system's kernel.
     Kernel,
 }
 
-/// What a tier's calls amount to.
+/// The sums of a tier's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierSum {
     /// Calls that returned.
     pub calls: u64,
-    /// Time in which one was under way, added over threads.
+    /// Time in which at least one was in progress, added over threads.
     pub total_ns: u64,
-    /// Of this, outside the calls within them.
+    /// Of this, outside nested calls.
     pub self_ns: u64,
 }
 
 impl Tier {
-    /// All of them, from the program to the hardware.
+    /// All tiers, from the program to the hardware.
     pub const ALL: [Self; 5] = [Self::Program, Self::Runtime, Self::Driver, Self::SystemCalls, Self::Kernel];
 
-    /// The tier of a function; a tracepoint has none, for it takes no time.
+    /// Returns the tier of a function; a tracepoint has none, because it has no duration.
     pub fn of(function: &Function) -> Option<Self> {
         match function.layer {
             Layer::Library => Some(Self::of_name(&function.name)),
@@ -45,7 +45,7 @@ impl Tier {
         }
     }
 
-    /// The tier of a function of a library or program.
+    /// Returns the tier of a function of a library or program.
     pub fn of_name(name: &str) -> Self {
         let is_c = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         let then_upper = |prefix| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(char::is_uppercase));
@@ -62,7 +62,7 @@ impl Tier {
 mod tests {
     use super::*;
 
-    /// CUDA's own functions are known by their names; other libraries, and C++, belong to the program.
+    /// Check that CUDA functions are recognised by name, and that other libraries and C++ names belong to the program.
     #[test]
     fn tiers_by_name() {
         for (name, tier) in [

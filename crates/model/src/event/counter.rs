@@ -1,27 +1,27 @@
-//! Events that the user named to be counted by call stack: `record --event`.
+//! User-defined events that are counted by call stack: `record --event`.
 
 use serde::Serialize;
 
 use super::{ProcessId, StackId};
 
-/// An event that is counted. Numbers are dense.
+/// A counted event. Ids are dense.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct CounterId(pub u32);
 
-/// A place where a counted event can happen. Numbers are dense.
+/// A place where a counted event can occur. Ids are dense.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct PointId(pub u32);
 
-/// An event that is counted appears.
+/// Declares a counted event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
-    /// Its id here.
+    /// Its id in this recording.
     pub id: CounterId,
-    /// What the user calls it; no two have the same name.
+    /// The user's name for it; names are unique.
     pub name: String,
-    /// What the user asked for, such as `uprobe:libc.so.6:malloc,weight=arg1`.
+    /// The specification as given by the user, such as `uprobe:libc.so.6:malloc,weight=arg1`.
     pub source: String,
-    /// What each of its hits weighs, such as `arg1`; empty if hits are only counted.
+    /// The weight of each hit, such as `arg1`; empty if hits are only counted.
     pub weight: String,
     /// The unit of the weight.
     pub unit: Unit,
@@ -42,38 +42,38 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The unit with this number.
+    /// Returns the unit with this number.
     pub fn from_number(number: u8) -> Self {
         [Self::Number, Self::Bytes, Self::Ns].get(usize::from(number)).copied().unwrap_or_default()
     }
 }
 
-/// A place where a counted event can happen appears. It comes before its first hit.
+/// Declares a place where a counted event can occur, before its first hit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CounterPoint {
-    /// Its id here.
+    /// Its id in this recording.
     pub id: PointId,
     /// The event.
     pub counter: CounterId,
-    /// The function at whose entry or return it is; empty for other places, whose stack says all.
+    /// The function whose entry or return it is; empty for other places, which their stack describes fully.
     pub function: String,
-    /// The file that it is in; empty for tracepoints of the operating system.
+    /// The file that contains it; empty for tracepoints of the operating system.
     pub file: String,
 }
 
-/// Further hits of a place from one stack, to be added to those before.
+/// Further hits of a place from one stack, to be added to the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hits {
-    /// Where.
+    /// The place.
     pub point: PointId,
     /// The image.
     pub process: ProcessId,
     /// The stack.
     pub stack: StackId,
-    /// How many.
+    /// Number of hits.
     pub count: u64,
-    /// What they weigh together.
+    /// Their total weight.
     pub weight: u64,
-    /// Of the hits, those whose weight was unreadable, negative or 2^56 and more: it is not in `weight`.
+    /// Of the hits, those whose weight was unreadable, negative, or at least 2^56: it is not included in `weight`.
     pub outside: u64,
 }

@@ -1,4 +1,4 @@
-//! What the GPU did, and the calls that made it.
+//! GPU activities, and the calls that caused them.
 
 use serde::Serialize;
 
@@ -7,20 +7,20 @@ use super::{ProcessId, SessionId, StackId};
 /// An injected library connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Its id here.
+    /// Its id in this recording.
     pub id: SessionId,
-    /// The image it lives in.
+    /// The image it is loaded in.
     pub process: ProcessId,
-    /// CUPTI's version, 0 where there is none.
+    /// CUPTI's version; 0 without CUPTI.
     pub cupti: u32,
     /// The driver's version, such as 13000.
     pub driver: u32,
 }
 
-/// A kernel's name as CUPTI gave it (mangled). Id 0 stands for a kernel whose name was lost.
+/// A kernel's mangled name from CUPTI. Id 0 stands for a kernel whose name was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelName {
-    /// Whose table of names.
+    /// The session that owns the name table.
     pub session: SessionId,
     /// Index in that table.
     pub id: u32,
@@ -31,15 +31,15 @@ pub struct KernelName {
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Who told.
+    /// The session that reported it.
     pub session: SessionId,
-    /// Its index there.
+    /// Its index in that session.
     pub index: u32,
-    /// Such as "NVIDIA H200".
+    /// Its name, such as "NVIDIA H200".
     pub name: String,
 }
 
-/// What a launch-class call puts on the GPU.
+/// What a launch-class call submits to the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[repr(u8)]
 #[serde(rename_all = "lowercase")]
@@ -56,7 +56,7 @@ pub enum LaunchKind {
 }
 
 impl LaunchKind {
-    /// The kind with this number.
+    /// Returns the kind with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         [Self::Kernel, Self::Copy, Self::Memset, Self::Graph].into_iter().find(|k| *k as u8 == number)
     }
@@ -67,7 +67,7 @@ impl LaunchKind {
 pub struct Launch {
     /// The CUDA process.
     pub session: SessionId,
-    /// Ties it to its activities within the session.
+    /// Joins it to its activities within the session.
     pub correlation: u32,
     /// What it launches.
     pub kind: LaunchKind,
@@ -77,7 +77,7 @@ pub struct Launch {
     pub tid: u32,
     /// The CPU.
     pub cpu: u32,
-    /// When.
+    /// When it began.
     pub time: u64,
     /// The call stack.
     pub stack: StackId,
@@ -94,8 +94,8 @@ pub struct Failed {
     pub code: u32,
 }
 
-/// A launch-class call on a stream that captures became a node of a graph. Its work is done when the graph is launched,
-/// and belongs to that launch.
+/// A launch-class call on a capturing stream became a node of a graph. Its work runs when the graph is launched, and
+/// belongs to that launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured {
     /// The CUDA process.
@@ -104,7 +104,7 @@ pub struct Captured {
     pub correlation: u32,
 }
 
-/// A launch-class call that succeeded without giving the GPU anything to do, such as a copy or memset of 0 bytes.
+/// A launch-class call succeeded without giving the GPU anything to do, such as a copy or memset of 0 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Empty {
     /// The CUDA process.
@@ -113,12 +113,12 @@ pub struct Empty {
     pub correlation: u32,
 }
 
-/// The GPU did something.
+/// An activity of the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// The CUDA process.
     pub session: SessionId,
-    /// Ties it to its launch within the session.
+    /// Joins it to its launch within the session.
     pub correlation: u32,
     /// The GPU's index.
     pub device: u32,
@@ -128,27 +128,27 @@ pub struct Activity {
     pub stream: u32,
     /// Start; 0 if the time was lost.
     pub start: u64,
-    /// End; 0 if it was lost, or the work had not finished.
+    /// End; 0 if it was lost or the work had not finished.
     pub end: u64,
-    /// The graph it belongs to, 0 outside graphs.
+    /// The graph it belongs to; 0 outside graphs.
     pub graph: u32,
     /// The node in that graph.
     pub graph_node: u64,
-    /// What it was.
+    /// The work that ran.
     pub work: Work,
 }
 
 impl Activity {
-    /// How long it ran; 0 if that is not known.
+    /// Returns its duration; 0 if unknown.
     pub fn duration(&self) -> u64 {
         if self.start == 0 { 0 } else { self.end.saturating_sub(self.start) }
     }
 }
 
-/// What the GPU did.
+/// The work of an activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// Ran a kernel.
+    /// A kernel.
     Kernel {
         /// The session's name id.
         name: u32,
@@ -161,24 +161,24 @@ pub enum Work {
         /// Bytes of shared memory.
         shared_memory: u32,
     },
-    /// Copied memory.
+    /// A copy.
     Copy {
-        /// From where to where.
+        /// The direction.
         direction: Direction,
-        /// How much.
+        /// Number of bytes.
         bytes: u64,
         /// `CUpti_ActivityMemoryKind` of the source.
         source: u8,
         /// `CUpti_ActivityMemoryKind` of the destination.
         destination: u8,
-        /// The other device of a peer copy.
+        /// The other device of a peer-to-peer copy.
         peer: Option<u32>,
     },
-    /// Set memory.
+    /// A memset.
     Memset {
-        /// How much.
+        /// Number of bytes.
         bytes: u64,
-        /// To what.
+        /// The value written.
         value: u32,
         /// `CUpti_ActivityMemoryKind`.
         memory: u8,
@@ -186,13 +186,13 @@ pub enum Work {
 }
 
 impl Default for Work {
-    /// A memset of nothing.
+    /// A memset of 0 bytes.
     fn default() -> Self {
         Self::Memset { bytes: 0, value: 0, memory: 0 }
     }
 }
 
-/// From where to where a copy goes; numbers as in `CUpti_ActivityMemcpyKind`.
+/// The direction of a copy; numbers as in `CUpti_ActivityMemcpyKind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -211,7 +211,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// All of them, by number.
+    /// All directions, by number.
     pub const ALL: [Self; 11] = [
         Self::Unknown,
         Self::HtoD,
@@ -226,7 +226,7 @@ impl Direction {
         Self::PtoP,
     ];
 
-    /// The direction with this number.
+    /// Returns the direction with this number.
     pub fn from_number(number: u8) -> Self {
         Self::ALL.get(usize::from(number)).copied().unwrap_or(Self::Unknown)
     }
@@ -249,7 +249,7 @@ pub struct Sync {
     pub kind: u32,
     /// The context.
     pub context: u32,
-    /// The stream, `u32::MAX` if none.
+    /// The stream; `u32::MAX` if none.
     pub stream: u32,
     /// Start.
     pub start: u64,

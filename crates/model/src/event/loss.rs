@@ -1,13 +1,13 @@
-//! What was counted and what was lost on the way.
+//! Totals of the sessions, and losses.
 
 use serde::Serialize;
 
 use super::SessionId;
 
-/// A session's own totals since it began: what CUPTI delivered to it, and what it had to drop.
+/// A session's own totals since it began: what CUPTI delivered to it, and what it dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Whose.
+    /// The session.
     pub session: SessionId,
     /// Markers called.
     pub launches: u64,
@@ -23,53 +23,53 @@ pub struct Totals {
     pub syncs: u64,
     /// Records that CUPTI dropped.
     pub dropped_by_cupti: u64,
-    /// Records that found the queue full.
+    /// Records dropped because the queue was full.
     pub dropped_queue_full: u64,
-    /// Records that contradict themselves.
+    /// Inconsistent records.
     pub invalid: u64,
-    /// Kernels without a name because the table was full.
+    /// Kernels without a name because the name table was full.
     pub nameless: u64,
     /// Buffers refused to CUPTI.
     pub buffers_refused: u64,
-    /// The session said goodbye: all it had was sent.
+    /// The session ended in order: all its records were sent.
     pub ended: bool,
 }
 
 /// Something was lost outside the sessions: in the kernel's buffers or in warpscope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Why.
+    /// The cause.
     pub cause: LossCause,
-    /// How many since the last event of this cause.
+    /// How many were lost since the last event with this cause.
     pub count: u64,
 }
 
-/// Why something was lost. [`crate::ledger`] says what each means.
+/// The cause of a loss. [`crate::ledger`] describes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[repr(u8)]
 #[serde(rename_all = "snake_case")]
 pub enum LossCause {
-    /// Launches that found the ring buffer full.
+    /// Launches dropped because the ring buffer was full.
     RingLaunches = 0,
-    /// Stacks that found the ring buffer full.
+    /// Stacks dropped because the ring buffer was full.
     RingStacks = 1,
-    /// Samples that found the ring buffer full.
+    /// Samples dropped because the ring buffer was full.
     RingSamples = 2,
-    /// Process and thread events that found the ring buffer full.
+    /// Process and thread events dropped because the ring buffer was full.
     RingProcesses = 3,
     /// Mapping records that the kernel dropped.
     Mappings = 4,
-    /// Packets from an injected library that made no sense.
+    /// Malformed packets from an injected library.
     MalformedPackets = 5,
-    /// Stacks whose walk failed outright.
+    /// Stacks whose walk failed completely.
     StackWalks = 6,
-    /// Python stacks whose frames do not answer to the native ones.
+    /// Python stacks whose frames do not match the native ones.
     PythonStacksUneven = 7,
-    /// Calls, system calls, switches and tracepoints that found the ring buffer full.
+    /// Calls, system calls, switches and tracepoints dropped because the ring buffer was full.
     RingCalls = 8,
-    /// Calls nested too deeply to be followed.
+    /// Calls nested too deeply to be tracked.
     DeepCalls = 9,
-    /// Calls that found no room in the kernel's sums.
+    /// Calls that did not fit into the kernel's sums.
     CallSums = 10,
     /// Connections and sessions of injected libraries beyond the limits.
     SessionsRefused = 11,
@@ -81,26 +81,26 @@ pub enum LossCause {
     NotesRefused = 14,
     /// GPU records on streams beyond the limits.
     StreamsRefused = 15,
-    /// GPU operations that are summed up without their stack and kernel: there were too many distinct ones.
+    /// GPU operations summed up without their stack and kernel, because there were too many distinct ones.
     GpuSums = 16,
-    /// Records of the kernel that could not be parsed.
+    /// Records from the operating system's kernel that could not be parsed.
     UnparsedRecords = 17,
     /// Events that could not be written to the recording.
     EventsNotWritten = 18,
-    /// Records of a recording that this version does not know.
+    /// Records of a recording that this version does not support.
     RecordsSkipped = 19,
-    /// Files whose unwind table could not be made because of an error in warpscope.
+    /// Files whose unwind table could not be built because of an error in warpscope.
     UnwindTables = 20,
     /// Processes that have no process id in warpscope's pid namespace.
     ForeignProcesses = 21,
-    /// Maps of the kernel that could not be read completely.
+    /// BPF maps that could not be read completely.
     MapsUnread = 22,
-    /// Hits of counted events that found room neither in the kernel's sums nor in the ring buffer.
+    /// Hits of counted events that fit neither into the kernel's sums nor into the ring buffer.
     Hits = 32,
 }
 
 impl LossCause {
-    /// All of them, by number.
+    /// All causes, by number.
     pub const ALL: [Self; 24] = [
         Self::RingLaunches,
         Self::RingStacks,
@@ -128,7 +128,7 @@ impl LossCause {
         Self::Hits,
     ];
 
-    /// The cause with this number.
+    /// Returns the cause with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|cause| *cause as u8 == number)
     }

@@ -1,47 +1,47 @@
-//! Processes, their threads and what they have mapped.
+//! Processes, their threads and their mappings.
 
 use serde::Serialize;
 
 use super::ProcessId;
 
-/// A process image appears.
+/// A process image was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its id here.
+    /// Its id in this recording.
     pub id: ProcessId,
-    /// The image it was forked or exec'ed from; 0 if that is not in the recording.
+    /// The image that it was forked or exec'ed from; 0 if that image is not in the recording.
     pub parent: ProcessId,
-    /// How it came to be.
+    /// How it was created.
     pub origin: Origin,
     /// The pid.
     pub pid: u32,
-    /// When.
+    /// When it was created.
     pub time: u64,
-    /// The kernel's short name of it.
+    /// Its short name in the kernel (comm).
     pub comm: String,
 }
 
-/// How a process image came to be.
+/// How a process image was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[repr(u8)]
 pub enum Origin {
-    /// It was there already.
+    /// It existed before the recording started.
     #[default]
     Found = 0,
-    /// Forked: it has its parent's mappings of that moment.
+    /// Forked: it starts with its parent's mappings at that time.
     Fork = 1,
-    /// A new program in an old process: it has no mapping but its own.
+    /// Exec'ed in an existing process: it has only its own mappings.
     Exec = 2,
 }
 
 impl Origin {
-    /// The origin with this number.
+    /// Returns the origin with this number.
     pub fn from_number(number: u8) -> Self {
         [Self::Found, Self::Fork, Self::Exec].get(usize::from(number)).copied().unwrap_or_default()
     }
 }
 
-/// A thread gets a name (also at its birth, and again when it changes).
+/// The name of a thread, at its creation and whenever it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
     /// Its process image.
@@ -52,34 +52,34 @@ pub struct Thread {
     pub comm: String,
 }
 
-/// A process image ends, by exit or exec.
+/// A process image ended, by exit or exec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// The image.
     pub process: ProcessId,
-    /// When.
+    /// When it ended.
     pub time: u64,
 }
 
-/// The bits that an address of a process has. Above them is a number where an address has belonged to several files, one after
-/// another: 0 for the first.
+/// The address bits of a process. If several files in turn were mapped at an address, the bits above number them: 0 for
+/// the first.
 pub const ADDRESS: u64 = (1 << 48) - 1;
 
-/// A file is mapped into a process, executable.
+/// A file was mapped as executable into a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// The image.
     pub process: ProcessId,
-    /// When.
+    /// When it was mapped.
     pub time: u64,
     /// First address; see [`ADDRESS`].
     pub start: u64,
     /// One past the last address.
     pub end: u64,
-    /// Offset in the file of the first address.
+    /// File offset of the first address.
     pub offset: u64,
-    /// The file as the process names it, or `[vdso]` and the like.
+    /// The path of the file as seen by the process, or `[vdso]` and the like.
     pub path: String,
-    /// The file's build id, if it is known.
+    /// The file's build id, if known.
     pub build_id: Vec<u8>,
 }

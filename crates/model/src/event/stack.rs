@@ -13,7 +13,7 @@ pub struct Stack {
     pub id: StackId,
     /// The image whose addresses these are.
     pub process: ProcessId,
-    /// When it was first seen: mappings of that moment apply.
+    /// When it was first seen: the mappings at that time apply.
     pub time: u64,
     /// Innermost first.
     pub frames: Vec<Frame>,
@@ -21,21 +21,21 @@ pub struct Stack {
     pub end: StackEnd,
 }
 
-/// One frame of a stack as it was gathered.
+/// One frame of a stack as it was collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Frame {
-    /// Native code of the process. The innermost is the instruction pointer; all others are return addresses less one,
-    /// so that they lie in the calling instruction.
+    /// Native code of the process. The innermost is the instruction pointer; all others are return addresses minus one,
+    /// so that they are within the call instruction.
     User(u64),
     /// Code of the operating system's kernel.
     Kernel(u64),
-    /// A line of a Python function, by its number in this recording; its [`Symbol`] has process 0 and comes before it.
+    /// A line of a Python function, by its number in this recording; its [`Symbol`] has process 0 and precedes it.
     Python(u32),
 }
 
 impl Frame {
-    /// The process whose table of symbols has this frame, in a stack of `process`: those of the kernel and of Python are
-    /// the same for all.
+    /// Returns the process whose symbol table contains this frame, for a stack of `process`: kernel and Python symbols
+    /// are shared by all processes.
     pub fn named_in(self, process: ProcessId) -> ProcessId {
         match self {
             Self::User(_) => process,
@@ -44,7 +44,7 @@ impl Frame {
     }
 }
 
-/// How a walk ended.
+/// How a stack walk ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[repr(u8)]
 #[serde(rename_all = "snake_case")]
@@ -52,26 +52,26 @@ pub enum StackEnd {
     /// At the outermost frame.
     #[default]
     Whole = 0,
-    /// At the most frames that are kept.
+    /// At the maximum number of frames.
     Truncated = 1,
-    /// For a reason not told.
+    /// For an unknown reason.
     Broken = 2,
     /// At an address in no known mapping.
     NoMapping = 3,
-    /// At code without unwind information that keeps no frame pointer.
+    /// At code without unwind information and without a frame pointer.
     NoRule = 4,
-    /// At unwind information of a kind that is not understood.
+    /// At unwind information of an unsupported kind.
     Unsupported = 5,
-    /// At code that is unwound by the frame pointer, or by another register, which was lost on the way.
+    /// At code that is unwound by the frame pointer or another register whose value was lost during the walk.
     FramePointerLost = 6,
     /// At memory that could not be read.
     Unreadable = 7,
-    /// Where the stack did not shrink.
+    /// Where the walk made no progress up the stack.
     Stuck = 8,
 }
 
 impl StackEnd {
-    /// All of them, by number.
+    /// All ends, by number.
     pub const ALL: [Self; 9] = [
         Self::Whole,
         Self::Truncated,
@@ -84,13 +84,13 @@ impl StackEnd {
         Self::Stuck,
     ];
 
-    /// The end with this number.
+    /// Returns the end with this number.
     pub fn from_number(number: u8) -> Self {
         Self::ALL.get(usize::from(number)).copied().unwrap_or(Self::Broken)
     }
 }
 
-/// A thread was seen running.
+/// A CPU sample of a running thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// The image.
@@ -99,35 +99,35 @@ pub struct Sample {
     pub tid: u32,
     /// The CPU.
     pub cpu: u32,
-    /// When.
+    /// When it was taken.
     pub time: u64,
     /// Its stack.
     pub stack: StackId,
-    /// The time it stands for: the sampling period.
+    /// The time that it represents: the sampling period.
     pub weight: u64,
 }
 
-/// The names at an address. Several where functions were inlined.
+/// The names at an address; several where functions were inlined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// The image; [`ProcessId`] 0 for the kernel's own addresses and for lines of Python.
+    /// The image; [`ProcessId`] 0 for kernel addresses and for Python lines.
     pub process: ProcessId,
-    /// The frame as it stands in stacks.
+    /// The frame as it appears in stacks.
     pub frame: Frame,
-    /// From when on; 0 where the address has had one meaning only.
+    /// Valid from this time on; 0 where the address has only ever had one meaning.
     pub since: u64,
     /// Outermost first.
     pub names: Vec<NamedFrame>,
 }
 
-/// One frame as a person reads it.
+/// One frame for display.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NamedFrame {
-    /// Its family: decides the colour, and the `_[k]` of kernel frames.
+    /// Its family, which decides the colour and the `_[k]` suffix of kernel frames.
     pub kind: FrameKind,
-    /// The function, demangled; the module in brackets where the function is not known.
+    /// The demangled function; the module in brackets where the function is unknown.
     pub name: Arc<str>,
-    /// The file name of the module; empty if not known.
+    /// The file name of the module; empty if unknown.
     pub module: Arc<str>,
 }
 
@@ -146,7 +146,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    /// The kind with this number.
+    /// Returns the kind with this number.
     pub fn from_number(number: u8) -> Self {
         let all = [Self::Native, Self::Kernel, Self::Probe, Self::Python];
         all.get(usize::from(number)).copied().unwrap_or(Self::Native)

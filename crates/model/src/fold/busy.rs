@@ -6,30 +6,30 @@
 //!   busy       #######   ######     ###     each moment once
 //! ```
 //!
-//! Intervals come almost in order, but not quite: streams deliver in buffers, late and mixed. A union does not depend on
-//! the order, so they are gathered in batches, sorted, and merged into the tail of a sorted list of disjoint intervals
-//! that they touch. The oldest are closed off when the list is long; from then on nothing before that moment counts, and
-//! the gaps between them are final.
+//! Intervals arrive almost in order: streams deliver in buffers, late and interleaved. A union does not depend on the
+//! order, so intervals are collected in batches, sorted, and merged into the overlapping tail of a sorted list of
+//! disjoint intervals. When the list is long, the oldest intervals are closed; from then on nothing before that time
+//! counts, and the gaps between them are final.
 
-/// Intervals sorted at a time: so many that they fit into the innermost cache.
+/// Intervals sorted at a time: as many as fit into the innermost cache.
 const BATCH: usize = 1024;
 
-/// Disjoint intervals that stay open to late arrivals, at the least; at most there are twice as many.
+/// The minimum number of disjoint intervals that stay open to late arrivals; at most there are twice as many.
 pub const KEPT: usize = 65_536;
 
-/// Gaps that are remembered.
+/// Number of gaps kept.
 const GAPS: usize = 16;
 
-/// From when to when.
+/// Start and end.
 pub type Interval = (u64, u64);
 
-/// The busy time of one GPU, or of anything else that happens in intervals.
+/// The busy time of one GPU, or of anything else that occurs in intervals.
 #[derive(Debug)]
 pub struct BusyTime {
     kept: usize,
-    /// As they came.
+    /// In order of arrival.
     fresh: Vec<Interval>,
-    /// Sorted, disjoint, not even touching.
+    /// Sorted, disjoint and not adjacent.
     open: Vec<Interval>,
     /// The part of `open` that a batch is merged into.
     tail: Vec<Interval>,
@@ -45,7 +45,7 @@ impl Default for BusyTime {
 }
 
 impl BusyTime {
-    /// No time yet; `kept` disjoint intervals stay open to late arrivals.
+    /// Starts with no time; `kept` disjoint intervals stay open to late arrivals.
     pub fn new(kept: usize) -> Self {
         Self {
             kept,
@@ -77,13 +77,13 @@ impl BusyTime {
         }
     }
 
-    /// The busy time of all that was added.
+    /// Returns the total busy time.
     pub fn total(&mut self) -> u64 {
         self.merge();
         self.closed_ns + self.open.iter().map(|(start, end)| end - start).sum::<u64>()
     }
 
-    /// The longest times between the first interval and the last that nothing covers, longest first.
+    /// Returns the longest gaps between the first interval and the last, longest first.
     pub fn gaps(&mut self) -> Vec<Interval> {
         self.merge();
         let mut gaps = self.closed_gaps.clone();
@@ -125,12 +125,12 @@ impl BusyTime {
     }
 }
 
-/// The longest intervals, longest first; of two that are as long, the earlier first.
+/// The longest intervals, longest first; of two with the same length, the earlier first.
 #[derive(Clone, Debug, Default)]
 struct Longest(Vec<Interval>);
 
 impl Longest {
-    /// Takes the gap from `start` on, if something came before it and it is among the longest.
+    /// Keeps the gap if something came before it (`start` is not 0) and it is among the longest.
     fn offer(&mut self, start: u64, end: u64) {
         let Self(list) = self;
         let length = |(start, end): &Interval| end - start;
@@ -157,16 +157,16 @@ mod tests {
         busy.total()
     }
 
-    /// Overlap counts once, gaps not at all, and neither order nor emptiness matters.
+    /// Check that overlap counts once and gaps do not count, and that neither order nor empty intervals matter.
     #[test]
-    fn union_of_a_few() {
+    fn overlaps_count_once() {
         assert_eq!(busy(KEPT, &[]), 0);
         assert_eq!(busy(KEPT, &[(10, 20), (15, 30), (40, 50), (41, 45), (5, 10), (60, 60), (9, 3)]), 35);
     }
 
-    /// What comes after its time was closed off is not counted twice, and what is younger still counts.
+    /// Check that late intervals in a closed time are not counted twice, and that later time still counts.
     #[test]
-    fn closed_off_time_stays_closed() {
+    fn closed_time_is_not_counted_again() {
         let intervals: Vec<Interval> = (0..3 * BATCH as u64).map(|n| (10 * n, 10 * n + 4)).collect();
         let mut all = BusyTime::new(BATCH / 4);
         for &(start, end) in &intervals {
@@ -180,9 +180,10 @@ mod tests {
         assert!(all.open.len() <= BATCH / 2 && all.open.capacity() <= 3 * BATCH);
     }
 
-    /// Gaps lie between the first and the last interval, the longest comes first, and closing time off changes none.
+    /// Check that gaps are between the first and the last interval, longest first, and that closing changes none of
+    /// them.
     #[test]
-    fn gaps_between() {
+    fn gaps_are_longest_first() {
         let mut few = BusyTime::default();
         assert_eq!(few.gaps(), []);
         for (start, end) in [(100, 110), (300, 310), (120, 130), (105, 115)] {
@@ -199,7 +200,7 @@ mod tests {
     }
 
     proptest! {
-        /// The union equals a count of the moments covered, in batches too.
+        /// Check that the union equals a count of the covered moments, also in batches.
         #[test]
         fn equals_a_bitmap(raw in proptest::collection::vec((0u64..30_000, 0u64..12), 0..12_000)) {
             let mut moments = vec![false; 30_100];

@@ -1,4 +1,4 @@
-//! GPU time by stack and by what ran.
+//! GPU time by stack and by operation.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,22 +14,22 @@ use crate::{
     profile::{DeviceInfo, GpuKey, GpuWeight, KernelText, What},
 };
 
-/// Stands for a kernel whose name was lost: a full table in the session, or a recording that lacks it.
+/// Stands for a kernel whose name was lost: the session's table was full, or the recording lacks the name.
 pub const NAME_LOST: &str = "[kernel name lost]";
 
-/// Stands for kernels that are summed up together because there were too many distinct sums.
-pub const NOT_KEPT_APART: &str = "[not kept apart]";
+/// Stands for kernels that are summed together because there were too many distinct sums.
+pub const MERGED: &str = "[not kept apart]";
 
-/// The most distinct sums, in all and of one process: about 100 MB.
-const MOST_SUMS: usize = 900_000;
-const MOST_SUMS_OF_PROCESS: u32 = 225_000;
-/// The most GPUs whose busy time is measured, and how many of those get the full precision.
-const MOST_DEVICES: usize = 128;
+/// The maximum number of distinct sums, in total and per process: about 100 MB.
+const MAX_SUMS: usize = 900_000;
+const MAX_SUMS_OF_PROCESS: u32 = 225_000;
+/// The maximum number of GPUs whose busy time is measured, and how many of those get full precision.
+const MAX_DEVICES: usize = 128;
 const PRECISE_DEVICES: usize = 16;
-/// The most streams that are counted.
-const MOST_STREAMS: usize = 65_536;
+/// The maximum number of streams that are counted.
+const MAX_STREAMS: usize = 65_536;
 
-/// Kernel names, each distinct text once however many sessions use it.
+/// Kernel names: each distinct text is stored once for all sessions.
 #[derive(Default)]
 pub struct KernelNames {
     /// From (session, the session's id) to the index in `texts`.
@@ -68,22 +68,22 @@ impl KernelNames {
     }
 }
 
-/// All that is summed over activities.
+/// All sums over activities.
 #[derive(Default)]
 pub struct GpuTime {
     pub names: KernelNames,
     pub weights: FxHashMap<GpuKey, GpuWeight>,
-    /// How many of those each process has.
+    /// The number of those sums per process.
     shares: FxHashMap<ProcessId, u32>,
     /// Launches after the end of the recording whose work was not reported: not part of it.
     pub launched_after_end: u64,
-    /// Operations that found no room for a sum of their own.
-    pub not_kept_apart: u64,
+    /// Operations that did not get a sum of their own.
+    pub merged: u64,
     /// In the order of the devices' first activities.
     busy: Vec<BusyTime>,
-    /// Where in `busy` each device is.
+    /// The index in `busy` of each device.
     devices: FxHashMap<u32, usize>,
-    /// Every stream seen, and where in `busy` its device is: one look for both.
+    /// Every stream seen, with the index in `busy` of its device: one lookup for both.
     streams: FxHashMap<StreamKey, usize>,
 }
 
@@ -91,7 +91,7 @@ pub struct GpuTime {
 type StreamKey = (u32, SessionId, u32, u32);
 
 impl GpuTime {
-    /// An activity was received: what does not depend on its launch.
+    /// Adds what does not depend on the launch of an activity, when the activity arrives.
     #[inline]
     pub fn receive(&mut self, activity: &Activity, ledger: &mut Ledger) {
         match activity.work {
@@ -105,19 +105,19 @@ impl GpuTime {
         count_times(activity.start, activity.end, ledger);
         let Activity { session, device, context, stream, start, end, .. } = *activity;
         let key = (device, session, context, stream);
-        match self.streams.get(&key).copied().or_else(|| self.meet(key)) {
+        match self.streams.get(&key).copied().or_else(|| self.add_stream(key)) {
             Some(at) if start != 0 => self.busy[at].add(start, end),
             Some(_) => {}
             None => *ledger.lost.causes.entry(LossCause::DevicesRefused).or_default() += 1,
         }
     }
 
-    /// A new stream, perhaps on a new device; `None` if there are too many devices.
+    /// Adds a new stream, possibly on a new device; `None` if there are too many devices.
     #[cold]
-    fn meet(&mut self, key: StreamKey) -> Option<usize> {
+    fn add_stream(&mut self, key: StreamKey) -> Option<usize> {
         let at = match self.devices.get(&key.0) {
             Some(at) => *at,
-            None if self.busy.len() < MOST_DEVICES => {
+            None if self.busy.len() < MAX_DEVICES => {
                 let kept = if self.busy.len() < PRECISE_DEVICES { KEPT } else { KEPT / 16 };
                 self.busy.push(BusyTime::new(kept));
                 self.devices.insert(key.0, self.busy.len() - 1);
@@ -125,13 +125,13 @@ impl GpuTime {
             }
             None => return None,
         };
-        if self.streams.len() < MOST_STREAMS {
+        if self.streams.len() < MAX_STREAMS {
             self.streams.insert(key, at);
         }
         Some(at)
     }
 
-    /// It is certain what launched the activity, or that this will not be known.
+    /// Adds an activity whose launch is now certain, or certain to stay unknown.
     #[inline]
     pub fn settle(&mut self, launch: Option<&Launch>, process: ProcessId, activity: &Activity) {
         let (what, bytes) = match activity.work {
@@ -143,7 +143,7 @@ impl GpuTime {
         let key = GpuKey { process, stack: launch.map(|l| l.stack), what, device, stream };
         let weight = match self.weights.get_mut(&key) {
             Some(weight) => weight,
-            None => self.begin(key),
+            None => self.new_sum(key),
         };
         let ns = activity.duration();
         weight.count += 1;
@@ -152,22 +152,22 @@ impl GpuTime {
         weight.bytes = weight.bytes.saturating_add(bytes);
     }
 
-    /// A sum that is not there yet: a new one or, beyond the limits, the one for all the rest of its process.
+    /// Returns a sum that does not exist yet: a new one or, beyond the limits, the shared one of its process.
     #[cold]
-    fn begin(&mut self, mut key: GpuKey) -> &mut GpuWeight {
+    fn new_sum(&mut self, mut key: GpuKey) -> &mut GpuWeight {
         let share = self.shares.entry(key.process).or_default();
-        if self.weights.len() < MOST_SUMS && *share < MOST_SUMS_OF_PROCESS {
+        if self.weights.len() < MAX_SUMS && *share < MAX_SUMS_OF_PROCESS {
             *share += 1;
         } else {
-            self.not_kept_apart += 1;
+            self.merged += 1;
             let device = if self.devices.contains_key(&key.device) { key.device } else { 0 };
-            let what = What::Kernel(self.names.intern(NOT_KEPT_APART));
+            let what = What::Kernel(self.names.intern(MERGED));
             key = GpuKey { process: key.process, stack: Some(StackId(0)), what, device, stream: 0 };
         }
         self.weights.entry(key).or_default()
     }
 
-    /// Adds what was seen of each device to what was told of it.
+    /// Adds what was observed on each device to its description.
     pub fn describe(&mut self, devices: &mut BTreeMap<u32, DeviceInfo>) {
         for (device, at) in &self.devices {
             let info = devices.entry(*device).or_default();
@@ -181,7 +181,7 @@ impl GpuTime {
     }
 }
 
-/// Counts a record that has no width because its times are not known.
+/// Counts a record that has no duration because its times are unknown.
 #[inline]
 pub fn count_times(start: u64, end: u64, ledger: &mut Ledger) {
     if start != 0 && end == 0 {
@@ -191,7 +191,7 @@ pub fn count_times(start: u64, end: u64, ledger: &mut Ledger) {
     }
 }
 
-/// The power of two at or below; 0 for 0.
+/// Returns the largest power of two not above the number; 0 for 0.
 pub fn size_class(bytes: u64) -> u64 {
     bytes.checked_ilog2().map_or(0, |power| 1 << power)
 }

@@ -1,4 +1,4 @@
-//! What a profile says about events that are known.
+//! Tests of the profiles of known events.
 
 use std::collections::BTreeMap;
 
@@ -94,10 +94,10 @@ fn key(stack: Option<u64>, what: What) -> GpuKey {
     GpuKey { process: IMAGE, stack: stack.map(StackId), what, device: 0, stream: 7 }
 }
 
-/// GPU time hangs under the launching stack; one name of two sessions is one; copies go by size class; without a launch
-/// there is no stack but the time counts.
+/// Check that GPU time appears under the launching stack, that a kernel name used by two sessions is one name, that
+/// copies are grouped by size class, and that time without a launch counts without a stack.
 #[test]
-fn gpu_time_by_stack() {
+fn gpu_time_appears_under_the_launching_stack() {
     let profile = fold(&[
         session(0),
         session(1),
@@ -139,9 +139,10 @@ fn gpu_time_by_stack() {
     assert_eq!(profile.last_time, 95);
 }
 
-/// Each loss has its count: times, stacks, totals that replace, causes that add up, sessions without a goodbye.
+/// Check that each loss is counted: times, stacks, totals that replace earlier ones, causes that add up, sessions that
+/// ended early.
 #[test]
-fn the_ledger_counts_what_is_lost() {
+fn ledger_counts_every_loss() {
     let profile = fold(&[
         session(0),
         session(1),
@@ -186,14 +187,14 @@ fn the_ledger_counts_what_is_lost() {
     assert_eq!(profile.devices[&0].busy_ns, 0);
 }
 
-/// An exec ends the image before it, also where its exit was not seen.
+/// Check that an exec ends the previous image, also where its exit was not seen.
 ///
 /// ```text
 ///   pid 50   1 (bash) ----------|   2 (python) -----------|  3 (python, exec'ed again) ----
 ///                          exit 20  30               lost    40
 /// ```
 #[test]
-fn images_follow_one_another() {
+fn exec_ends_the_previous_image() {
     let image = |id, parent, origin, time, comm: &str| {
         let (id, parent, comm) = (ProcessId(id), ProcessId(parent), comm.into());
         Event::Process(Process { id, parent, origin, pid: 50, time, comm })
@@ -209,9 +210,9 @@ fn images_follow_one_another() {
     assert_eq!(profile.processes[&ProcessId(3)].origin, Origin::Exec);
 }
 
-/// A recording's frame: how it began and ended, and which GPUs there are.
+/// Check the start, the end and the GPUs of a recording.
 #[test]
-fn beginning_and_end() {
+fn profile_has_start_end_and_gpus() {
     let start = Start {
         time: 100,
         wall_clock: 5,
@@ -234,18 +235,19 @@ fn beginning_and_end() {
     assert_eq!(profile.devices[&1].name, "NVIDIA H200");
 }
 
-/// Size classes are powers of two.
+/// Check that size classes are powers of two.
 #[test]
-fn size_classes() {
+fn size_classes_are_powers_of_two() {
     let classes = [0, 1, 2, 3, 4, 4095, 4096, u64::MAX].map(size_class);
     assert_eq!(classes, [0, 1, 2, 2, 4, 2048, 4096, 1 << 63]);
 }
 
 proptest! {
-    /// Launches, their fates and activities in any order and with any of them lost: the ledger balances after each event, no GPU time
-    /// appears or vanishes, every activity is told once, and the recording folds to the same profile.
+    /// Check with launches, fates and activities in any order and with any of them lost: the ledger balances after each
+    /// event, no GPU time appears or disappears, every activity is reported once, and the recording folds to the same
+    /// profile.
     #[test]
-    fn whatever_comes_balances(
+    fn ledger_balances_for_any_events(
         raw in proptest::collection::vec((0u32..8, 0u32..3, 0u32..20, 0u64..1000, 0u64..50), 0..200),
         small in any::<bool>(),
     ) {
@@ -262,10 +264,10 @@ proptest! {
         let limits = Limits { in_flight: 3, matched: 2, matched_graphs: 2, waiting: 3, fates: 1, generations: 2 };
         let new = || if small { Fold::with_limits(limits) } else { Fold::new() };
 
-        let (mut direct, mut told) = (new(), 0);
+        let (mut direct, mut reported) = (new(), 0);
         let mut writer = Writer::new(Vec::new()).unwrap();
         for event in &events {
-            direct.push_with(event, |_| told += 1);
+            direct.push_with(event, |_| reported += 1);
             writer.push(event).unwrap();
             let l = direct.ledger();
             let settled = l.launches_matched + l.launches_failed + l.launches_captured + l.launches_empty;
@@ -273,9 +275,9 @@ proptest! {
             let activities = l.kernels + l.copies + l.memsets;
             prop_assert_eq!(activities, l.activities_matched + l.activities_unmatched);
         }
-        let profile = direct.finish_with(|_| told += 1);
+        let profile = direct.finish_with(|_| reported += 1);
         let ledger = &profile.ledger;
-        prop_assert_eq!(told, ledger.kernels + ledger.copies);
+        prop_assert_eq!(reported, ledger.kernels + ledger.copies);
         let kernels = profile.gpu.iter().filter(|(key, _)| matches!(key.what, What::Kernel(_)));
         let (count, ns) = kernels.fold((0, 0), |(count, ns), (_, w)| (count + w.count, ns + w.ns));
         prop_assert_eq!((count, ns), (ledger.kernels, ledger.kernel_ns));
@@ -293,9 +295,10 @@ proptest! {
     }
 }
 
-/// Hits of a counted event are added up by place and stack, however many records they come in; events do not mix.
+/// Check that hits of a counted event are summed by place and stack over any number of records, and that events do not
+/// mix.
 #[test]
-fn counted_events() {
+fn counted_events_are_summed_by_place_and_stack() {
     let hits = |point: u32, stack: u64, count, weight, outside| {
         Event::Hits(Hits { point: PointId(point), process: IMAGE, stack: StackId(stack), count, weight, outside })
     };
@@ -335,9 +338,9 @@ fn counted_events() {
     assert_eq!(profile.ledger.hit_stack_ends, BTreeMap::from([(StackEnd::Whole, 9), (StackEnd::NoRule, 2)]));
 }
 
-/// Check that sums that cannot be kept apart are still counted, and that another process keeps its own.
+/// Check that sums beyond the limit are still counted together, and that another process keeps its own.
 #[test]
-fn too_many_distinct_sums() {
+fn sums_beyond_the_limit_are_counted_together() {
     let mut fold = Fold::new();
     let other = ProcessId(4);
     fold.push(&session(0));
@@ -355,9 +358,10 @@ fn too_many_distinct_sums() {
     assert_eq!((ns(IMAGE), ns(other)), (460_000, 5));
 }
 
-/// Check that a launch after the end counts if its work was reported, and is left out if not; one before is pending.
+/// Check that a launch after the end counts if its work was reported and is omitted otherwise; one before the end is
+/// pending.
 #[test]
-fn launches_after_the_end() {
+fn launches_after_the_end_need_reported_work() {
     let mut fold = Fold::new();
     for (correlation, time) in [(1, 50), (2, 60), (3, 150), (4, 160)] {
         fold.push(&launch(0, correlation, time, 9));

@@ -1,4 +1,4 @@
-//! What came before its launch: activities that wait, and fates that are remembered.
+//! Activities and fates that arrived before their launch.
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -12,15 +12,15 @@ use crate::event::Activity;
 #[derive(Clone, Copy)]
 struct Waiter {
     activity: Activity,
-    /// The next to wait for the same launch.
+    /// The next activity waiting for the same launch.
     next: u32,
 }
 
-/// Activities whose launch has not come, in order of arrival, found by the launch's key.
+/// Activities whose launch has not arrived, in order of arrival, indexed by the launch's key.
 pub struct Waiting {
     waiters: Slab<Waiter>,
     order: List,
-    /// By key: the first and the last that wait for it.
+    /// The first and the last activity waiting for each key.
     ends: HashMap<u64, (u32, u32), FxBuildHasher>,
 }
 
@@ -42,7 +42,7 @@ impl Waiting {
         *last = id;
     }
 
-    /// Takes all that wait for `key`, in order of arrival.
+    /// Removes all activities waiting for `key`, in order of arrival.
     pub fn take(&mut self, key: u64, mut each: impl FnMut(&Activity)) {
         let Some((mut id, _)) = self.ends.remove(&key) else { return };
         while id != NONE {
@@ -52,12 +52,12 @@ impl Waiting {
         }
     }
 
-    /// Takes the one that has waited longest.
+    /// Removes the activity that has waited longest.
     pub fn take_oldest(&mut self) -> Option<Activity> {
         let id = self.order.first()?;
         let waiter = self.waiters.remove(id, &mut self.order);
         let key = super::key(waiter.activity.session, waiter.activity.correlation);
-        // The longest of all is also the first of its key.
+        // The oldest of all is also the first of its key.
         if waiter.next == NONE {
             self.ends.remove(&key);
         } else if let Some(ends) = self.ends.get_mut(&key) {
@@ -67,7 +67,7 @@ impl Waiting {
     }
 }
 
-/// What is known of calls whose launch has not been seen.
+/// The known fates of calls whose launch has not been seen.
 pub struct Fates {
     fates: Slab<(u64, Fate)>,
     order: List,
@@ -83,8 +83,8 @@ impl Fates {
         self.order.len()
     }
 
-    /// Remembers a fate, and forgets the oldest when there are more than `limit`. A forgotten one costs no count: if its
-    /// launch does come, that launch ends as pending.
+    /// Remembers a fate, and drops the oldest when there are more than `limit`. A dropped fate is not counted: if its
+    /// launch does arrive, that launch ends as pending.
     pub fn push(&mut self, key: u64, fate: Fate, limit: usize) {
         if self.slots.contains_key(&key) {
             return;
@@ -98,7 +98,7 @@ impl Fates {
         }
     }
 
-    /// What is known of this launch; it is forgotten by asking.
+    /// Removes and returns the fate of this launch.
     #[inline]
     pub fn take(&mut self, key: u64) -> Option<Fate> {
         if self.len() == 0 {

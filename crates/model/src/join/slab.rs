@@ -1,13 +1,13 @@
-//! Slots that never move, threaded into first-in-first-out lists.
+//! Slots that never move, linked into first-in-first-out lists.
 //!
-//! The join takes things out of the middle of its queues all the time: a pending launch is matched in any order. A
-//! doubly linked list inside a slab does that in constant time and without allocating, and a freed slot is the next one
-//! used, so that the working set stays as small as what is really kept.
+//! The join constantly removes entries from the middle of its queues, because pending launches are matched in any
+//! order. A doubly linked list inside a slab does that in constant time and without allocating. A freed slot is the
+//! next one used, so the working set stays as small as the number of entries kept.
 
 /// No slot.
 pub const NONE: u32 = u32::MAX;
 
-/// The most slots: one less than the numbers there are.
+/// The maximum number of slots: one less than there are numbers.
 pub const MOST: usize = NONE as usize;
 
 #[derive(Clone, Copy)]
@@ -16,9 +16,10 @@ struct Link {
     next: u32,
 }
 
-/// The slots. Each filled one is on one [`List`].
+/// The slots. Each occupied one is on one [`List`].
 ///
-/// The links lie apart from the values: to unlink a slot touches its neighbours' links, and these are then in the cache.
+/// The links are stored separately from the values: unlinking a slot touches the links of its neighbours, which are
+/// then in the cache.
 pub struct Slab<T> {
     values: Vec<T>,
     links: Vec<Link>,
@@ -40,7 +41,7 @@ impl List {
         self.length
     }
 
-    /// The slot that has been on the list longest.
+    /// Returns the slot that has been on the list longest.
     pub fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
     }
@@ -51,7 +52,7 @@ impl<T: Copy> Slab<T> {
         Self { values: Vec::new(), links: Vec::new(), free: NONE }
     }
 
-    /// Fills a slot and puts it at the end of `list`.
+    /// Fills a slot and appends it to `list`.
     #[inline]
     pub fn insert(&mut self, value: T, list: &mut List) -> u32 {
         let id = if self.free == NONE {
@@ -69,7 +70,7 @@ impl<T: Copy> Slab<T> {
         id
     }
 
-    /// Takes a slot off its list and empties it.
+    /// Removes a slot from its list and empties it.
     #[inline]
     pub fn remove(&mut self, id: u32, list: &mut List) -> T {
         self.unlink(id, list);
@@ -131,7 +132,7 @@ impl<T> std::ops::IndexMut<u32> for Slab<T> {
 mod tests {
     use super::*;
 
-    /// Slots leave a list from the front, the middle and the end, and freed ones are used again.
+    /// Check that slots can be removed from the front, the middle and the end, and that freed slots are reused.
     #[test]
     fn lists_survive_removal_anywhere() {
         let mut slab = Slab::new();

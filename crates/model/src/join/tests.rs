@@ -1,4 +1,4 @@
-//! The join against a model that is obviously right, and against known truth.
+//! Tests of the join against a naive model and against known truth.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ fn launch(session: u32, correlation: u32, kind: LaunchKind, time: u64, stack: u6
     Launch { session, correlation, kind, process, tid: 1, cpu: 0, time, stack }
 }
 
-/// `mark` tells activities apart.
+/// `mark` identifies the activity.
 fn activity(session: u32, correlation: u32, start: u64, mark: u32) -> Activity {
     Activity {
         session: SessionId(session),
@@ -33,7 +33,7 @@ enum Step {
     Fate(SessionId, u32, Fate),
 }
 
-/// An outcome by value, in which launches are told apart by their stack.
+/// An outcome by value; launches are identified by their stack.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Seen {
     Joined(StackId, Activity),
@@ -68,7 +68,7 @@ fn run(join: &mut Join, steps: &[Step]) -> Vec<Seen> {
     seen
 }
 
-/// The rules of the join, word by word, over plain vectors and without limits. Also the fates that launches met.
+/// The rules of the join, literally, over plain vectors and without limits. Also counts the fates of launches.
 fn naive(steps: &[Step]) -> (Vec<Seen>, Vec<Fate>) {
     let (mut seen, mut met) = (Vec::new(), Vec::new());
     let mut launches: Vec<(Launch, bool)> = Vec::new();
@@ -137,7 +137,7 @@ fn naive(steps: &[Step]) -> (Vec<Seen>, Vec<Fate>) {
     (seen, met)
 }
 
-/// Any steps over few ids, so that they collide, come round and come in any order; times may contradict one another.
+/// Generates steps over few ids, so that ids collide, wrap and arrive in any order; times may contradict each other.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let time = prop_oneof![8 => 1u64..60, 1 => Just(CLOCK_SLACK_NS + 30), 1 => Just(3 * CLOCK_SLACK_NS)];
     let start = prop_oneof![1 => Just(0u64), 8 => time.clone()];
@@ -181,7 +181,8 @@ fn assert_conserved(join: &Join) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-    /// Below its limits the join says what the naive model says, in the same order, and counts the same fates.
+    /// Check that below its limits the join returns the outcomes of the naive model in the same order, and counts the
+    /// same fates.
     #[test]
     fn equals_the_naive_model(steps in steps()) {
         let mut join = Join::new(Limits { generations: 1000, ..Limits::DEFAULT });
@@ -193,7 +194,7 @@ proptest! {
         assert_conserved(&join);
     }
 
-    /// Whatever the limits: nothing is kept beyond them, nothing vanishes, and no activity is told twice.
+    /// Check with any limits that nothing is kept beyond them, nothing disappears, and no activity is reported twice.
     #[test]
     fn limits_and_conservation_hold_at_every_step(steps in steps(), limits in limits()) {
         let mut join = Join::new(limits);
@@ -213,22 +214,22 @@ proptest! {
         assert_conserved(&join);
         prop_assert_eq!((join.in_flight(), join.waiting()), (0, 0));
 
-        let mut told: Vec<u32> = Vec::new();
+        let mut reported: Vec<u32> = Vec::new();
         let mut pending = Vec::new();
         for seen in &seen {
             match seen {
                 Seen::Joined(stack, activity) => {
                     let Step::Launch(launch) = steps[stack.0 as usize] else { panic!("not a launch") };
                     prop_assert_eq!((launch.session, launch.correlation), (activity.session, activity.correlation));
-                    told.push(mark(activity));
+                    reported.push(mark(activity));
                 }
-                Seen::Unmatched(activity) => told.push(mark(activity)),
+                Seen::Unmatched(activity) => reported.push(mark(activity)),
                 Seen::Pending(stack) => pending.push(*stack),
             }
         }
-        told.sort_unstable();
+        reported.sort_unstable();
         let all: Vec<u32> = (0..).zip(&steps).filter(|(_, s)| matches!(s, Step::Activity(_))).map(|(n, _)| n).collect();
-        prop_assert_eq!(told, all);
+        prop_assert_eq!(reported, all);
         prop_assert_eq!(pending.len() as u64, join.counts().launches_pending);
     }
 
@@ -237,10 +238,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Ids that come round every 256 launches, activities up to 8 launches early and 24 late, one to three to a launch:
-    /// each goes to the launch that really caused it.
+    /// Check with ids that wrap every 256 launches, activities up to 8 launches early and 24 late, and one to three
+    /// activities per launch: each is joined to the launch that caused it.
     #[test]
-    fn finds_the_truth_across_wraps(
+    fn joins_to_the_true_launch_across_wraps(
         delays in proptest::collection::vec(proptest::collection::vec(-8i64..24, 1..4), 600..900),
         sessions in 1u32..4,
     ) {
@@ -270,14 +271,14 @@ fn mark(activity: &Activity) -> u32 {
     value
 }
 
-/// An id that came round: each activity goes to the launch before it, the one from before both to the older.
+/// Check with a reused id that each activity is joined to the launch before it, and one from before both to the older.
 ///
 /// ```text
 ///   launches      7 (100)            7' (200)
 ///   activities  90    150               250
 /// ```
 #[test]
-fn generations_are_told_apart_by_time() {
+fn reused_ids_are_joined_by_time() {
     let mut steps = vec![
         Step::Launch(launch(0, 7, LaunchKind::Kernel, 100, 1)),
         Step::Launch(launch(0, 7, LaunchKind::Kernel, 200, 2)),
@@ -290,17 +291,17 @@ fn generations_are_told_apart_by_time() {
     assert_eq!(stacks, [2, 1, 1, 2]);
 }
 
-/// An activity left over from an earlier use of an id is not given to the launch that uses it next.
+/// Check that an activity left over from an earlier use of an id is not joined to the launch that uses it next.
 #[test]
-fn a_launch_does_not_take_an_activity_from_long_before() {
+fn old_activities_are_not_joined_to_a_reused_id() {
     let old = activity(0, 7, 100, 0);
     let steps = [Step::Activity(old), Step::Launch(launch(0, 7, LaunchKind::Kernel, 101 + CLOCK_SLACK_NS, 1))];
     assert_eq!(run(&mut Join::default(), &steps), [Seen::Unmatched(old), Seen::Pending(StackId(1))]);
 }
 
-/// A failure or a capture removes its launch whether it comes after it or before it.
+/// Check that a failure or a capture removes its launch, whether it arrives before or after the launch.
 #[test]
-fn fates_come_in_either_order() {
+fn fates_may_arrive_before_or_after_the_launch() {
     let launch = Step::Launch(launch(0, 7, LaunchKind::Kernel, 100, 1));
     let failed = Counts { launches: 1, launches_failed: 1, ..Counts::default() };
     let captured = Counts { launches: 1, launches_captured: 1, ..Counts::default() };
@@ -315,7 +316,7 @@ fn fates_come_in_either_order() {
     }
 }
 
-/// A launch that has an activity all the same stays matched.
+/// Check that a launch that has an activity anyway stays matched.
 #[test]
 fn fates_do_not_undo_a_match() {
     let launch = Step::Launch(launch(0, 7, LaunchKind::Kernel, 100, 1));
@@ -326,9 +327,10 @@ fn fates_do_not_undo_a_match() {
     assert_eq!((join.counts().launches_matched, join.counts().launches_captured), (1, 0));
 }
 
-/// One id used for everything does not make the join slow: only so many launches of it are kept.
+/// Check that a single id used for everything does not make the join slow: the number of launches kept for it is
+/// bounded.
 #[test]
-fn one_id_for_all_is_bounded() {
+fn launches_of_one_id_are_bounded() {
     let mut join = Join::default();
     for n in 0..200_000 {
         join.push_launch(&launch(0, 0, LaunchKind::Kernel, n, n), |_| {});

@@ -1,6 +1,6 @@
 //! Numbers and text as bytes: LEB128, zigzag, length-prefixed UTF-8.
 
-/// A signed number as an unsigned one that is small when the signed one is near 0.
+/// Encodes a signed number as an unsigned one that is small when the signed one is near 0.
 #[inline]
 pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
@@ -21,13 +21,13 @@ pub fn put(out: &mut Vec<u8>, value: impl Into<u64>) {
     out.push(value as u8);
 }
 
-/// The distance between two numbers, which may be any.
+/// Writes the difference between two arbitrary numbers.
 #[inline]
 pub fn put_distance(out: &mut Vec<u8>, from: u64, to: u64) {
     put(out, zigzag(to.wrapping_sub(from) as i64));
 }
 
-/// The distance between two correlation ids; ids come round.
+/// Writes the difference between two correlation ids, which may wrap.
 #[inline]
 pub fn put_distance32(out: &mut Vec<u8>, from: u32, to: u32) {
     put(out, zigzag(i64::from(to.wrapping_sub(from) as i32)));
@@ -39,7 +39,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads what the functions above wrote. `None`: the bytes are not what they should be.
+/// Reads what the functions above write. `None`: the bytes are invalid.
 #[derive(Clone, Copy)]
 pub struct Cursor<'a> {
     rest: &'a [u8],
@@ -99,7 +99,7 @@ impl<'a> Cursor<'a> {
         Some(head)
     }
 
-    /// Several of something, the number first. Room is made for no more than the bytes left could hold.
+    /// Reads several values, preceded by their number. Allocates no more than the remaining bytes could hold.
     #[inline]
     pub fn several<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count: usize = self.u64()?.try_into().ok()?;
@@ -118,7 +118,7 @@ impl<'a> Cursor<'a> {
 mod tests {
     use super::*;
 
-    /// Numbers at the edges of every length survive; a number too long is refused.
+    /// Check that numbers at the limits of every length round-trip, and that an overlong number is rejected.
     #[test]
     fn numbers_round_trip() {
         let edges = (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit]).chain([u64::MAX]);

@@ -1,8 +1,8 @@
-//! Bytes to events. Nothing is trusted: whatever the bytes are, the answer is an event, a skip, or `None`.
+//! Decodes bytes into events. Nothing is trusted: any input yields an event, a skip, or `None`.
 
 use super::{
     bytes::Cursor,
-    frequent::{self, Chunk, Things},
+    frequent::{self, Chunk, Values},
     sized,
 };
 use crate::event::{Activity, Event, Launch, Sample, Sync};
@@ -11,23 +11,23 @@ use crate::event::{Activity, Event, Launch, Sample, Sync};
 pub enum Record {
     /// An event.
     Event(Event),
-    /// A record with a length that this reader does not understand.
+    /// A record with a length that this reader does not know.
     Unknown,
 }
 
-/// Reads the records of one chunk after another.
+/// Reads the records of successive chunks.
 #[derive(Default)]
 pub struct Decoder {
-    chunk: Chunk<Things>,
+    chunk: Chunk<Values>,
 }
 
 impl Decoder {
-    /// Forgets all tables: a chunk begins.
+    /// Clears all tables at the start of a chunk.
     pub fn begin(&mut self) {
         self.chunk.begin();
     }
 
-    /// Reads the next record. `None`: the chunk makes no sense from here on.
+    /// Reads the next record. `None`: the rest of the chunk is invalid.
     pub fn next(&mut self, cursor: &mut Cursor<'_>) -> Option<Record> {
         let chunk = &mut self.chunk;
         let event = match cursor.byte()? {

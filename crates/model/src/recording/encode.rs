@@ -1,4 +1,4 @@
-//! Events to bytes.
+//! Encodes events as bytes.
 
 use super::{
     bytes::put_bytes,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::event::Event;
 
-/// Builds the payload of one chunk after another.
+/// Builds the payloads of successive chunks.
 #[derive(Default)]
 pub struct Encoder {
     /// The payload so far.
@@ -18,7 +18,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Forgets all tables: a chunk begins.
+    /// Clears all tables at the start of a chunk.
     pub fn begin(&mut self) {
         self.out.clear();
         self.chunk.begin();
@@ -27,7 +27,7 @@ impl Encoder {
     /// Appends a record.
     pub fn push(&mut self, event: &Event) {
         let Self { out, record, chunk } = self;
-        // To write never fails.
+        // Writing never fails.
         match event {
             Event::Launch(launch) => {
                 out.push(frequent::LAUNCH);

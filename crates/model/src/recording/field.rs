@@ -16,7 +16,7 @@ use crate::{
 /// A type that a record can contain: both directions of its encoding.
 pub trait Field: Sized {
     fn put(&self, out: &mut Vec<u8>);
-    /// `None`: the bytes are not what they should be.
+    /// `None`: the bytes are invalid.
     fn get(c: &mut Cursor<'_>) -> Option<Self>;
 }
 
@@ -54,7 +54,8 @@ macro_rules! ids {
 
 ids!(ProcessId, StackId, SessionId, FunctionId, CounterId, PointId);
 
-/// Enumerations of one byte, each with what an unknown number means: a value, or `None` where the record makes no sense.
+/// Enumerations of one byte, each with the meaning of an unknown number: a value, or `None` where the record is
+/// invalid.
 macro_rules! enumerations {
     ($($type:ident: $from_number:expr;)*) => {$(
         impl Field for $type {
@@ -82,7 +83,7 @@ enumerations! {
     LossCause: LossCause::from_number;
 }
 
-/// Structures: their fields, in the order of the file.
+/// Structures: their fields, in file order.
 macro_rules! structures {
     ($($type:ident { $($field:ident),* $(,)? })*) => {$(
         impl Field for $type {
@@ -108,7 +109,7 @@ structures! {
     }
 }
 
-/// Enumerations whose variants have fields: a byte for the variant, then its fields in the order of the file.
+/// Enumerations whose variants have fields: a byte for the variant, then its fields in file order.
 macro_rules! variants {
     ($type:ident { $($tag:literal = $variant:ident { $($field:ident),* })* }) => {
         impl Field for $type {
@@ -165,7 +166,7 @@ impl Field for bool {
     }
 }
 
-/// Text; what is not UTF-8 becomes U+FFFD.
+/// Text; invalid UTF-8 becomes U+FFFD.
 impl Field for String {
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
@@ -211,7 +212,7 @@ impl Field for [u32; 3] {
     }
 }
 
-/// Two fields, one after the other.
+/// Two fields in sequence.
 impl<A: Field, B: Field> Field for (A, B) {
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
@@ -239,7 +240,7 @@ impl Field for Option<u32> {
     }
 }
 
-/// A byte that says whether there is one, then the number.
+/// A byte that states whether the number is present, then the number.
 impl Field for Option<i32> {
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
@@ -254,7 +255,7 @@ impl Field for Option<i32> {
     }
 }
 
-/// What kind of reference it is, then its number.
+/// The kind of reference, then its number.
 impl Field for Option<KernelRef> {
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
@@ -287,7 +288,7 @@ impl Field for Frame {
     }
 }
 
-/// The frames of a stack, each by the distance of its address from the one before.
+/// The frames of a stack, each as the difference of its address from the previous one.
 pub mod frames {
     use super::{Cursor, Frame, get_frame, put, put_frame};
 
@@ -309,7 +310,8 @@ const USER_FRAME: u8 = 0;
 const KERNEL_FRAME: u8 = 1;
 const PYTHON_FRAME: u8 = 2;
 
-/// A frame's kind and the distance of its address from the last one. A line of Python is a number and has no address.
+/// A frame's kind and the difference of its address from the previous one. A Python line is a number and has no
+/// address.
 #[inline]
 fn put_frame(out: &mut Vec<u8>, last: &mut u64, frame: Frame) {
     let (kind, address) = match frame {

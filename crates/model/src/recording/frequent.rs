@@ -1,8 +1,9 @@
-//! The four records that make up nearly all of a recording. They have neither a length nor room for change within a major
-//! version. What repeats is a number in a table of the chunk; what grows is the distance from the last.
+//! The four records that make up nearly all of a recording. They have no length and cannot change within a major
+//! version. Repeated values are numbers in a table of the chunk; increasing values are differences from the previous
+//! one.
 //!
-//! Each is described once, for both directions: a [`Way`] takes a value and returns it. One that writes puts it into the
-//! chunk; one that reads returns what the chunk has, whatever it was given.
+//! Each record is described once, for both directions: a [`Way`] takes a value and returns it. The writing one puts it
+//! into the chunk; the reading one ignores its argument and returns the value from the chunk.
 
 use std::hash::Hash;
 
@@ -19,22 +20,22 @@ pub const ACTIVITY: u8 = 2;
 pub const SAMPLE: u8 = 3;
 pub const SYNC: u8 = 4;
 
-/// One direction of the encoding. `None`: the bytes make no sense.
+/// One direction of the encoding. `None`: the bytes are invalid.
 pub trait Way {
     /// The tables that it keeps.
     type Tables: Tables;
 
     fn field<T: Field>(&mut self, value: T) -> Option<T>;
     fn distance(&mut self, from: u64, to: u64) -> Option<u64>;
-    /// The distance between two correlation ids; ids come round.
+    /// The difference between two correlation ids, which may wrap.
     fn distance32(&mut self, from: u32, to: u32) -> Option<u32>;
-    /// An entry of a table, which follows its number where it is new; returns the number too.
+    /// A table entry: its number, followed by the value if the entry is new; also returns the number.
     fn entry<T: Key>(&mut self, table: &mut Table<Self, T>, value: T) -> Option<(usize, T)>;
 }
 
 type Table<W, T> = <<W as Way>::Tables as Tables>::Of<T>;
 
-/// What a table can contain.
+/// A value that a table can contain.
 pub trait Key: Field + Copy + Eq + Hash {}
 impl<T: Field + Copy + Eq + Hash> Key for T {}
 
@@ -47,7 +48,7 @@ pub trait Clear {
     fn clear(&mut self);
 }
 
-/// Tables of the writer: the number of each thing, in the order of their first use.
+/// Tables of the writer: the number of each value, in order of first use.
 #[derive(Default)]
 pub struct Numbers;
 
@@ -62,11 +63,11 @@ impl<T> Clear for FxHashMap<T, u32> {
     }
 }
 
-/// Tables of the reader: the things by number.
+/// Tables of the reader: the values by number.
 #[derive(Default)]
-pub struct Things;
+pub struct Values;
 
-impl Tables for Things {
+impl Tables for Values {
     type Of<T: Key> = Vec<T>;
 }
 
@@ -77,7 +78,7 @@ impl<T> Clear for Vec<T> {
     }
 }
 
-/// Writes.
+/// The writing direction.
 impl Way for Vec<u8> {
     type Tables = Numbers;
 
@@ -111,9 +112,9 @@ impl Way for Vec<u8> {
     }
 }
 
-/// Reads.
+/// The reading direction.
 impl Way for Cursor<'_> {
-    type Tables = Things;
+    type Tables = Values;
 
     #[inline]
     fn field<T: Field>(&mut self, _: T) -> Option<T> {
@@ -140,7 +141,7 @@ impl Way for Cursor<'_> {
     }
 }
 
-/// Who launches what: a thread, for one session, one kind of launch.
+/// The source of a launch: thread, session and kind of launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Launcher {
     session: SessionId,
@@ -149,7 +150,7 @@ struct Launcher {
     kind: LaunchKind,
 }
 
-/// Where activities run: a stream.
+/// Where an activity runs: a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Lane {
     session: SessionId,
@@ -158,7 +159,7 @@ struct Lane {
     stream: u32,
 }
 
-/// All of an activity that repeats when the same code launches the same thing again.
+/// All fields of an activity that repeat when the same code launches the same thing again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Shape {
     work: Work,
@@ -166,7 +167,7 @@ struct Shape {
     graph_node: u64,
 }
 
-/// Who waits for what.
+/// The source and target of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Waiter {
     session: SessionId,
@@ -182,14 +183,14 @@ structures! {
     Waiter { session, kind, context, stream }
 }
 
-/// The last correlation id and time of an entry: the next is written as the distance from them.
+/// The last correlation id and time of an entry: the next ones are written as differences from them.
 #[derive(Clone, Copy, Default)]
 struct Last {
     correlation: u32,
     time: u64,
 }
 
-/// What a chunk has had so far.
+/// The state of the current chunk.
 #[derive(Default)]
 pub struct Chunk<T: Tables> {
     stacks: T::Of<StackId>,
@@ -206,7 +207,7 @@ pub struct Chunk<T: Tables> {
     sample_weight: u64,
 }
 
-/// What was last of the entry with this number.
+/// Returns the last state of the entry with this number.
 #[inline]
 fn last_of(all: &mut Vec<Last>, number: usize) -> &mut Last {
     if number == all.len() {
@@ -216,7 +217,7 @@ fn last_of(all: &mut Vec<Last>, number: usize) -> &mut Last {
 }
 
 impl<T: Tables> Chunk<T> {
-    /// Forgets all: a chunk begins.
+    /// Clears everything at the start of a chunk.
     #[inline]
     pub fn begin(&mut self) {
         self.stacks.clear();
@@ -277,7 +278,7 @@ impl<T: Tables> Chunk<T> {
     }
 }
 
-/// Correlation id, start and end. The next interval is measured from this end, unless it was lost.
+/// Correlation id, start and end. The next interval is relative to this end, unless it was lost.
 #[inline]
 fn interval(way: &mut impl Way, last: &mut Last, id: u32, start: u64, end: u64) -> Option<(u32, u64, u64)> {
     last.correlation = way.distance32(last.correlation, id)?;

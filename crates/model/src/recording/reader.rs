@@ -1,4 +1,4 @@
-//! Reading a recording.
+//! Reads a recording.
 
 use std::{
     fmt,
@@ -16,19 +16,19 @@ use crate::event::Event;
 /// Why a file cannot be read as a recording at all.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The system would not.
+    /// The file could not be read.
     #[error("cannot read the recording: {0}")]
     Read(#[from] io::Error),
-    /// No bytes.
+    /// The file is empty.
     #[error("the recording is empty: warpscope was stopped before it wrote anything; record again")]
     Empty,
-    /// Fewer bytes than a header has.
+    /// The file is shorter than a header.
     #[error("the recording ends within its header: warpscope was stopped before it wrote any event; record again")]
     NoHeader,
-    /// Something else.
+    /// The file is not a recording.
     #[error("this is not a warpscope recording (a .wscope file begins with the letters WSCOPE)")]
     NotARecording,
-    /// Made by a version to come.
+    /// The file was written by a later version.
     #[error(
         "this recording has format {0}.{1}, and this warpscope reads format {major}.x: use the warpscope that wrote it, or a newer one",
         major = VERSION.0
@@ -36,13 +36,13 @@ pub enum OpenError {
     OtherVersion(u16, u16),
 }
 
-/// Where a recording stops to be readable. All events before were read; this is no error, for a crash or a full disk
+/// Where a recording stops being readable. All events before it were read. This is not an error: a crash or a full disk
 /// ends a recording like this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where in the file the first chunk begins that could not be read to its end.
+    /// The file offset of the first chunk that could not be read completely.
     pub offset: u64,
-    /// What is wrong with it.
+    /// What is wrong with the chunk.
     pub reason: DamageReason,
 }
 
@@ -51,13 +51,13 @@ pub struct Damage {
 pub enum DamageReason {
     /// The file ends within it.
     CutOff,
-    /// It has a length that no chunk has.
+    /// It has an invalid length.
     Length(u32),
-    /// Its bytes are not those that were written.
+    /// Its checksum does not match.
     Checksum,
-    /// Its bytes are those that were written, but make no sense.
+    /// Its checksum matches, but its contents are invalid.
     Record,
-    /// The system would not read on.
+    /// Reading failed.
     Read(String),
 }
 
@@ -74,17 +74,17 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Reads events from a recording, to its end or to the first chunk that is not whole: then [`Reader::damage`] tells.
+/// Reads events from a recording, to its end or to the first incomplete chunk, which [`Reader::damage`] then describes.
 ///
-/// Reading is safe on any bytes: no panic, and no more memory than a chunk may have (16 MiB) and a few times that for
-/// its tables. It wants a buffered source only where chunks are small; each takes two reads.
+/// Reading is safe on any bytes: it does not panic and uses no more memory than a chunk may have (16 MiB) and a few
+/// times that for its tables. A buffered source only pays where chunks are small: each chunk takes two reads.
 pub struct Reader<R> {
     from: R,
     decoder: Decoder,
     payload: Vec<u8>,
-    /// How much of the payload was decoded.
+    /// How much of the payload has been decoded.
     at: usize,
-    /// Where the payload's chunk begins, and where the next does.
+    /// The offsets of the payload's chunk and of the next chunk.
     chunk: u64,
     next_chunk: u64,
     skipped: u64,
@@ -93,7 +93,7 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Opens a recording: reads the header.
+    /// Opens a recording and reads its header.
     pub fn new(mut from: R) -> Result<Self, OpenError> {
         let mut header = Vec::with_capacity(HEADER);
         from.by_ref().take(HEADER as u64).read_to_end(&mut header)?;
@@ -123,12 +123,12 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// What ended the recording before its time, once the last event was read.
+    /// Returns what ended the recording early, once the last event was read.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
     }
 
-    /// Records that this version does not understand and passed over.
+    /// Returns the number of unknown records that were skipped.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
@@ -158,7 +158,7 @@ impl<R: Read> Reader<R> {
         false
     }
 
-    /// Reads and checks one chunk of any type. `None`: the file ends here, as it should.
+    /// Reads and checks one chunk of any type. `None`: the file ends properly here.
     fn read_chunk(&mut self) -> Result<Option<[u8; 4]>, DamageReason> {
         let failed = |error: io::Error| DamageReason::Read(format!("cannot read the recording: {error}"));
         self.payload.clear();
@@ -174,7 +174,7 @@ impl<R: Read> Reader<R> {
         if length as usize > CHUNK_MOST {
             return Err(DamageReason::Length(length));
         }
-        // Grows with what is there, not with what the length claims.
+        // Grows with the bytes read, not with the claimed length.
         self.payload.clear();
         self.from.by_ref().take(length.into()).read_to_end(&mut self.payload).map_err(failed)?;
         if self.payload.len() < length as usize {

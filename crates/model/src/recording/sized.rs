@@ -1,5 +1,5 @@
-//! Records that say how long they are: all but the four frequent ones. An unknown one is passed over, and a known one may
-//! have more fields at its end.
+//! Records that include their length: all but the four frequent ones. Unknown records are skipped, and known ones may
+//! have additional fields at their end.
 
 use super::{
     bytes::{Cursor, put_distance},
@@ -15,13 +15,13 @@ use crate::{
     histogram,
 };
 
-/// The least tag of a record with a length.
+/// The smallest tag of a record with a length.
 pub const FIRST: u8 = 16;
 
-/// Of earlier versions: live memory alone, without what came and went.
+/// From earlier versions: live memory only, without allocations and frees.
 const LIVE_SUM: u8 = 37;
 
-/// Declares records: the tag, the event, and its fields in the order of the file. A field is one of
+/// Declares records: the tag, the event, and its fields in file order. A field is one of
 ///
 /// ```text
 ///   name                     as its type is written
@@ -47,7 +47,7 @@ macro_rules! records {
             }
         }
 
-        /// Reads an event. `None`: not understood, to be passed over.
+        /// Reads an event. `None`: unknown, to be skipped.
         pub fn get(tag: u8, c: &mut Cursor<'_>) -> Option<Event> {
             Some(match tag {
                 $($tag => Event::$name(get_fields!(c, $name [] $($fields)*)),)*
@@ -103,7 +103,7 @@ macro_rules! put_fields {
     };
 }
 
-/// Reads the fields, each into a variable of its name, and makes the event of them.
+/// Reads the fields, each into a variable of its name, and builds the event from them.
 macro_rules! get_fields {
     ($c:ident, $name:ident [$($done:ident)*] $(,)?) => {
         $name { $($done),* }
@@ -184,7 +184,7 @@ records! {
     50 = Hits { point, process, stack, count, weight, outside }
 }
 
-/// The least that the shortest of these durations can be.
+/// Returns the smallest value that the shortest of these durations can have.
 fn shortest(buckets: &[u64], longest: u64) -> u64 {
     let first = buckets.iter().position(|count| *count > 0).unwrap_or(0);
     histogram::lower_bound(first.min(histogram::BUCKETS)).min(longest)

@@ -1,4 +1,4 @@
-//! Recordings that come back as they were, and recordings that do not.
+//! Tests that recordings round-trip, and that damaged ones are handled.
 
 use std::{
     cell::Cell,
@@ -97,13 +97,13 @@ fn function_id() -> impl Strategy<Value = FunctionId> {
     prop_oneof![0u32..9, any::<u32>()].prop_map(FunctionId)
 }
 
-/// What only traces have, and often.
+/// Frequent events that occur only in traces.
 fn traced() -> impl Strategy<Value = Event> {
     let place = (function_id(), process(), any::<u32>(), any::<u32>(), any::<u8>(), any::<[bool; 2]>());
     let times = (time(), time(), any::<u64>(), any::<Option<u64>>(), time());
     let ties = (option::of((session(), any::<u32>())), option::of(stack_id()), any::<bool>());
-    let taken = (vec(any::<u64>(), 0..12), vec(any::<u8>(), 0..40));
-    let call = (place, times, ties, taken).prop_map(|(place, times, (launch, stack, launches), (words, payload))| {
+    let args = (vec(any::<u64>(), 0..12), vec(any::<u8>(), 0..40));
+    let call = (place, times, ties, args).prop_map(|(place, times, (launch, stack, launches), (words, payload))| {
         let (function, process, tid, cpu, depth, [nested, enclosed]) = place;
         let (start, end, result, out, around) = times;
         Event::Call(Call {
@@ -134,7 +134,7 @@ fn traced() -> impl Strategy<Value = Event> {
     prop_oneof![3 => call, 1 => switch]
 }
 
-/// What only traces have, and seldom.
+/// Rare events that occur only in traces.
 fn traced_rarely() -> impl Strategy<Value = Event> {
     let layers = select(vec![Layer::Library, Layer::Driver, Layer::Kernel, Layer::Point]);
     let function = (function_id(), layers, text(), text(), any::<[bool; 2]>(), vec(text(), 0..4)).prop_map(
@@ -193,7 +193,7 @@ fn traced_rarely() -> impl Strategy<Value = Event> {
     prop_oneof![function, sum, errors, memory, kernels]
 }
 
-/// Events that the user named.
+/// User-defined events.
 fn counted() -> impl Strategy<Value = Event> {
     let units = select(vec![Unit::Number, Unit::Bytes, Unit::Ns]);
     let counter = (any::<u32>(), text(), text(), text(), units).prop_map(|(id, name, source, weight, unit)| {
@@ -282,7 +282,7 @@ fn events(most: usize) -> impl Strategy<Value = Vec<Event>> {
     vec(prop_oneof![2 => frequent(), 1 => rare()], 0..most)
 }
 
-/// A recording with a chunk border after every `every` events.
+/// Writes a recording with a chunk boundary after every `every` events.
 fn record(events: &[Event], every: usize) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new()).unwrap();
     for (n, event) in events.iter().enumerate() {
@@ -294,7 +294,7 @@ fn record(events: &[Event], every: usize) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Where chunks begin and end.
+/// Returns where chunks begin and end.
 fn borders(bytes: &[u8]) -> Vec<usize> {
     let mut borders = vec![HEADER];
     while let Some(length) = bytes.get(borders[borders.len() - 1] + 4..).and_then(|b| b.first_chunk()) {
@@ -303,7 +303,7 @@ fn borders(bytes: &[u8]) -> Vec<usize> {
     borders
 }
 
-/// All that can be read, and what ended it.
+/// Returns all events that can be read, and what ended the reading.
 fn read(bytes: &[u8]) -> Result<(Vec<Event>, Option<Damage>), OpenError> {
     let mut reader = Reader::new(bytes)?;
     let events = reader.by_ref().collect();
@@ -312,7 +312,7 @@ fn read(bytes: &[u8]) -> Result<(Vec<Event>, Option<Damage>), OpenError> {
 }
 
 proptest! {
-    /// Any events come back as they were, whatever the chunks.
+    /// Check that any events round-trip, however they are split into chunks.
     #[test]
     fn round_trip(events in events(60), every in 2usize..30) {
         let (back, damage) = read(&record(&events, every)).unwrap();
@@ -320,7 +320,8 @@ proptest! {
         prop_assert_eq!(damage, None);
     }
 
-    /// A file cut at any byte gives the events of its whole chunks, and says where it was cut.
+    /// Check that a file truncated at any byte yields the events of its complete chunks, and reports where it was
+    /// truncated.
     #[test]
     fn truncated_anywhere(events in events(12), every in 2usize..6) {
         let bytes = record(&events, every);
@@ -337,7 +338,7 @@ proptest! {
                 Some(damage) => {
                     prop_assert_eq!(&damage.reason, &DamageReason::CutOff);
                     prop_assert!(damage.offset < length as u64);
-                    // Up to there the file is whole.
+                    // Up to there the file is complete.
                     let whole = &bytes[..damage.offset as usize];
                     prop_assert_eq!(read(whole).unwrap(), (back, None));
                 }
@@ -345,7 +346,7 @@ proptest! {
         }
     }
 
-    /// Changed bytes end the reading: what is read is a prefix of what was written, never something else.
+    /// Check that changed bytes end the reading: the events read are a prefix of those written.
     #[test]
     fn corrupted_anywhere(
         events in events(40),
@@ -362,13 +363,13 @@ proptest! {
         }
     }
 
-    /// Any bytes under a right checksum: no panic, and an end.
+    /// Check that any bytes under a valid checksum are read to an end without a panic.
     #[test]
     fn hostile_payload(payload in vec(prop_oneof![0u8..40, any::<u8>()], 0..400), kind in select(vec![EVENTS, *b"ELSE"])) {
         let _ = read(&file(&[(kind, &payload)]));
     }
 
-    /// Any bytes at all.
+    /// Check the same for any bytes at all.
     #[test]
     fn hostile_file(tail in vec(any::<u8>(), 0..100)) {
         let _ = read(&tail);
@@ -396,9 +397,10 @@ fn note(text: &str) -> Event {
     Event::Note(Note { text: text.into() })
 }
 
-/// A newer writer's chunks and records are passed over, and more fields at the end of a known record are no harm.
+/// Check that chunks and records of a newer writer are skipped, and that extra fields at the end of a known record are
+/// ignored.
 #[test]
-fn what_is_newer_is_passed_over() {
+fn unknown_chunks_and_records_are_skipped() {
     let payload = [
         &[200, 3, 1, 2, 3][..],     // a record with an unknown tag
         &[28, 4, 2, b'h', b'i', 9], // a note with one more field
@@ -411,9 +413,10 @@ fn what_is_newer_is_passed_over() {
     assert_eq!((reader.skipped(), reader.damage()), (2, None));
 }
 
-/// Functions in recordings of earlier versions have neither names of parameters nor a word on what they return.
+/// Check that functions in recordings of earlier versions, which have neither parameter names nor a return type, can be
+/// read.
 #[test]
-fn functions_of_earlier_versions() {
+fn functions_of_earlier_versions_are_read() {
     let payload = [32, 8, 5, 2, 1, b'k', 2, b'f', b'n', 1];
     let bytes = file(&[(EVENTS, &payload)]);
     let function = Function {
@@ -427,13 +430,13 @@ fn functions_of_earlier_versions() {
     assert_eq!(read(&bytes).unwrap(), (vec![Event::Function(function)], None));
 }
 
-/// Sums in recordings of earlier versions lack what was added later.
+/// Check that sums in recordings of earlier versions, which lack later fields, can be read.
 #[test]
-fn sums_of_earlier_versions() {
+fn sums_of_earlier_versions_are_read() {
     let payload = [
         &[35, 13, 1, 2, 3, 0, 2, 0, 50, 40, 9, 3, 0, 0, 2][..], // a sum that ends with its buckets
-        &[36, 3, 1, 7, 5],                                      // errors that do not say where they are counted
-        &[37, 4, 2, 1, 6, 99],                                  // live memory alone
+        &[36, 3, 1, 7, 5],                                      // errors that do not state where they are counted
+        &[37, 4, 2, 1, 6, 99],                                  // live memory only
     ]
     .concat();
     let sum = Sum {
@@ -458,10 +461,10 @@ fn sums_of_earlier_versions() {
     assert_eq!(read(&file(&[(EVENTS, &payload)])).unwrap(), (expected, None));
 }
 
-/// Check that a recording with events of every kind, kept from before the codec had one table for both directions, is read
-/// whole and written back byte by byte.
+/// Check that a stored recording with events of every kind, written before the codec used one table for both
+/// directions, is read completely and written back byte for byte.
 #[test]
-fn every_event_as_ever() {
+fn stored_recording_is_rewritten_byte_for_byte() {
     let golden = include_bytes!("golden.wscope");
     let mut reader = Reader::new(&golden[..]).unwrap();
     let events: Vec<Event> = reader.by_ref().collect();
@@ -471,9 +474,10 @@ fn every_event_as_ever() {
     assert!(record(&events, usize::MAX) == golden, "the same bytes");
 }
 
-/// The exact bytes of a small recording: a change here is a change of the format, and `docs/formats.md` shows them.
+/// Check the exact bytes of a small recording: a change here is a change of the format, and `docs/formats.md` shows
+/// them.
 #[test]
-fn bytes_on_disk() {
+fn bytes_on_disk_do_not_change() {
     let launch = |correlation, time| {
         Event::Launch(Launch {
             session: SessionId(0),
@@ -500,9 +504,9 @@ fn bytes_on_disk() {
     assert_eq!(bytes, expected);
 }
 
-/// What is no recording is refused with a sentence that helps.
+/// Check that other files are rejected with a helpful message.
 #[test]
-fn other_files_are_refused() {
+fn other_files_are_rejected() {
     let refused = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
     let mut newer = file(&[]);
     newer[8] = 2;
@@ -513,7 +517,7 @@ fn other_files_are_refused() {
     assert!(refused(&newer).contains("has format 2.0, and this warpscope reads format 1.x"));
 }
 
-/// A disk with room for only so many bytes.
+/// A disk with room for a limited number of bytes.
 struct Disk<'a>(&'a Cell<usize>);
 
 impl Write for Disk<'_> {
@@ -528,9 +532,9 @@ impl Write for Disk<'_> {
     }
 }
 
-/// A full disk is told once; after that the writer drops and counts.
+/// Check that a full disk is reported once, and that the writer then drops and counts events.
 #[test]
-fn full_disk_is_told_once() {
+fn full_disk_is_reported_once() {
     let room = Cell::new(100);
     let mut writer = Writer::new(Disk(&room)).unwrap();
     writer.push(&note("fits")).unwrap();
@@ -548,9 +552,9 @@ fn full_disk_is_told_once() {
     assert_eq!(room.get(), 1000);
 }
 
-/// An event too large for any chunk is dropped and counted; its neighbours stay.
+/// Check that an event too large for any chunk is dropped and counted, and that its neighbours are kept.
 #[test]
-fn monstrous_events_are_dropped() {
+fn oversized_events_are_dropped() {
     let mut writer = Writer::new(Vec::new()).unwrap();
     for event in [note("before"), note(&"x".repeat(RECORD_MOST)), note("after")] {
         writer.push(&event).unwrap();

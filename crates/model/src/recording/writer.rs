@@ -1,33 +1,33 @@
-//! Writing a recording.
+//! Writes a recording.
 
 use std::io::{self, Write};
 
 use super::{CHUNK_FULL, CHUNK_HEADER, EVENTS, HEADER, MAGIC, RECORD_MOST, VERSION, checksum, encode::Encoder};
 use crate::event::Event;
 
-/// A recording could not be written on.
+/// Writing a recording failed.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot write the recording beyond its first {written} bytes: {source}; these stay readable, later events are lost"
 )]
 pub struct WriteError {
-    /// Bytes written in whole chunks before the error.
+    /// Bytes written in complete chunks before the error.
     pub written: u64,
-    /// What the system said.
+    /// The system error.
     pub source: io::Error,
 }
 
 /// Writes events to a recording.
 ///
-/// Events gather in a chunk, which is written at 128 KiB or on [`Writer::flush`]; call that now and then, so that a
-/// crash costs seconds and not minutes.
+/// Events are collected in a chunk, which is written at 128 KiB or on [`Writer::flush`]. Call that regularly, so that a
+/// crash loses seconds and not minutes.
 ///
-/// An error is returned once. After it the writer writes nothing more and says so in [`Writer::dropped`]: the disk may be
-/// full while the profile that is folded at the same time is still wanted.
+/// An error is returned once. Afterwards the writer writes nothing more and counts events in [`Writer::dropped`]: even
+/// with a full disk, the profile that is folded at the same time is still useful.
 pub struct Writer<W> {
     to: W,
     encoder: Encoder,
-    /// Events in the chunk that is being gathered.
+    /// Events in the current chunk.
     gathered: u64,
     written: u64,
     dropped: u64,
@@ -36,7 +36,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a recording: writes the header.
+    /// Starts a recording: writes the header.
     pub fn new(mut to: W) -> Result<Self, WriteError> {
         let mut header = [0; HEADER];
         header[..8].copy_from_slice(&MAGIC);
@@ -63,7 +63,7 @@ impl<W: Write> Writer<W> {
         let before = self.encoder.out.len();
         self.encoder.push(event);
         if self.encoder.out.len() - before > RECORD_MOST {
-            // Only records with a length grow so long, and those leave no trace in the chunk's tables.
+            // Only records with a length grow this long, and those do not change the chunk's tables.
             self.encoder.out.truncate(before);
             self.dropped += 1;
             return Ok(());
@@ -72,7 +72,7 @@ impl<W: Write> Writer<W> {
         if self.encoder.out.len() >= CHUNK_FULL { self.write_chunk() } else { Ok(()) }
     }
 
-    /// Writes what has gathered, and passes it on to the system.
+    /// Writes the current chunk, and flushes it to the system.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.write_chunk()?;
         if self.failed {
@@ -81,18 +81,18 @@ impl<W: Write> Writer<W> {
         self.to.flush().map_err(|source| self.fail(source))
     }
 
-    /// Writes the rest and gives back what was written to.
+    /// Writes the rest and returns the underlying writer.
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.flush()?;
         Ok(self.to)
     }
 
-    /// Bytes written so far, in whole chunks.
+    /// Returns the bytes written so far, in complete chunks.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Events that are not in the recording: after an error, or too large for a chunk (8 MiB).
+    /// Returns the number of events missing from the recording: after an error, or too large for a chunk (8 MiB).
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

@@ -1,4 +1,4 @@
-//! What a process's calls amount to: latencies, copies, memsets, launches without a kernel, errors.
+//! Summarises the calls of a process: latencies, copies, memsets, launches without a kernel, errors.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use model::histogram;
 
 use super::state::{Function, State};
 
-/// Brings the sums of one process's calls into its part of the snapshot.
+/// Adds the call sums of one process to its part of the snapshot.
 pub fn add(process: &mut Process, sums: &[&Sum], state: &State) {
     let mut calls = BTreeMap::<&str, (Calls, Vec<u64>)>::new();
     let mut copies = BTreeMap::<(Direction, bool), (Moved, Vec<u64>, Vec<u64>)>::new();
@@ -20,10 +20,10 @@ pub fn add(process: &mut Process, sums: &[&Sum], state: &State) {
             all.function = function.name.clone();
             all.count += sum.count;
             all.ns += sum.ns;
-            all.working |= !sum.nested && works(function);
+            all.working |= !sum.nested && submits_or_waits(function);
             merge(buckets, &sum.buckets);
         }
-        // What failed did nothing, and what is within a call of the same kind was done by that.
+        // A failed call did nothing, and a nested call of the same kind is already counted by the outer one.
         if sum.nested || sum.failed {
             continue;
         }
@@ -58,9 +58,9 @@ pub fn add(process: &mut Process, sums: &[&Sum], state: &State) {
         .collect();
 }
 
-/// Brings failed calls into the snapshot.
+/// Adds failed calls to the snapshot.
 pub fn add_errors(process: &mut Process, sums: &[&ErrorSum], state: &State) {
-    // Of a call that failed because one within it did, the outer one is counted.
+    // If a call failed because a nested call failed, only the outer one is counted.
     for sum in sums.iter().filter(|sum| !sum.enclosed) {
         let Some(function) = state.functions.get(&sum.function) else { continue };
         let code = cuda::results::result(&function.name, sum.code).unwrap_or_else(|| sum.code.to_string().into());
@@ -69,8 +69,8 @@ pub fn add_errors(process: &mut Process, sums: &[&ErrorSum], state: &State) {
     process.errors.sort_by(|a, b| (&a.function, &a.code).cmp(&(&b.function, &b.code)));
 }
 
-/// Gives the GPU work, takes or frees memory, or waits.
-fn works(function: &Function) -> bool {
+/// Whether the function submits GPU work, allocates or frees memory, or waits.
+fn submits_or_waits(function: &Function) -> bool {
     use Role::{Alloc, Copy, Free, GraphLaunch, HostFunction, Launch, Set, Synchronize};
     function.known.is_some_and(|known| {
         matches!(known.role, Alloc | Free | Copy | Set | Launch | GraphLaunch | HostFunction | Synchronize)
@@ -108,12 +108,12 @@ fn merge(sums: &mut Vec<u64>, counts: &[u64]) {
     }
 }
 
-/// Buckets that are not empty, each with the longest duration in it.
+/// Returns the non-empty buckets, each with the longest duration in it.
 fn durations(buckets: &[u64]) -> Vec<(u64, u64)> {
     bounded(buckets, |index| histogram::lower_bound(index + 1) - 1)
 }
 
-/// The same of sizes: bucket 1 has single bytes, 2 has two and three, and so on.
+/// Returns the non-empty size buckets: bucket 1 holds single bytes, bucket 2 two and three bytes, and so on.
 fn sizes(buckets: &[u64]) -> Vec<(u64, u64)> {
     bounded(buckets, |index| (1 << index) - 1)
 }
@@ -129,15 +129,15 @@ fn bounded(buckets: &[u64], largest: impl Fn(usize) -> u64) -> Vec<(u64, u64)> {
 mod tests {
     use super::*;
 
-    /// Check that buckets are told by their largest member, and that the last has no bound.
+    /// Check that buckets are reported by their largest member, and that the last one has no bound.
     #[test]
-    fn bounds() {
+    fn buckets_are_reported_by_their_largest_member() {
         assert_eq!(sizes(&[1, 0, 2, 0]), [(0, 1), (3, 2), (u64::MAX, 0)]);
         let mut buckets = vec![0; histogram::BUCKETS];
         buckets[histogram::bucket(1000)] = 5;
-        let told = durations(&buckets);
-        assert_eq!(told.len(), 2);
-        assert!(told[0].0 >= 1000 && told[0].0 < 1200, "{told:?}");
-        assert_eq!(told[1], (u64::MAX, 0));
+        let reported = durations(&buckets);
+        assert_eq!(reported.len(), 2);
+        assert!(reported[0].0 >= 1000 && reported[0].0 < 1200, "{reported:?}");
+        assert_eq!(reported[1], (u64::MAX, 0));
     }
 }

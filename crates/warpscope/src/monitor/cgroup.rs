@@ -1,4 +1,4 @@
-//! A control group by its path.
+//! Looks up a control group by its path.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use bpf::Cgroup;
 
-/// Finds a group of the second hierarchy, by its directory or by its name below the root.
+/// Finds a cgroup v2 group by its directory or by its name below the root.
 pub fn find(name: &str) -> anyhow::Result<Cgroup> {
     let mounts = fs::read_to_string("/proc/self/mounts").context("cannot read the list of mounts")?;
     let Some(root) = root(&mounts) else {
@@ -37,9 +37,9 @@ fn root(mounts: &str) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Check that the second hierarchy is told from the first.
+    /// Check that cgroup v2 is distinguished from v1.
     #[test]
-    fn hierarchies() {
+    fn cgroup_v2_is_distinguished_from_v1() {
         let both = "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(root(both).as_deref(), Some(Path::new("/sys/fs/cgroup/unified")));
         assert_eq!(root("cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n"), None);

@@ -1,20 +1,20 @@
-//! Which functions are watched, and what is gathered at their calls, by what the user asked for.
+//! Selects the functions to watch, and what to gather at their calls, from the user's options.
 
 use bpf::calls::{Gather, Memory};
 use collect::calls::libraries::Choice;
 use cuda::calls::{Role, Space};
 use metrics::{config::Options, snapshot};
 
-/// What to do at the calls of a function.
+/// Returns what to gather at the calls of a function.
 pub fn choice(options: &Options) -> Choice {
     let Options { memleak, cudatrace, bandwidth, errors, stacks, .. } = *options;
     Box::new(move |name, gather| {
         let role = cuda::call(name).map_or(Role::Other, |call| call.role);
-        // Calls that choose or end a context say which memory goes with it.
+        // Calls that select or destroy a context determine which memory is released with it.
         let memory = memleak && gather.memory != Memory::None;
         let moves = bandwidth && matches!(role, Role::Copy | Role::Set);
         let launches = cudatrace && (matches!(role, Role::Launch | Role::GraphLaunch) || gather.teaches);
-        // Every probe stops the program, and nobody misses the errors of functions that only ask.
+        // Every probe interrupts the program, and errors of query functions are of no interest.
         let fails = errors && !cuda::calls::is_inquiry(name);
         if !(memory || moves || launches || fails) {
             return None;
@@ -33,7 +33,7 @@ pub fn choice(options: &Options) -> Choice {
     })
 }
 
-/// Where memory counts; what is no memory of its own does not.
+/// Returns the space that memory is counted in; `None` if it is not separate memory.
 fn space(space: Space) -> Option<snapshot::Space> {
     match space {
         Space::Device | Space::Array | Space::Physical => Some(snapshot::Space::Device),
@@ -43,7 +43,7 @@ fn space(space: Space) -> Option<snapshot::Space> {
     }
 }
 
-/// The space with this number.
+/// Returns the space with this number.
 pub fn numbered(number: u32) -> snapshot::Space {
     match number {
         1 => snapshot::Space::Managed,
@@ -58,9 +58,9 @@ mod tests {
     use collect::calls::functions::gather;
     use metrics::config::Settings;
 
-    /// Check that each option watches what it needs and no more, and that functions that only ask are left alone.
+    /// Check that each option watches only what it needs, and that query functions are not watched.
     #[test]
-    fn options() {
+    fn each_option_watches_only_what_it_needs() {
         let chosen = |settings: Settings, name: &str| choice(&settings.options().expect("good"))(name, gather(name));
         let memory = || Settings { memleak: Some(true), ..Settings::default() };
         let malloc = chosen(memory(), "cudaMallocManaged").expect("watched");
@@ -82,9 +82,9 @@ mod tests {
         assert!(chosen(Settings::default(), "cuMemAddressReserve").is_some_and(|g| g.memory == Memory::None));
     }
 
-    /// Check that the numbers that go to the kernel come back as the same spaces.
+    /// Check that space numbers passed to the kernel map back to the same spaces.
     #[test]
-    fn spaces() {
+    fn space_numbers_round_trip() {
         for space in [snapshot::Space::Device, snapshot::Space::Managed, snapshot::Space::Host] {
             assert_eq!(numbered(space as u32), space);
         }

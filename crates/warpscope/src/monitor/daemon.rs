@@ -1,4 +1,4 @@
-//! The daemon's loop: reads the kernel, answers scrapes, and forgets.
+//! The daemon's main loop: reads the kernel maps, answers scrapes, and removes state that is no longer needed.
 
 use std::{
     path::Path,
@@ -30,10 +30,10 @@ use super::{
     times::Times,
 };
 
-/// Rings are small: sums need none, and stacks and names come once.
+/// Rings are small: sums do not use them, and each stack and name is sent only once.
 const RING_BYTES: u32 = 2 << 20;
 const RAW_RING_BYTES: u32 = 1 << 20;
-/// How long the loop sleeps at most, and at least.
+/// The longest and the shortest sleep of the loop.
 const IDLE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -46,13 +46,13 @@ pub struct Monitor {
     pub scrapes: Option<Arc<Scrapes>>,
     pub growth: Growth,
     pub growth_marked: u64,
-    /// Kernels that were thrown out of the kernel's map.
+    /// Kernels evicted from the kernel's map.
     pub evicted: u64,
     pub times: Times,
     pub rescan: Rescan,
 }
 
-/// What would fail later is refused now.
+/// Rejects options that would fail later.
 pub fn check(options: &Options) -> anyhow::Result<()> {
     for pid in &options.pids {
         if procfs::comm(*pid).is_none() {
@@ -60,7 +60,7 @@ pub fn check(options: &Options) -> anyhow::Result<()> {
         }
     }
     bpf::features::require_privileges()?;
-    // Under the pids that the kernel tells we would find nobody, or somebody else.
+    // The pids that the kernel reports would not exist here, or would belong to other processes.
     if !bpf::features::initial_pid_namespace() {
         bail!(
             "this is a pid namespace of its own, where processes have other pids than on the machine: \
@@ -71,7 +71,7 @@ pub fn check(options: &Options) -> anyhow::Result<()> {
 }
 
 impl Monitor {
-    /// Watches what is there now.
+    /// Starts watching what is running now.
     pub fn start(options: Options, signals: Signals, scrapes: Option<Arc<Scrapes>>) -> anyhow::Result<Self> {
         let all = options.pids.is_empty();
         let tracing = Tracing {
@@ -135,7 +135,7 @@ impl Monitor {
         }
     }
 
-    /// Libraries that the user named: whoever loads them is watched from the first call on.
+    /// Watches the libraries that the user named: processes that load them are watched from their first call.
     fn watch_given(&mut self) -> anyhow::Result<()> {
         let Collector { recorder, sink, trace: Some(trace), .. } = &mut self.collector else { return Ok(()) };
         for file in &self.options.libraries {
@@ -146,7 +146,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Processes that were there before us.
+    /// Finds processes that were running before the monitor started.
     fn find_processes(&mut self) {
         let Collector { recorder, sink, trace: Some(trace), .. } = &mut self.collector else { return };
         if self.options.pids.is_empty() {
@@ -157,16 +157,16 @@ impl Monitor {
         }
     }
 
-    /// Until a signal, or the end of all processes that were asked for.
+    /// Runs until a signal arrives or all selected processes have ended.
     pub fn watch(&mut self, display: Option<&Display>) {
         let mut next_display = Instant::now();
         loop {
-            // Before gathering: what a program did before somebody asked is to be in the answer, so that whoever asks while
-            // we gather waits for the next turn.
+            // Read before gathering: a reply must include everything that a program did before the request. A request
+            // that arrives during gathering waits for the next round.
             let waiting = self.scrapes.as_ref().map(|scrapes| scrapes.waiting()).unwrap_or_default();
             let busy = self.collector.gather();
-            let all_ended = self.take_what_came();
-            for wanted in self.scrapes.as_ref().map(|scrapes| scrapes.wanted_maps()).unwrap_or_default() {
+            let all_ended = self.accept_names();
+            for wanted in self.scrapes.as_ref().map(|scrapes| scrapes.map_requests()).unwrap_or_default() {
                 let _ = wanted.answer.try_send(self.map(wanted.pid));
             }
             let display_due = self.options.display_interval.is_some() && Instant::now() >= next_display;
@@ -191,7 +191,7 @@ impl Monitor {
             if let (true, Some(interval)) = (display_due, self.options.display_interval) {
                 next_display = Instant::now() + interval;
             }
-            if self.collector.signals.stop_wanted() || self.scrapes.as_ref().is_some_and(|s| s.is_closed()) {
+            if self.collector.signals.stop_requested() || self.scrapes.as_ref().is_some_and(|s| s.is_closed()) {
                 return;
             }
             if all_ended {
@@ -199,19 +199,19 @@ impl Monitor {
                 return;
             }
             self.forget();
-            self.rescan.go_on(&mut self.collector);
+            self.rescan.advance(&mut self.collector);
             if !busy {
                 let next = if self.options.display_interval.is_some() { next_display } else { self.times.next() };
                 let left = next.min(self.times.next()).saturating_duration_since(Instant::now());
-                // Whatever comes in a burst is taken together.
+                // Handle bursts together.
                 self.pause();
                 self.collector.sleep(left.min(IDLE), self.scrapes.as_ref().map(|scrapes| scrapes.descriptor()));
             }
         }
     }
 
-    /// Waits for a moment, so that what comes in a burst is read together: on a busy machine files are mapped all the time. Only
-    /// a scrape ends the wait.
+    /// Waits briefly so that bursts are read together: on a busy machine files are mapped all the time. Only a scrape
+    /// ends the wait.
     fn pause(&self) {
         let wakeup = self.scrapes.as_ref().map_or(-1, |scrapes| scrapes.descriptor());
         let mut wait_on = libc::pollfd { fd: wakeup, events: libc::POLLIN, revents: 0 };
@@ -219,8 +219,8 @@ impl Monitor {
         unsafe { libc::poll(&raw mut wait_on, 1, PAUSE.as_millis() as libc::c_int) };
     }
 
-    /// Takes names that were found; `true` if nothing is left to be watched.
-    fn take_what_came(&mut self) -> bool {
+    /// Accepts resolved names; returns `true` if nothing is left to watch.
+    fn accept_names(&mut self) -> bool {
         let state = &mut self.collector.sink;
         for named in self.namer.done() {
             match named {

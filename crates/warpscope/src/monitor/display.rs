@@ -1,4 +1,4 @@
-//! The console, on a thread of its own: a terminal that is stopped, or a pipe that nobody reads, holds up nobody else.
+//! The console display, on its own thread: a stopped terminal or an unread pipe must not block anything else.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -22,7 +22,7 @@ impl Display {
         thread::Builder::new().name("display".into()).spawn(move || {
             let mut before: Option<Arc<Snapshot>> = None;
             for snapshot in shown {
-                // Nobody reads any more: the metrics go on.
+                // The output is closed; the metrics server continues.
                 if print(&snapshot, before.as_deref()).is_err() {
                     break;
                 }
@@ -32,7 +32,7 @@ impl Display {
         Ok(Self(show))
     }
 
-    /// Shows a snapshot, unless the last is still being shown.
+    /// Shows a snapshot, unless the previous one is still being printed.
     pub fn show(&self, snapshot: Arc<Snapshot>) {
         let _ = self.0.try_send(snapshot);
     }

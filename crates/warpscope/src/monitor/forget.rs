@@ -1,4 +1,5 @@
-//! Keeping small: what has ended is forgotten, in batches, and what could grow for weeks has a bound.
+//! Bounds the memory of the daemon: removes ended processes in batches, and limits everything that could grow for
+//! weeks.
 
 use std::{collections::HashSet, path::Path, time::Instant};
 
@@ -17,25 +18,25 @@ use super::{
     times::{OFTEN, SELDOM},
 };
 
-/// Processes that have ended and that no snapshot has told yet: beyond this, one is made.
+/// The number of ended processes not yet in a snapshot above which a snapshot is made.
 const MOST_ENDED: usize = 256;
-/// The most stacks that are kept.
+/// The most stacks kept.
 const MOST_STACKS: usize = 32_768;
-/// The most library files that are watched before it is looked for those that nobody uses.
+/// The number of watched library files above which unused ones are searched for.
 const MOST_LIBRARIES: usize = 64;
 
 impl Monitor {
-    /// Forgets what is due to be.
+    /// Removes everything that is due for removal.
     pub fn forget(&mut self) {
         let ended = self.collector.sink.processes.values().filter(|known| known.ended && !known.reported).count();
         if self.times.often.elapsed() < OFTEN && ended <= MOST_ENDED {
             return;
         }
         self.times.often = Instant::now();
-        self.tell_losses();
-        self.check_up();
+        self.log_losses();
+        self.update_health();
         let seldom = self.times.seldom.elapsed() >= SELDOM;
-        // If nobody else looks, somebody must: those who scrape later want the last numbers.
+        // Without a scrape, make a snapshot anyway: later scrapes need the last numbers.
         if ended > MOST_ENDED || (seldom && ended > 0) {
             let snapshot = self.snapshot();
             if let Some(scrapes) = &self.scrapes {
@@ -50,12 +51,12 @@ impl Monitor {
             self.forget_kernels();
             self.forget_stacks();
             self.forget_files();
-            health::give_memory_back();
+            health::trim_heap();
         }
     }
 
-    /// The log says what is missing in the numbers from now on.
-    pub fn tell_losses(&mut self) {
+    /// Logs what is missing from the numbers from now on.
+    pub fn log_losses(&mut self) {
         let lost = self.lost();
         for (what, _) in lost.iter().filter(|now| now.1 > 0 && !self.times.lost.contains(now)) {
             self.collector.sink.notes.add(health::meaning(what).to_owned());
@@ -63,7 +64,8 @@ impl Monitor {
         self.times.lost = lost;
     }
 
-    /// Memory goes with its process: its room is for others, though the process's last numbers are still wanted.
+    /// Removes the allocations of ended processes to make room for others. The final numbers of the process are still
+    /// needed.
     fn forget_allocations(&mut self) {
         let Collector { sink, recorder, .. } = &mut self.collector;
         let mut ended = HashSet::new();
@@ -76,8 +78,8 @@ impl Monitor {
         }
     }
 
-    /// What health checks are told.
-    fn check_up(&mut self) {
+    /// Updates the state that health checks report.
+    fn update_health(&mut self) {
         let (Some(scrapes), Some(trace)) = (&self.scrapes, &self.collector.trace) else { return };
         let findings = Findings {
             libraries: trace.libraries.count() as u64,
@@ -91,8 +93,8 @@ impl Monitor {
 
     fn forget_ended(&mut self) {
         let collector = &mut self.collector;
-        let told = collector.sink.processes.iter().filter(|(_, known)| known.reported).map(|(id, _)| *id);
-        let gone: HashSet<ProcessId> = told.collect();
+        let reported = collector.sink.processes.iter().filter(|(_, known)| known.reported).map(|(id, _)| *id);
+        let gone: HashSet<ProcessId> = reported.collect();
         if gone.is_empty() {
             return;
         }
@@ -110,7 +112,7 @@ impl Monitor {
         }
     }
 
-    /// Processes whose end was lost on its way.
+    /// Finds ended processes whose exit record was lost.
     fn find_ended(&mut self) {
         for known in self.collector.sink.processes.values_mut().filter(|known| !known.ended) {
             if !Path::new(&format!("/proc/{}", known.pid)).exists() {
@@ -134,7 +136,7 @@ impl Monitor {
         self.times.kernels = sums.iter().map(|sum| ((sum.image, sum.address), sum.count)).collect();
     }
 
-    /// Stacks under which nothing is live any more. Those that are met again come again.
+    /// Removes stacks without live allocations. If they occur again, they are sent again.
     fn forget_stacks(&mut self) {
         let collector = &mut self.collector;
         let sites = collector.recorder.sites();
@@ -142,7 +144,7 @@ impl Monitor {
         let key = |site: &Site| (site.image, site.stack, site.python);
         let empty: HashSet<_> = sites.iter().filter(|site| site.count == 0).map(key).collect();
         if sites.len() > room / 2 {
-            // Twice empty: nobody is about to allocate there just now.
+            // Empty twice in a row: no allocation is in progress there.
             let twice = |site: &&Site| empty.contains(&key(site)) && self.times.empty_sites.contains(&key(site));
             for site in sites.iter().filter(twice) {
                 collector.recorder.forget_site(site);
@@ -186,7 +188,7 @@ impl Monitor {
     }
 }
 
-/// The libraries that any process has mapped now.
+/// Returns the libraries that any process has mapped now.
 fn mapped(libraries: &Libraries) -> HashSet<(u64, u64)> {
     let mut found = HashSet::new();
     for pid in procfs::all() {

@@ -1,4 +1,4 @@
-//! Makes a snapshot of what the kernel has summed up.
+//! Builds a snapshot from the sums in the kernel.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -20,7 +20,7 @@ use super::{
     suspects::{self, Held, Key},
 };
 
-/// What the log says of processes that were not tracked completely.
+/// The log message for processes that were not tracked completely.
 const UNTRACKED: &str = "some allocations are not tracked, because their process has had its share of the kernel's map: \
     its live memory is more than is shown (warpscope_memory_untracked_allocations_total)";
 
@@ -42,7 +42,7 @@ impl<T> ByProcess<T> {
 }
 
 impl Monitor {
-    /// The state of all processes now. Those that have ended are in it for the last time.
+    /// Returns the current state of all processes. Ended processes are included for the last time.
     pub fn snapshot(&mut self) -> Snapshot {
         let recorder = &self.collector.recorder;
         let (sums, errors) = (recorder.sums(), recorder.error_sums());
@@ -103,7 +103,7 @@ impl Monitor {
                 known.reported = known.ended && (process.unnamed_launches == 0 || known.had_time_for_names(now));
                 process.ended = known.reported;
             }
-            // What a followed process forked may never call CUDA.
+            // A child of a followed process may never call CUDA.
             if !process.calls.is_empty() {
                 processes.push(process);
             }
@@ -120,7 +120,7 @@ impl Monitor {
         }
     }
 
-    /// What is counted: what the user chose, as far as any function that does it is watched.
+    /// Returns what is counted: what the user chose, if any function that does it is watched.
     fn kinds(&self) -> Kinds {
         let Options { memleak, cudatrace, bandwidth, errors, .. } = self.options;
         let functions = &self.collector.sink.functions;
@@ -137,7 +137,7 @@ impl Monitor {
         }
     }
 
-    /// Growth is told over an interval of the display, however often somebody scrapes.
+    /// Marks growth. It is measured over one display interval, regardless of how often the metrics are scraped.
     fn mark_growth(&mut self, held: &BTreeMap<Key, Held>, now: u64) {
         let interval = self.options.display_interval.unwrap_or(Duration::from_secs(10));
         if now.saturating_sub(self.growth_marked) >= interval.as_nanos() as u64 {
@@ -168,7 +168,7 @@ impl Monitor {
         }
     }
 
-    /// What was lost, by what it was.
+    /// Returns what was lost, by kind.
     pub fn lost(&self) -> Vec<(&'static str, u64)> {
         let collector = &self.collector;
         let mappings = collector.mappings.as_ref().map_or(0, bpf::Mappings::lost);
@@ -177,7 +177,7 @@ impl Monitor {
     }
 }
 
-/// Where all functions are watched for their errors, more is counted than the user chose.
+/// Removes what the user did not choose: when all functions are watched for errors, more is counted.
 fn leave_out(process: &mut Process, kinds: Kinds) {
     if !kinds.copies {
         process.copies.clear();
@@ -193,7 +193,7 @@ fn leave_out(process: &mut Process, kinds: Kinds) {
     }
 }
 
-/// Memory by space, in their order.
+/// Returns memory by space, ordered.
 fn spaces(sums: &[&MemorySum]) -> Vec<Memory> {
     let memory = |sum: &&MemorySum| Memory {
         space: choice::numbered(sum.space),

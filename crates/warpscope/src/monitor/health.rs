@@ -1,4 +1,4 @@
-//! How warpscope itself fares: its own time and memory, and what the kernel's programs could not do.
+//! The monitor's own health: its CPU time and memory, and what the BPF programs could not do.
 
 use std::{
     collections::HashMap,
@@ -9,10 +9,10 @@ use std::{
 
 use bpf::Losses;
 
-/// CPU time that we have used, in seconds.
+/// Returns the CPU time used by this process, in seconds.
 pub fn cpu_seconds() -> f64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: a plain system call with a place for its answer; all zeroes is one too.
+    // SAFETY: a plain system call with a buffer for its result; all zeroes is a valid value.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()
@@ -21,26 +21,26 @@ pub fn cpu_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// Bytes that we have resident.
+/// Returns the resident memory of this process, in bytes.
 pub fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
     pages * 4096
 }
 
-/// Few heaps for our few threads: each would keep what it once had.
-pub fn keep_heaps_few() {
-    // SAFETY: a setting of the allocator, made before there are other threads.
+/// Limits the number of malloc arenas for our few threads: each arena keeps the memory it once had.
+pub fn limit_heaps() {
+    // SAFETY: an allocator setting, made before other threads start.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
 }
 
-/// What was freed goes back to the system.
-pub fn give_memory_back() {
+/// Returns freed memory to the system.
+pub fn trim_heap() {
     // SAFETY: takes no pointers, and may be called at any time.
     unsafe { libc::malloc_trim(0) };
 }
 
-/// What was lost, by what it was.
+/// Returns what was lost, by kind.
 pub fn lost(losses: &Losses, mappings: u64, stacks: u64, names: u64) -> Vec<(&'static str, u64)> {
     vec![
         ("sums", losses.sums),
@@ -53,7 +53,7 @@ pub fn lost(losses: &Losses, mappings: u64, stacks: u64, names: u64) -> Vec<(&'s
     ]
 }
 
-/// What it means for the reader that something of this kind was lost.
+/// Says what a loss of this kind means for the user.
 pub fn meaning(what: &str) -> &'static str {
     match what {
         "sums" => {
@@ -68,31 +68,31 @@ pub fn meaning(what: &str) -> &'static str {
     }
 }
 
-/// For how long a loss counts as happening now.
-const LATELY: Duration = Duration::from_secs(60);
+/// How long a loss counts as recent.
+const RECENT: Duration = Duration::from_secs(60);
 
-/// Whether anything can be watched, as far as the monitor can tell.
+/// Whether anything can be watched, as far as the monitor knows.
 #[derive(Default)]
 pub struct HealthCheck {
     lost: HashMap<&'static str, (u64, Option<Instant>)>,
 }
 
-/// What there is to be told.
+/// The facts that health is derived from.
 pub struct Findings<'a> {
-    /// Libraries that are watched.
+    /// The number of watched libraries.
     pub libraries: u64,
-    /// Why the last one that was refused was.
+    /// Why the last rejected library was rejected.
     pub refused: Option<&'a str>,
-    /// No more functions can be told apart.
+    /// No more functions can be distinguished.
     pub functions_full: bool,
-    /// What was lost so far.
+    /// What was lost so far, by kind.
     pub lost: &'a [(&'static str, u64)],
-    /// Maps of the kernel that are full.
+    /// Kernel maps that are full.
     pub full: Vec<&'static str>,
 }
 
 impl HealthCheck {
-    /// What keeps the monitor from its work at this moment, in one sentence.
+    /// Returns, in one sentence, what currently keeps the monitor from working.
     pub fn problem(&mut self, findings: &Findings<'_>, now: Instant) -> Option<String> {
         for (what, count) in findings.lost {
             let (known, grew) = self.lost.entry(what).or_default();
@@ -102,7 +102,7 @@ impl HealthCheck {
         }
         let lately = |what: &str| {
             let grew = self.lost.get(what).and_then(|(_, grew)| *grew);
-            grew.is_some_and(|grew| now.duration_since(grew) < LATELY)
+            grew.is_some_and(|grew| now.duration_since(grew) < RECENT)
         };
         if lately("processes") {
             return Some("new processes are not counted: there is no room in the kernel's map of processes".to_owned());
@@ -121,7 +121,7 @@ impl HealthCheck {
             None if self.lost.get("mappings").is_some_and(|(count, _)| *count > 0) => {
                 Some("no CUDA library is watched: the kernel's records of loaded files were lost".to_owned())
             }
-            // Nobody uses CUDA yet.
+            // No process uses CUDA yet.
             None => None,
         }
     }
@@ -131,10 +131,10 @@ impl HealthCheck {
 mod tests {
     use super::*;
 
-    /// Check that each way of watching nothing is told, that a machine without CUDA is well, and that what is over is
-    /// over.
+    /// Check that each way of watching nothing is reported, that a machine without CUDA is healthy, and that past
+    /// problems are cleared.
     #[test]
-    fn problems() {
+    fn problems_are_reported_and_cleared() {
         let start = Instant::now();
         let check = |libraries, refused, functions_full, lost: &[(&'static str, u64)], full: &[&'static str]| {
             let findings = Findings { libraries, refused, functions_full, lost, full: full.to_vec() };

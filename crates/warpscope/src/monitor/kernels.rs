@@ -12,15 +12,15 @@ use super::{namer::Namer, state::State};
 /// The most kernels of one process in a snapshot.
 const MOST: usize = 1024;
 
-/// A kernel whose name nobody knows.
+/// The label of a kernel whose name is unknown.
 const UNKNOWN: &str = "[unknown kernel]";
 
-/// Brings launches into the snapshot of a process. Kernels of one name are one.
+/// Adds launches to the snapshot of a process. Kernels with the same name are merged.
 pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mut State, namer: &Namer) {
     let mut by_name = HashMap::<Arc<str>, Kernel>::new();
     let mut nameless = Vec::new();
     for sum in sums {
-        // Those for which there was no room.
+        // Launches for which the map had no room.
         if sum.address == 0 {
             process.other_launches += sum.count;
             continue;
@@ -28,7 +28,7 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
         let reference = if sum.handle { KernelRef::Handle(sum.address) } else { KernelRef::HostStub(sum.address) };
         let name = match state.kernel_name(id, reference) {
             Some(name) => name,
-            None if !sum.handle && state.is_unasked(id, sum.address) => {
+            None if !sum.handle && state.is_unrequested(id, sum.address) => {
                 nameless.push(sum.address);
                 process.unnamed_launches += sum.count;
                 continue;
@@ -43,7 +43,7 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
         kernel.launches += sum.count;
         (kernel.grid, kernel.block) = (sum.grid, sum.block);
     }
-    ask(id, nameless, state, namer);
+    request(id, nameless, state, namer);
     process.other_launches += state.processes.get(&id).map_or(0, |known| known.evicted_launches);
     process.kernels = by_name.into_values().collect();
     process.kernels.sort_by(|a, b| b.launches.cmp(&a.launches).then_with(|| a.name.cmp(&b.name)));
@@ -52,21 +52,21 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
     }
 }
 
-/// Asks for the names of those host functions that were not asked for before.
-fn ask(id: ProcessId, mut stubs: Vec<u64>, state: &mut State, namer: &Namer) {
+/// Requests the names of host functions that were not requested before.
+fn request(id: ProcessId, mut stubs: Vec<u64>, state: &mut State, namer: &Namer) {
     let Some(known) = state.processes.get(&id) else { return };
-    stubs.retain(|stub| !known.asked_stubs.contains(stub));
+    stubs.retain(|stub| !known.requested_stubs.contains(stub));
     if !stubs.is_empty()
-        && namer.ask_stubs(id, &stubs, state)
+        && namer.request_stubs(id, &stubs, state)
         && let Some(known) = state.processes.get_mut(&id)
     {
         known.awaited_stubs.extend(&stubs);
-        known.asked_stubs.extend(stubs);
+        known.requested_stubs.extend(stubs);
     }
 }
 
-/// Where the kernel's map is nearly full, the smallest go into the "other" of their process; returns how many. Those that
-/// were launched since `before` are spared, so that no launch falls between.
+/// If the kernel's map is nearly full, moves the kernels with the fewest launches to the "other" entry of their process
+/// and returns how many. Kernels launched since `before` are kept, so that no launch is lost in between.
 pub fn evict(recorder: &Recorder, before: &HashMap<(u32, u64), u64>, room: u64, state: &mut State) -> u64 {
     let mut sums = recorder.kernel_sums();
     if sums.len() as u64 * 4 <= room * 3 {

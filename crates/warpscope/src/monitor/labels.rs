@@ -1,4 +1,4 @@
-//! What identifies a process to a person: its user, its container, its command; and what its environment says about memory.
+//! Process labels for users: user, container, command; and what the environment says about memory.
 
 use std::{
     fs::{self, File},
@@ -11,23 +11,23 @@ use std::{
     time::Duration,
 };
 
-/// The most that is read of what a process says of itself, in bytes, and kept of its command.
+/// The most bytes read from a file that a process controls, and the most kept of its command.
 const MOST_READ: u64 = 1 << 20;
 const MOST_KEPT: usize = 200;
-/// How long a process is waited for that does not let its memory be read, and how many of them there may be.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// How long to wait for a process that blocks reads of its memory, and how many such reads may be pending.
+const TIMEOUT: Duration = Duration::from_millis(50);
 const MOST_STUCK: usize = 8;
 
 /// Labels of a process; empty where unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
-    /// By name, or by number if it has none.
+    /// By name, or by number if it has no name.
     pub user: String,
     /// The short id.
     pub container: String,
-    /// Its words, the first without its directory.
+    /// The command line, the program without its directory.
     pub command: String,
-    /// PyTorch is configured to keep no memory for reuse.
+    /// PyTorch's caching allocator is disabled.
     pub uncached: bool,
 }
 
@@ -38,7 +38,8 @@ pub fn read(pid: u32) -> Labels {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let user = uid.map(|uid| user_name(&passwd, uid).unwrap_or(uid).to_owned()).unwrap_or_default();
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let (words, environment) = soon(move || (own_words(pid, "cmdline"), own_words(pid, "environ"))).unwrap_or_default();
+    let (words, environment) =
+        with_timeout(move || (read_words(pid, "cmdline"), read_words(pid, "environ"))).unwrap_or_default();
     Labels {
         user,
         container: container(&groups).unwrap_or_default(),
@@ -47,9 +48,9 @@ pub fn read(pid: u32) -> Labels {
     }
 }
 
-/// What a process says of itself lies in its memory, which it can lock for as long as it likes: such a read must not hold up
-/// the caller. It is made by a thread of its own, and its answer is taken if it comes soon.
-fn soon<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// Runs a read that the target process can block: the data is in its memory, which it can lock for any length of time.
+/// The read runs on its own thread, and its result is used if it arrives in time.
+fn with_timeout<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     static READING: AtomicUsize = AtomicUsize::new(0);
     if READING.fetch_add(1, Ordering::Relaxed) >= MOST_STUCK {
         READING.fetch_sub(1, Ordering::Relaxed);
@@ -65,11 +66,11 @@ fn soon<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<
         READING.fetch_sub(1, Ordering::Relaxed);
         return None;
     }
-    answer.recv_timeout(PATIENCE).ok()
+    answer.recv_timeout(TIMEOUT).ok()
 }
 
-/// What a process itself may have written: words that end with zero bytes.
-fn own_words(pid: u32, file: &str) -> Vec<u8> {
+/// Reads a file whose contents the process controls: words terminated by zero bytes.
+fn read_words(pid: u32, file: &str) -> Vec<u8> {
     let mut words = Vec::new();
     if let Ok(file) = File::open(format!("/proc/{pid}/{file}")) {
         let _ = file.take(MOST_READ).read_to_end(&mut words);
@@ -85,7 +86,7 @@ fn command(words: &[u8]) -> String {
     command.trim_end().chars().take(MOST_KEPT).collect()
 }
 
-/// PyTorch looks whether the variable is there, and not what it is.
+/// PyTorch checks only whether the variable is set, not its value.
 fn uncached(environment: &[u8]) -> bool {
     environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(b"PYTORCH_NO_CUDA_MEMORY_CACHING="))
 }
@@ -99,7 +100,7 @@ fn user_name<'a>(passwd: &'a str, uid: &str) -> Option<&'a str> {
     })
 }
 
-/// Docker, containerd, CRI-O and Podman all put 64 hexadecimal digits into the name of the control group.
+/// Docker, containerd, CRI-O and Podman all put 64 hexadecimal digits into the cgroup name.
 fn container(groups: &str) -> Option<String> {
     let is_id = |text: &&str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     groups.split(['/', '-', '.', ':', '\n']).find(is_id).map(|id| id[..12].to_owned())
@@ -109,25 +110,25 @@ fn container(groups: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Check that reads that do not come to an end hold the caller up for a moment each, and a bounded number of times.
+    /// Check that reads that never finish delay the caller briefly and a bounded number of times.
     #[test]
-    fn stuck_reads_are_given_up() {
+    fn stuck_reads_time_out() {
         let (release, stuck) = mpsc::channel::<()>();
         let stuck = std::sync::Arc::new(std::sync::Mutex::new(stuck));
         let begin = std::time::Instant::now();
         for _ in 0..100 {
             let stuck = stuck.clone();
-            let answer = soon(move || stuck.lock().is_ok_and(|stuck| stuck.recv().is_ok()));
+            let answer = with_timeout(move || stuck.lock().is_ok_and(|stuck| stuck.recv().is_ok()));
             assert!(answer.is_none());
         }
         let spent = begin.elapsed();
         drop(release);
-        assert!(spent >= PATIENCE && spent < 30 * PATIENCE, "{spent:?} for 100 processes");
+        assert!(spent >= TIMEOUT && spent < 30 * TIMEOUT, "{spent:?} for 100 processes");
     }
 
-    /// Check that the ids of every runtime are found, and nothing else is taken for one.
+    /// Check that the ids of every runtime are found, and that nothing else is mistaken for one.
     #[test]
-    fn containers() {
+    fn container_ids_are_found() {
         let id = "0123456789abcdef".repeat(4);
         for group in [
             format!("0::/docker/{id}\n"),
@@ -140,25 +141,25 @@ mod tests {
         assert_eq!(container("0::/user.slice/user-1000.slice/session-2.scope\n"), None);
     }
 
-    /// Check that a command is its words, of bounded length.
+    /// Check that a command has its arguments and a bounded length.
     #[test]
-    fn commands() {
+    fn commands_are_bounded() {
         assert_eq!(command(b"/usr/bin/python3\0train.py\0--steps\x005\0"), "python3 train.py --steps 5");
         assert_eq!(command(b"worker\0"), "worker");
         assert_eq!(command(b""), "");
         assert_eq!(command(&[b'x'; 1000]).len(), MOST_KEPT);
     }
 
-    /// Check that the variable is told from others.
+    /// Check that the variable is distinguished from others.
     #[test]
-    fn environments() {
+    fn the_caching_variable_is_recognised() {
         assert!(uncached(b"HOME=/root\0PYTORCH_NO_CUDA_MEMORY_CACHING=1\0"));
         assert!(!uncached(b"A=PYTORCH_NO_CUDA_MEMORY_CACHING=1\0PYTORCH_NO_CUDA_MEMORY_CACHING_X=1\0"));
     }
 
-    /// Check that users have their names, and strangers none.
+    /// Check that known users are shown by name, and that unknown users have none.
     #[test]
-    fn users() {
+    fn users_are_shown_by_name() {
         let passwd = "root:x:0:0:root:/root:/bin/bash\nbroken\nana:x:1000:1000::/home/ana:/bin/sh\n";
         assert_eq!(user_name(passwd, "1000"), Some("ana"));
         assert_eq!(user_name(passwd, "7"), None);

@@ -1,5 +1,5 @@
-//! The memory of one process, address by address: made by the monitor that runs, and printed by `monitor --map PID`, which
-//! asks it.
+//! The memory map of one process, address by address: built by the running monitor, and requested and printed by
+//! `monitor --map PID`.
 
 use std::{
     cmp::Reverse,
@@ -17,17 +17,17 @@ use model::event::{ProcessId, StackId};
 
 use super::{choice, daemon::Monitor, suspects};
 
-/// Rows of a map; beyond them the smallest are left out.
+/// The most rows of a map; beyond it the smallest allocations are left out.
 const MOST: usize = 10_000;
-/// How long `monitor --map` asks again for lines that are being looked up.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it waits before it asks again.
-const BETWEEN: Duration = Duration::from_millis(600);
-/// How long it waits for an answer.
-const TO_ANSWER: Duration = Duration::from_secs(10);
+/// How long `monitor --map` retries while source lines are being resolved.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The delay between retries.
+const RETRY_DELAY: Duration = Duration::from_millis(600);
+/// How long it waits for a reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Monitor {
-    /// The live allocations of a process; `None` if it is not watched.
+    /// Returns the live allocations of a process; `None` if it is not watched.
     pub fn map(&mut self, pid: u32) -> Option<Map> {
         let known = self.collector.sink.processes.iter().find(|(_, known)| known.pid == pid && !known.ended);
         let (id, comm, user) = known.map(|(id, known)| (*id, known.comm.clone(), known.user.clone()))?;
@@ -47,7 +47,7 @@ impl Monitor {
             .collect();
         let stacks: BTreeSet<StackId> = stack_of.values().copied().collect();
         let state = &mut self.collector.sink;
-        suspects::ask(id, stacks.iter().copied(), state, &self.namer);
+        suspects::request(id, stacks.iter().copied(), state, &self.namer);
         let known = state.processes.get(&id)?;
         let named = |stack: &StackId| known.stack_names.get(stack).cloned();
         let now = bpf::now();
@@ -65,41 +65,41 @@ impl Monitor {
             user,
             allocations: allocations.collect(),
             left_out: (left_out.len() as u64, left_out.iter().map(|allocation| allocation.bytes).sum()),
-            // Also those that are still on their way from the kernel.
+            // Including stacks that have not arrived from the kernel yet.
             incomplete: stacks.iter().any(|stack| stack.0 != 0 && named(stack).is_none()),
         })
     }
 }
 
-/// `monitor --map PID`: asks the monitor at this address, and prints.
+/// `monitor --map PID`: queries the monitor at this address and prints the reply.
 pub fn print(pid: u32, address: &str) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let text = loop {
-        let answer = ask(pid, address);
+        let answer = request(pid, address);
         let again = match &answer {
             Ok((200, text)) => text.trim_end().ends_with(INCOMPLETE),
             Ok((status, _)) => *status == 503,
             Err(_) => false,
         };
-        if !again || begun.elapsed() > PATIENCE {
+        if !again || begun.elapsed() > TIMEOUT {
             let (status, text) = answer?;
             if status != 200 {
                 bail!("{}", text::names::printable(text.trim_end()));
             }
             break text;
         }
-        std::thread::sleep(BETWEEN);
+        std::thread::sleep(RETRY_DELAY);
     };
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The status and the text of an answer.
-fn ask(pid: u32, address: &str) -> anyhow::Result<(u16, String)> {
+/// Returns the status and the body of the reply.
+fn request(pid: u32, address: &str) -> anyhow::Result<(u16, String)> {
     let unreachable =
         || format!("there is no warpscope monitor at {address}: start one, or say where it is with --metrics-addr");
     let mut stream = TcpStream::connect(address).with_context(unreachable)?;
-    stream.set_read_timeout(Some(TO_ANSWER)).context("cannot set a time limit")?;
+    stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("cannot set a time limit")?;
     write!(stream, "GET /map?pid={pid} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
         .with_context(unreachable)?;
     let mut answer = String::new();

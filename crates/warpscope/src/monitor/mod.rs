@@ -1,5 +1,5 @@
-//! `monitor`: a daemon that watches every process that uses CUDA. Everything is summed up in the kernel; here the sums are
-//! read when somebody looks, and what has ended is forgotten.
+//! `monitor`: a daemon that watches every process that uses CUDA. Everything is summed in the kernel; the sums are read
+//! on demand, and ended processes are removed.
 
 mod calls;
 mod cgroup;
@@ -45,10 +45,10 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
         return map::print(pid, address);
     }
     check(&options)?;
-    health::keep_heaps_few();
-    // Whoever answers scrapes is served soon, as this thread is; names can wait.
+    health::limit_heaps();
+    // The thread that answers scrapes needs a high priority, as this one does; name resolution can wait.
     priority::raise();
-    // Before any thread starts: all of them are to leave signals to us.
+    // Before any other thread starts: all threads must inherit the blocked signals.
     let signals = Signals::take().context("cannot take signals")?;
     let scrapes = match &options.metrics_addr {
         Some(_) => Some(Arc::new(Scrapes::new(options.limits).context("cannot serve metrics")?)),
@@ -72,14 +72,14 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
         let libraries = &trace.libraries;
         eprintln!("warpscope: watching {}, attached in {:.1} ms", libraries.costs, libraries.spent.as_secs_f64() * 1e3);
     }
-    health::give_memory_back();
+    health::trim_heap();
     monitor.watch(display.as_ref());
-    // What was lost in the last moments, too.
-    monitor.tell_losses();
+    // Includes losses of the last moments.
+    monitor.log_losses();
     Ok(ExitCode::SUCCESS)
 }
 
-/// The options that hold: those given, over those of a file.
+/// Merges the options: the command line overrides the configuration file.
 fn settings(options: args::Monitor) -> anyhow::Result<Options> {
     let file = match &options.config {
         Some(path) => Settings::read(path).map_err(anyhow::Error::msg)?,

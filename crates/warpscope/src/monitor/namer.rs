@@ -1,8 +1,9 @@
-//! Names for stacks and kernels, found on a thread of their own: a large library takes its time, and nobody should wait.
+//! Resolves names of stacks and kernels on a separate thread: a large library takes time, and nothing should wait for
+//! it.
 //!
-//! A job is a small profile of one process, with the stacks or host functions in question and what was mapped there. The
-//! files are opened for it and closed after it; only names are kept, so that the next process that runs the same code costs
-//! nothing.
+//! A job is a small profile of one process, with the stacks or host functions to resolve and the files mapped there.
+//! Files are opened for the job and closed after it. Only names are kept, so that the next process that runs the same
+//! code costs nothing.
 
 use std::{
     collections::HashMap,
@@ -25,14 +26,14 @@ use symbols::{DebugFiles, Kept};
 
 use super::{health, state::State};
 
-/// Jobs that may wait; others are asked for again later.
+/// The most queued jobs; others are requested again later.
 const ROOM: usize = 256;
-/// Files that one job may hold open.
+/// The most files that one job may hold open.
 const MOST_FILES: usize = 256;
-/// Places whose names are kept.
+/// The most places whose names are kept.
 const MOST_PLACES: usize = 4096;
 
-/// The thread's both ends.
+/// Both ends of the channels to the thread.
 pub struct Namer {
     jobs: mpsc::SyncSender<Job>,
     done: mpsc::Receiver<Named>,
@@ -51,17 +52,17 @@ enum What {
 }
 
 impl What {
-    /// A kernel has a name; the line of its host function is not a part of it.
+    /// Whether lines are needed: a kernel has only a name, not the line of its host function.
     fn lines(&self) -> bool {
         matches!(self, Self::Stacks(_))
     }
 }
 
-/// What came of it.
+/// The result of a job.
 pub enum Named {
     /// Frames, outermost first.
     Stack(ProcessId, StackId, Arc<[String]>),
-    /// The kernel that a host function stands for, if that can be told.
+    /// The kernel that a host function launches, if known.
     Stub(ProcessId, u64, Option<String>),
     /// What could not be read.
     Note(String),
@@ -86,8 +87,8 @@ impl Namer {
         Ok(Self { jobs, done })
     }
 
-    /// Asks for the names of stacks; `false` if there is no room now.
-    pub fn ask_stacks(&self, process: ProcessId, stacks: &[Stack], state: &State) -> bool {
+    /// Requests the names of stacks; returns `false` if the queue is full.
+    pub fn request_stacks(&self, process: ProcessId, stacks: &[Stack], state: &State) -> bool {
         let Some(known) = state.processes.get(&process) else { return true };
         let frames = || stacks.iter().flat_map(|stack| &stack.frames);
         let holds = |mapping: &&Mapping| {
@@ -110,8 +111,8 @@ impl Namer {
         self.jobs.try_send(Job { process, pid: known.pid, what, profile }).is_ok()
     }
 
-    /// Asks which kernels host functions stand for; `false` if there is no room now.
-    pub fn ask_stubs(&self, process: ProcessId, stubs: &[u64], state: &State) -> bool {
+    /// Requests the kernels that host functions launch; returns `false` if the queue is full.
+    pub fn request_stubs(&self, process: ProcessId, stubs: &[u64], state: &State) -> bool {
         let Some(known) = state.processes.get(&process) else { return true };
         let holds = |mapping: &&Mapping| stubs.iter().any(|stub| (mapping.start..mapping.end).contains(stub));
         let mut profile = profile(process, known.pid, known.mappings.iter().filter(holds));
@@ -122,7 +123,7 @@ impl Namer {
         self.jobs.try_send(Job { process, pid: known.pid, what, profile }).is_ok()
     }
 
-    /// What is done.
+    /// Returns the finished results.
     pub fn done(&self) -> impl Iterator<Item = Named> {
         self.done.try_iter()
     }
@@ -134,10 +135,10 @@ fn profile<'a>(process: ProcessId, pid: u32, mappings: impl Iterator<Item = &'a 
     profile
 }
 
-/// A place in a file as it was when it was asked for, and whether its line is wanted too.
+/// A place in a file with the file's version at the time of the request, and whether its line is needed too.
 type Place = (Identity, Stamp, u64, bool);
 
-/// The names of places that were asked for, by whichever process.
+/// The names of requested places, for all processes.
 #[derive(Default)]
 struct Known(HashMap<Place, Vec<NamedFrame>>);
 
@@ -150,7 +151,8 @@ impl Known {
     }
 }
 
-/// Where in its file each address of a job lies. What lies in no file may mean something else in the next process.
+/// Maps each address of a job to its place in a file. An address outside any file may mean something else in the next
+/// process.
 fn places(what: &What, profile: &Profile, kept: &mut Kept, pid: u32) -> HashMap<Frame, Place> {
     let frames: Vec<Frame> = match what {
         What::Stacks(_) => profile.stacks.values().flat_map(|stack| stack.frames.iter().copied()).collect(),
@@ -193,7 +195,7 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
     }
     if any {
         drop(kept);
-        health::give_memory_back();
+        health::trim_heap();
     }
     let notes = notes.into_iter().map(Named::Note);
     match what {

@@ -1,4 +1,5 @@
-//! Looks for libraries again after records of mapped files were lost: a process that loaded one meanwhile would not be watched.
+//! Searches for libraries again after mapping records were lost: a process that loaded one meanwhile would not be
+//! watched.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +7,10 @@ use collect::{Collector, process::procfs, sink::Sink as _};
 
 use super::state::State;
 
-/// The least time between two scans of all processes; longer if a scan takes long.
-const BETWEEN: Duration = Duration::from_secs(5);
+/// The minimum time between two scans of all processes; longer if a scan takes long.
+const SCAN_INTERVAL: Duration = Duration::from_secs(5);
 const REST: u32 = 20;
-/// The longest that a scan holds up the main loop, but for the one process that it is at.
+/// The longest time that a scan blocks the main loop, except for the process being scanned.
 const SLICE: Duration = Duration::from_millis(5);
 
 /// A scan of all processes, a few at a time.
@@ -18,18 +19,18 @@ pub struct Rescan {
     left: Vec<u32>,
     spent: Duration,
     next: Instant,
-    /// What had been lost when the last scan began.
+    /// The number of lost records when the last scan began.
     lost: u64,
 }
 
 impl Rescan {
-    /// Nothing was lost yet.
+    /// Creates a scan that is not due yet.
     pub fn new() -> Self {
         Self { left: Vec::new(), spent: Duration::ZERO, next: Instant::now(), lost: 0 }
     }
 
-    /// Begins a scan if one is due, or continues it.
-    pub fn go_on(&mut self, collector: &mut Collector<State>) {
+    /// Starts a scan if one is due, or continues it.
+    pub fn advance(&mut self, collector: &mut Collector<State>) {
         let Collector { recorder, sink, trace: Some(trace), mappings, .. } = collector else { return };
         if !trace.all {
             return;
@@ -50,7 +51,7 @@ impl Rescan {
         }
         self.spent += begun.elapsed();
         if self.left.is_empty() {
-            self.next = Instant::now() + BETWEEN.max(self.spent * REST);
+            self.next = Instant::now() + SCAN_INTERVAL.max(self.spent * REST);
         }
     }
 }

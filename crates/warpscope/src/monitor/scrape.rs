@@ -1,4 +1,4 @@
-//! Between the server's thread and ours: a scrape asks for a snapshot, and gets one that was made after it asked.
+//! Connects the server thread and the main loop: a scrape requests a snapshot and gets one made after the request.
 
 use std::{
     fs, io,
@@ -22,30 +22,30 @@ use metrics::{
 };
 
 /// How long a scrape waits for its snapshot. Prometheus waits 10 s.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A map costs more than a scrape: all users but root together have one in this time.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// A map costs more than a scrape: all users except root together get one per interval.
 const BETWEEN_MAPS: Duration = Duration::from_millis(500);
-/// Silence of the main loop that is taken for illness.
+/// If the main loop is silent for this long, the monitor is unhealthy.
 const STALL_NS: u64 = 10_000_000_000;
 
 /// A snapshot, and how long it took to make.
 pub type TimedSnapshot = (Arc<Snapshot>, Duration);
 
-/// Somebody wants the map of a process.
-pub struct WantedMap {
+/// A request for the map of a process.
+pub struct MapRequest {
     /// The process.
     pub pid: u32,
-    /// Where it goes; `None` if the process is not watched.
+    /// Where to send it; `None` if the process is not watched.
     pub answer: mpsc::SyncSender<Option<Map>>,
 }
 
-/// Where scrapes wait.
+/// The queue of waiting scrapes.
 pub struct Scrapes {
     waiting: Mutex<Vec<mpsc::SyncSender<TimedSnapshot>>>,
     exposition: Mutex<Exposition>,
     problem: Mutex<Option<String>>,
-    maps: Mutex<Vec<WantedMap>>,
-    /// When a map was last made for anybody but root.
+    maps: Mutex<Vec<MapRequest>>,
+    /// When a map was last made for a user other than root.
     last_map: Mutex<Option<Instant>>,
     wakeup: OwnedFd,
     last_round: AtomicU64,
@@ -53,9 +53,9 @@ pub struct Scrapes {
 }
 
 impl Scrapes {
-    /// Nobody waits yet.
+    /// Creates an empty queue.
     pub fn new(limits: Limits) -> io::Result<Self> {
-        // SAFETY: a new descriptor, checked and owned by nobody else.
+        // SAFETY: a new descriptor, checked and not owned elsewhere.
         let wakeup = unsafe {
             let wakeup = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
             if wakeup < 0 {
@@ -75,36 +75,36 @@ impl Scrapes {
         })
     }
 
-    /// Becomes readable when somebody waits.
+    /// Returns a descriptor that becomes readable when a scrape is waiting.
     pub fn descriptor(&self) -> RawFd {
         self.wakeup.as_raw_fd()
     }
 
-    /// The main loop is alive. Those who wait now are to be answered.
+    /// Records that the main loop is alive, and returns the waiting scrapes.
     pub fn waiting(&self) -> Vec<mpsc::SyncSender<TimedSnapshot>> {
         self.last_round.store(bpf::now(), Ordering::Relaxed);
         let mut count = 0_u64;
-        // SAFETY: reads the 8 bytes of an eventfd; there may be none.
+        // SAFETY: reads the 8 bytes of an eventfd, which may be empty.
         unsafe { libc::read(self.wakeup.as_raw_fd(), (&raw mut count).cast(), 8) };
         std::mem::take(&mut *lock(&self.waiting))
     }
 
-    /// Maps that are to be made.
-    pub fn wanted_maps(&self) -> Vec<WantedMap> {
+    /// Returns the requested maps.
+    pub fn map_requests(&self) -> Vec<MapRequest> {
         std::mem::take(&mut *lock(&self.maps))
     }
 
-    /// A snapshot was made that no scrape asked for: those who ended in it are told in the next.
+    /// Records a snapshot that no scrape requested: processes that ended in it are reported in the next one.
     pub fn observe(&self, snapshot: &Snapshot) {
         lock(&self.exposition).observe(snapshot);
     }
 
-    /// What keeps the monitor from its work, if anything does.
+    /// Sets what keeps the monitor from working, if anything.
     pub fn set_problem(&self, problem: Option<String>) {
         *lock(&self.problem) = problem;
     }
 
-    /// Nobody asks any more, and nobody answers; `true` if that is new.
+    /// Stops accepting and answering requests; returns `true` if it was open before.
     pub fn close(&self) -> bool {
         let new = !self.closed.swap(true, Ordering::SeqCst);
         lock(&self.waiting).clear();
@@ -112,34 +112,34 @@ impl Scrapes {
         new
     }
 
-    /// Nobody asks any more.
+    /// Whether requests are no longer accepted.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// A snapshot that is made now; `None` if nobody makes one.
-    pub fn ask(&self) -> Option<TimedSnapshot> {
+    /// Returns a snapshot made now; `None` if the main loop does not make one.
+    pub fn request(&self) -> Option<TimedSnapshot> {
         if self.is_closed() {
             return None;
         }
         let (answer, made) = mpsc::sync_channel(1);
         lock(&self.waiting).push(answer);
         self.ring();
-        made.recv_timeout(PATIENCE).ok()
+        made.recv_timeout(TIMEOUT).ok()
     }
 }
 
 impl Scrapes {
     fn ring(&self) {
         let one = 1_u64;
-        // SAFETY: writes the 8 bytes that an eventfd wants.
+        // SAFETY: writes the 8 bytes that an eventfd expects.
         unsafe { libc::write(self.wakeup.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 }
 
 impl Source for Scrapes {
     fn metrics(&self, format: Format) -> Option<String> {
-        let (snapshot, took) = self.ask()?;
+        let (snapshot, took) = self.request()?;
         Some(lock(&self.exposition).render(&snapshot, format, took))
     }
 
@@ -167,19 +167,20 @@ impl Source for Scrapes {
             }
         }
         let (answer, made) = mpsc::sync_channel(1);
-        lock(&self.maps).push(WantedMap { pid, answer });
+        lock(&self.maps).push(MapRequest { pid, answer });
         self.ring();
-        let made = made.recv_timeout(PATIENCE).map_err(|_| busy())?;
+        let made = made.recv_timeout(TIMEOUT).map_err(|_| busy())?;
         made.map(|map| map.text()).ok_or_else(unknown)
     }
 }
 
-/// Whoever may ask for the map of a process: root, and its owner, as the kernel decides for its files in /proc.
+/// Returns the user who may request the map of a process besides root: its owner, as the kernel reports for its files
+/// in /proc.
 fn owner(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|info| info.uid())
 }
 
-/// What a thread left when it panicked is still whole: it is replaced, never changed in part.
+/// The data of a thread that panicked is still consistent: it is replaced as a whole, never partly changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

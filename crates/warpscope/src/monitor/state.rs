@@ -1,5 +1,5 @@
-//! What is known of the processes that are watched, as the collector tells it: as much as the next snapshots need, and
-//! forgotten when a process has ended.
+//! The state of the watched processes, from the collector's events: what the next snapshots need, removed when a
+//! process has ended.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -21,21 +21,21 @@ use crate::say::say;
 const MOST_MAPPINGS: usize = 8192;
 /// The most kernels whose names are kept.
 const MOST_NAMES: usize = 1 << 18;
-/// The most readable names kept at a time.
+/// The most demangled names kept.
 const MOST_READABLE: usize = 4096;
 /// How long an ended process is kept for the names of its kernels.
 const TO_NAME_NS: u64 = 2_000_000_000;
-/// The most notes kept, and told once each.
+/// The most notes kept; each is printed once.
 const MOST_NOTES: usize = 32;
 
-/// All that is known.
+/// The state of all watched processes.
 #[derive(Default)]
 pub struct State {
     pub processes: HashMap<ProcessId, Process>,
-    /// What is watched, by number.
+    /// Watched functions, by number.
     pub functions: HashMap<u32, Function>,
     pub names: KernelNames,
-    /// Kernels whose names found no room.
+    /// Kernels whose names did not fit.
     pub names_refused: u64,
     pub notes: Notes,
     stacks: HashMap<StackId, Kept>,
@@ -51,29 +51,29 @@ pub struct Process {
     pub user: String,
     pub container: String,
     pub command: String,
-    /// PyTorch is configured to keep no memory for reuse.
+    /// PyTorch's caching allocator is disabled.
     pub uncached: bool,
-    /// Since when it is watched.
+    /// When watching began.
     pub since: u64,
-    /// It has ended.
+    /// Whether it has ended.
     pub ended: bool,
-    /// A snapshot has told that it has ended.
+    /// Whether a snapshot has reported its end.
     pub reported: bool,
-    /// Its live allocations are no longer in the kernel's map.
+    /// Whether its live allocations were removed from the kernel's map.
     pub memory_forgotten: bool,
     pub mappings: Vec<Mapping>,
-    /// Stacks as a person reads them.
+    /// Resolved stacks.
     pub stack_names: HashMap<StackId, Arc<[String]>>,
-    /// What the namer was asked for.
-    pub asked_stacks: HashSet<StackId>,
-    pub asked_stubs: HashSet<u64>,
-    /// Host functions that the namer has not answered yet.
+    /// Stacks requested from the namer.
+    pub requested_stacks: HashSet<StackId>,
+    pub requested_stubs: HashSet<u64>,
+    /// Host functions that the namer has not resolved yet.
     pub awaited_stubs: HashSet<u64>,
     /// When it ended.
     ended_at: u64,
-    /// Launches of kernels that were thrown out of the kernel's map.
+    /// Launches of kernels evicted from the kernel's map.
     pub evicted_launches: u64,
-    /// The first stack with such frames: stacks taken as raw memory have ids of their own.
+    /// The first stack with the same frames: stacks copied as raw memory have unique ids.
     same_frames: HashMap<u64, StackId>,
 }
 
@@ -90,51 +90,51 @@ struct Kept {
 }
 
 impl Process {
-    /// It has ended, at this time.
+    /// Marks the process as ended at this time.
     pub fn end(&mut self, time: u64) {
         if !self.ended {
             (self.ended, self.ended_at) = (true, time);
         }
     }
 
-    /// When it ended, or `now` if it has not.
+    /// Returns when it ended, or `now` if it has not.
     pub fn until(&self, now: u64) -> u64 {
         if self.ended { self.ended_at } else { now }
     }
 
-    /// It has ended so long ago that the names of its kernels would be known by now.
+    /// Whether it ended so long ago that the names of its kernels would be resolved by now.
     pub fn had_time_for_names(&self, now: u64) -> bool {
         self.ended && now.saturating_sub(self.ended_at) >= TO_NAME_NS
     }
 }
 
 impl State {
-    /// The first stack with the same frames as this one.
+    /// Returns the first stack with the same frames as this one.
     pub fn canonical(&self, id: StackId) -> StackId {
         self.stacks.get(&id).map_or(id, |kept| kept.same_as)
     }
 
-    /// How many stacks are kept.
+    /// Returns the number of stacks kept.
     pub fn stacks(&self) -> usize {
         self.stacks.len()
     }
 
-    /// The names of a Python frame.
+    /// Returns the names of a Python frame.
     pub fn python_names(&self, frame: Frame) -> Option<&[NamedFrame]> {
         self.python.get(&frame).map(Vec::as_slice)
     }
 
-    /// Nobody was asked for the name of a host function yet.
-    pub fn is_unasked(&self, process: ProcessId, stub: u64) -> bool {
-        self.processes.get(&process).is_some_and(|known| !known.asked_stubs.contains(&stub))
+    /// Whether the name of a host function has not been requested yet.
+    pub fn is_unrequested(&self, process: ProcessId, stub: u64) -> bool {
+        self.processes.get(&process).is_some_and(|known| !known.requested_stubs.contains(&stub))
     }
 
-    /// The name of a host function is being looked up.
+    /// Whether the name of a host function is being resolved.
     pub fn is_awaited(&self, process: ProcessId, stub: u64) -> bool {
         self.processes.get(&process).is_some_and(|known| known.awaited_stubs.contains(&stub))
     }
 
-    /// A kernel's name as a person reads it, if it is known.
+    /// Returns the demangled name of a kernel, if known.
     pub fn kernel_name(&mut self, process: ProcessId, kernel: KernelRef) -> Option<Arc<str>> {
         let name = self.names.get(process, kernel)?;
         if let Some(text) = self.readable.get(name) {
@@ -148,7 +148,7 @@ impl State {
         Some(text)
     }
 
-    /// Forgets processes for good.
+    /// Removes processes.
     pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
         self.processes.retain(|id, _| !gone(*id));
         self.stacks.retain(|_, kept| !gone(kept.stack.process));
@@ -157,7 +157,7 @@ impl State {
         self.forget_python();
     }
 
-    /// Forgets the stacks of living processes but those that `keep` names; returns whose, and which.
+    /// Removes the stacks of live processes except those in `keep`; returns the removed stacks and their processes.
     pub fn forget_stacks(&mut self, keep: &HashSet<StackId>) -> Vec<(ProcessId, StackId)> {
         let same: HashSet<StackId> = keep.iter().map(|id| self.canonical(*id)).collect();
         let stays = |id: &StackId| keep.contains(id) || same.contains(id);
@@ -166,7 +166,7 @@ impl State {
         for process in self.processes.values_mut() {
             process.same_frames.retain(|_, id| stays(id));
             process.stack_names.retain(|id, _| stays(id));
-            process.asked_stacks.retain(stays);
+            process.requested_stacks.retain(stays);
         }
         self.forget_python();
         gone
@@ -202,7 +202,7 @@ impl State {
             mappings: mappings.unwrap_or_default(),
             ..Process::default()
         };
-        // Whoever had this pid before has ended, though nobody said so.
+        // The previous process with this pid has ended, even if its exit was not reported.
         for other in self.processes.values_mut().filter(|other| other.pid == process.pid) {
             other.end(process.time);
         }
@@ -211,7 +211,7 @@ impl State {
 
     fn take_mapping(&mut self, mapping: &Mapping) {
         let Some(process) = self.processes.get_mut(&mapping.process) else { return };
-        // What was there before is there no more.
+        // The new mapping replaces those it overlaps.
         process.mappings.retain(|old| old.end <= mapping.start || old.start >= mapping.end);
         if process.mappings.len() < MOST_MAPPINGS {
             process.mappings.push(mapping.clone());
@@ -258,7 +258,7 @@ impl Sink for State {
     }
 }
 
-/// What the user should read: the last few, each said once.
+/// Notes for the user: the most recent ones, each printed once.
 #[derive(Default)]
 pub struct Notes {
     last: VecDeque<String>,
@@ -266,7 +266,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// From now on they go to the log too.
+    /// From now on notes are also written to the log.
     pub fn write_to_log(&mut self) {
         self.log = true;
         for note in &self.last {
@@ -274,7 +274,7 @@ impl Notes {
         }
     }
 
-    /// One more, unless it was said before.
+    /// Adds a note, unless it was added before.
     pub fn add(&mut self, note: String) {
         if self.last.contains(&note) {
             return;
@@ -288,7 +288,7 @@ impl Notes {
         self.last.push_back(note);
     }
 
-    /// The last few, newest last.
+    /// Returns the most recent notes, newest last.
     pub fn all(&self) -> Vec<String> {
         self.last.iter().cloned().collect()
     }

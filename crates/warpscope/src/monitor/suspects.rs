@@ -1,4 +1,4 @@
-//! Who holds memory: allocations that are still live, by the call stack that made them.
+//! Memory suspects: live allocations, by the call stack that made them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,19 +16,19 @@ use super::{namer::Namer, state::State};
 /// The most suspects of one process.
 const MOST: usize = 32;
 
-/// What PyTorch asks of CUDA it keeps and hands out again.
+/// The remark on memory that PyTorch allocates from CUDA and reuses.
 const PYTORCH: &str = "held by PyTorch's caching allocator for reuse: see torch.cuda.memory_stats";
 
 /// A call stack that allocates: process, function, and the first stack with its frames.
 pub type Key = (u32, u32, StackId);
 
-/// Bytes at an earlier moment, to tell what grows.
+/// Bytes at an earlier time, to detect growth.
 #[derive(Default)]
 pub struct Growth {
     before: HashMap<Key, u64>,
 }
 
-/// Live allocations of one process that have one call stack, however often it was taken.
+/// Live allocations of one process with the same frames, regardless of how many stack ids they have.
 #[derive(Default)]
 pub struct Held {
     bytes: u64,
@@ -37,7 +37,7 @@ pub struct Held {
 }
 
 impl Growth {
-    /// Growth counts from this moment on.
+    /// Sets the baseline for growth.
     pub fn mark(&mut self, held: &BTreeMap<Key, Held>) {
         self.before = held.iter().map(|(key, held)| (*key, held.bytes)).collect();
     }
@@ -47,7 +47,7 @@ impl Growth {
     }
 }
 
-/// Sums up sites that are one call stack.
+/// Sums sites that have the same call stack.
 pub fn held(sites: &[Site], collector: &mut Collector<State>) -> BTreeMap<Key, Held> {
     let mut all = BTreeMap::<Key, Held>::new();
     for site in sites.iter().filter(|site| site.count > 0) {
@@ -61,8 +61,7 @@ pub fn held(sites: &[Site], collector: &mut Collector<State>) -> BTreeMap<Key, H
     all
 }
 
-/// Brings the suspects of one process into its part of the snapshot, those with most bytes first, and what grows before
-/// what does not.
+/// Adds the suspects of one process to its part of the snapshot, ordered by bytes plus growth, largest first.
 pub fn add(
     process: &mut Process,
     id: ProcessId,
@@ -77,7 +76,7 @@ pub fn add(
         std::cmp::Reverse((held.bytes.saturating_add(grown), **key))
     });
     own.truncate(MOST);
-    ask(id, own.iter().map(|((_, _, stack), _)| *stack), state, namer);
+    request(id, own.iter().map(|((_, _, stack), _)| *stack), state, namer);
     let now = bpf::now();
     for (key, held) in own {
         let (_, function, stack) = *key;
@@ -96,22 +95,22 @@ pub fn add(
     }
 }
 
-/// Asks for the names of those stacks that were not asked for before.
-pub fn ask(id: ProcessId, stacks: impl Iterator<Item = StackId>, state: &mut State, namer: &Namer) {
+/// Requests the names of stacks that were not requested before.
+pub fn request(id: ProcessId, stacks: impl Iterator<Item = StackId>, state: &mut State, namer: &Namer) {
     let Some(known) = state.processes.get(&id) else { return };
     let new: Vec<_> = stacks
-        .filter(|stack| !known.asked_stacks.contains(stack))
+        .filter(|stack| !known.requested_stacks.contains(stack))
         .filter_map(|stack| state.stack(stack).cloned())
         .collect();
     if !new.is_empty()
-        && namer.ask_stacks(id, &new, state)
+        && namer.request_stacks(id, &new, state)
         && let Some(known) = state.processes.get_mut(&id)
     {
-        known.asked_stacks.extend(new.iter().map(|stack| stack.id));
+        known.requested_stacks.extend(new.iter().map(|stack| stack.id));
     }
 }
 
-/// `cached` says that PyTorch, if it is PyTorch, keeps memory for reuse.
+/// Returns the remark for a stack. `cached` says whether PyTorch's caching allocator is enabled.
 fn remark(stack: &[String], cached: bool) -> &'static str {
     let pytorch = |frame: &String| frame.contains("CUDACachingAllocator") || frame.contains("c10_cuda");
     if cached && stack.iter().any(pytorch) { PYTORCH } else { "" }
@@ -121,9 +120,9 @@ fn remark(stack: &[String], cached: bool) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Check that what PyTorch keeps for itself is told from what a program keeps.
+    /// Check that memory held by PyTorch is distinguished from memory held by the program.
     #[test]
-    fn remarks() {
+    fn memory_held_by_pytorch_is_recognised() {
         let stack = |frames: &[&str]| frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>();
         let allocator = stack(&["main", "c10::cuda::CUDACachingAllocator::Native::malloc(void**)"]);
         assert_eq!(remark(&allocator, true), PYTORCH);

@@ -1,4 +1,4 @@
-//! When the daemon last did its rounds, and what it found then.
+//! When the daemon last did its periodic work, and what it found then.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,28 +7,28 @@ use std::{
 
 use super::health::HealthCheck;
 
-/// How often processes that have ended are forgotten.
+/// How often ended processes are removed.
 pub const OFTEN: Duration = Duration::from_secs(1);
-/// How often all else is looked at.
+/// How often everything else is checked.
 pub const SELDOM: Duration = Duration::from_secs(10);
 
-/// When something was last done, and what was found.
+/// When each periodic task last ran, and its results.
 pub struct Times {
     pub often: Instant,
     pub seldom: Instant,
-    /// Launches at the last look, by process and kernel.
+    /// Launches at the last check, by process and kernel.
     pub kernels: HashMap<(u32, u64), u64>,
-    /// Call stacks under which nothing was live at the last look.
+    /// Call stacks without live allocations at the last check.
     pub empty_sites: HashSet<(u32, u64, u64)>,
-    /// What was lost up to the last look.
+    /// What was lost up to the last check.
     pub lost: Vec<(&'static str, u64)>,
-    /// Maps of the kernel that were full in the last snapshot.
+    /// Kernel maps that were full in the last snapshot.
     pub full: Vec<&'static str>,
     pub check: HealthCheck,
 }
 
 impl Times {
-    /// Nothing was done yet.
+    /// Creates the state before the first round.
     pub fn new() -> Self {
         let now = Instant::now();
         Self {
@@ -42,7 +42,7 @@ impl Times {
         }
     }
 
-    /// When there is something to do.
+    /// Returns when the next task is due.
     pub fn next(&self) -> Instant {
         self.often + OFTEN
     }

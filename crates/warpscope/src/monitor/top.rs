@@ -1,4 +1,4 @@
-//! `top`: the monitor's numbers on a terminal, with keys. The view has a thread of its own and asks for snapshots as a
+//! `top`: the monitor's numbers on a terminal, with keys. The view has its own thread and requests snapshots as a
 //! scrape does.
 
 use std::{io::IsTerminal, process::ExitCode, sync::Arc, thread, time::Duration};
@@ -33,14 +33,14 @@ pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
     };
     let options = settings.options().map_err(anyhow::Error::msg)?;
     check(&options)?;
-    health::keep_heaps_few();
+    health::limit_heaps();
     let signals = Signals::take().context("cannot take signals")?;
     let scrapes = Arc::new(Scrapes::new(options.limits).context("cannot make snapshots")?);
     let mut monitor = Monitor::start(options, signals, Some(scrapes.clone()))?;
     let theirs = scrapes.clone();
     let view = thread::Builder::new().name("top".into()).spawn(move || {
         let mut gather = || {
-            let made = theirs.ask().ok_or("the monitor has ended")?;
+            let made = theirs.request().ok_or("the monitor has ended")?;
             Ok(Snapshot::clone(&made.0))
         };
         let ended = top::run(&mut gather, interval);
@@ -49,10 +49,10 @@ pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
     });
     let view = view.context("cannot start the thread for the terminal")?;
     monitor.watch(None);
-    // The view ends with its next question, and puts the terminal back as it was.
-    let by_us = scrapes.close();
+    // The view ends at its next request and restores the terminal.
+    let closed_by_us = scrapes.close();
     match view.join() {
-        Ok(Err(error)) if !by_us => bail!(error),
+        Ok(Err(error)) if !closed_by_us => bail!(error),
         _ => Ok(ExitCode::SUCCESS),
     }
 }

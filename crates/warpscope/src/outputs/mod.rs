@@ -27,18 +27,18 @@ const MOST_RUNS: u32 = 10_000;
 #[derive(Debug)]
 pub struct Outputs {
     outputs: Vec<Output>,
-    /// The outputs have default names: a number is added if an earlier run's files are there.
+    /// The outputs have default names: a number is added if files of an earlier run exist.
     numbered: bool,
     /// Where the events are.
     recording: Option<File>,
-    /// The recording under its name for the time of the run.
+    /// The recording under its temporary name.
     begun: Option<Unfinished>,
 }
 
 #[derive(Debug)]
 struct Output {
     format: Format,
-    /// As it was given, for messages.
+    /// As given by the user, for messages.
     path: PathBuf,
     place: Place,
     /// Bytes written, once it is complete.
@@ -46,7 +46,7 @@ struct Output {
 }
 
 impl Outputs {
-    /// Opens the places of `paths`, or of the defaults. Refuses unknown formats, and places that cannot be written to.
+    /// Opens the places of `paths`, or of the defaults. Rejects unknown formats and places that are not writable.
     pub fn open(paths: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
         let numbered = paths.is_empty();
         let paths: Vec<PathBuf> = if numbered { defaults.iter().map(PathBuf::from).collect() } else { paths.to_vec() };
@@ -66,7 +66,7 @@ impl Outputs {
         Ok(Self { outputs, numbered, recording: None, begun: None })
     }
 
-    /// Begins the recording of events: as `NAME.partial` if a `.wscope` file is wanted, else in a file without a name.
+    /// Creates the recording: as `NAME.partial` if a `.wscope` file is requested, otherwise in an unnamed file.
     pub fn recording(&mut self) -> anyhow::Result<(File, PathBuf)> {
         if self.numbered {
             self.begun = self.take_number()?;
@@ -89,8 +89,8 @@ impl Outputs {
         Ok((file, path))
     }
 
-    /// Gives the default outputs the lowest number that no earlier run has taken, and begins the recording under it. Of two
-    /// runs that start at the same time, one gets the next number.
+    /// Gives the default outputs the lowest number not used by an earlier run, and creates the recording under it. Of
+    /// two runs that start at the same time, one gets the next number.
     fn take_number(&mut self) -> anyhow::Result<Option<Unfinished>> {
         let defaults: Vec<PathBuf> = self.outputs.iter().map(|output| output.path.clone()).collect();
         for number in 1..=MOST_RUNS {
@@ -113,7 +113,7 @@ impl Outputs {
         bail!("{MOST_RUNS} runs have left their outputs here: remove some, or name others with -o")
     }
 
-    /// Takes an existing recording as the source of events.
+    /// Uses an existing recording as the source of events.
     pub fn read_from(&mut self, recording: File) -> anyhow::Result<()> {
         if let Some(output) = self.outputs.iter().find(|output| output.place.is(&recording)) {
             bail!("{} is the recording itself", output.path.display());
@@ -122,7 +122,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// The name of the recording, if one is wanted.
+    /// Returns the path of the recording, if one is requested.
     pub fn recording_path(&self) -> Option<&Path> {
         self.recording_name().map(|(_, path)| path)
     }
@@ -134,15 +134,15 @@ impl Outputs {
         })
     }
 
-    /// Removes the recording that was begun: the command never ran.
+    /// Removes the unfinished recording, because the command never ran.
     pub fn remove_recording(&self) {
         if let (Some(begun), Some((name, _))) = (&self.begun, self.recording_name()) {
             name.discard(begun);
         }
     }
 
-    /// Writes every file. What fails is reported and the rest still written; `true` if nothing failed.
-    /// Formats that are made of events are as complete as the recording, which is reported where it is not.
+    /// Writes every file. Failures are reported and the other files are still written; returns `true` if nothing
+    /// failed. Formats made from events are as complete as the recording; an incomplete one is reported.
     pub fn write(&mut self, flames: &Flames<'_>, view: View, recording_is_whole: bool) -> bool {
         let mut whole = true;
         for index in 0..self.outputs.len() {
@@ -180,12 +180,12 @@ impl Outputs {
         }
     }
 
-    /// The events of the recording, from its beginning.
+    /// Returns the events of the recording, from its beginning.
     pub fn events(&self) -> io::Result<Events<'static>> {
         events(self.recording.as_ref().ok_or(io::ErrorKind::NotFound)?)
     }
 
-    /// Says what was written where.
+    /// Prints which files were written.
     pub fn announce(&self, out: &mut dyn Write) -> io::Result<()> {
         for output in &self.outputs {
             if let Some(size) = output.size {
@@ -197,7 +197,7 @@ impl Outputs {
     }
 }
 
-/// A default name with the number of a run: `warpscope.svg`, `warpscope-2.svg`.
+/// Returns a default name with the number of a run: `warpscope.svg`, `warpscope-2.svg`.
 fn numbered(default: &Path, number: u32) -> PathBuf {
     let text = default.to_string_lossy();
     match text.split_once('.') {
@@ -206,7 +206,7 @@ fn numbered(default: &Path, number: u32) -> PathBuf {
     }
 }
 
-/// The events of a recording, from its beginning.
+/// Returns the events of a recording, from its beginning.
 pub fn events(recording: &File) -> io::Result<Events<'static>> {
     let mut file = recording.try_clone()?;
     file.rewind()?;
@@ -223,9 +223,9 @@ mod tests {
         format!("{:#}", Outputs::open(&paths, &[], None).expect_err("refused"))
     }
 
-    /// What cannot be written is refused before anything runs, in a sentence.
+    /// Check that unusable outputs are rejected with a message before anything runs.
     #[test]
-    fn refusals() {
+    fn unusable_outputs_are_rejected() {
         assert!(refusal(&["x.pdf"]).contains(".wscope .folded .svg .json .cpu.txt .jsonl"));
         assert!(refusal(&["/nowhere/at/all/x.svg"]).contains("the directory /nowhere/at/all: No such file"));
         assert!(refusal(&["x.svg", "x.svg"]).contains("named twice"));

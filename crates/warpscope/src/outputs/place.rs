@@ -1,9 +1,9 @@
-//! Where one output is written. It is found before the command starts and held open from then on: whatever the command does
-//! to the path later, nothing else is opened.
+//! Where one output is written. The place is resolved before the command starts and held open: later changes to the
+//! path have no effect.
 //!
-//! A file is written under another name in its directory and renamed at the end. So a link is replaced, never followed; a
-//! file that is there already stays as it is until the new one is complete; and only files that we made change owner or mode.
-//! Everything is done with the rights of the user who called sudo ([`acting_as`]).
+//! A file is written under a temporary name in its directory and renamed at the end. So a link is replaced, never
+//! followed; an existing file stays unchanged until the new one is complete; and only files that we created change
+//! owner or mode. Everything is done with the rights of the user who called sudo ([`acting_as`]).
 
 use std::{
     ffi::{OsStr, OsString},
@@ -23,7 +23,7 @@ use collect::command::{
 
 use super::stream::Stream;
 
-/// One output's place.
+/// The place of one output.
 #[derive(Debug)]
 pub enum Place {
     /// A name in a directory.
@@ -37,12 +37,12 @@ pub enum Place {
 pub struct Name {
     directory: OwnedFd,
     name: OsString,
-    /// The permissions of the file that is to be replaced.
+    /// The permissions of the file to be replaced.
     mode: Option<Mode>,
     user: Option<User>,
 }
 
-/// A file under a name of its own, which is to replace another.
+/// A file under a temporary name that will replace another.
 #[derive(Debug)]
 pub struct Unfinished {
     /// The file, for reading and writing.
@@ -51,13 +51,14 @@ pub struct Unfinished {
 }
 
 impl Place {
-    /// Finds the place at `path`, and makes sure that `user` may write there.
+    /// Resolves the place at `path`, and checks that `user` may write there.
     pub fn open(path: &Path, user: Option<&User>) -> anyhow::Result<Self> {
         let opened = acting_as(user, || open(path, user));
         opened.with_context(|| refusal(path, user))
     }
 
-    /// A name in the working directory that may change yet ([`Name::rename`]), so nothing is asked of what has it now.
+    /// Resolves a name in the working directory that may still change ([`Name::rename`]), so an existing file with this
+    /// name is not checked.
     pub fn open_default(name: &Path, user: Option<&User>) -> anyhow::Result<Self> {
         let opened = acting_as(user, || {
             let directory = directory(Path::new("."))?;
@@ -121,8 +122,8 @@ fn is_stream(info: &Stat) -> bool {
     matches!(FileType::from_raw_mode(info.st_mode), FileType::CharacterDevice | FileType::Fifo)
 }
 
-/// Our own standard output or error, if that is what a link such as `x.folded -> /dev/stdout` leads to. It is open already,
-/// so nothing has to be permitted.
+/// Returns our own standard output or error if a link such as `x.folded -> /dev/stdout` leads to it. It is already
+/// open, so no permission is needed.
 fn own_stream(target: &Stat) -> Option<io::Result<File>> {
     let (out, err) = (io::stdout(), io::stderr());
     [out.as_fd(), err.as_fd()].into_iter().find_map(|own| {
@@ -132,7 +133,7 @@ fn own_stream(target: &Stat) -> Option<io::Result<File>> {
     })
 }
 
-/// Opens a device or FIFO. Never waits: a FIFO that nobody reads is refused.
+/// Opens a device or FIFO. Never blocks: a FIFO without a reader is rejected.
 fn stream(directory: &OwnedFd, name: &OsStr, follow: OFlags) -> anyhow::Result<Place> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | follow;
     let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
@@ -146,9 +147,9 @@ fn stream(directory: &OwnedFd, name: &OsStr, follow: OFlags) -> anyhow::Result<P
     Ok(Place::Stream(file.into()))
 }
 
-/// Checks that a file can be made in a directory.
+/// Checks that a file can be created in a directory.
 fn may_create(directory: &OwnedFd) -> anyhow::Result<()> {
-    // The C library's function would judge by the real user id.
+    // The C library's function would check the real user id.
     // SAFETY: a valid C string; the call changes nothing.
     let answer = unsafe {
         let (how, flags) = (libc::W_OK | libc::X_OK, libc::AT_EACCESS);
@@ -157,7 +158,7 @@ fn may_create(directory: &OwnedFd) -> anyhow::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("no file can be made in its directory") }
 }
 
-/// Checks that a file can be made in `directory` and take the place of `existing`. Returns the permissions to keep.
+/// Checks that a file can be created in `directory` and can replace `existing`. Returns the permissions to keep.
 fn may_replace(
     directory: &OwnedFd,
     name: &OsStr,
@@ -174,15 +175,15 @@ fn may_replace(
     if FileType::from_raw_mode(existing.st_mode) != FileType::RegularFile {
         return Ok(None);
     }
-    // A file that its user may not write to is meant to stay. Opening changes nothing, and does not wait for a FIFO that
-    // has just taken the file's place.
+    // A file that the user cannot write to must not be replaced. Opening it changes nothing, and does not block on a
+    // FIFO that has just replaced the file.
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::openat(directory, name, flags, Mode::empty())?;
     Ok((existing.st_uid == uid).then(|| Mode::from_raw_mode(existing.st_mode & 0o777)))
 }
 
 impl Name {
-    /// Whether the name, or the recording that may become it, is taken.
+    /// Whether the name, or the name of its partial recording, is in use.
     pub fn is_taken(&self) -> bool {
         let taken = |name: &OsStr| {
             let info = rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -192,17 +193,17 @@ impl Name {
         answer.unwrap_or(true)
     }
 
-    /// Takes another name in the same directory.
+    /// Changes to another name in the same directory.
     pub fn rename(&mut self, name: OsString) {
         (self.name, self.mode) = (name, None);
     }
 
-    /// Begins the file that will replace what has this name.
+    /// Creates the file that will replace the one with this name.
     pub fn begin(&self) -> io::Result<Unfinished> {
         self.create(format!(".warpscope-{:016x}", random()).into())
     }
 
-    /// Begins a recording, as `NAME.partial`: if we are killed, it stays and can be read.
+    /// Creates a recording as `NAME.partial`: if warpscope is killed, the file remains and can be read.
     pub fn begin_recording(&self) -> io::Result<Unfinished> {
         match self.create(self.partial()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -214,7 +215,7 @@ impl Name {
         }
     }
 
-    /// Begins a recording as `NAME.partial` if nobody else has.
+    /// Creates a recording as `NAME.partial`, unless it already exists.
     pub fn begin_first(&self) -> io::Result<Unfinished> {
         self.create(self.partial())
     }
@@ -237,11 +238,11 @@ impl Name {
         Ok(Unfinished { file, name })
     }
 
-    /// Gives a finished file its name.
+    /// Renames a finished file to its final name.
     pub fn finish(&self, unfinished: &Unfinished) -> io::Result<()> {
         let (directory, from) = (&self.directory, &unfinished.name);
         acting_as(self.user.as_ref(), || {
-            // Somebody else's file under our name would do no harm, but it is not the output.
+            // A foreign file under our name would do no harm, but it is not the output.
             let (ours, there) =
                 (rustix::fs::fstat(&unfinished.file)?, rustix::fs::statat(directory, from, AtFlags::SYMLINK_NOFOLLOW)?);
             if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) {
@@ -251,16 +252,16 @@ impl Name {
         })
     }
 
-    /// Removes a file that was begun.
+    /// Removes an unfinished file.
     pub fn discard(&self, unfinished: &Unfinished) {
         let (directory, name) = (&self.directory, &unfinished.name);
-        // A failure leaves a file behind, and there is nobody to act on it.
+        // A failure leaves a file behind; nothing can be done about it.
         let _ = acting_as(self.user.as_ref(), || -> io::Result<()> {
             Ok(rustix::fs::unlinkat(directory, name, AtFlags::empty())?)
         });
     }
 
-    /// A file without a name, in this directory if it can have one.
+    /// Creates an unnamed file, in this directory if it supports that.
     pub fn nameless(&self) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         acting_as(self.user.as_ref(), || {
@@ -270,7 +271,7 @@ impl Name {
 }
 
 impl Place {
-    /// Writes the output: the whole of it, or for a name nothing. Returns its size.
+    /// Writes the output: completely, or not at all for a name. Returns its size.
     pub fn write(&self, contents: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> io::Result<u64> {
         match self {
             Self::Stream(file) => {
@@ -288,7 +289,7 @@ impl Place {
         }
     }
 
-    /// Whether this is the place of a file that is open.
+    /// Whether this is the place of an open file.
     pub fn is(&self, file: &File) -> bool {
         let same = |info: rustix::io::Result<Stat>| {
             let (Ok(one), Ok(other)) = (info, rustix::fs::fstat(file)) else { return false };

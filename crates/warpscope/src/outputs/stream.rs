@@ -1,4 +1,4 @@
-//! Writing to a device or FIFO without waiting for ever.
+//! Writes to a device or FIFO without blocking forever.
 
 use std::{
     fs::File,
@@ -8,12 +8,12 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long a reader may read nothing.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// What can be written to a pipe that has room, whether it blocks or not (PIPE_BUF).
+/// How long a reader may be idle.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The size that can be written to a pipe that has room, blocking or not (PIPE_BUF).
 const PIECE: usize = 4096;
 
-/// A writer that gives up when its reader reads nothing for [`PATIENCE`].
+/// A writer that gives up if its reader reads nothing for [`TIMEOUT`].
 #[derive(Debug)]
 pub struct Stream<'a> {
     file: &'a File,
@@ -21,12 +21,12 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Writes to `file`.
+    /// Creates a writer to `file`.
     pub fn new(file: &'a File) -> Self {
         Self { file, written: 0 }
     }
 
-    /// How many bytes were written.
+    /// Returns the number of bytes written.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -35,9 +35,9 @@ impl<'a> Stream<'a> {
 impl Write for Stream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut room = [PollFd::new(self.file, PollFlags::OUT)];
-        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let patience = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
         if poll(&mut room, Some(&patience))? == 0 {
-            let words = format!("its reader has read nothing for {} s", PATIENCE.as_secs());
+            let words = format!("its reader has read nothing for {} s", TIMEOUT.as_secs());
             return Err(io::Error::new(io::ErrorKind::TimedOut, words));
         }
         let written = self.file.write(&bytes[..bytes.len().min(PIECE)])?;

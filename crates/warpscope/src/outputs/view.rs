@@ -5,12 +5,12 @@ use std::path::Path;
 use export::{EventView, Format, View};
 use model::{event::Mode, profile::Profile};
 
-/// Events are all that was recorded.
+/// Whether only events were recorded.
 pub fn events_alone(profile: &Profile) -> bool {
     profile.start.as_ref().is_some_and(|start| start.mode == Mode::EventsOnly)
 }
 
-/// Time, or the only event that was recorded.
+/// Returns the default view: time, or the only event that was recorded.
 pub fn default(profile: &Profile) -> View {
     let mut counters = profile.counters.all.keys();
     match (counters.next(), counters.next()) {
@@ -21,7 +21,7 @@ pub fn default(profile: &Profile) -> View {
     }
 }
 
-/// Files that show stacks and their amounts, of which a recording of several events has no single one.
+/// Whether a format shows stacks with one amount, which a recording of several events does not have.
 pub fn shows_stacks(path: &Path) -> bool {
     matches!(Format::from_path(path), Ok(Format::Svg | Format::Folded))
 }

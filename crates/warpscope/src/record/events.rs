@@ -1,4 +1,4 @@
-//! `--event`: which outputs can show what is counted, and how to draw it.
+//! `--event`: which outputs can show the counted events, and how to draw them.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use model::profile::Profile;
 
 use crate::{args, outputs::view::shows_stacks};
 
-/// Refuses outputs that could not say what they show.
+/// Rejects outputs that could not say which event they show.
 pub fn check_outputs(options: &args::Record, specs: &[Spec]) -> anyhow::Result<()> {
     if options.events_only && specs.is_empty() {
         bail!("--events-only records nothing without --event");

@@ -1,4 +1,4 @@
-//! `record`: one command turns a program into an exact flame graph of CPUs and GPUs.
+//! `record`: records a command and writes a flame graph of CPU and GPU work.
 
 mod events;
 mod plan;
@@ -83,7 +83,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let status = match (status, ending) {
         (Some(status), _) => status,
         (None, Some(ending)) => match ending.wait(&mut child, &signals).context("cannot wait for the command")? {
-            // It ended as requested.
+            // It ended on request.
             ended if ended.signal().is_some_and(|signal| Ending::SIGNALS.contains(&signal)) => ExitStatus::default(),
             ended => ended,
         },
@@ -95,9 +95,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
             signals.wait_for(&mut child).context("cannot wait for the command")?
         }
     };
-    // Not before: what the command starts still finds the libraries that its environment names.
+    // Only now: processes started by the command may still need the libraries that its environment names.
     drop(workspace);
-    Ok(if status.success() { ExitCode::from(u8::from(!whole)) } else { target::end_like(status) })
+    Ok(if status.success() { ExitCode::from(u8::from(!whole)) } else { target::exit_like(status) })
 }
 
 /// Watches the events and starts the command.
@@ -116,7 +116,7 @@ fn start(
     Ok(child)
 }
 
-/// How addresses are named.
+/// Returns how addresses are resolved.
 fn naming(options: &args::Record) -> symbols::Options {
     let homes =
         [std::env::var_os("HOME").map(PathBuf::from), User::behind_sudo().and_then(|u| u.home).map(PathBuf::from)];
@@ -124,7 +124,7 @@ fn naming(options: &args::Record) -> symbols::Options {
     symbols::Options { injector: INJECTOR, lines: options.lines, debug_files, ..symbols::Options::default() }
 }
 
-/// `--verbose`: what the recording itself took.
+/// `--verbose`: prints the cost of the recording itself.
 fn print_cost(Cost { tables, recognised }: &Cost, profile: &Profile, ended: Instant) {
     eprintln!(
         "warpscope: unwind tables of {} files have {} rows ({:.1} MiB) and took {:.3} s of CPU time",

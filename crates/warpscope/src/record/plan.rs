@@ -1,4 +1,4 @@
-//! What the options of `record` mean.
+//! Interprets the options of `record`.
 
 use anyhow::bail;
 use bpf::{MAX_HITS, Marker};
@@ -14,7 +14,7 @@ use model::event::{Mode, Start};
 use super::events;
 use crate::args;
 
-/// What is written where no output is named.
+/// The default outputs.
 const DEFAULT_OUTPUTS: [&str; 2] = ["warpscope.svg", "warpscope.wscope"];
 
 /// What to record.
@@ -26,7 +26,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Refuses what would record nothing, or could not be shown.
+    /// Rejects options that would record nothing, or whose result could not be shown.
     pub fn new(options: &args::Record) -> anyhow::Result<Self> {
         let mode = match (options.gpu_only, options.cpu_only, options.events_only) {
             (true, _, _) => Mode::GpuOnly,
@@ -45,22 +45,22 @@ impl Plan {
         Ok(plan)
     }
 
-    /// CPUs are sampled.
+    /// Whether CPUs are sampled.
     fn samples(&self) -> bool {
         matches!(self.mode, Mode::CpuOnly | Mode::Merged)
     }
 
-    /// The injected library is loaded.
+    /// Whether the injected library is loaded.
     pub fn injects(&self) -> bool {
         matches!(self.mode, Mode::GpuOnly | Mode::Merged)
     }
 
-    /// Several events have no single flame graph.
+    /// Returns the default outputs. Several events have no single flame graph.
     pub fn default_outputs(&self) -> &'static [&'static str] {
         if self.mode == Mode::EventsOnly && self.events.len() > 1 { &DEFAULT_OUTPUTS[1..] } else { &DEFAULT_OUTPUTS }
     }
 
-    /// What the collector is to do.
+    /// Returns the collector's options.
     pub fn collect(
         &self,
         options: &args::Record,
@@ -84,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// The first event of the recording.
+    /// Returns the first event of the recording.
     pub fn start(&self, options: &args::Record) -> Start {
         let command = match &options.title {
             Some(title) => vec![title.clone()],

@@ -1,4 +1,4 @@
-//! `trace --list`: what can be traced on this machine.
+//! `trace --list`: lists what can be traced on this machine.
 
 use std::{
     io::{self, Write},
@@ -22,8 +22,8 @@ use text::pattern::Selection;
 use super::plan::Plan;
 use crate::args;
 
-/// Lists libraries with the functions that would be traced, tracepoints and functions of the kernel: those that match, or
-/// the usual ones.
+/// Lists libraries with the functions that would be traced, tracepoints and kernel functions: those that match, or the
+/// default ones.
 pub fn run(patterns: &str, options: &args::Trace, plan: Plan) -> anyhow::Result<ExitCode> {
     let selection =
         if patterns.is_empty() { plan.selection } else { Selection::parse(&[patterns.to_owned()], &options.exclude)? };
@@ -37,7 +37,7 @@ pub fn run(patterns: &str, options: &args::Trace, plan: Plan) -> anyhow::Result<
     let directories = search::directories(program.as_deref(), simulator);
     files.extend(search::files(&directories, |name| libraries.wants(name)));
     files.extend(program);
-    // A library and the links to it are one.
+    // A library and the links to it are listed once.
     let mut seen = std::collections::HashSet::new();
     files.retain(|file| std::fs::canonicalize(file).map_or(true, |real| seen.insert(real)));
     let mut any = false;
@@ -74,7 +74,7 @@ pub fn run(patterns: &str, options: &args::Trace, plan: Plan) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// Functions for fentry with their parameters; or why there are none.
+/// Lists functions for fentry with their parameters, or the reason why there are none.
 fn list_hooks(relevant: impl Fn(&str) -> bool, out: &mut dyn Write) -> io::Result<bool> {
     const NOT_HERE: &str = "kernel functions cannot be traced with --fentry here";
     let mut functions = match kernel::can_be_hooked() {
@@ -86,7 +86,7 @@ fn list_hooks(relevant: impl Fn(&str) -> bool, out: &mut dyn Write) -> io::Resul
     };
     functions.retain(|function| relevant(&function.name));
     functions.sort_by(|a, b| a.name.cmp(&b.name));
-    // Without privileges nothing can be tried.
+    // Probing requires privileges.
     if bpf::features::privileged()
         && let Some(error) = kernel::refused(&functions)
     {

@@ -1,4 +1,4 @@
-//! `--live`: calls on the terminal as they come.
+//! `--live`: prints calls to the terminal as they arrive.
 
 use std::io::{self, BufWriter, IsTerminal, Stderr, Write};
 
@@ -14,7 +14,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Prints calls of these functions, with times since `start`.
+    /// Creates a printer for calls of these functions, with times since `start`.
     pub fn new(start: u64, filter: Selection) -> Self {
         let colour = io::stderr().is_terminal();
         let lines = Lines::new(colour, start, symbols::demangle).filtered(filter);

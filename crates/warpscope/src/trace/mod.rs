@@ -1,4 +1,4 @@
-//! `trace`: every CUDA call and every request to the driver, one by one or summed up.
+//! `trace`: traces every CUDA call and every driver request, one by one or summed.
 
 mod list;
 mod live;
@@ -33,7 +33,7 @@ use crate::{args, outputs::Outputs, say::say, summary};
 use live::Live;
 use plan::{Kernel, Plan};
 
-/// Xid errors, where the driver tells of them.
+/// The tracepoint for Xid errors, if the driver has it.
 const XID: &str = "nvidia:nvidia_dev_xid";
 
 /// Runs the command.
@@ -76,7 +76,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let Collected { mut sink, signals, trace, mut kept, .. } = collector.finish();
 
     if let Some(trace) = &trace {
-        note_what_was_missed(&trace.libraries, all_calls, &mut sink);
+        note_missed(&trace.libraries, all_calls, &mut sink);
         if options.verbose {
             let libraries = &trace.libraries;
             let milliseconds = libraries.spent.as_secs_f64() * 1e3;
@@ -104,14 +104,14 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
             }
             signals.wait_for(child).context("cannot wait for the command")?
         }
-        // Without a command, the trace has ended well.
+        // Without a command, the trace succeeded.
         (status, _) => status.unwrap_or_default(),
     };
     drop(workspace);
-    Ok(if status.success() { ExitCode::from(u8::from(!whole)) } else { target::end_like(status) })
+    Ok(if status.success() { ExitCode::from(u8::from(!whole)) } else { target::exit_like(status) })
 }
 
-/// Writes what is known before anything runs; with `--live`, prints from here on.
+/// Writes what is known before anything runs; with `--live`, starts printing.
 fn begin(sink: &mut Recording, live: Option<Selection>, options: &args::Trace) {
     let command = options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let mode = if options.summary_only { Mode::TraceSums } else { Mode::Trace };
@@ -128,7 +128,7 @@ fn begin(sink: &mut Recording, live: Option<Selection>, options: &args::Trace) {
     }
 }
 
-/// Watches what can be watched, and starts the command if there is one.
+/// Attaches the probes, and starts the command if there is one.
 fn start(
     collector: &mut Collector<Recording>,
     options: &args::Trace,
@@ -146,7 +146,7 @@ fn start(
     collector.start(&options.command, injection, user).map(Some)
 }
 
-/// Watches what can be watched before anything runs.
+/// Attaches everything that can be watched before the command runs.
 fn watch(
     collector: &mut Collector<Recording>,
     options: &args::Trace,
@@ -190,7 +190,7 @@ fn watch(
     check(collector, options)
 }
 
-/// What would be an empty trace is refused, if that is certain.
+/// Rejects a trace that is certain to be empty.
 fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Result<()> {
     let Some(trace) = &collector.trace else { return Ok(()) };
     let libraries = &trace.libraries;
@@ -204,19 +204,19 @@ fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Res
             names.join(", ")
         );
     }
-    // Libraries that are named but not here yet may have what a pattern means.
+    // A pattern may match functions of libraries that are named but not loaded yet.
     let all_here = options.lib.iter().all(|l| l.as_os_str().as_encoded_bytes().contains(&b'/'));
     if libraries.any()
         && all_here
-        && let Some((pattern, near)) = libraries.idle_patterns().first()
+        && let Some((pattern, near)) = libraries.unmatched_patterns().first()
     {
         bail!("--match {pattern} matches no function{}", did_you_mean(near));
     }
     Ok(())
 }
 
-/// What could only be told at the end.
-fn note_what_was_missed(libraries: &Libraries, all_calls: bool, sink: &mut Recording) {
+/// Adds notes that are only known at the end.
+fn note_missed(libraries: &Libraries, all_calls: bool, sink: &mut Recording) {
     let mut note = |text| sink.push(&Event::Note(Note { text }));
     if !libraries.any() {
         note("no CUDA library was loaded: neither libcuda nor libcudart".into());
@@ -229,7 +229,7 @@ fn note_what_was_missed(libraries: &Libraries, all_calls: bool, sink: &mut Recor
                 "functions that only ask for something, such as cudaGetDevice, are not traced: use --all-calls".into(),
             );
         }
-        for (pattern, near) in libraries.idle_patterns() {
+        for (pattern, near) in libraries.unmatched_patterns() {
             note(format!("--match {pattern} matched no function{}", did_you_mean(&near)));
         }
     }

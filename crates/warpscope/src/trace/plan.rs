@@ -1,4 +1,4 @@
-//! What the options of `trace` mean.
+//! Interprets the options of `trace`.
 
 use anyhow::bail;
 use bpf::{KernelFunction, Marker, Tracing, calls::Gather};
@@ -14,18 +14,18 @@ use text::pattern::Selection;
 
 use crate::args;
 
-/// Which functions of libraries are meant.
+/// The selected library functions.
 pub struct Plan {
     /// `--match` and `--exclude`.
     pub selection: Selection,
     /// `--uprobe`.
     pub functions: Vec<Named>,
-    /// `--live`: what is printed as it comes.
+    /// `--live`: what is printed as it arrives.
     pub live: Option<Selection>,
 }
 
 impl Plan {
-    /// Reads the patterns.
+    /// Parses the patterns.
     pub fn new(options: &args::Trace) -> anyhow::Result<Self> {
         let live = options.live.as_ref().map(|patterns| Selection::parse(std::slice::from_ref(patterns), &[]));
         Ok(Self {
@@ -35,7 +35,7 @@ impl Plan {
         })
     }
 
-    /// Refuses what would trace nothing.
+    /// Rejects options that would trace nothing.
     pub fn check(&self, options: &args::Trace) -> anyhow::Result<()> {
         if options.pid.is_empty() && !options.all && options.command.is_empty() {
             bail!("specify what to trace: -p PID, -a for every process, or -- COMMAND");
@@ -51,12 +51,12 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether CUDA functions that only ask are traced: programs call them all the time, and each probe costs.
+    /// Whether CUDA query functions are traced: programs call them all the time, and each probe has a cost.
     pub fn traces_inquiries(&self, options: &args::Trace) -> bool {
         options.all_calls || self.selection.has_patterns()
     }
 
-    /// Nothing is watched yet. Kernels that cannot watch many functions at once get the most important ones only.
+    /// Creates a tracer. Kernels that cannot watch many functions at once get only the most important ones.
     pub fn tracer(&self, options: &args::Trace, can_watch_many: bool) -> anyhow::Result<Tracer> {
         let (stack, all, functions) = (options.stacks, self.traces_inquiries(options), self.functions.clone());
         let choice = Box::new(move |name: &str, gather: Gather| {
@@ -72,22 +72,22 @@ impl Plan {
     }
 }
 
-/// Which functions of the operating system's kernel are meant.
+/// The selected kernel functions.
 pub struct Kernel {
-    /// By kprobes.
+    /// With kprobes.
     pub probed: Vec<String>,
-    /// By fentry.
+    /// With fentry.
     pub hooked: Vec<KernelFunction>,
 }
 
 impl Kernel {
-    /// Looks up what the options name.
+    /// Resolves the kernel functions that the options name.
     pub fn choose(options: &args::Trace) -> anyhow::Result<Self> {
         Ok(Self { probed: kernel::probed(&options.kprobe)?, hooked: kernel::hooked(&options.fentry)? })
     }
 }
 
-/// What the collector is to do.
+/// Returns the collector's options.
 pub fn collect(
     options: &args::Trace,
     kernel: &Kernel,

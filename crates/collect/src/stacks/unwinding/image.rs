@@ -1,10 +1,10 @@
-//! Which code a process image has mapped, and had before.
+//! The code that a process image has mapped, now and before.
 
 use std::time::{Duration, Instant};
 
 use symbols::FileId;
 
-/// The most replaced modules of an image that are remembered.
+/// The most replaced modules remembered per image.
 const MOST_REPLACED: usize = 16;
 
 /// The code of one process image.
@@ -12,23 +12,23 @@ const MOST_REPLACED: usize = 16;
 pub struct Image {
     /// Sorted by start, disjoint.
     pub modules: Vec<Module>,
-    /// What other files have taken the place of, the last ones.
+    /// The last modules that were replaced by other files.
     pub replaced: Vec<Replaced>,
     pub gone: bool,
-    /// When the kernel's walker got them last.
+    /// When they were last published to the kernel's walker.
     pub published: Option<Instant>,
 }
 
 impl Image {
-    /// Another file takes these addresses. The last modules that had to go are remembered.
+    /// Removes the modules at addresses that another file takes over. The last ones are remembered.
     pub fn replace(&mut self, start: u64, end: u64, time: u64) {
         let gone = self.modules.extract_if(.., |m| m.end > start && m.start < end);
         self.replaced.extend(gone.map(|module| Replaced { module, until: time }));
         self.replaced.drain(..self.replaced.len().saturating_sub(MOST_REPLACED));
     }
 
-    /// Its many modules were published a moment ago. Publishing costs time and, for two seconds, a second range of the walker's
-    /// map, so that a process that maps code all the time would use up both.
+    /// Whether its many modules were published a moment ago. Publishing costs time and, for two seconds, a second range
+    /// of the walker's map, so a process that maps code all the time would use up both.
     pub fn is_published_often(&self) -> bool {
         const MANY: usize = 1024;
         const EACH: Duration = Duration::from_micros(50);
@@ -37,7 +37,7 @@ impl Image {
     }
 }
 
-/// A module that another has replaced.
+/// A module that was replaced by another.
 #[derive(Clone)]
 pub struct Replaced {
     pub module: Module,
@@ -63,7 +63,7 @@ impl Module {
 mod tests {
     use super::*;
 
-    /// Check that one mapping over many modules leaves no more of them behind than are kept.
+    /// Check that one mapping over many modules keeps only a bounded number of them.
     #[test]
     fn replaced_modules_are_bounded() {
         let module = |start: u64| Module { start, end: start + 1, offset: 0, file: None };

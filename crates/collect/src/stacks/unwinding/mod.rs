@@ -1,7 +1,7 @@
-//! Keeps the kernel's stack walker supplied: which files each process has mapped, and the unwind tables of those files.
+//! Supplies the kernel's stack walker: which files each process has mapped, and the unwind tables of those files.
 //!
-//! Tables are compiled on a thread of their own; nobody waits for them. A stack taken before its tables are there comes as
-//! raw memory and is walked here, with the same rules, once they are.
+//! Tables are compiled on a separate thread without blocking anything. A stack taken before its tables are ready
+//! arrives as raw memory and is walked here, with the same rules, once they are.
 
 mod image;
 mod tables;
@@ -24,41 +24,41 @@ use unwind::{Ended, Found, Registers, Row};
 use image::{Image, Module};
 use tables::{Compiler, Finished, Job, Unwindable};
 
-/// How long the end of a recording waits for a table. A file that takes longer is on a disk that does not answer.
+/// How long the end of a recording waits for a table. A file that takes longer is on a disk that does not respond.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
-/// A stack walked here.
+/// A stack walked in user space.
 pub struct Walked {
     /// As it was taken.
     pub raw: RawStack,
     /// User addresses, innermost first.
     pub user: Vec<u64>,
-    /// Why there are no more.
+    /// Why the walk ended.
     pub ended: Ended,
 }
 
-/// All that the walker knows.
+/// The state of the walker.
 pub struct Unwinding {
     maps: UnwindMaps,
     files: HashMap<FileId, Progress>,
     images: HashMap<ProcessId, Image>,
     changed: HashSet<ProcessId>,
     compiler: Compiler,
-    /// Raw stacks, each with the round in which it came.
+    /// Raw stacks, each with the round in which it arrived.
     raw: Vec<(u64, RawStack)>,
-    /// Counts calls of `settle`: mappings and records of a process come at most a round apart.
+    /// Counts calls of `settle`: mappings and records of a process arrive at most a round apart.
     round: u64,
     raw_dropped: u64,
-    /// Files whose table could not be made because of a panic.
+    /// Files whose table could not be compiled because of a panic.
     panics: u64,
     most_raw: usize,
-    /// How long one table is waited for where it must be.
+    /// How long to wait for a required table.
     wait: Duration,
     tables: Tables,
     notes: Vec<String>,
 }
 
-/// A file whose tables are being made, cannot be made, or are there.
+/// A file whose tables are being compiled, cannot be compiled, or are ready.
 enum Progress {
     Queued,
     Nothing,
@@ -66,8 +66,8 @@ enum Progress {
 }
 
 impl Unwinding {
-    /// Starts the thread that compiles tables, which may take as much memory as `budget` says. At most `most_raw` raw stacks
-    /// are kept until their tables are there; a table that must be there is waited for as long as `wait`.
+    /// Starts the thread that compiles tables, which may use as much memory as `budget` allows. At most `most_raw` raw
+    /// stacks are kept until their tables are ready; a required table is waited for at most `wait`.
     pub fn start(maps: UnwindMaps, most_raw: usize, wait: Duration, budget: &Budget) -> std::io::Result<Self> {
         Ok(Self {
             maps,
@@ -86,13 +86,13 @@ impl Unwinding {
         })
     }
 
-    /// What could not be read since the last call, for the user.
+    /// Returns notes for the user about files that could not be read since the last call.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Makes the tables of files that the command is sure to map, before it starts: those that we have mapped ourselves, as
-    /// the C library, and those that are `sure` to be.
+    /// Compiles the tables of files that the command will certainly map, before it starts: those that we have mapped
+    /// ourselves, such as the C library, and those in `sure`.
     pub fn prepare(&mut self, files: &mut Files, sure: &[PathBuf]) {
         let own = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let own =
@@ -106,7 +106,7 @@ impl Unwinding {
         }
     }
 
-    /// A new image: a forked one has the mappings of its parent.
+    /// Adds a new image: a forked one has the mappings of its parent.
     pub fn born(&mut self, image: ProcessId, forked_from: Option<ProcessId>) {
         let parent = forked_from.and_then(|p| self.images.get(&p));
         let (modules, replaced) = parent.map(|p| (p.modules.clone(), p.replaced.clone())).unwrap_or_default();
@@ -116,7 +116,7 @@ impl Unwinding {
         self.images.insert(image, Image { modules, replaced, ..Image::default() });
     }
 
-    /// An image is gone; its stacks may still be under way.
+    /// Handles the end of an image; its stacks may not have been read yet.
     pub fn died(&mut self, image: ProcessId) {
         self.maps.forget(image.0);
         self.changed.remove(&image);
@@ -125,7 +125,7 @@ impl Unwinding {
         }
     }
 
-    /// A file was mapped as code, or bare memory.
+    /// Handles a file mapped as code, or anonymous memory.
     pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) {
         let Some(image) = self.images.get_mut(&mapping.process) else { return };
         let Mapping { start, end, offset, .. } = *mapping;
@@ -137,7 +137,7 @@ impl Unwinding {
             self.files.insert(id, if queued { Progress::Queued } else { Progress::Nothing });
         }
         image.replace(start, end, mapping.time);
-        // The kernel's walker could not use more. Stacks end in what is left out.
+        // The kernel's walker could not use more. Stacks end in modules that are left out.
         if image.modules.len() >= MOST_PER_IMAGE {
             return;
         }
@@ -146,8 +146,8 @@ impl Unwinding {
         self.changed.insert(mapping.process);
     }
 
-    /// Waits for the table of a file that has taken the place of another: stacks are judged by both. Where it is not waited
-    /// for, those that pass through the file end there until it has come.
+    /// Waits for the table of a file that has replaced another: stacks are checked against both. Without the wait,
+    /// stacks through the file end there until the table is ready.
     pub fn wait_for(&mut self, file: Option<FileId>) {
         while let Some(Progress::Queued) = file.and_then(|id| self.files.get(&id)) {
             match self.compiler.wait(self.wait) {
@@ -157,7 +157,7 @@ impl Unwinding {
         }
     }
 
-    /// Whether an address has the same rules in the module that has it now and in the one that had it before.
+    /// Whether an address has the same rules in its current and its previous module.
     pub fn alike(&self, image: ProcessId, address: u64) -> bool {
         let Some(image) = self.images.get(&image) else { return false };
         let now = image.modules.iter().find(|module| module.holds(address));
@@ -174,7 +174,7 @@ impl Unwinding {
         Row::find(rows, pc)
     }
 
-    /// A stack came as raw memory.
+    /// Adds a stack that arrived as raw memory.
     pub fn raw(&mut self, raw: RawStack) {
         if self.raw.len() < self.most_raw {
             self.raw.push((self.round, raw));
@@ -183,24 +183,25 @@ impl Unwinding {
         }
     }
 
-    /// Raw stacks that could not be kept.
+    /// Returns the number of raw stacks that could not be kept.
     pub fn raw_dropped(&self) -> u64 {
         self.raw_dropped
     }
 
-    /// Files whose table could not be made because of an error in warpscope.
+    /// Returns the number of files whose table could not be compiled because of an error in warpscope.
     pub fn panics(&self) -> u64 {
         self.panics
     }
 
-    /// The mappings of an image are told anew: what threads remember of its stacks no longer counts.
+    /// Publishes the mappings of an image again: the stacks that its threads remember become invalid.
     pub fn renew(&mut self, image: ProcessId) {
         if self.images.get(&image).is_some_and(|known| !known.gone) {
             self.changed.insert(image);
         }
     }
 
-    /// Forgets the tables of files that no image has mapped, once there are many or memory is short; returns which are still known.
+    /// Removes the tables of files that no image has mapped, once there are many or memory is short; returns the files
+    /// still known.
     pub fn forget_unused(&mut self) -> HashSet<FileId> {
         const MANY: usize = 512;
         if self.files.len() > MANY || self.compiler.room.is_short() {
@@ -221,12 +222,12 @@ impl Unwinding {
         self.files.keys().copied().collect()
     }
 
-    /// The tables made so far.
+    /// Returns the statistics of the tables compiled so far.
     pub fn tables(&self) -> Tables {
         self.tables
     }
 
-    /// Takes finished tables and tells the kernel what has changed. Hands over the raw stacks that can be walked now.
+    /// Collects finished tables and publishes changes to the kernel. Passes on the raw stacks that can be walked now.
     pub fn settle(&mut self, walked: &mut dyn FnMut(Walked), published: &mut dyn FnMut(ProcessId)) {
         while let Some(finished) = self.compiler.finished() {
             self.finish(finished);
@@ -241,17 +242,17 @@ impl Unwinding {
             }
             if let Some(known) = self.images.get(&image).filter(|i| !i.gone) {
                 let codes: Vec<Code> = known.modules.iter().map(|m| self.code(m)).collect();
-                // A full map is told by walks that end early.
+                // If the map is full, walks end early and report it.
                 let _ = self.maps.set(image.0, &codes);
                 published(image);
             }
         }
         let waiting = std::mem::take(&mut self.raw);
-        for (came, raw) in waiting {
-            if self.can_be_walked(ProcessId(raw.image), came) {
+        for (arrived, raw) in waiting {
+            if self.can_be_walked(ProcessId(raw.image), arrived) {
                 walked(self.walk(raw));
             } else {
-                self.raw.push((came, raw));
+                self.raw.push((arrived, raw));
             }
         }
         let raw = &self.raw;
@@ -259,7 +260,7 @@ impl Unwinding {
         self.round += 1;
     }
 
-    /// Waits for all tables that were asked for, and walks what is left.
+    /// Waits for all requested tables, and walks the remaining stacks.
     pub fn finish_all(&mut self, walked: &mut dyn FnMut(Walked)) {
         while !self.raw.is_empty() && self.files.values().any(|f| matches!(f, Progress::Queued)) {
             match self.compiler.wait(LAST_WAIT) {
@@ -286,7 +287,7 @@ impl Unwinding {
                 self.tables.rows += unwindable.table.rows.len() as u64;
                 let place = self.maps.add_rows(Row::bytes(&unwindable.table.rows)).ok().flatten();
                 if place.is_some() {
-                    // They are shared with the kernel: once is enough.
+                    // The kernel's copy is shared with us: one copy is enough.
                     unwindable.table.rows = Vec::new();
                 }
                 Progress::Ready(Arc::new(unwindable), place)
@@ -309,13 +310,13 @@ impl Unwinding {
         Code { start: module.start, end: module.end, base, rows }
     }
 
-    /// Whether waiting longer gives no better stack: all tables are made, or the process ended before its mappings were
-    /// read, so that none will come. Without the second case such stacks would keep their slots for good.
-    fn can_be_walked(&self, image: ProcessId, came: u64) -> bool {
+    /// Whether waiting longer gives no better stack: all tables are compiled, or the process ended before its mappings
+    /// were read, so that none will arrive. Without the second case such stacks would keep their slots forever.
+    fn can_be_walked(&self, image: ProcessId, arrived: u64) -> bool {
         let image = self.images.get(&image);
         let modules = image.map_or(&[][..], |image| &image.modules);
         if modules.is_empty() {
-            return image.is_none_or(|image| image.gone) && self.round > came;
+            return image.is_none_or(|image| image.gone) && self.round > arrived;
         }
         modules.iter().filter_map(|m| m.file).all(|id| !matches!(self.files.get(&id), Some(Progress::Queued)))
     }
@@ -324,7 +325,7 @@ impl Unwinding {
         let image = self.images.get(&ProcessId(raw.image));
         let (modules, replaced) = image.map_or((&[][..], &[][..]), |i| (&i.modules, &i.replaced));
         let find = |address: u64| {
-            // What it had at the time may be there no more.
+            // A module mapped at the time may have been replaced since.
             let before = replaced.iter().find(|r| raw.time < r.until && r.module.holds(address)).map(|r| &r.module);
             let below = modules.partition_point(|m| m.start <= address);
             let module = before.or_else(|| below.checked_sub(1).map(|i| &modules[i]).filter(|m| m.holds(address)));
@@ -350,10 +351,10 @@ mod tests {
         RawStack { image, ..RawStack::default() }
     }
 
-    /// Stacks of a process that ended before its mappings were read give their slots back, and so do those of a process
-    /// that was never reported; a living process keeps its own until its mappings come. Needs root.
+    /// Check that stacks of a process that ended before its mappings were read release their slots, as do those of a
+    /// process that was never reported, and that a live process keeps its own until its mappings arrive. Needs root.
     #[test]
-    fn slots_of_the_dead_are_given_back() {
+    fn slots_of_ended_processes_are_released() {
         const SLOTS: usize = 4;
         let recorder = bpf::Recorder::start(&bpf::Options { ring_bytes: 1 << 20, ..bpf::Options::default() });
         let maps = recorder.expect("BPF programs load").unwind_maps().expect("maps");

@@ -1,4 +1,4 @@
-//! Unwind tables are compiled from files, on a thread of their own.
+//! Compiles unwind tables from files, on a separate thread.
 
 use std::{
     fs::File,
@@ -19,10 +19,10 @@ use unwind::{Row, Table};
 
 use crate::command::priority;
 
-/// The tables made so far, and what they cost.
+/// The tables compiled so far, and their cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tables {
-    /// Files that have a table.
+    /// Files with a table.
     pub files: u64,
     /// Their rows.
     pub rows: u64,
@@ -30,7 +30,7 @@ pub struct Tables {
     pub time: Duration,
 }
 
-/// A file, its tables or why there are none, and the CPU time that went into them.
+/// A file, its tables or why there are none, and the CPU time spent.
 pub struct Finished {
     pub id: FileId,
     pub path: String,
@@ -44,18 +44,18 @@ pub struct Finished {
 pub struct Unwindable {
     pub segments: Segments,
     pub table: Table,
-    /// How many rows it has, wherever they are.
+    /// How many rows it has, wherever they are stored.
     pub rows: usize,
 }
 
-/// A file whose table is wanted.
+/// A file to compile a table for.
 pub struct Job {
     pub id: FileId,
     pub path: String,
     pub file: File,
 }
 
-/// The memory that tables may take, and what those that are kept take.
+/// The memory limit of tables, and the memory that kept tables use.
 pub struct Room {
     limit: u64,
     kept: AtomicU64,
@@ -66,7 +66,7 @@ impl Room {
         self.limit.saturating_sub(self.kept.load(Ordering::Relaxed))
     }
 
-    /// More than half of it is used.
+    /// Whether more than half of it is used.
     pub fn is_short(&self) -> bool {
         self.left() < self.limit / 2
     }
@@ -75,7 +75,7 @@ impl Room {
         self.kept.fetch_add((rows * size_of::<Row>()) as u64, Ordering::Relaxed);
     }
 
-    /// The table of a file is dropped.
+    /// Releases the memory of a dropped table.
     pub fn give_back(&self, rows: usize) {
         self.kept.fetch_sub((rows * size_of::<Row>()) as u64, Ordering::Relaxed);
     }
@@ -85,19 +85,19 @@ impl Room {
 pub struct Compiler {
     jobs: mpsc::Sender<Job>,
     done: mpsc::Receiver<Finished>,
-    /// The memory that tables take.
+    /// The memory used by tables.
     pub room: Arc<Room>,
 }
 
 impl Compiler {
-    /// Starts the thread. All tables together take at most `limit` bytes.
+    /// Starts the thread. All tables together use at most `limit` bytes.
     pub fn start(limit: u64) -> io::Result<Self> {
         let (jobs, todo) = mpsc::channel::<Job>();
         let (finished, done) = mpsc::channel();
         let room = Arc::new(Room { limit, kept: AtomicU64::new(0) });
         let shared = room.clone();
         thread::Builder::new().name("unwind-tables".into()).spawn(move || {
-            // Tables can wait; the threads that are measured cannot.
+            // Tables can wait; the measured threads cannot.
             priority::restore();
             for job in todo {
                 if finished.send(job.run(|file| compile(file, &shared))).is_err() {
@@ -108,17 +108,17 @@ impl Compiler {
         Ok(Self { jobs, done, room })
     }
 
-    /// Compiles a table on the thread; `false` if that has ended.
+    /// Queues a table for the thread; returns `false` if the thread has ended.
     pub fn queue(&self, job: Job) -> bool {
         self.jobs.send(job).is_ok()
     }
 
-    /// Compiles a table here and now.
+    /// Compiles a table on the current thread.
     pub fn compile(&self, job: Job) -> Finished {
         job.run(|file| compile(file, &self.room))
     }
 
-    /// The next table that the thread has finished, if there is one.
+    /// Returns the next finished table, if there is one.
     pub fn finished(&self) -> Option<Finished> {
         self.done.try_recv().ok()
     }
@@ -130,7 +130,7 @@ impl Compiler {
 }
 
 impl Job {
-    /// Always comes to an end with a result: whoever waits for the file must not wait for ever.
+    /// Always produces a result: nothing may wait for the file forever.
     fn run(self, compile: impl FnOnce(&File) -> Result<Unwindable, unwind::Error>) -> Finished {
         let begin = cpu_time();
         let (result, refused, panicked) = match catch_unwind(AssertUnwindSafe(|| compile(&self.file))) {
@@ -143,10 +143,10 @@ impl Job {
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place for the result; the clock is always there.
+    // SAFETY: a valid buffer for the result; the clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
@@ -164,9 +164,9 @@ mod tests {
 
     use super::*;
 
-    /// Check that a panic while a table is made ends the job and not the thread, and is counted.
+    /// Check that a panic while compiling a table ends the job but not the thread, and is counted.
     #[test]
-    fn a_panic_is_a_result() {
+    fn a_panic_ends_the_job_not_the_thread() {
         let mut files = Files::new(1);
         let id = files.expected("/proc/self/exe").expect("it can be opened");
         let file = File::open("/proc/self/exe").expect("it is there");
