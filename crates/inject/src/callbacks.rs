@@ -101,11 +101,13 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
                 thread.marked.set(id);
                 thread.call.set(call);
                 thread.node.set(false);
-                mark(data.correlation_id, u32::from(work), lifecycle::session());
+                // Before the marker, at which the thread may be preempted: the end of a recording waits for calls in flight.
                 thread.shard.count_launch();
+                mark(data.correlation_id, u32::from(work), lifecycle::session());
             }
         } else if data.site == site::EXIT && thread.marked.get() == id && thread.call.get() == call {
             thread.call.set(0);
+            thread.shard.count_return();
             // SAFETY: on exit CUPTI points this at the call's result; null is checked.
             let code = unsafe { data.return_value.as_ref() }.copied().unwrap_or(0);
             if code != 0 {

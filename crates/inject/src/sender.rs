@@ -13,6 +13,8 @@ use crate::{buffers, driver, library, lifecycle, start, sys};
 
 /// Time between two flushes. A killed process loses what completed since the last one.
 const TICK: u64 = 50_000_000;
+/// The longest time that calls in flight get to return when the recording ends. warpscope waits 500 ms for the rest.
+const LONGEST_DRAIN: u64 = 200_000_000;
 /// Time to sleep when there is nothing to flush and the thread only waits for the end.
 const IDLE: u64 = 3_600_000_000_000;
 /// No deadline: the exit handler that waits for the sender has its own.
@@ -192,8 +194,13 @@ impl Sender {
         if disconnected { Err(Disconnected) } else { Ok(()) }
     }
 
-    /// Ends the recording while the process continues: sends what is queued and releases CUPTI.
+    /// Ends the recording while the process continues: sends what is queued and releases CUPTI. Calls that have begun get
+    /// time to return: their records come after that.
     fn leave(&mut self) -> Result<(), Disconnected> {
+        let (begun, deadline) = (totals::Begun::now(), sys::now() + LONGEST_DRAIN);
+        while !begun.have_returned() && sys::now() < deadline && !lifecycle::is_exiting() {
+            sys::wait(&WAKE, WAKE.load(Ordering::Relaxed), 1_000_000);
+        }
         self.finish()?;
         start::stop();
         Ok(())

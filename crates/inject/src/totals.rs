@@ -51,13 +51,15 @@ pub static TOTALS: Totals = Totals {
 #[repr(align(64))]
 struct Shard {
     launches: AtomicU64,
+    returned: AtomicU64,
     failed: AtomicU64,
 }
 
 /// Threads are assigned to shards in turn: there are enough that two busy threads rarely share one.
 const SHARDS: usize = 64;
 
-static LAUNCHES: [Shard; SHARDS] = [const { Shard { launches: AtomicU64::new(0), failed: AtomicU64::new(0) } }; SHARDS];
+static LAUNCHES: [Shard; SHARDS] =
+    [const { Shard { launches: AtomicU64::new(0), returned: AtomicU64::new(0), failed: AtomicU64::new(0) } }; SHARDS];
 static NEXT_SHARD: AtomicU32 = AtomicU32::new(0);
 
 /// A thread's shard: 0 until it first counts, otherwise one more than the index.
@@ -84,6 +86,11 @@ impl ShardOf {
         self.shard().launches.fetch_add(1, Relaxed);
     }
 
+    /// Counts the return of a launch-class call that was marked.
+    pub fn count_return(&self) {
+        self.shard().returned.fetch_add(1, Relaxed);
+    }
+
     /// Counts a launch-class call of this thread that returned an error.
     pub fn count_failed(&self) {
         self.shard().failed.fetch_add(1, Relaxed);
@@ -93,6 +100,21 @@ impl ShardOf {
 /// Markers called so far.
 pub fn launches() -> u64 {
     LAUNCHES.iter().map(|s| s.launches.load(Relaxed)).sum()
+}
+
+/// The marked calls of each shard that have begun.
+pub struct Begun([u64; SHARDS]);
+
+impl Begun {
+    /// As of now.
+    pub fn now() -> Self {
+        Self(core::array::from_fn(|place| LAUNCHES[place].launches.load(Relaxed)))
+    }
+
+    /// Whether all of them have returned. Threads that share a shard are not distinguished.
+    pub fn have_returned(&self) -> bool {
+        self.0.iter().zip(&LAUNCHES).all(|(begun, shard)| shard.returned.load(Relaxed) >= *begun)
+    }
 }
 
 /// Adds to a counter; an amount of 0, the usual case, writes nothing.
