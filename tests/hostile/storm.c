@@ -56,6 +56,8 @@ static void keep(int count, const char *request, int reads) {
     for (int i = 0; i < count; i++) all[i].fd = -1;
     for (;;) {
         for (int i = 0; i < count; i++) {
+            /* The other parts hold up the rest for many seconds. */
+            if (i == count / 8) ready();
             if (all[i].fd >= 0) continue;
             all[i].fd = connect_from(i);
             if (all[i].fd < 0) continue;
