@@ -101,7 +101,9 @@ fn stacks_are_exact_across_spawn_and_exec() {
 #[test]
 fn stacks_continue_past_return_probes() {
     let scene = Scene::new();
-    let shapes = native("shapes");
+    // A copy: probes stop every process that runs the file, those of other tests too.
+    let shapes = scene.text("shapes");
+    std::fs::copy(native("shapes"), &shapes).expect("it was built");
     let record = scene.record("--sim -q --gpu-only -o x.wscope", &format!("{shapes} launch 50"));
     let probed = ["middle", "recursion", "compare"].map(|function| format!("{shapes}:{function}"));
     let mut trace = vec!["trace", "-q", "--no-gpu", "-o", "calls.jsonl"];
