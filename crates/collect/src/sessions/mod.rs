@@ -160,7 +160,7 @@ impl Sessions {
         self.connections.iter().filter(waits).map(|c| c.socket.as_raw_fd()).collect()
     }
 
-    /// Tells the waiting libraries that their stacks can be walked from now on.
+    /// Notifies the waiting libraries that their stacks can now be walked.
     pub fn welcome(&mut self, waiting: &[RawFd]) {
         for connection in self.connections.iter_mut().filter(|c| waiting.contains(&c.socket.as_raw_fd())) {
             connection.welcomed = true;
@@ -172,7 +172,7 @@ impl Sessions {
         }
     }
 
-    /// Tells the libraries to flush, send what they have, and stop.
+    /// Requests that the libraries flush, send what they have, and stop.
     pub fn request_finish(&self) {
         for connection in self.connections.iter().filter(|connection| connection.is_open()) {
             send_byte(connection.socket.as_raw_fd(), wire::FINISH);
