@@ -41,6 +41,10 @@ pub type SubscribeV2 =
 pub type Unsubscribe = unsafe extern "C" fn(Subscriber) -> CuptiResult;
 /// `cuptiEnableCallback`: enable, subscriber, domain, callback id.
 pub type EnableCallback = unsafe extern "C" fn(u32, Subscriber, u32, u32) -> CuptiResult;
+/// `cuptiEnableDomain`: enable, subscriber, domain.
+pub type EnableDomain = unsafe extern "C" fn(u32, Subscriber, u32) -> CuptiResult;
+/// `cuptiGetCallbackName`: domain, callback id, where to write the name, which is never freed.
+pub type GetCallbackName = unsafe extern "C" fn(u32, u32, *mut *const c_char) -> CuptiResult;
 /// `cuptiActivityRegisterCallbacks`
 pub type ActivityRegisterCallbacks = unsafe extern "C" fn(BufferRequestedFn, BufferCompletedFn) -> CuptiResult;
 /// `cuptiActivityGetNextRecord`: buffer, valid bytes, the record (in: the last one or null; out: the next).

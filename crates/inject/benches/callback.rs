@@ -93,6 +93,8 @@ fn main() {
         set_thread_id_type: None,
         get_timestamp: None,
         get_stream_id: None,
+        enable_domain: None,
+        get_callback_name: None,
     };
     inject::start(pair[0], Found::Library(cupti, "none".into()), 13000);
 

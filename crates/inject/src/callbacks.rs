@@ -13,7 +13,7 @@ use cupti::ids::{COUNT_OFFSET, LAUNCH_CALLS, Work, domain, resource, site};
 use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::totals::{ShardOf, TOTALS, add};
-use crate::{lifecycle, waits};
+use crate::{calls, lifecycle, sys, waits};
 
 /// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
@@ -74,6 +74,29 @@ thread_local! {
 /// # Safety
 /// `data` must be null or point to the [`CallbackData`] of the call, as CUPTI passes it for the API domains.
 pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *const c_void) {
+    if !calls::are_traced() || data.is_null() || !matches!(of, domain::DRIVER | domain::RUNTIME) {
+        // SAFETY: the caller guarantees the data.
+        unsafe { on_launch(of, cbid, data) };
+        return;
+    }
+    let time = sys::now();
+    // SAFETY: as in `on_launch`.
+    let call = unsafe { &*data.cast::<CallbackData>() };
+    if call.site == site::EXIT {
+        calls::on_exit(of, cbid, call, time);
+    }
+    // SAFETY: the caller guarantees the data.
+    let marked = unsafe { on_launch(of, cbid, data) };
+    if call.site == site::ENTER {
+        calls::on_enter(of, cbid, call, time, marked);
+    }
+}
+
+/// Handles calls that launch work or wait, and graph nodes; true if the marker was called.
+///
+/// # Safety
+/// As for [`on_api`].
+unsafe fn on_launch(of: u32, cbid: u32, data: *const c_void) -> bool {
     let entry = work(of, cbid);
     let work = entry & !COUNTED;
     if entry == 0 {
@@ -86,10 +109,10 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
             // SAFETY: as below.
             waits::on_call(call, unsafe { &*data.cast::<CallbackData>() });
         }
-        return;
+        return false;
     }
     if data.is_null() || !lifecycle::is_live() {
-        return;
+        return false;
     }
     // SAFETY: the domain is driver or runtime, for which CUPTI passes this type; it lives as long as this call.
     let data = unsafe { &*data.cast::<CallbackData>() };
@@ -104,6 +127,7 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
                 // Before the marker, at which the thread may be preempted: the end of a recording waits for calls in flight.
                 thread.shard.count_launch();
                 mark(data.correlation_id, u32::from(work), lifecycle::session());
+                return true;
             }
         } else if data.site == site::EXIT && thread.marked.get() == id && thread.call.get() == call {
             thread.call.set(0);
@@ -119,7 +143,8 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
                 report_empty(data.correlation_id);
             }
         }
-    });
+        false
+    })
 }
 
 /// Returns the count of a call that has one.

@@ -4,7 +4,7 @@ use core::mem::{size_of, zeroed};
 
 use wire::Refusal;
 
-use crate::{known, sys};
+use crate::{calls, known, sys};
 
 /// How long to retry while the listener's backlog is full.
 const PATIENCE: u64 = 200_000_000;
@@ -52,25 +52,19 @@ pub fn connect(path: &[u8]) -> Result<i32, Refused> {
 }
 
 /// Waits until warpscope has read this process's code mappings, so that the very first stack can be walked. That takes
-/// about a millisecond; in any case the program continues after [`wire::WELCOME_PATIENCE_MS`].
-pub fn await_welcome(socket: i32) {
+/// about a millisecond; in any case the program continues after `patience`, in milliseconds.
+pub fn await_welcome(socket: i32, patience: i32) {
     let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry; the call is bounded by its timeout.
-    if unsafe { libc::poll(&raw mut poll, 1, wire::WELCOME_PATIENCE_MS) } != 1 {
-        return;
-    }
-    if let Some(memory) = receive_welcome(socket) {
-        if known::is_sealed(memory) {
-            known::open(memory);
-        }
-        // SAFETY: the descriptor came with the welcome, and is ours.
-        unsafe { libc::close(memory) };
+    if unsafe { libc::poll(&raw mut poll, 1, patience) } == 1 {
+        receive(socket);
     }
 }
 
-/// Receives the welcome and returns the descriptor passed with it.
-fn receive_welcome(socket: i32) -> Option<i32> {
-    /// Space for the header of a control message and one descriptor, with the alignment of the header.
+/// Receives what warpscope has sent, without waiting; `None` if there is nothing. The memories that come with a welcome
+/// are opened.
+pub fn receive(socket: i32) -> Option<u8> {
+    /// Space for the header of a control message and two descriptors, with the alignment of the header.
     #[repr(C, align(8))]
     struct Control([u8; 32]);
     let mut control = Control([0; 32]);
@@ -83,16 +77,33 @@ fn receive_welcome(socket: i32) -> Option<i32> {
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = size_of::<Control>();
     // SAFETY: the message points to locals; the header, if there is one, is within `control`, and a message of this
-    // type and length holds a descriptor.
-    unsafe {
+    // type has as many descriptors as its length says.
+    let descriptors = unsafe {
         if libc::recvmsg(socket, &mut message, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC) <= 0 {
             return None;
         }
-        let header = libc::CMSG_FIRSTHDR(&raw const message).as_ref()?;
-        let is_descriptor = header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS;
-        (is_descriptor && header.cmsg_len >= libc::CMSG_LEN(4) as usize)
-            .then(|| libc::CMSG_DATA(header).cast::<i32>().read_unaligned())
+        let mut descriptors = [-1; 2];
+        if let Some(header) = libc::CMSG_FIRSTHDR(&raw const message).as_ref()
+            && (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
+        {
+            let count = header.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize) / size_of::<i32>();
+            let data = libc::CMSG_DATA(header).cast::<i32>();
+            for (index, descriptor) in descriptors.iter_mut().enumerate().take(count) {
+                *descriptor = data.add(index).read_unaligned();
+            }
+        }
+        descriptors
+    };
+    for (descriptor, open) in descriptors.into_iter().zip([known::open as fn(i32), calls::open]) {
+        if descriptor >= 0 {
+            if answer == wire::WELCOME {
+                open(descriptor);
+            }
+            // SAFETY: the descriptor came with the message, and is ours.
+            unsafe { libc::close(descriptor) };
+        }
     }
+    Some(answer)
 }
 
 /// Whether the peer runs as root or as our own user: no other user may see what this program does.

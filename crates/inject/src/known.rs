@@ -19,25 +19,17 @@ thread_local! {
     static STACK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Maps the memory behind a descriptor, which the caller keeps. Without it every stack is walked.
+/// Maps the memory behind a descriptor, which the caller keeps, if it has the right size and cannot shrink. Without it
+/// every stack is walked.
 pub fn open(descriptor: i32) {
+    if !crate::sys::is_sealed(descriptor, BYTES) {
+        return;
+    }
     // SAFETY: a new mapping of a file of this size, which its owner has sealed against shrinking; it is never unmapped.
     let mapped = unsafe { libc::mmap(ptr::null_mut(), BYTES, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0) };
     if mapped != libc::MAP_FAILED {
         MEMORY.store(mapped.cast(), Ordering::Release);
     }
-}
-
-/// Whether a descriptor is memory of the right size that cannot shrink: reading past its end would be fatal.
-pub fn is_sealed(descriptor: i32) -> bool {
-    let mut status = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: `status` is writable, and all zeros is a value of the type.
-    let (sized, seals) = unsafe {
-        let got = libc::fstat(descriptor, status.as_mut_ptr());
-        let size = status.assume_init().st_size;
-        (got == 0 && size == BYTES as i64, libc::fcntl(descriptor, libc::F_GET_SEALS))
-    };
-    sized && seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
 }
 
 /// Returns the id of the stack of a call to the marker with these registers; 0 if it is unknown.

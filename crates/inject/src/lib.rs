@@ -6,6 +6,7 @@
 //! ```text
 //!  API call  -> callbacks (ENTER) -> marker            a uprobe walks the stack there
 //!            -> waits -> queue                         the duration of calls that wait for the GPU
+//!            -> calls -> shared memory                 every call, if calls are traced
 //!  CUPTI     -> buffers -> records -> names, queue     activity becomes messages in a bounded queue
 //!  sender    -> socket                                 our only thread: flushes CUPTI, sends, counts, ends the session
 //! ```
@@ -15,6 +16,7 @@
 
 pub mod buffers;
 pub mod callbacks;
+mod calls;
 mod connect;
 mod driver;
 mod entry;

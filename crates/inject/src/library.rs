@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use cupti::types::{
     ActivityFlushAll, ActivityGetNextRecord, ActivityGetNumDroppedRecords, ActivityRegisterCallbacks,
-    ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableCallback, GetResultString, GetStreamId,
+    ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableCallback, EnableDomain, GetCallbackName, GetResultString, GetStreamId,
     GetTimestamp, GetVersion, SetThreadIdType, Subscribe, SubscribeV2, Unsubscribe,
 };
 
@@ -35,6 +35,8 @@ pub struct Cupti {
     pub set_thread_id_type: Option<SetThreadIdType>,
     pub get_timestamp: Option<GetTimestamp>,
     pub get_stream_id: Option<GetStreamId>,
+    pub enable_domain: Option<EnableDomain>,
+    pub get_callback_name: Option<GetCallbackName>,
 }
 
 static CUPTI: OnceLock<Cupti> = OnceLock::new();
@@ -92,6 +94,8 @@ impl Cupti {
                 set_thread_id_type: symbol(handle, c"cuptiSetThreadIdType"),
                 get_timestamp: symbol(handle, c"cuptiGetTimestamp"),
                 get_stream_id: symbol(handle, c"cuptiGetStreamIdEx"),
+                enable_domain: symbol(handle, c"cuptiEnableDomain"),
+                get_callback_name: symbol(handle, c"cuptiGetCallbackName"),
             })
         }
     }

@@ -149,6 +149,7 @@ fn random() -> u64 {
 unsafe extern "C" fn at_fork_child() {
     let saved = sys::errno();
     end();
+    crate::calls::end();
     close();
     sys::set_errno(saved);
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
-use crate::{buffers, driver, library, lifecycle, start, sys};
+use crate::{buffers, calls, connect, driver, library, lifecycle, start, sys};
 
 /// Time between two flushes. A killed process loses what completed since the last one.
 const TICK: u64 = 50_000_000;
@@ -70,6 +70,7 @@ extern "C" fn run(records: *mut c_void) -> *mut c_void {
     lifecycle::guarded((), || {
         // SAFETY: only reads the thread id.
         THREAD.store(unsafe { libc::gettid() }, Ordering::Relaxed);
+        calls::ignore_this_thread();
         // SAFETY: names this thread; the text has fewer than 16 bytes.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"warpscope-send".as_ptr()) };
         let mut sender = Sender::new(!records.is_null());
@@ -239,12 +240,9 @@ fn flush(force: u32) {
     }
 }
 
-/// Whether warpscope has sent [`wire::FINISH`].
+/// Whether warpscope has sent [`wire::FINISH`]. A welcome may also arrive this late.
 fn finish_requested() -> bool {
-    let mut byte = 0_u8;
-    // SAFETY: one byte of room, and no waiting.
-    let got = unsafe { libc::recv(lifecycle::socket(), (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT) };
-    got == 1 && byte == wire::FINISH
+    core::iter::from_fn(|| connect::receive(lifecycle::socket())).any(|answer| answer == wire::FINISH)
 }
 
 fn send(packet: &[u8]) -> Result<Sent, Disconnected> {

@@ -11,7 +11,7 @@ use wire::{Notice, Refusal};
 use crate::connect::Refused;
 use crate::library::{self, Cupti};
 use crate::queue::QUEUE;
-use crate::{buffers, callbacks, connect, lifecycle, search, sender, sys, waits};
+use crate::{buffers, callbacks, calls, connect, lifecycle, search, sender, sys, waits};
 
 /// The result of the search for libcupti.
 pub enum Found {
@@ -67,8 +67,15 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
     hello.encode(&mut bytes);
     QUEUE.append(&bytes, 0);
     let records = cupti.is_some_and(|cupti| subscribe(cupti, &mut notices));
+    let traced = crate::entry::variable(wire::CALLS_VARIABLE).is_some();
+    let reported = traced && cupti.is_some_and(|cupti| trace_calls(cupti, &mut notices));
     for (notice, text) in notices {
         notify(notice, &text);
+    }
+    if traced {
+        let mut bytes = [0; wire::FunctionsEnd::SIZE];
+        wire::FunctionsEnd { reported: reported.into() }.encode(&mut bytes);
+        QUEUE.append(&bytes, 0);
     }
     if !sender::spawn(records) {
         // Without the sender nothing can be reported: restore the program's state.
@@ -77,15 +84,54 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
         lifecycle::close();
         return Some(Refused(Refusal::Thread, error));
     }
-    if records {
-        connect::await_welcome(lifecycle::socket());
+    if traced {
+        connect::await_welcome(lifecycle::socket(), wire::CALLS_PATIENCE_MS);
+    } else if records {
+        connect::await_welcome(lifecycle::socket(), wire::WELCOME_PATIENCE_MS);
     }
     None
+}
+
+/// Enables the callbacks of all API calls, and sends the functions that have one; false if CUPTI cannot report calls.
+fn trace_calls(cupti: &Cupti, notices: &mut Vec<(Notice, String)>) -> bool {
+    let subscriber = SUBSCRIBER.load(Ordering::SeqCst);
+    let (Some(enable), Some(name_of)) = (cupti.enable_domain, cupti.get_callback_name) else { return false };
+    if subscriber.is_null() {
+        return false;
+    }
+    let mut any = false;
+    for domain in [domain::DRIVER, domain::RUNTIME] {
+        for cbid in 1..wire::calls::FUNCTIONS as u32 {
+            let mut name = ptr::null();
+            // SAFETY: `name` is writable.
+            if unsafe { name_of(domain, cbid, &mut name) } == result::SUCCESS
+                && !name.is_null()
+                && let Some(number) = wire::calls::function(domain, cbid)
+            {
+                // SAFETY: CUPTI's names end in 0 and are never freed.
+                let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+                let mut bytes = vec![0; wire::text_size(name)];
+                wire::encode_function(number.into(), name, &mut bytes);
+                any |= QUEUE.append(&bytes, 0);
+            }
+        }
+    }
+    calls::begin();
+    for domain in [domain::DRIVER, domain::RUNTIME] {
+        // SAFETY: the subscriber is subscribed.
+        let outcome = unsafe { enable(1, subscriber, domain) };
+        any &= check(cupti, &format!("cuptiEnableDomain({domain})"), outcome, notices);
+    }
+    if !any {
+        calls::end();
+    }
+    any
 }
 
 /// Ends the session from outside CUPTI's callbacks: disables records and callbacks. The program continues.
 pub fn stop() {
     lifecycle::end();
+    calls::end();
     let subscriber = SUBSCRIBER.swap(ptr::null_mut(), Ordering::SeqCst);
     if let Some(cupti) = library::cupti()
         && !subscriber.is_null()

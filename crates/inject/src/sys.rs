@@ -1,6 +1,7 @@
 //! Direct calls to the kernel and the C library.
 
 use core::ffi::c_void;
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::AtomicU32;
 
@@ -64,6 +65,18 @@ pub fn reserve(bytes: usize) -> *mut u8 {
 pub unsafe fn unreserve(at: *mut u8, bytes: usize) {
     // SAFETY: the caller guarantees the range.
     unsafe { libc::munmap(at.cast::<c_void>(), bytes) };
+}
+
+/// Whether a descriptor is memory of this size that cannot shrink: reading past its end would be fatal.
+pub fn is_sealed(descriptor: i32, bytes: usize) -> bool {
+    let mut status = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `status` is writable, and all zeros is a value of the type.
+    let (sized, seals) = unsafe {
+        let got = libc::fstat(descriptor, status.as_mut_ptr());
+        let size = status.assume_init().st_size;
+        (got == 0 && size == bytes as i64, libc::fcntl(descriptor, libc::F_GET_SEALS))
+    };
+    sized && seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
 }
 
 /// Returns `/proc/self/maps`; empty if it cannot be read.

@@ -22,13 +22,30 @@ macro_rules! c_name {
     };
 }
 
+/// An identifier as a C string, with the version that CUPTI appends to the names of runtime functions.
+macro_rules! versioned_name {
+    ($name:ident) => {
+        const {
+            match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "_v3020\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("an identifier has no zero byte"),
+            }
+        }
+    };
+}
+
 /// Declares exports of libcuda, one per line: `callback id, name(arguments) => body`, the body an `Outcome`. A kernel's
-/// name for the callbacks can be given in brackets before the arrow. Callback id 0: the call has no callbacks.
+/// name for the callbacks can be given in brackets before the arrow. Ids from 900 on are the simulator's own; the others
+/// are those of the real libraries. Also declares `NAMES`, the name of each callback.
 ///
 /// The stub is the same as the real driver's: compare, jump if the driver is closed, jump through a slot. A probe on
 /// its second instruction (offset 10) is cheap.
 macro_rules! driver {
-    ($($cbid:literal $name:ident($($arg:ident: $type:ty),*) $([$symbol:expr])? => $body:expr;)*) => {$(
+    ($($cbid:literal $name:ident($($arg:ident: $type:ty),*) $([$symbol:expr])? => $body:expr;)*) => {
+        /// The names of the callbacks.
+        pub(crate) const NAMES: &[(u32, &std::ffi::CStr)] = &[$(($cbid, $crate::stub::c_name!($name))),*];
+
+        $(
         const _: () = {
             #[repr(C)]
             #[allow(dead_code)]
@@ -43,7 +60,8 @@ macro_rules! driver {
 
             $crate::stub::driver_stub!($name, extern "C" fn($($type),*) -> u32, body);
         };
-    )*};
+        )*
+    };
 }
 
 /// Declares one export of libcuda whose body is a plain function, without callbacks.
@@ -105,7 +123,11 @@ macro_rules! runtime_stub {
 
 /// Declares exports of libcudart, like `driver!` for libcuda; the body is a `Result<(), u32>`.
 macro_rules! runtime {
-    ($($cbid:literal $name:ident($($arg:ident: $type:ty),*) $([$symbol:expr])? => $body:expr;)*) => {$(
+    ($($cbid:literal $name:ident($($arg:ident: $type:ty),*) $([$symbol:expr])? => $body:expr;)*) => {
+        /// The names of the callbacks.
+        pub(crate) const NAMES: &[(u32, &std::ffi::CStr)] = &[$(($cbid, $crate::stub::versioned_name!($name))),*];
+
+        $(
         const _: () = {
             #[repr(C)]
             #[allow(dead_code)]
@@ -120,7 +142,8 @@ macro_rules! runtime {
 
             $crate::stub::runtime_stub!($name, body);
         };
-    )*};
+        )*
+    };
 }
 
-pub(crate) use {c_name, driver, driver_stub, runtime, runtime_stub, symbol};
+pub(crate) use {c_name, driver, driver_stub, runtime, runtime_stub, symbol, versioned_name};

@@ -8,6 +8,7 @@
 
 #![no_std]
 
+pub mod calls;
 pub mod known;
 mod message;
 mod refusal;
@@ -17,7 +18,7 @@ pub use refusal::*;
 
 /// Increased when a message changes. Both sides come from one binary, so there is no negotiation: another version is
 /// rejected.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The maximum size of a packet, in bytes.
 pub const MAX_PACKET: usize = 32 * 1024;
@@ -36,6 +37,13 @@ pub const FINISH: u8 = 2;
 
 /// How long the library waits for [`WELCOME`].
 pub const WELCOME_PATIENCE_MS: i32 = 100;
+
+/// How long it waits if calls are traced: until the memory arrives, or the probes are attached, calls are missed.
+pub const CALLS_PATIENCE_MS: i32 = 2000;
+
+/// In the environment of a command if API calls are traced. The library then sends a [`Function`] for each function that
+/// CUPTI has a callback for, and [`FunctionsEnd`]. The welcome has a second descriptor: the memory described in [`calls`].
+pub const CALLS_VARIABLE: &str = "WARPSCOPE_CALLS";
 
 /// The environment variable with the path of the socket.
 pub const SOCKET_VARIABLE: &str = "WARPSCOPE_SOCKET";

@@ -75,6 +75,8 @@ macro_rules! messages {
             Device(u32, &'a [u8]),
             /// A message for the user; [`Notice`] is its kind.
             Notice(Notice, &'a [u8]),
+            /// A function that CUPTI has a callback for: its number (see [`crate::calls::function`]) and its name.
+            Function(u32, &'a [u8]),
         }
 
         impl<'a> Message<'a> {
@@ -96,6 +98,10 @@ macro_rules! messages {
                         let (code, text) = decode_text(packet)?;
                         Message::Notice(Notice::from_code(code).ok_or(Malformed)?, text)
                     }
+                    TAG_FUNCTION => {
+                        let (number, text) = decode_text(packet)?;
+                        Message::Function(number, text)
+                    }
                     _ => return Err(Malformed),
                 };
                 Ok(Some(message))
@@ -107,6 +113,7 @@ macro_rules! messages {
 const TAG_NAME: u8 = 64;
 const TAG_DEVICE: u8 = 65;
 const TAG_NOTICE: u8 = 66;
+const TAG_FUNCTION: u8 = 67;
 
 messages! {
     /// Opens a connection.
@@ -258,6 +265,12 @@ messages! {
         correlation: u32,
     }
 
+    /// All functions have been sent, if calls are traced.
+    FunctionsEnd = 13 {
+        /// 1 if calls will be written to the memory of [`crate::calls`]; 0 if CUPTI cannot report them.
+        reported: u8,
+    }
+
     /// Totals since the start of the process, sent occasionally; each message replaces the last.
     Totals = 7 {
         /// Markers called.
@@ -347,6 +360,11 @@ pub fn encode_device(index: u32, text: &[u8], out: &mut [u8]) {
 /// Writes a [`Message::Notice`]; `out` must hold [`text_size`] bytes.
 pub fn encode_notice(notice: Notice, text: &[u8], out: &mut [u8]) {
     encode_text(TAG_NOTICE, notice as u32, text, out);
+}
+
+/// Writes a [`Message::Function`]; `out` must hold [`text_size`] bytes.
+pub fn encode_function(number: u32, text: &[u8], out: &mut [u8]) {
+    encode_text(TAG_FUNCTION, number, text, out);
 }
 
 fn decode_text<'a>(bytes: &mut &'a [u8]) -> Result<(u32, &'a [u8]), Malformed> {

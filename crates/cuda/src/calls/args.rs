@@ -60,6 +60,8 @@ pub(super) enum Kind {
     Pitched,
     /// The pointer to which the function writes its result, and the kind of the result.
     Out(&'static Kind),
+    /// A struct of this many bytes by value, which is not captured.
+    Opaque(u8),
 }
 
 /// How the three dimensions of a grid or block are passed.
@@ -107,6 +109,7 @@ impl Kind {
                 _ => return None,
             }),
             Kind::Float => Value::Float(f32::from_bits(low)),
+            Kind::Opaque(_) => return None,
             Kind::Extent => match *words {
                 [width, height, depth, ..] => Value::Bytes(width.checked_mul(height)?.checked_mul(depth)?),
                 _ => return None,
@@ -150,6 +153,8 @@ pub(super) fn places(args: &'static [Arg]) -> impl Iterator<Item = (&'static Arg
             Kind::Grid(Dims::Loose) | Kind::Block(Dims::Loose) => (0..3).for_each(|_| take(true, 1, &mut place)),
             Kind::Extent => take(false, 3, &mut place),
             Kind::Pitched => take(false, 4, &mut place),
+            // It is on the stack and uses no register. No argument after it is on the stack.
+            Kind::Opaque(_) => {}
             _ => take(true, 1, &mut place),
         }
         (arg, place)

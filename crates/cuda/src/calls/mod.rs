@@ -8,6 +8,7 @@
 
 mod args;
 mod inquiry;
+mod parameters;
 mod payload;
 mod structs;
 mod tables;
@@ -17,6 +18,7 @@ use std::{collections::HashMap, fmt, sync::LazyLock};
 
 use args::{Arg, Dims, Kind, places};
 pub use inquiry::is_inquiry;
+pub use parameters::Parameters;
 pub use values::{Captured, Direction, Facts, Field, KernelRef, Lesson, Value};
 
 use crate::results;

@@ -61,44 +61,44 @@ driver! {
     3 cuDeviceGet(device: *mut i32, ordinal: i32) => context::device(ordinal).and_then(|_| answer(device, ordinal));
     4 cuDeviceGetCount(count: *mut i32) => answer(count, script().devices as i32);
     5 cuDeviceGetName(text: *mut c_char, size: i32, device: i32) => name(text, size, device);
-    0 cuDeviceGetUuid(out: *mut [u8; 16], device: i32) => answer(out, uuid(context::device(device)?));
-    0 cuDeviceGetUuid_v2(out: *mut [u8; 16], device: i32) => answer(out, uuid(context::device(device)?));
-    0 cuDeviceTotalMem_v2(out: *mut usize, device: i32) => {
+    900 cuDeviceGetUuid(out: *mut [u8; 16], device: i32) => answer(out, uuid(context::device(device)?));
+    901 cuDeviceGetUuid_v2(out: *mut [u8; 16], device: i32) => answer(out, uuid(context::device(device)?));
+    902 cuDeviceTotalMem_v2(out: *mut usize, device: i32) => {
         context::device(device).and_then(|_| answer(out, script().memory as usize))
     };
     9 cuDeviceGetAttribute(out: *mut i32, number: i32, device: i32) => {
         answer(out, attribute(number, context::device(device)?))
     };
-    0 cuDeviceCanAccessPeer(out: *mut i32, device: i32, peer: i32) => {
+    903 cuDeviceCanAccessPeer(out: *mut i32, device: i32, peer: i32) => {
         context::device(device).and(context::device(peer)).and_then(|_| answer(out, i32::from(device != peer)))
     };
-    0 cuDevicePrimaryCtxRetain(out: *mut Handle, device: i32) => {
+    904 cuDevicePrimaryCtxRetain(out: *mut Handle, device: i32) => {
         answer(out, context::device(device)?.retain().handle())
     };
-    0 cuDevicePrimaryCtxRelease_v2(device: i32) => context::device(device)?.release();
-    0 cuDevicePrimaryCtxReset_v2(device: i32) => context::device(device).map(Device::reset);
-    0 cuCtxCreate_v2(out: *mut Handle, _flags: u32, device: i32) => {
+    905 cuDevicePrimaryCtxRelease_v2(device: i32) => context::device(device)?.release();
+    906 cuDevicePrimaryCtxReset_v2(device: i32) => context::device(device).map(Device::reset);
+    907 cuCtxCreate_v2(out: *mut Handle, _flags: u32, device: i32) => {
         let created = Context::new(context::device(device)?);
         created.announce();
         context::set_current(created.handle())?;
         answer(out, created.handle())
     };
-    0 cuCtxDestroy_v2(ctx: Handle) => Context::from_handle(ctx).map(Context::end);
-    0 cuCtxSetCurrent(ctx: Handle) => context::set_current(ctx);
-    0 cuCtxPushCurrent_v2(ctx: Handle) => context::set_current(ctx);
-    0 cuCtxPopCurrent_v2(out: *mut Handle) => {
+    908 cuCtxDestroy_v2(ctx: Handle) => Context::from_handle(ctx).map(Context::end);
+    909 cuCtxSetCurrent(ctx: Handle) => context::set_current(ctx);
+    910 cuCtxPushCurrent_v2(ctx: Handle) => context::set_current(ctx);
+    911 cuCtxPopCurrent_v2(out: *mut Handle) => {
         let (handle, _) = context::current_handle();
         context::set_current(std::ptr::null_mut())?;
         if out.is_null() { Ok(()) } else { answer(out, handle) }
     };
-    0 cuCtxGetCurrent(out: *mut Handle) => answer(out, context::current_handle().0);
+    912 cuCtxGetCurrent(out: *mut Handle) => answer(out, context::current_handle().0);
     16 cuCtxGetDevice(out: *mut i32) => answer(out, context::current()?.device.index as i32);
     17 cuCtxSynchronize() => {
         let context = context::current()?;
         operation::wait(context.default_stream(), context.done_at(), sync_kind::CONTEXT, 0);
         Ok(())
     };
-    0 cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => {
+    913 cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => {
         let device = context::current()?.device;
         answer(free, free_memory(device)).and(answer(total, script().memory as usize))
     };

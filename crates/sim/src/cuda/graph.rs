@@ -93,19 +93,19 @@ driver! {
     };
     497 cuStreamEndCapture(stream: Handle, out: *mut Handle) => end_capture(stream, out);
     498 cuStreamEndCapture_ptsz(stream: Handle, out: *mut Handle) => end_capture(per_thread(stream), out);
-    0 cuStreamIsCapturing(stream: Handle, out: *mut u32) => is_capturing(stream, out);
-    0 cuGraphCreate(out: *mut Handle, _flags: u32) => answer(out, Box::into_raw(Graph::new()).cast());
-    0 cuGraphAddKernelNode(
+    914 cuStreamIsCapturing(stream: Handle, out: *mut u32) => is_capturing(stream, out);
+    915 cuGraphCreate(out: *mut Handle, _flags: u32) => answer(out, Box::into_raw(Graph::new()).cast());
+    916 cuGraphAddKernelNode(
         out: *mut Handle, graph: Handle, _dependencies: *const Handle, _count: usize, params: *const KernelNode
     ) => add_kernel(out, graph, params);
-    0 cuGraphAddKernelNode_v2(
+    917 cuGraphAddKernelNode_v2(
         out: *mut Handle, graph: Handle, _dependencies: *const Handle, _count: usize, params: *const KernelNode
     ) => add_kernel(out, graph, params);
-    0 cuGraphAddMemsetNode(
+    918 cuGraphAddMemsetNode(
         out: *mut Handle, graph: Handle, _dependencies: *const Handle, _count: usize, params: *const MemsetNode,
         _context: Handle
     ) => add_memset(out, graph, params);
-    0 cuGraphGetNodes(graph: Handle, out: *mut Handle, count: *mut usize) => nodes(graph, out, count);
+    919 cuGraphGetNodes(graph: Handle, out: *mut Handle, count: *mut usize) => nodes(graph, out, count);
     513 cuGraphInstantiate(
         out: *mut Handle, graph: Handle, _error: *mut Handle, _log: *mut c_char, _size: usize
     ) => instantiate(out, graph);
@@ -116,6 +116,6 @@ driver! {
     656 cuGraphInstantiateWithParams(out: *mut Handle, graph: Handle, _params: *mut c_void) => instantiate(out, graph);
     514 cuGraphLaunch(exec: Handle, stream: Handle) => launch(exec, stream);
     515 cuGraphLaunch_ptsz(exec: Handle, stream: Handle) => launch(exec, per_thread(stream));
-    0 cuGraphDestroy(graph: Handle) => graph::destroy(graph, false);
-    0 cuGraphExecDestroy(exec: Handle) => graph::destroy(exec, true);
+    920 cuGraphDestroy(graph: Handle) => graph::destroy(graph, false);
+    921 cuGraphExecDestroy(exec: Handle) => graph::destroy(exec, true);
 }

@@ -117,13 +117,13 @@ driver! {
     };
     600 cuMemFreeAsync(address: DevicePointer, stream: Handle) => free_on(address, stream);
     601 cuMemFreeAsync_ptsz(address: DevicePointer, stream: Handle) => free_on(address, per_thread(stream));
-    0 cuMemAllocHost_v2(out: *mut DevicePointer, size: usize) => allocated(out, memory_kind::PINNED, size);
-    0 cuMemHostAlloc(out: *mut DevicePointer, size: usize, _flags: u32) => {
+    922 cuMemAllocHost_v2(out: *mut DevicePointer, size: usize) => allocated(out, memory_kind::PINNED, size);
+    923 cuMemHostAlloc(out: *mut DevicePointer, size: usize, _flags: u32) => {
         allocated(out, memory_kind::PINNED, size)
     };
-    0 cuMemFreeHost(address: DevicePointer) => free_at_once(address);
-    0 cuMemHostGetDevicePointer_v2(out: *mut DevicePointer, host: usize, _flags: u32) => answer(out, host);
-    0 cuMemGetAddressRange_v2(base: *mut DevicePointer, size: *mut usize, address: DevicePointer) => {
+    924 cuMemFreeHost(address: DevicePointer) => free_at_once(address);
+    925 cuMemHostGetDevicePointer_v2(out: *mut DevicePointer, host: usize, _flags: u32) => answer(out, host);
+    926 cuMemGetAddressRange_v2(base: *mut DevicePointer, size: *mut usize, address: DevicePointer) => {
         let (start, length) = memory::range_of(address).ok_or(status::NOT_FOUND)?;
         answer(base, start).and(answer(size, length))
     };
@@ -192,7 +192,7 @@ driver! {
     430 cuMemsetD32Async_ptsz(dst: DevicePointer, value: u32, n: usize, stream: Handle) => {
         set(dst, value, 4, n, per_thread(stream))
     };
-    0 cuPointerGetAttribute(out: *mut c_void, attribute: i32, address: DevicePointer) => {
+    927 cuPointerGetAttribute(out: *mut c_void, attribute: i32, address: DevicePointer) => {
         // MEMORY_TYPE 2 (1 host, 2 device) and DEVICE_ORDINAL 9.
         let device = memory::device_of(address).ok_or(status::INVALID_VALUE)?;
         match attribute {

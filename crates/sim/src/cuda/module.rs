@@ -47,19 +47,19 @@ driver! {
     21 cuModuleLoadFatBinary(out: *mut Handle, _image: *const c_void) => load(out);
     22 cuModuleUnload(module: Handle) => if module.is_null() { Err(status::INVALID_HANDLE) } else { Ok(()) };
     23 cuModuleGetFunction(out: *mut Handle, module: Handle, name: *const c_char) => function(out, module, name);
-    0 cuLibraryLoadData(
+    928 cuLibraryLoadData(
         out: *mut Handle, _image: *const c_void, _jit: *mut i32, _jit_values: *mut *mut c_void, _jit_count: u32,
         _options: *mut i32, _values: *mut *mut c_void, _count: u32
     ) => load(out);
-    0 cuLibraryGetKernel(out: *mut Handle, library: Handle, name: *const c_char) => function(out, library, name);
-    0 cuKernelGetFunction(out: *mut Handle, kernel: Handle) => {
+    929 cuLibraryGetKernel(out: *mut Handle, library: Handle, name: *const c_char) => function(out, library, name);
+    930 cuKernelGetFunction(out: *mut Handle, kernel: Handle) => {
         answer(out, Function::from_handle(kernel)?.handle())
     };
-    0 cuFuncGetName(out: *mut *const c_char, function: Handle) => {
+    931 cuFuncGetName(out: *mut *const c_char, function: Handle) => {
         answer(out, Function::from_handle(function)?.name())
     };
-    0 cuFuncGetAttribute(out: *mut i32, _attribute: i32, function: Handle) => {
+    932 cuFuncGetAttribute(out: *mut i32, _attribute: i32, function: Handle) => {
         Function::from_handle(function).and_then(|_| answer(out, 1024))
     };
-    0 cuFuncSetAttribute(function: Handle, _attribute: i32, _value: i32) => Function::from_handle(function).map(|_| ());
+    933 cuFuncSetAttribute(function: Handle, _attribute: i32, _value: i32) => Function::from_handle(function).map(|_| ());
 }

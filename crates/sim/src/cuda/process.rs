@@ -133,10 +133,10 @@ fn result_text(result: u32) -> Option<&'static (u32, &'static CStr, &'static CSt
 }
 
 driver! {
-    0 cuGetErrorName(result: u32, text: *mut *const c_char) => {
+    934 cuGetErrorName(result: u32, text: *mut *const c_char) => {
         answer(text, result_text(result).ok_or(status::INVALID_VALUE)?.1.as_ptr())
     };
-    0 cuGetErrorString(result: u32, text: *mut *const c_char) => {
+    935 cuGetErrorString(result: u32, text: *mut *const c_char) => {
         answer(text, result_text(result).ok_or(status::INVALID_VALUE)?.2.as_ptr())
     };
 }

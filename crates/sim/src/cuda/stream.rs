@@ -50,10 +50,10 @@ fn elapsed(out: *mut f32, from: Handle, to: Handle) -> Outcome {
 
 driver! {
     124 cuStreamCreate(out: *mut Handle, _flags: u32) => answer(out, context::current()?.create_stream().handle());
-    0 cuStreamCreateWithPriority(out: *mut Handle, _flags: u32, _priority: i32) => {
+    936 cuStreamCreateWithPriority(out: *mut Handle, _flags: u32, _priority: i32) => {
         answer(out, context::current()?.create_stream().handle())
     };
-    0 cuStreamDestroy_v2(stream: Handle) => {
+    937 cuStreamDestroy_v2(stream: Handle) => {
         let stream = Stream::from_handle(stream)?;
         stream.context.destroy_stream(stream);
         Ok(())
@@ -61,12 +61,12 @@ driver! {
     125 cuStreamQuery(stream: Handle) => done(Stream::from_handle(stream)?.clock.free_at());
     126 cuStreamSynchronize(stream: Handle) => synchronize(stream);
     440 cuStreamSynchronize_ptsz(stream: Handle) => synchronize(per_thread(stream));
-    0 cuStreamWaitEvent(stream: Handle, event: Handle, _flags: u32) => wait_event(stream, event);
-    0 cuStreamWaitEvent_ptsz(stream: Handle, event: Handle, _flags: u32) => wait_event(per_thread(stream), event);
-    0 cuStreamGetCtx(stream: Handle, out: *mut Handle) => answer(out, Stream::from_handle(stream)?.context.handle());
+    938 cuStreamWaitEvent(stream: Handle, event: Handle, _flags: u32) => wait_event(stream, event);
+    939 cuStreamWaitEvent_ptsz(stream: Handle, event: Handle, _flags: u32) => wait_event(per_thread(stream), event);
+    940 cuStreamGetCtx(stream: Handle, out: *mut Handle) => answer(out, Stream::from_handle(stream)?.context.handle());
     118 cuEventCreate(out: *mut Handle, _flags: u32) => context::current().and_then(|_| answer(out, Event::create()));
     119 cuEventRecord(event: Handle, stream: Handle) => record(event, stream);
-    0 cuEventRecord_ptsz(event: Handle, stream: Handle) => record(event, per_thread(stream));
+    941 cuEventRecord_ptsz(event: Handle, stream: Handle) => record(event, per_thread(stream));
     120 cuEventQuery(event: Handle) => done(Event::from_handle(event)?.time.load(Ordering::Acquire));
     121 cuEventSynchronize(event: Handle) => {
         let event = Event::from_handle(event)?;
@@ -74,7 +74,7 @@ driver! {
         operation::wait(stream, event.time.load(Ordering::Acquire), sync_kind::EVENT, event.id);
         Ok(())
     };
-    0 cuEventDestroy_v2(event: Handle) => Event::destroy(event);
+    942 cuEventDestroy_v2(event: Handle) => Event::destroy(event);
     123 cuEventElapsedTime(out: *mut f32, from: Handle, to: Handle) => elapsed(out, from, to);
-    0 cuEventElapsedTime_v2(out: *mut f32, from: Handle, to: Handle) => elapsed(out, from, to);
+    943 cuEventElapsedTime_v2(out: *mut f32, from: Handle, to: Handle) => elapsed(out, from, to);
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use cupti::ids::domain;
 
-use super::driver::{Driver, driver};
+use super::driver::{Driver, driver, initialised};
 use crate::gpu::status;
 use crate::script::MAX_DEVICES;
 use crate::table::Call;
@@ -25,12 +25,15 @@ pub fn check(result: u32) -> Result<(), u32> {
     if result == 0 { Ok(()) } else { Err(result) }
 }
 
+/// Returns the initialised driver.
+fn usable() -> Result<&'static Driver, u32> {
+    let driver = driver().ok_or(INSUFFICIENT_DRIVER)?;
+    if (driver.table.alive)() { Ok(driver) } else { Err(status::NOT_INITIALIZED) }
+}
+
 /// Returns the initialised driver, with a context for this thread.
 pub fn ready() -> Result<&'static Driver, u32> {
-    let driver = driver().ok_or(INSUFFICIENT_DRIVER)?;
-    if !(driver.table.alive)() {
-        return Err(status::NOT_INITIALIZED);
-    }
+    let driver = usable()?;
     if !BOUND.get() {
         let mut context = std::ptr::null_mut();
         check((driver.cuCtxGetCurrent)(&mut context))?;
@@ -90,7 +93,8 @@ fn remember(result: u32) -> u32 {
     result
 }
 
-/// Runs a runtime function's body as an API call.
+/// Runs a runtime function's body as an API call. Like the real runtime, it initialises the driver before the call is
+/// reported, and binds a context to the thread within the call.
 #[inline(always)]
 pub fn runtime(
     cbid: u32,
@@ -99,7 +103,7 @@ pub fn runtime(
     symbol: impl FnOnce() -> *const c_char,
     body: impl FnOnce() -> Result<(), u32>,
 ) -> u32 {
-    let driver = match ready() {
+    let driver = match usable() {
         Ok(driver) => driver,
         Err(error) => return remember(error),
     };
@@ -107,8 +111,20 @@ pub fn runtime(
     let mut call =
         Call { domain: domain::RUNTIME, cbid, name, params, symbol, result: 0, correlation: 0, outer: 0, data: 0 };
     if (driver.table.begin)(&mut call) {
-        call.result = body().err().unwrap_or(0);
+        call.result = ready().and_then(|_| body()).err().unwrap_or(0);
     }
     (driver.table.end)(&mut call);
     remember(call.result)
+}
+
+/// Runs a function that returns the last error as an API call, if the driver is initialised: it does not initialise it.
+pub fn reported(cbid: u32, name: &'static CStr, body: impl FnOnce() -> u32) -> u32 {
+    let Some(driver) = initialised().filter(|driver| (driver.table.alive)()) else { return body() };
+    let (name, params, symbol) = (name.as_ptr(), std::ptr::null(), std::ptr::null());
+    let mut call =
+        Call { domain: domain::RUNTIME, cbid, name, params, symbol, result: 0, correlation: 0, outer: 0, data: 0 };
+    (driver.table.begin)(&mut call);
+    call.result = body();
+    (driver.table.end)(&mut call);
+    call.result
 }

@@ -54,23 +54,23 @@ fn properties(driver: &Driver, out: *mut u8, device: i32) -> Result<(), u32> {
 runtime! {
     3 cudaGetDeviceCount(out: *mut i32) => check((ready()?.cuDeviceGetCount)(out));
     4 cudaGetDeviceProperties(out: *mut u8, device: i32) => properties(ready()?, out, device);
-    0 cudaGetDeviceProperties_v2(out: *mut u8, device: i32) => properties(ready()?, out, device);
-    0 cudaDeviceGetAttribute(out: *mut i32, number: i32, device: i32) => {
+    900 cudaGetDeviceProperties_v2(out: *mut u8, device: i32) => properties(ready()?, out, device);
+    901 cudaDeviceGetAttribute(out: *mut i32, number: i32, device: i32) => {
         check((ready()?.cuDeviceGetAttribute)(out, number, device))
     };
     16 cudaSetDevice(device: i32) => set_device(ready()?, device);
     17 cudaGetDevice(out: *mut i32) => answer(out, device());
-    0 cudaDeviceCanAccessPeer(out: *mut i32, device: i32, peer: i32) => {
+    902 cudaDeviceCanAccessPeer(out: *mut i32, device: i32, peer: i32) => {
         check((ready()?.cuDeviceCanAccessPeer)(out, device, peer))
     };
-    0 cudaDeviceEnablePeerAccess(peer: i32, _flags: u32) => {
+    903 cudaDeviceEnablePeerAccess(peer: i32, _flags: u32) => {
         let mut access = 0;
         check((ready()?.cuDeviceCanAccessPeer)(&mut access, device(), peer))?;
         if access == 0 { Err(status::INVALID_DEVICE) } else { Ok(()) }
     };
     165 cudaDeviceSynchronize() => check((ready()?.cuCtxSynchronize)());
     164 cudaDeviceReset() => check((ready()?.cuDevicePrimaryCtxReset_v2)(device()));
-    0 cudaSetDeviceFlags(_flags: u32) => Ok(());
+    904 cudaSetDeviceFlags(_flags: u32) => Ok(());
     30 cudaMemGetInfo(free: *mut usize, total: *mut usize) => check((ready()?.cuMemGetInfo_v2)(free, total));
 }
 

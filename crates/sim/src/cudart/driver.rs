@@ -104,10 +104,16 @@ functions! {
     cuGraphExecDestroy(Handle);
 }
 
+static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+static INITIALISED: AtomicBool = AtomicBool::new(false);
+
+/// Returns the driver if it is initialised already.
+pub fn initialised() -> Option<&'static Driver> {
+    DRIVER.get().filter(|_| INITIALISED.load(Ordering::Acquire))?.as_ref()
+}
+
 /// Returns the driver, loaded and initialised on the first call; `None` if the libcuda is missing or not the fake one.
 pub fn driver() -> Option<&'static Driver> {
-    static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
-    static INITIALISED: AtomicBool = AtomicBool::new(false);
     let driver = DRIVER.get_or_init(Driver::load).as_ref()?;
     if !INITIALISED.load(Ordering::Acquire) {
         // Outside the lock: the injected library may call the runtime meanwhile. Other threads wait here.

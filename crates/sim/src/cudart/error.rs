@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_char};
 
-use super::call::last_error;
+use super::call::{last_error, reported};
+use crate::gpu::call::{LAST_ERROR, PEEK_AT_ERROR};
 use crate::stub::runtime_stub;
 
 /// Number, name and description of the simulated runtime's results.
@@ -42,16 +43,20 @@ const _: () = {
     runtime_stub!(cudaGetErrorString, body);
 };
 
+/// The names of the callbacks.
+pub(crate) const NAMES: &[(u32, &CStr)] =
+    &[(LAST_ERROR, c"cudaGetLastError_v3020"), (PEEK_AT_ERROR, c"cudaPeekAtLastError_v3020")];
+
 const _: () = {
     extern "C" fn body() -> u32 {
-        last_error(true)
+        reported(LAST_ERROR, c"cudaGetLastError", || last_error(true))
     }
     runtime_stub!(cudaGetLastError, body);
 };
 
 const _: () = {
     extern "C" fn body() -> u32 {
-        last_error(false)
+        reported(PEEK_AT_ERROR, c"cudaPeekAtLastError", || last_error(false))
     }
     runtime_stub!(cudaPeekAtLastError, body);
 };

@@ -49,12 +49,12 @@ runtime! {
     320 cudaStreamEndCapture_ptsz(stream: Handle, out: *mut Handle) => {
         check((ready()?.cuStreamEndCapture)(per_thread(stream), out))
     };
-    0 cudaStreamIsCapturing(stream: Handle, out: *mut u32) => check((ready()?.cuStreamIsCapturing)(stream, out));
-    0 cudaGraphCreate(out: *mut Handle, flags: u32) => check((ready()?.cuGraphCreate)(out, flags));
-    0 cudaGraphAddKernelNode(
+    905 cudaStreamIsCapturing(stream: Handle, out: *mut u32) => check((ready()?.cuStreamIsCapturing)(stream, out));
+    906 cudaGraphCreate(out: *mut Handle, flags: u32) => check((ready()?.cuGraphCreate)(out, flags));
+    907 cudaGraphAddKernelNode(
         out: *mut Handle, graph: Handle, dependencies: *const Handle, count: usize, params: *const KernelNode
     ) => add_kernel(out, graph, dependencies, count, params);
-    0 cudaGraphGetNodes(graph: Handle, out: *mut Handle, count: *mut usize) => {
+    908 cudaGraphGetNodes(graph: Handle, out: *mut Handle, count: *mut usize) => {
         check((ready()?.cuGraphGetNodes)(graph, out, count))
     };
     443 cudaGraphInstantiate(out: *mut Handle, graph: Handle, flags: u64) => instantiate(out, graph, flags);
@@ -64,6 +64,6 @@ runtime! {
     ) => instantiate(out, graph, 0);
     311 cudaGraphLaunch(exec: Handle, stream: Handle) => check((ready()?.cuGraphLaunch)(exec, stream));
     312 cudaGraphLaunch_ptsz(exec: Handle, stream: Handle) => check((ready()?.cuGraphLaunch)(exec, per_thread(stream)));
-    0 cudaGraphDestroy(graph: Handle) => check((ready()?.cuGraphDestroy)(graph));
-    0 cudaGraphExecDestroy(exec: Handle) => check((ready()?.cuGraphExecDestroy)(exec));
+    909 cudaGraphDestroy(graph: Handle) => check((ready()?.cuGraphDestroy)(graph));
+    910 cudaGraphExecDestroy(exec: Handle) => check((ready()?.cuGraphExecDestroy)(exec));
 }

@@ -94,7 +94,7 @@ runtime! {
     431 cudaLaunchKernelExC_ptsz(config: *const c_void, host: *const c_void, args: Arguments) [name_of(host)] => {
         launch_ex(config, host, args, true)
     };
-    0 cudaFuncSetAttribute(host: *const c_void, _attribute: i32, _value: i32) => {
+    911 cudaFuncSetAttribute(host: *const c_void, _attribute: i32, _value: i32) => {
         function_of(ready()?, host).map(|_| ())
     };
 }

@@ -21,3 +21,8 @@ pub struct Dim3 {
     y: u32,
     z: u32,
 }
+
+/// The names of the callbacks, by id.
+pub(crate) fn names() -> impl Iterator<Item = &'static (u32, &'static std::ffi::CStr)> {
+    [device::NAMES, error::NAMES, graph::NAMES, launch::NAMES, memory::NAMES, stream::NAMES].into_iter().flatten()
+}

@@ -156,3 +156,13 @@ extern "C" fn cuptiEnableAllDomains(enable: u32, handle: *mut c_void) -> u32 {
 extern "C" fn cuptiGetCallbackState(enable: *mut u32, handle: *mut c_void, of: u32, cbid: u32) -> u32 {
     code(check(handle).and_then(|gpu| answer(enable, u32::from(gpu.switches.callback(of, cbid)))))
 }
+
+#[unsafe(no_mangle)]
+extern "C" fn cuptiGetCallbackName(of: u32, cbid: u32, name: *mut *const c_char) -> u32 {
+    let find = || match of {
+        domain::DRIVER => crate::cuda::names().find(|(id, _)| *id == cbid),
+        domain::RUNTIME => crate::cudart::names().find(|(id, _)| *id == cbid),
+        _ => None,
+    };
+    code(gpu().and_then(|_| answer(name, find().ok_or(result::INVALID_PARAMETER)?.1.as_ptr())))
+}

@@ -54,8 +54,8 @@ calls! {
     }
     // The handle is a struct of 64 bytes by value: it is on the stack and uses no register.
     alloc(Imported) => {
-        cudaIpcOpenMemHandle(ptr: Out(&Pointer), flags: Flags);
-        cuIpcOpenMemHandle(ptr: Out(&Pointer), flags: Flags);
+        cudaIpcOpenMemHandle(ptr: Out(&Pointer), handle: Opaque(64), flags: Flags);
+        cuIpcOpenMemHandle(ptr: Out(&Pointer), handle: Opaque(64), flags: Flags);
         cuMemImportFromShareableHandle(handle: Out(&Handle), os_handle: Pointer, kind: Unsigned);
     }
 
