@@ -1,14 +1,12 @@
 //! The entry point that the driver calls.
 
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::ffi::CString;
 
 use wire::Refusal;
 
 use crate::connect::{Refused, connect};
 use crate::start::{Found, start};
-use crate::{driver, library, lifecycle, sys, warpscope_launch_marker};
+use crate::{driver, environment, library, lifecycle, sys, warpscope_launch_marker};
 
 static CALLED: AtomicBool = AtomicBool::new(false);
 
@@ -31,10 +29,10 @@ pub extern "C" fn InitializeInjection() -> i32 {
 }
 
 fn begin() -> Result<(), Refused> {
-    if secure() {
+    if environment::is_secure() {
         return Err(Refused(Refusal::Secure, 0));
     }
-    let address = bytes(wire::SOCKET_VARIABLE).ok_or(Refused(Refusal::NoAddress, 0))?;
+    let address = environment::bytes(wire::SOCKET_VARIABLE).ok_or(Refused(Refusal::NoAddress, 0))?;
     // Checked before any call that a filter may reject: so far the process has only loaded a library.
     if sys::seccomp_filters().is_none_or(|filters| filters > allowed_filters()) {
         return Err(Refused(Refusal::Seccomp, 0));
@@ -50,31 +48,5 @@ fn begin() -> Result<(), Refused> {
 
 /// The number of filters that warpscope itself runs under: it created its own socket under them.
 fn allowed_filters() -> u32 {
-    variable(wire::FILTERS_VARIABLE).and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-/// Whether the program runs with more privileges than its caller.
-fn secure() -> bool {
-    // SAFETY: only reads a number that the kernel passed at the start of the process.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-/// Returns an environment variable that is valid text.
-pub fn variable(name: &str) -> Option<String> {
-    String::from_utf8(bytes(name)?).ok()
-}
-
-/// Returns an environment variable, but never in a program that runs with more privileges than its caller.
-fn bytes(name: &str) -> Option<Vec<u8>> {
-    let name = CString::new(name).ok()?;
-    if secure() {
-        return None;
-    }
-    // SAFETY: the name ends in 0.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
-    if value.is_null() {
-        return None;
-    }
-    // SAFETY: the environment's strings end in 0; it is copied at once.
-    Some(unsafe { CStr::from_ptr(value) }.to_bytes().to_vec())
+    environment::variable(wire::FILTERS_VARIABLE).and_then(|text| text.parse().ok()).unwrap_or(0)
 }

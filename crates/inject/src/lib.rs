@@ -9,6 +9,7 @@
 //!            -> calls -> shared memory                 every call, if calls are traced
 //!  CUPTI     -> buffers -> records -> names, queue     activity becomes messages in a bounded queue
 //!  sender    -> socket                                 our only thread: flushes CUPTI, sends, counts, ends the session
+//!  cuInit    -> entry -> connect, start -> subscription, sender
 //! ```
 //!
 //! All state is static and never freed: callbacks may arrive at any time, from any thread, even while the process
@@ -17,22 +18,27 @@
 pub mod buffers;
 pub mod callbacks;
 mod calls;
+mod clock;
 mod connect;
 mod driver;
 mod entry;
+mod environment;
 mod known;
 mod library;
 pub mod lifecycle;
 mod marker;
 mod names;
+mod notices;
 mod queue;
 mod records;
 mod search;
 mod sender;
 mod start;
+mod subscription;
 mod sys;
 mod totals;
 mod waits;
+mod wakeup;
 
 pub use connect::{Refused, connect, peer_is_trusted};
 pub use entry::InitializeInjection;

@@ -13,7 +13,7 @@ use cupti::types::{
 };
 
 use crate::search::{Candidate, Surroundings, candidates};
-use crate::sys;
+use crate::{environment, sys};
 
 /// The functions of libcupti that the library calls. Functions missing from some releases are options.
 #[derive(Clone, Copy)]
@@ -125,7 +125,7 @@ unsafe fn required<F: Copy>(handle: *mut c_void, name: &'static CStr) -> Result<
 /// Finds libcupti: returns its functions and its path, or a message that lists the locations tried.
 pub fn find(driver: u32) -> Result<(Cupti, String), String> {
     let maps = sys::maps();
-    let around = Surroundings { variable: &crate::entry::variable, list: &list, maps: &maps, driver };
+    let around = Surroundings { variable: &environment::variable, list: &list, maps: &maps, driver };
     let mut tried = String::from("no usable libcupti; tried");
     for candidate in candidates(&around) {
         let (name, flags) = match &candidate {

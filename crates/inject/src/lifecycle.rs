@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::sys;
+use crate::{sys, wakeup};
 
 const NEW: u8 = 0;
 const LIVE: u8 = 1;
@@ -160,11 +160,11 @@ extern "C" fn at_exit() {
     guarded((), || {
         // A child of a bare clone runs this handler too, but has no sender thread.
         // SAFETY: only reads the process id.
-        if !is_live() || unsafe { libc::getpid() } as u32 != pid() || crate::sender::is_this_thread() {
+        if !is_live() || unsafe { libc::getpid() } as u32 != pid() || wakeup::is_sender() {
             return;
         }
         EXITING.store(1, Ordering::Release);
-        crate::sender::wake();
+        wakeup::wake();
         let deadline = sys::now() + EXIT_DEADLINE;
         while DONE.load(Ordering::Acquire) == 0 {
             let Some(left) = deadline.checked_sub(sys::now()).filter(|left| *left > 0) else { break };

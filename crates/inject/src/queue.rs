@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wire::MAX_PACKET;
 
-use crate::sys;
+use crate::{sys, wakeup};
 
 /// The maximum number of packets: 64 MiB.
 pub const PACKETS: usize = 2048;
@@ -116,7 +116,7 @@ impl Queue {
         }
         drop(ring);
         if sealed {
-            crate::sender::wake();
+            wakeup::wake();
         }
         open.is_some()
     }

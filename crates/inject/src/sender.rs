@@ -5,11 +5,10 @@
 
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
-use crate::{buffers, calls, connect, driver, library, lifecycle, start, sys};
+use crate::{buffers, calls, connect, driver, library, lifecycle, subscription, sys, wakeup};
 
 /// Time between two flushes. A killed process loses what completed since the last one.
 const TICK: u64 = 50_000_000;
@@ -21,24 +20,6 @@ const IDLE: u64 = 3_600_000_000_000;
 const FOREVER: u64 = u64::MAX;
 /// CUPTI's flush runs on this stack; untouched pages cost nothing.
 const STACK: usize = 1 << 20;
-
-static WAKE: AtomicU32 = AtomicU32::new(0);
-static ASLEEP: AtomicBool = AtomicBool::new(false);
-static THREAD: AtomicI32 = AtomicI32::new(0);
-
-/// Wakes the sender because there is work.
-pub fn wake() {
-    WAKE.fetch_add(1, Ordering::SeqCst);
-    if ASLEEP.load(Ordering::SeqCst) {
-        sys::wake(&WAKE);
-    }
-}
-
-/// Whether the caller is the sender thread.
-pub fn is_this_thread() -> bool {
-    // SAFETY: only reads the thread id.
-    THREAD.load(Ordering::Relaxed) == unsafe { libc::gettid() }
-}
 
 /// Starts the thread with every signal blocked. With `records`, it flushes CUPTI. Returns false, with errno set, if the
 /// thread cannot be created.
@@ -68,14 +49,13 @@ pub fn spawn(records: bool) -> bool {
 
 extern "C" fn run(records: *mut c_void) -> *mut c_void {
     lifecycle::guarded((), || {
-        // SAFETY: only reads the thread id.
-        THREAD.store(unsafe { libc::gettid() }, Ordering::Relaxed);
+        wakeup::set_sender();
         calls::ignore_this_thread();
         // SAFETY: names this thread; the text has fewer than 16 bytes.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"warpscope-send".as_ptr()) };
         let mut sender = Sender::new(!records.is_null());
         if sender.serve().is_err() && !lifecycle::is_exiting() {
-            start::stop();
+            subscription::stop();
         }
         lifecycle::close();
     });
@@ -115,7 +95,7 @@ impl Sender {
         let tick = if self.records { TICK } else { IDLE };
         let mut due = sys::now() + tick;
         loop {
-            let seen = WAKE.load(Ordering::SeqCst);
+            let seen = wakeup::count();
             if lifecycle::is_exiting() {
                 return self.finish();
             }
@@ -130,9 +110,7 @@ impl Sender {
                 return self.leave();
             }
             if let Some(left) = due.checked_sub(sys::now()) {
-                ASLEEP.store(true, Ordering::SeqCst);
-                sys::wait(&WAKE, seen, left);
-                ASLEEP.store(false, Ordering::SeqCst);
+                wakeup::sleep(seen, left);
             }
         }
     }
@@ -200,10 +178,10 @@ impl Sender {
     fn leave(&mut self) -> Result<(), Disconnected> {
         let (begun, deadline) = (totals::Begun::now(), sys::now() + LONGEST_DRAIN);
         while !begun.have_returned() && sys::now() < deadline && !lifecycle::is_exiting() {
-            sys::wait(&WAKE, WAKE.load(Ordering::Relaxed), 1_000_000);
+            wakeup::pause(1_000_000);
         }
         self.finish()?;
-        start::stop();
+        subscription::stop();
         Ok(())
     }
 
@@ -215,7 +193,7 @@ impl Sender {
         // From now on no further record is read; those that other threads are reading still count.
         lifecycle::end();
         while buffers::any_reader() {
-            sys::wait(&WAKE, WAKE.load(Ordering::Relaxed), 100_000);
+            wakeup::pause(100_000);
         }
         self.send_queued(true, FOREVER)?;
         let mut last = [0; wire::Totals::SIZE + wire::SessionEnd::SIZE];

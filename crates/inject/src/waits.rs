@@ -5,22 +5,13 @@
 
 use core::cell::Cell;
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use cupti::callback::CallbackData;
 use cupti::ids::{WAIT_CALLS, WaitCall, result, site, sync_kind};
 
 use crate::queue::QUEUE;
 use crate::totals::{TOTALS, add};
-use crate::{library, lifecycle, sys};
-
-/// The offset that warpscope adds to the times of this session, which are on CUPTI's clock.
-static CLOCK_OFFSET: AtomicU64 = AtomicU64::new(0);
-
-/// Sets the offset that is added to the times of this session.
-pub fn set_clock_offset(offset: u64) {
-    CLOCK_OFFSET.store(offset, Ordering::Relaxed);
-}
+use crate::{clock, library, lifecycle, sys};
 
 thread_local! {
     /// The outermost wait of this thread (domain and callback id) and its start; 0 outside waits.
@@ -50,7 +41,7 @@ pub fn on_call(call: &WaitCall, data: &CallbackData) {
 }
 
 fn report(call: &WaitCall, data: &CallbackData, start: u64, end: u64) {
-    let offset = CLOCK_OFFSET.load(Ordering::Relaxed);
+    let offset = clock::offset();
     let mut bytes = [0; wire::Sync::SIZE];
     let wait = wire::Sync {
         correlation: data.correlation_id,

@@ -1,0 +1,73 @@
+//! The clock of CUPTI's records.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use cupti::ids::result;
+use wire::Notice;
+
+use crate::library::Cupti;
+use crate::notices::Notices;
+use crate::sys;
+
+static OFFSET: AtomicU64 = AtomicU64::new(0);
+
+/// The offset that warpscope adds to the times of this session: 0 if CUPTI uses our clock.
+pub fn offset() -> u64 {
+    OFFSET.load(Ordering::Relaxed)
+}
+
+/// Sets CUPTI's clock and thread ids to the system's. If CUPTI rejects the clock, measures the [`offset`] to its own.
+pub fn set(cupti: &Cupti, notices: &mut Notices) {
+    if let Some(set) = cupti.set_thread_id_type {
+        // SAFETY: only takes a number.
+        let outcome = unsafe { set(1) };
+        notices.check(cupti, "cuptiSetThreadIdType", outcome);
+    }
+    // SAFETY: the clock is a function of this library, which is never unloaded.
+    let outcome = cupti.register_timestamp.map(|register| unsafe { register(clock) });
+    if outcome == Some(result::SUCCESS) {
+        return;
+    }
+    let reason = outcome.map_or_else(|| "it has no such function".into(), |outcome| cupti.describe(outcome));
+    notices.add(Notice::ForeignClock, format!("cuptiActivityRegisterTimestampCallback: {reason}"));
+    let measured = measure(|| {
+        let mut time = 0;
+        // SAFETY: `time` is writable.
+        let got = cupti.get_timestamp.is_some_and(|get| unsafe { get(&mut time) } == result::SUCCESS);
+        // If CUPTI does not provide the time, use its default clock.
+        if got { time } else { sys::clock(libc::CLOCK_REALTIME) }
+    });
+    OFFSET.store(measured, Ordering::Relaxed);
+}
+
+/// The clock that CUPTI stamps records with.
+unsafe extern "C" fn clock() -> u64 {
+    sys::now()
+}
+
+/// Returns the offset to add, with wrap-around, to another clock's time to get ours: the tightest of several bracketed
+/// readings.
+fn measure(other: impl Fn() -> u64) -> u64 {
+    let readings = (0..16).map(|_| {
+        let before = sys::now();
+        let time = other();
+        let width = sys::now().wrapping_sub(before);
+        (width, before.wrapping_add(width / 2).wrapping_sub(time))
+    });
+    readings.min_by_key(|(width, _)| *width).map_or(0, |(_, offset)| offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The measured offset converts another clock to ours, even one that is ahead.
+    #[test]
+    fn the_offset_is_measured() {
+        for ahead in [5_000_000_000_000u64, 5_000_000_000_000u64.wrapping_neg()] {
+            let measured = measure(|| sys::now().wrapping_add(ahead));
+            let error = measured.wrapping_add(ahead).cast_signed();
+            assert!(error.abs() < 1_000_000, "{error} ns");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The subscription to CUPTI: the callbacks and the kinds of records that are enabled.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use cupti::ids::{LAUNCH_CALLS, WAIT_CALLS, domain, kind, resource, result};
+use cupti::types::SubscriberParams;
+use wire::Notice;
+
+use crate::library::{self, Cupti};
+use crate::notices::Notices;
+use crate::queue::QUEUE;
+use crate::{buffers, callbacks, calls, lifecycle, search, sys};
+
+/// The kinds of activity that are recorded.
+const KINDS: [u32; 4] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, kind::MEMSET];
+
+static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// Subscribes and enables the callbacks and records; true if records will arrive.
+pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
+    let mut subscriber = ptr::null_mut();
+    // SAFETY: the callback is a function of this library, which is never unloaded.
+    let outcome = unsafe { (cupti.subscribe)(&mut subscriber, callbacks::on_api, ptr::null_mut()) };
+    if outcome == result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED {
+        notices.add(Notice::OtherSubscriber, other_subscriber(cupti));
+        return false;
+    }
+    if !notices.check(cupti, "cuptiSubscribe", outcome) {
+        return false;
+    }
+    SUBSCRIBER.store(subscriber, Ordering::SeqCst);
+    let launches = LAUNCH_CALLS.iter().map(|call| (call.domain, call.cbid, call.name));
+    let waits = WAIT_CALLS.iter().map(|call| (call.domain, call.cbid, call.name));
+    for (domain, cbid, name) in launches.chain(waits) {
+        // SAFETY: the subscriber was just created.
+        let outcome = unsafe { (cupti.enable_callback)(1, subscriber, domain, cbid) };
+        // A release rejects calls that it does not know yet. If it fails for another reason, one notice is enough.
+        if outcome != result::INVALID_PARAMETER
+            && !notices.check(cupti, &format!("cuptiEnableCallback({name})"), outcome)
+        {
+            break;
+        }
+    }
+    // A release that rejects this cannot report captured launches: they stay pending.
+    // SAFETY: the subscriber was just created.
+    unsafe { (cupti.enable_callback)(1, subscriber, domain::RESOURCE, resource::GRAPH_NODE_CREATED) };
+    // SAFETY: both are functions of this library.
+    let outcome = unsafe { (cupti.register_callbacks)(buffers::on_requested, buffers::on_completed) };
+    if !notices.check(cupti, "cuptiActivityRegisterCallbacks", outcome) {
+        return false;
+    }
+    let mut enabled = false;
+    for kind in KINDS {
+        // SAFETY: only takes a number.
+        let outcome = unsafe { (cupti.enable)(kind) };
+        enabled |= notices.check(cupti, &format!("cuptiActivityEnable({kind})"), outcome);
+    }
+    enabled
+}
+
+/// Enables the callbacks of all API calls, and sends the functions that have one; false if CUPTI cannot report calls.
+pub fn trace_calls(cupti: &Cupti, notices: &mut Notices) -> bool {
+    let subscriber = SUBSCRIBER.load(Ordering::SeqCst);
+    let (Some(enable), Some(name_of)) = (cupti.enable_domain, cupti.get_callback_name) else { return false };
+    if subscriber.is_null() {
+        return false;
+    }
+    let mut any = false;
+    for domain in [domain::DRIVER, domain::RUNTIME] {
+        for cbid in 1..wire::calls::FUNCTIONS as u32 {
+            let mut name = ptr::null();
+            // SAFETY: `name` is writable.
+            if unsafe { name_of(domain, cbid, &mut name) } == result::SUCCESS
+                && !name.is_null()
+                && let Some(number) = wire::calls::function(domain, cbid)
+            {
+                // SAFETY: CUPTI's names end in 0 and are never freed.
+                let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+                let mut bytes = vec![0; wire::text_size(name)];
+                wire::encode_function(number.into(), name, &mut bytes);
+                any |= QUEUE.append(&bytes, 0);
+            }
+        }
+    }
+    calls::begin();
+    for domain in [domain::DRIVER, domain::RUNTIME] {
+        // SAFETY: the subscriber is subscribed.
+        let outcome = unsafe { enable(1, subscriber, domain) };
+        any &= notices.check(cupti, &format!("cuptiEnableDomain({domain})"), outcome);
+    }
+    if !any {
+        calls::end();
+    }
+    any
+}
+
+/// Ends the session from outside CUPTI's callbacks: disables records and callbacks. The program continues.
+pub fn stop() {
+    lifecycle::end();
+    calls::end();
+    let subscriber = SUBSCRIBER.swap(ptr::null_mut(), Ordering::SeqCst);
+    if let Some(cupti) = library::cupti()
+        && !subscriber.is_null()
+    {
+        for kind in KINDS {
+            // SAFETY: only takes a number; a kind that was never enabled is refused.
+            unsafe { (cupti.disable)(kind) };
+        }
+        // SAFETY: the handle is from cuptiSubscribe and the swap makes this its only end.
+        unsafe { (cupti.unsubscribe)(subscriber) };
+    }
+}
+
+/// Identifies the other subscriber as far as possible.
+fn other_subscriber(cupti: &Cupti) -> String {
+    // From 13.3 on this call may succeed alongside another subscriber, so it is used only where it must fail.
+    if let Some(subscribe) = cupti.subscribe_v2
+        && (130_000..130_300).contains(&library::cupti_version())
+    {
+        let mut name = [0 as c_char; 128];
+        let mut params = SubscriberParams {
+            size: size_of::<SubscriberParams>(),
+            name: c"warpscope".as_ptr(),
+            old_name: name.as_mut_ptr(),
+            old_size: name.len() - 1,
+        };
+        let mut subscriber = ptr::null_mut();
+        // SAFETY: all pointers are valid for the call; the name's last byte stays 0.
+        let outcome = unsafe { subscribe(&mut subscriber, callbacks::on_api, ptr::null_mut(), &mut params) };
+        if outcome == result::SUCCESS {
+            // The other client has unsubscribed in the meantime. The next run may succeed.
+            // SAFETY: the handle was just created.
+            unsafe { (cupti.unsubscribe)(subscriber) };
+        }
+        // SAFETY: the buffer is 0 at its end.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+        if !name.is_empty() {
+            return name.to_string_lossy().into_owned();
+        }
+    }
+    match search::known_tool(&sys::maps()) {
+        Some((tool, path)) => format!("probably {tool} ({path})"),
+        None => "unknown".into(),
+    }
+}
