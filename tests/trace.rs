@@ -9,6 +9,7 @@ mod layers;
 mod libraries;
 mod memory;
 mod points;
+mod reported;
 mod stopped;
 mod storm;
 mod unfinished;

@@ -9,6 +9,7 @@ use std::{
 use crate::support::{
     Scene,
     attacker::with_sudo,
+    calls::{Trace, account},
     folded::{self, kernels_by_path},
     oracle::{Kind, Walk},
     program,
@@ -87,4 +88,27 @@ fn wait_with_peak(child: Child) -> (i32, u64) {
         usage.assume_init()
     };
     (libc::WEXITSTATUS(status), usage.ru_maxrss as u64 * 1024)
+}
+
+/// Check a trace while a process of the command's user writes random events and positions to the memory for its calls, and
+/// removes its pages. Memory stays bounded, impossible events are counted, and every call of the honest program is there.
+#[test]
+fn a_hostile_writer_of_calls_is_survived() {
+    let scene = Scene::new();
+    for name in ["traced", "rings"] {
+        fs::copy(program(name), scene.path(name)).expect("a copy");
+    }
+    let script = "./rings 4 ready & until [ -e ready ]; do sleep 0.01; done; ./traced account account && wait $!";
+    let mut command = scene.trace_words("--sim -q -o x.wscope -o x.jsonl", &["sh", "-c", script]);
+    let out = |name: &str| Stdio::from(fs::File::create(scene.path(name)).expect("a file"));
+    let command = with_sudo(&mut command).stdout(out("stdout")).stderr(out("stderr"));
+    let (status, peak) = wait_with_peak(command.spawn().expect("it starts"));
+    assert_eq!(status, 0, "{}", scene.read("stderr"));
+    assert!(scene.read("stdout").contains("words"), "no attack: {}", scene.read("stdout"));
+    assert!(peak < MOST_MEMORY, "{} MiB", peak >> 20);
+    let made = account(&scene.read("account"));
+    let mut traced = Trace::read(&scene.read("x.jsonl")).outermost();
+    traced.retain(|thread, _| made.contains_key(thread));
+    crate::trace::same(&traced, &made);
+    assert!(number(&scene.report("x.wscope")["lost"], "malformed_packets") > 0);
 }

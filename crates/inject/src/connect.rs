@@ -1,6 +1,7 @@
 //! The connection to warpscope.
 
 use core::mem::{size_of, zeroed};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use wire::Refusal;
 
@@ -54,12 +55,20 @@ pub fn connect(path: &[u8]) -> Result<i32, Refused> {
 /// Waits until warpscope has read this process's code mappings, so that the very first stack can be walked. That takes
 /// about a millisecond; in any case the program continues after `patience`, in milliseconds.
 pub fn await_welcome(socket: i32, patience: i32) {
-    let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry; the call is bounded by its timeout.
-    if unsafe { libc::poll(&raw mut poll, 1, patience) } == 1 {
-        receive(socket);
+    let deadline = sys::now() + patience.unsigned_abs() as u64 * 1_000_000;
+    while !WELCOMED.load(Ordering::Acquire) && sys::now() < deadline {
+        let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+        // The sender may be the one that receives the welcome, so this thread wakes up regularly.
+        // SAFETY: one entry; the call is bounded by its timeout.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, patience.min(10)) };
+        if ready == 1 && receive(socket).is_none() && poll.revents & (libc::POLLHUP | libc::POLLERR) != 0 {
+            return;
+        }
     }
 }
+
+/// Whether the welcome has arrived.
+static WELCOMED: AtomicBool = AtomicBool::new(false);
 
 /// Receives what warpscope has sent, without waiting; `None` if there is nothing. The memories that come with a welcome
 /// are opened.
@@ -94,14 +103,15 @@ pub fn receive(socket: i32) -> Option<u8> {
         }
         descriptors
     };
-    for (descriptor, open) in descriptors.into_iter().zip([known::open as fn(i32), calls::open]) {
-        if descriptor >= 0 {
-            if answer == wire::WELCOME {
-                open(descriptor);
-            }
-            // SAFETY: the descriptor came with the message, and is ours.
-            unsafe { libc::close(descriptor) };
-        }
+    for descriptor in descriptors.into_iter().filter(|descriptor| *descriptor >= 0) {
+        // Each recognises its memory by the size.
+        known::open(descriptor);
+        calls::open(descriptor);
+        // SAFETY: the descriptor came with the message, and is ours.
+        unsafe { libc::close(descriptor) };
+    }
+    if answer == wire::WELCOME {
+        WELCOMED.store(true, Ordering::Release);
     }
     Some(answer)
 }

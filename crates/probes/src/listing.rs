@@ -32,6 +32,14 @@ pub fn summary<'a>(functions: impl IntoIterator<Item = &'a Function>) -> Summary
 }
 
 impl Summary {
+    /// Adds other functions.
+    pub fn add(&mut self, other: &Self) {
+        self.nop5 += other.nop5;
+        self.emulated += other.emulated;
+        self.stepped += other.stepped;
+        self.refused += other.refused;
+    }
+
     /// Returns the total.
     pub fn total(&self) -> usize {
         self.nop5 + self.emulated + self.stepped + self.refused

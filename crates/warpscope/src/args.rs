@@ -228,6 +228,9 @@ pub struct Trace {
     /// Do not load the CUPTI library into the command; GPU activity is not traced.
     #[arg(long)]
     pub no_gpu: bool,
+    /// Trace calls with probes even where CUPTI can report them at a lower cost.
+    #[arg(long)]
+    pub probes: bool,
     /// Print calls as they return: all, or those matching PATTERN.
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub live: Option<String>,

@@ -17,12 +17,13 @@ use bpf::{Probe, Recorder, Watch, calls::Gather};
 use elf::Budget;
 use model::{
     calls::Tier,
-    event::{Event, Layer, Note},
+    event::{Event, FunctionId, Layer, Note},
 };
 use probes::{Cost, Function};
 use text::pattern::Selection;
 
 use super::{
+    callbacks::has_callback,
     effort::Effort,
     functions::{Functions, gather},
     named::Named,
@@ -79,6 +80,9 @@ impl Limits {
     const DAEMON: Limits = Limits { budget: Budget::DAEMON, unknown_functions: 1024, files: 256, files_of_user: 64 };
 }
 
+/// The most functions that processes report and that are in no file: a process may invent names.
+const MOST_ADDED: usize = 2048;
+
 /// The most names kept for suggestions.
 const MOST_NAMES: usize = 1 << 18;
 
@@ -124,6 +128,29 @@ pub struct Libraries {
     any: bool,
     /// Functions of the last file that did not fit.
     refused: usize,
+    /// Functions that processes report themselves are not probed.
+    reported: bool,
+    /// Functions that are not probed as long as processes report them.
+    unprobed: Vec<Unprobed>,
+    /// Functions of all files, by each of their names, if processes report calls.
+    by_name: HashMap<String, Vec<Registered>>,
+    /// Those that are in no file.
+    added: usize,
+}
+
+/// Functions of a file that are not probed.
+struct Unprobed {
+    file: File,
+    functions: Vec<(Probe, Function)>,
+}
+
+/// A function of a file.
+#[derive(Clone, Debug)]
+struct Registered {
+    path: String,
+    id: FunctionId,
+    name: String,
+    gather: Gather,
 }
 
 impl Libraries {
@@ -143,7 +170,73 @@ impl Libraries {
             shortened: false,
             any: false,
             refused: 0,
+            reported: false,
+            unprobed: Vec::new(),
+            by_name: HashMap::new(),
+            added: 0,
         }
+    }
+
+    /// Does not probe functions that processes report themselves.
+    pub fn expect_reports(self) -> Self {
+        Self { reported: true, ..self }
+    }
+
+    /// Probes the functions that a process does not report. Without `reported`, it reports none: from now on, all
+    /// functions are probed.
+    pub fn probe_unreported(
+        &mut self,
+        reported: Option<&HashSet<&str>>,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<()> {
+        self.reported &= reported.is_some();
+        let is_reported = |function: &Function| reported.is_some_and(|names| function.names().any(|n| names.contains(n)));
+        for Unprobed { file, functions } in &mut self.unprobed {
+            let (probes, chosen): (Vec<_>, Vec<_>) =
+                functions.extract_if(.., |(_, function)| !is_reported(function)).unzip();
+            if !probes.is_empty() {
+                let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+                let (_, spent) = recorder.watch(&place, &probes)?;
+                self.spent += spent;
+                self.costs.add(&probes::summary(&chosen));
+            }
+        }
+        self.unprobed.retain(|unprobed| !unprobed.functions.is_empty());
+        Ok(())
+    }
+
+    /// Returns the number, the name and the properties of a function that a process reports; `None` if it is not traced.
+    /// `mapped` are the libraries that the process has mapped. A function that is in no file, such as one of a statically
+    /// linked runtime without symbols, is added.
+    pub fn reported_function(
+        &mut self,
+        name: &str,
+        mapped: &[String],
+        functions: &mut Functions,
+        push: &mut dyn FnMut(Event),
+    ) -> Option<(FunctionId, String, Gather)> {
+        if let Some(all) = self.by_name.get(name) {
+            let found = all.iter().find(|registered| mapped.contains(&registered.path)).or(all.last())?;
+            return Some((found.id, found.name.clone(), found.gather));
+        }
+        if self.added >= MOST_ADDED {
+            return None;
+        }
+        let library = if name.starts_with("cuda") { "libcudart" } else { "libcuda" };
+        let file = format!("{library}.so");
+        let shown = probes::for_library(&self.selection, &file).takes(name);
+        if !shown && !probes::registrations(&file).is_some_and(|registrations| registrations.takes(name)) {
+            return None;
+        }
+        let layer = if shown { Tier::of_name(name) as u8 + 1 } else { 0 };
+        let gather = (self.choice)(name, Gather { layer, ..gather(name) })?;
+        let function = functions.add(Layer::Library, library, name, shown)?;
+        let registered = Registered { path: library.into(), id: function.id, name: name.into(), gather };
+        self.by_name.insert(name.into(), vec![registered]);
+        self.added += 1;
+        let id = function.id;
+        push(Event::Function(function));
+        Some((id, name.into(), gather))
     }
 
     /// Applies the limits of a daemon that watches files of other users.
@@ -220,6 +313,7 @@ impl Libraries {
         let mut unknown = self.limits.unknown_functions;
         let mut probes = Vec::new();
         let mut chosen = Vec::new();
+        let mut unprobed = Vec::new();
         let mut refused = std::mem::take(&mut self.refused);
         for Found { function, name, shown } in found {
             let layer = if shown { Tier::of_name(&name) as u8 + 1 } else { 0 };
@@ -231,9 +325,24 @@ impl Libraries {
             };
             unknown -= usize::from(cuda::call(&name).is_none());
             recorder.describe(described.id.0, gather)?;
-            probes.push(Probe { offset: function.site.offset, function: described.id.0 });
+            let probe = Probe { offset: function.site.offset, function: described.id.0 };
+            let (id, own) = (described.id, function.names().any(has_callback));
             push(Event::Function(described));
+            if self.reported {
+                for alias in function.names() {
+                    let registered = Registered { path: path.into(), id, name: name.clone(), gather };
+                    self.by_name.entry(alias.into()).or_default().push(registered);
+                }
+            }
+            if self.reported && own {
+                unprobed.push((probe, function));
+                continue;
+            }
+            probes.push(probe);
             chosen.push(function);
+        }
+        if !unprobed.is_empty() {
+            self.unprobed.push(Unprobed { file: file.try_clone()?, functions: unprobed });
         }
         if refused > 0 {
             let text = format!("{refused} functions of {path} are not watched: there are too many");
@@ -247,10 +356,7 @@ impl Libraries {
         let (watch, spent) = recorder.watch(&place, &probes)?;
         let since = bpf::now();
         self.spent += spent;
-        let costs = probes::summary(&chosen);
-        self.costs.nop5 += costs.nop5;
-        self.costs.emulated += costs.emulated;
-        self.costs.stepped += costs.stepped;
+        self.costs.add(&probes::summary(&chosen));
         Ok(Some((watch, since)))
     }
 
@@ -388,7 +494,8 @@ fn is_call(name: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
 }
 
-fn is_usual(path: &str) -> bool {
+/// Whether it is one of CUDA's libraries.
+pub fn is_usual(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     // Wheels may put a hash into a file's name: libcudart-9335f6a2.so.12.
     USUAL.iter().any(|l| name.strip_prefix(l).is_some_and(|r| r.starts_with(".so") || r.starts_with('-')))

@@ -1,5 +1,6 @@
 //! Traced functions: which ones, in which files, and what their records mean.
 
+pub mod callbacks;
 mod effort;
 pub mod functions;
 pub mod kernel;
@@ -7,6 +8,7 @@ pub mod late;
 pub mod libraries;
 pub mod named;
 pub mod points;
+mod rings;
 pub mod search;
 pub mod sums;
 pub mod tracer;

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     ops::Range,
+    os::fd::OwnedFd,
     path::PathBuf,
 };
 
@@ -18,14 +19,15 @@ use model::{
 };
 
 use super::{
+    callbacks::{Callbacks, Traced, exported_name, has_callback},
     functions::Functions,
     kernel,
     late::Late,
-    libraries::{Libraries, Watching},
+    libraries::{Libraries, Watching, is_usual},
     points::Format,
     search,
 };
-use crate::{injector::INJECTOR, process::procfs};
+use crate::{injector::INJECTOR, process::procfs, sessions::Announced};
 
 /// The most mappings that wait for their file to be inspected.
 const MOST_DEFERRED: usize = 256;
@@ -52,6 +54,11 @@ pub struct Tracer {
     results: HashMap<u32, KernelResult>,
     /// The address ranges of our own code, by process image: it calls CUDA too.
     own_code: HashMap<ProcessId, Vec<Range<u64>>>,
+    /// The address ranges of the CUDA runtime, and the paths of CUDA's libraries, by process image.
+    runtime_code: HashMap<ProcessId, Vec<Range<u64>>>,
+    cuda_files: HashMap<ProcessId, Vec<String>>,
+    /// Processes that report their calls themselves, if they are expected to.
+    pub callbacks: Option<Callbacks>,
     gone: Vec<ProcessId>,
     /// Every process is traced, so every mapping counts.
     pub all: bool,
@@ -70,6 +77,11 @@ impl Tracer {
         Self::with(libraries, Functions::default(), all)
     }
 
+    /// Creates a tracer of processes that report their calls themselves, where they can.
+    pub fn with_reports(libraries: Libraries) -> Self {
+        Self { callbacks: Some(Callbacks::default()), ..Self::new(libraries.expect_reports(), false) }
+    }
+
     /// Creates a tracer where functions with the same name in different files have one number.
     pub fn by_name(libraries: Libraries, all: bool) -> Self {
         Self::with(libraries, Functions::by_name(), all)
@@ -82,6 +94,9 @@ impl Tracer {
             points: HashMap::new(),
             results: HashMap::new(),
             own_code: HashMap::new(),
+            runtime_code: HashMap::new(),
+            cuda_files: HashMap::new(),
+            callbacks: None,
             gone: Vec::new(),
             all,
             late: Late::default(),
@@ -295,17 +310,108 @@ impl Tracer {
         if name == INJECTOR || name.starts_with("libcupti.so") {
             self.own_code.entry(mapping.process).or_default().push(mapping.start..mapping.end);
         }
+        if self.callbacks.is_some() && is_usual(&mapping.path) {
+            let files = self.cuda_files.entry(mapping.process).or_default();
+            if !files.contains(&mapping.path) {
+                files.push(mapping.path.clone());
+            }
+            if name.starts_with("libcudart") {
+                self.runtime_code.entry(mapping.process).or_default().push(mapping.start..mapping.end);
+            }
+        }
+    }
+
+    /// Handles a fork: the child has the mappings of its parent.
+    pub fn forked(&mut self, child: ProcessId, parent: ProcessId) {
+        fn copy<T: Clone>(map: &mut HashMap<ProcessId, Vec<T>>, child: ProcessId, parent: ProcessId) {
+            if let Some(of_parent) = map.get(&parent).cloned() {
+                map.insert(child, of_parent);
+            }
+        }
+        copy(&mut self.own_code, child, parent);
+        copy(&mut self.runtime_code, child, parent);
+        copy(&mut self.cuda_files, child, parent);
     }
 
     /// Handles the end of a process image. Its last calls may not have been read yet.
     pub fn died(&mut self, image: ProcessId) {
         self.gone.push(image);
+        if let Some(callbacks) = &mut self.callbacks {
+            callbacks.ended(image);
+        }
+    }
+
+    /// Handles a process that has loaded the injected library, before it continues: returns the memory for its calls. If
+    /// it cannot report them, all functions are probed from now on.
+    pub fn announced(
+        &mut self,
+        announced: Announced,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> Option<OwnedFd> {
+        let Announced { process, session, pid, own_pid, reports, functions, .. } = announced;
+        self.callbacks.as_ref()?;
+        let names: HashSet<&str> = functions.iter().map(|(_, name)| exported_name(name)).collect();
+        let mut opened = None;
+        if reports {
+            let mapped = self.cuda_files.get(&process).cloned().unwrap_or_default();
+            let mut traced = Vec::new();
+            for (number, name) in &functions {
+                let name = exported_name(name);
+                if !has_callback(name) {
+                    continue;
+                }
+                let function = self.libraries.reported_function(name, &mapped, &mut self.functions, push);
+                if let Some((id, known_as, gather)) = function {
+                    traced.push((*number, known_as, Traced::new(id, gather, name, has_arguments(name, &names))));
+                }
+            }
+            let opening = self.callbacks.as_mut()?.open(process, session, (pid, own_pid), traced);
+            opened = opening.ok().flatten().and_then(|file| file.try_clone_to_owned().ok());
+        }
+        let probed = self.libraries.probe_unreported(opened.as_ref().map(|_| &names), recorder);
+        if let Err(error) = probed {
+            self.refuse(format!("some functions are not traced: {error:#}"), push);
+        }
+        if opened.is_none() {
+            let text = format!(
+                "calls of process {pid} are traced with probes from its initialisation of CUDA on: CUPTI does not report them"
+            );
+            push(Event::Note(Note { text }));
+            for call in self.callbacks.as_mut()?.release(process) {
+                push(self.call(call, None, None));
+            }
+        }
+        opened
+    }
+
+    /// Takes a call from a probe if the process reports its calls: one that it reports itself is dropped, another one is
+    /// put in its place between those. Returns the call if it has its place already.
+    pub fn place(&mut self, call: CallRecord) -> Option<CallRecord> {
+        let Some(callbacks) = &mut self.callbacks else { return Some(call) };
+        let process = ProcessId(call.image);
+        if callbacks.reports(process, FunctionId(call.function)) {
+            return None;
+        }
+        let code = self.runtime_code.get(&process);
+        let by_runtime = code.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&call.caller)));
+        callbacks.hold(call, by_runtime)
+    }
+
+    /// Reads the calls that processes have reported; returns `true` if there may be more.
+    pub fn read_reported(&mut self, push: &mut dyn FnMut(Event)) -> bool {
+        let Some(mut callbacks) = self.callbacks.take() else { return false };
+        let any = callbacks.read(&mut |call| Some(self.call(call, None, None)), push);
+        self.callbacks = Some(callbacks);
+        any
     }
 
     /// Removes ended images once all their calls have been read.
     pub fn forget_gone(&mut self) {
         for image in self.gone.drain(..) {
             self.own_code.remove(&image);
+            self.runtime_code.remove(&image);
+            self.cuda_files.remove(&image);
         }
     }
 
@@ -403,6 +509,14 @@ pub fn switch(record: SwitchRecord) -> Event {
         state: record.state,
         around: record.around,
     })
+}
+
+/// Whether the parameters of a reported function are those of the table. The first versions of some functions, from before
+/// CUDA 4, have shorter arguments.
+fn has_arguments(name: &str, reported: &HashSet<&str>) -> bool {
+    let second = format!("{name}_v2");
+    let own = |name: &str| cuda::call(name).map(|call| call.name);
+    !reported.contains(second.as_str()) || own(&second) != own(name)
 }
 
 /// A file mapped by a process.

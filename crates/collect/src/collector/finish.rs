@@ -94,6 +94,9 @@ impl<S: Sink> Collector<S> {
 
     /// Ends a trace: removes all probes, and reports calls that have not returned.
     fn end_trace(&mut self) {
+        if let Some(callbacks) = self.trace.as_mut().and_then(|trace| trace.callbacks.as_mut()) {
+            callbacks.end_all();
+        }
         if let Err(error) = self.recorder.end_trace() {
             self.note(format!("calls still under way are not in the trace: {error}"));
         }

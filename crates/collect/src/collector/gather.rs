@@ -1,5 +1,7 @@
 //! One round of the loop: reads every source, and follows processes.
 
+use std::collections::HashMap;
+
 use bpf::{MapEvent, Record};
 use model::event::{self, Event, Loss, LossCause, Mapping, Note, Process, ProcessId};
 
@@ -46,6 +48,10 @@ impl<S: Sink> Collector<S> {
         for call in calls {
             self.take(call);
         }
+        let sink = &mut self.sink;
+        if let Some(trace) = &mut self.trace {
+            any |= trace.read_reported(&mut |event| sink.push(&event));
+        }
         if let Some(trace) = &mut self.trace {
             trace.forget_gone();
         }
@@ -66,7 +72,14 @@ impl<S: Sink> Collector<S> {
         if let Some(sessions) = &mut self.sessions {
             // The walker now has everything that they had mapped when they sent their hello.
             if !more {
-                sessions.welcome(&waiting);
+                let mut calls = HashMap::new();
+                for announced in sessions.announced(&waiting) {
+                    let socket = announced.socket;
+                    let trace = self.trace.as_mut();
+                    let memory = trace.and_then(|t| t.announced(announced, &mut self.recorder, &mut |e| sink.push(&e)));
+                    calls.extend(memory.map(|memory| (socket, memory)));
+                }
+                sessions.welcome(&waiting, &calls);
             }
             let images = &self.images;
             // A connection without a hello waits until the record of its process has been read. The others must not

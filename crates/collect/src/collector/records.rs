@@ -45,11 +45,13 @@ impl<S: Sink> Collector<S> {
                 if self.trace.as_ref().is_some_and(|trace| trace.is_own(&call)) {
                     return;
                 }
+                let placed = self.trace.as_mut().and_then(|trace| trace.place(*call));
+                let Some(call) = placed else { return };
                 let launch = call.launch.and_then(|launch| self.launch(launch, call.image));
                 let stack =
                     (call.stack != 0).then(|| self.whole_stack(call.image, call.stack, call.python, call.start));
                 let Some(trace) = &self.trace else { return };
-                trace.call(*call, launch, stack)
+                trace.call(call, launch, stack)
             }
             Record::Syscall(call) => {
                 let launch = call.launch.and_then(|launch| self.launch(launch, call.image));
@@ -111,6 +113,9 @@ impl<S: Sink> Collector<S> {
                 self.unwinding.born(id, forked_from);
                 self.reused.born(id, forked_from);
                 if let Some(parent) = forked_from {
+                    if let Some(trace) = &mut self.trace {
+                        trace.forked(id, parent);
+                    }
                     self.kept.forked(id, procfs::in_proc(pid), parent);
                 }
                 if let Some(pythons) = &mut self.pythons {

@@ -19,6 +19,8 @@ pub struct Injection {
     pub library: Option<(PathBuf, PathBuf)>,
     /// The directory of the simulated GPU's libraries.
     pub simulator: Option<PathBuf>,
+    /// The injected library reports API calls.
+    pub calls: bool,
 }
 
 /// The command could not be started.
@@ -60,6 +62,9 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
     child.args(arguments);
     if let Some((library, socket)) = &injection.library {
         child.env("CUDA_INJECTION64_PATH", library).env(wire::SOCKET_VARIABLE, socket);
+        if injection.calls {
+            child.env(wire::CALLS_VARIABLE, "1");
+        }
         let filters = seccomp_filters();
         if filters > 0 {
             child.env(wire::FILTERS_VARIABLE, filters.to_string());

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, os::fd::OwnedFd};
 
 use model::event::{
-    self, Activity, Captured, Direction, Event, Failed, KernelName, LossCause, Note, SessionId, Totals, Work,
+    self, Activity, Captured, Direction, Event, Failed, KernelName, LossCause, Note, ProcessId, SessionId, Totals, Work,
 };
 use wire::{Message, Notice};
 
@@ -12,11 +12,22 @@ use super::{
     quota::{Kind, MOST_DEVICES, MOST_TEXT, Used},
 };
 
+/// The most functions whose calls it can report.
+const MOST_FUNCTIONS: usize = wire::calls::FUNCTIONS * wire::calls::DOMAINS;
+
 /// A connection to an injected library.
 pub struct Connection {
     pub socket: OwnedFd,
     pub pid: u32,
     pub session: Option<SessionId>,
+    /// The image that it runs.
+    pub process: ProcessId,
+    /// The pid that it knows itself by.
+    pub own_pid: u32,
+    /// The functions whose calls it can report, by their numbers.
+    pub functions: Vec<(u16, String)>,
+    /// All of them have arrived, and whether it reports their calls.
+    pub announced: Option<bool>,
     /// Added to a record's times, wrapping, to get CLOCK_MONOTONIC.
     pub clock_offset: u64,
     totals: wire::Totals,
@@ -39,6 +50,10 @@ impl Connection {
             socket,
             pid,
             session: None,
+            process: ProcessId(0),
+            own_pid: 0,
+            functions: Vec::new(),
+            announced: None,
             clock_offset: 0,
             totals: wire::Totals::default(),
             counted: false,
@@ -55,6 +70,18 @@ impl Connection {
     pub fn new_totals(&mut self) -> Option<Event> {
         let session = self.session.filter(|_| std::mem::take(&mut self.counted))?;
         Some(self.totals_event(session))
+    }
+
+    /// Adds a function whose calls it can report. What is impossible is ignored.
+    pub fn add_function(&mut self, number: u32, name: &[u8]) {
+        let number = u16::try_from(number).ok().filter(|number| usize::from(*number) < MOST_FUNCTIONS);
+        if let (Some(number), Ok(name)) = (number, std::str::from_utf8(name))
+            && name.len() <= MOST_TEXT
+            && self.functions.len() < MOST_FUNCTIONS
+            && self.announced.is_none()
+        {
+            self.functions.push((number, name.to_owned()));
+        }
     }
 
     /// Whether it has a session that has not ended.
@@ -106,7 +133,10 @@ impl Connection {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let short = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(MOST_TEXT)]).into_owned();
         Some(match message {
-            Message::Hello(_) | Message::Notice(Notice::Library, _) => return None,
+            Message::Hello(_)
+            | Message::Notice(Notice::Library, _)
+            | Message::Function(..)
+            | Message::FunctionsEnd(_) => return None,
             Message::Kernel(k) => Event::Activity(Activity {
                 session,
                 correlation: k.correlation,

@@ -13,7 +13,7 @@ mod socket;
 use std::{
     collections::{HashMap, HashSet},
     io,
-    os::fd::{AsRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     path::Path,
 };
 
@@ -64,6 +64,26 @@ pub struct Sessions {
     /// CUDA processes without a session.
     silent: Silent,
     packet: Vec<u8>,
+    /// Processes report their calls, if they can.
+    calls: bool,
+}
+
+/// A process that waits for the reply to its hello, and the calls that it can report.
+pub struct Announced {
+    /// Its connection.
+    pub socket: RawFd,
+    /// The process image.
+    pub process: ProcessId,
+    /// Its session.
+    pub session: SessionId,
+    /// Its pid.
+    pub pid: u32,
+    /// The pid that it knows itself by.
+    pub own_pid: u32,
+    /// Whether it reports calls.
+    pub reports: bool,
+    /// The functions whose calls it reports, by their numbers.
+    pub functions: Vec<(u16, String)>,
 }
 
 /// Why we close a connection.
@@ -98,7 +118,13 @@ impl Sessions {
             rejected_peers: Vec::new(),
             silent: Silent::new(library),
             packet: vec![0; wire::MAX_PACKET],
+            calls: false,
         }
+    }
+
+    /// Expects processes to report their calls, if they can.
+    pub fn expect_calls(&mut self) {
+        self.calls = true;
     }
 
     /// Returns the id of the session with this key in this image; creates it if it is new. `None` if there are too
@@ -156,18 +182,38 @@ impl Sessions {
 
     /// Returns the connections that have sent a hello and wait for the reply.
     pub fn waiting(&self) -> Vec<RawFd> {
-        let waits = |c: &&Connection| c.session.is_some() && !c.welcomed;
+        let waits = |c: &&Connection| c.session.is_some() && !c.welcomed && (c.announced.is_some() || !self.calls);
         self.connections.iter().filter(waits).map(|c| c.socket.as_raw_fd()).collect()
     }
 
-    /// Notifies the waiting libraries that their stacks can now be walked.
-    pub fn welcome(&mut self, waiting: &[RawFd]) {
+    /// Returns what the waiting libraries have announced, if they were expected to.
+    pub fn announced(&mut self, waiting: &[RawFd]) -> Vec<Announced> {
+        let connections = self.connections.iter_mut().filter(|c| waiting.contains(&c.socket.as_raw_fd()));
+        let announced = connections.filter(|_| self.calls).filter_map(|connection| {
+            Some(Announced {
+                socket: connection.socket.as_raw_fd(),
+                process: connection.process,
+                session: connection.session?,
+                pid: connection.pid,
+                own_pid: connection.own_pid,
+                reports: connection.announced?,
+                functions: std::mem::take(&mut connection.functions),
+            })
+        });
+        announced.collect()
+    }
+
+    /// Notifies the waiting libraries that their stacks can now be walked. Those that report calls get the memory for
+    /// them.
+    pub fn welcome(&mut self, waiting: &[RawFd], calls: &HashMap<RawFd, OwnedFd>) {
         for connection in self.connections.iter_mut().filter(|c| waiting.contains(&c.socket.as_raw_fd())) {
             connection.welcomed = true;
             connection.known = KnownStacks::new().ok();
-            match &connection.known {
-                Some(known) => send_with(&connection.socket, wire::WELCOME, known.file()),
-                None => send_byte(connection.socket.as_raw_fd(), wire::WELCOME),
+            let calls = calls.get(&connection.socket.as_raw_fd()).map(AsFd::as_fd);
+            let memories: Vec<_> = connection.known.as_ref().map(KnownStacks::file).into_iter().chain(calls).collect();
+            match memories[..] {
+                [] => send_byte(connection.socket.as_raw_fd(), wire::WELCOME),
+                _ => send_with(&connection.socket, wire::WELCOME, &memories),
             }
         }
     }
@@ -315,6 +361,8 @@ impl Sessions {
                 }
                 let connection = &mut self.connections[index];
                 connection.session = Some(id);
+                connection.process = process;
+                connection.own_pid = hello.pid;
                 connection.clock_offset = hello.clock_offset;
                 self.silent.connected(process);
                 push(Event::Session(Session { id, process, cupti: hello.cupti, driver: hello.driver }));
@@ -322,6 +370,13 @@ impl Sessions {
             }
             let connection = &mut self.connections[index];
             let session = connection.session.ok_or(Rejection::Malformed)?;
+            match message {
+                Message::Function(number, name) if self.calls => connection.add_function(number, name),
+                Message::FunctionsEnd(end) if connection.announced.is_none() => {
+                    connection.announced = Some(end.reported != 0);
+                }
+                _ => {}
+            }
             match connection.allowed(&mut self.used, &message) {
                 Ok(()) => {
                     if let Some(event) = connection.event(session, message) {

@@ -50,12 +50,11 @@ pub fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     if length < 0 { Err(io::Error::last_os_error()) } else { Ok(length as usize) }
 }
 
-/// Sends one byte and a descriptor, without blocking. Errors are ignored: the peer may have exited.
-pub fn send_with(socket: &OwnedFd, byte: u8, descriptor: BorrowedFd<'_>) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// Sends one byte and at most two descriptors, without blocking. Errors are ignored: the peer may have exited.
+pub fn send_with(socket: &OwnedFd, byte: u8, descriptors: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [descriptor];
-    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    control.push(SendAncillaryMessage::ScmRights(descriptors));
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let _ = rustix::net::sendmsg(socket, &[io::IoSlice::new(&[byte])], &mut control, flags);
 }

@@ -49,7 +49,11 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let kernel = Kernel::choose(&options)?;
     let signals = Signals::take().context("cannot take signals")?;
     let inject = !options.command.is_empty() && !options.no_gpu && !options.summary_only;
-    let Setup { workspace, injection, sessions, marker } = Setup::new(inject, options.sim, user.as_ref())?;
+    let Setup { workspace, mut injection, mut sessions, marker } = Setup::new(inject, options.sim, user.as_ref())?;
+    if let Some(sessions) = sessions.as_mut().filter(|_| plan.uses_callbacks(&options)) {
+        sessions.expect_calls();
+        injection.calls = true;
+    }
 
     let prepared = Prepared::new(plan::collect(&options, &kernel, &injection, sessions, marker))?.require_mappings()?;
     let all_calls = plan.traces_inquiries(&options);
@@ -80,7 +84,14 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         if options.verbose {
             let libraries = &trace.libraries;
             let milliseconds = libraries.spent.as_secs_f64() * 1e3;
-            eprintln!("warpscope: traced {}, attached in {milliseconds:.1} ms", libraries.costs);
+            if let Some(callbacks) = &trace.callbacks {
+                let processes = match callbacks.count {
+                    1 => "1 process was".to_owned(),
+                    count => format!("{count} processes were"),
+                };
+                eprintln!("warpscope: the calls of {processes} reported by CUPTI, without probes");
+            }
+            eprintln!("warpscope: probed {}, attached in {milliseconds:.1} ms", libraries.costs);
         }
     }
     let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };

@@ -56,6 +56,20 @@ impl Plan {
         options.all_calls || self.selection.has_patterns()
     }
 
+    /// Whether the command reports its calls itself, through CUPTI. Everything that only probes can see is in relation to
+    /// calls, and must be seen in the same way.
+    pub fn uses_callbacks(&self, options: &args::Trace) -> bool {
+        let of_kernel = options.driver || options.sched || options.stacks;
+        let named = [&options.uprobe, &options.kprobe, &options.fentry, &options.tracepoint];
+        !options.probes
+            && !options.command.is_empty()
+            && !options.no_gpu
+            && !options.summary_only
+            && !of_kernel
+            && options.lib.is_empty()
+            && named.iter().all(|names| names.is_empty())
+    }
+
     /// Creates a tracer. Kernels that cannot watch many functions at once get only the most important ones.
     pub fn tracer(&self, options: &args::Trace, can_watch_many: bool) -> anyhow::Result<Tracer> {
         let (stack, all, functions) = (options.stacks, self.traces_inquiries(options), self.functions.clone());
@@ -65,6 +79,9 @@ impl Plan {
             traced.then_some(Gather { stack, ..gather })
         });
         let mut libraries = Libraries::new(self.selection.clone(), options.lib.clone(), self.functions.clone(), choice);
+        if self.uses_callbacks(options) {
+            return Ok(Tracer::with_reports(libraries));
+        }
         if !can_watch_many {
             libraries.shorten()?;
         }

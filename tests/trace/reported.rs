@@ -1,0 +1,163 @@
+//! Calls that the program reports itself, through CUPTI's callbacks: the same events as from probes.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Ended, Scene,
+    calls::{Trace, account, start},
+    program,
+    scene::{lost, number},
+};
+
+use super::same;
+
+/// Traces a command in both ways.
+#[track_caller]
+fn both_ways(options: &str, command: &str, script: &str) -> [(Scene, Trace); 2] {
+    ["", "--probes"].map(|way| {
+        let scene = Scene::new();
+        let mut run = scene.trace(&format!("--sim -v -o t.jsonl -o t.wscope {options} {way}"), command);
+        let ended = Ended::of(run.env("WARPSCOPE_SIM", script)).exits(0);
+        let stderr = ended.err();
+        assert_eq!(stderr.contains("reported by CUPTI"), way.is_empty(), "{stderr}");
+        assert!(!stderr.contains("0 processes were"), "{stderr}");
+        let trace = Trace::read(&scene.read("t.jsonl"));
+        assert_eq!(lost(&scene.report("t.wscope")), 0, "{stderr}");
+        (scene, trace)
+    })
+}
+
+/// The calls of each thread in their order, without what differs between two runs: times, ids and addresses. Addresses are
+/// numbered in the order in which the thread uses them.
+fn comparable(trace: &Trace) -> Vec<Vec<Value>> {
+    let by_id: HashMap<u64, &Value> = trace.all.iter().map(|event| (number(event, "event_id"), event)).collect();
+    let mut threads: BTreeMap<(u64, u64), Vec<&Value>> = BTreeMap::new();
+    for event in trace.of("userspace") {
+        threads.entry((number(event, "pid"), number(event, "tid"))).or_default().push(event);
+    }
+    let mut all: Vec<Vec<Value>> = threads.into_values().map(|events| of_thread(events, &by_id)).collect();
+    all.sort_by_key(|calls| serde_json::to_string(calls).expect("JSON"));
+    all
+}
+
+fn of_thread(mut events: Vec<&Value>, by_id: &HashMap<u64, &Value>) -> Vec<Value> {
+    events.sort_by_key(|event| (start(event), event["depth"].as_u64()));
+    let mut addresses = HashMap::new();
+    let calls = events.into_iter().map(|event| {
+        let parent = event["parent_id"].as_u64().map(|id| by_id[&id]["name"].clone());
+        let library = event["library"].as_str().map(|path| path.rsplit('/').next().unwrap_or(path).to_owned());
+        let mut args = event["args"].clone();
+        number_addresses(&mut args, &mut addresses);
+        let mut call = json!({ "parent": parent, "library": library, "args": args });
+        for field in ["name", "depth", "phase", "ret", "error", "nested", "address", "bytes", "live_bytes"] {
+            call[field] = event[field].clone();
+        }
+        number_addresses(&mut call["address"], &mut addresses);
+        call["launches"] = event["correlation"].is_number().into();
+        call
+    });
+    calls.collect()
+}
+
+/// Replaces addresses by their number.
+fn number_addresses(value: &mut Value, seen: &mut HashMap<String, usize>) {
+    match value {
+        Value::String(text) if text.starts_with("0x") && text.len() > 8 => {
+            let next = seen.len();
+            *value = format!("address {}", seen.entry(text.clone()).or_insert(next)).into();
+        }
+        Value::Number(n) if n.as_u64().is_some_and(|n| n > 1 << 32) => {
+            let next = seen.len();
+            *value = format!("address {}", seen.entry(n.to_string()).or_insert(next)).into();
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| number_addresses(value, seen)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| number_addresses(value, seen)),
+        _ => {}
+    }
+}
+
+/// Asserts that both ways give the same calls, and at least so many.
+#[track_caller]
+fn same_both_ways(options: &str, command: &str, script: &str, least: usize) {
+    let [(_, reported), (_, probed)] = both_ways(options, command, script);
+    let (reported, probed) = (comparable(&reported), comparable(&probed));
+    assert_eq!(reported.len(), probed.len(), "threads");
+    for (reported, probed) in reported.iter().zip(&probed) {
+        for (reported, probed) in reported.iter().zip(probed) {
+            assert_eq!(reported, probed);
+        }
+        assert_eq!(reported.len(), probed.len());
+    }
+    let calls: usize = probed.iter().map(Vec::len).sum();
+    assert!(calls >= least, "{calls} calls");
+}
+
+/// Check programs of all kinds: both APIs on several threads with failing calls, streams, graphs, several devices and
+/// processes; with and without query functions; with few functions only.
+#[test]
+fn both_ways_give_the_same_calls() {
+    same_both_ways("", &program("calls"), "", 20);
+    let account = format!("{} account account", program("traced"));
+    same_both_ways("", &account, "", 300);
+    same_both_ways("--match cuda* --exclude cudaFree", &account, "", 50);
+    same_both_ways("--match cuMem*", &account, "fail=cuMemAlloc:1/2", 20);
+    let scene = Scene::new();
+    let stop = scene.path("stop");
+    fs::write(&stop, "").expect("a file");
+    same_both_ways("", &format!("{} family family {}", program("traced"), stop.display()), "", 400);
+}
+
+/// Check that without --all-calls both ways leave out the same functions.
+#[test]
+fn both_ways_leave_out_queries() {
+    let scene = Scene::new();
+    let program = program("traced");
+    let traces = [&[][..], &["--probes"]].map(|way| {
+        let command = ["--sim", "-q", "-o", "t.jsonl", "--", &program, "account", "account"];
+        Ended::of(&mut scene.warpscope(&[&["trace"], way, &command].concat())).exits(0);
+        let trace = Trace::read(&scene.read("t.jsonl"));
+        for file in ["t.jsonl", "account"] {
+            fs::remove_file(scene.path(file)).expect("it was written");
+        }
+        comparable(&trace)
+    });
+    assert_eq!(traces[0], traces[1]);
+    assert!(traces[0].iter().flatten().all(|call| call["name"] != "cudaGetDevice"));
+}
+
+/// Check the call that initialises CUDA: it is the program's first runtime call, and cuInit is within it.
+#[test]
+fn the_first_call_contains_the_initialisation() {
+    for (_, trace) in both_ways("", &program("calls"), "") {
+        let init = trace.named("cuInit").next().expect("it is initialised");
+        assert_eq!((&init["depth"], trace.named("cuInit").count()), (&json!(1), 1), "{init}");
+        let parent = trace.all.iter().find(|event| event["event_id"] == init["parent_id"]).expect("its parent");
+        assert!(parent["name"].as_str().expect("a name").starts_with("cuda") && parent["depth"] == 0, "{parent}");
+        assert!(start(parent) < start(init));
+    }
+}
+
+/// Check that a program whose CUPTI cannot report calls is traced with probes, and that the trace says so.
+#[test]
+fn without_cupti_probes_are_used() {
+    let scene = Scene::new();
+    let command = format!("{} account account", program("traced"));
+    let mut run = scene.trace("--sim -o t.jsonl", &command);
+    let ended = Ended::of(run.env("WARPSCOPE_SIM", "subscriber=other")).exits(0);
+    assert!(ended.err().contains("traced with probes"), "{}", ended.err());
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let mut made = account(&scene.read("account"));
+    // The first call initialised CUDA: probes were not there yet when it began.
+    let first = made.iter_mut().find(|((pid, tid), _)| pid == tid).expect("the first thread").1;
+    first.remove(0);
+    let mut traced = trace.outermost();
+    for calls in traced.values_mut() {
+        calls.retain(|call| call.name != "cuInit");
+    }
+    same(&traced, &made);
+}
