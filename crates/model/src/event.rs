@@ -5,6 +5,7 @@
 
 mod counter;
 mod gpu;
+mod ids;
 mod loss;
 mod process;
 mod stack;
@@ -16,23 +17,11 @@ pub use counter::{Counter, CounterId, CounterPoint, Hits, PointId, Unit};
 pub use gpu::{
     Activity, Captured, Device, Direction, Empty, Failed, KernelName, Launch, LaunchKind, Session, Sync, Work,
 };
+pub use ids::{ProcessId, SessionId, StackId};
 pub use loss::{Loss, LossCause, Totals};
 pub use process::{ADDRESS, Exit, Mapping, Origin, Process, Thread};
 pub use stack::{Frame, FrameKind, NamedFrame, Sample, Stack, StackEnd, Symbol};
-pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, MemorySum, Sum, Switch};
-
-/// One program image in one process: created at fork or exec, ended at exec or exit. Unlike a pid it is never reused
-/// within a recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct ProcessId(pub u32);
-
-/// A distinct call stack of one process image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct StackId(pub u64);
-
-/// The connection of one injected library: one CUDA process. The first is 0; numbers are dense.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct SessionId(pub u32);
+pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, Memory, MemorySum, Sum, Switch};
 
 /// Anything that a recording can contain.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use text::units::{bytes, count, counted, percent, time};
 
-use super::{Summary, events::EventSummary};
+use super::{events::EventSummary, numbers::Summary};
 use crate::{
     flame::Weight,
     losses, names,

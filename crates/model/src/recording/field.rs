@@ -5,12 +5,9 @@ use std::sync::Arc;
 use cuda::calls::KernelRef;
 
 use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
-use crate::{
-    calls::Memory,
-    event::{
-        CounterId, Direction, Frame, FrameKind, FunctionId, LaunchKind, Layer, LossCause, Mode, NamedFrame, Origin,
-        PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Work,
-    },
+use crate::event::{
+    CounterId, Direction, Frame, FrameKind, FunctionId, LaunchKind, Layer, LossCause, Memory, Mode, NamedFrame, Origin,
+    PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Work,
 };
 
 /// A type that a record can contain: both directions of its encoding.

@@ -6,11 +6,10 @@ use super::{
     field::{Field, frames},
 };
 use crate::{
-    calls::Memory,
     event::{
         Call, Captured, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function, Hits,
-        KernelName, KernelSum, Loss, Mapping, MemorySum, Note, Process, Session, Stack, Start, Sum, Switch, Symbol,
-        Thread, Totals,
+        KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, Note, Process, Session, Stack, Start, Sum, Switch,
+        Symbol, Thread, Totals,
     },
     histogram,
 };

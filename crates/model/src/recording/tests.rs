@@ -14,13 +14,13 @@ use proptest::{
     sample::{Index, select},
 };
 
+use super::layout::*;
 use super::*;
-use crate::calls::Memory;
 use crate::event::{
     Activity, Call, Captured, Counter, CounterId, CounterPoint, Device, Direction, Empty, End, ErrorSum, Event, Exit,
     Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss,
-    LossCause, Mapping, MemorySum, Mode, NamedFrame, Note, Origin, PointId, Process, ProcessId, Sample, Session,
-    SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
+    LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame, Note, Origin, PointId, Process, ProcessId, Sample,
+    Session, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
