@@ -1,6 +1,6 @@
 //! The messages and their encoding.
 
-use crate::{MAX_TEXT, Malformed};
+use crate::packet::{MAX_TEXT, Malformed};
 
 /// A fixed-size field of a message.
 trait Scalar: Copy + Default {
