@@ -10,6 +10,7 @@ use core::ffi::c_void;
 use cupti::callback::CallbackData;
 use cupti::ids::{COUNT_OFFSET, LAUNCH_CALLS, Work, domain, resource, site};
 
+use crate::cost::Callback;
 use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::totals::{ShardOf, TOTALS, add};
@@ -74,29 +75,32 @@ thread_local! {
 /// # Safety
 /// `data` must be null or point to the [`CallbackData`] of the call, as CUPTI passes it for the API domains.
 pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *const c_void) {
+    let callback = Callback::begin();
     if !calls::are_traced() || data.is_null() || !matches!(of, domain::DRIVER | domain::RUNTIME) {
-        // SAFETY: the caller guarantees the data.
-        unsafe { on_launch(of, cbid, data) };
-        return;
+        // SAFETY: as the caller guarantees.
+        unsafe { handle(&callback, of, cbid, data) };
+    } else {
+        let time = sys::now();
+        // SAFETY: as in `handle`.
+        let call = unsafe { &*data.cast::<CallbackData>() };
+        if call.site == site::EXIT {
+            calls::on_exit(of, cbid, call, time);
+        }
+        // SAFETY: as the caller guarantees.
+        let marked = unsafe { handle(&callback, of, cbid, data) };
+        if call.site == site::ENTER {
+            calls::on_enter(of, cbid, call, time, marked);
+        }
     }
-    let time = sys::now();
-    // SAFETY: as in `on_launch`.
-    let call = unsafe { &*data.cast::<CallbackData>() };
-    if call.site == site::EXIT {
-        calls::on_exit(of, cbid, call, time);
-    }
-    // SAFETY: the caller guarantees the data.
-    let marked = unsafe { on_launch(of, cbid, data) };
-    if call.site == site::ENTER {
-        calls::on_enter(of, cbid, call, time, marked);
-    }
+    callback.end();
 }
 
 /// Handles calls that launch work or wait, and graph nodes; true if the marker was called.
 ///
 /// # Safety
-/// As for [`on_api`].
-unsafe fn on_launch(of: u32, cbid: u32, data: *const c_void) -> bool {
+/// As [`on_api`].
+#[inline(always)]
+unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -> bool {
     let entry = work(of, cbid);
     let work = entry & !COUNTED;
     if entry == 0 {
@@ -126,7 +130,7 @@ unsafe fn on_launch(of: u32, cbid: u32, data: *const c_void) -> bool {
                 thread.node.set(false);
                 // Before the marker, at which the thread may be preempted: the end of a recording waits for calls in flight.
                 thread.shard.count_launch();
-                mark(data.correlation_id, u32::from(work), lifecycle::session());
+                callback.taking_stack(|| mark(data.correlation_id, u32::from(work), lifecycle::session()));
                 return true;
             }
         } else if data.site == site::EXIT && thread.marked.get() == id && thread.call.get() == call {

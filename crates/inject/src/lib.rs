@@ -20,6 +20,7 @@ pub mod callbacks;
 mod calls;
 mod clock;
 mod connect;
+mod cost;
 mod driver;
 mod entry;
 mod environment;

@@ -3,8 +3,8 @@
 //! A probe sees the words of the calling convention, a callback sees this struct. Both are converted to the same words,
 //! so that everything else is the same for both.
 
-use super::Call;
 use super::args::{Dims, Kind, places};
+use super::call::Call;
 
 /// The struct of a call's parameters, as far as its arguments are known.
 #[derive(Clone, Debug, PartialEq, Eq)]

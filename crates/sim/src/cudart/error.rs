@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_char};
 
 use super::call::{last_error, reported};
+use super::stub::runtime_stub;
 use crate::gpu::call::{LAST_ERROR, PEEK_AT_ERROR};
-use crate::stub::runtime_stub;
 
 /// Number, name and description of the simulated runtime's results.
 const ERRORS: &[(u32, &CStr, &CStr)] = &[
@@ -44,7 +44,7 @@ const _: () = {
 };
 
 /// The names of the callbacks.
-pub(crate) const NAMES: &[(u32, &CStr)] =
+pub(super) const NAMES: &[(u32, &CStr)] =
     &[(LAST_ERROR, c"cudaGetLastError_v3020"), (PEEK_AT_ERROR, c"cudaPeekAtLastError_v3020")];
 
 const _: () = {

@@ -7,8 +7,10 @@ mod error;
 mod graph;
 mod launch;
 mod memory;
+pub(crate) mod names;
 mod register;
 mod stream;
+pub(crate) mod stub;
 
 /// Any of the runtime's handles.
 type Handle = *mut std::ffi::c_void;
@@ -20,9 +22,4 @@ pub struct Dim3 {
     x: u32,
     y: u32,
     z: u32,
-}
-
-/// The names of the callbacks, by id.
-pub(crate) fn names() -> impl Iterator<Item = &'static (u32, &'static std::ffi::CStr)> {
-    [device::NAMES, error::NAMES, graph::NAMES, launch::NAMES, memory::NAMES, stream::NAMES].into_iter().flatten()
 }

@@ -11,6 +11,7 @@ use super::{code, gpu, queue};
 use crate::gpu::answer;
 use crate::script::Script;
 use crate::table::{Hooks, Table};
+use crate::{cuda, cudart};
 
 /// A subscription. Never freed, because a callback may be running when the client unsubscribes.
 struct Subscription {
@@ -159,10 +160,10 @@ extern "C" fn cuptiGetCallbackState(enable: *mut u32, handle: *mut c_void, of: u
 
 #[unsafe(no_mangle)]
 extern "C" fn cuptiGetCallbackName(of: u32, cbid: u32, name: *mut *const c_char) -> u32 {
-    let find = || match of {
-        domain::DRIVER => crate::cuda::names().find(|(id, _)| *id == cbid),
-        domain::RUNTIME => crate::cudart::names().find(|(id, _)| *id == cbid),
+    let found = match of {
+        domain::DRIVER => cuda::names::name(cbid),
+        domain::RUNTIME => cudart::names::name(cbid),
         _ => None,
     };
-    code(gpu().and_then(|_| answer(name, find().ok_or(result::INVALID_PARAMETER)?.1.as_ptr())))
+    code(gpu().and_then(|_| answer(name, found.ok_or(result::INVALID_PARAMETER)?.as_ptr())))
 }
