@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PACKET = 32 * 1024, TEXT = 8 * 1024, VERSION = 3 };
+enum { PACKET = 32 * 1024, TEXT = 8 * 1024, VERSION = 4 };
 enum { HELLO = 1, KERNEL = 2, TOTALS = 7, NAME = 64, DEVICE = 65, NOTICE = 66 };
 
 static struct {

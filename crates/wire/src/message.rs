@@ -266,7 +266,7 @@ messages! {
     }
 
     /// All functions have been sent, if calls are traced.
-    FunctionsEnd = 13 {
+    FunctionsEnd = 14 {
         /// 1 if calls will be written to the memory of [`crate::calls`]; 0 if CUPTI cannot report them.
         reported: u8,
     }
