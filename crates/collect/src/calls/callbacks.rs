@@ -66,13 +66,16 @@ pub struct Traced {
     pub gather: Gather,
     /// Its parameters, if its arguments are known.
     parameters: Option<Parameters>,
+    /// What one of them points to is text.
+    text: bool,
 }
 
 impl Traced {
     /// Creates a traced function. With `known`, its arguments are those of the table.
     pub fn new(id: FunctionId, gather: Gather, name: &str, known: bool) -> Self {
         let call = calls::call(name).filter(|_| known);
-        Self { id, gather, parameters: call.map(calls::Call::parameters) }
+        let text = call.is_some_and(|call| matches!(call.capture().payload, Some(Payload::Text { .. })));
+        Self { id, gather, parameters: call.map(calls::Call::parameters), text }
     }
 
     /// Returns what the process captures of a call.
@@ -109,6 +112,8 @@ struct Held {
     call: CallRecord,
     /// It was called by the CUDA runtime.
     by_runtime: bool,
+    /// Its role, as in [`Gather`].
+    role: u8,
 }
 
 /// One process that reports its calls.
@@ -122,6 +127,8 @@ struct Reporting {
     functions: HashMap<u16, Traced>,
     ids: HashSet<FunctionId>,
     threads: Vec<Thread>,
+    /// When it began to report.
+    since: u64,
     /// The first runtime call after the initialisation has been seen.
     initialised: bool,
     /// The process has ended, or the trace.
@@ -179,6 +186,7 @@ impl Callbacks {
             ids: functions.iter().map(|(_, _, traced)| traced.id).collect(),
             functions: functions.into_iter().map(|(number, _, traced)| (number, traced)).collect(),
             threads: (0..RINGS).map(|_| Thread::default()).collect(),
+            since: bpf::now(),
             initialised: false,
             ended: false,
         });
@@ -192,7 +200,7 @@ impl Callbacks {
     }
 
     /// Takes a call of a probed function, to be put in its place. Returns it if its place is certain already.
-    pub fn hold(&mut self, call: CallRecord, by_runtime: bool) -> Option<CallRecord> {
+    pub fn hold(&mut self, call: CallRecord, by_runtime: bool, role: u8) -> Option<CallRecord> {
         let process = ProcessId(call.image);
         let reports = self.processes.iter().any(|reporting| reporting.process == process);
         let held = self.held.entry(process).or_default();
@@ -201,7 +209,7 @@ impl Callbacks {
         if (!reports && !by_runtime && held.is_empty()) || held.len() >= MOST_HELD {
             return Some(call);
         }
-        held.push(Held { call, by_runtime });
+        held.push(Held { call, by_runtime, role });
         None
     }
 
@@ -266,7 +274,7 @@ impl Reporting {
         probed: &mut dyn FnMut(CallRecord) -> Option<Event>,
         out: &mut Vec<Timed>,
     ) -> usize {
-        let Self { process, session, pid, own_pid, rings, functions, threads, initialised, ended, .. } = self;
+        let Self { process, session, pid, own_pid, rings, functions, threads, since, initialised, ended, .. } = self;
         let owner = Owner { process: *process, session: *session };
         let mut impossible = None;
         let taken = rings.drain(most, &mut |ring, event| {
@@ -295,7 +303,7 @@ impl Reporting {
                     };
                     thread.leave(depth, time, out);
                     *initialised |= first;
-                    let began = thread.place(held, time, first.then_some(()), probed, out);
+                    let began = thread.place(held, time, first.then_some(traced.gather.role), probed, out);
                     let launch = (flags & LAUNCHES != 0).then_some(correlation);
                     let entry = Entry { start: began.unwrap_or(time), cpu, launch, parameters };
                     thread.enter(&owner, function, traced, &entry);
@@ -311,7 +319,8 @@ impl Reporting {
                     call.end = time.max(call.start);
                     call.result = result.into();
                     call.out = written;
-                    call.payload = payload.strip_suffix(&[0]).unwrap_or(payload).to_vec();
+                    let text = functions.get(&function).is_some_and(|traced| traced.text);
+                    call.payload = payload.strip_suffix(&[0]).filter(|_| text).unwrap_or(payload).to_vec();
                     out.push((call.end, Event::Call(call)));
                 }
                 RingEvent::Left => {
@@ -326,9 +335,11 @@ impl Reporting {
         }
         // Everything that a thread reported before a probed call returned has been read by now, if this was all.
         if taken < most {
-            for Held { call, .. } in held.extract_if(.., |held| !held.by_runtime || *initialised) {
-                let thread = threads.iter().find(|thread| thread.tid == call.tid);
-                emit(thread.map_or(&[], |thread| &thread.open), call, 0, probed, out);
+            // Calls of the runtime before that wait for the program's call that they are in.
+            let placed = |held: &mut Held| !held.by_runtime || *initialised || held.call.start > *since;
+            for held in held.extract_if(.., placed) {
+                let thread = threads.iter().find(|thread| thread.tid == held.call.tid);
+                emit(thread.map_or(&[], |thread| &thread.open), held, None, probed, out);
             }
         }
         taken
@@ -406,13 +417,13 @@ impl Thread {
     }
 
     /// Puts the probed calls of this thread that began before `time` in their place, in the innermost open call. If the
-    /// next call is the `first` one, the runtime made them in it: they get a call around them that began before the first
-    /// of them. Returns that time.
+    /// next call is the `first` one, with this role, the runtime made them in it: they get a call around them that began
+    /// before the first of them. Returns that time.
     fn place(
         &self,
         held: &mut Vec<Held>,
         time: u64,
-        first: Option<()>,
+        first: Option<u8>,
         probed: &mut dyn FnMut(CallRecord) -> Option<Event>,
         out: &mut Vec<Timed>,
     ) -> Option<u64> {
@@ -420,30 +431,33 @@ impl Thread {
             return None;
         }
         let mut began = None;
-        for Held { call, by_runtime } in held.extract_if(.., |held| held.call.tid == self.tid && held.call.start < time) {
-            if first.is_some() && by_runtime && began.is_none() {
-                began = Some(call.start.saturating_sub(1));
+        for held in held.extract_if(.., |held| held.call.tid == self.tid && held.call.start < time) {
+            if let (Some(role), true, None) = (first, held.by_runtime, began) {
+                began = Some((held.call.start.saturating_sub(1), role));
             }
-            emit(&self.open, call, began.unwrap_or(0), probed, out);
+            emit(&self.open, held, began, probed, out);
         }
-        began
+        began.map(|(start, _)| start)
     }
 }
 
-/// Reports a probed call within open calls, or within one that began at `around`.
+/// Reports a probed call within open calls, or within a call of which the start and the role are known.
 fn emit(
     open: &[Open],
-    mut call: CallRecord,
-    around: u64,
+    held: Held,
+    within: Option<(u64, u8)>,
     probed: &mut dyn FnMut(CallRecord) -> Option<Event>,
     out: &mut Vec<Timed>,
 ) {
-    let around = open.last().map_or(around, |open| open.call.start);
-    if around != 0 {
-        call.depth += open.len().max(1) as u8;
-        call.enclosed |= open.last().is_none_or(|open| open.status);
+    let Held { mut call, role, .. } = held;
+    let innermost = open.last().map(|open| (open.call.start, open.roles, open.status));
+    let within = within.map(|(start, role)| (start, 1 << (role & 63), true));
+    if let Some((start, roles, status)) = innermost.or(within) {
+        call.depth = call.depth.saturating_add(open.len().max(1) as u8);
+        call.enclosed |= status;
+        call.nested |= role != 0 && roles >> (role & 63) & 1 != 0;
         if call.around == 0 {
-            call.around = around;
+            call.around = start;
         }
     }
     let time = call.end.max(call.start);

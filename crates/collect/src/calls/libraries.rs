@@ -136,6 +136,8 @@ pub struct Libraries {
     by_name: HashMap<String, Vec<Registered>>,
     /// Those that are in no file.
     added: usize,
+    /// The role of each function.
+    roles: HashMap<FunctionId, u8>,
 }
 
 /// Functions of a file that are not probed.
@@ -174,7 +176,13 @@ impl Libraries {
             unprobed: Vec::new(),
             by_name: HashMap::new(),
             added: 0,
+            roles: HashMap::new(),
         }
+    }
+
+    /// Returns the role of a function, as in [`Gather`], if processes report calls.
+    pub fn role(&self, function: FunctionId) -> u8 {
+        self.roles.get(&function).copied().unwrap_or(0)
     }
 
     /// Does not probe functions that processes report themselves.
@@ -329,6 +337,7 @@ impl Libraries {
             let (id, own) = (described.id, function.names().any(has_callback));
             push(Event::Function(described));
             if self.reported {
+                self.roles.insert(id, gather.role);
                 for alias in function.names() {
                     let registered = Registered { path: path.into(), id, name: name.clone(), gather };
                     self.by_name.entry(alias.into()).or_default().push(registered);

@@ -395,7 +395,8 @@ impl Tracer {
         }
         let code = self.runtime_code.get(&process);
         let by_runtime = code.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&call.caller)));
-        callbacks.hold(call, by_runtime)
+        let role = self.libraries.role(FunctionId(call.function));
+        callbacks.hold(call, by_runtime, role)
     }
 
     /// Reads the calls that processes have reported; returns `true` if there may be more.
