@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    Ended, Scene,
+    Ended, Running, Scene,
     calls::{Trace, account, start},
     program,
     scene::{lost, number},
@@ -113,7 +113,30 @@ fn both_ways_give_the_same_calls() {
     let scene = Scene::new();
     let stop = scene.path("stop");
     fs::write(&stop, "").expect("a file");
-    same_both_ways("", &format!("{} family family {}", program("traced"), stop.display()), "", 400);
+    let [(_, reported), (_, probed)] =
+        both_ways("", &format!("{} family family {}", program("traced"), stop.display()), "");
+    let (reported, mut probed) = (comparable(&reported), comparable(&probed));
+    // A forked child, in which CUDA fails at once, does not report its call.
+    let before = probed.len();
+    probed.retain(|calls| calls.len() != 1 || calls[0]["error"] != true);
+    assert_eq!(probed.len(), before - 1);
+    assert_same(&reported, &probed, 400);
+}
+
+/// Check that a program that does not load the injected library is traced with probes once it has initialised CUDA.
+#[test]
+fn without_the_library_probes_are_used() {
+    let scene = Scene::new();
+    let command = format!("env -u CUDA_INJECTION64_PATH {} steps account stop", program("traced"));
+    let mut run = Running::start(&mut scene.trace("--sim --live=cudaMemset -o t.jsonl", &command));
+    run.stderr_until("cudaMemset");
+    fs::write(scene.path("stop"), "").expect("a file");
+    let ended = run.wait().exits(0);
+    assert!(ended.err().contains("traced with probes"), "{}", ended.err());
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    let made: usize = account(&scene.read("account")).values().map(Vec::len).sum();
+    let traced = trace.named("cudaMemset").count();
+    assert!((50..=made).contains(&traced), "{traced} of {made}");
 }
 
 /// Check that without --all-calls both ways leave out the same functions.

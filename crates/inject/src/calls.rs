@@ -61,7 +61,7 @@ struct Thread {
     reserved: Cell<usize>,
     open: [Cell<Open>; MOST_DEPTH],
     depth: Cell<usize>,
-    /// This thread is initialising CUDA: its next runtime call may have begun before.
+    /// It has not reported a runtime call yet. The first one may have begun before CUDA was initialised.
     first: Cell<bool>,
 }
 
@@ -85,14 +85,13 @@ thread_local! {
             reserved: Cell::new(0),
             open: [const { Cell::new(NONE) }; MOST_DEPTH],
             depth: Cell::new(0),
-            first: Cell::new(false),
+            first: Cell::new(true),
         }
     };
 }
 
-/// Starts counting calls; they are written once the memory is there. Called on the thread that initialises CUDA.
+/// Starts counting calls; they are written once the memory is there.
 pub fn begin() {
-    THIS.with(|this| this.first.set(true));
     ACTIVE.store(true, Ordering::SeqCst);
 }
 
@@ -152,7 +151,7 @@ pub fn on_enter(of: u32, cbid: u32, data: &CallbackData, time: u64, marked: bool
             return;
         };
         let capture = capture(memory, number);
-        let first = of == domain::RUNTIME && this.first.take();
+        let first = of == domain::RUNTIME && this.first.replace(false);
         match capture {
             Some(capture) => this.enter(memory, number, &capture, data, time, marked, first),
             None if first => this.write_first(memory, time),
@@ -265,7 +264,7 @@ impl Thread {
         self.publish(ring, &event);
     }
 
-    /// The first runtime call after the initialisation is not traced.
+    /// The thread's first runtime call is not traced.
     #[cold]
     fn write_first(&self, memory: &Header, time: u64) {
         let Some((index, ring)) = self.ring(memory, time) else { return };

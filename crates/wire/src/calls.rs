@@ -16,7 +16,7 @@
 //! | [`THREAD`] | thread id |
 //! | [`ENTER`] | correlation id and, in the upper half, the CPU; the call's parameters, padded with zeros |
 //! | [`EXIT`] | result and, in the upper half, the length of the payload; the 8 bytes of the result argument, if [`HAS_OUT`]; the payload, padded with zeros |
-//! | [`FIRST`] | nothing: the first runtime call of the thread that initialised CUDA is not traced |
+//! | [`FIRST`] | nothing: the thread's first runtime call is not traced |
 //!
 //! The program may write anything here: the reader checks every number.
 
@@ -164,12 +164,12 @@ pub const THREAD: u8 = 1;
 pub const ENTER: u8 = 2;
 /// A call returns.
 pub const EXIT: u8 = 3;
-/// The first runtime call of the thread that initialised CUDA is not traced.
+/// The thread's first runtime call is not traced.
 pub const FIRST: u8 = 4;
 
 /// Of [`ENTER`]: the launch announced by the marker belongs to this call.
 pub const LAUNCHES: u8 = 1;
-/// Of [`ENTER`]: the first runtime call of the thread that initialised CUDA. It began before CUDA was initialised.
+/// Of [`ENTER`]: the thread's first runtime call. It may have begun before CUDA was initialised.
 pub const IS_FIRST: u8 = 2;
 /// Of [`EXIT`]: the result argument follows.
 pub const HAS_OUT: u8 = 4;

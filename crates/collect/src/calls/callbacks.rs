@@ -127,10 +127,6 @@ struct Reporting {
     functions: HashMap<u16, Traced>,
     ids: HashSet<FunctionId>,
     threads: Vec<Thread>,
-    /// When it began to report.
-    since: u64,
-    /// The first runtime call after the initialisation has been seen.
-    initialised: bool,
     /// The process has ended, or the trace.
     ended: bool,
 }
@@ -139,6 +135,8 @@ struct Reporting {
 struct Thread {
     tid: u32,
     open: Vec<Open>,
+    /// It has reported its first runtime call.
+    has_begun: bool,
     /// The event that was postponed, by its time.
     postponed: u64,
 }
@@ -186,11 +184,14 @@ impl Callbacks {
             ids: functions.iter().map(|(_, _, traced)| traced.id).collect(),
             functions: functions.into_iter().map(|(number, _, traced)| (number, traced)).collect(),
             threads: (0..RINGS).map(|_| Thread::default()).collect(),
-            since: bpf::now(),
-            initialised: false,
             ended: false,
         });
         Ok(self.processes.last().map(|last| last.rings.file()))
+    }
+
+    /// Whether a process reports its calls.
+    pub fn has(&self, process: ProcessId) -> bool {
+        self.processes.iter().any(|reporting| reporting.process == process)
     }
 
     /// Whether the calls of this function in this process are reported by the process itself.
@@ -202,7 +203,7 @@ impl Callbacks {
     /// Takes a call of a probed function, to be put in its place. Returns it if its place is certain already.
     pub fn hold(&mut self, call: CallRecord, by_runtime: bool, role: u8) -> Option<CallRecord> {
         let process = ProcessId(call.image);
-        let reports = self.processes.iter().any(|reporting| reporting.process == process);
+        let reports = self.has(process);
         let held = self.held.entry(process).or_default();
         // Before the process reports anything, only the place of calls from the runtime is uncertain: the call of the
         // program that they are in may be reported later.
@@ -274,7 +275,7 @@ impl Reporting {
         probed: &mut dyn FnMut(CallRecord) -> Option<Event>,
         out: &mut Vec<Timed>,
     ) -> usize {
-        let Self { process, session, pid, own_pid, rings, functions, threads, since, initialised, ended, .. } = self;
+        let Self { process, session, pid, own_pid, rings, functions, threads, ended, .. } = self;
         let owner = Owner { process: *process, session: *session };
         let mut impossible = None;
         let taken = rings.drain(most, &mut |ring, event| {
@@ -282,10 +283,10 @@ impl Reporting {
             match event {
                 RingEvent::Thread { tid } => {
                     thread.leave(0, u64::MAX, out);
-                    thread.tid = translate(*pid, *own_pid, tid);
+                    *thread = Thread { tid: translate(*pid, *own_pid, tid), ..Thread::default() };
                 }
                 RingEvent::First { time } => {
-                    *initialised = true;
+                    thread.has_begun = true;
                     thread.place(held, time, None, probed, out);
                 }
                 RingEvent::Enter { function, flags, depth, time, correlation, cpu, parameters } => {
@@ -302,7 +303,7 @@ impl Reporting {
                         return ControlFlow::Break(());
                     };
                     thread.leave(depth, time, out);
-                    *initialised |= first;
+                    thread.has_begun |= first;
                     let began = thread.place(held, time, first.then_some(traced.gather.role), probed, out);
                     let launch = (flags & LAUNCHES != 0).then_some(correlation);
                     let entry = Entry { start: began.unwrap_or(time), cpu, launch, parameters };
@@ -335,8 +336,9 @@ impl Reporting {
         }
         // Everything that a thread reported before a probed call returned has been read by now, if this was all.
         if taken < most {
-            // Calls of the runtime before that wait for the program's call that they are in.
-            let placed = |held: &mut Held| !held.by_runtime || *initialised || held.call.start > *since;
+            // Calls that the runtime made while it initialised CUDA wait for the program's call that they are in.
+            let has_begun = |tid| threads.iter().any(|thread: &Thread| thread.tid == tid && thread.has_begun);
+            let placed = |held: &mut Held| !held.by_runtime || has_begun(held.call.tid);
             for held in held.extract_if(.., placed) {
                 let thread = threads.iter().find(|thread| thread.tid == held.call.tid);
                 emit(thread.map_or(&[], |thread| &thread.open), held, None, probed, out);

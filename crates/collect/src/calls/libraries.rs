@@ -83,6 +83,10 @@ impl Limits {
 /// The most functions that processes report and that are in no file: a process may invent names.
 const MOST_ADDED: usize = 2048;
 
+/// The function that initialises CUDA. It is always probed if processes report their calls: those that do not are found by
+/// it.
+const INIT: &str = "cuInit";
+
 /// The most names kept for suggestions.
 const MOST_NAMES: usize = 1 << 18;
 
@@ -183,6 +187,16 @@ impl Libraries {
     /// Returns the role of a function, as in [`Gather`], if processes report calls.
     pub fn role(&self, function: FunctionId) -> u8 {
         self.roles.get(&function).copied().unwrap_or(0)
+    }
+
+    /// Whether a function is the one that initialises CUDA.
+    pub fn is_init(&self, function: FunctionId) -> bool {
+        self.by_name.get(INIT).is_some_and(|all| all.iter().any(|registered| registered.id == function))
+    }
+
+    /// Whether functions that processes report themselves are not probed.
+    pub fn expects_reports(&self) -> bool {
+        self.reported
     }
 
     /// Does not probe functions that processes report themselves.
@@ -394,7 +408,9 @@ impl Libraries {
             let registrations = probes::registrations(name);
             // Names that are not selected are needed for suggestions if a pattern matches nothing.
             let keep = self.selection.has_patterns() && !self.shortened;
-            let meant = |name: &str| selection.takes(name) || registrations.as_ref().is_some_and(|r| r.takes(name));
+            let reported = self.reported;
+            let hidden = |name: &str| registrations.as_ref().is_some_and(|r| r.takes(name)) || (reported && name == INIT);
+            let meant = |name: &str| selection.takes(name) || hidden(name);
             // Beyond the limit the code of a function is not read: a file may invent hundreds of thousands. Some
             // functions have several names.
             let most = self.limits.unknown_functions.saturating_mul(4);
@@ -414,9 +430,7 @@ impl Libraries {
                 self.names.extend(function.names().take(room).map(str::to_owned));
                 if let Some(name) = selection.first_selected(function.names()).map(str::to_owned) {
                     found.push(Found { function, name, shown: true });
-                } else if let Some(name) =
-                    registrations.as_ref().and_then(|r| r.first_selected(function.names())).map(str::to_owned)
-                {
+                } else if let Some(name) = function.names().find(|name| hidden(name)).map(str::to_owned) {
                     found.push(Found { function, name, shown: false });
                 }
             }

@@ -70,7 +70,7 @@ pub enum RingEvent<'a> {
         /// What another one points to.
         payload: &'a [u8],
     },
-    /// The first runtime call of the thread that initialised CUDA is not traced.
+    /// The thread's first runtime call is not traced.
     First {
         /// When.
         time: u64,

@@ -369,20 +369,48 @@ impl Tracer {
             let opening = self.callbacks.as_mut()?.open(process, session, (pid, own_pid), traced);
             opened = opening.ok().flatten().and_then(|file| file.try_clone_to_owned().ok());
         }
-        let probed = self.libraries.probe_unreported(opened.as_ref().map(|_| &names), recorder);
-        if let Err(error) = probed {
-            self.refuse(format!("some functions are not traced: {error:#}"), push);
-        }
-        if opened.is_none() {
-            let text = format!(
-                "calls of process {pid} are traced with probes from its initialisation of CUDA on: CUPTI does not report them"
-            );
-            push(Event::Note(Note { text }));
-            for call in self.callbacks.as_mut()?.release(process) {
-                push(self.call(call, None, None));
-            }
+        if opened.is_some() {
+            self.probe_unreported(Some(&names), recorder, push);
+        } else {
+            self.fall_back(process, pid, recorder, push);
         }
         opened
+    }
+
+    /// Probes all functions if a process has initialised CUDA and does not report its calls: it did not load the injected
+    /// library, or the library could not start.
+    pub fn check_init(&mut self, call: &CallRecord, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        let process = ProcessId(call.image);
+        if self.libraries.is_init(FunctionId(call.function))
+            && self.callbacks.as_ref().is_some_and(|callbacks| !callbacks.has(process))
+            && self.libraries.expects_reports()
+        {
+            self.fall_back(process, call.pid, recorder, push);
+        }
+    }
+
+    /// Traces all calls with probes from now on.
+    fn fall_back(&mut self, process: ProcessId, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        self.probe_unreported(None, recorder, push);
+        let text = format!(
+            "calls of process {pid} are traced with probes from its initialisation of CUDA on: CUPTI does not report them"
+        );
+        push(Event::Note(Note { text }));
+        let released = self.callbacks.as_mut().map(|callbacks| callbacks.release(process));
+        for call in released.into_iter().flatten() {
+            push(self.call(call, None, None));
+        }
+    }
+
+    fn probe_unreported(
+        &mut self,
+        reported: Option<&HashSet<&str>>,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) {
+        if let Err(error) = self.libraries.probe_unreported(reported, recorder) {
+            self.refuse(format!("some functions are not traced: {error:#}"), push);
+        }
     }
 
     /// Takes a call from a probe if the process reports its calls: one that it reports itself is dropped, another one is
@@ -394,7 +422,7 @@ impl Tracer {
             return None;
         }
         let code = self.runtime_code.get(&process);
-        let by_runtime = code.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&call.caller)));
+        let by_runtime = call.depth == 0 && code.is_some_and(|code| code.iter().any(|range| range.contains(&call.caller)));
         let role = self.libraries.role(FunctionId(call.function));
         callbacks.hold(call, by_runtime, role)
     }

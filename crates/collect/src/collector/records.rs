@@ -45,6 +45,10 @@ impl<S: Sink> Collector<S> {
                 if self.trace.as_ref().is_some_and(|trace| trace.is_own(&call)) {
                     return;
                 }
+                let sink = &mut self.sink;
+                if let Some(trace) = &mut self.trace {
+                    trace.check_init(&call, &mut self.recorder, &mut |event| sink.push(&event));
+                }
                 let placed = self.trace.as_mut().and_then(|trace| trace.place(*call));
                 let Some(call) = placed else { return };
                 let launch = call.launch.and_then(|launch| self.launch(launch, call.image));

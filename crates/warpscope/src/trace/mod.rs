@@ -81,6 +81,11 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
 
     if let Some(trace) = &trace {
         note_missed(&trace.libraries, all_calls, &mut sink);
+        let unreported = trace.libraries.expects_reports() && trace.callbacks.as_ref().is_some_and(|c| c.count == 0);
+        if unreported && trace.libraries.any() {
+            let text = "no process initialised CUDA (cuInit), so no calls were reported: use --probes to trace other calls";
+            sink.push(&Event::Note(Note { text: text.into() }));
+        }
         if options.verbose {
             let libraries = &trace.libraries;
             let milliseconds = libraries.spent.as_secs_f64() * 1e3;
