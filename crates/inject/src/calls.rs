@@ -24,6 +24,8 @@ use crate::sys;
 static MEMORY: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
 /// Calls are written. Independent of the session, which ends before the program's last calls.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// A thread has reported its first runtime call.
+static BEGUN: AtomicBool = AtomicBool::new(false);
 /// Calls that were made before the memory arrived.
 static MISSED: AtomicU64 = AtomicU64::new(0);
 
@@ -132,6 +134,17 @@ fn memory() -> Option<&'static Header> {
     unsafe { MEMORY.load(Ordering::Acquire).as_ref() }
 }
 
+/// Whether the calls of a function are traced; `None` if that is not known yet.
+pub fn is_traced(domain: u32, cbid: u32) -> Option<bool> {
+    let memory = memory()?;
+    Some(function(domain, cbid).and_then(|number| capture(memory, number)).is_some())
+}
+
+/// Whether a thread has reported its first runtime call.
+pub fn have_begun() -> bool {
+    BEGUN.load(Ordering::Relaxed)
+}
+
 /// What to capture of a function, if its calls are traced.
 fn capture(memory: &Header, number: u16) -> Option<Capture> {
     let (domain, id) = (usize::from(number) / FUNCTIONS, usize::from(number) % FUNCTIONS);
@@ -152,6 +165,9 @@ pub fn on_enter(of: u32, cbid: u32, data: &CallbackData, time: u64, marked: bool
         };
         let capture = capture(memory, number);
         let first = of == domain::RUNTIME && this.first.replace(false);
+        if first {
+            BEGUN.store(true, Ordering::Relaxed);
+        }
         match capture {
             Some(capture) => this.enter(memory, number, &capture, data, time, marked, first),
             None if first => this.write_first(memory, time),

@@ -109,6 +109,10 @@ impl Sender {
             if flush && finish_requested() {
                 return self.leave();
             }
+            if flush && calls::are_traced() {
+                subscription::enable_traced();
+                subscription::disable_untraced();
+            }
             if let Some(left) = due.checked_sub(sys::now()) {
                 wakeup::sleep(seen, left);
             }

@@ -428,10 +428,10 @@ impl Libraries {
             for function in exported {
                 let room = if keep { MOST_NAMES.saturating_sub(self.names.len()) } else { 0 };
                 self.names.extend(function.names().take(room).map(str::to_owned));
-                if let Some(name) = selection.first_selected(function.names()).map(str::to_owned) {
-                    found.push(Found { function, name, shown: true });
-                } else if let Some(name) = function.names().find(|name| hidden(name)).map(str::to_owned) {
-                    found.push(Found { function, name, shown: false });
+                let chosen = selection.first_selected(function.names()).map(|name| (name.to_owned(), true));
+                let unseen = || function.names().find(|name| hidden(name)).map(|name| (name.to_owned(), false));
+                if let Some((name, shown)) = chosen.or_else(unseen) {
+                    found.push(Found { function, name, shown });
                 }
             }
         } else {

@@ -79,8 +79,9 @@ fn check(handle: *mut c_void) -> Result<&'static Table, u32> {
 fn known(script: &Script, of: u32, cbid: u32) -> bool {
     script.release.driver >= 13000
         || match of {
-            domain::DRIVER => cbid < 796,
-            domain::RUNTIME => cbid < 505,
+            // Ids from 900 on are the simulator's own.
+            domain::DRIVER => cbid < 796 || cbid >= 900,
+            domain::RUNTIME => cbid < 505 || cbid >= 900,
             _ => true,
         }
 }
