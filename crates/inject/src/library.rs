@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use cupti::types::{
     ActivityFlushAll, ActivityGetNextRecord, ActivityGetNumDroppedRecords, ActivityRegisterCallbacks,
-    ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableCallback, EnableDomain, GetCallbackName, GetResultString, GetStreamId,
-    GetTimestamp, GetVersion, SetThreadIdType, Subscribe, SubscribeV2, Unsubscribe,
+    ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableCallback, EnableDomain, GetCallbackName,
+    GetResultString, GetStreamId, GetTimestamp, GetVersion, SetThreadIdType, Subscribe, SubscribeV2, Unsubscribe,
 };
 
 use crate::search::{Candidate, Surroundings, candidates};

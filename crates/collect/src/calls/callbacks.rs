@@ -234,11 +234,7 @@ impl Callbacks {
     }
 
     /// Reads what processes have reported. Returns whether there may be more. `probed` converts a probed call to an event.
-    pub fn read(
-        &mut self,
-        probed: &mut dyn FnMut(CallRecord) -> Option<Event>,
-        push: &mut dyn FnMut(Event),
-    ) -> bool {
+    pub fn read(&mut self, probed: &mut dyn FnMut(CallRecord) -> Option<Event>, push: &mut dyn FnMut(Event)) -> bool {
         let mut events: Vec<Timed> = Vec::new();
         let mut left = MOST_EVENTS;
         for reporting in &mut self.processes {
@@ -297,7 +293,8 @@ impl Reporting {
                         thread.postponed = time;
                         return ControlFlow::Break(());
                     }
-                    let Some(traced) = functions.get(&function).filter(|_| depth <= thread.open.len().min(MOST_DEPTH - 1))
+                    let Some(traced) =
+                        functions.get(&function).filter(|_| depth <= thread.open.len().min(MOST_DEPTH - 1))
                     else {
                         impossible = Some(ring);
                         return ControlFlow::Break(());

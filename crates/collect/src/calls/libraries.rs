@@ -212,7 +212,8 @@ impl Libraries {
         recorder: &mut Recorder,
     ) -> anyhow::Result<()> {
         self.reported &= reported.is_some();
-        let is_reported = |function: &Function| reported.is_some_and(|names| function.names().any(|n| names.contains(n)));
+        let is_reported =
+            |function: &Function| reported.is_some_and(|names| function.names().any(|n| names.contains(n)));
         for Unprobed { file, functions } in &mut self.unprobed {
             let (probes, chosen): (Vec<_>, Vec<_>) =
                 functions.extract_if(.., |(_, function)| !is_reported(function)).unzip();
@@ -409,7 +410,8 @@ impl Libraries {
             // Names that are not selected are needed for suggestions if a pattern matches nothing.
             let keep = self.selection.has_patterns() && !self.shortened;
             let reported = self.reported;
-            let hidden = |name: &str| registrations.as_ref().is_some_and(|r| r.takes(name)) || (reported && name == INIT);
+            let hidden =
+                |name: &str| registrations.as_ref().is_some_and(|r| r.takes(name)) || (reported && name == INIT);
             let meant = |name: &str| selection.takes(name) || hidden(name);
             // Beyond the limit the code of a function is not read: a file may invent hundreds of thousands. Some
             // functions have several names.

@@ -422,7 +422,8 @@ impl Tracer {
             return None;
         }
         let code = self.runtime_code.get(&process);
-        let by_runtime = call.depth == 0 && code.is_some_and(|code| code.iter().any(|range| range.contains(&call.caller)));
+        let by_runtime =
+            call.depth == 0 && code.is_some_and(|code| code.iter().any(|range| range.contains(&call.caller)));
         let role = self.libraries.role(FunctionId(call.function));
         callbacks.hold(call, by_runtime, role)
     }
