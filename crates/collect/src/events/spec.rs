@@ -74,7 +74,7 @@ pub fn parse(texts: &[String]) -> anyhow::Result<Vec<Spec>> {
     for text in texts {
         let (mut spec, chosen) = parse_one(text).with_context(|| format!("--event {text}"))?;
         if chosen && taken.contains(&spec.name) {
-            bail!("--event {text}: the name {} is taken: choose another with name=", spec.name);
+            bail!("--event {text}: the name {} is used twice: choose another with name=", spec.name);
         }
         let base = spec.name.clone();
         for number in 2.. {
@@ -284,7 +284,7 @@ mod tests {
         let names: Vec<String> = parse(&texts).expect("events").into_iter().map(|spec| spec.name).collect();
         assert_eq!(names, ["f", "f-2", "f-3", "f-ret"]);
         let twice = ["uprobe:a:f", "uprobe:b:g,name=f"].map(str::to_owned);
-        assert!(format!("{:#}", parse(&twice).expect_err("twice")).contains("the name f is taken"));
+        assert!(format!("{:#}", parse(&twice).expect_err("twice")).contains("the name f is used twice"));
     }
 
     /// Check that invalid options are rejected with a clear message.
