@@ -95,7 +95,7 @@ impl<S: Sink> Collector<S> {
     /// Ends a trace: removes all probes, and reports calls that have not returned.
     fn end_trace(&mut self) {
         if let Err(error) = self.recorder.end_trace() {
-            self.note(format!("calls still under way are not in the trace: {error}"));
+            self.note(format!("calls in progress are not in the trace: {error}"));
         }
     }
 
