@@ -19,11 +19,13 @@ use crate::{
     trace::TraceSummary,
 };
 
+pub mod cost;
 pub mod events;
 mod numbers;
 pub(crate) mod render;
 mod tables;
 
+pub use cost::Cost;
 pub use events::EventSummary;
 pub use numbers::{Copies, Device, Function, Kernel, Path, Summary};
 pub use render::render;
@@ -41,6 +43,7 @@ impl Summary {
         let cpu = flames.cpu();
         let devices = devices(profile, wall_ns);
         let working = || devices.iter().filter(|device| device.streams > 0);
+        let trace = TraceSummary::of(profile);
         let mut lost = ledger.lost.clone();
         for cause in LossCause::ALL {
             lost.causes.entry(cause).or_default();
@@ -96,7 +99,8 @@ impl Summary {
             copies_by_direction: copies(profile),
             devices,
             events: events::of(flames),
-            trace: TraceSummary::of(profile),
+            cost: Cost::of(profile, trace.as_ref().map(|trace| trace.calls)),
+            trace,
             no_gpu_work: no_gpu_work(profile),
             notes: profile.notes.clone(),
             ledger: losses::matched(ledger)

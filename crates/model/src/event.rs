@@ -3,6 +3,7 @@
 //! Times are nanoseconds of CLOCK_MONOTONIC. Events of one source arrive in order; events of different sources do not:
 //! an activity may precede its launch, a launch the frames of its stack.
 
+mod cost;
 mod counter;
 mod gpu;
 mod ids;
@@ -13,6 +14,7 @@ mod trace;
 
 use serde::Serialize;
 
+pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, PointId, Unit};
 pub use gpu::{
     Activity, Captured, Device, Direction, Empty, Failed, KernelName, Launch, LaunchKind, Session, Sync, Work,
@@ -80,6 +82,12 @@ pub enum Event {
     Hits(Hits),
     /// A session's own totals; each replaces that session's previous ones.
     Totals(Totals),
+    /// The cost of a session; each replaces that session's previous one.
+    SessionCost(SessionCost),
+    /// CPU time of warpscope and of the command.
+    OwnCost(OwnCost),
+    /// Time in a BPF program; each replaces that program's previous one.
+    ProgramCost(ProgramCost),
     /// Something was lost.
     Loss(Loss),
     /// A note for the user.

@@ -290,6 +290,18 @@ messages! {
         failed: u64,
     }
 
+    /// The cost of the session so far; each message replaces the last.
+    Cost = 13 {
+        /// CPU time of the process since the session began.
+        process_ns: u64,
+        /// Time in the library's callbacks, estimated from a sample of them.
+        callbacks_ns: u64,
+        /// Of that, the time in which stacks were taken.
+        stacks_ns: u64,
+        /// CPU time of the library's thread.
+        sender_ns: u64,
+    }
+
     /// The process exits normally: all its records were flushed.
     SessionEnd = 8 {
         /// The process id as in [`Hello`].

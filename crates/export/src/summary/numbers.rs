@@ -8,7 +8,7 @@ use model::{
 };
 use serde::Serialize;
 
-use super::events::EventSummary;
+use super::{cost::Cost, events::EventSummary};
 use crate::trace::TraceSummary;
 
 /// The numbers of a recording.
@@ -116,6 +116,10 @@ pub struct Summary {
     /// The summary of a trace; absent if nothing was traced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceSummary>,
+
+    /// The cost of collecting; absent if it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
 
     /// Why there is no GPU work, where GPU work was expected and there is none.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,8 +6,8 @@ use cuda::calls::KernelRef;
 
 use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
 use crate::event::{
-    CounterId, Direction, Frame, FrameKind, FunctionId, LaunchKind, Layer, LossCause, Memory, Mode, NamedFrame, Origin,
-    PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Work,
+    CostProgram, CounterId, Direction, Frame, FrameKind, FunctionId, LaunchKind, Layer, LossCause, Memory, Mode,
+    NamedFrame, Origin, PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Work,
 };
 
 /// A type that a record can contain: both directions of its encoding.
@@ -78,6 +78,7 @@ enumerations! {
     FrameKind: |number| Some(FrameKind::from_number(number));
     LaunchKind: LaunchKind::from_number;
     LossCause: LossCause::from_number;
+    CostProgram: CostProgram::from_number;
 }
 
 /// Structures: their fields, in file order.
