@@ -97,6 +97,11 @@ impl Room {
 }
 
 impl Own {
+    /// A process with this many series, and none for its parts yet.
+    pub fn new(used: usize) -> Self {
+        Self { used, ..Self::default() }
+    }
+
     /// Returns the process with the parts that have series; the rest is in its "other" rows.
     pub fn select(&mut self, process: &Process, top_kernels: usize, room: &mut Room) -> Process {
         let mut shown = Process { suspects: Vec::new(), ..process.clone() };

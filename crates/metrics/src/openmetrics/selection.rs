@@ -202,7 +202,7 @@ impl Selection {
                 return;
             }
             self.used += CORE;
-            self.with_series.insert(process.id, Own { used: CORE, ..Own::default() });
+            self.with_series.insert(process.id, Own::new(CORE));
         }
         let Some(own) = self.with_series.get_mut(&process.id) else { return };
         let before = own.used;
@@ -224,6 +224,7 @@ mod tests {
         super::{ended::MOST_ENDED, own::MOST_FUNCTIONS},
         *,
     };
+    use crate::snapshot::{Calls, Kernel};
 
     fn process(id: u32, kernels: &[(&str, u64)]) -> Process {
         let kernel = |&(name, launches): &(&str, u64)| Kernel { name: name.into(), launches, ..Kernel::default() };
