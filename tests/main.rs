@@ -8,6 +8,7 @@ mod bad_input;
 mod bad_recordings;
 mod behaviour;
 mod command_line;
+mod cost;
 mod demo;
 mod environment;
 mod event;

@@ -7,8 +7,9 @@
 
 All tools run alternately within a round, and each round starts with a different one, so that a machine that slows down affects
 all of them equally. The table has the median time of a step with minimum and maximum, and the ratio to bare. Only the steps
-after the warm-up count. `--bpf` adds a run with the kernel's BPF statistics enabled and prints the BPF time per launch, and how many
-launches had a stack that their thread recognised, so that nothing was walked.
+after the warm-up count. The last column is warpscope's own estimate of the ratio to bare, from the cost in its report. `--bpf`
+adds a run with the kernel's BPF statistics enabled and prints the BPF time per launch, and how many launches had a stack that
+their thread recognised, so that nothing was walked.
 """
 
 import argparse
@@ -98,7 +99,7 @@ class Bench:
         return [sys.executable, HERE / f"{program}.py"]
 
     def run(self, program, tool, started=lambda pid: None):
-        """Returns the microseconds and the launches of one step."""
+        """Returns the microseconds and the launches of one step, and the tool's own estimate of its ratio to bare."""
         command, environment = self.command(program), dict(self.environment)
         if tool == "bare CUPTI":
             environment["CUDA_INJECTION64_PATH"] = str(self.injector)
@@ -108,11 +109,21 @@ class Bench:
             command += ["--profiler", "stacks" if "stacks" in tool else "plain"]
         elif tool == "monitor":
             with self.monitor():
-                return result(call(command, environment))
+                return *result(call(command, environment)), None
         elif TOOLS[tool]:
             own = [part.replace("OUT", str(self.directory / "out")) for part in TOOLS[tool]]
             command = [self.options.warpscope, *own, *self.options.option, "--", *command]
-        return result(call(command, environment, started=started))
+        us, launches = result(call(command, environment, started=started))
+        return us, launches, self.estimate(us, launches) if TOOLS[tool] else None
+
+    def estimate(self, us, launches):
+        """Returns the ratio to bare according to the recording that was just made; None if it does not say."""
+        report = json.loads(call([self.options.warpscope, "report", "--json", self.directory / "out.wscope"]))
+        cost, recorded = report.get("cost"), report["launches"]
+        if not cost or not recorded:
+            return None
+        own = cost["total_ns"] / 1000 / recorded * launches
+        return us / (us - own) if own < us else None
 
     @contextlib.contextmanager
     def monitor(self):
@@ -140,7 +151,7 @@ def result(output):
 
 
 def measure(bench, program, tools, rounds):
-    times = {tool: [] for tool in tools}
+    times, estimates = {tool: [] for tool in tools}, {tool: [] for tool in tools}
     launches = 0
     for turn in range(rounds):
         first = turn % len(tools)
@@ -150,8 +161,10 @@ def measure(bench, program, tools, rounds):
                 continue
             times[tool].append(measured[0])
             launches = measured[1]
+            estimates[tool] += [measured[2]] if measured[2] else []
             print(f"{program} {turn + 1}/{rounds}: {tool} {measured[0]:.1f} us", file=sys.stderr, flush=True)
-    return {"launches_per_step": launches, "us_per_step": {tool: values for tool, values in times.items() if values}}
+    own = {tool: values for tool, values in estimates.items() if values}
+    return {"launches_per_step": launches, "us_per_step": {tool: values for tool, values in times.items() if values}, "own_estimate": own}
 
 
 def bpf_time(bench, program):
@@ -175,10 +188,12 @@ def table(program, measured):
     times = measured["us_per_step"]
     bare = statistics.median(times["bare"]) if "bare" in times else None
     cupti = statistics.median(times["bare CUPTI"]) if "bare CUPTI" in times else None
-    lines = [f"{program}: {measured['launches_per_step']} launches per step", f"{'':<24}{'us per step':>12}  {'min..max':>22}{'to bare':>9}{'to CUPTI':>9}"]
+    lines = [f"{program}: {measured['launches_per_step']} launches per step", f"{'':<24}{'us per step':>12}  {'min..max':>22}{'to bare':>9}{'to CUPTI':>9}{'own est.':>9}"]
     for tool, values in times.items():
         median = statistics.median(values)
         ratios = "".join(f"{median / base:>9.3f}" if base else f"{'-':>9}" for base in (bare, cupti))
+        own = measured["own_estimate"].get(tool)
+        ratios += f"{statistics.median(own):>9.3f}" if own else f"{'-':>9}"
         lines.append(f"{tool:<24}{median:>12.1f}  {f'{min(values):.1f}..{max(values):.1f}':>22}{ratios}")
     if measured.get("bpf_ns"):
         lines.append(f"BPF time per launch under record: {measured['bpf_ns']:.0f} ns")

@@ -9,6 +9,7 @@
 mod btf;
 pub mod calls;
 mod contract;
+mod cost;
 mod counting;
 mod error;
 pub mod features;
@@ -30,6 +31,7 @@ mod tracing;
 mod unwind_maps;
 
 pub use btf::{KernelFunction, KernelResult, functions_of, kernel_functions};
+pub use cost::{CostProgram, ProgramCost};
 pub use error::{Error, Result};
 pub use hits::{HitKey, HitPoint, HitProbe, HitRecord, HitSource, HitSum, HitWeight, MAX_HIT_POINTS, MAX_HITS};
 pub use hooks::{Refused, try_hook};

@@ -2,6 +2,8 @@
 
 use std::{fs::File, os::unix::fs::FileExt};
 
+use object::pod::{Pod, from_bytes};
+
 use crate::Error;
 
 /// Random access to bytes: an open file, or memory.
@@ -59,4 +61,9 @@ pub(crate) fn fill<B: Bytes + ?Sized>(bytes: &B, buffer: &mut [u8], offset: u64)
         }
     }
     filled
+}
+
+/// Returns one structure from bytes already read.
+pub(crate) fn one<T: Pod>(bytes: &[u8]) -> Option<&T> {
+    from_bytes::<T>(bytes).ok().map(|(value, _)| value)
 }

@@ -6,12 +6,12 @@ use object::{
         ELFCLASS32, ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_EXEC, FileHeader32, FileHeader64, PF_X, PN_XNUM,
         PT_GNU_EH_FRAME, PT_INTERP, PT_LOAD, PT_NOTE, SHN_XINDEX,
     },
-    pod::{Pod, from_bytes, slice_from_bytes},
+    pod::{Pod, slice_from_bytes},
     read::elf::{FileHeader, ProgramHeader as _, SectionHeader as _},
 };
 
 use crate::{
-    Bytes, Error, Section, Segment, Segments,
+    Bytes, Error, Place, Section, Segment, Segments,
     bytes::{fill, read},
     notes,
 };
@@ -26,17 +26,6 @@ const MAX_SECTIONS: u64 = 4096;
 const MAX_SECTION_NAMES: u64 = 1 << 20;
 /// One section name: no relevant one is longer.
 const MAX_SECTION_NAME: usize = 64;
-
-/// A range of a file that also has an address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Virtual address in the file.
-    pub address: u64,
-    /// Offset in the file.
-    pub offset: u64,
-    /// Size in bytes.
-    pub size: u64,
-}
 
 /// The headers of an executable, a shared library or a debug file.
 ///
@@ -181,9 +170,4 @@ fn entries<T: Pod, B: Bytes + ?Sized>(bytes: &B, offset: u64, count: u64, what: 
     let bytes = read(bytes, offset, count * size_of::<T>() as u64, what)?;
     let (entries, _) = slice_from_bytes::<T>(&bytes, count as usize).map_err(|()| Error::Truncated(what))?;
     Ok(entries.to_vec())
-}
-
-/// Returns one structure from bytes already read.
-pub(crate) fn one<T: Pod>(bytes: &[u8]) -> Option<&T> {
-    from_bytes::<T>(bytes).ok().map(|(value, _)| value)
 }

@@ -13,18 +13,22 @@
 
 mod budget;
 mod bytes;
+mod dynamic;
 mod error;
 mod header;
 mod notes;
+mod place;
 mod section;
 mod segments;
 mod symbols;
 
 pub use budget::Budget;
 pub use bytes::{Bytes, read};
+pub use dynamic::dynamic_strings;
 pub use error::{Error, Size};
-pub use header::{Elf, Place};
-pub use section::{Compression, Section, dynamic_strings};
+pub use header::Elf;
+pub use place::Place;
+pub use section::{Compression, Section};
 pub use segments::{Segment, Segments};
 pub use symbols::{Symbol, Symbols};
 

@@ -1,18 +1,15 @@
-//! Sections, and the contents of some of them.
+//! Sections.
 
 use object::{
     LittleEndian as Le,
-    elf::{
-        CompressionHeader32, CompressionHeader64, DT_RPATH, DT_RUNPATH, ELFCOMPRESS_ZLIB, SHF_COMPRESSED, SHT_DYNAMIC,
-        SHT_NOBITS, SectionType,
-    },
+    elf::{CompressionHeader32, CompressionHeader64, ELFCOMPRESS_ZLIB, SHF_COMPRESSED, SHT_NOBITS, SectionType},
     read::elf::CompressionHeader as _,
 };
 
-use crate::{Bytes, Elf, Error, Place, Symbols, bytes::read, header::one};
-
-/// The maximum bytes of a dynamic section: linkers create some 30 entries of 16 bytes.
-const MAX_DYNAMIC: u64 = 1 << 16;
+use crate::{
+    Bytes, Error, Place,
+    bytes::{one, read},
+};
 
 /// A section header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,15 +57,15 @@ impl Section {
         self.flags & SHF_COMPRESSED.0 != 0
     }
 
-    /// Returns how it is compressed; `None` if it is not.
-    pub fn compression<B: Bytes + ?Sized>(&self, elf: &Elf, bytes: &B) -> Result<Option<Compression>, Error> {
+    /// Returns how it is compressed; `None` if it is not. `wide` is that of the file.
+    pub fn compression<B: Bytes + ?Sized>(&self, wide: bool, bytes: &B) -> Result<Option<Compression>, Error> {
         if !self.is_compressed() {
             return Ok(None);
         }
         const WHAT: &str = "compressed bytes";
-        let length = if elf.wide { size_of::<CompressionHeader64<Le>>() } else { size_of::<CompressionHeader32<Le>>() };
+        let length = if wide { size_of::<CompressionHeader64<Le>>() } else { size_of::<CompressionHeader32<Le>>() };
         let header = read(bytes, self.place.offset, length as u64, WHAT)?;
-        let (kind, size) = if elf.wide {
+        let (kind, size) = if wide {
             one::<CompressionHeader64<Le>>(&header).map(|header| (header.ch_type(Le), header.ch_size(Le)))
         } else {
             one::<CompressionHeader32<Le>>(&header).map(|header| (header.ch_type(Le), header.ch_size(Le).into()))
@@ -79,22 +76,4 @@ impl Section {
         let place = Place { address: self.place.address, offset, size: left };
         Ok(Some(Compression { zlib: kind == ELFCOMPRESS_ZLIB, place, size }))
     }
-}
-
-/// Returns the library directories of a program: `DT_RPATH` and `DT_RUNPATH`. Only for 64-bit files.
-pub fn dynamic_strings<B: Bytes + ?Sized>(elf: &Elf, bytes: &B) -> Result<Vec<String>, Error> {
-    let Some(dynamic) = elf.sections.iter().find(|section| section.kind == SHT_DYNAMIC && elf.wide) else {
-        return Ok(Vec::new());
-    };
-    let Some(strings) = elf.sections.get(dynamic.link as usize) else { return Ok(Vec::new()) };
-    let entries = dynamic.read(bytes, MAX_DYNAMIC, "dynamic section")?;
-    let (entries, _) = entries.as_chunks::<16>();
-    let mut found = Vec::new();
-    for entry in entries {
-        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| entry[at + i]));
-        if [DT_RPATH.0.cast_unsigned(), DT_RUNPATH.0.cast_unsigned()].contains(&number(0)) {
-            found.extend(Symbols::string(bytes, strings, number(8)).map(|text| String::from_utf8_lossy(&text).into()));
-        }
-    }
-    Ok(found)
 }

@@ -342,6 +342,7 @@ impl Lines<'_> {
             // Written above, or summed up in the summary.
             Event::Function(_) | Event::Call(_) | Event::Switch(_) => Ok(()),
             Event::Sum(_) | Event::ErrorSum(_) | Event::MemorySum(_) | Event::KernelSum(_) => Ok(()),
+            Event::SessionCost(_) | Event::OwnCost(_) | Event::ProgramCost(_) => Ok(()),
         }
     }
 

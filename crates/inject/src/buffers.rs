@@ -10,11 +10,13 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::cost;
 use crate::library;
 use crate::lifecycle;
 use crate::records::{self, Tally};
 use crate::sys;
 use crate::totals::{TOTALS, add};
+use crate::wakeup;
 
 const LARGE: usize = 1 << 20;
 const LARGE_COUNT: usize = 32;
@@ -150,11 +152,16 @@ pub unsafe extern "C" fn on_completed(context: *mut c_void, stream: u32, buffer:
         if lifecycle::is_live()
             && let Some(cupti) = library::cupti()
         {
+            let begun = (!wakeup::is_sender()).then(sys::now);
             let tally = lifecycle::guarded(Tally::unreadable(), || {
                 // SAFETY: the buffer is ours again and holds `valid` bytes of records.
                 unsafe { records::read(cupti.next_record, buffer, valid.min(size)) }
             });
             tally.add_to_totals();
+            // The sender's own CPU time is counted as a whole.
+            if let Some(begun) = begun {
+                cost::count_reading(begun);
+            }
             let mut dropped = 0;
             // SAFETY: context and stream are as CUPTI passed them; no lock is held.
             if unsafe { (cupti.dropped_records)(context, stream, &mut dropped) } == 0 {

@@ -10,6 +10,7 @@ use core::ffi::c_void;
 use cupti::callback::CallbackData;
 use cupti::ids::{COUNT_OFFSET, LAUNCH_CALLS, Work, domain, resource, site};
 
+use crate::cost::Callback;
 use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::totals::{ShardOf, TOTALS, add};
@@ -74,6 +75,16 @@ thread_local! {
 /// # Safety
 /// `data` must be null or point to the [`CallbackData`] of the call, as CUPTI passes it for the API domains.
 pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *const c_void) {
+    let callback = Callback::begin();
+    // SAFETY: as the caller guarantees.
+    unsafe { handle(&callback, of, cbid, data) };
+    callback.end();
+}
+
+/// # Safety
+/// As [`on_api`].
+#[inline(always)]
+unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) {
     let entry = work(of, cbid);
     let work = entry & !COUNTED;
     if entry == 0 {
@@ -103,7 +114,7 @@ pub unsafe extern "C" fn on_api(_user: *mut c_void, of: u32, cbid: u32, data: *c
                 thread.node.set(false);
                 // Before the marker, at which the thread may be preempted: the end of a recording waits for calls in flight.
                 thread.shard.count_launch();
-                mark(data.correlation_id, u32::from(work), lifecycle::session());
+                callback.taking_stack(|| mark(data.correlation_id, u32::from(work), lifecycle::session()));
             }
         } else if data.site == site::EXIT && thread.marked.get() == id && thread.call.get() == call {
             thread.call.set(0);

@@ -18,6 +18,7 @@ pub mod buffers;
 pub mod callbacks;
 mod clock;
 mod connect;
+mod cost;
 mod driver;
 mod entry;
 mod environment;

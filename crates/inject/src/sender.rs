@@ -8,7 +8,7 @@ use core::ptr;
 
 use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
-use crate::{buffers, driver, library, lifecycle, subscription, sys, wakeup};
+use crate::{buffers, cost, driver, library, lifecycle, subscription, sys, wakeup};
 
 /// Time between two flushes. A killed process loses what completed since the last one.
 const TICK: u64 = 50_000_000;
@@ -114,14 +114,15 @@ impl Sender {
         }
     }
 
-    /// Flushes completed records out of CUPTI, and sends the totals if they have changed.
+    /// Flushes completed records out of CUPTI, and sends the totals, with the cost, if they have changed.
     fn tick(&mut self) {
         flush(0);
         self.name_devices();
         let totals = totals::snapshot();
         if totals != self.last_totals {
-            let mut bytes = [0; wire::Totals::SIZE];
-            totals.encode(&mut bytes);
+            let mut bytes = [0; wire::Cost::SIZE + wire::Totals::SIZE];
+            cost::snapshot().encode(&mut bytes);
+            totals.encode(&mut bytes[wire::Cost::SIZE..]);
             if QUEUE.append(&bytes, 0) {
                 self.last_totals = totals;
             }
@@ -198,9 +199,10 @@ impl Sender {
             wakeup::pause(100_000);
         }
         self.send_queued(true, FOREVER)?;
-        let mut last = [0; wire::Totals::SIZE + wire::SessionEnd::SIZE];
-        totals::snapshot().encode(&mut last);
-        wire::SessionEnd { pid: lifecycle::pid() }.encode(&mut last[wire::Totals::SIZE..]);
+        let mut last = [0; wire::Cost::SIZE + wire::Totals::SIZE + wire::SessionEnd::SIZE];
+        cost::snapshot().encode(&mut last);
+        totals::snapshot().encode(&mut last[wire::Cost::SIZE..]);
+        wire::SessionEnd { pid: lifecycle::pid() }.encode(&mut last[wire::Cost::SIZE + wire::Totals::SIZE..]);
         while !matches!(send(&last)?, Sent::Whole) {
             wait_for_room(TICK);
         }

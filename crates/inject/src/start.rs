@@ -6,7 +6,7 @@ use crate::connect::Refused;
 use crate::library::{self, Cupti};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{buffers, clock, connect, lifecycle, sender, subscription, sys};
+use crate::{buffers, clock, connect, cost, lifecycle, sender, subscription, sys};
 
 /// The result of the search for libcupti.
 pub enum Found {
@@ -29,6 +29,7 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
     if !lifecycle::open(socket) {
         return Some(Refused(Refusal::Exit, sys::errno()));
     }
+    cost::begin();
     let mut notices = Notices::default();
     let mut hello = wire::Hello {
         version: wire::VERSION,

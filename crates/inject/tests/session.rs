@@ -148,6 +148,7 @@ struct Received {
     failed: Vec<wire::Failed>,
     captured: Vec<u32>,
     totals: wire::Totals,
+    cost: wire::Cost,
     notices: Vec<(Notice, String)>,
     ends: Vec<u32>,
 }
@@ -176,6 +177,10 @@ impl Received {
                 Message::Failed(failed) => self.failed.push(failed),
                 Message::Captured(captured) => self.captured.push(captured.correlation),
                 Message::Totals(totals) => self.totals = totals,
+                Message::Cost(cost) => {
+                    assert!(cost.stacks_ns <= cost.callbacks_ns && cost.process_ns >= self.cost.process_ns, "{cost:?}");
+                    self.cost = cost;
+                }
                 Message::Notice(notice, text) => {
                     self.notices.push((notice, String::from_utf8(text.into()).unwrap()));
                 }

@@ -1,6 +1,7 @@
 //! The console output: tables like those of `top`, one block per interval. Names come last, so that long ones do not
 //! break the alignment. Lines are limited to the width of a terminal; in a pipe or a file they are complete.
 
+mod table;
 mod tables;
 
 use std::fmt::Write as _;
@@ -10,6 +11,8 @@ use text::{
     units::{bytes, count, counted},
 };
 
+pub use self::table::Look;
+use self::table::{Table, cut};
 pub(crate) use self::tables::{byte_rate, rate, shape, speed};
 use crate::{
     clock::stamp,
@@ -19,26 +22,6 @@ use crate::{
 
 /// Rows per table if there is no height limit.
 const ROWS: usize = 10;
-/// The width from which the less important columns are shown.
-const WIDE: usize = 100;
-
-/// The size and style of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
-    /// Columns of the terminal, at least 60 of which are used; `None` for lines of any length.
-    pub width: Option<usize>,
-    /// Lines of the terminal.
-    pub height: Option<usize>,
-    /// With colours.
-    pub colour: bool,
-}
-
-impl Look {
-    /// Whether there is room for the less important columns.
-    fn wide(self) -> bool {
-        self.width.is_none_or(|width| width >= WIDE)
-    }
-}
 
 /// Formats the state `now`, with rates since the snapshot `before`.
 pub fn block(now: &Snapshot, before: Option<&Snapshot>, look: Look) -> String {
@@ -79,35 +62,6 @@ pub fn in_place(block: &str) -> String {
     format!("\x1b[H{lines}\x1b[J")
 }
 
-struct Table {
-    title: &'static str,
-    columns: String,
-    rows: Vec<String>,
-}
-
-impl Table {
-    /// Returns the lines it needs with at most `most` rows; the last one counts the omitted rows.
-    fn shown(&self, most: usize) -> usize {
-        self.rows.len().min(most.max(1))
-    }
-
-    fn write(&self, text: &mut String, most: usize, look: Look) {
-        let (bold, dim, plain) = if look.colour { ("\x1b[1m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
-        let room = look.width.map(|width| width - self.title.len());
-        let columns = cut(self.columns.get(self.title.len()..).unwrap_or_default(), room);
-        let _ = writeln!(text, "\n{bold}{}{plain}{dim}{columns}{plain}", self.title);
-        let most = most.max(1);
-        // With room for only one or two rows, show rows instead of the number omitted.
-        let shown = if self.rows.len() > most && most > 2 { most - 1 } else { self.rows.len().min(most) };
-        for row in &self.rows[..shown] {
-            let _ = writeln!(text, "{}", cut(row.trim_end(), look.width));
-        }
-        if shown < self.rows.len() && shown < most {
-            let _ = writeln!(text, "{dim}… and {} more{plain}", count((self.rows.len() - shown) as u64));
-        }
-    }
-}
-
 fn title(now: &Snapshot, look: Look) -> String {
     let (bold, plain) = if look.colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let living = now.processes.iter().filter(|process| !process.ended).count() as u64;
@@ -145,14 +99,4 @@ fn device(device: &Device) -> String {
     );
     parts.extend(device.xids.iter().map(|(xid, times)| format!("Xid {xid} x{times}")));
     parts.join("   ")
-}
-
-/// Shortens the text to at most `most` characters, if given.
-fn cut(text: &str, most: Option<usize>) -> String {
-    match most {
-        Some(most) if text.chars().count() > most => {
-            text.chars().take(most.saturating_sub(1)).collect::<String>() + "…"
-        }
-        _ => text.to_owned(),
-    }
 }

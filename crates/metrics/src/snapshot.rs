@@ -254,6 +254,8 @@ pub struct Health {
     pub maps: Vec<(&'static str, u64, u64)>,
     /// Time series summed into "other" because of the limit.
     pub series_dropped: u64,
+    /// Time in the BPF programs: name, runs, seconds.
+    pub programs: Vec<(&'static str, u64, f64)>,
     /// CPU time used by warpscope, in seconds.
     pub cpu_seconds: f64,
     /// Its resident memory in bytes.

@@ -165,7 +165,9 @@ fn slow_requests_are_answered() {
 fn stalled_clients_delay_no_one() {
     let handler = |_: &_| Response::text(200, &"x".repeat(32 << 20));
     let server = Server::start("127.0.0.1:0", Arc::new(handler)).expect("a server");
-    let hanging: Vec<TcpStream> = (0..300)
+    // Fewer than one peer may have: beyond that, a connection is refused while all others are new, and how new they are
+    // depends on the machine.
+    let hanging: Vec<TcpStream> = (0..240)
         .map(|place| {
             let mut stream = connect(server.address());
             let said: &[u8] = match place % 3 {
@@ -179,7 +181,7 @@ fn stalled_clients_delay_no_one() {
             stream
         })
         .collect();
-    // One after the other they would take 25 minutes to time out; the read times out after 20 seconds.
+    // One after the other they would take 20 minutes to time out; the read times out after 20 seconds.
     let answer = get(server.address(), "/metrics", "");
     assert!(answer.ends_with("xxx"));
     drop(hanging);

@@ -3,8 +3,10 @@
 //! Times are nanoseconds of CLOCK_MONOTONIC. Events of one source arrive in order; events of different sources do not:
 //! an activity may precede its launch, a launch the frames of its stack.
 
+mod cost;
 mod counter;
 mod gpu;
+mod ids;
 mod loss;
 mod process;
 mod stack;
@@ -12,27 +14,16 @@ mod trace;
 
 use serde::Serialize;
 
+pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, PointId, Unit};
 pub use gpu::{
     Activity, Captured, Device, Direction, Empty, Failed, KernelName, Launch, LaunchKind, Session, Sync, Work,
 };
+pub use ids::{ProcessId, SessionId, StackId};
 pub use loss::{Loss, LossCause, Totals};
 pub use process::{ADDRESS, Exit, Mapping, Origin, Process, Thread};
 pub use stack::{Frame, FrameKind, NamedFrame, Sample, Stack, StackEnd, Symbol};
-pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, MemorySum, Sum, Switch};
-
-/// One program image in one process: created at fork or exec, ended at exec or exit. Unlike a pid it is never reused
-/// within a recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct ProcessId(pub u32);
-
-/// A distinct call stack of one process image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct StackId(pub u64);
-
-/// The connection of one injected library: one CUDA process. The first is 0; numbers are dense.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct SessionId(pub u32);
+pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, Memory, MemorySum, Sum, Switch};
 
 /// Anything that a recording can contain.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,6 +82,12 @@ pub enum Event {
     Hits(Hits),
     /// A session's own totals; each replaces that session's previous ones.
     Totals(Totals),
+    /// The cost of a session; each replaces that session's previous one.
+    SessionCost(SessionCost),
+    /// CPU time of warpscope and of the command.
+    OwnCost(OwnCost),
+    /// Time in a BPF program; each replaces that program's previous one.
+    ProgramCost(ProgramCost),
     /// Something was lost.
     Loss(Loss),
     /// A note for the user.

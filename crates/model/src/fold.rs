@@ -228,6 +228,13 @@ impl Fold {
             Event::Totals(totals) => {
                 self.totals.insert(totals.session, *totals);
             }
+            Event::SessionCost(cost) => {
+                profile.cost.sessions.insert(cost.session, *cost);
+            }
+            Event::OwnCost(cost) => profile.cost.own = Some(*cost),
+            Event::ProgramCost(cost) => {
+                profile.cost.programs.insert(cost.program, (cost.runs, cost.ns));
+            }
             Event::Loss(loss) => add(profile.ledger.lost.causes.entry(loss.cause).or_default(), loss.count),
             Event::Note(note) => {
                 if self.noted.insert(note.text.clone()) {

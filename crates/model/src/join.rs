@@ -26,20 +26,21 @@
 //! Memory is bounded: see [`Limits`]. Nothing is allocated per event once the tables have grown.
 
 mod early;
+mod key;
 mod slab;
 #[cfg(test)]
 mod tests;
 
-use std::hash::BuildHasher as _;
-
 use hashbrown::{HashTable, hash_table::Entry};
-use rustc_hash::FxBuildHasher;
 
 use self::{
     early::{Fates, Waiting},
+    key::{hash, key},
     slab::{List, NONE, Slab},
 };
 use crate::event::{Activity, Launch, LaunchKind, SessionId};
+
+pub use self::early::Fate;
 
 /// How far before its launch an activity may start and still be joined to it. The marker is called before the call
 /// reaches the driver, so with a single clock this cannot happen. Where CUPTI uses its own clock, the offset between
@@ -80,17 +81,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self::DEFAULT
     }
-}
-
-/// Why a launch has no activity, as reported for its call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// The call returned an error.
-    Failed,
-    /// The call became a node of a graph.
-    Captured,
-    /// The call succeeded without giving the GPU anything to do, such as a copy of 0 bytes.
-    Empty,
 }
 
 /// A result of the join. Every activity appears once, every launch at least once unless it has a [`Fate`].
@@ -190,16 +180,6 @@ impl Lists {
             (true, _) => &mut self.matched,
         }
     }
-}
-
-#[inline]
-fn key(session: SessionId, correlation: u32) -> u64 {
-    u64::from(session.0) << 32 | u64::from(correlation)
-}
-
-#[inline]
-fn hash(key: u64) -> u64 {
-    FxBuildHasher.hash_one(key)
 }
 
 /// Whether the activity can belong to this launch when there is no older candidate.

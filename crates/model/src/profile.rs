@@ -8,7 +8,8 @@ use crate::{
     calls::Calls,
     counters::Counters,
     event::{
-        Direction, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, ProcessId, SessionId, Stack, StackId, Start,
+        CostProgram, Direction, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, ProcessId, SessionCost,
+        SessionId, Stack, StackId, Start,
     },
     ledger::Ledger,
     symbols::Symbols,
@@ -51,10 +52,23 @@ pub struct Profile {
     pub calls: Calls,
     /// Counted events.
     pub counters: Counters,
+    /// The cost of collecting.
+    pub cost: Cost,
     /// The ledger.
     pub ledger: Ledger,
     /// Notes for the user.
     pub notes: Vec<String>,
+}
+
+/// The cost of collecting, as measured while collecting.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// CPU time of warpscope and of the command; absent in recordings of earlier versions.
+    pub own: Option<OwnCost>,
+    /// The costs of the sessions.
+    pub sessions: BTreeMap<SessionId, SessionCost>,
+    /// Runs of the BPF programs and their time.
+    pub programs: BTreeMap<CostProgram, (u64, u64)>,
 }
 
 /// A process image.

@@ -17,6 +17,7 @@ mod decode;
 mod encode;
 mod field;
 mod frequent;
+mod layout;
 mod reader;
 mod sized;
 #[cfg(test)]
@@ -24,41 +25,7 @@ mod tests;
 mod writer;
 
 pub use self::{
+    layout::{MAGIC, VERSION},
     reader::{Damage, DamageReason, OpenError, Reader},
     writer::{WriteError, Writer},
 };
-
-/// The first bytes of a recording. The end-of-file character and the newline make a transfer in text mode detectable.
-pub const MAGIC: [u8; 8] = *b"WSCOPE\x1a\n";
-
-/// The format's version. A reader rejects other major versions; within one, newer writers add chunks and records that
-/// older readers skip.
-pub const VERSION: (u16, u16) = (1, 0);
-
-/// Size of the file header: magic, major, minor, and four zero bytes.
-const HEADER: usize = 16;
-
-/// Size of a chunk header: type, length, checksum.
-const CHUNK_HEADER: usize = 12;
-
-/// The only type of chunk so far: events.
-const EVENTS: [u8; 4] = *b"EVTS";
-
-/// The maximum size of a chunk's payload.
-const CHUNK_MOST: usize = 16 << 20;
-
-/// A chunk is written when it reaches this size.
-const CHUNK_FULL: usize = 128 << 10;
-
-/// The maximum size of a record.
-const RECORD_MOST: usize = 8 << 20;
-
-/// Computes the checksum of a chunk. It covers the type and length too, so that a corrupt chunk is not skipped as
-/// unknown.
-fn checksum(kind: [u8; 4], length: u32, payload: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&kind);
-    hasher.update(&length.to_le_bytes());
-    hasher.update(payload);
-    hasher.finalize()
-}

@@ -22,6 +22,7 @@
 //! | `truth` | path | one JSON line is appended there when the process exits normally: see [`crate::truth`] |
 //! | `clock` | `refuse` | `cuptiActivityRegisterTimestampCallback` fails |
 //! | `buffer` | `refuse` | `cuptiActivityRegisterCallbacks` fails |
+//! | `record_cost` | duration | CUPTI takes this much CPU time for each record, on the thread that launches (0) |
 //! | `per_thread` | `0`, `1` | a record buffer for each thread (1 from release 13.0 on) |
 //! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: CUPTI's or the launching one (worker) |
 //!
@@ -100,6 +101,8 @@ pub struct Script {
     pub refuse_clock: bool,
     /// Whether CUPTI rejects buffer callbacks.
     pub refuse_buffer: bool,
+    /// CPU time of CUPTI for each record.
+    pub record_cost: u64,
     /// Whether each thread has its own record buffer.
     pub per_thread: bool,
     /// Whether the launching thread returns full buffers.
@@ -126,6 +129,7 @@ impl Script {
             truth: None,
             refuse_clock: false,
             refuse_buffer: false,
+            record_cost: 0,
             per_thread: true,
             deliver_on_launcher: false,
         }
@@ -197,6 +201,7 @@ impl Script {
                     return Err("0 is not a correlation id".into());
                 }
             }
+            "record_cost" => self.record_cost = duration(value)?,
             "truth" => self.truth = Some(value.into()),
             "clock" => {
                 one_of(value, &["refuse"])?;

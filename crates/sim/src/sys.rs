@@ -19,6 +19,17 @@ pub fn realtime() -> u64 {
     clock(libc::CLOCK_REALTIME)
 }
 
+/// Uses this much CPU time.
+pub fn spend(nanoseconds: u64) {
+    if nanoseconds == 0 {
+        return;
+    }
+    let end = clock(libc::CLOCK_THREAD_CPUTIME_ID) + nanoseconds;
+    while clock(libc::CLOCK_THREAD_CPUTIME_ID) < end {
+        std::hint::spin_loop();
+    }
+}
+
 /// Shorter sleeps cost more than they save.
 const SHORTEST_SLEEP: u64 = 60_000;
 

@@ -68,7 +68,7 @@ pub(crate) fn read(file: &File, elf: &Elf, budget: &Budget) -> Result<HashMap<&'
     let mut total = 0_u64;
     for id in SECTIONS {
         let Some(section) = elf.section(id.name()).filter(|section| section.is_in_file()) else { continue };
-        let compression = section.compression(elf, file)?;
+        let compression = section.compression(elf.wide, file)?;
         let size = compression.map_or(section.place.size, |compression| compression.size);
         total = total.saturating_add(size);
         found.push((id.name(), section, compression));

@@ -7,9 +7,9 @@ use gimli::{BaseAddresses, EndianSlice, LittleEndian, UnwindSection};
 
 use elf::Elf;
 
+use crate::builder::Builder;
 use crate::places::FrameBytes;
 use crate::program::{Bytes, Common, Machine, Program};
-use crate::table::{Builder, Limits};
 use crate::{Error, Loss, Row, Stats};
 
 /// The addresses that one FDE covers, and its location.
@@ -45,13 +45,14 @@ struct Entry {
 }
 
 impl<'data, S: UnwindSection<Bytes<'data>>> Frames<'data, S> {
+    /// Reads a section with at most `most` functions.
     pub fn new<M: Machine>(
         section: S,
         flavour: Flavour,
         bytes: &'data [u8],
         place: &FrameBytes,
         elf: &Elf,
-        limits: &Limits,
+        most: usize,
         stats: &mut Stats,
     ) -> Result<Self, Error> {
         let bases = BaseAddresses::default().set_eh_frame(place.place.address);
@@ -70,12 +71,12 @@ impl<'data, S: UnwindSection<Bytes<'data>>> Frames<'data, S> {
                     if frames.read::<M>(&entry, elf, stats).is_none() {
                         stats.malformed += 1;
                     }
-                    if frames.functions.len() > limits.functions {
-                        return Err(Error::TooMany { what: "functions", limit: limits.functions as u64 });
+                    if frames.functions.len() > most {
+                        return Err(Error::TooMany { what: "functions", limit: most as u64 });
                     }
                     // A CIE takes ten times as much memory as a function.
-                    if frames.commons.len() > limits.functions / 16 {
-                        return Err(Error::TooMany { what: "CIEs", limit: limits.functions as u64 / 16 });
+                    if frames.commons.len() > most / 16 {
+                        return Err(Error::TooMany { what: "CIEs", limit: most as u64 / 16 });
                     }
                     at = entry.end;
                 }

@@ -23,6 +23,7 @@
 //! Files are not trusted. For any input, the work is linear in the size of the frame sections, rows and functions are
 //! limited, and a malformed entry only costs that entry.
 
+mod builder;
 mod error;
 mod frames;
 mod places;

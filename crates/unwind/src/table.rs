@@ -3,11 +3,12 @@
 use elf::{Bytes as FileBytes, EM_X86_64, Elf};
 use gimli::{DebugFrame, EhFrame};
 
+use crate::builder::Builder;
 use crate::frames::{Flavour, Frames, Function, reader};
 use crate::places;
 use crate::program::{Bytes, Machine};
 use crate::x86_64::X86_64;
-use crate::{Cfa, Error, Loss, Row, Stats};
+use crate::{Error, Row, Stats};
 
 /// The maximum number of rows of a table: what 24 steps of binary search can distinguish (`UNWIND_MAX_ROWS` in
 /// `rows.h`).
@@ -19,9 +20,9 @@ const MAX_FRAME_BYTES: u64 = 256 << 20;
 
 /// Limits on the size of a table and of its input.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+struct Limits {
     frame_bytes: u64,
-    pub functions: usize,
+    functions: usize,
     rows: usize,
 }
 
@@ -39,8 +40,6 @@ impl Limits {
 }
 
 const PAGE: u64 = 4096;
-/// The maximum size of a program's first function if it has no rules: glibc's loader has 61 bytes.
-const ENTRY: u64 = 128;
 
 /// A file's rows, sorted by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,7 +71,7 @@ impl Table {
     }
 
     /// Returns the row for a virtual address of the file. None below the first function; above the last one, and in
-    /// gaps, a row with [`Cfa::NoRule`]. The same search is in `walk.h`.
+    /// gaps, a row with [`crate::Cfa::NoRule`]. The same search is in `walk.h`.
     pub fn lookup(&self, address: u64) -> Option<Row> {
         Row::find(&self.rows, u32::try_from(address.checked_sub(self.base)?).ok()?)
     }
@@ -86,12 +85,12 @@ fn compile<M: Machine, B: FileBytes + ?Sized>(elf: &Elf, data: &B, limits: Limit
     let debug_bytes = places::read(data, ".debug_frame", debug_place, left)?;
     let section: EhFrame<Bytes<'_>> = reader(&eh_bytes).into();
     let eh_place = eh_place.unwrap_or_default();
-    let eh = Frames::new::<M>(section, Flavour::EhFrame, &eh_bytes, &eh_place, elf, &limits, &mut stats)?;
+    let eh = Frames::new::<M>(section, Flavour::EhFrame, &eh_bytes, &eh_place, elf, limits.functions, &mut stats)?;
     let mut section: DebugFrame<Bytes<'_>> = reader(&debug_bytes).into();
     section.set_address_size(8);
     let debug_place = debug_place.unwrap_or_default();
     let mut debug =
-        Frames::new::<M>(section, Flavour::DebugFrame, &debug_bytes, &debug_place, elf, &limits, &mut stats)?;
+        Frames::new::<M>(section, Flavour::DebugFrame, &debug_bytes, &debug_place, elf, limits.functions, &mut stats)?;
     // .eh_frame describes the code that runs; .debug_frame fills its gaps.
     debug.functions.retain(|function| !overlaps(&eh.functions, function));
 
@@ -103,7 +102,7 @@ fn compile<M: Machine, B: FileBytes + ?Sized>(elf: &Elf, data: &B, limits: Limit
         return Err(Error::TooFar(last - base));
     }
 
-    let mut rows = Builder { base, rows: Vec::new(), most: limits.rows, end: None, entry: elf.entry, stats };
+    let mut rows = Builder::new(base, limits.rows, elf.entry, stats);
     let (mut from_eh, mut from_debug) = (eh.functions.iter().peekable(), debug.functions.iter().peekable());
     loop {
         let (next_eh, next_debug) = (from_eh.peek(), from_debug.peek());
@@ -129,15 +128,14 @@ fn compile<M: Machine, B: FileBytes + ?Sized>(elf: &Elf, data: &B, limits: Limit
             debug.compile::<M>(function, end, &mut rows)?;
         }
     }
-    if let Some(end) = rows.end {
-        rows.gap(end, end)?;
-    }
+    rows.finish()?;
     let code = |pc: u32, length: u32| {
         let (offset, _) = elf.segments.offset_of_vaddr(base + u64::from(pc))?;
         elf::read(data, offset, length.into(), "code").ok()
     };
     M::correct(&mut rows.rows, &code);
-    Ok(rows.finish())
+    let (rows, stats) = rows.into_parts();
+    Ok(Table { base, rows, stats })
 }
 
 /// Whether any of the sorted functions shares an address with this one. Overlaps among themselves do not matter: only
@@ -145,79 +143,4 @@ fn compile<M: Machine, B: FileBytes + ?Sized>(elf: &Elf, data: &B, limits: Limit
 fn overlaps(sorted: &[Function], function: &Function) -> bool {
     let below = sorted.partition_point(|other| other.start < function.end);
     sorted[..below].last().is_some_and(|other| other.end > function.start)
-}
-
-/// Builds rows. Addresses only grow.
-pub(crate) struct Builder {
-    base: u64,
-    rows: Vec<Row>,
-    most: usize,
-    /// The end of the last function.
-    end: Option<u64>,
-    /// The program's entry point, 0 if there is none.
-    entry: u64,
-    stats: Stats,
-}
-
-impl Builder {
-    /// Starts a function: a gap before it gets its own row.
-    pub fn begin(&mut self, start: u64) -> Result<(), Error> {
-        match self.end {
-            Some(end) if end < start => self.gap(end, start),
-            _ => Ok(()),
-        }
-    }
-
-    /// Adds rules that are valid from an address on. A row that repeats the previous one is omitted.
-    pub fn push(&mut self, address: u64, row: impl FnOnce(u32) -> (Row, Option<Loss>)) -> Result<(), Error> {
-        // Every function is within 4 GiB of the base, and addresses are within their function.
-        let (row, loss) = row((address - self.base) as u32);
-        if self.rows.last().is_some_and(|last| last.same_rules(&row)) {
-            return Ok(());
-        }
-        if self.rows.len() == self.most {
-            return Err(Error::TooMany { what: "rows", limit: self.most as u64 });
-        }
-        if let Some(loss) = loss {
-            self.stats.lose(loss);
-        }
-        self.rows.push(row);
-        Ok(())
-    }
-
-    /// Ends the function started last.
-    pub fn end(&mut self, end: u64) {
-        self.end = Some(end);
-    }
-
-    /// Adds a gap. If the program's entry point is in one, as in glibc's loader, it has no caller: the stack ends
-    /// there.
-    fn gap(&mut self, from: u64, to: u64) -> Result<(), Error> {
-        self.stats.gaps += 1;
-        if from != self.entry || from == to {
-            self.push(from, |pc| (Row::no_rule(pc), None))?;
-        }
-        if (from..to).contains(&self.entry) {
-            let end = self.entry.saturating_add(ENTRY).min(to);
-            self.push(self.entry, |pc| (Row::end(pc), None))?;
-            if end < to {
-                self.push(end, |pc| (Row::no_rule(pc), None))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> Table {
-        for pair in self.rows.windows(2) {
-            let bytes = u64::from(pair[1].pc - pair[0].pc);
-            match pair[0].cfa() {
-                Cfa::NoRule => continue,
-                Cfa::Unsupported => self.stats.unsupported += bytes,
-                _ => {}
-            }
-            self.stats.covered += bytes;
-        }
-        self.rows.shrink_to_fit();
-        Table { base: self.base, rows: self.rows, stats: self.stats }
-    }
 }

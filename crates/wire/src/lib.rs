@@ -10,20 +10,16 @@
 
 pub mod known;
 mod message;
+mod packet;
 mod refusal;
 
 pub use message::*;
+pub use packet::*;
 pub use refusal::*;
 
 /// Increased when a message changes. Both sides come from one binary, so there is no negotiation: another version is
 /// rejected.
 pub const VERSION: u16 = 2;
-
-/// The maximum size of a packet, in bytes.
-pub const MAX_PACKET: usize = 32 * 1024;
-
-/// The maximum length of text in one message, in bytes; the sender truncates longer text.
-pub const MAX_TEXT: usize = 8 * 1024;
 
 /// The answer to [`Hello`] once warpscope is ready to walk this process's stacks: one packet of one byte, with the
 /// descriptor of the memory described in [`known`]. The library waits briefly for it ([`WELCOME_PATIENCE_MS`]) before
@@ -48,15 +44,3 @@ pub const FILTERS_VARIABLE: &str = "WARPSCOPE_SECCOMP_FILTERS";
 /// stack: u64)`. Its first instruction is a 5-byte nop. `stack` is the id of the stack if the library recognised it
 /// (see [`known`]), otherwise 0.
 pub const MARKER_SYMBOL: &str = "warpscope_launch_marker";
-
-/// A packet could not be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
-
-impl core::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("malformed message from the injected library")
-    }
-}
-
-impl core::error::Error for Malformed {}

@@ -1,6 +1,6 @@
 //! The messages and their encoding.
 
-use crate::{MAX_TEXT, Malformed};
+use crate::packet::{MAX_TEXT, Malformed};
 
 /// A fixed-size field of a message.
 trait Scalar: Copy + Default {
@@ -288,6 +288,18 @@ messages! {
         buffers_refused: u64,
         /// Launch-class calls that returned an error.
         failed: u64,
+    }
+
+    /// The cost of the session so far; each message replaces the last.
+    Cost = 13 {
+        /// CPU time of the process since the session began.
+        process_ns: u64,
+        /// Time in the library's callbacks, estimated from a sample of them.
+        callbacks_ns: u64,
+        /// Of that, the time in which stacks were taken.
+        stacks_ns: u64,
+        /// CPU time of the library's thread.
+        sender_ns: u64,
     }
 
     /// The process exits normally: all its records were flushed.

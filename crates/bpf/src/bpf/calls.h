@@ -353,53 +353,71 @@ static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
 	return 0;
 }
 
+static __always_inline int enter_measured(struct pt_regs *ctx)
+{
+	u64 begun = cost_begin();
+
+	enter_call(ctx, bpf_get_attach_cookie(ctx));
+	cost_end(COST_ENTER, begun);
+	return 0;
+}
+
+static __always_inline int leave_measured(struct pt_regs *ctx)
+{
+	u64 begun = cost_begin();
+
+	leave_call(ctx, bpf_get_attach_cookie(ctx));
+	cost_end(COST_LEAVE, begun);
+	return 0;
+}
+
 SEC("uprobe.multi")
 int enter_multi(struct pt_regs *ctx)
 {
-	return enter_call(ctx, bpf_get_attach_cookie(ctx));
+	return enter_measured(ctx);
 }
 
 SEC("uretprobe.multi")
 int leave_multi(struct pt_regs *ctx)
 {
-	return leave_call(ctx, bpf_get_attach_cookie(ctx));
+	return leave_measured(ctx);
 }
 
 SEC("uprobe")
 int enter_single(struct pt_regs *ctx)
 {
-	return enter_call(ctx, bpf_get_attach_cookie(ctx));
+	return enter_measured(ctx);
 }
 
 SEC("uretprobe")
 int leave_single(struct pt_regs *ctx)
 {
-	return leave_call(ctx, bpf_get_attach_cookie(ctx));
+	return leave_measured(ctx);
 }
 
 SEC("kprobe.multi")
 int enter_kernel(struct pt_regs *ctx)
 {
-	return enter_call(ctx, bpf_get_attach_cookie(ctx));
+	return enter_measured(ctx);
 }
 
 SEC("kretprobe.multi")
 int leave_kernel(struct pt_regs *ctx)
 {
-	return leave_call(ctx, bpf_get_attach_cookie(ctx));
+	return leave_measured(ctx);
 }
 
 /* For kernels without fprobe, such as Debian's 6.1. */
 SEC("kprobe")
 int enter_kernel_single(struct pt_regs *ctx)
 {
-	return enter_call(ctx, bpf_get_attach_cookie(ctx));
+	return enter_measured(ctx);
 }
 
 SEC("kretprobe")
 int leave_kernel_single(struct pt_regs *ctx)
 {
-	return leave_call(ctx, bpf_get_attach_cookie(ctx));
+	return leave_measured(ctx);
 }
 
 /* At the end of a trace: sends the calls of every thread that have not returned. */

@@ -29,6 +29,7 @@ SHARED_STRUCT(thread_record);
 SHARED_STRUCT(exit_record);
 
 /* Keys and values of maps. */
+SHARED_STRUCT(cost);
 SHARED_STRUCT(image);
 SHARED_STRUCT(mapping);
 SHARED_STRUCT(range);
@@ -52,6 +53,7 @@ SHARED_STRUCT(kernel_sum);
 SHARED_ENUM(limit);
 SHARED_ENUM(hit_limit);
 SHARED_ENUM(loss);
+SHARED_ENUM(cost_program);
 SHARED_ENUM(process_origin);
 SHARED_ENUM(no_shard);
 SHARED_ENUM(launch_work);

@@ -196,28 +196,37 @@ static __always_inline int hit(struct pt_regs *ctx, bool returned)
 	return 0;
 }
 
+static __always_inline int hit_measured(struct pt_regs *ctx, bool returned)
+{
+	u64 begun = cost_begin();
+
+	hit(ctx, returned);
+	cost_end(COST_HIT, begun);
+	return 0;
+}
+
 SEC("uprobe.multi")
 int hit_multi(struct pt_regs *ctx)
 {
-	return hit(ctx, false);
+	return hit_measured(ctx, false);
 }
 
 SEC("uretprobe.multi")
 int hit_return_multi(struct pt_regs *ctx)
 {
-	return hit(ctx, true);
+	return hit_measured(ctx, true);
 }
 
 SEC("uprobe")
 int hit_single(struct pt_regs *ctx)
 {
-	return hit(ctx, false);
+	return hit_measured(ctx, false);
 }
 
 SEC("uretprobe")
 int hit_return_single(struct pt_regs *ctx)
 {
-	return hit(ctx, true);
+	return hit_measured(ctx, true);
 }
 
 /* The user registers at the entry to the kernel. */

@@ -8,6 +8,7 @@
 #ifndef WARPSCOPE_LAUNCH_H
 #define WARPSCOPE_LAUNCH_H
 
+#include "cost.h"
 #include "open_calls.h"
 #include "python.h"
 #include "stack.h"
@@ -103,6 +104,7 @@ static __always_inline void take_known(u64 stack, struct launch_record *record)
 
 static __always_inline int launch(struct pt_regs *ctx)
 {
+	u64 begun = cost_begin();
 	u64 pid_tgid = bpf_get_current_pid_tgid(), own = own_pid_tgid(pid_tgid);
 	struct launch_record record = {
 		.type = RECORD_LAUNCH,
@@ -131,6 +133,7 @@ static __always_inline int launch(struct pt_regs *ctx)
 		offer_memo(&record);
 	}
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);
+	cost_end(COST_LAUNCH, begun);
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 #ifndef WARPSCOPE_SAMPLE_H
 #define WARPSCOPE_SAMPLE_H
 
+#include "cost.h"
 #include "python.h"
 #include "stack.h"
 
@@ -108,6 +109,7 @@ int sample(struct bpf_perf_event_data *ctx)
 	if (process)
 		record.python = sampled_python(process, &record);
 	send(&record, sizeof(record), wake_seldom(), LOSS_SAMPLE);
+	cost_add(COST_SAMPLE, record.time, 1);
 	return 0;
 }
 

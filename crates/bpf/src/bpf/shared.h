@@ -81,6 +81,26 @@ enum loss {
 	LOSS_COUNT = 9,
 };
 
+/* The programs whose time is measured; indices of the map `costs`. */
+enum cost_program {
+	COST_LAUNCH = 0, /* the launch marker */
+	COST_SAMPLE = 1, /* the CPU sampler */
+	COST_ENTER = 2, /* the entry of a traced call */
+	COST_LEAVE = 3, /* its return */
+	COST_HIT = 4, /* a counted event */
+	COST_PROGRAMS = 5,
+};
+
+enum cost_limit {
+	COST_SAMPLING = 32,
+};
+
+/* The estimated runs of a program and their total time. */
+struct cost {
+	__u64 runs;
+	__u64 ns;
+};
+
 /* One image of one process; see `images`. */
 struct image {
 	__u32 id;

@@ -3,14 +3,14 @@
 use std::{process::Child, time::Instant};
 
 use bpf::Mappings;
-use model::event::{Event, Loss, LossCause, Note};
+use model::event::{CostProgram, Event, Loss, LossCause, Note, OwnCost, ProgramCost};
 use symbols::Kept;
 
 use super::{parts::Collector, records, run::IDLE};
 use crate::{
     calls::{sums, tracer::Tracer},
     command::signals::Signals,
-    process::procfs,
+    process::{cpu_time, procfs},
     sessions::Sessions,
     sink::Sink,
     stacks::{python::Pythons, unwinding::Tables},
@@ -61,12 +61,29 @@ impl<S: Sink> Collector<S> {
                 ));
             }
         }
+        self.report_cost();
         if self.period > 0 {
             self.kept.keep_bpf_programs();
         }
         let recognised = self.sessions.as_ref().map_or(0, Sessions::recognised);
         let cost = Cost { tables: self.unwinding.tables(), recognised };
         Collected { sink: self.sink, signals: self.signals, kept: self.kept, trace: self.trace, cost }
+    }
+
+    /// Reports what collecting has cost so far.
+    fn report_cost(&mut self) {
+        for bpf::ProgramCost { program, runs, ns } in self.recorder.costs() {
+            let program = match program {
+                bpf::CostProgram::Launch => CostProgram::Launch,
+                bpf::CostProgram::Sample => CostProgram::Sample,
+                bpf::CostProgram::Enter => CostProgram::Enter,
+                bpf::CostProgram::Leave => CostProgram::Leave,
+                bpf::CostProgram::Hit => CostProgram::Hit,
+            };
+            self.sink.push(&Event::ProgramCost(ProgramCost { program, runs, ns }));
+        }
+        let (collector_ns, program_ns) = (cpu_time::own(), cpu_time::of_ended_children());
+        self.sink.push(&Event::OwnCost(OwnCost { collector_ns, program_ns }));
     }
 
     /// Notes that the recording stopped after this many seconds while the command was running.

@@ -3,7 +3,8 @@
 use std::{collections::HashSet, os::fd::OwnedFd};
 
 use model::event::{
-    self, Activity, Captured, Direction, Event, Failed, KernelName, LossCause, Note, SessionId, Totals, Work,
+    self, Activity, Captured, Direction, Event, Failed, KernelName, LossCause, Note, SessionCost, SessionId, Totals,
+    Work,
 };
 use wire::{Message, Notice};
 
@@ -167,6 +168,13 @@ impl Connection {
             Message::Failed(f) => Event::Failed(Failed { session, correlation: f.correlation, code: f.code }),
             Message::Empty(e) => Event::Empty(event::Empty { session, correlation: e.correlation }),
             Message::Captured(c) => Event::Captured(Captured { session, correlation: c.correlation }),
+            Message::Cost(cost) => Event::SessionCost(SessionCost {
+                session,
+                process_ns: cost.process_ns,
+                callbacks_ns: cost.callbacks_ns,
+                stacks_ns: cost.stacks_ns,
+                sender_ns: cost.sender_ns,
+            }),
             Message::Totals(totals) => {
                 self.totals = totals;
                 self.counted = true;

@@ -1,6 +1,6 @@
 //! Decoding by role, lookup by name, and hostile input.
 
-use super::*;
+use super::{args::Kind, *};
 
 fn find(name: &str) -> &'static Call {
     call(name).unwrap_or_else(|| panic!("{name} is in no table"))

@@ -4,9 +4,12 @@
 //! and the GPUs share one set, distinguished by the low byte. UVM's are plain numbers, without the usual fields for
 //! size and direction.
 
+mod names;
 mod rm;
 
 use std::borrow::Cow;
+
+use names::{Names, name};
 
 pub use rm::{rm_class, rm_control};
 
@@ -77,15 +80,8 @@ fn kind(request: u32) -> u8 {
     (request >> 8) as u8
 }
 
-/// Numbers and names, sorted by number.
-type Names = &'static [(u32, &'static str)];
-
 fn named(table: Names, number: u32) -> Option<Cow<'static, str>> {
     name(table, number).map(Cow::Borrowed)
-}
-
-fn name(table: Names, number: u32) -> Option<&'static str> {
-    table.binary_search_by_key(&number, |&(known, _)| known).ok().map(|at| table[at].1)
 }
 
 const ESCAPES: Names = &[

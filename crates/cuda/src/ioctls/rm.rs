@@ -3,7 +3,7 @@
 //! The upper half of a control command is the class that it is for, 0x2080 for a subdevice. Only those that CUDA
 //! programs use are listed; there are thousands.
 
-use super::{Names, name};
+use super::names::{Names, name};
 
 /// Returns the name of an object class in `NV_ESC_RM_ALLOC`.
 pub fn rm_class(class: u32) -> Option<&'static str> {

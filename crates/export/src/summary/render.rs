@@ -2,7 +2,7 @@
 
 use text::units::{bytes, count, counted, percent, time};
 
-use super::{Summary, events::EventSummary};
+use super::{cost::Cost, events::EventSummary, numbers::Summary};
 use crate::{
     flame::Weight,
     losses, names,
@@ -73,6 +73,10 @@ impl Page {
         }
         if s.launches > 0 || s.gpu_time_ns > 0 {
             self.work(s);
+        }
+        if let Some(cost) = s.cost.as_ref().and_then(Cost::sentence) {
+            let line = self.ink(Ink::Dim, &cost);
+            self.line(&line);
         }
     }
 

@@ -8,7 +8,7 @@ use text::{
     units::{bytes, count, counted, time},
 };
 
-use super::{Look, Table, cut};
+use super::table::{Look, Table, cut};
 use crate::{
     rates::{Pace, errors, live_bytes, peak_bytes},
     site::site,

@@ -26,6 +26,9 @@ define! {
     SUMMED = Gauge "warpscope_summed_series", "",
         "Series summed into \"other\" because of max-series and top-kernels.";
     CPU = Counter "warpscope_cpu_seconds", "seconds", "CPU time used by warpscope.";
+    BPF_TIME = Counter "warpscope_bpf_seconds", "seconds",
+        "Time in warpscope's BPF programs, by program; estimated from a sample of their runs, without the kernel's traps.";
+    BPF_RUNS = Counter "warpscope_bpf_runs", "", "Estimated runs of warpscope's BPF programs, by program.";
     RESIDENT = Maximum "warpscope_resident_memory_bytes", "bytes", "Resident memory of warpscope.";
     SCRAPE = Maximum "warpscope_scrape_duration_seconds", "seconds", "Time taken to gather this snapshot.";
 }
@@ -50,6 +53,15 @@ pub fn write(snapshot: &Snapshot, summed: u64, took: Duration, format: Format, t
     one(&CPU, Labels::default(), health.cpu_seconds.into());
     one(&RESIDENT, Labels::default(), health.resident_bytes.into());
     one(&SCRAPE, Labels::default(), took.as_secs_f64().into());
+
+    let (mut time, mut runs) = (Family::new(&BPF_TIME), Family::new(&BPF_RUNS));
+    for (program, ran, seconds) in &health.programs {
+        time.push(Labels::default().with("program", program), *seconds);
+        runs.push(Labels::default().with("program", program), *ran);
+    }
+    for family in [time, runs] {
+        family.write(format, text);
+    }
 
     let map = |name: &str| Labels::default().with("map", name);
     let (mut lost, mut entries, mut room) = (Family::new(&LOST), Family::new(&MAP_ENTRIES), Family::new(&MAP_ROOM));

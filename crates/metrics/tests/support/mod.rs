@@ -193,6 +193,7 @@ pub fn machine(step: u64) -> Snapshot {
             lost: vec![("allocations", 0), ("stacks", 3)],
             maps: vec![("allocations", 2_001, 262_144), ("stacks", 12, 16_384)],
             series_dropped: 0,
+            programs: vec![("enter", 640, 0.0005), ("leave", 608, 0.00025)],
             cpu_seconds: 0.75,
             resident_bytes: 31 << 20,
             notes: vec!["NVML reports no NVLink counters here".to_owned()],

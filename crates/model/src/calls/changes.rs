@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cuda::calls::{Role, Space};
 use rustc_hash::FxHashMap;
 
-use super::{Calls, facts};
+use super::{facts::facts, sums::Calls};
 use crate::event::{Call, Function, FunctionId, ProcessId};
 
 /// Reads the calls of a trace again, process by process.

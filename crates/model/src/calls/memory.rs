@@ -8,37 +8,8 @@ use cuda::{
 };
 use rustc_hash::FxHashMap;
 
-use super::add;
-use crate::event::{Call, ProcessId};
-
-/// Memory of one kind: allocations, frees, and what is live.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// Allocations that succeeded.
-    pub allocations: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Allocations that failed.
-    pub failed: u64,
-    /// Frees that succeeded.
-    pub frees: u64,
-    /// Frees that failed.
-    pub failed_frees: u64,
-    /// Of the successful frees: those of memory whose allocation was not seen.
-    pub unknown_frees: u64,
-    /// Allocations whose address was reused although no free of it was seen.
-    pub missed_frees: u64,
-    /// Allocations that were released with their context or device.
-    pub released: u64,
-    /// Allocations that are not tracked because the table was full.
-    pub untracked: u64,
-    /// Allocations not freed by the end of the trace, or of their process.
-    pub live: u64,
-    /// Their bytes.
-    pub live_bytes: u64,
-    /// The most bytes live at one time.
-    pub peak_bytes: u64,
-}
+use super::amounts::add;
+use crate::event::{Call, Memory, ProcessId};
 
 /// Memory by kind.
 pub type Spaces = BTreeMap<Space, Memory>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cuda::calls::{KernelRef, Lesson};
 use rustc_hash::FxHashMap;
 
-use super::captured;
+use super::facts::captured;
 use crate::event::{Call, ProcessId};
 
 /// Names by handle or host function.

@@ -1,9 +1,12 @@
+use std::collections::BTreeMap;
+
 use cuda::calls::{Direction, KernelRef, Space};
 
 use super::*;
 use crate::{
-    event::{Event, SessionId},
+    event::{Call, Event, Function, FunctionId, KernelSum, Layer, MemorySum, ProcessId, SessionId, Sum},
     fold::Fold,
+    histogram::Histogram,
 };
 
 const PROCESS: ProcessId = ProcessId(1);

@@ -4,7 +4,6 @@ use cuda::calls::KernelRef;
 use serde::Serialize;
 
 use super::{ProcessId, SessionId, StackId};
-use crate::calls::Memory;
 
 /// A callable: a library function, a request to a driver, a tracepoint. Ids are dense.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -164,6 +163,35 @@ pub struct ErrorSum {
     pub enclosed: bool,
     /// Calls.
     pub count: u64,
+}
+
+/// Memory of one kind: allocations, frees, and what is live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Allocations that succeeded.
+    pub allocations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Allocations that failed.
+    pub failed: u64,
+    /// Frees that succeeded.
+    pub frees: u64,
+    /// Frees that failed.
+    pub failed_frees: u64,
+    /// Of the successful frees: those of memory whose allocation was not seen.
+    pub unknown_frees: u64,
+    /// Allocations whose address was reused although no free of it was seen.
+    pub missed_frees: u64,
+    /// Allocations that were released with their context or device.
+    pub released: u64,
+    /// Allocations that are not tracked because the table was full.
+    pub untracked: u64,
+    /// Allocations not freed by the end of the trace, or of their process.
+    pub live: u64,
+    /// Their bytes.
+    pub live_bytes: u64,
+    /// The most bytes live at one time.
+    pub peak_bytes: u64,
 }
 
 /// Memory of one kind in one process, as counted in the kernel.

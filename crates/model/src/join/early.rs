@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
 use super::{
-    Fate,
+    key::key,
     slab::{List, NONE, Slab},
 };
 use crate::event::Activity;
@@ -56,7 +56,7 @@ impl Waiting {
     pub fn take_oldest(&mut self) -> Option<Activity> {
         let id = self.order.first()?;
         let waiter = self.waiters.remove(id, &mut self.order);
-        let key = super::key(waiter.activity.session, waiter.activity.correlation);
+        let key = key(waiter.activity.session, waiter.activity.correlation);
         // The oldest of all is also the first of its key.
         if waiter.next == NONE {
             self.ends.remove(&key);
@@ -65,6 +65,17 @@ impl Waiting {
         }
         Some(waiter.activity)
     }
+}
+
+/// Why a launch has no activity, as reported for its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The call returned an error.
+    Failed,
+    /// The call became a node of a graph.
+    Captured,
+    /// The call succeeded without giving the GPU anything to do, such as a copy of 0 bytes.
+    Empty,
 }
 
 /// The known fates of calls whose launch has not been seen.

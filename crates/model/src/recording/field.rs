@@ -5,12 +5,9 @@ use std::sync::Arc;
 use cuda::calls::KernelRef;
 
 use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
-use crate::{
-    calls::Memory,
-    event::{
-        CounterId, Direction, Frame, FrameKind, FunctionId, LaunchKind, Layer, LossCause, Mode, NamedFrame, Origin,
-        PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Work,
-    },
+use crate::event::{
+    CostProgram, CounterId, Direction, Frame, FrameKind, FunctionId, LaunchKind, Layer, LossCause, Memory, Mode,
+    NamedFrame, Origin, PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Work,
 };
 
 /// A type that a record can contain: both directions of its encoding.
@@ -81,6 +78,7 @@ enumerations! {
     FrameKind: |number| Some(FrameKind::from_number(number));
     LaunchKind: LaunchKind::from_number;
     LossCause: LossCause::from_number;
+    CostProgram: CostProgram::from_number;
 }
 
 /// Structures: their fields, in file order.

@@ -6,10 +6,9 @@ use std::{
 };
 
 use super::{
-    CHUNK_HEADER, CHUNK_MOST, EVENTS, HEADER, MAGIC, VERSION,
     bytes::Cursor,
-    checksum,
     decode::{Decoder, Record},
+    layout::{CHUNK_HEADER, CHUNK_MOST, EVENTS, HEADER, MAGIC, VERSION, checksum},
 };
 use crate::event::Event;
 

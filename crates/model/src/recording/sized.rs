@@ -6,11 +6,10 @@ use super::{
     field::{Field, frames},
 };
 use crate::{
-    calls::Memory,
     event::{
         Call, Captured, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function, Hits,
-        KernelName, KernelSum, Loss, Mapping, MemorySum, Note, Process, Session, Stack, Start, Sum, Switch, Symbol,
-        Thread, Totals,
+        KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, Note, OwnCost, Process, ProgramCost, Session,
+        SessionCost, Stack, Start, Sum, Switch, Symbol, Thread, Totals,
     },
     histogram,
 };
@@ -179,6 +178,9 @@ records! {
     38 = MemorySum { process, space, memory }
     39 = KernelSum { process, kernel, count }
     40 = Empty { session, correlation }
+    41 = OwnCost { collector_ns, program_ns }
+    42 = ProgramCost { program, runs, ns }
+    43 = SessionCost { session, process_ns, callbacks_ns, stacks_ns, sender_ns }
     48 = Counter { id, name, source, weight, unit }
     49 = CounterPoint { id, counter, function, file }
     50 = Hits { point, process, stack, count, weight, outside }

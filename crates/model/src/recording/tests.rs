@@ -14,13 +14,14 @@ use proptest::{
     sample::{Index, select},
 };
 
+use super::layout::*;
 use super::*;
-use crate::calls::Memory;
 use crate::event::{
-    Activity, Call, Captured, Counter, CounterId, CounterPoint, Device, Direction, Empty, End, ErrorSum, Event, Exit,
-    Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss,
-    LossCause, Mapping, MemorySum, Mode, NamedFrame, Note, Origin, PointId, Process, ProcessId, Sample, Session,
-    SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
+    Activity, Call, Captured, CostProgram, Counter, CounterId, CounterPoint, Device, Direction, Empty, End, ErrorSum,
+    Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, KernelSum, Launch, LaunchKind,
+    Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame, Note, Origin, OwnCost, PointId, Process,
+    ProcessId, ProgramCost, Sample, Session, SessionCost, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch,
+    Symbol, Sync, Thread, Totals, Unit, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -264,6 +265,15 @@ fn rare() -> impl Strategy<Value = Event> {
             ended,
         })
     });
+    let costs = any::<[u64; 4]>()
+        .prop_map(|[collector_ns, program_ns, ..]| Event::OwnCost(OwnCost { collector_ns, program_ns }));
+    let programs = select(vec![CostProgram::Launch, CostProgram::Sample, CostProgram::Enter, CostProgram::Hit]);
+    let programs = (programs, any::<u64>(), any::<u64>())
+        .prop_map(|(program, runs, ns)| Event::ProgramCost(ProgramCost { program, runs, ns }));
+    let session_costs =
+        (session(), any::<[u64; 4]>()).prop_map(|(session, [process_ns, callbacks_ns, stacks_ns, sender_ns])| {
+            Event::SessionCost(SessionCost { session, process_ns, callbacks_ns, stacks_ns, sender_ns })
+        });
     let loss =
         (select(LossCause::ALL.to_vec()), any::<u64>()).prop_map(|(cause, count)| Event::Loss(Loss { cause, count }));
     let note = text().prop_map(|text| Event::Note(Note { text }));
@@ -273,6 +283,7 @@ fn rare() -> impl Strategy<Value = Event> {
     prop_oneof![
         prop_oneof![start, appears, thread, exit, mapping, stack, connects, name],
         prop_oneof![device, failed, captured, empty, totals, loss, note, symbol, end],
+        prop_oneof![costs, programs, session_costs],
         traced_rarely(),
         counted()
     ]
@@ -470,7 +481,7 @@ fn stored_recording_is_rewritten_byte_for_byte() {
     let events: Vec<Event> = reader.by_ref().collect();
     assert_eq!((reader.skipped(), reader.damage()), (0, None));
     let kinds: std::collections::HashSet<_> = events.iter().map(std::mem::discriminant).collect();
-    assert_eq!(kinds.len(), 31, "one for each variant of Event");
+    assert_eq!(kinds.len(), 31, "one for each variant of Event at that time");
     assert!(record(&events, usize::MAX) == golden, "the same bytes");
 }
 

@@ -2,7 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::{CHUNK_FULL, CHUNK_HEADER, EVENTS, HEADER, MAGIC, RECORD_MOST, VERSION, checksum, encode::Encoder};
+use super::{
+    encode::Encoder,
+    layout::{CHUNK_FULL, CHUNK_HEADER, EVENTS, HEADER, MAGIC, RECORD_MOST, VERSION, checksum},
+};
 use crate::event::Event;
 
 /// Writing a recording failed.

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use cupti::ids::sync_kind;
 
 use super::Handle;
-use crate::gpu::context::{self, Context, Device};
-use crate::gpu::operation;
-use crate::gpu::{Outcome, answer, status};
+use super::stub::driver;
+use crate::gpu::context::{self, Context};
+use crate::gpu::device::{self, Device};
+use crate::gpu::{Outcome, answer, client, launch, status};
 use crate::script::script;
-use crate::stub::driver;
 
 fn name(text: *mut c_char, size: i32, device: i32) -> Outcome {
-    context::device(device)?;
+    device::device(device)?;
     let name = format!("Simulated GPU {device}\0");
     let size = usize::try_from(size).map_err(|_| status::INVALID_VALUE)?;
     if text.is_null() || size < name.len() {
@@ -58,27 +58,27 @@ fn free_memory(device: &Device) -> usize {
 }
 
 driver! {
-    3 cuDeviceGet(device: *mut i32, ordinal: i32) => context::device(ordinal).and_then(|_| answer(device, ordinal));
+    3 cuDeviceGet(device: *mut i32, ordinal: i32) => device::device(ordinal).and_then(|_| answer(device, ordinal));
     4 cuDeviceGetCount(count: *mut i32) => answer(count, script().devices as i32);
     5 cuDeviceGetName(text: *mut c_char, size: i32, device: i32) => name(text, size, device);
-    0 cuDeviceGetUuid(out: *mut [u8; 16], device: i32) => answer(out, uuid(context::device(device)?));
-    0 cuDeviceGetUuid_v2(out: *mut [u8; 16], device: i32) => answer(out, uuid(context::device(device)?));
+    0 cuDeviceGetUuid(out: *mut [u8; 16], device: i32) => answer(out, uuid(device::device(device)?));
+    0 cuDeviceGetUuid_v2(out: *mut [u8; 16], device: i32) => answer(out, uuid(device::device(device)?));
     0 cuDeviceTotalMem_v2(out: *mut usize, device: i32) => {
-        context::device(device).and_then(|_| answer(out, script().memory as usize))
+        device::device(device).and_then(|_| answer(out, script().memory as usize))
     };
     9 cuDeviceGetAttribute(out: *mut i32, number: i32, device: i32) => {
-        answer(out, attribute(number, context::device(device)?))
+        answer(out, attribute(number, device::device(device)?))
     };
     0 cuDeviceCanAccessPeer(out: *mut i32, device: i32, peer: i32) => {
-        context::device(device).and(context::device(peer)).and_then(|_| answer(out, i32::from(device != peer)))
+        device::device(device).and(device::device(peer)).and_then(|_| answer(out, i32::from(device != peer)))
     };
     0 cuDevicePrimaryCtxRetain(out: *mut Handle, device: i32) => {
-        answer(out, context::device(device)?.retain().handle())
+        answer(out, device::device(device)?.retain().handle())
     };
-    0 cuDevicePrimaryCtxRelease_v2(device: i32) => context::device(device)?.release();
-    0 cuDevicePrimaryCtxReset_v2(device: i32) => context::device(device).map(Device::reset);
+    0 cuDevicePrimaryCtxRelease_v2(device: i32) => device::device(device)?.release();
+    0 cuDevicePrimaryCtxReset_v2(device: i32) => device::device(device).map(Device::reset);
     0 cuCtxCreate_v2(out: *mut Handle, _flags: u32, device: i32) => {
-        let created = Context::new(context::device(device)?);
+        let created = Context::new(device::device(device)?);
         created.announce();
         context::set_current(created.handle())?;
         answer(out, created.handle())
@@ -87,15 +87,15 @@ driver! {
     0 cuCtxSetCurrent(ctx: Handle) => context::set_current(ctx);
     0 cuCtxPushCurrent_v2(ctx: Handle) => context::set_current(ctx);
     0 cuCtxPopCurrent_v2(out: *mut Handle) => {
-        let (handle, _) = context::current_handle();
+        let (handle, _) = client::context();
         context::set_current(std::ptr::null_mut())?;
         if out.is_null() { Ok(()) } else { answer(out, handle) }
     };
-    0 cuCtxGetCurrent(out: *mut Handle) => answer(out, context::current_handle().0);
+    0 cuCtxGetCurrent(out: *mut Handle) => answer(out, client::context().0);
     16 cuCtxGetDevice(out: *mut i32) => answer(out, context::current()?.device.index as i32);
     17 cuCtxSynchronize() => {
         let context = context::current()?;
-        operation::wait(context.default_stream(), context.done_at(), sync_kind::CONTEXT, 0);
+        launch::wait(context.default_stream(), context.done_at(), sync_kind::CONTEXT, 0);
         Ok(())
     };
     0 cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => {

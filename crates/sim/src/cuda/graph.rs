@@ -3,12 +3,12 @@
 use std::ffi::{c_char, c_void};
 
 use super::Handle;
+use super::stub::driver;
+use crate::gpu::context::{Stream, per_thread};
 use crate::gpu::function::Function;
 use crate::gpu::graph::{self, Graph};
 use crate::gpu::operation::Operation;
-use crate::gpu::stream::{Stream, per_thread};
-use crate::gpu::{Outcome, answer, status};
-use crate::stub::driver;
+use crate::gpu::{Outcome, answer, launch, status};
 
 fn end_capture(stream: Handle, out: *mut Handle) -> Outcome {
     let captured = Stream::from_handle(stream)?.end_capture()?;
@@ -28,7 +28,7 @@ fn launch(exec: Handle, stream: Handle) -> Outcome {
     if stream.capturing() {
         return Err(status::CAPTURE_UNSUPPORTED);
     }
-    graph::launch(graph::exec_from_handle(exec)?, stream);
+    launch::launch_graph(graph::exec_from_handle(exec)?, stream);
     Ok(())
 }
 

@@ -3,11 +3,12 @@
 use std::ffi::c_void;
 
 use super::Handle;
+use super::stub::driver;
+use crate::gpu::context::{Stream, per_thread};
 use crate::gpu::function::{Function, name_of};
-use crate::gpu::operation::{Operation, launch};
-use crate::gpu::stream::{Stream, per_thread};
+use crate::gpu::launch::launch;
+use crate::gpu::operation::Operation;
 use crate::gpu::{Outcome, status};
-use crate::stub::driver;
 
 type Arguments = *mut *mut c_void;
 

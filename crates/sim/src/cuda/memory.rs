@@ -4,13 +4,13 @@ use std::ffi::c_void;
 
 use cupti::ids::{copy_kind, memory_kind};
 
+use super::stub::driver;
 use super::{DevicePointer, Handle};
-use crate::gpu::context::Context;
-use crate::gpu::memory::{allocate, free};
-use crate::gpu::operation::{Operation, launch};
-use crate::gpu::stream::{Stream, per_thread};
+use crate::gpu::context::{self, Context, Stream, per_thread};
+use crate::gpu::launch::launch;
+use crate::gpu::memory::free;
+use crate::gpu::operation::Operation;
 use crate::gpu::{Outcome, answer, memory, status};
-use crate::stub::driver;
 use crate::sys;
 
 const HTOD: Option<u8> = Some(copy_kind::HTOD);
@@ -88,7 +88,7 @@ fn copy_rows(copy: *const Copy2D, stream: Handle, asynchronous: bool) -> Outcome
 }
 
 fn allocated(out: *mut DevicePointer, kind: u8, size: usize) -> Outcome {
-    if out.is_null() { Err(status::INVALID_VALUE) } else { answer(out, allocate(kind, size)?) }
+    if out.is_null() { Err(status::INVALID_VALUE) } else { answer(out, context::current()?.allocate(kind, size)?) }
 }
 
 fn free_on(address: usize, stream: Handle) -> Outcome {
@@ -97,7 +97,7 @@ fn free_on(address: usize, stream: Handle) -> Outcome {
 }
 
 fn free_at_once(address: usize) -> Outcome {
-    if let Ok(context) = crate::gpu::context::current() {
+    if let Ok(context) = context::current() {
         context.synchronize();
     }
     free(address)

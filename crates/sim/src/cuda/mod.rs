@@ -7,6 +7,7 @@ pub(crate) mod memory;
 mod module;
 mod process;
 mod stream;
+pub(crate) mod stub;
 
 /// Any of the driver's handles.
 type Handle = *mut std::ffi::c_void;

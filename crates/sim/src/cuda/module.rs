@@ -7,9 +7,9 @@ use cupti::callback::ResourceData;
 use cupti::ids::resource;
 
 use super::Handle;
+use super::stub::driver;
 use crate::gpu::function::Function;
-use crate::gpu::{Outcome, answer, call, context, status};
-use crate::stub::driver;
+use crate::gpu::{Outcome, answer, client, status};
 
 /// `CUpti_ModuleResourceData`
 #[repr(C)]
@@ -23,9 +23,12 @@ fn load(out: *mut Handle) -> Outcome {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut module = ModuleData { id: id as u32, cubin_size: 0, cubin: std::ptr::null() };
-    let context = context::current_handle().0;
+    let context = client::context().0;
     let descriptor = (&raw mut module).cast();
-    call::notify_resource(resource::MODULE_LOADED, &ResourceData { context, stream: std::ptr::null_mut(), descriptor });
+    client::notify_resource(
+        resource::MODULE_LOADED,
+        &ResourceData { context, stream: std::ptr::null_mut(), descriptor },
+    );
     // Not a real address: a module has no contents.
     answer(out, std::ptr::without_provenance_mut(id << 4))
 }

@@ -3,11 +3,10 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use super::Handle;
-use crate::gpu::context::Context;
-use crate::gpu::stream::Stream;
-use crate::gpu::{answer, call, function, graph, init, status};
+use super::stub::{driver, driver_stub};
+use crate::gpu::context::{Context, Stream};
+use crate::gpu::{answer, call, client, function, graph, init, status};
 use crate::script::script;
-use crate::stub::{driver, driver_stub};
 use crate::sys;
 use crate::table::{self, Table};
 use crate::truth::TRUTH;
@@ -17,8 +16,8 @@ static TABLE: Table = Table {
     size: size_of::<Table>() as u32,
     script,
     truth: &TRUTH,
-    switches: &call::SWITCHES,
-    attach: call::attach,
+    switches: &client::SWITCHES,
+    attach: client::attach,
     alive: init::alive,
     begin: call::begin,
     end: call::end,

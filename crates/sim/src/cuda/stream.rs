@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use cupti::ids::sync_kind;
 
 use super::Handle;
-use crate::gpu::operation;
-use crate::gpu::stream::{Event, Stream, per_thread};
-use crate::gpu::{Outcome, answer, context, status};
-use crate::stub::driver;
+use super::stub::driver;
+use crate::gpu::context::{Stream, per_thread};
+use crate::gpu::event::Event;
+use crate::gpu::{Outcome, answer, context, launch, status};
 use crate::sys;
 
 fn synchronize(stream: Handle) -> Outcome {
@@ -16,7 +16,7 @@ fn synchronize(stream: Handle) -> Outcome {
     if stream.capturing() {
         return Err(status::CAPTURE_UNSUPPORTED);
     }
-    operation::wait(stream, stream.clock.free_at(), sync_kind::STREAM, 0);
+    launch::wait(stream, stream.timeline.free_at(), sync_kind::STREAM, 0);
     Ok(())
 }
 
@@ -25,7 +25,7 @@ fn done(time: u64) -> Outcome {
 }
 
 fn record(event: Handle, stream: Handle) -> Outcome {
-    let time = Stream::from_handle(stream)?.clock.free_at().max(sys::now());
+    let time = Stream::from_handle(stream)?.timeline.free_at().max(sys::now());
     Event::from_handle(event)?.time.store(time, Ordering::Release);
     Ok(())
 }
@@ -33,8 +33,8 @@ fn record(event: Handle, stream: Handle) -> Outcome {
 /// The stream waits, not the host; the record has the time of the call.
 fn wait_event(stream: Handle, event: Handle) -> Outcome {
     let (stream, event) = (Stream::from_handle(stream)?, Event::from_handle(event)?);
-    stream.clock.wait_for(event.time.load(Ordering::Acquire));
-    operation::wait(stream, 0, sync_kind::STREAM_WAIT_EVENT, event.id);
+    stream.timeline.wait_for(event.time.load(Ordering::Acquire));
+    launch::wait(stream, 0, sync_kind::STREAM_WAIT_EVENT, event.id);
     Ok(())
 }
 
@@ -58,7 +58,7 @@ driver! {
         stream.context.destroy_stream(stream);
         Ok(())
     };
-    125 cuStreamQuery(stream: Handle) => done(Stream::from_handle(stream)?.clock.free_at());
+    125 cuStreamQuery(stream: Handle) => done(Stream::from_handle(stream)?.timeline.free_at());
     126 cuStreamSynchronize(stream: Handle) => synchronize(stream);
     440 cuStreamSynchronize_ptsz(stream: Handle) => synchronize(per_thread(stream));
     0 cuStreamWaitEvent(stream: Handle, event: Handle, _flags: u32) => wait_event(stream, event);
@@ -71,7 +71,7 @@ driver! {
     121 cuEventSynchronize(event: Handle) => {
         let event = Event::from_handle(event)?;
         let stream = context::current()?.default_stream();
-        operation::wait(stream, event.time.load(Ordering::Acquire), sync_kind::EVENT, event.id);
+        launch::wait(stream, event.time.load(Ordering::Acquire), sync_kind::EVENT, event.id);
         Ok(())
     };
     0 cuEventDestroy_v2(event: Handle) => Event::destroy(event);

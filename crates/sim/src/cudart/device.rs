@@ -4,8 +4,8 @@ use std::ffi::c_char;
 
 use super::call::{check, device, ready, set_device};
 use super::driver::Driver;
+use super::stub::{runtime, runtime_stub};
 use crate::gpu::{answer, status};
-use crate::stub::{runtime, runtime_stub};
 use crate::sys;
 
 /// The common size of both layouts of `cudaDeviceProp`, which is filled in.

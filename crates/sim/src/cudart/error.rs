@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use super::call::last_error;
-use crate::stub::runtime_stub;
+use super::stub::runtime_stub;
 
 /// Number, name and description of the simulated runtime's results.
 const ERRORS: &[(u32, &CStr, &CStr)] = &[

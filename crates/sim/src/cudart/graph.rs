@@ -4,10 +4,10 @@ use std::ffi::{c_char, c_void};
 
 use super::call::{check, ready};
 use super::register::function_of;
+use super::stub::runtime;
 use super::{Dim3, Handle};
+use crate::gpu::context::per_thread;
 use crate::gpu::status;
-use crate::gpu::stream::per_thread;
-use crate::stub::runtime;
 
 /// `cudaKernelNodeParams`
 #[repr(C)]

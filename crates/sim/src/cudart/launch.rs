@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use super::call::{check, ready};
 use super::register::{function_of, name_of};
+use super::stub::runtime;
 use super::{Dim3, Handle};
-use crate::stub::runtime;
 
 type Arguments = *mut Handle;
 

@@ -2,10 +2,10 @@
 
 use super::Handle;
 use super::call::{check, primary, ready};
+use super::stub::runtime;
 use crate::cuda::memory::{Copy2D, TYPE_DEVICE, TYPE_HOST};
+use crate::gpu::context::per_thread;
 use crate::gpu::status;
-use crate::gpu::stream::per_thread;
-use crate::stub::runtime;
 
 /// `cudaMemcpyKind`
 mod kind {

@@ -9,6 +9,7 @@ mod launch;
 mod memory;
 mod register;
 mod stream;
+pub(crate) mod stub;
 
 /// Any of the runtime's handles.
 type Handle = *mut std::ffi::c_void;

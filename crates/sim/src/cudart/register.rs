@@ -7,8 +7,8 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 
 use super::call::{check, ready};
 use super::driver::Driver;
+use super::stub::runtime_stub;
 use super::{Dim3, Handle};
-use crate::stub::runtime_stub;
 
 /// `cudaErrorInvalidDeviceFunction`
 const INVALID_DEVICE_FUNCTION: u32 = 98;

@@ -2,8 +2,8 @@
 
 use super::Handle;
 use super::call::{check, ready};
-use crate::gpu::stream::per_thread;
-use crate::stub::runtime;
+use super::stub::runtime;
+use crate::gpu::context::per_thread;
 
 runtime! {
     129 cudaStreamCreate(out: *mut Handle) => check((ready()?.cuStreamCreate)(out, 0));

@@ -127,6 +127,7 @@ pub fn produce(activity: &Activity) {
     let Ok(gpu) = gpu() else { return };
     let script = (gpu.script)();
     gpu.truth.produced.of(activity.detail.kind()).add(1);
+    sys::spend(script.record_cost);
     if script.drop.occurs() || CLIENT.get().is_none() {
         count_dropped(gpu, activity);
         return;

@@ -2,43 +2,19 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
-use cupti::callback::{CallbackData, ResourceData};
+use cupti::callback::CallbackData;
 use cupti::ids::{domain, site};
 
-use super::{Outcome, context, init, status};
+use super::{Outcome, client, init, status};
 use crate::script::{Fault, script};
 use crate::sys;
-use crate::table::{Call, Hooks, Switches};
+use crate::table::Call;
 use crate::truth::{self, TRUTH};
-
-/// What the CUPTI client has enabled.
-pub static SWITCHES: Switches = Switches::new();
-
-static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
     /// The id of the API call this thread is in, or 0.
     static CURRENT: Cell<u32> = const { Cell::new(0) };
-    /// Whether this thread is in a callback of the client: calls made there are not reported.
-    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Installs libcupti's hooks; false if another libcupti has installed its own.
-pub fn attach(hooks: &'static Hooks) -> bool {
-    let new = std::ptr::from_ref(hooks).cast_mut();
-    match HOOKS.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => true,
-        Err(present) => present == new,
-    }
-}
-
-/// Returns libcupti's hooks, if installed.
-#[inline]
-pub fn hooks() -> Option<&'static Hooks> {
-    // SAFETY: null, or a static of a library that is never unloaded.
-    unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
 }
 
 /// Returns the id of the API call this thread is in.
@@ -47,11 +23,10 @@ pub fn correlation() -> u32 {
 }
 
 fn notify(call: &mut Call, site: u32) {
-    if call.cbid == 0 || !SWITCHES.callback(call.domain, call.cbid) || IN_CALLBACK.get() {
+    if call.cbid == 0 || !client::wants(call.domain, call.cbid) {
         return;
     }
-    let Some(hooks) = hooks() else { return };
-    let (context, context_uid) = context::current_handle();
+    let (context, context_uid) = client::context();
     let data = CallbackData {
         site,
         function_name: call.name,
@@ -63,20 +38,7 @@ fn notify(call: &mut Call, site: u32) {
         correlation_data: &mut call.data,
         correlation_id: call.correlation,
     };
-    IN_CALLBACK.set(true);
-    (hooks.api)(call.domain, call.cbid, &data);
-    IN_CALLBACK.set(false);
-}
-
-/// Reports a resource event to the client, if enabled.
-pub fn notify_resource(cbid: u32, data: &ResourceData) {
-    if !SWITCHES.callback(domain::RESOURCE, cbid) || IN_CALLBACK.get() {
-        return;
-    }
-    let Some(hooks) = hooks() else { return };
-    IN_CALLBACK.set(true);
-    (hooks.resource)(cbid, data);
-    IN_CALLBACK.set(false);
+    client::notify_call(call.domain, call.cbid, &data);
 }
 
 /// Begins a call. Sets a result and returns false if the script makes it fail.

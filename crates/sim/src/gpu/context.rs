@@ -1,16 +1,18 @@
-//! Devices, contexts, and each thread's current context.
+//! Contexts and their streams, and each thread's current context.
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cupti::callback::ResourceData;
 use cupti::ids::resource;
 
-use super::stream::Stream;
-use super::{Outcome, behind, call, memory, status};
-use crate::script::{MAX_DEVICES, script};
+use super::device::Device;
+use super::graph::Graph;
+use super::timeline::Timeline;
+use super::{Outcome, behind, client, memory, status};
+use crate::script::MAX_DEVICES;
 use crate::sys;
 
 /// The null stream's id, as seen on real machines.
@@ -18,15 +20,11 @@ const DEFAULT_STREAM_ID: u32 = 7;
 /// The first id of streams the program creates.
 const FIRST_STREAM_ID: u32 = 13;
 
-/// One GPU.
+/// The primary context of a device.
 #[derive(Debug)]
-pub struct Device {
-    /// Its index.
-    pub index: u32,
-    /// Bytes allocated.
-    pub used: AtomicU64,
-    primary: OnceLock<&'static Context>,
-    /// References to the primary context.
+struct Primary {
+    context: OnceLock<&'static Context>,
+    /// References to it.
     retained: AtomicU32,
 }
 
@@ -50,42 +48,23 @@ struct Streams {
     free: Vec<&'static Stream>,
 }
 
-const MAGIC: u64 = 0x7773_6374_7874;
+const CONTEXT_MAGIC: u64 = 0x7773_6374_7874;
 
-static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+/// By the device's index.
+static PRIMARY: [Primary; MAX_DEVICES as usize] =
+    [const { Primary { context: OnceLock::new(), retained: AtomicU32::new(0) } }; MAX_DEVICES as usize];
 
 thread_local! {
-    static CURRENT: Cell<Option<&'static Context>> = const { Cell::new(None) };
     /// This thread's own stream in each device's primary context, created on first use.
     static THREAD_STREAMS: Cell<[Option<&'static Stream>; MAX_DEVICES as usize]> =
         const { Cell::new([None; MAX_DEVICES as usize]) };
-}
-
-/// Creates the script's devices.
-pub fn create_devices() {
-    DEVICES.get_or_init(|| {
-        (0..script().devices)
-            .map(|index| Device {
-                index,
-                used: AtomicU64::new(0),
-                primary: OnceLock::new(),
-                retained: AtomicU32::new(0),
-            })
-            .collect()
-    });
-}
-
-/// Returns a device by index.
-pub fn device(index: i32) -> Result<&'static Device, u32> {
-    let devices = DEVICES.get().ok_or(status::NOT_INITIALIZED)?;
-    usize::try_from(index).ok().and_then(|i| devices.get(i)).ok_or(status::INVALID_DEVICE)
 }
 
 impl Device {
     /// Returns the device's primary context.
     pub fn primary(&'static self) -> &'static Context {
         let mut created = false;
-        let context = self.primary.get_or_init(|| {
+        let context = PRIMARY[self.index as usize].context.get_or_init(|| {
             created = true;
             Context::new(self)
         });
@@ -94,19 +73,17 @@ impl Device {
         }
         context
     }
-}
 
-impl Device {
     /// Adds a reference to the primary context.
     pub fn retain(&'static self) -> &'static Context {
-        self.retained.fetch_add(1, Ordering::Relaxed);
+        PRIMARY[self.index as usize].retained.fetch_add(1, Ordering::Relaxed);
         self.primary()
     }
 
     /// Drops a reference. The last one ends the context and frees its memory.
     pub fn release(&'static self) -> Outcome {
         let less = |count: u32| count.checked_sub(1);
-        match self.retained.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+        match PRIMARY[self.index as usize].retained.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
             Ok(1) => {
                 self.reset();
                 Ok(())
@@ -118,24 +95,29 @@ impl Device {
 
     /// Ends the primary context, regardless of references. The same object is reused the next time.
     pub fn reset(&'static self) {
-        if let Some(context) = self.primary.get() {
+        if let Some(context) = PRIMARY[self.index as usize].context.get() {
             context.end();
         }
     }
 }
 
 impl Context {
+    /// Allocates memory of a kind ([`cupti::ids::memory_kind`]).
+    pub fn allocate(&self, kind: u8, size: usize) -> Result<usize, u32> {
+        memory::allocate(self.device, self.id, kind, size)
+    }
+
     /// Waits for its work and frees its memory.
     pub fn end(&'static self) {
         self.synchronize();
-        memory::free_all(self);
+        memory::free_all(self.id);
     }
 
     /// Creates an additional context of a device.
     pub fn new(device: &'static Device) -> &'static Context {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         Box::leak(Box::new(Context {
-            magic: MAGIC,
+            magic: CONTEXT_MAGIC,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             device,
             default: OnceLock::new(),
@@ -147,7 +129,7 @@ impl Context {
     /// Reports to the CUPTI client that the context was created.
     pub fn announce(&'static self) {
         let nothing = std::ptr::null_mut();
-        call::notify_resource(
+        client::notify_resource(
             resource::CONTEXT_CREATED,
             &ResourceData { context: self.handle(), stream: nothing, descriptor: nothing },
         );
@@ -162,10 +144,10 @@ impl Context {
     pub fn from_handle(handle: *mut c_void) -> Result<&'static Context, u32> {
         // SAFETY: the program got the handle from us; contexts are never freed.
         let context = unsafe { behind::<Context>(handle) }.map_err(|_| status::INVALID_CONTEXT)?;
-        if context.magic == MAGIC { Ok(context) } else { Err(status::INVALID_CONTEXT) }
+        if context.magic == CONTEXT_MAGIC { Ok(context) } else { Err(status::INVALID_CONTEXT) }
     }
 
-    fn streams(&self) -> std::sync::MutexGuard<'_, Streams> {
+    fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -216,7 +198,7 @@ impl Context {
 
     /// Returns when all work queued on the context so far will be done.
     pub fn done_at(&self) -> u64 {
-        self.streams().live.iter().map(|s| s.clock.free_at()).max().unwrap_or(0)
+        self.streams().live.iter().map(|s| s.timeline.free_at()).max().unwrap_or(0)
     }
 
     /// Waits for all work of the context.
@@ -228,17 +210,115 @@ impl Context {
 /// Returns the calling thread's context.
 #[inline]
 pub fn current() -> Result<&'static Context, u32> {
-    CURRENT.get().ok_or(status::INVALID_CONTEXT)
-}
-
-/// Returns the calling thread's context for a callback: handle and id, or none.
-pub fn current_handle() -> (*mut c_void, u32) {
-    CURRENT.get().map_or((std::ptr::null_mut(), 0), |c| (c.handle(), c.id))
+    Context::from_handle(client::context().0)
 }
 
 /// Sets the calling thread's context; null for none.
 pub fn set_current(handle: *mut c_void) -> Outcome {
-    let context = if handle.is_null() { None } else { Some(Context::from_handle(handle)?) };
-    CURRENT.set(context);
+    let id = if handle.is_null() { 0 } else { Context::from_handle(handle)?.id };
+    client::set_context(handle, id);
     Ok(())
+}
+
+/// A stream; never freed.
+#[derive(Debug)]
+pub struct Stream {
+    magic: u64,
+    id: AtomicU32,
+    /// Its context.
+    pub context: &'static Context,
+    /// Its timeline.
+    pub timeline: Timeline,
+    capturing: AtomicBool,
+    capture: Mutex<Option<Box<Graph>>>,
+}
+
+const STREAM_MAGIC: u64 = 0x7773_7374_726d;
+/// `CU_STREAM_LEGACY`
+const LEGACY: usize = 1;
+/// `CU_STREAM_PER_THREAD`
+const PER_THREAD: usize = 2;
+
+/// Returns the stream that the `_ptsz` functions use for the null stream.
+pub fn per_thread(stream: *mut c_void) -> *mut c_void {
+    if stream.is_null() { std::ptr::without_provenance_mut(PER_THREAD) } else { stream }
+}
+
+impl Stream {
+    /// Creates a stream that is never freed.
+    pub fn leak(id: u32, context: &'static Context) -> &'static Stream {
+        Box::leak(Box::new(Stream {
+            magic: STREAM_MAGIC,
+            id: AtomicU32::new(id),
+            context,
+            timeline: Timeline::new(),
+            capturing: AtomicBool::new(false),
+            capture: Mutex::new(None),
+        }))
+    }
+
+    /// Reuses a destroyed stream.
+    pub fn revive(&self, id: u32) {
+        self.id.store(id, Ordering::Relaxed);
+    }
+
+    /// Returns its id in records.
+    pub fn id(&self) -> u32 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// Returns the `CUstream`.
+    pub fn handle(&'static self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Returns the stream of a `CUstream`, which may be null or one of the two special handles.
+    pub fn from_handle(handle: *mut c_void) -> Result<&'static Stream, u32> {
+        match handle.addr() {
+            0 | LEGACY => Ok(current()?.default_stream()),
+            PER_THREAD => Ok(current()?.thread_stream()),
+            _ => {
+                // SAFETY: the program got the handle from us; streams are never freed.
+                let stream = unsafe { behind::<Stream>(handle) }?;
+                if stream.magic == STREAM_MAGIC { Ok(stream) } else { Err(status::INVALID_HANDLE) }
+            }
+        }
+    }
+
+    fn capture(&self) -> MutexGuard<'_, Option<Box<Graph>>> {
+        self.capture.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether launches are captured into a graph.
+    #[inline]
+    pub fn capturing(&self) -> bool {
+        self.capturing.load(Ordering::Relaxed)
+    }
+
+    /// Starts capturing launches into a new graph.
+    pub fn begin_capture(&self) -> Result<(), u32> {
+        let mut capture = self.capture();
+        if capture.is_some() {
+            return Err(status::ILLEGAL_STATE);
+        }
+        *capture = Some(Graph::new());
+        self.capturing.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends the capture.
+    pub fn end_capture(&self) -> Result<Box<Graph>, u32> {
+        self.capturing.store(false, Ordering::Relaxed);
+        self.capture().take().ok_or(status::ILLEGAL_STATE)
+    }
+
+    /// Calls `work` with the graph being captured, if any.
+    pub fn with_capture<R>(&self, work: impl FnOnce(&mut Graph) -> R) -> Option<R> {
+        self.capture().as_deref_mut().map(work)
+    }
+
+    /// Waits for the stream's work.
+    pub fn synchronize(&self) {
+        sys::wait_until(self.timeline.free_at());
+    }
 }

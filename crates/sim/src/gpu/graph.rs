@@ -7,9 +7,7 @@ use cupti::callback::ResourceData;
 use cupti::ids::resource;
 
 use super::operation::Operation;
-use super::stream::Stream;
-use super::{Outcome, behind, call, context, status};
-use crate::truth::TRUTH;
+use super::{Outcome, behind, client, status};
 
 /// `CUpti_GraphData`, the descriptor of the node callbacks.
 #[repr(C)]
@@ -64,9 +62,9 @@ fn announce(cbid: u32, mut data: GraphData, operation: &Operation) {
         Operation::Copy { .. } => 1,
         Operation::Memset { .. } => 2,
     };
-    let context = context::current_handle().0;
+    let context = client::context().0;
     let descriptor = std::ptr::from_mut(&mut data).cast();
-    call::notify_resource(cbid, &ResourceData { context, stream: std::ptr::null_mut(), descriptor });
+    client::notify_resource(cbid, &ResourceData { context, stream: std::ptr::null_mut(), descriptor });
 }
 
 impl Graph {
@@ -119,6 +117,11 @@ impl Graph {
         Box::into_raw(exec).cast()
     }
 
+    /// Returns the nodes' ids and operations, in order.
+    pub fn operations(&self) -> impl Iterator<Item = (u64, &Operation)> {
+        self.nodes.iter().map(|node| (node.id, &node.operation))
+    }
+
     /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -166,17 +169,4 @@ pub fn destroy(handle: *mut c_void, exec: bool) -> Outcome {
     // SAFETY: it came from `Box::into_raw`, and the program no longer uses it.
     drop(unsafe { Box::from_raw(graph) });
     Ok(())
-}
-
-/// Adds an operation to the graph that the stream is capturing; false if the capture has just ended.
-pub fn capture(stream: &Stream, operation: Operation) -> bool {
-    stream.with_capture(|graph| graph.add(operation)).is_some()
-}
-
-/// Runs every node, one after the other.
-pub fn launch(exec: &Graph, stream: &'static Stream) {
-    for node in &exec.nodes {
-        node.operation.run(stream, exec.id, node.id);
-    }
-    TRUTH.graphs.add(1);
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cupti::types::InitializeInjection;
 
-use super::{Outcome, context, status};
+use super::{Outcome, device, status};
 use crate::script::script;
 use crate::sys;
 use crate::truth::TRUTH;
@@ -71,7 +71,7 @@ pub fn init() -> Outcome {
     ONCE.call_once(|| {
         INITIALISING.set(true);
         script();
-        context::create_devices();
+        device::create();
         // SAFETY: both handlers are plain functions of a library that is never unloaded. The exit handler is registered
         // first: handlers run in reverse order, so those of the injected library run before it.
         unsafe {

@@ -7,7 +7,7 @@ use std::sync::{PoisonError, RwLock};
 
 use cupti::ids::{copy_kind, memory_kind};
 
-use super::context::{self, Context, Device};
+use super::device::Device;
 use super::{Outcome, status};
 use crate::script::script;
 
@@ -16,7 +16,8 @@ struct Allocation {
     size: usize,
     kind: u8,
     device: &'static Device,
-    context: &'static Context,
+    /// The id of its context.
+    context: u32,
 }
 
 impl Allocation {
@@ -60,13 +61,11 @@ fn release(address: usize, size: usize) {
     }
 }
 
-/// Allocates memory of a kind ([`memory_kind`]) on the current device; pinned memory belongs to the host.
-pub fn allocate(kind: u8, size: usize) -> Result<usize, u32> {
+/// Allocates memory of a kind ([`memory_kind`]) in a context of a device; pinned memory belongs to the host.
+pub fn allocate(device: &'static Device, context: u32, kind: u8, size: usize) -> Result<usize, u32> {
     if size == 0 {
         return Err(status::INVALID_VALUE);
     }
-    let context = context::current()?;
-    let device = context.device;
     if kind != memory_kind::PINNED {
         let used = device.used.fetch_add(size as u64, Ordering::Relaxed);
         if used.saturating_add(size as u64) > script().memory {
@@ -91,10 +90,10 @@ pub fn free(address: usize) -> Outcome {
 }
 
 /// Frees everything allocated in a context, when it ends.
-pub fn free_all(context: &'static Context) {
+pub fn free_all(context: u32) {
     let mut allocations = ALLOCATIONS.write().unwrap_or_else(PoisonError::into_inner);
     allocations.retain(|&address, allocation| {
-        let stays = !std::ptr::eq(allocation.context, context);
+        let stays = allocation.context != context;
         if !stays {
             allocation.release(address);
         }

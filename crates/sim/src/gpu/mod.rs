@@ -1,13 +1,17 @@
 //! The simulated GPU itself: the state behind the fake libcuda.
 
 pub mod call;
+pub mod client;
 pub mod context;
+pub mod device;
+pub mod event;
 pub mod function;
 pub mod graph;
 pub mod init;
+pub mod launch;
 pub mod memory;
 pub mod operation;
-pub mod stream;
+pub mod timeline;
 
 /// The outcome of a driver function: success or its error (`CUresult`).
 pub type Outcome = Result<(), u32>;

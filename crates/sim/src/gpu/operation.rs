@@ -4,14 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cupti::ids::{copy_kind, kind};
 
-use super::call::{self, SWITCHES};
 use super::function::Function;
-use super::stream::Stream;
-use super::{graph, memory};
-use crate::activity::{Activity, Copied, Detail};
+use super::memory;
+use crate::activity::{Copied, Detail};
 use crate::script::script;
-use crate::sys;
-use crate::truth::TRUTH;
 
 /// An operation of the GPU.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +95,7 @@ impl Operation {
     }
 
     /// Whether it does nothing: a copy or memset of 0 bytes succeeds without a record.
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         match self {
             Operation::Kernel { .. } => false,
             Operation::Copy { copied, .. } => copied.bytes == 0,
@@ -107,7 +103,8 @@ impl Operation {
         }
     }
 
-    fn duration(&self) -> u64 {
+    /// Returns how long it takes.
+    pub fn duration(&self) -> u64 {
         let transfer = |bytes: u64| 1_000 + (bytes as f64 / script().copy_gbps) as u64;
         match self {
             Operation::Kernel { function, grid, block, .. } => function.duration(*grid, *block),
@@ -117,7 +114,7 @@ impl Operation {
     }
 
     /// Returns the kind of its record.
-    fn kind(&self) -> u32 {
+    pub fn kind(&self) -> u32 {
         match self {
             Operation::Kernel { .. } => kind::CONCURRENT_KERNEL,
             Operation::Copy { peers: Some(_), .. } => kind::MEMCPY2,
@@ -127,7 +124,7 @@ impl Operation {
     }
 
     /// Returns the parts of its record that do not depend on when it runs.
-    fn detail(&self) -> Detail {
+    pub fn detail(&self) -> Detail {
         static GRID_ID: AtomicU64 = AtomicU64::new(1);
         match *self {
             Operation::Kernel { function, grid, block, shared, cooperative } => Detail::Kernel {
@@ -147,7 +144,7 @@ impl Operation {
     }
 
     /// Moves the bytes, if any.
-    fn perform(&self) {
+    pub fn perform(&self) {
         match *self {
             Operation::Kernel { .. } => {}
             Operation::Copy { dst, src, width, rows, pitch, .. } => {
@@ -157,67 +154,5 @@ impl Operation {
             }
             Operation::Memset { dst, value, width, count, .. } => memory::set(dst, value, width, count),
         }
-    }
-
-    /// Runs on a stream, as a node of a graph or (0, 0) without one. Returns when it will end.
-    pub fn run(&self, stream: &Stream, graph: u32, node: u64) -> u64 {
-        let queued = sys::now();
-        let slot = stream.clock.reserve(queued, self.duration());
-        self.perform();
-        if SWITCHES.kind(self.kind()) {
-            produce(stream, queued, [slot.start, slot.end], self.detail(), graph, node);
-        }
-        if slot.room > queued {
-            sys::wait_until(slot.room);
-        }
-        slot.end
-    }
-}
-
-/// Reports an operation or a wait of an enabled kind to libcupti.
-fn produce(stream: &Stream, queued: u64, [start, end]: [u64; 2], detail: Detail, graph: u32, node: u64) {
-    let Some(hooks) = call::hooks() else { return };
-    (hooks.activity)(&Activity {
-        correlation: call::correlation(),
-        device: stream.context.device.index,
-        context: stream.context.id,
-        stream: stream.id(),
-        graph,
-        node,
-        queued,
-        start,
-        end,
-        detail,
-    });
-}
-
-/// Handles a launch-class call: runs the operation, or adds it to the graph being captured. Returns when it will end.
-pub fn launch(stream: &'static Stream, operation: Operation) -> u64 {
-    if stream.capturing() && graph::capture(stream, operation) {
-        TRUTH.captured.add(1);
-        return 0;
-    }
-    if operation.is_empty() {
-        return 0;
-    }
-    let end = operation.run(stream, 0, 0);
-    let launched = match operation {
-        Operation::Kernel { .. } => &TRUTH.kernels,
-        Operation::Copy { .. } => &TRUTH.copies,
-        Operation::Memset { .. } => &TRUTH.memsets,
-    };
-    launched.add(1);
-    end
-}
-
-/// Waits until `time` on behalf of an API call, and reports the wait ([`cupti::ids::sync_kind`], event id).
-pub fn wait(stream: &Stream, time: u64, sync_kind: u32, event: u32) {
-    let start = sys::now();
-    sys::wait_until(time);
-    if sync_kind != cupti::ids::sync_kind::STREAM_WAIT_EVENT {
-        TRUTH.waits.add(1);
-    }
-    if SWITCHES.kind(kind::SYNCHRONIZATION) {
-        produce(stream, start, [start, sys::now()], Detail::Sync { kind: sync_kind, event }, 0, 0);
     }
 }

@@ -162,6 +162,7 @@ impl Monitor {
             lost: self.lost(),
             maps,
             series_dropped: self.evicted,
+            programs: health::programs(&collector.recorder.costs()),
             cpu_seconds: health::cpu_seconds(),
             resident_bytes: health::resident_bytes(),
             notes: collector.sink.notes.all(),

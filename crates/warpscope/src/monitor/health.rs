@@ -3,22 +3,27 @@
 use std::{
     collections::HashMap,
     fs,
-    mem::MaybeUninit,
     time::{Duration, Instant},
 };
 
-use bpf::Losses;
+use bpf::{CostProgram, Losses, ProgramCost};
+use collect::process::cpu_time;
 
 /// Returns the CPU time used by this process, in seconds.
 pub fn cpu_seconds() -> f64 {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: a plain system call with a buffer for its result; all zeroes is a valid value.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-        usage.assume_init()
+    cpu_time::own() as f64 / 1e9
+}
+
+/// Returns the runs of the BPF programs and their time in seconds, by name.
+pub fn programs(costs: &[ProgramCost]) -> Vec<(&'static str, u64, f64)> {
+    let name = |program| match program {
+        CostProgram::Launch => "launch",
+        CostProgram::Sample => "sample",
+        CostProgram::Enter => "enter",
+        CostProgram::Leave => "leave",
+        CostProgram::Hit => "hit",
     };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+    costs.iter().map(|cost| (name(cost.program), cost.runs, cost.ns as f64 / 1e9)).collect()
 }
 
 /// Returns the resident memory of this process, in bytes.

@@ -4,7 +4,7 @@
 //! fallback. Before CUDA 13, a batch of copies returned the index of the failed one; the runtime kept the function's
 //! name, the driver did not.
 
-use super::{calls, copy};
+use super::group::{calls, copy};
 use crate::calls::Direction::{Default, DtoD, DtoH, HtoD, Peer};
 use crate::calls::args::Kind::*;
 use crate::calls::payload::Struct::*;

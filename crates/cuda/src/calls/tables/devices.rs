@@ -1,6 +1,6 @@
 //! Devices and contexts, and the driver's entry points.
 
-use super::{calls, role};
+use super::group::{calls, role};
 use crate::calls::Role;
 use crate::calls::args::Kind::*;
 

@@ -2,7 +2,7 @@
 //!
 //! `cudaLaunchKernel` takes the kernel's host function or, in newer releases, a kernel handle instead.
 
-use super::{calls, role};
+use super::group::{calls, role};
 use crate::calls::Role;
 use crate::calls::args::Dims::{Loose, Packed};
 use crate::calls::args::Kind::*;

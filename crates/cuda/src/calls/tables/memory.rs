@@ -3,7 +3,7 @@
 //! `cudaMemPrefetchAsync`, `cudaMemAdvise` and similar functions took a device before CUDA 13 and take a location
 //! since.
 
-use super::{alloc, calls, free, role};
+use super::group::{alloc, calls, free, role};
 use crate::calls::Role;
 use crate::calls::Space::*;
 use crate::calls::args::Kind::*;

@@ -3,7 +3,7 @@
 //! A function that takes a name and returns a kernel reveals the kernel's name; one that takes a kernel and returns
 //! another reveals that both are the same.
 
-use super::{calls, role};
+use super::group::{calls, role};
 use crate::calls::Role;
 use crate::calls::args::Kind::*;
 

@@ -2,7 +2,7 @@
 //!
 //! Before CUDA 12, `cudaGraphInstantiate` had five arguments, and the result of an update was split over two.
 
-use super::{calls, role};
+use super::group::{calls, role};
 use crate::calls::Role;
 use crate::calls::args::Kind::*;
 

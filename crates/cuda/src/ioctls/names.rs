@@ -1,0 +1,9 @@
+//! Tables of names.
+
+/// Numbers and names, sorted by number.
+pub type Names = &'static [(u32, &'static str)];
+
+/// Returns the name of a number.
+pub fn name(table: Names, number: u32) -> Option<&'static str> {
+    table.binary_search_by_key(&number, |&(known, _)| known).ok().map(|at| table[at].1)
+}

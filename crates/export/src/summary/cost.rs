@@ -1,0 +1,144 @@
+//! The cost of collecting, relative to the program.
+
+use model::{
+    event::{CostProgram, FrameKind, StackId},
+    profile::Profile,
+};
+use serde::Serialize;
+use text::units::{percent, time};
+
+use super::tables::share;
+
+/// The cost of collecting, as measured while collecting. The parts add up to `total_ns`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cost {
+    /// CPU time of the CUDA processes since they initialised CUDA; without such processes, of the command. 0 if unknown.
+    pub program_cpu_ns: u64,
+    /// The time that warpscope took within the program.
+    pub total_ns: u64,
+    /// The same as a share of `program_cpu_ns`, 0 to 1.
+    pub share: f64,
+    /// The unit of `each_ns`: a launch, or a call in a trace.
+    pub unit: &'static str,
+    /// The number of launches or calls.
+    pub units: u64,
+    /// `total_ns` by launch or call.
+    pub each_ns: u64,
+    /// What the time was spent on.
+    pub parts: Vec<Part>,
+    /// What is not included because it was not measured.
+    pub not_measured: Vec<&'static str>,
+    /// CPU time of warpscope itself, which runs beside the program.
+    pub collector_cpu_ns: u64,
+    /// Time in the BPF programs. That of the launch marker is part of `stacks`.
+    pub programs: Vec<Program>,
+}
+
+/// A part of the cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// What the time was spent on.
+    pub name: &'static str,
+    /// The time.
+    pub ns: u64,
+}
+
+/// Time in a BPF program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Program {
+    /// The program.
+    pub name: CostProgram,
+    /// Estimated number of runs.
+    pub runs: u64,
+    /// Estimated time of these runs.
+    pub ns: u64,
+}
+
+impl Cost {
+    /// Returns the cost of a recording, by launch or by one of the traced `calls`; `None` if it was not measured.
+    pub fn of(profile: &Profile, calls: Option<u64>) -> Option<Self> {
+        let cost = &profile.cost;
+        let own = cost.own?;
+        let sampled = profile.start.as_ref().is_some_and(|start| start.frequency > 0);
+        let injected = !cost.sessions.is_empty();
+        let sum =
+            |of: fn(&model::event::SessionCost) -> u64| cost.sessions.values().map(of).fold(0, u64::saturating_add);
+        let program = |program| cost.programs.get(&program).map_or(0, |(_, ns)| *ns);
+        let stacks = sum(|cost| cost.stacks_ns);
+        let parts = [
+            (if calls.is_some() { "markers" } else { "stacks" }, stacks),
+            ("CUPTI", if injected && sampled { cupti_ns(profile) } else { 0 }),
+            ("callbacks", sum(|cost| cost.callbacks_ns).saturating_sub(stacks)),
+            ("sending", sum(|cost| cost.sender_ns)),
+            ("CPU samples", program(CostProgram::Sample)),
+            ("probes", program(CostProgram::Enter).saturating_add(program(CostProgram::Leave))),
+            ("events", program(CostProgram::Hit)),
+        ];
+        let parts: Vec<Part> =
+            parts.into_iter().filter(|(_, ns)| *ns > 0).map(|(name, ns)| Part { name, ns }).collect();
+        let probed = parts.iter().any(|part| matches!(part.name, "probes" | "events"));
+        let total_ns = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.ns));
+        let program_cpu_ns = if injected { sum(|cost| cost.process_ns) } else { own.program_ns };
+        let (unit, units) = calls.map_or(("launch", profile.ledger.launches), |calls| ("call", calls));
+        let not_measured = [
+            (injected && !sampled).then_some("CUPTI's own time, which only CPU samples show"),
+            probed.then_some("the kernel's traps at probes"),
+        ];
+        Some(Self {
+            program_cpu_ns,
+            total_ns,
+            share: share(total_ns, program_cpu_ns),
+            unit,
+            units,
+            each_ns: total_ns / units.max(1),
+            parts,
+            not_measured: not_measured.into_iter().flatten().collect(),
+            collector_cpu_ns: own.collector_ns,
+            programs: cost
+                .programs
+                .iter()
+                .map(|(name, (runs, ns))| Program { name: *name, runs: *runs, ns: *ns })
+                .collect(),
+        })
+    }
+
+    /// Returns the cost in one sentence; `None` if there was none.
+    pub fn sentence(&self) -> Option<String> {
+        if self.total_ns == 0 {
+            return None;
+        }
+        let whole = match self.program_cpu_ns {
+            0 => time(self.total_ns),
+            program => format!("{} of the program's CPU time", percent(self.total_ns, program)),
+        };
+        let each = |ns: u64| time(ns.checked_div(self.units).unwrap_or(ns));
+        let parts: Vec<_> = self.parts.iter().map(|part| format!("{} {}", part.name, each(part.ns))).collect();
+        let parts = parts.join(", ");
+        let detail = if self.units == 0 { parts } else { format!("{} a {} ({parts})", each(self.total_ns), self.unit) };
+        let missing = match self.not_measured.as_slice() {
+            [] => String::new(),
+            missing => format!("; not measured: {}", missing.join(", ")),
+        };
+        Some(format!("warpscope took {whole}: {detail}{missing}"))
+    }
+}
+
+/// Returns the CPU time in CUPTI that the injected library did not measure itself, from CPU samples.
+fn cupti_ns(profile: &Profile) -> u64 {
+    let in_cupti = profile.cpu.iter().filter(|((_, stack), _)| is_cupti_alone(profile, *stack));
+    in_cupti.fold(0, |sum, (_, weight)| sum.saturating_add(weight.ns))
+}
+
+/// Whether a stack is in CUPTI, and neither called by the injected library nor calling it.
+fn is_cupti_alone(profile: &Profile, stack: StackId) -> bool {
+    let Some(stack) = profile.stacks.get(&stack) else { return false };
+    let (mut cupti, mut other) = (false, false);
+    for frame in &stack.frames {
+        let names = profile.symbols.at(frame.named_in(stack.process), *frame, stack.time);
+        for name in names.into_iter().flat_map(|names| names.iter()).filter(|name| name.kind == FrameKind::Probe) {
+            let is_cupti = name.module.starts_with("libcupti.so");
+            (cupti, other) = (cupti || is_cupti, other || !is_cupti);
+        }
+    }
+    cupti && !other
+}

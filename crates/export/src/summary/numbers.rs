@@ -1,0 +1,204 @@
+//! The numbers of a recording.
+
+use std::collections::BTreeMap;
+
+use model::{
+    event::{Direction, Mode, StackEnd},
+    ledger::Lost,
+};
+use serde::Serialize;
+
+use super::{cost::Cost, events::EventSummary};
+use crate::trace::TraceSummary;
+
+/// The numbers of a recording.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The command and its arguments; empty when attached.
+    pub command: Vec<String>,
+    /// What was recorded.
+    pub mode: Mode,
+    /// From the start to the end of the recording.
+    pub wall_ns: u64,
+    /// The recording has no end: it was truncated, and is complete up to its last chunk.
+    pub cut_off: bool,
+    /// The command's wait status.
+    pub status: Option<i32>,
+
+    /// Durations of all kernels, copies and memsets, added up: concurrent work is added too.
+    pub gpu_time_ns: u64,
+    /// Durations of all kernels only.
+    pub kernel_time_ns: u64,
+    /// Durations of all kernels as added up by the processes themselves when CUPTI delivered them.
+    pub kernel_time_delivered_ns: u64,
+    /// Time in which at least one kernel, copy or memset ran, added over the GPUs in use.
+    pub gpu_busy_ns: u64,
+    /// Time in which a GPU that was used at all was idle, added over those GPUs.
+    pub gpu_idle_ns: u64,
+    /// Time that host threads waited for a GPU, as reported by CUPTI, added over threads.
+    pub host_wait_ns: u64,
+    /// Number of such waits.
+    pub host_waits: u64,
+
+    /// Launch-class calls.
+    pub launches: u64,
+    /// The same per second.
+    pub launches_per_second: f64,
+    /// Kernels.
+    pub kernels: u64,
+    /// Copies.
+    pub copies: u64,
+    /// Memsets.
+    pub memsets: u64,
+    /// Kernels, copies and memsets joined to the launch that caused them.
+    pub matched: u64,
+    /// The same as a share, in percent, rounded down to two decimals: 100 only if all are joined.
+    pub matched_percent: f64,
+    /// Kernels, copies and memsets whose launch was not seen.
+    pub unmatched_activities: u64,
+    /// Launches whose activity never arrived.
+    pub pending_launches: u64,
+    /// Launches that returned an error.
+    pub failed_launches: u64,
+    /// Launches that became nodes of a graph: their work belongs to the graph.
+    pub captured_launches: u64,
+    /// Launches that gave the GPU nothing to do.
+    pub empty_launches: u64,
+    /// GPU records without times.
+    pub zero_time: u64,
+    /// GPU records of work that had not finished.
+    pub unfinished: u64,
+    /// Stacks that were referred to but never arrived.
+    pub stacks_missing: u64,
+    /// How stack walks ended, weighted by kernels, copies and memsets.
+    pub gpu_stack_ends: BTreeMap<StackEnd, u64>,
+    /// How stack walks ended, weighted by CPU samples.
+    pub cpu_stack_ends: BTreeMap<StackEnd, u64>,
+    /// CUDA processes that exited before flushing their GPU records.
+    pub sessions_cut_off: u64,
+    /// CUDA processes that were still running when the recording stopped, and whose last GPU records may be missing.
+    pub sessions_left: u64,
+    /// Losses by cause; 0 where there was none.
+    pub lost: Lost,
+
+    /// Distinct call stacks of CPU samples and of launches whose GPU work is in the recording.
+    pub stacks: u64,
+    /// CPU samples.
+    pub cpu_samples: u64,
+    /// The time that they represent.
+    pub cpu_time_ns: u64,
+    /// Of those samples, the ones in warpscope's own code, in CUPTI and in probes: no graph or table shows them.
+    pub own_samples: u64,
+    /// The time that they represent.
+    pub own_time_ns: u64,
+    /// Number of processes seen.
+    pub processes: u64,
+    /// Programs that ran in them: a process that calls exec has more than one.
+    pub images: u64,
+    /// Threads seen by name.
+    pub threads: u64,
+    /// GPUs.
+    pub devices: Vec<Device>,
+
+    /// Kernels by time.
+    pub top_kernels: Vec<Kernel>,
+    /// Call paths by the GPU time that they caused.
+    pub top_paths: Vec<Path>,
+    /// CPU functions by self time.
+    pub top_functions: Vec<Function>,
+    /// Copies by direction, by bytes.
+    pub copies_by_direction: Vec<Copies>,
+
+    /// Counted events; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventSummary>,
+
+    /// The summary of a trace; absent if nothing was traced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceSummary>,
+
+    /// The cost of collecting; absent if it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+
+    /// Why there is no GPU work, where GPU work was expected and there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_gpu_work: Option<&'static str>,
+    /// Notes for the user.
+    pub notes: Vec<String>,
+    /// The ledger as sentences: `matched 100 %`, work captured into graphs, then each loss.
+    pub ledger: Vec<String>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct Device {
+    /// Its index.
+    pub index: u32,
+    /// Its name; empty if it was not reported.
+    pub name: String,
+    /// Time in which at least one kernel, copy or memset ran.
+    pub busy_ns: u64,
+    /// The same as a share of the recording.
+    pub busy_share: f64,
+    /// Streams seen.
+    pub streams: u64,
+}
+
+/// All runs of the kernels with the same name.
+#[derive(Clone, Debug, Serialize)]
+pub struct Kernel {
+    /// The whole name.
+    pub name: String,
+    /// Runs.
+    pub count: u64,
+    /// Total time.
+    pub ns: u64,
+    /// Mean duration.
+    pub mean_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// Their share of `kernel_time_ns`, 0 to 1.
+    pub share: f64,
+}
+
+/// GPU work of one kind under one call path.
+#[derive(Clone, Debug, Serialize)]
+pub struct Path {
+    /// The frames, from the process to the operation on the GPU.
+    pub path: Vec<String>,
+    /// Total time.
+    pub ns: u64,
+    /// Kernels, copies or memsets.
+    pub count: u64,
+    /// Its share of `gpu_time_ns`, 0 to 1.
+    pub share: f64,
+}
+
+/// Self time of one function on the CPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct Function {
+    /// The function.
+    pub name: String,
+    /// The time that its samples represent.
+    pub ns: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Its share of `cpu_time_ns`, 0 to 1.
+    pub share: f64,
+}
+
+/// Copies in one direction.
+#[derive(Clone, Debug, Serialize)]
+pub struct Copies {
+    /// The direction.
+    pub direction: Direction,
+    /// Copies.
+    pub count: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Total time.
+    pub ns: u64,
+    /// Bytes per time, in 10^9 bytes per second.
+    pub gb_per_s: f64,
+}

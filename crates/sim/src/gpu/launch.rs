@@ -1,0 +1,82 @@
+//! Runs operations and graphs on streams.
+
+use cupti::ids::kind;
+
+use super::call;
+use super::client::{self, SWITCHES};
+use super::context::Stream;
+use super::graph::Graph;
+use super::operation::Operation;
+use crate::activity::{Activity, Detail};
+use crate::sys;
+use crate::truth::TRUTH;
+
+/// Runs an operation on a stream, as a node of a graph or (0, 0) without one. Returns when it will end.
+fn run(operation: &Operation, stream: &Stream, graph: u32, node: u64) -> u64 {
+    let queued = sys::now();
+    let slot = stream.timeline.reserve(queued, operation.duration());
+    operation.perform();
+    if SWITCHES.kind(operation.kind()) {
+        produce(stream, queued, [slot.start, slot.end], operation.detail(), graph, node);
+    }
+    if slot.room > queued {
+        sys::wait_until(slot.room);
+    }
+    slot.end
+}
+
+/// Reports an operation or a wait of an enabled kind to libcupti.
+fn produce(stream: &Stream, queued: u64, [start, end]: [u64; 2], detail: Detail, graph: u32, node: u64) {
+    let Some(hooks) = client::hooks() else { return };
+    (hooks.activity)(&Activity {
+        correlation: call::correlation(),
+        device: stream.context.device.index,
+        context: stream.context.id,
+        stream: stream.id(),
+        graph,
+        node,
+        queued,
+        start,
+        end,
+        detail,
+    });
+}
+
+/// Handles a launch-class call: runs the operation, or adds it to the graph being captured. Returns when it will end.
+pub fn launch(stream: &'static Stream, operation: Operation) -> u64 {
+    if stream.capturing() && stream.with_capture(|graph| graph.add(operation)).is_some() {
+        TRUTH.captured.add(1);
+        return 0;
+    }
+    if operation.is_empty() {
+        return 0;
+    }
+    let end = run(&operation, stream, 0, 0);
+    let launched = match operation {
+        Operation::Kernel { .. } => &TRUTH.kernels,
+        Operation::Copy { .. } => &TRUTH.copies,
+        Operation::Memset { .. } => &TRUTH.memsets,
+    };
+    launched.add(1);
+    end
+}
+
+/// Runs every node of a graph, one after the other.
+pub fn launch_graph(exec: &Graph, stream: &'static Stream) {
+    for (node, operation) in exec.operations() {
+        run(operation, stream, exec.id, node);
+    }
+    TRUTH.graphs.add(1);
+}
+
+/// Waits until `time` on behalf of an API call, and reports the wait ([`cupti::ids::sync_kind`], event id).
+pub fn wait(stream: &Stream, time: u64, sync_kind: u32, event: u32) {
+    let start = sys::now();
+    sys::wait_until(time);
+    if sync_kind != cupti::ids::sync_kind::STREAM_WAIT_EVENT {
+        TRUTH.waits.add(1);
+    }
+    if SWITCHES.kind(kind::SYNCHRONIZATION) {
+        produce(stream, start, [start, sys::now()], Detail::Sync { kind: sync_kind, event }, 0, 0);
+    }
+}
