@@ -131,9 +131,13 @@ struct stack_record {
 };
 #define STACK_HEADER 32
 
-/* How much of a stack is copied if it cannot be walked yet: for a shallow one, and at most. */
+/*
+ * How much of a stack is copied if it cannot be walked yet: of a shallow one, of most, and of a deep one. Single frames of
+ * cuBLAS have more than 32 KiB.
+ */
 #define RAW_FEW_PAGES 2
 #define RAW_MOST_PAGES 8
+#define RAW_DEEP_PAGES 32
 
 /* The registers of a thread; the general ones by DWARF number. */
 struct registers {
