@@ -121,7 +121,8 @@ impl<S: Sink> Collector<S> {
         while self.gather() {}
         self.take_hits(true);
         let (sink, reused) = (&mut self.sink, &self.reused);
-        self.unwinding.finish_all(&mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))));
+        self.unwinding
+            .finish_all(&self.kept.files, &mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))));
         if let Some(pythons) = &mut self.pythons {
             pythons.finish(sink);
         }

@@ -51,9 +51,14 @@ impl<S: Sink> Collector<S> {
         }
         let (sink, unwinding, pythons) = (&mut self.sink, &mut self.unwinding, &mut self.pythons);
         let (reused, mut published) = (&self.reused, Vec::new());
-        unwinding.settle(&mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))), &mut |image| {
-            published.push(image);
-        });
+        let files = &self.kept.files;
+        unwinding.settle(
+            files,
+            &mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))),
+            &mut |image| {
+                published.push(image);
+            },
+        );
         for text in unwinding.notes() {
             sink.push(&Event::Note(Note { text }));
         }
