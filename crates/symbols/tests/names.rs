@@ -6,7 +6,7 @@ use std::fs;
 
 use elf::Budget;
 use support::{IMAGE, Scene, names, plain, with_lines};
-use symbols::{Kept, Options};
+use symbols::{DebugFiles, Kept, Options};
 
 /// Functions that only full symbols name, and one that ends in a call that never returns.
 const C: &str = r#"
@@ -99,7 +99,7 @@ fn the_debuginfod_cache_is_used() {
     scene.run("objcopy --only-keep-debug program program.debug");
     scene.run("strip program");
     fs::rename(scene.path("program.debug"), cache.join("debuginfo")).expect("a file");
-    let options = symbols::Options { debug_files: symbols::DebugFiles::new(&[], &[scene.path("")]), ..plain(&[]) };
+    let options = Options { debug_files: DebugFiles::new(&[], &[scene.path("")]), ..plain(&[]) };
     let stripped = scene.program("program");
     assert_eq!(stripped.names(&mut stripped.kept(9), &options, &addresses), ["inner"]);
 }
