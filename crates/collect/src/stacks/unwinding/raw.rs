@@ -1,6 +1,6 @@
 //! Stacks that arrived as raw memory, and are walked here once the tables of their code are ready.
 
-use std::{cell::RefCell, collections::HashMap, time::Duration};
+use std::{cell::RefCell, collections::HashMap, ops::ControlFlow, time::Duration};
 
 use bpf::{MOST_FRAMES, RawStack};
 use model::event::ProcessId;
@@ -49,8 +49,8 @@ impl Unwinding {
         let mut missing = HashMap::new();
         for waiting in std::mem::take(&mut self.raw) {
             match self.attempt(waiting, &mut missing) {
-                Ok(stack) => walked(stack),
-                Err(waiting) => self.raw.push(waiting),
+                ControlFlow::Break(stack) => walked(stack),
+                ControlFlow::Continue(waiting) => self.raw.push(waiting),
             }
         }
         self.raw_bytes = self.raw.iter().map(|waiting| waiting.raw.bytes.len()).sum();
@@ -73,22 +73,22 @@ impl Unwinding {
 
     /// Walks a raw stack, if waiting longer gives no better one: all tables are compiled, or the process ended before
     /// its mappings were read, so that none will arrive. Without the second case such stacks would keep their slots
-    /// forever.
-    fn attempt(&self, mut waiting: Waiting, missing: &mut Missing) -> Result<Walked, Waiting> {
+    /// forever. Otherwise it continues to wait.
+    fn attempt(&self, mut waiting: Waiting, missing: &mut Missing) -> ControlFlow<Walked, Waiting> {
         let image = self.images.get(&ProcessId(waiting.raw.image));
         let modules = image.map_or(&[][..], |image| &image.modules);
         if modules.is_empty() {
             let ended = image.is_none_or(|image| image.gone) && self.round > waiting.arrived;
-            return if ended { Ok(self.walk(waiting.raw)) } else { Err(waiting) };
+            return if ended { ControlFlow::Break(self.walk(waiting.raw)) } else { ControlFlow::Continue(waiting) };
         }
         if !self.on_demand {
             let is_queued = |id: &FileId| matches!(self.files.get(id), Some(Progress::Queued));
             let ready = !modules.iter().filter_map(|m| m.file).any(|id| is_queued(&id));
-            return if ready { Ok(self.walk(waiting.raw)) } else { Err(waiting) };
+            return if ready { ControlFlow::Break(self.walk(waiting.raw)) } else { ControlFlow::Continue(waiting) };
         }
         let again = waiting.tries > 0;
         if again && waiting.seen == self.finished {
-            return Err(waiting);
+            return ControlFlow::Continue(waiting);
         }
         (waiting.tries, waiting.seen) = (waiting.tries + 1, self.finished);
         let met = RefCell::new(Vec::new());
@@ -96,7 +96,7 @@ impl Unwinding {
             self.walk_through(&waiting.raw, &|module, address| met.borrow_mut().push((module, address)));
         let met = met.into_inner();
         if met.is_empty() || waiting.tries > MOST_TRIES {
-            return Ok(Walked { raw: waiting.raw, user, ended });
+            return ControlFlow::Break(Walked { raw: waiting.raw, user, ended });
         }
         let guessed = if again { Vec::new() } else { self.guess(modules, &waiting.raw) };
         for (module, address) in met.into_iter().map(|(module, address)| (module.clone(), address)).chain(guessed) {
@@ -104,7 +104,7 @@ impl Unwinding {
                 missing.entry(id).or_default().push(Wanted::new(&module, address));
             }
         }
-        Err(waiting)
+        ControlFlow::Continue(waiting)
     }
 
     /// Returns the code addresses in a stack's memory whose functions are not known. Most of them are return addresses
