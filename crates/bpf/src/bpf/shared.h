@@ -18,6 +18,8 @@
 #define MAX_PYTHON_FRAMES 128
 
 enum limit {
+	/* The interpreter's internal frames are between Python's, at most one for each. */
+	PYTHON_STEPS = 2 * MAX_PYTHON_FRAMES,
 	/* The most frames kept of the user part of a stack. */
 	MAX_USER_FRAMES = 127,
 	/* Raw stacks that one image may send: enough for a short time at its start and after each dlopen. */
@@ -304,11 +306,12 @@ struct launch_record {
 	__u32 pid;
 	__u32 tid;
 	__u32 correlation;
-	__u16 cpu; /* with LAUNCH_KNOWN if the thread recognised its stack */
+	__u16 cpu; /* with flags: which parts of its stack the thread recognised */
 	__u16 work;
 };
 enum launch_cpu {
 	LAUNCH_KNOWN = 0x8000,
+	LAUNCH_PYTHON_KNOWN = 0x4000,
 };
 
 /*

@@ -8,7 +8,7 @@ use elf::Budget;
 use model::event::{Event, Note};
 use symbols::Kept;
 
-use super::parts::Collector;
+use super::parts::{Collector, Rescan};
 use crate::{
     command::{limits, signals::Signals},
     process::{images::Images, procfs, reused::Reused},
@@ -132,6 +132,7 @@ impl Prepared {
             sessions: self.sessions,
             images: Images::default(),
             reused: Reused::default(),
+            rescan: Rescan::default(),
             period: self.period,
         }
     }

@@ -145,6 +145,12 @@ impl Unwinding {
         }
     }
 
+    /// Whether a mapping is known.
+    pub fn knows(&self, mapping: &Mapping) -> bool {
+        let is_it = |m: &Module| (m.start, m.end, m.offset) == (mapping.start, mapping.end, mapping.offset);
+        self.images.get(&mapping.process).is_some_and(|image| image.modules.iter().any(is_it))
+    }
+
     /// Handles a file mapped as code, or anonymous memory.
     pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) {
         let Some(image) = self.images.get_mut(&mapping.process) else { return };
