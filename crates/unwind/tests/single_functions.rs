@@ -30,7 +30,10 @@ fn single_functions_have_the_rows_of_the_whole_table() {
         let bytes = &std::fs::read(&path).unwrap()[..];
         let elf = Elf::read(bytes).unwrap();
         let whole = Table::read(&elf, bytes, u64::MAX).unwrap();
-        let functions = Functions::of(&elf, bytes).unwrap().unwrap_or_else(|| panic!("{path} has no search table"));
+        let Some(functions) = Functions::of(&elf, bytes).unwrap() else {
+            assert!(whole.rows.is_empty(), "{path} has no search table");
+            continue;
+        };
         assert_eq!(functions.base, whole.base, "{path}");
         let mut partial = Partial::default();
         let mut random = Random(7);
