@@ -305,6 +305,7 @@ fn new_libraries_are_watched_despite_made_up_functions() {
 /// which used to take one CPU, and another loads libraries that take long to read, which used to block the monitor's main
 /// loop until records of other processes were lost.
 #[test]
+#[ignore = "fills rings that all recordings share: ./test runs it after the others"]
 fn a_storm_of_mappings_is_bounded() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let (monitor, pilot) = Monitor::with_pilot(&scene, "");

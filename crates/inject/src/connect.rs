@@ -4,7 +4,7 @@ use core::mem::{size_of, zeroed};
 
 use wire::Refusal;
 
-use crate::{known, sys};
+use crate::{known, python, sys};
 
 /// How long to retry while the listener's backlog is full.
 const PATIENCE: u64 = 200_000_000;
@@ -62,6 +62,7 @@ pub fn await_welcome(socket: i32) {
     if let Some(memory) = receive_welcome(socket) {
         if known::is_sealed(memory) {
             known::open(memory);
+            python::prepare();
         }
         // SAFETY: the descriptor came with the welcome, and is ours.
         unsafe { libc::close(memory) };

@@ -43,6 +43,7 @@ impl<S: Sink> Collector<S> {
         for (pid, mapping) in settled {
             self.mapped(&mapping, pid);
         }
+        self.rescan();
         for call in calls {
             self.take(call);
         }
@@ -51,9 +52,14 @@ impl<S: Sink> Collector<S> {
         }
         let (sink, unwinding, pythons) = (&mut self.sink, &mut self.unwinding, &mut self.pythons);
         let (reused, mut published) = (&self.reused, Vec::new());
-        unwinding.settle(&mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))), &mut |image| {
-            published.push(image);
-        });
+        let files = &self.kept.files;
+        unwinding.settle(
+            files,
+            &mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))),
+            &mut |image| {
+                published.push(image);
+            },
+        );
         for text in unwinding.notes() {
             sink.push(&Event::Note(Note { text }));
         }
@@ -63,12 +69,13 @@ impl<S: Sink> Collector<S> {
         if let Some(pythons) = pythons {
             pythons.settle(sink);
         }
+        let images = &self.images;
         if let Some(sessions) = &mut self.sessions {
             // The walker now has everything that they had mapped when they sent their hello.
             if !more {
-                sessions.welcome(&waiting);
+                let python_of = |pid| pythons.as_ref()?.shared_layout(images.current(pid)?);
+                sessions.welcome(&waiting, &python_of);
             }
-            let images = &self.images;
             // A connection without a hello waits until the record of its process has been read. The others must not
             // wait for a ring that never empties: their queues are short, and their exits wait for us.
             let accept_hellos = !more;
