@@ -1,6 +1,6 @@
 /* Launches from a library that is loaded late. The tests that need the library build it with -DLIBRARY.
  *
- *   late LIBRARY GO STOP   prints `ready`; once GO exists, loads LIBRARY, launches 1,000 kernels named `late` from late_inner, called
+ *   late LIBRARY GO STOP   prints `ready`; once GO exists, loads LIBRARY, launches 200 kernels named `late` from late_inner, called
  *                          by late_outer, and prints `launched`; exits once STOP exists. */
 #include "cuda.h"
 
@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "late: %s\n", dlerror());
         return 2;
     }
-    for (int i = 0; i < 1000; i++)
+    for (int i = 0; i < 200; i++)
         if (outer()) return 1;
     puts("launched"), fflush(stdout);
     wait_for(argv[3]);

@@ -1,15 +1,14 @@
 //! Reads the mappings of followed processes again after mapping records were lost: a program of anyone that maps code
 //! without pause can fill the rings, which all processes share.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bpf::Mappings;
 
 use super::parts::{Collector, Rescan};
 use crate::{process::procfs, sink::Sink};
 
-/// The minimum time between two scans; longer if a scan takes long.
-const INTERVAL: Duration = Duration::from_millis(200);
+/// The time between two scans is at least this multiple of the time that a scan takes.
 const REST: u32 = 20;
 
 impl<S: Sink> Collector<S> {
@@ -27,6 +26,6 @@ impl<S: Sink> Collector<S> {
                 }
             }
         }
-        self.rescan = Rescan { lost, next: Some(Instant::now() + INTERVAL.max(begun.elapsed() * REST)) };
+        self.rescan = Rescan { lost, next: Some(Instant::now() + begun.elapsed() * REST) };
     }
 }
