@@ -314,7 +314,7 @@ fn bad_events_are_rejected() {
         "tracepoint:sched:sched_swich",
         &["there is no tracepoint sched:sched_swich", "did you mean sched:sched_switch"],
     );
-    one("tracepoint:syscalls:sys_enter_write,weight=size", &["has no number called size", "count"]);
+    one("tracepoint:syscalls:sys_enter_write,weight=size", &["has no numeric field size", "count"]);
     refused("--events-only", &["--events-only records nothing without --event"]);
     let two = format!("--events-only --event uprobe:{event}:take --event uprobe:{event}:many -o two.svg");
     refused(&two, &["two.svg can show one event, and 2 are recorded", "export --event take"]);

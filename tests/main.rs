@@ -4,6 +4,7 @@
 //! recorded programs; `support::oracle` computes the expected results.
 
 mod accounts;
+mod alone;
 mod bad_input;
 mod bad_recordings;
 mod behaviour;

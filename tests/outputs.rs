@@ -75,7 +75,7 @@ fn fifos_without_a_reader_are_rejected() {
     for name in ["x.svg", "x.folded", "x.jsonl", "x.wscope"] {
         fifo(&scene, name);
         let run = Ended::of(&mut scene.record(&format!("-q -o {name}"), "touch ran")).exits(1);
-        run.says(&["cannot write", name, "FIFO that nobody reads"]);
+        run.says(&["cannot write", name, "FIFO without a reader"]);
     }
     assert!(!scene.path("ran").exists());
 }

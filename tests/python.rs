@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use crate::support::{
-    Ended, Scene,
+    Ended, Scene, folded,
     programs::sources,
     pythons::{Python, installed},
     scene::{lost, number},
@@ -102,6 +102,40 @@ fn check_path(python: &Python, path: &[String], stack: &[String]) {
     let callback = path.iter().any(|f| f.contains("called_back")) && between.iter().any(|f| f.starts_with("qsort"));
     let task = path.iter().any(|f| f.contains("(base_events.py:") || f.contains("(events.py:"));
     assert!(between.is_empty() || callback || task, "{}", wrong());
+}
+
+/// Check that Python stacks which differ in one instruction, at every depth, are told apart when they are launched from again
+/// and again, and that from 3.12 on the main thread recognises them itself. Other threads leave that to the probe.
+#[test]
+fn one_different_instruction_is_another_stack() {
+    const DEPTH: usize = 40;
+    const ROUNDS: u64 = 50;
+    let script = script("alike.py");
+    for (python, thread) in installed().iter().flat_map(|python| [(python, ""), (python, "thread")]) {
+        let scene = Scene::new();
+        let command = format!("{python} {script} {ROUNDS} {thread}");
+        let mut recording = scene.record("--sim -v --gpu-only -o x.folded -o x.wscope", &command);
+        let run = Ended::of(recording.env("WARPSCOPE_SIM", "kernel_ns=1us")).exits(0);
+        let launches = ROUNDS * (DEPTH as u64 + 1);
+        assert_eq!(run.out(), format!("launched {launches}\n"), "{python}");
+        let mut seen = [0; DEPTH + 1];
+        for line in folded::read(&scene.read("x.folded")) {
+            let Some(kernel) = line.on_gpu() else { continue };
+            let differs = kernel.name.strip_prefix("differs_").and_then(|n| n.parse::<usize>().ok());
+            let differs = differs.expect("a kernel's path");
+            let steps: Vec<&str> = line.launcher().iter().copied().filter(|frame| frame.starts_with("step ")).collect();
+            // The calls at each level, then the launch.
+            let calls = (1..=DEPTH).map(|level| if level == differs { "36" } else { "35" }).chain(["33"]);
+            let expected: Vec<String> = calls.map(|line| format!("step (alike.py:{line})")).collect();
+            assert_eq!(steps, expected, "{python} {}", kernel.name);
+            seen[differs] += line.weight;
+        }
+        assert_eq!(seen, [ROUNDS; DEPTH + 1], "{python} {thread}");
+        let recognised = run.err().split("and the Python stacks of ").nth(1).and_then(|text| text.split('\n').next());
+        let recognised: u64 = recognised.and_then(|count| count.parse().ok()).expect("how many were recognised");
+        let expected = if python.minor >= 12 && thread.is_empty() { launches * 9 / 10..launches } else { 0..1 };
+        assert!(expected.contains(&recognised), "{python} {thread}: {recognised} of {launches}");
+    }
 }
 
 /// Check that at least 99.9 % of the samples of a busy program with two threads and a forked child, from the first to the last in

@@ -3,7 +3,7 @@
 
 mod hostile;
 
-use std::{fs, process::Command, time::Instant};
+use std::{fs, time::Instant};
 
 use serde_json::Value;
 
@@ -16,30 +16,6 @@ use crate::support::{
     truth::Truth,
     wait_until,
 };
-
-/// The peak resource use of warpscope.
-#[derive(Clone, Copy, Debug, Default)]
-struct Footprint {
-    /// In KiB.
-    memory: u64,
-    descriptors: usize,
-}
-
-/// Runs warpscope and measures its peak resource use.
-fn run_measured(command: &mut Command) -> (Ended, Footprint) {
-    let mut running = Running::start(command);
-    let mut peak = Footprint::default();
-    let process = format!("/proc/{}", running.pid());
-    while running.is_running() {
-        let status = fs::read_to_string(format!("{process}/status")).unwrap_or_default();
-        let memory =
-            status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
-        peak.memory = peak.memory.max(memory.unwrap_or(0));
-        peak.descriptors = peak.descriptors.max(fs::read_dir(format!("{process}/fd")).map_or(0, Iterator::count));
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
-    (running.wait(), peak)
-}
 
 /// The number of samples whose stacks reach the outermost frame, and of all samples.
 fn whole(report: &Value) -> (u64, u64) {
@@ -81,7 +57,8 @@ fn ten_thousand_processes_are_recorded() {
             let scene = Scene::new();
             let command = format!("{} turn {count} {}", native("many"), native("tiny"));
             let begin = Instant::now();
-            let (run, peak) = run_measured(&mut scene.record(&format!("{mode} -q -F 997 -o x.wscope"), &command));
+            let (run, peak) =
+                Running::start(&mut scene.record(&format!("{mode} -q -F 997 -o x.wscope"), &command)).wait_measured();
             let took = begin.elapsed().as_secs_f64();
             run.exits(0);
             let report = scene.report("x.wscope");
@@ -99,7 +76,7 @@ fn ten_thousand_processes_are_recorded() {
             peak
         };
         let (few, many) = (record(1_000), record(10_000));
-        assert!(many.memory < few.memory + (24 << 10), "{mode}: {few:?}, then {many:?}");
+        assert!(many.memory < few.memory + (24 << 20), "{mode}: {few:?}, then {many:?}");
         assert!(many.descriptors <= few.descriptors + 2, "{mode}: {few:?}, then {many:?}");
     }
 }
@@ -110,7 +87,7 @@ fn parallel_processes_exec_chains_and_threads_are_recorded() {
     for (way, count, processes, images) in [("once", 200, 201, 402), ("chain", 300, 1, 303), ("thread", 5_000, 1, 3)] {
         let scene = Scene::new();
         let command = format!("{} {way} {count} {}", native("many"), native("nothing"));
-        let (run, peak) = run_measured(&mut scene.record("--sim -q -F 997 -o x.wscope", &command));
+        let (run, peak) = Running::start(&mut scene.record("--sim -q -F 997 -o x.wscope", &command)).wait_measured();
         run.exits(0);
         let report = scene.report("x.wscope");
         println!("{way} {count}: {peak:?}, {}", report["cpu_stack_ends"]);
@@ -129,13 +106,13 @@ fn hostile_files_are_harmless() {
     let maps = native("maps");
     let command = [&[maps.as_str(), "map", "3"], &files[..]].concat();
     let options = "--cpu-only -q -F 997 -o x.wscope -o x.folded -o x.jsonl -o x.svg -o x.json";
-    let (run, peak) = run_measured(&mut scene.record_words(options, &command));
+    let (run, peak) = Running::start(&mut scene.record_words(options, &command)).wait_measured();
     run.exits(0);
     let report = scene.report("x.wscope");
     println!("{} files: {peak:?}, {}", files.len(), report["cpu_stack_ends"]);
     assert_eq!(lost(&report), 0, "{}", report["lost"]);
     // One of the files has as much frame information as the limit allows.
-    assert!(peak.memory < 512 << 10, "{peak:?}");
+    assert!(peak.memory < 512 << 20, "{peak:?}");
     assert!(whole(&report).0 > 0 && whole(&report).0 == whole(&report).1, "{}", report["cpu_stack_ends"]);
 }
 
@@ -157,12 +134,12 @@ fn fifo_in_place_of_a_library_does_not_block() {
 fn thousands_of_mappings_are_bounded() {
     let scene = Scene::new();
     let command = format!("{} map 20000 {}", native("maps"), native("libplugin.so"));
-    let (run, peak) = run_measured(&mut scene.record("--cpu-only -q -F 997 -o x.wscope", &command));
+    let (run, peak) = Running::start(&mut scene.record("--cpu-only -q -F 997 -o x.wscope", &command)).wait_measured();
     run.exits(0);
     let report = scene.report("x.wscope");
     println!("{peak:?}, {}", report["lost"]);
     assert_eq!(lost(&report), number(&report["lost"], "mappings"), "{}", report["lost"]);
-    assert!(peak.memory < 256 << 10, "{peak:?}");
+    assert!(peak.memory < 256 << 20, "{peak:?}");
 }
 
 /// Check samples of deep stacks on 8 threads at the highest frequency.

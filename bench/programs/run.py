@@ -7,7 +7,9 @@
 
 All tools run alternately within a round, and each round starts with a different one, so that a machine that slows down affects
 all of them equally. The table has the median time of a step with minimum and maximum, and the ratio to bare. Only the steps
-after the warm-up count. The last column is warpscope's own estimate of the ratio to bare, from the cost in its report. `--bpf` adds a run with the kernel's BPF statistics enabled and prints the BPF time per launch.
+after the warm-up count. The last column is warpscope's own estimate of the ratio to bare, from the cost in its report. `--bpf`
+adds a run with the kernel's BPF statistics enabled and prints the BPF time per launch, and how many launches had a stack that
+their thread recognised, so that nothing was walked.
 """
 
 import argparse
@@ -31,6 +33,7 @@ import watch  # noqa: E402
 PYTHON = ["train_small", "decode", "train_large", "graph"]
 PROGRAMS = [*PYTHON, "paths"]
 RECORD, TRACE = ["record", "--as-root", "-q"], ["trace", "--as-root", "-q"]
+VERBOSE = ["record", "--as-root", "-v"]
 TOOLS = {
     "bare": None,
     "bare CUPTI": None,
@@ -60,7 +63,7 @@ def call(command, env=None, timeout=300, started=lambda pid: None):
         raise BenchError(f"took more than {timeout} s: {' '.join(command)}") from error
     if process.returncode != 0:
         raise BenchError(f"exit status {process.returncode}: {' '.join(command)}\n{out}{err}".rstrip())
-    return out
+    return out + err
 
 
 class Bench:
@@ -165,12 +168,20 @@ def measure(bench, program, tools, rounds):
 
 
 def bpf_time(bench, program):
-    """Returns the BPF time per launch under `record`."""
+    """Returns the BPF time per launch under `record`, and how many launches had a stack that their thread recognised."""
     watched = []
+    own = [*VERBOSE, *bench.options.option, "-o", bench.directory / "out.wscope"]
+    command = [bench.options.warpscope, *own, "--", *bench.command(program)]
     with watch.bpf_statistics():
-        bench.run(program, "record", started=lambda pid: watched.append(watch.Watch(pid, watch.LAUNCH)))
+        output = call(command, bench.environment, started=lambda pid: watched.append(watch.Watch(pid, watch.LAUNCH)))
         counted = watched[0].stop()
-    return None if counted is None or not counted.bpf_runs else counted.bpf_ns / counted.bpf_runs
+    figures = {}
+    if counted is not None and counted.bpf_runs:
+        figures["bpf_ns"] = counted.bpf_ns / counted.bpf_runs
+    found = re.search(r"recognised the stacks of (\d+) of (\d+) launches", output)
+    if found:
+        figures["recognised"], figures["launches"] = int(found.group(1)), int(found.group(2))
+    return figures
 
 
 def table(program, measured):
@@ -186,6 +197,9 @@ def table(program, measured):
         lines.append(f"{tool:<24}{median:>12.1f}  {f'{min(values):.1f}..{max(values):.1f}':>22}{ratios}")
     if measured.get("bpf_ns"):
         lines.append(f"BPF time per launch under record: {measured['bpf_ns']:.0f} ns")
+    if measured.get("launches"):
+        share = 100 * measured["recognised"] / measured["launches"]
+        lines.append(f"stacks recognised by their thread: {measured['recognised']} of {measured['launches']} launches, {share:.2f} %")
     return "\n".join(lines)
 
 
@@ -199,7 +213,7 @@ def parse_arguments():
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="run only this tool, besides bare; may be repeated")
     parser.add_argument("--option", action="append", default=[], help="additional option for record and trace")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--bpf", action="store_true", help="also measure the BPF time per launch")
+    parser.add_argument("--bpf", action="store_true", help="also measure the BPF time per launch and the share of recognised stacks")
     parser.add_argument("--json", type=Path, help="write every sample to this file as it is measured")
     options = parser.parse_args()
     options.program = options.program or (["paths"] if options.sim else PROGRAMS)
@@ -217,7 +231,7 @@ def main():
         for program in options.program:
             everything[program] = measure(bench, program, tools, options.rounds)
             if options.bpf:
-                everything[program]["bpf_ns"] = bpf_time(bench, program)
+                everything[program].update(bpf_time(bench, program))
             print(table(program, everything[program]) + "\n", flush=True)
             if options.json:
                 options.json.write_text(json.dumps(everything, indent=1))

@@ -17,7 +17,9 @@ use crate::support::{
     folded::kernels_by_path,
     monitor::{Monitor, Watched, get},
     oracle::{Kind, Walk},
-    program as test_program, programs, wait_until,
+    program as test_program, programs,
+    running::peak_memory,
+    wait_until,
 };
 
 /// The limit of `deploy/warpscope-monitor.service`.
@@ -67,13 +69,6 @@ fn program(attacker: &Attacker) -> std::path::PathBuf {
     program
 }
 
-/// Returns the peak memory of a process.
-fn peak(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
-}
-
 /// Returns the CPU time that a process has used.
 fn cpu(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
@@ -102,9 +97,9 @@ fn assert_still_exact(scene: &Scene, monitor: &Monitor, attack: &str, slowest: D
     let metrics = monitor.scrape();
     let pid = worker.pid().to_string();
     assert_eq!(metrics.sum("warpscope_launches_total", &[("pid", &pid)]), 12, "{attack}");
-    let memory = peak(monitor.pid());
+    let memory = peak_memory(monitor.pid().cast_signed());
     eprintln!("{attack}: peak memory {} MiB, slowest scrape {} ms", memory >> 20, slowest.as_millis());
-    assert!(memory < MOST_MEMORY, "{attack}: {} MiB", memory >> 20);
+    assert!((1..MOST_MEMORY).contains(&memory), "{attack}: {} MiB", memory >> 20);
     assert!(slowest < SLOWEST, "{attack}: {slowest:?}");
     worker.end();
 }
@@ -235,20 +230,14 @@ fn recorded(scene: &Scene, attacker: &Attacker, script: &str, walk: &Walk, durin
     with_sudo(&mut record).current_dir(attacker.path("")).env("WARPSCOPE_SIM", "kernel_ns=3us");
     let mut running = Running::start(&mut record);
     during(&mut running);
-    let mut most = 0;
-    while running.is_running() {
-        let status = fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap_or_default();
-        let kib = |line: &str| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok();
-        most = most.max(status.lines().find_map(kib).unwrap_or(0) << 10);
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    running.wait().exits(0);
+    let (ended, peak) = running.wait_measured();
+    ended.exits(0);
     let folded = fs::read_to_string(attacker.path("x.folded")).expect("an output");
     let folded: String = folded.lines().map(|line| without_lines(line) + "\n").collect();
     let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
     assert_eq!(kernels_by_path(&folded, 3), expected);
     assert!(folded.lines().any(|line| line.starts_with("files;") && line.contains(";allocate")), "{folded}");
-    most
+    peak.memory
 }
 
 /// Check that a recording is exact and its memory bounded if the recorded program itself maps the same files.
@@ -316,6 +305,7 @@ fn new_libraries_are_watched_despite_made_up_functions() {
 /// which used to take one CPU, and another loads libraries that take long to read, which used to block the monitor's main
 /// loop until records of other processes were lost.
 #[test]
+#[ignore = "fills rings that all recordings share: ./test runs it after the others"]
 fn a_storm_of_mappings_is_bounded() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let (monitor, pilot) = Monitor::with_pilot(&scene, "");

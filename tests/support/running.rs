@@ -1,6 +1,7 @@
 //! Processes under test: started in their own group, never left behind, and never waited for without a limit.
 
 use std::{
+    fs,
     io::{BufRead, BufReader, Read},
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, ChildStderr, ChildStdout, Command, ExitStatus},
@@ -27,6 +28,21 @@ pub struct Ended {
     pub status: ExitStatus,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
+}
+
+/// The peak resource use of a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Footprint {
+    /// Resident memory, in bytes.
+    pub memory: u64,
+    pub descriptors: usize,
+}
+
+/// Returns the peak resident memory of a process, in bytes; 0 if it has exited.
+pub fn peak_memory(pid: libc::pid_t) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kib = |line: &str| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok();
+    status.lines().find_map(kib).unwrap_or(0) << 10
 }
 
 struct Stream<R> {
@@ -112,6 +128,18 @@ impl Running {
         let late = self.watchdog.take().map(|watchdog| watchdog.join().expect("the watchdog ends"));
         assert_ne!(late, Some(true), "still running after {LIMIT:?}: {}", String::from_utf8_lossy(&stderr));
         Ended { status, stdout, stderr }
+    }
+
+    /// Waits for the process to exit, and measures its peak resource use meanwhile.
+    pub fn wait_measured(mut self) -> (Ended, Footprint) {
+        let mut peak = Footprint::default();
+        while self.is_running() {
+            peak.memory = peak.memory.max(peak_memory(self.pid()));
+            let descriptors = fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count);
+            peak.descriptors = peak.descriptors.max(descriptors);
+            thread::sleep(Duration::from_millis(2));
+        }
+        (self.wait(), peak)
     }
 }
 

@@ -27,7 +27,7 @@ fn meaningless_options_are_rejected() {
     refused("-d inf", &["-d expects"]);
     refused("-o x.pdf", &["x.pdf", ".wscope", ".jsonl", ".json"]);
     refused("-o missing/x.jsonl", &["cannot write missing/x.jsonl", "No such file"]);
-    refused("-o a.wscope -o b.wscope", &["one recording is enough"]);
+    refused("-o a.wscope -o b.wscope", &["only one recording can be written"]);
 }
 
 /// Check that names that do not exist are rejected, with similar names that do.

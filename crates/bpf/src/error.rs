@@ -82,7 +82,7 @@ struct Detail<'a>(&'a str);
 
 impl std::fmt::Display for Detail<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, "\nlibbpf says:\n{}", self.0.trim_end()) }
+        if self.0.is_empty() { Ok(()) } else { write!(f, "\nmessages of libbpf:\n{}", self.0.trim_end()) }
     }
 }
 

@@ -37,8 +37,8 @@ pub use hits::{HitKey, HitPoint, HitProbe, HitRecord, HitSource, HitSum, HitWeig
 pub use hooks::{Refused, try_hook};
 pub use mappings::{MapEvent, Mapped, Mappings};
 pub use options::{Cgroup, Marker, Options, Tracing};
-pub use python::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
-pub use record::{Losses, Memo, Origin, RawStack, Record, StackRecord};
+pub use python::{PYTHON_STEPS, PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
+pub use record::{Losses, Memo, Origin, RawStack, Recognised, Record, StackRecord};
 pub use recorder::Recorder;
 pub use shares::Share;
 pub use sums::SumRooms;

@@ -22,6 +22,8 @@ use crate::{
 const PAGES: usize = 256;
 const LEAST_PAGES: usize = 8;
 const PAGE: usize = 4096;
+/// A ring with less free space may have lost a record: the fields, and a path of 4096 bytes.
+const LONGEST_RECORD: usize = 4224;
 
 const RECORD_LOST: u32 = 2;
 const RECORD_COMM: u32 = 3;
@@ -88,7 +90,7 @@ pub struct Mappings {
     shares: Shares,
     /// Nothing is read until then: a process maps files faster than its share allows.
     rest: Option<Instant>,
-    lost: u64,
+    refused: u64,
     unparsed: u64,
 }
 
@@ -102,7 +104,7 @@ impl Mappings {
             match cpus.iter().map(open).collect() {
                 Ok(rings) => {
                     let shares = Shares::new(share);
-                    return Ok(Self { rings, scratch: Vec::new(), shares, rest: None, lost: 0, unparsed: 0 });
+                    return Ok(Self { rings, scratch: Vec::new(), shares, rest: None, refused: 0, unparsed: 0 });
                 }
                 Err((_, error)) if error.raw_os_error() == Some(libc::EPERM) && pages > LEAST_PAGES => pages /= 2,
                 Err((cpu, source)) => return Err(Error::Mappings { cpu, source }),
@@ -126,16 +128,21 @@ impl Mappings {
         let mut events = Vec::new();
         let begun = Instant::now();
         if self.rests(begun) {
+            self.rings.iter_mut().filter(|ring| ring.is_full(ring.waiting())).for_each(|ring| ring.count_lost(0));
             return events;
         }
         let mut refused = 0;
         for ring in &mut self.rings {
-            ring.read(&mut self.scratch);
+            let full = ring.read(&mut self.scratch);
             let counted = parse_all(&self.scratch, &mut self.shares, &mut events);
-            self.lost += counted.lost + counted.refused;
+            // The record of a loss comes only with the next mapping that fits; the kernel's own count is current.
+            if full || counted.lost > 0 {
+                ring.count_lost(counted.lost);
+            }
             self.unparsed += counted.unparsed;
             refused += counted.refused;
         }
+        self.refused += refused;
         self.rest = (refused > 0).then(|| begun + begun.elapsed() * (1 + self.shares.rest()));
         events.sort_by_key(MapEvent::time);
         events
@@ -143,7 +150,7 @@ impl Mappings {
 
     /// Returns the number of records that did not fit, or exceeded the share of their process, since the start.
     pub fn lost(&self) -> u64 {
-        self.lost
+        self.refused + self.rings.iter().map(|ring| ring.lost).sum::<u64>()
     }
 
     /// Returns the number of records that could not be parsed, since the start.
@@ -169,6 +176,8 @@ struct Ring {
     memory: Shared,
     /// Bytes of data.
     data: usize,
+    /// Records that did not fit.
+    lost: u64,
 }
 
 impl Ring {
@@ -179,25 +188,42 @@ impl Ring {
     fn open(cpu: u32, pages: usize) -> io::Result<Self> {
         let data = pages * PAGE;
         let fd = perf::mapping_events(cpu)?;
-        Ok(Self { memory: Shared::map(&fd, PAGE + data)?, fd, data })
+        Ok(Self { memory: Shared::map(&fd, PAGE + data)?, fd, data, lost: 0 })
     }
 
     fn position(&self, offset: usize) -> &AtomicU64 {
         self.memory.counter(offset / size_of::<u64>())
     }
 
-    /// Moves all new bytes into `out`.
-    fn read(&mut self, out: &mut Vec<u8>) {
+    /// Moves all new bytes into `out`. Returns whether the ring was so full that a record may not have fitted.
+    fn read(&mut self, out: &mut Vec<u8>) -> bool {
         out.clear();
-        let head = self.position(Self::HEAD).load(Ordering::Acquire);
         let tail = self.position(Self::TAIL).load(Ordering::Relaxed);
-        let length = head.wrapping_sub(tail).min(self.data as u64) as usize;
+        let length = self.waiting();
         let start = tail as usize % self.data;
         // The kernel does not write between tail and head.
         let first = length.min(self.data - start);
         out.extend_from_slice(self.memory.read(PAGE + start, first));
         out.extend_from_slice(self.memory.read(PAGE, length - first));
-        self.position(Self::TAIL).store(head, Ordering::Release);
+        self.position(Self::TAIL).store(tail.wrapping_add(length as u64), Ordering::Release);
+        self.is_full(length)
+    }
+
+    /// Returns the number of bytes that can be read.
+    fn waiting(&self) -> usize {
+        let head = self.position(Self::HEAD).load(Ordering::Acquire);
+        let tail = self.position(Self::TAIL).load(Ordering::Relaxed);
+        head.wrapping_sub(tail).min(self.data as u64) as usize
+    }
+
+    /// Whether a record may not have fitted beside this many bytes.
+    fn is_full(&self, bytes: usize) -> bool {
+        self.data - bytes < LONGEST_RECORD
+    }
+
+    /// Updates the number of records that did not fit. `reported` ones are added if the count cannot be read.
+    fn count_lost(&mut self, reported: u64) {
+        self.lost = perf::lost_records(&self.fd).unwrap_or(self.lost + reported);
     }
 }
 

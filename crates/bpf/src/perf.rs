@@ -13,6 +13,8 @@ const SW_CPU_CLOCK: u64 = 0;
 const SW_DUMMY: u64 = 9;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
+/// Reading the descriptor returns the event's count and how many of its records did not fit.
+const FORMAT_LOST: u64 = 1 << 4;
 const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 // Bits of the flags word of `perf_event_attr`.
@@ -92,6 +94,7 @@ pub(crate) fn mapping_events(cpu: u32) -> io::Result<OwnedFd> {
         config: SW_DUMMY,
         sample: 1,
         sample_type: SAMPLE_TID | SAMPLE_TIME,
+        read_format: FORMAT_LOST,
         flags: MMAP | MMAP2 | COMM | COMM_EXEC | SAMPLE_ID_ALL | USE_CLOCKID | BUILD_ID | WATERMARK,
         // Mappings are rare and needed soon: the first byte wakes the reader. Without a watermark only samples would,
         // and there are none.
@@ -100,6 +103,15 @@ pub(crate) fn mapping_events(cpu: u32) -> io::Result<OwnedFd> {
         ..Default::default()
     };
     open(attributes, cpu).or_else(|_| open(Attributes { flags: attributes.flags & !BUILD_ID, ..attributes }, cpu))
+}
+
+/// Returns how many records of an event did not fit into its ring.
+pub(crate) fn lost_records(event: &OwnedFd) -> io::Result<u64> {
+    let mut count_and_lost = [0_u8; 16];
+    let mut file = fs::File::from(event.try_clone()?);
+    io::Read::read_exact(&mut file, &mut count_and_lost)?;
+    let [.., lost] = *count_and_lost.as_chunks::<8>().0 else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+    Ok(u64::from_ne_bytes(lost))
 }
 
 /// Returns the CPUs that are online, from a list such as `0-3,8`.

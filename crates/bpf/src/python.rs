@@ -9,10 +9,13 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut};
 use crate::contract::{
     self,
     types::{
-        python_code_record, python_frame, python_frame_flag, python_kind, python_stack_flag, python_stack_record,
-        python_text,
+        limit, python_code_record, python_frame, python_frame_flag, python_kind, python_stack_flag,
+        python_stack_record, python_text,
     },
 };
+
+/// The maximum number of frames that the probe hashes, with the interpreter's internal ones.
+pub const PYTHON_STEPS: usize = limit::PYTHON_STEPS.0 as usize;
 
 /// How a version of Python stores its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

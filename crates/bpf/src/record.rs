@@ -15,6 +15,15 @@ use crate::{
     python::{PythonCode, PythonStack},
 };
 
+/// The parts of a launch's stack that the thread recognised itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recognised {
+    /// The native stack.
+    pub native: bool,
+    /// The Python stack.
+    pub python: bool,
+}
+
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -48,8 +57,8 @@ pub enum Record {
         correlation: u32,
         /// Second argument of the marker.
         work: u16,
-        /// Whether the thread recognised its stack, so that it was not walked.
-        known: bool,
+        /// The parts of its stack that the thread recognised, so that they were not walked.
+        recognised: Recognised,
     },
     /// What determined the walk of a launch's stack.
     Memo(Box<Memo>),
@@ -231,7 +240,8 @@ impl Record {
             record_type::RECORD_PYTHON_CODE => Self::PythonCode(Box::new(PythonCode::parse(bytes)?)),
             record_type::RECORD_LAUNCH => {
                 let launch: launch_record = contract::read(bytes)?;
-                let known = launch_cpu::LAUNCH_KNOWN.0;
+                let (native, python) = (launch_cpu::LAUNCH_KNOWN.0, launch_cpu::LAUNCH_PYTHON_KNOWN.0);
+                let flags = u32::from(launch.cpu);
                 Self::Launch {
                     image: launch.image,
                     session: launch.session,
@@ -240,10 +250,10 @@ impl Record {
                     time: launch.time,
                     pid: launch.pid,
                     tid: launch.tid,
-                    cpu: u32::from(launch.cpu) & !known,
+                    cpu: flags & !(native | python),
                     correlation: launch.correlation,
                     work: launch.work,
-                    known: u32::from(launch.cpu) & known != 0,
+                    recognised: Recognised { native: flags & native != 0, python: flags & python != 0 },
                 }
             }
             record_type::RECORD_MEMO => Self::Memo(Box::new(Memo::parse(bytes)?)),

@@ -78,6 +78,34 @@ fn samples_a_busy_process() {
     assert!(samples.iter().all(|s| *s == 0 || stacks.contains(s)));
 }
 
+/// Check that so much of a deep stack is copied that it can be walked beyond a frame of 100 KiB, and that the copy of a
+/// shallow one is small.
+#[test]
+fn deep_stacks_are_copied_completely() {
+    const SOURCE: &str = "
+        #include <time.h>
+        __attribute__((noinline)) void spin(void) { for (clock_t end = clock() + CLOCKS_PER_SEC / 2; clock() < end;); }
+        int main(int argc, char **argv) {
+            volatile char frame[100 << 10];
+            for (unsigned i = 0; i < sizeof frame; i++) frame[i] = (char)argc;
+            spin();
+            return frame[argc] - argc;
+        }";
+    let directory = tempfile::tempdir().expect("a directory");
+    let (source, program) = (directory.path().join("deep.c"), directory.path().join("deep"));
+    std::fs::write(&source, SOURCE).expect("a file");
+    assert!(Command::new("cc").arg("-O1").arg(&source).arg("-o").arg(&program).status().expect("cc").success());
+    let options = Options { sample_hz: Some(499), ring_bytes: 1 << 20, ..Options::default() };
+    let (records, _) = record(&options, &mut Command::new(program));
+    let copied = records.iter().filter_map(|record| match record {
+        Record::RawStack(stack) => Some(stack.bytes.len()),
+        _ => None,
+    });
+    let copied: Vec<usize> = copied.collect();
+    assert!(copied.iter().filter(|bytes| **bytes > 100 << 10).count() > 20, "{copied:?}");
+    assert!(copied.iter().all(|bytes| *bytes <= 128 << 10), "{copied:?}");
+}
+
 /// Records the writes of a shell that writes 5 bytes three times, and 10 bytes once. Returns the sums in the kernel,
 /// and what arrived through the ring. The keys of the sums were announced there, each once.
 fn writes(room: u32) -> (Vec<(HitKey, HitSum)>, Vec<HitSum>) {

@@ -80,6 +80,8 @@ impl Recording {
     /// the recording.
     pub fn finish(mut self, end: End, kept: &mut Kept, options: &symbols::Options) -> (Profile, Option<String>) {
         self.show();
+        // Resolving names takes time: if warpscope is killed meanwhile, everything recorded is on disk.
+        self.flush();
         let mut fold = std::mem::take(&mut self.fold);
         fold.push(&Event::End(end));
         let mut profile = fold.finish();

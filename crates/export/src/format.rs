@@ -1,4 +1,4 @@
-//! The output formats, and the file name suffixes that select them.
+//! The output formats, and the file extensions that select them.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ pub enum Format {
     Jsonl,
 }
 
-/// A file name whose suffix matches no format.
+/// A file name whose extension matches no format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot tell the format of '{}' from its ending: use one of {}", path.display(), Format::endings())]
-pub struct UnknownEnding {
+#[error("unknown output format '{}': the file name must end in one of {}", path.display(), Format::extensions())]
+pub struct UnknownExtension {
     /// The file.
     pub path: PathBuf,
 }
@@ -31,8 +31,8 @@ impl Format {
     /// All formats.
     pub const ALL: [Self; 6] = [Self::Recording, Self::Folded, Self::Svg, Self::Chrome, Self::CpuText, Self::Jsonl];
 
-    /// Returns the suffix of file names in this format.
-    pub fn ending(self) -> &'static str {
+    /// Returns the file extension of this format.
+    pub fn extension(self) -> &'static str {
         match self {
             Self::Recording => ".wscope",
             Self::Folded => ".folded",
@@ -43,9 +43,9 @@ impl Format {
         }
     }
 
-    /// Returns all suffixes, for messages.
-    pub fn endings() -> String {
-        Self::ALL.map(Self::ending).join(" ")
+    /// Returns all extensions, for messages.
+    pub fn extensions() -> String {
+        Self::ALL.map(Self::extension).join(" ")
     }
 
     /// Whether the format is written from events, not only from the profile.
@@ -53,13 +53,13 @@ impl Format {
         matches!(self, Self::Chrome | Self::CpuText | Self::Jsonl)
     }
 
-    /// Returns the format selected by the file's suffix. A name that consists only of a suffix selects none.
-    pub fn from_path(path: &Path) -> Result<Self, UnknownEnding> {
+    /// Returns the format selected by the file's extension. A name that consists only of an extension selects none.
+    pub fn from_path(path: &Path) -> Result<Self, UnknownExtension> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         Self::ALL
             .into_iter()
-            .find(|format| name.len() > format.ending().len() && name.ends_with(format.ending()))
-            .ok_or_else(|| UnknownEnding { path: path.to_owned() })
+            .find(|format| name.len() > format.extension().len() && name.ends_with(format.extension()))
+            .ok_or_else(|| UnknownExtension { path: path.to_owned() })
     }
 }
 
@@ -67,19 +67,19 @@ impl Format {
 mod tests {
     use super::*;
 
-    /// Check that each suffix selects its format, in any case and in any directory.
+    /// Check that each extension selects its format, in any case and in any directory.
     #[test]
-    fn suffixes_select_formats() {
+    fn extensions_select_formats() {
         for format in Format::ALL {
-            let name = format!("some.dir/run.1{}", format.ending());
+            let name = format!("some.dir/run.1{}", format.extension());
             assert_eq!(Format::from_path(Path::new(&name)), Ok(format));
             assert_eq!(Format::from_path(Path::new(&name.to_uppercase())), Ok(format));
         }
     }
 
-    /// Check that an unknown suffix is rejected with a message that lists the known ones.
+    /// Check that an unknown extension is rejected with a message that lists the known ones.
     #[test]
-    fn unknown_suffixes_are_rejected() {
+    fn unknown_extensions_are_rejected() {
         for name in ["out.png", "out", "folded", ".svg", "dir.svg/", "out.txt", "", "out.svg.gz"] {
             let path = Path::new(name);
             if name == "dir.svg/" {

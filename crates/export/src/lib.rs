@@ -27,7 +27,7 @@ pub use crate::{
     events::Events,
     flame::{EventView, View},
     flames::Flames,
-    format::{Format, UnknownEnding},
+    format::{Format, UnknownExtension},
     summary::Summary,
 };
 

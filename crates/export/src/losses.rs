@@ -133,11 +133,15 @@ fn stack_end(end: StackEnd) -> Option<&'static str> {
 
 fn cause_sentence(cause: LossCause) -> &'static str {
     match cause {
-        LossCause::RingLaunches => "launch found the ring buffer full|launches found the ring buffer full",
-        LossCause::RingStacks => "stack found the ring buffer full|stacks found the ring buffer full",
-        LossCause::RingSamples => "CPU sample found the ring buffer full|CPU samples found the ring buffer full",
+        LossCause::RingLaunches => {
+            "launch was lost: the ring buffer was full|launches were lost: the ring buffer was full"
+        }
+        LossCause::RingStacks => "stack was lost: the ring buffer was full|stacks were lost: the ring buffer was full",
+        LossCause::RingSamples => {
+            "CPU sample was lost: the ring buffer was full|CPU samples were lost: the ring buffer was full"
+        }
         LossCause::RingProcesses => {
-            "process or thread event found the ring buffer full|process or thread events found the ring buffer full"
+            "process or thread event was lost: the ring buffer was full|process or thread events were lost: the ring buffer was full"
         }
         LossCause::Mappings => "record of a mapped file was dropped|records of mapped files were dropped",
         LossCause::MalformedPackets => {
@@ -147,12 +151,12 @@ fn cause_sentence(cause: LossCause) -> &'static str {
             "Python stack does not match its native stack: frames may be out of order|Python stacks do not match their native stacks: frames may be out of order"
         }
         LossCause::RingCalls => {
-            "call or request found the ring buffer full|calls or requests found the ring buffer full"
+            "call or request was lost: the ring buffer was full|calls or requests were lost: the ring buffer was full"
         }
         LossCause::DeepCalls => "call was nested too deeply to be followed|calls were nested too deeply to be followed",
-        LossCause::CallSums => "call found no room in the kernel's sums|calls found no room in the kernel's sums",
+        LossCause::CallSums => "call was not counted: a BPF map was full|calls were not counted: a BPF map was full",
         LossCause::Hits => {
-            "hit of an event found no room in the kernel's sums|hits of events found no room in the kernel's sums"
+            "hit of an event was not counted: a BPF map was full|hits of events were not counted: a BPF map was full"
         }
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
         LossCause::SessionsRefused => {

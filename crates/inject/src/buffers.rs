@@ -169,6 +169,7 @@ pub unsafe extern "C" fn on_completed(context: *mut c_void, stream: u32, buffer:
             }
         }
         READERS.fetch_sub(1, Ordering::SeqCst);
+        lifecycle::advance();
         if !BUFFERS.give_back(buffer) {
             // SAFETY: a buffer outside the pool was mapped by the request, with this size.
             unsafe { sys::unreserve(buffer, SMALL) };

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use wire::Refusal;
 
-use crate::{calls, known, sys};
+use crate::{calls, known, python, sys};
 
 /// How long to retry while the listener's backlog is full.
 const PATIENCE: u64 = 200_000_000;
@@ -111,6 +111,7 @@ pub fn receive(socket: i32) -> Option<u8> {
         unsafe { libc::close(descriptor) };
     }
     if answer == wire::WELCOME {
+        python::prepare();
         WELCOMED.store(true, Ordering::Release);
     }
     Some(answer)

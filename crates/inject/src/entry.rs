@@ -22,7 +22,7 @@ pub extern "C" fn InitializeInjection() -> i32 {
         std::panic::set_hook(Box::new(|_| {}));
         if let Err(Refused(refusal, error)) = begin() {
             // The probe on the marker sees the refusal; the process makes no system call for it.
-            warpscope_launch_marker(error.cast_unsigned(), refusal.work(), 0, 0);
+            warpscope_launch_marker(error.cast_unsigned(), refusal.work(), 0, 0, 0);
         }
     });
     1

@@ -9,7 +9,7 @@ use core::mem::{MaybeUninit, size_of};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use wire::known::{BYTES, Entry, Header, MOST_TRIED, MOST_WORDS, bucket};
+use wire::known::{BYTES, Entry, Header, MOST_TRIED, MOST_WORDS, Python, bucket};
 
 static MEMORY: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
 
@@ -30,6 +30,13 @@ pub fn open(descriptor: i32) {
     if mapped != libc::MAP_FAILED {
         MEMORY.store(mapped.cast(), Ordering::Release);
     }
+}
+
+/// Returns the layout of this process's Python interpreter, if warpscope has found one.
+pub fn python() -> Option<&'static Python> {
+    // SAFETY: null or a mapping that is never unmapped; the layout does not change.
+    let header = unsafe { MEMORY.load(Ordering::Acquire).as_ref() }?;
+    (header.has_python == 1).then_some(&header.python)
 }
 
 /// Returns the id of the stack of a call to the marker with these registers; 0 if it is unknown.

@@ -30,6 +30,7 @@ pub mod lifecycle;
 mod marker;
 mod names;
 mod notices;
+mod python;
 mod queue;
 mod records;
 mod search;

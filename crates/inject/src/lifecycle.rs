@@ -25,8 +25,15 @@ static EXITING: AtomicU32 = AtomicU32::new(0);
 /// Not 0 once the sender thread has finished.
 static DONE: AtomicU32 = AtomicU32::new(0);
 
-/// The longest time that process exit waits for the last messages.
-const EXIT_DEADLINE: u64 = 2_000_000_000;
+/// Counts what the sender has achieved: buffers read and packets sent.
+static PROGRESS: AtomicU32 = AtomicU32::new(0);
+
+/// The longest time that process exit waits for the last messages: as long as there is progress, and in total. On a busy
+/// machine the sender and warpscope are slow, but they do advance.
+const EXIT_PATIENCE: u64 = 2_000_000_000;
+const EXIT_DEADLINE: u64 = 10_000_000_000;
+/// How often progress is checked.
+const EXIT_CHECK: u64 = 100_000_000;
 
 /// Runs code that must not unwind into C and must not change the caller's errno.
 pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
@@ -123,6 +130,11 @@ pub fn is_exiting() -> bool {
     EXITING.load(Ordering::Acquire) != 0
 }
 
+/// Notes that a buffer was read or a packet sent.
+pub fn advance() {
+    PROGRESS.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Called by the sender thread when it has finished.
 pub fn sender_done() {
     DONE.store(1, Ordering::Release);
@@ -154,6 +166,21 @@ unsafe extern "C" fn at_fork_child() {
     sys::set_errno(saved);
 }
 
+/// Waits until the sender has finished, as long as it advances.
+fn await_sender() {
+    let (begin, mut seen) = (sys::now(), PROGRESS.load(Ordering::Relaxed));
+    let mut advanced = begin;
+    while DONE.load(Ordering::Acquire) == 0 {
+        let (now, progress) = (sys::now(), PROGRESS.load(Ordering::Relaxed));
+        if progress != seen {
+            (seen, advanced) = (progress, now);
+        }
+        let deadline = (advanced + EXIT_PATIENCE).min(begin + EXIT_DEADLINE);
+        let Some(left) = deadline.checked_sub(now).filter(|left| *left > 0) else { break };
+        sys::wait(&DONE, 0, left.min(EXIT_CHECK));
+    }
+}
+
 /// The sender flushes, sends the remaining packets and ends the session. This only waits for it, so that a problem in
 /// the sender, in CUPTI or on the socket cannot delay the exit beyond the deadline.
 extern "C" fn at_exit() {
@@ -165,11 +192,7 @@ extern "C" fn at_exit() {
         }
         EXITING.store(1, Ordering::Release);
         wakeup::wake();
-        let deadline = sys::now() + EXIT_DEADLINE;
-        while DONE.load(Ordering::Acquire) == 0 {
-            let Some(left) = deadline.checked_sub(sys::now()).filter(|left| *left > 0) else { break };
-            sys::wait(&DONE, 0, left);
-        }
+        await_sender();
         end();
         let socket = socket();
         if socket >= 0 {

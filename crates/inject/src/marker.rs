@@ -11,7 +11,7 @@ use core::arch::naked_asm;
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.warpscope_launch_marker")]
-pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64, stack: u64) {
+pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64, stack: u64, python: u64) {
     naked_asm!(".byte 0x0f, 0x1f, 0x44, 0x00, 0x00", "ret", ".p2align 4")
 }
 
@@ -20,11 +20,11 @@ pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: 
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.warpscope_launch_marker")]
-pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64, stack: u64) {
+pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64, stack: u64, python: u64) {
     naked_asm!("nop", "ret", ".p2align 4")
 }
 
-/// Calls the marker with the id of the caller's stack, if known.
+/// Calls the marker with the id of the caller's stack, if known, and the hash of its Python frames.
 ///
 /// The registers at the marker determine the stack, so the lookup must use the same ones: the marker is reached by a
 /// jump, with this function's own stack pointer and its caller's frame pointer.
@@ -38,12 +38,18 @@ pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
         "lea rdi, [rsp + 24]",
         "mov rsi, rbp",
         "call {find}",
+        "push rax",
+        "sub rsp, 8",
+        "call {python}",
+        "mov r8, rax",
+        "add rsp, 8",
+        "pop rcx",
         "pop rdi",
         "pop rsi",
         "pop rdx",
-        "mov rcx, rax",
         "jmp {marker}",
         find = sym crate::known::find,
+        python = sym crate::python::hash,
         marker = sym warpscope_launch_marker,
     )
 }
@@ -51,7 +57,7 @@ pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
 /// As on x86-64, but every stack is walked.
 #[cfg(target_arch = "aarch64")]
 pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
-    warpscope_launch_marker(correlation, work, session, 0);
+    warpscope_launch_marker(correlation, work, session, 0, 0);
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -71,6 +77,6 @@ mod tests {
     /// Calling the marker has no effect.
     #[test]
     fn can_be_called() {
-        warpscope_launch_marker(1, 2, 3, 4);
+        warpscope_launch_marker(1, 2, 3, 4, 5);
     }
 }

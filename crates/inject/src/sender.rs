@@ -151,7 +151,10 @@ impl Sender {
     fn send_queued(&mut self, partial: bool, deadline: u64) -> Result<(), Disconnected> {
         while let Some(packet) = self.pending.take().or_else(|| QUEUE.take(partial)) {
             match send(packet.bytes())? {
-                Sent::Whole => QUEUE.release(packet),
+                Sent::Whole => {
+                    QUEUE.release(packet);
+                    lifecycle::advance();
+                }
                 Sent::Refused => {
                     add(&TOTALS.dropped_queue_full, packet.records);
                     QUEUE.release(packet);

@@ -527,6 +527,24 @@ fn losses_are_counted_exactly() {
     assert_eq!(received.ends.len(), 1);
 }
 
+/// A reader that is slow, but advances, gets everything, even if that takes longer than a stalled reader is given.
+#[test]
+fn a_slow_reader_gets_everything() {
+    let mut target = Target::run("flood");
+    target.wait_for_line("flooded");
+    let mut received = Received::default();
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(1_000));
+        for _ in 0..200 {
+            assert!(target.read_packet(&mut received), "the target has given up");
+        }
+    }
+    while target.read_packet(&mut received) {}
+    target.ended_well();
+    assert_eq!(received.ends.len(), 1);
+    assert_eq!(received.kernel_count + received.totals.dropped_queue_full, 1_000_000);
+}
+
 /// A reader that never reads delays the exit by no more than the deadline.
 #[test]
 fn a_stalled_reader_does_not_block_exit() {

@@ -9,6 +9,8 @@ mod bounds;
 mod device;
 mod ended;
 mod health;
+mod other;
+mod own;
 mod process;
 mod selection;
 mod text;

@@ -19,8 +19,8 @@ use elf::{Budget, Elf, Error};
 use gimli::{
     Abbreviations, Attribute, AttributeValue, DW_AT_abstract_origin, DW_AT_call_file, DW_AT_call_line,
     DW_AT_linkage_name, DW_AT_name, DW_AT_specification, DW_AT_stmt_list, DW_TAG_inlined_subroutine, DW_TAG_subprogram,
-    DebugAbbrevOffset, Dwarf, EndianSlice, LittleEndian, RangeIter, Section as _, SectionId, Unit, UnitHeader,
-    UnitOffset,
+    DebugAbbrev, DebugAbbrevOffset, Dwarf, EndianSlice, LittleEndian, RangeIter, Section as _, SectionId, Unit,
+    UnitHeader, UnitOffset,
 };
 
 use crate::{
@@ -114,8 +114,9 @@ fn look_up(file: &File, elf: &Elf, budget: &Budget, spots: &mut [Spot]) -> Resul
         Error::check_entries("list of units", units.len() as u64 + 1, MOST_UNITS.min(budget.debug / 1024))?;
         units.push(header);
     }
-    let most_line_header = MOST_LINE_HEADER.min(budget.debug / 128);
-    let reader = Reader { dwarf: &dwarf, units: &units, abbreviations: RefCell::default(), most_line_header, clock };
+    let (most_line_header, most_abbreviations) = (MOST_LINE_HEADER.min(budget.debug / 128), budget.debug / 32);
+    let abbreviations = RefCell::default();
+    let reader = Reader { dwarf: &dwarf, units: &units, abbreviations, most_abbreviations, most_line_header, clock };
     let mut broken = None;
     for header in &units {
         // A malformed unit only loses its own lines.
@@ -155,6 +156,8 @@ struct Reader<'a> {
     /// The abbreviations used last. Usually all units of a file share theirs; but each could also have its own,
     /// overlapping in the file but not in memory, so only one is kept.
     abbreviations: RefCell<Option<(DebugAbbrevOffset, Arc<Abbreviations>)>>,
+    /// The most bytes of one unit's abbreviations. A section with those of a thousand units is much larger.
+    most_abbreviations: u64,
     most_line_header: u64,
     clock: Clock,
 }
@@ -192,10 +195,28 @@ impl<'a> Reader<'a> {
             Some((known, abbreviations)) if *known == offset => Ok(abbreviations.clone()),
             _ => {
                 *last = None;
-                let abbreviations = Arc::new(header.abbreviations(&self.dwarf.debug_abbrev)?);
+                let abbreviations = Arc::new(self.parse_abbreviations(header, offset)?);
                 *last = Some((offset, abbreviations.clone()));
                 Ok(abbreviations)
             }
+        }
+    }
+
+    /// Parses the abbreviations of a unit. The parser sees no more bytes of the section than they may have.
+    fn parse_abbreviations(
+        &self,
+        header: &UnitHeader<Slice<'a>>,
+        offset: DebugAbbrevOffset,
+    ) -> Result<Abbreviations, Unreadable> {
+        let section = self.dwarf.debug_abbrev.reader().slice();
+        let left = section.len().saturating_sub(offset.0) as u64;
+        let end = section.len() - left.saturating_sub(self.most_abbreviations) as usize;
+        match header.abbreviations(&DebugAbbrev::new(&section[..end], LittleEndian)) {
+            Err(gimli::Error::UnexpectedEof(_)) if end < section.len() => {
+                Error::check_bytes("table of abbreviations", left, self.most_abbreviations)?;
+                Err(Unreadable::Broken)
+            }
+            parsed => Ok(parsed?),
         }
     }
 

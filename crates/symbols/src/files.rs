@@ -187,6 +187,11 @@ impl Files {
         self.roots.forget_unused();
     }
 
+    /// Returns the path that a file was mapped by.
+    pub fn path(&self, id: FileId) -> String {
+        self.known.get(&id).map_or_else(String::new, |known| known.identity.path.clone())
+    }
+
     /// Opens a file again for reading.
     pub fn open(&self, id: FileId) -> Option<File> {
         let known = self.known.get(&id)?;

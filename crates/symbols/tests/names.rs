@@ -4,8 +4,9 @@ mod support;
 
 use std::fs;
 
+use elf::Budget;
 use support::{IMAGE, Scene, names, plain, with_lines};
-use symbols::Kept;
+use symbols::{DebugFiles, Kept, Options};
 
 /// Functions that only full symbols name, and one that ends in a call that never returns.
 const C: &str = r#"
@@ -98,7 +99,7 @@ fn the_debuginfod_cache_is_used() {
     scene.run("objcopy --only-keep-debug program program.debug");
     scene.run("strip program");
     fs::rename(scene.path("program.debug"), cache.join("debuginfo")).expect("a file");
-    let options = symbols::Options { debug_files: symbols::DebugFiles::new(&[], &[scene.path("")]), ..plain(&[]) };
+    let options = Options { debug_files: DebugFiles::new(&[], &[scene.path("")]), ..plain(&[]) };
     let stripped = scene.program("program");
     assert_eq!(stripped.names(&mut stripped.kept(9), &options, &addresses), ["inner"]);
 }
@@ -256,6 +257,48 @@ fn unreadable_lines_are_reported() {
             "program: source lines are missing or incomplete: its debug information has 1024.0 GiB, more than the limit of 2.0 GiB"
         ]
     );
+}
+
+/// The debug information of a system's libc has a megabyte of abbreviations: a small table for each of its units. The
+/// daemon's limit applies to one table, because only one is in memory.
+#[test]
+fn many_small_tables_of_abbreviations_are_read() {
+    let options = Options { budget: Budget::DAEMON, ..with_lines(&[]) };
+    let scene = Scene::new();
+    scene.write("program.c", C);
+    // A zero is an empty table.
+    scene.write("tables.s", ".section .debug_abbrev,\"\",@progbits\n.fill 900000, 1, 0\n");
+    scene.run("gcc -O2 -g -fno-ipa-ra program.c tables.s -o program -z noexecstack");
+    let program = scene.program("program");
+    let addresses = [program.symbol("inner")];
+    let (names, notes) = program.names_and_notes(&mut program.kept(9), &options, &addresses);
+    assert_eq!((names, notes), (vec!["inner (program.c:3)".to_owned()], Vec::new()));
+
+    let one = "
+        .section .debug_info,\"\",@progbits
+        .long 2f - 1f
+        1: .short 4
+        .long table
+        .byte 8
+        .uleb128 1
+        2:
+        .section .debug_abbrev,\"\",@progbits
+        table:
+        .set code, 1
+        .rept 100000
+        .uleb128 code, 0x11
+        .byte 0, 0, 0
+        .set code, code + 1
+        .endr
+        .byte 0
+    ";
+    scene.write("table.s", one);
+    scene.run("gcc -O2 -g -fno-ipa-ra program.c table.s -o program -z noexecstack");
+    let program = scene.program("program");
+    let addresses = [program.symbol("inner")];
+    let (names, notes) = program.names_and_notes(&mut program.kept(9), &options, &addresses);
+    assert_eq!(names, ["inner (program.c:3)"]);
+    assert!(notes.len() == 1 && notes[0].contains("table of abbreviations"), "{notes:?}");
 }
 
 /// DWARF compressed with zstd is reported. Not every objcopy can produce it, but only its header is read.

@@ -17,6 +17,7 @@
 //! ```
 //!
 //! - [`Table`] holds the compiled rows, with [`Stats`] on everything they could not express.
+//! - [`Partial`] holds the rows of some functions, which [`Functions`] compiles one at a time.
 //! - `src/rows.h` is the row in C; `src/walk.h` is the walker, one source that compiles for BPF and natively:
 //!   [`walk()`] and [`Table::lookup`] are its equivalents in Rust.
 //!
@@ -26,16 +27,20 @@
 mod builder;
 mod error;
 mod frames;
+mod partial;
 mod places;
 mod program;
 mod row;
+mod search;
 mod stats;
 mod table;
 mod walk;
 mod x86_64;
 
 pub use error::Error;
+pub use partial::{Partial, Piece};
 pub use row::{Cfa, Row, Saved};
+pub use search::Functions;
 pub use stats::{Loss, Stats};
 pub use table::{MAX_FUNCTIONS, MAX_ROWS, Table};
 pub use walk::{Ended, Found, Registers, walk};

@@ -41,6 +41,8 @@ pub enum Cfa {
     NoRule,
     /// There is information, but a row cannot express it.
     Unsupported,
+    /// The function has not been compiled yet.
+    Unknown,
 }
 
 /// The location of the caller's rbp or rbx. Offsets are in bytes.
@@ -67,6 +69,7 @@ const NO_RULE: u8 = 7;
 const REGISTER: u8 = 8;
 const RETURN: u8 = 9;
 const THREAD: u8 = 10;
+const UNKNOWN: u8 = 11;
 const UNSUPPORTED: u8 = 15;
 
 const SAME: u8 = 0;
@@ -100,6 +103,7 @@ impl Cfa {
             Cfa::Signal => (SIGNAL, 0),
             Cfa::NoRule => (NO_RULE, 0),
             Cfa::Unsupported => (UNSUPPORTED, 0),
+            Cfa::Unknown => (UNKNOWN, 0),
         })
     }
 }
@@ -153,6 +157,11 @@ impl Row {
         Row { pc, cfa_offset: 0, rule: UNSUPPORTED as u16 }
     }
 
+    /// Creates the row of functions that have not been compiled yet.
+    pub const fn unknown(pc: u32) -> Row {
+        Row { pc, cfa_offset: 0, rule: UNKNOWN as u16 }
+    }
+
     /// Returns how the CFA is computed.
     pub fn cfa(&self) -> Cfa {
         let offset = i32::from(self.cfa_offset);
@@ -169,6 +178,7 @@ impl Row {
             THREAD => Cfa::Thread,
             SIGNAL => Cfa::Signal,
             NO_RULE => Cfa::NoRule,
+            UNKNOWN => Cfa::Unknown,
             _ => Cfa::Unsupported,
         }
     }
@@ -235,6 +245,7 @@ mod tests {
             Cfa::Signal,
             Cfa::NoRule,
             Cfa::Unsupported,
+            Cfa::Unknown,
         ];
         for cfa in cfas {
             for saved in

@@ -34,6 +34,7 @@ enum unwind_cfa {
 	UNWIND_CFA_RETURN = 9,       /* rsp + 8 * UNWIND_HIGH; the return address is in the register UNWIND_LOW, not at CFA - 8 */
 	UNWIND_CFA_THREAD = 10,      /* after the system call that creates a thread: no caller in the new thread, where
 				      * rax is 0; otherwise rsp + 8 */
+	UNWIND_CFA_UNKNOWN = 11,     /* the function has not been compiled yet */
 	UNWIND_CFA_UNSUPPORTED = 15, /* there is CFI, but a row cannot express it */
 };
 

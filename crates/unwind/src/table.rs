@@ -56,12 +56,7 @@ impl Table {
     /// Compiles the rows of a file in at most `memory` bytes, apart from some fixed limits. A file without frame
     /// sections has an empty table.
     pub fn read<B: FileBytes + ?Sized>(elf: &Elf, bytes: &B, memory: u64) -> Result<Table, Error> {
-        if elf.machine != EM_X86_64.0 || !elf.wide {
-            return Err(Error::Machine(elf.machine));
-        }
-        if elf.segments.0.is_empty() {
-            return Err(Error::NotLoadable);
-        }
+        check_machine(elf)?;
         compile::<X86_64, B>(elf, bytes, Limits::within(memory))
     }
 
@@ -75,6 +70,17 @@ impl Table {
     pub fn lookup(&self, address: u64) -> Option<Row> {
         Row::find(&self.rows, u32::try_from(address.checked_sub(self.base)?).ok()?)
     }
+}
+
+/// Checks that a file has code for which there are rows.
+pub(crate) fn check_machine(elf: &Elf) -> Result<(), Error> {
+    if elf.machine != EM_X86_64.0 || !elf.wide {
+        return Err(Error::Machine(elf.machine));
+    }
+    if elf.segments.0.is_empty() {
+        return Err(Error::NotLoadable);
+    }
+    Ok(())
 }
 
 fn compile<M: Machine, B: FileBytes + ?Sized>(elf: &Elf, data: &B, limits: Limits) -> Result<Table, Error> {

@@ -28,6 +28,7 @@
  *   WALK_RECALL(context, address, row)    0 if the row was cached and filled in
  *   WALK_REMEMBER(context, address, row)  caches a row that was searched for
  *   WALK_REGISTER(context, number, value) 0 if the register with this DWARF number was known and filled in
+ *   WALK_UNKNOWN(context)                 notes that the walk ends at a function that has not been compiled yet
  *   WALK_RETURN(context, state, slot, ip) corrects the return address found at an address of the stack
  *
  * The functions use struct walk_table: include walk_types.h, define them, then include this.
@@ -44,6 +45,9 @@
 #define WALK_REMEMBER(context, address, row) ((void)0)
 #endif
 
+#ifndef WALK_UNKNOWN
+#define WALK_UNKNOWN(context) ((void)0)
+#endif
 #ifndef WALK_RETURN
 #define WALK_RETURN(context, state, slot, ip) ((void)0)
 #endif
@@ -271,6 +275,10 @@ static __always_inline int walk_step(WALK_CONTEXT *context, struct walk_state *s
 			return WALK_NO_MAPPING;
 		if (walk_search(context, &table, &row))
 			row.rule = UNWIND_CFA_NO_RULE;
+		if (UNWIND_CFA(&row) == UNWIND_CFA_UNKNOWN) {
+			WALK_UNKNOWN(context);
+			return WALK_NO_MAPPING;
+		}
 		WALK_REMEMBER(context, address, &row);
 	}
 	if (UNWIND_CFA(&row) == UNWIND_CFA_NO_RULE)

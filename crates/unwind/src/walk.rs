@@ -145,6 +145,7 @@ impl<'a> State<'a> {
             Cfa::End => return Err(Ended::Whole),
             Cfa::NoRule => return self.by_frame_pointer(read),
             Cfa::Unsupported => return Err(Ended::Unsupported),
+            Cfa::Unknown => return Err(Ended::NoMapping),
             Cfa::Signal => {
                 let place = |number: u8| self.sp.wrapping_add(UCONTEXT[usize::from(number)]);
                 let (ip, sp) = (slot(self.sp.wrapping_add(UCONTEXT_RIP))?, slot(place(RSP))?);

@@ -113,7 +113,7 @@ fn cupti() -> Finding {
         Some(first) => Good(first.display().to_string()),
         None => Lesser(
             "no libcupti in the usual places".into(),
-            "a program that brings its own (PyTorch does) is fine; else install the CUDA toolkit or the Python package nvidia-cuda-cupti, or set WARPSCOPE_CUPTI",
+            "programs that bundle CUPTI, such as PyTorch, work; otherwise install the CUDA toolkit or the Python package nvidia-cuda-cupti, or set WARPSCOPE_CUPTI",
         ),
     }
 }

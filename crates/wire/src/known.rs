@@ -9,6 +9,9 @@
 //! [ Header: generation, buckets ] [ Entry, values, places ] [ Entry, values, places ] ...
 //! ```
 //!
+//! The header also says where this process has its Python frames, so that a thread can compute the hash of its own Python
+//! stack instead of having them copied and hashed by the probe.
+//!
 //! Entries are written once and never change. A bucket's newest entry comes first; each links to the next one. Only the
 //! generation invalidates entries: it changes when other code may have replaced code that was walked.
 
@@ -32,10 +35,49 @@ pub const MOST_TRIED: usize = 64;
 pub struct Header {
     /// Entries of another generation are invalid.
     pub generation: AtomicU32,
-    /// Not used.
-    pub unused: u32,
+    /// 1 if `python` is valid. It is set before the memory is shared.
+    pub has_python: u32,
+    /// The layout of the interpreter in this process.
+    pub python: Python,
     /// The offset of each bucket's newest entry, in units of 8 bytes from the start; 0 for none.
     pub buckets: [AtomicU32; BUCKETS],
+}
+
+/// Where a process that runs Python 3.12 or later has a thread's frames: offsets in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Python {
+    /// The address of the count of code objects created so far; 0 if the interpreter has it.
+    pub versions: u64,
+    /// Otherwise its offset in the interpreter.
+    pub interpreter_versions: u32,
+    /// The process image: the start of the hash.
+    pub image: u32,
+    /// In the thread state: the interpreter's address.
+    pub thread_interpreter: u16,
+    /// In the thread state: the thread's id, as `pthread_self` returns it.
+    pub thread_id: u16,
+    /// In the thread state: the address of the innermost frame, or of a structure with it.
+    pub thread_frame: u16,
+    /// If not 0, that structure has the frame's address at this offset less 64.
+    pub frame_link: u16,
+    /// In a frame: the address of its caller.
+    pub frame_previous: u16,
+    /// In a frame: its code object.
+    pub frame_code: u16,
+    /// In a frame: the address of its instruction.
+    pub frame_instruction: u16,
+    /// In a frame: a byte that says whether the interpreter's loop was entered here.
+    pub frame_owner: u16,
+}
+
+/// The maximum number of Python frames that are hashed, with the interpreter's internal ones.
+pub const MOST_PYTHON_FRAMES: usize = 256;
+
+/// Adds a value to a hash of Python frames. The probe has the same function.
+pub const fn mix(hash: u64, value: u64) -> u64 {
+    let hash = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^ (hash >> 29)
 }
 
 /// One walk. Its words follow: `count` values of 8 bytes, then `count` places of 2 bytes.
@@ -72,7 +114,7 @@ pub const fn bucket(sp: u64, bp: u64) -> usize {
 }
 
 const _: () = {
-    assert!(size_of::<Header>() == 8 + 4 * BUCKETS);
+    assert!(size_of::<Header>() == 40 + 4 * BUCKETS);
     assert!(size_of::<Entry>() == 40);
     assert!(BYTES / 8 <= u32::MAX as usize);
 };

@@ -35,12 +35,26 @@ struct {
 	__type(value, struct launch_python);
 } launch_python SEC(".maps");
 
-static __always_inline u64 python_of_launch(struct python_process *process, u32 image, u32 pid, u64 time)
+/*
+ * Takes the Python stack of the current thread, sends it if it is new, and returns its id; 0 if there is none. `hash` is
+ * that of the thread's frames, as the thread itself computed it, or 0; `*known` says whether it was enough.
+ */
+static __always_inline u64 take_python_of_thread(u32 image, u32 pid, u64 time, u64 hash, bool *known)
 {
+	struct python_process *process = bpf_map_lookup_elem(&python_processes, &image);
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct launch_python *python = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	struct python_cache *cache = bpf_task_storage_get(&python_caches, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct launch_python *python;
+	struct python_cache *cache;
+	u64 id;
 
+	if (!process)
+		return 0;
+	cache = bpf_task_storage_get(&python_caches, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	id = cache && hash ? recall_python(cache, hash) : 0;
+	*known = id != 0;
+	if (id)
+		return id;
+	python = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!python) {
 		count_loss(LOSS_WALK);
 		return 0;
@@ -52,32 +66,36 @@ static __always_inline u64 python_of_launch(struct python_process *process, u32 
 }
 
 /*
- * Takes the native and the Python stack of the current thread from an instruction and stack pointer on, and sends each
- * if it is new. At a function's first instruction, and after its return, only callee-saved registers are needed to find
+ * Takes the native stack of the current thread from an instruction and stack pointer on, sends it if it is new, and
+ * returns its id. At a function's first instruction, and after its return, only callee-saved registers are needed to find
  * a frame.
  */
-static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struct image *image, u64 pid_tgid, u64 time,
-				      u64 *native, u64 *python)
+static __always_inline u64 take_native(struct pt_regs *ctx, u64 ip, u64 sp, struct image *image, u64 pid_tgid, u64 time)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct scratch *scratch = bpf_task_storage_get(&launch_scratch, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	/* If this allocation fails, the thread has no cache; everything else works. */
 	struct walk_cache *cache = bpf_task_storage_get(&walk_caches, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	struct python_process *process;
-	u32 image_id = image->id;
 
-	if (scratch) {
-		scratch->registers.ip = ip;
-		scratch->registers.general[REGISTER_RSP] = sp;
-		scratch->registers.general[REGISTER_RBP] = PT_REGS_FP(ctx);
-		scratch->registers.general[REGISTER_RBX] = ctx->bx;
-		*native = take_stack(ctx, scratch, cache, image, pid_tgid, time, false);
-	} else {
+	if (!scratch) {
 		count_loss(LOSS_WALK);
+		return 0;
 	}
-	process = bpf_map_lookup_elem(&python_processes, &image_id);
-	if (process)
-		*python = python_of_launch(process, image_id, pid_tgid >> 32, time);
+	scratch->registers.ip = ip;
+	scratch->registers.general[REGISTER_RSP] = sp;
+	scratch->registers.general[REGISTER_RBP] = PT_REGS_FP(ctx);
+	scratch->registers.general[REGISTER_RBX] = ctx->bx;
+	return take_stack(ctx, scratch, cache, image, pid_tgid, time, false);
+}
+
+/* Takes the native and the Python stack. */
+static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struct image *image, u64 pid_tgid, u64 time,
+				      u64 *native, u64 *python)
+{
+	bool known;
+
+	*native = take_native(ctx, ip, sp, image, pid_tgid, time);
+	*python = take_python_of_thread(image->id, pid_tgid >> 32, time, 0, &known);
 }
 
 /* If the stack was just walked, sends the thread what it needs to recognise it. */
@@ -91,15 +109,21 @@ static __always_inline void offer_memo(const struct launch_record *record)
 		send_memo(&cache->memos[cache->last & (MEMOS - 1)], record->image, record->session);
 }
 
-/* The thread recognised its native stack: only the Python part is taken. */
-static __always_inline void take_known(u64 stack, struct launch_record *record)
+/* Takes both stacks of a launch. The thread may have recognised one of them or both (wire::known). */
+static __always_inline void take_launch(struct pt_regs *ctx, struct image *image, u64 pid_tgid, struct launch_record *record)
 {
-	struct python_process *process = bpf_map_lookup_elem(&python_processes, &record->image);
+	bool known = false;
 
-	record->stack = stack;
-	record->cpu |= LAUNCH_KNOWN;
-	if (process)
-		record->python = python_of_launch(process, record->image, record->pid, record->time);
+	record->stack = PT_REGS_PARM4(ctx);
+	if (record->stack) {
+		record->cpu |= LAUNCH_KNOWN;
+	} else {
+		record->stack = take_native(ctx, PT_REGS_IP(ctx), PT_REGS_SP(ctx), image, pid_tgid, record->time);
+		offer_memo(record);
+	}
+	record->python = take_python_of_thread(record->image, record->pid, record->time, PT_REGS_PARM5(ctx), &known);
+	if (known)
+		record->cpu |= LAUNCH_PYTHON_KNOWN;
 }
 
 static __always_inline int launch(struct pt_regs *ctx)
@@ -126,12 +150,8 @@ static __always_inline int launch(struct pt_regs *ctx)
 		; /* no launch: the injected library reports why it does nothing */
 	else if (calls_traced)
 		tag_call(&record);
-	else if (PT_REGS_PARM4(ctx))
-		take_known(PT_REGS_PARM4(ctx), &record);
-	else {
-		take_both(ctx, PT_REGS_IP(ctx), PT_REGS_SP(ctx), image, pid_tgid, record.time, &record.stack, &record.python);
-		offer_memo(&record);
-	}
+	else
+		take_launch(ctx, image, pid_tgid, &record);
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);
 	cost_end(COST_LAUNCH, begun);
 	return 0;

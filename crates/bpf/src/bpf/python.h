@@ -170,35 +170,18 @@ static long hash_frame(u32 index, struct python_walker *walker)
 	return 0;
 }
 
-/* The id of the stack if it is cached, otherwise 0. Leaves its hash in `quick`, 0 if it cannot be cached. */
-static __always_inline u64 recall_python(struct python_walker *walker, struct python_cache *cache)
+/* Leaves the hash that identifies the stack in `quick`, 0 if it cannot be cached. wire::known has the same hash. */
+static __always_inline void hash_frames(struct python_walker *walker)
 {
 	struct python_scratch *scratch = walker->scratch;
 	u64 first = scratch->frame;
-	struct python_memo *memo;
 
-	scratch->quick = 0;
-	if (!cache || !scratch->made)
-		return 0;
 	scratch->quick = scratch->image;
 	scratch->window_bytes = 0;
 	bpf_loop(PYTHON_STEPS, hash_frame, walker, 0);
 	scratch->frame = first;
-	memo = python_memo_of(cache, scratch->quick);
-	return scratch->quick && memo->hash == scratch->quick && memo->made == scratch->made ? memo->id : 0;
-}
-
-static __always_inline void remember_python(struct python_scratch *scratch, struct python_cache *cache, u64 id)
-{
-	struct python_memo *memo;
-
-	if (!cache || !scratch->quick || !id || scratch->record.flags & PYTHON_STACK_BROKEN)
-		return;
-	memo = python_memo_of(cache, scratch->quick);
-	memo->hash = 0;
-	memo->made = scratch->made;
-	memo->id = id;
-	memo->hash = scratch->quick;
+	if (scratch->quick)
+		scratch->quick = mix(scratch->quick, scratch->made);
 }
 
 /* Copies the characters of a str object: the first ones of a name, the last ones of a file. */
@@ -338,8 +321,10 @@ __noinline u64 take_python(struct python_scratch *scratch, struct python_thread 
 	if (known)
 		first_frame(&walker);
 	/* A freed thread state has no frames, so a cached stack can be used without searching the list. */
-	if (known && scratch->frame) {
-		id = recall_python(&walker, cache);
+	scratch->quick = 0;
+	if (known && scratch->frame && cache && scratch->made) {
+		hash_frames(&walker);
+		id = recall_python(cache, scratch->quick);
 		if (id)
 			return id;
 	}
@@ -352,7 +337,8 @@ __noinline u64 take_python(struct python_scratch *scratch, struct python_thread 
 	if (!scratch->frame)
 		return 0;
 	id = walk_python(&walker);
-	remember_python(scratch, cache, id);
+	if (cache && scratch->quick && id && !(scratch->record.flags & PYTHON_STACK_BROKEN))
+		remember_python(cache, scratch->quick, id);
 	return id;
 }
 

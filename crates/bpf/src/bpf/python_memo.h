@@ -7,22 +7,26 @@
  * time. Distinguishing code objects from earlier ones at the same addresses is slow. It is not needed while the
  * interpreter has not created a code object: then the same hash means the same stack. Interpreters count code objects
  * from 3.12 on; in older versions each stack is walked in full.
+ *
+ * The injected library can compute the same hash from inside the process, where reading the frames costs little, and
+ * passes it to the marker. It finds a stack only if it equals a hash that was computed here.
  */
 #ifndef WARPSCOPE_PYTHON_MEMO_H
 #define WARPSCOPE_PYTHON_MEMO_H
 
 #include "python_state.h"
 
-#define PYTHON_MEMOS 512
+/* A stack may be in any place of its row. */
+#define PYTHON_MEMO_ROWS 256
+#define PYTHON_MEMO_PLACES 3
 
 struct python_memo {
-	u64 hash; /* of the frames, without their code objects' tags; 0: empty */
-	u64 made; /* the number of code objects created */
+	u64 hash; /* of the frames without their code objects' tags, and of the number of code objects created; 0: empty */
 	u64 id;
 };
 
 struct python_cache {
-	struct python_memo memos[PYTHON_MEMOS];
+	struct python_memo memos[PYTHON_MEMO_ROWS][PYTHON_MEMO_PLACES];
 };
 
 struct {
@@ -32,9 +36,26 @@ struct {
 	__type(value, struct python_cache);
 } python_caches SEC(".maps");
 
-static __always_inline struct python_memo *python_memo_of(struct python_cache *cache, u64 hash)
+/* The id of the stack with this hash, otherwise 0. */
+static __always_inline u64 recall_python(struct python_cache *cache, u64 hash)
 {
-	return &cache->memos[hash >> 32 & (PYTHON_MEMOS - 1)];
+	struct python_memo *row = cache->memos[hash >> 32 & (PYTHON_MEMO_ROWS - 1)];
+
+	for (u32 i = 0; i < PYTHON_MEMO_PLACES; i++)
+		if (row[i].hash == hash)
+			return row[i].id;
+	return 0;
+}
+
+/* The newest stack comes first in its row, and the oldest is dropped. */
+static __always_inline void remember_python(struct python_cache *cache, u64 hash, u64 id)
+{
+	struct python_memo *row = cache->memos[hash >> 32 & (PYTHON_MEMO_ROWS - 1)];
+
+	for (u32 i = PYTHON_MEMO_PLACES - 1; i > 0; i--)
+		row[i] = row[i - 1];
+	row[0].hash = hash;
+	row[0].id = id;
 }
 
 #endif

@@ -47,8 +47,6 @@ struct python_thread {
 #define PYTHON_TAG_WORDS 12
 /* The most thread states searched. */
 #define PYTHON_MOST_THREADS 1024
-/* The interpreter's internal frames are between Python's, at most one for each. */
-#define PYTHON_STEPS (2 * MAX_PYTHON_FRAMES)
 
 struct python_scratch {
 	/* The time of the requested stack. */

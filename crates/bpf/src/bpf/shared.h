@@ -18,6 +18,8 @@
 #define MAX_PYTHON_FRAMES 128
 
 enum limit {
+	/* The interpreter's internal frames are between Python's, at most one for each. */
+	PYTHON_STEPS = 2 * MAX_PYTHON_FRAMES,
 	/* The most frames kept of the user part of a stack. */
 	MAX_USER_FRAMES = 127,
 	/* Raw stacks that one image may send: enough for a short time at its start and after each dlopen. */
@@ -131,9 +133,13 @@ struct stack_record {
 };
 #define STACK_HEADER 32
 
-/* How much of a stack is copied if it cannot be walked yet: for a shallow one, and at most. */
+/*
+ * How much of a stack is copied if it cannot be walked yet: of a shallow one, of most, and of a deep one. Single frames of
+ * cuBLAS have more than 32 KiB.
+ */
 #define RAW_FEW_PAGES 2
 #define RAW_MOST_PAGES 8
+#define RAW_DEEP_PAGES 32
 
 /* The registers of a thread; the general ones by DWARF number. */
 struct registers {
@@ -300,11 +306,12 @@ struct launch_record {
 	__u32 pid;
 	__u32 tid;
 	__u32 correlation;
-	__u16 cpu; /* with LAUNCH_KNOWN if the thread recognised its stack */
+	__u16 cpu; /* with flags: which parts of its stack the thread recognised */
 	__u16 work;
 };
 enum launch_cpu {
 	LAUNCH_KNOWN = 0x8000,
+	LAUNCH_PYTHON_KNOWN = 0x4000,
 };
 
 /*

@@ -78,13 +78,27 @@ static __always_inline u64 send_pages(struct scratch *scratch, const struct regi
 	return id;
 }
 
+/* Whether the stack continues beyond this many pages, as far as can be seen. */
+static __always_inline bool has_page(const struct registers *regs, u64 pages)
+{
+	u64 beyond = (regs->general[REGISTER_RSP] & ~(u64)(RAW_PAGE - 1)) + pages * RAW_PAGE, word;
+
+	return !bpf_probe_read_user(&word, sizeof(word), (void *)beyond);
+}
+
+/* Whether there is room for large copies. The rest of the ring is for small ones: a short stack is better than none. */
+static __always_inline bool raw_ring_is_roomy(void)
+{
+	return bpf_ringbuf_query(&raw_stacks, BPF_RB_AVAIL_DATA) < bpf_ringbuf_query(&raw_stacks, BPF_RB_RING_SIZE) / 4;
+}
+
 static __always_inline u64 send_raw(struct scratch *scratch, const struct registers *regs, u32 image, u64 pid_tgid, u64 time)
 {
-	u64 beyond = (regs->general[REGISTER_RSP] & ~(u64)(RAW_PAGE - 1)) + RAW_FEW_PAGES * RAW_PAGE, word;
-
-	if (bpf_probe_read_user(&word, sizeof(word), (void *)beyond))
+	if (!has_page(regs, RAW_FEW_PAGES))
 		return send_pages(scratch, regs, image, pid_tgid, time, RAW_FEW_PAGES);
-	return send_pages(scratch, regs, image, pid_tgid, time, RAW_MOST_PAGES);
+	if (!has_page(regs, RAW_MOST_PAGES) || !raw_ring_is_roomy())
+		return send_pages(scratch, regs, image, pid_tgid, time, RAW_MOST_PAGES);
+	return send_pages(scratch, regs, image, pid_tgid, time, RAW_DEEP_PAGES);
 }
 
 /*

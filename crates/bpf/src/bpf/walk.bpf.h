@@ -66,7 +66,7 @@ struct scratch {
 	u32 kernel_frames;
 	u32 depth;
 	u32 result;
-	/* An address on the stack is in a mapping that the reader has not published yet. */
+	/* An address on the stack is in a mapping or a function that the reader has not published yet. */
 	u32 unready;
 	u32 remembered; /* this walk was recorded in a memo, and reached the end of the stack */
 	struct registers registers; /* the initial registers */
@@ -139,6 +139,7 @@ static __always_inline void remember_row(u64 owner, u64 address, const struct un
 #define WALK_CONTEXT struct walker
 #define WALK_RECALL(walker, address, row) recall_row((walker)->scratch->owner, address, row)
 #define WALK_REMEMBER(walker, address, row) remember_row((walker)->scratch->owner, address, row)
+#define WALK_UNKNOWN(walker) ((walker)->scratch->unready = 1)
 #define WALK_READ(walker, dst, address) walk_read(walker, dst, address)
 #define WALK_RETURN(walker, state, slot, ip) walk_return(walker, slot, ip)
 #define WALK_REGISTER(walker, number, value) (*(value) = (walker)->scratch->registers.general[(number) & 15], 0)

@@ -11,7 +11,7 @@ use crate::{
     calls::{sums, tracer::Tracer},
     command::signals::Signals,
     process::{cpu_time, procfs},
-    sessions::Sessions,
+    sessions::{RecognisedLaunches, Sessions},
     sink::Sink,
     stacks::{python::Pythons, unwinding::Tables},
 };
@@ -40,7 +40,7 @@ pub struct Cost {
     /// The unwind tables.
     pub tables: Tables,
     /// Launches whose stack was recognised by the program itself.
-    pub recognised: u64,
+    pub recognised: RecognisedLaunches,
 }
 
 impl<S: Sink> Collector<S> {
@@ -65,7 +65,7 @@ impl<S: Sink> Collector<S> {
         if self.period > 0 {
             self.kept.keep_bpf_programs();
         }
-        let recognised = self.sessions.as_ref().map_or(0, Sessions::recognised);
+        let recognised = self.sessions.as_ref().map(Sessions::recognised).unwrap_or_default();
         let cost = Cost { tables: self.unwinding.tables(), recognised };
         Collected { sink: self.sink, signals: self.signals, kept: self.kept, trace: self.trace, cost }
     }
@@ -115,7 +115,7 @@ impl<S: Sink> Collector<S> {
             callbacks.end_all();
         }
         if let Err(error) = self.recorder.end_trace() {
-            self.note(format!("calls still under way are not in the trace: {error}"));
+            self.note(format!("calls in progress are not in the trace: {error}"));
         }
     }
 
@@ -124,7 +124,8 @@ impl<S: Sink> Collector<S> {
         while self.gather() {}
         self.take_hits(true);
         let (sink, reused) = (&mut self.sink, &self.reused);
-        self.unwinding.finish_all(&mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))));
+        self.unwinding
+            .finish_all(&self.kept.files, &mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))));
         if let Some(pythons) = &mut self.pythons {
             pythons.finish(sink);
         }

@@ -45,6 +45,7 @@ impl<S: Sink> Collector<S> {
         for (pid, mapping) in settled {
             self.mapped(&mapping, pid);
         }
+        self.rescan();
         for call in calls {
             self.take(call);
         }
@@ -57,9 +58,14 @@ impl<S: Sink> Collector<S> {
         }
         let (sink, unwinding, pythons) = (&mut self.sink, &mut self.unwinding, &mut self.pythons);
         let (reused, mut published) = (&self.reused, Vec::new());
-        unwinding.settle(&mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))), &mut |image| {
-            published.push(image);
-        });
+        let files = &self.kept.files;
+        unwinding.settle(
+            files,
+            &mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))),
+            &mut |image| {
+                published.push(image);
+            },
+        );
         for text in unwinding.notes() {
             sink.push(&Event::Note(Note { text }));
         }
@@ -69,6 +75,7 @@ impl<S: Sink> Collector<S> {
         if let Some(pythons) = pythons {
             pythons.settle(sink);
         }
+        let images = &self.images;
         if let Some(sessions) = &mut self.sessions {
             // The walker now has everything that they had mapped when they sent their hello.
             if !more {
@@ -79,9 +86,9 @@ impl<S: Sink> Collector<S> {
                     let memory = trace.and_then(|t| t.announced(announced, &mut self.recorder, &mut |e| sink.push(&e)));
                     calls.extend(memory.map(|memory| (socket, memory)));
                 }
-                sessions.welcome(&waiting, &calls);
+                let python_of = |pid| pythons.as_ref()?.shared_layout(images.current(pid)?);
+                sessions.welcome(&waiting, &calls, &python_of);
             }
-            let images = &self.images;
             // A connection without a hello waits until the record of its process has been read. The others must not
             // wait for a ring that never empties: their queues are short, and their exits wait for us.
             let accept_hellos = !more;

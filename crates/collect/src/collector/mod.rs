@@ -13,6 +13,7 @@ mod gather;
 mod parts;
 mod prepare;
 mod records;
+mod rescan;
 mod run;
 
 pub use finish::{Collected, Cost};

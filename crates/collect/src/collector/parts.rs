@@ -1,5 +1,7 @@
 //! The parts of a collector.
 
+use std::time::Instant;
+
 use bpf::{Mappings, Recorder};
 use symbols::Kept;
 
@@ -36,6 +38,16 @@ pub struct Collector<S> {
     pub(super) sessions: Option<Sessions>,
     pub(super) images: Images,
     pub(super) reused: Reused,
+    pub(super) rescan: Rescan,
     /// Nanoseconds that one CPU sample represents; 0 if none are taken.
     pub(super) period: u64,
+}
+
+/// When the mappings of followed processes are read again.
+#[derive(Debug, Default)]
+pub(super) struct Rescan {
+    /// The number of lost mapping records at the last scan.
+    pub lost: u64,
+    /// No scan before then.
+    pub next: Option<Instant>,
 }

@@ -8,7 +8,7 @@ use elf::Budget;
 use model::event::{Event, Note};
 use symbols::Kept;
 
-use super::parts::Collector;
+use super::parts::{Collector, Rescan};
 use crate::{
     command::{limits, signals::Signals},
     process::{images::Images, procfs, reused::Reused},
@@ -27,7 +27,7 @@ pub struct Options {
     /// Put Python frames into stacks.
     pub python: bool,
     /// Files that the command will map: their unwind tables, and those of the libraries that warpscope itself has
-    /// mapped, are compiled before the command starts. `None` compiles all tables while it runs.
+    /// mapped, are compiled before the command starts. `None` compiles nothing in advance.
     pub expected: Option<Vec<PathBuf>>,
     /// How much memory and time may be used.
     pub limits: Limits,
@@ -42,6 +42,8 @@ pub struct Limits {
     budget: Budget,
     /// How long to wait for a table if stacks would be truncated without it.
     table: Duration,
+    /// Compile only the functions that occur on stacks.
+    on_demand: bool,
     /// The memory for mapping records.
     mappings: Share,
 }
@@ -52,12 +54,18 @@ impl Limits {
         raw_stacks: 4096,
         budget: Budget::RECORDING,
         table: Duration::from_secs(10),
+        on_demand: false,
         mappings: Share::RECORDING,
     };
     /// For a daemon, where scrapes have priority: a stack through a library that has just replaced another may end
-    /// there.
-    pub const DAEMON: Self =
-        Self { raw_stacks: 128, budget: Budget::DAEMON, table: Duration::ZERO, mappings: Share::DAEMON };
+    /// there. It takes few stacks, and PyTorch's tables have 70 MiB: only the functions that occur on stacks are compiled.
+    pub const DAEMON: Self = Self {
+        raw_stacks: 128,
+        budget: Budget::DAEMON,
+        table: Duration::ZERO,
+        on_demand: true,
+        mappings: Share::DAEMON,
+    };
 }
 
 impl Default for Limits {
@@ -80,10 +88,10 @@ pub struct Prepared {
 impl Prepared {
     /// Loads the programs and compiles the first unwind tables.
     pub fn new(options: Options) -> anyhow::Result<Self> {
-        let Options { programs, sessions, python, expected, limits: Limits { raw_stacks, budget, table, mappings } } =
-            options;
+        let Options { programs, sessions, python, expected, limits } = options;
+        let Limits { raw_stacks, budget, table, on_demand, mappings } = limits;
         let recorder = Recorder::start(&programs)?;
-        let unwinding = Unwinding::start(recorder.unwind_maps()?, raw_stacks, table, &budget);
+        let unwinding = Unwinding::start(recorder.unwind_maps()?, raw_stacks, table, &budget, on_demand);
         let mut unwinding = unwinding.context("cannot start the thread for unwind tables")?;
         let mut kept = Kept::new(limits::raise());
         if let Some(expected) = expected {
@@ -124,6 +132,7 @@ impl Prepared {
             sessions: self.sessions,
             images: Images::default(),
             reused: Reused::default(),
+            rescan: Rescan::default(),
             period: self.period,
         }
     }

@@ -78,11 +78,9 @@ impl<S: Sink> Collector<S> {
                 }
                 return;
             }
-            Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, known, .. } => {
+            Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, recognised, .. } => {
                 let Some(sessions) = &mut self.sessions else { return };
-                if known {
-                    sessions.count_recognised();
-                }
+                sessions.count_recognised(recognised);
                 let Some(kind) = LaunchKind::from_number(work as u8) else { return };
                 let Some(session) = sessions.id(session, ProcessId(image)) else { return };
                 Event::Launch(Launch {

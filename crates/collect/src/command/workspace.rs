@@ -59,7 +59,7 @@ impl Workspace {
         }
         let reasons: Vec<String> =
             refused.iter().map(|(parent, error)| format!("{}: {error:#}", parent.display())).collect();
-        bail!("found no directory for the injected library; set TMPDIR to another ({})", reasons.join("; "))
+        bail!("no suitable directory for the injected library; set TMPDIR to another one ({})", reasons.join("; "))
     }
 
     fn create_in(parent: &Path) -> anyhow::Result<Self> {

@@ -143,7 +143,9 @@ fn usdt_argument(probe: &Usdt, number: u8) -> anyhow::Result<HitWeight> {
             full(),
             text::units::counted(probe.arguments.len() as u64, "argument", "arguments")
         ),
-        Some(None) => bail!("arg{number} of {} cannot be read: it is no whole number in a register or memory", full()),
+        Some(None) => {
+            bail!("arg{number} of {} cannot be read: it is not an integer in a register or in memory", full())
+        }
         Some(Some(argument)) => argument,
     };
     let source = match argument.place {
@@ -172,13 +174,13 @@ pub fn in_kernel(group: &str, name: &str, weight: Option<&Weight>) -> anyhow::Re
             );
         }
     };
-    let id = id.trim().parse().context("tracefs gave a tracepoint without a number")?;
+    let id = id.trim().parse().context("tracefs returned an invalid tracepoint id")?;
     let weight = match weight {
         Some(Weight::Field(field)) => {
             let format = Format::parse(&read("format").unwrap_or_default());
             let Some((offset, size, signed)) = format.number(field) else {
                 let numbers: Vec<&str> = format.numbers().collect();
-                bail!("{group}:{name} has no number called {field}; it has: {}", numbers.join(", "));
+                bail!("{group}:{name} has no numeric field {field}; it has: {}", numbers.join(", "));
             };
             Some(HitWeight { source: HitSource::Field(offset), size, signed })
         }

@@ -74,7 +74,7 @@ pub fn parse(texts: &[String]) -> anyhow::Result<Vec<Spec>> {
     for text in texts {
         let (mut spec, chosen) = parse_one(text).with_context(|| format!("--event {text}"))?;
         if chosen && taken.contains(&spec.name) {
-            bail!("--event {text}: the name {} is taken: choose another with name=", spec.name);
+            bail!("--event {text}: the name {} is used twice: choose another with name=", spec.name);
         }
         let base = spec.name.clone();
         for number in 2.. {
@@ -98,7 +98,7 @@ fn parse_one(text: &str) -> anyhow::Result<(Spec, bool)> {
         "uprobe" | "uretprobe" => function(place, returns || kind == "uretprobe")?,
         "tracepoint" | "tp" => tracepoint(place)?,
         "usdt" => usdt(place)?,
-        _ => bail!("there is no kind of event called {kind}: an event is {KINDS}"),
+        _ => bail!("unknown kind of event {kind}: an event is {KINDS}"),
     };
     if returns && !matches!(kind, Kind::Function { .. }) {
         bail!("ret is for functions: uprobe:LIB:FUNCTION,ret");
@@ -108,7 +108,7 @@ fn parse_one(text: &str) -> anyhow::Result<(Spec, bool)> {
         None | Some("number") => Unit::Number,
         Some("bytes") => Unit::Bytes,
         Some("ns") => Unit::Ns,
-        Some(other) => bail!("there is no unit called {other}: use bytes, ns or number"),
+        Some(other) => bail!("unknown unit {other}: use bytes, ns or number"),
     };
     if unit != Unit::Number && weight.is_none() {
         bail!("a unit needs a weight, such as weight=arg1");
@@ -138,7 +138,7 @@ fn options(text: &str) -> anyhow::Result<Options<'_>> {
             Some(("name", value)) if found.name.is_none() => found.name = Some(value),
             Some((key @ ("weight" | "unit" | "name"), _)) => bail!("{key}= is given twice"),
             Some((key, _)) if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphabetic()) => {
-                bail!("there is no option called {key}: the options are weight=, unit=, name= and ret")
+                bail!("unknown option {key}: the options are weight=, unit=, name= and ret")
             }
             _ => break,
         }
@@ -151,7 +151,8 @@ fn function(place: &str, returns: bool) -> anyhow::Result<(Kind, String)> {
     if let Some((library, function)) = place.rsplit_once(':')
         && let Some(hex) = function.strip_prefix("0x")
     {
-        let offset = u64::from_str_radix(hex, 16).ok().with_context(|| format!("{function} is no offset in a file"))?;
+        let offset =
+            u64::from_str_radix(hex, 16).ok().with_context(|| format!("{function} is not an offset in a file"))?;
         if returns {
             bail!("an offset has no return: name the function");
         }
@@ -212,10 +213,10 @@ fn parse_weight(text: &str, kind: &Kind) -> anyhow::Result<Weight> {
     let number =
         what.strip_prefix("arg").and_then(|number| number.parse().ok()).filter(|number| (1..=12).contains(number));
     let Some(number) = number else {
-        bail!("{text} is no weight: use arg1 to arg12 (arg1 is the first argument), or retval at a return");
+        bail!("{text} is not a weight: use arg1 to arg12 (arg1 is the first argument), or retval at a return");
     };
     if returns {
-        bail!("the arguments are gone at the return: use weight=retval");
+        bail!("arguments are not available at the return: use weight=retval");
     }
     Ok(Weight::Argument { number, size, signed })
 }
@@ -228,12 +229,12 @@ fn number_type(text: &str) -> anyhow::Result<(u8, bool)> {
         "16" => 2,
         "32" => 4,
         "64" => 8,
-        _ => bail!("there is no type called {text}: use u8 to u64 or s8 to s64"),
+        _ => bail!("unknown type {text}: use u8 to u64 or s8 to s64"),
     };
     match &text[..1] {
         "u" => Ok((size, false)),
         "s" | "i" => Ok((size, true)),
-        _ => bail!("there is no type called {text}: use u8 to u64 or s8 to s64"),
+        _ => bail!("unknown type {text}: use u8 to u64 or s8 to s64"),
     }
 }
 
@@ -284,7 +285,7 @@ mod tests {
         let names: Vec<String> = parse(&texts).expect("events").into_iter().map(|spec| spec.name).collect();
         assert_eq!(names, ["f", "f-2", "f-3", "f-ret"]);
         let twice = ["uprobe:a:f", "uprobe:b:g,name=f"].map(str::to_owned);
-        assert!(format!("{:#}", parse(&twice).expect_err("twice")).contains("the name f is taken"));
+        assert!(format!("{:#}", parse(&twice).expect_err("twice")).contains("the name f is used twice"));
     }
 
     /// Check that invalid options are rejected with a clear message.
@@ -292,20 +293,20 @@ mod tests {
     fn invalid_events_are_rejected() {
         for (text, words) in [
             ("malloc", "an event is uprobe:LIB:FUNCTION"),
-            ("kprobe:x:y", "no kind of event called kprobe"),
+            ("kprobe:x:y", "unknown kind of event kprobe"),
             ("uprobe:malloc", "a function is LIB:FUNCTION"),
             ("uprobe::malloc", "a function is LIB:FUNCTION"),
-            ("uprobe:a:0xzz", "0xzz is no offset"),
+            ("uprobe:a:0xzz", "0xzz is not an offset"),
             ("uprobe:a:0x10,ret", "an offset has no return"),
             ("uprobe:a:f,weight=arg0", "arg1 is the first argument"),
-            ("uprobe:a:f,weight=arg13", "arg0 is no weight".replace("arg0", "arg13").as_str()),
+            ("uprobe:a:f,weight=arg13", "arg13 is not a weight"),
             ("uprobe:a:f,weight=", "weight= has no value"),
-            ("uprobe:a:f,weight=arg1:f32", "no type called f32"),
+            ("uprobe:a:f,weight=arg1:f32", "unknown type f32"),
             ("uprobe:a:f,weight=retval", "use uretprobe"),
             ("uretprobe:a:f,weight=arg1", "use weight=retval"),
-            ("uprobe:a:f,wieght=arg1", "no option called wieght"),
+            ("uprobe:a:f,wieght=arg1", "unknown option wieght"),
             ("uprobe:a:f,weight=arg1,weight=arg2", "weight= is given twice"),
-            ("uprobe:a:f,weight=arg1,unit=miles", "no unit called miles"),
+            ("uprobe:a:f,weight=arg1,unit=miles", "unknown unit miles"),
             ("uprobe:a:f,unit=bytes", "a unit needs a weight"),
             ("tracepoint:sched_switch", "a tracepoint is GROUP:NAME"),
             ("tracepoint:../..:x", "a tracepoint is GROUP:NAME"),

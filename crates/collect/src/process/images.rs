@@ -83,6 +83,12 @@ impl Images {
         self.by_pid.get(&pid).and_then(|lives| lives.images.last()).map(|(_, image, _)| *image)
     }
 
+    /// Returns every followed process, with the image that it runs now.
+    pub fn all(&self) -> Vec<(u32, ProcessId)> {
+        let current = |(pid, lives): (&u32, &Lives)| lives.images.last().map(|(_, image, _)| (*pid, *image));
+        self.by_pid.iter().filter_map(current).collect()
+    }
+
     /// Adds the kernel's mapping records. Call [`Self::settle`] after the probes' records have been read too.
     pub fn take(&mut self, events: Vec<MapEvent>) {
         for event in events {

@@ -15,7 +15,7 @@ use rustix::{
     fs::{MemfdFlags, SealFlags},
     mm::{MapFlags, ProtFlags},
 };
-use wire::known::{BYTES, Entry, Header, MOST_WORDS, bucket};
+use wire::known::{BYTES, Entry, Header, MOST_WORDS, Python, bucket};
 
 /// The stacks known to one session.
 pub struct KnownStacks {
@@ -30,8 +30,8 @@ pub struct KnownStacks {
 unsafe impl Send for KnownStacks {}
 
 impl KnownStacks {
-    /// Creates an empty set.
-    pub fn new() -> io::Result<Self> {
+    /// Creates an empty set for a process, with the layout of its Python interpreter, if it has one.
+    pub fn new(python: Option<Python>) -> io::Result<Self> {
         let file = rustix::fs::memfd_create(c"warpscope-stacks", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, BYTES as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -40,7 +40,12 @@ impl KnownStacks {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             rustix::mm::mmap(std::ptr::null_mut(), BYTES, protection, MapFlags::SHARED, &file, 0)?
         };
-        let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut memory = NonNull::<Header>::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        if let Some(python) = python {
+            // SAFETY: the mapping begins with a header, which is not shared yet; all zeros is a value of it.
+            let header = unsafe { memory.as_mut() };
+            (header.has_python, header.python) = (1, python);
+        }
         Ok(Self { file, memory, end: size_of::<Header>(), generation: 0 })
     }
 

@@ -17,9 +17,9 @@ use std::{
     path::Path,
 };
 
-use bpf::Memo;
+use bpf::{Memo, Recognised};
 use model::event::{Event, Loss, LossCause, Mapping, ProcessId, Session, SessionId};
-use wire::{Message, Refusal};
+use wire::{Message, Refusal, known::Python};
 
 use connection::Connection;
 use known::KnownStacks;
@@ -55,8 +55,7 @@ pub struct Sessions {
     greeted: HashSet<SessionId>,
     used: Used,
     refused: Refused,
-    /// Launches whose stack was recognised by the thread itself.
-    recognised: u64,
+    recognised: RecognisedLaunches,
     /// Memory used by known stacks.
     known_bytes: usize,
     /// The first few processes of other users that tried to connect, and their users.
@@ -86,6 +85,15 @@ pub struct Announced {
     pub functions: Vec<(u16, String)>,
 }
 
+/// Launches whose native or Python stack was recognised by the thread itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecognisedLaunches {
+    /// Launches with a recognised native stack.
+    pub native: u64,
+    /// Launches with a recognised Python stack.
+    pub python: u64,
+}
+
 /// Why we close a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rejection {
@@ -113,7 +121,7 @@ impl Sessions {
             greeted: HashSet::new(),
             used: Used::default(),
             refused: Refused::default(),
-            recognised: 0,
+            recognised: RecognisedLaunches::default(),
             known_bytes: 0,
             rejected_peers: Vec::new(),
             silent: Silent::new(library),
@@ -204,11 +212,16 @@ impl Sessions {
     }
 
     /// Notifies the waiting libraries that their stacks can now be walked. Those that report calls get the memory for
-    /// them.
-    pub fn welcome(&mut self, waiting: &[RawFd], calls: &HashMap<RawFd, OwnedFd>) {
+    /// them. `python_of` returns the layout of the Python interpreter that a pid runs.
+    pub fn welcome(
+        &mut self,
+        waiting: &[RawFd],
+        calls: &HashMap<RawFd, OwnedFd>,
+        python_of: &dyn Fn(u32) -> Option<Python>,
+    ) {
         for connection in self.connections.iter_mut().filter(|c| waiting.contains(&c.socket.as_raw_fd())) {
             connection.welcomed = true;
-            connection.known = KnownStacks::new().ok();
+            connection.known = KnownStacks::new(python_of(connection.pid)).ok();
             let calls = calls.get(&connection.socket.as_raw_fd()).map(AsFd::as_fd);
             let memories: Vec<_> = connection.known.as_ref().map(KnownStacks::file).into_iter().chain(calls).collect();
             match memories[..] {
@@ -230,13 +243,14 @@ impl Sessions {
         self.connections.iter().any(Connection::is_open)
     }
 
-    /// Counts a launch whose stack was recognised by the thread itself.
-    pub fn count_recognised(&mut self) {
-        self.recognised += 1;
+    /// Counts a launch by the parts of its stack that the thread recognised itself.
+    pub fn count_recognised(&mut self, recognised: Recognised) {
+        self.recognised.native += u64::from(recognised.native);
+        self.recognised.python += u64::from(recognised.python);
     }
 
     /// Returns the number of launches whose stack was recognised by the thread itself.
-    pub fn recognised(&self) -> u64 {
+    pub fn recognised(&self) -> RecognisedLaunches {
         self.recognised
     }
 

@@ -27,6 +27,9 @@ const SYSTEM: [&str; 6] = ["libc.so", "libc-2", "libm.so", "libpthread", "ld-lin
 /// The file name of the interpreter's internal code objects.
 const INTERNAL: &str = "__init__";
 
+/// Threads and the probe compute the same hash.
+const _: () = assert!(wire::known::MOST_PYTHON_FRAMES == bpf::PYTHON_STEPS);
+
 /// The state of all Python processes.
 pub struct Pythons {
     maps: PythonMaps,
@@ -152,6 +155,26 @@ impl Pythons {
         }
         image.process = Some(process);
         None
+    }
+
+    /// Returns the layout with which threads of an image can hash their own frames. Older interpreters do not count code
+    /// objects, so that equal hashes do not prove equal stacks.
+    pub fn shared_layout(&self, image: ProcessId) -> Option<wire::known::Python> {
+        let process = self.images.get(&image)?.process.as_ref()?;
+        let counted = process.versions != 0 || process.interpreter_versions != 0;
+        (counted && process.kind == PythonKind::Shims as u16).then_some(wire::known::Python {
+            versions: process.versions,
+            interpreter_versions: process.interpreter_versions,
+            image: image.0,
+            thread_interpreter: process.thread_interpreter,
+            thread_id: process.thread_id,
+            thread_frame: process.thread_frame,
+            frame_link: process.frame_link,
+            frame_previous: process.frame_previous,
+            frame_code: process.frame_code,
+            frame_instruction: process.frame_instruction,
+            frame_owner: process.frame_owner,
+        })
     }
 
     /// Adds the frames of a Python stack.

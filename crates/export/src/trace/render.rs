@@ -8,7 +8,7 @@ use crate::{
     page::{Ink, Page, bar, cut, shortened},
     trace::{
         latency,
-        summary::{FunctionRow, MovedRow, TraceSummary},
+        summary::{FunctionRow, MemoryRow, MovedRow, TraceSummary},
     },
 };
 
@@ -217,7 +217,7 @@ impl Page {
         let columns =
             format!("{:>10}  {:>9}  {:>7}  {:>9}  {:>15}", "allocated", "bytes", "freed", "peak", "live at the end");
         self.wide_title("Memory", &columns);
-        for m in &t.memory {
+        for MemoryRow { space, memory: m } in &t.memory {
             let peak = if m.peak_bytes > 0 { bytes(m.peak_bytes) } else { String::new() };
             let live = match m.live {
                 0 => "none".to_owned(),
@@ -235,8 +235,7 @@ impl Page {
             };
             let failed = if failed.is_empty() { failed } else { format!("  {}", self.ink(Ink::Red, &failed)) };
             let line = format!(
-                "{:<11} {:>9}  {:>9}  {:>7}  {peak:>9}  {live}{failed}",
-                m.space,
+                "{space:<11} {:>9}  {:>9}  {:>7}  {peak:>9}  {live}{failed}",
                 count(m.allocations),
                 bytes(m.bytes),
                 count(m.frees)

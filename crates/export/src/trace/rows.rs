@@ -2,7 +2,7 @@
 
 use model::{
     calls::{Moved, Switches, Tier},
-    event::Layer,
+    event::{Layer, Memory},
 };
 use serde::Serialize;
 
@@ -123,30 +123,9 @@ pub struct LaunchRow {
 pub struct MemoryRow {
     /// The kind of memory.
     pub space: &'static str,
-    /// Allocations that succeeded.
-    pub allocations: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Allocations that failed.
-    pub failed: u64,
-    /// Frees that succeeded.
-    pub frees: u64,
-    /// Frees that failed.
-    pub failed_frees: u64,
-    /// Of the successful frees: those of memory whose allocation was not seen.
-    pub unknown_frees: u64,
-    /// Allocations whose address was reused although no free of it was seen.
-    pub missed_frees: u64,
-    /// Allocations that were released with their context or device.
-    pub released: u64,
-    /// Allocations that are not tracked because the table was full.
-    pub untracked: u64,
-    /// Allocations never freed.
-    pub live: u64,
-    /// Their bytes.
-    pub live_bytes: u64,
-    /// The most bytes live at one time; where calls were only summed up, the maximum of any process.
-    pub peak_bytes: u64,
+    /// Allocations and frees. Where calls were only summed up, the peak is the maximum of any process.
+    #[serde(flatten)]
+    pub memory: Memory,
 }
 
 /// Bytes moved by calls.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cuda::{calls::Space, results};
 use model::{
     calls::{CallSum, Calls, CommandSum, Tier},
-    event::{Function, FunctionId, Layer, Mode},
+    event::{Function, FunctionId, Layer, Memory, Mode},
     histogram::{Histogram, lower_bound},
     profile::Profile,
 };
@@ -266,21 +266,7 @@ fn launches(profile: &Profile) -> Vec<LaunchRow> {
 }
 
 fn memory(calls: &Calls) -> Vec<MemoryRow> {
-    let row = |(space, memory): (&Space, &model::calls::Memory)| MemoryRow {
-        space: space.name(),
-        allocations: memory.allocations,
-        bytes: memory.bytes,
-        failed: memory.failed,
-        frees: memory.frees,
-        failed_frees: memory.failed_frees,
-        unknown_frees: memory.unknown_frees,
-        missed_frees: memory.missed_frees,
-        released: memory.released,
-        untracked: memory.untracked,
-        live: memory.live,
-        live_bytes: memory.live_bytes,
-        peak_bytes: memory.peak_bytes,
-    };
+    let row = |(space, memory): (&Space, &Memory)| MemoryRow { space: space.name(), memory: *memory };
     calls.memory.iter().map(row).collect()
 }
 

@@ -2,8 +2,8 @@
 
 use super::{
     Format,
+    other::OTHER,
     process::define,
-    selection::OTHER,
     text::{Definition, Family, Kind, Labels},
 };
 use crate::snapshot::{Device, Snapshot};

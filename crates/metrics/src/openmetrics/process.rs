@@ -3,7 +3,8 @@
 use super::{
     Format,
     bounds::{DURATION_BOUNDS, SIZE_BOUNDS},
-    selection::{OTHER, SPACES, Selected},
+    other::OTHER,
+    selection::{SPACES, Selected},
     text::{Buckets, Definition, Family, Kind, Labels, Number},
 };
 use crate::{

@@ -3,7 +3,7 @@
 //!
 //! To Prometheus a counter that decreases looks like a restart, and its rates become wrong. So "other" must only grow,
 //! and the choice is final: the first to arrive, and of those that arrive together the largest, get a series and keep
-//! it until their process ends. Whatever finds no room goes to "other" and stays there. The counts of processes without
+//! it until their process ends. Everything else is added to "other" and stays there. The counts of processes without
 //! their own series stay in "other" after they have ended. Ended processes keep their series for some minutes, a
 //! quarter of all if they are new, half if they had them before, and are evicted when a living process needs room.
 //!
@@ -15,39 +15,20 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    hash::Hash,
-    sync::Arc,
     time::Duration,
 };
 
-use crate::snapshot::{Calls, Copies, Errors, Kernel, Memory, Moved, Process, Space};
+use crate::snapshot::{Process, Space};
 
 use super::{
-    bounds::{DURATION_BOUNDS, SIZE_BOUNDS},
     ended::Ended,
+    other::{OTHER, absorb},
+    own::{Own, Room},
 };
-
-/// The label for everything without its own series.
-pub const OTHER: &str = "other";
 
 /// Core series of a process: memory in three spaces, launches, memsets, time.
 const CORE: usize = 34;
-/// Series of one function's durations.
-const CALLS: usize = DURATION_BOUNDS.len() + 3;
-/// Series of one direction of copies: two counters and two histograms.
-const COPIES: usize = 2 + SIZE_BOUNDS.len() + 3 + DURATION_BOUNDS.len() + 3;
-/// Functions with durations, per process: those that do the program's GPU work, and all others. Programs call many of
-/// the others at startup, which would leave none for later ones.
-const MOST_WORKING: usize = 16;
-const MOST_FUNCTIONS: usize = 6;
-/// Names in "other" that are remembered, per kind and process: some programs create new kernels endlessly.
-const MOST_OTHER: usize = 4096;
-/// Directions of copies, synchronous and asynchronous ones separately, per process.
-const MOST_COPIES: usize = 12;
-/// Errors by function and code, per process.
-const MOST_ERRORS: usize = 32;
-/// Leak suspects per process.
-const MOST_SUSPECTS: usize = 5;
+
 /// Limits on the number of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -76,36 +57,6 @@ pub struct Selection {
     retired: Process,
     retired_processes: u64,
     ended: Ended,
-}
-
-/// The parts of a process that have series.
-#[derive(Default)]
-struct Own {
-    used: usize,
-    kernels: Chosen<Arc<str>>,
-    other_launches: u64,
-    copies: Chosen<(&'static str, bool)>,
-    errors: Chosen<(Arc<str>, Arc<str>)>,
-    working: Chosen<Arc<str>>,
-    calls: Chosen<Arc<str>>,
-}
-
-/// The keys that have series, and those that are permanently in "other".
-struct Chosen<K> {
-    own: HashSet<K>,
-    other: HashSet<K>,
-}
-
-impl<K> Default for Chosen<K> {
-    fn default() -> Self {
-        Self { own: HashSet::new(), other: HashSet::new() }
-    }
-}
-
-impl<K: Eq + Hash> Chosen<K> {
-    fn knows(&self, key: &K) -> bool {
-        self.own.contains(key) || self.other.contains(key)
-    }
 }
 
 /// The selection to report.
@@ -251,7 +202,7 @@ impl Selection {
                 return;
             }
             self.used += CORE;
-            self.with_series.insert(process.id, Own { used: CORE, ..Own::default() });
+            self.with_series.insert(process.id, Own::new(CORE));
         }
         let Some(own) = self.with_series.get_mut(&process.id) else { return };
         let before = own.used;
@@ -264,171 +215,16 @@ impl Selection {
     }
 }
 
-/// The series still available.
-struct Room {
-    left: usize,
-    used: usize,
-    summed: u64,
-}
-
-impl Room {
-    /// Splits `items` into those with their own series and the rest.
-    fn part<T, K: Eq + Hash>(
-        &mut self,
-        items: Vec<T>,
-        key: impl Fn(&T) -> K,
-        chosen: &mut Chosen<K>,
-        most: usize,
-        series: usize,
-    ) -> (Vec<T>, Vec<T>) {
-        let (mine, rest): (Vec<T>, Vec<T>) = items.into_iter().partition(|item| {
-            let key = key(item);
-            if chosen.knows(&key) {
-                return chosen.own.contains(&key);
-            }
-            let fits = chosen.own.len() < most && series <= self.left;
-            if fits {
-                chosen.own.insert(key);
-                self.left -= series;
-                self.used += series;
-            } else if chosen.other.len() < MOST_OTHER {
-                chosen.other.insert(key);
-            }
-            fits
-        });
-        self.summed += (rest.len() * series) as u64;
-        (mine, rest)
-    }
-}
-
-impl Own {
-    fn select(&mut self, process: &Process, top_kernels: usize, room: &mut Room) -> Process {
-        let mut shown = Process { suspects: Vec::new(), ..process.clone() };
-        shown.suspects = process.suspects.iter().take(MOST_SUSPECTS).cloned().collect();
-
-        shown.errors.sort_by_key(|errors| std::cmp::Reverse(errors.count));
-        let key = |errors: &Errors| (errors.function.clone(), errors.code.clone());
-        let (mine, rest) = room.part(shown.errors, key, &mut self.errors, MOST_ERRORS, 1);
-        shown.errors = mine;
-        shown.errors.extend(sum_errors(&rest));
-
-        let key = |copies: &Copies| (copies.direction, copies.asynchronous);
-        let (mine, rest) = room.part(shown.copies, key, &mut self.copies, MOST_COPIES, COPIES);
-        shown.copies = mine;
-        shown.copies.extend(sum_copies(&rest));
-
-        shown.kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.launches));
-        let key = |kernel: &Kernel| kernel.name.clone();
-        let (mine, rest) = room.part(shown.kernels, key, &mut self.kernels, top_kernels, 1);
-        shown.kernels = mine;
-        let launches = rest.iter().map(|kernel| kernel.launches).sum::<u64>().saturating_add(process.other_launches);
-        self.other_launches = self.other_launches.max(launches);
-        shown.other_launches = self.other_launches;
-
-        shown.calls.sort_by_key(|calls| std::cmp::Reverse(calls.ns));
-        let key = |calls: &Calls| calls.function.clone();
-        // A function keeps its series, even if the program starts calling it directly later.
-        let is_working = |calls: &mut Calls| calls.working && !self.calls.knows(&calls.function);
-        let working = shown.calls.extract_if(.., is_working).collect();
-        let (mut mine, mut rest) = room.part(working, key, &mut self.working, MOST_WORKING, CALLS);
-        let (others, more) = room.part(shown.calls, key, &mut self.calls, MOST_FUNCTIONS, CALLS);
-        mine.extend(others);
-        rest.extend(more);
-        shown.calls = mine;
-        shown.calls.extend(sum_calls(&rest));
-        shown
-    }
-}
-
-/// Adds the counts of `from` to `into`, without kernels, functions and errors by name.
-fn absorb(into: &mut Process, from: &Process) {
-    for memory in &from.memory {
-        add_memory(&mut into.memory, memory);
-    }
-    let launches: u64 = from.kernels.iter().map(|kernel| kernel.launches).sum();
-    add(&mut into.other_launches, launches + from.other_launches + from.unnamed_launches);
-    add(&mut into.graph_launches, from.graph_launches);
-    add_moved(&mut into.sets, from.sets);
-    into.copies.extend(from.copies.iter().cloned());
-    into.copies = sum_copies(&into.copies).into_iter().collect();
-    into.errors.extend(from.errors.iter().cloned());
-    into.errors = sum_errors(&into.errors).into_iter().collect();
-    into.calls.extend(from.calls.iter().cloned());
-    into.calls = sum_calls(&into.calls).into_iter().collect();
-}
-
-fn add_memory(all: &mut Vec<Memory>, more: &Memory) {
-    match all.iter_mut().find(|memory| memory.space == more.space) {
-        None => all.push(*more),
-        Some(memory) => {
-            add(&mut memory.live, more.live);
-            add(&mut memory.live_bytes, more.live_bytes);
-            memory.peak_bytes = memory.peak_bytes.max(more.peak_bytes);
-            add(&mut memory.allocations, more.allocations);
-            add(&mut memory.allocated_bytes, more.allocated_bytes);
-            add(&mut memory.frees, more.frees);
-            add(&mut memory.failed, more.failed);
-            add(&mut memory.failed_frees, more.failed_frees);
-            add(&mut memory.unknown_frees, more.unknown_frees);
-            add(&mut memory.missed_frees, more.missed_frees);
-            add(&mut memory.released, more.released);
-            add(&mut memory.untracked, more.untracked);
-        }
-    }
-}
-
-fn add_moved(into: &mut Moved, more: Moved) {
-    add(&mut into.count, more.count);
-    add(&mut into.bytes, more.bytes);
-    add(&mut into.ns, more.ns);
-}
-
-fn sum_errors(all: &[Errors]) -> Option<Errors> {
-    let count = all.iter().map(|errors| errors.count).sum();
-    (!all.is_empty()).then(|| Errors { function: OTHER.into(), code: OTHER.into(), count })
-}
-
-/// Sums all directions. The time of copies that return early is not the copy's, so they are not timed here either.
-fn sum_copies(all: &[Copies]) -> Option<Copies> {
-    let mut sum = Copies { direction: OTHER, asynchronous: true, ..Copies::default() };
-    for copies in all {
-        add_moved(&mut sum.moved, copies.moved);
-        add_counts(&mut sum.sizes, &copies.sizes);
-    }
-    (!all.is_empty()).then_some(sum)
-}
-
-fn sum_calls(all: &[Calls]) -> Option<Calls> {
-    let mut sum = Calls { function: OTHER.into(), ..Calls::default() };
-    for calls in all {
-        add(&mut sum.count, calls.count);
-        add(&mut sum.ns, calls.ns);
-        add_counts(&mut sum.durations, &calls.durations);
-    }
-    (!all.is_empty()).then_some(sum)
-}
-
-/// Adds counts by bound; the bounds of both lists are ascending.
-fn add_counts(into: &mut Vec<(u64, u64)>, more: &[(u64, u64)]) {
-    for &(bound, count) in more {
-        match into.binary_search_by_key(&bound, |&(known, _)| known) {
-            Ok(place) => add(&mut into[place].1, count),
-            Err(place) => into.insert(place, (bound, count)),
-        }
-    }
-}
-
-/// Sizes come from untrusted programs and can have any value.
-fn add(into: &mut u64, more: u64) {
-    *into = into.saturating_add(more);
-}
-
 /// The spaces for which memory is reported, so that a counter exists before it first increases.
 pub const SPACES: [Space; 3] = [Space::Device, Space::Managed, Space::Host];
 
 #[cfg(test)]
 mod tests {
-    use super::{super::ended::MOST_ENDED, *};
+    use super::{
+        super::{ended::MOST_ENDED, own::MOST_FUNCTIONS},
+        *,
+    };
+    use crate::snapshot::{Calls, Kernel};
 
     fn process(id: u32, kernels: &[(&str, u64)]) -> Process {
         let kernel = |&(name, launches): &(&str, u64)| Kernel { name: name.into(), launches, ..Kernel::default() };

@@ -166,7 +166,7 @@ pub struct ErrorSum {
 }
 
 /// Memory of one kind: allocations, frees, and what is live.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// Allocations that succeeded.
     pub allocations: u64,

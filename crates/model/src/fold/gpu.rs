@@ -18,7 +18,7 @@ use crate::{
 pub const NAME_LOST: &str = "[kernel name lost]";
 
 /// Stands for kernels that are summed together because there were too many distinct sums.
-pub const MERGED: &str = "[not kept apart]";
+pub const MERGED: &str = "[other kernels]";
 
 /// The maximum number of distinct sums, in total and per process: about 100 MB.
 const MAX_SUMS: usize = 900_000;

@@ -94,7 +94,7 @@ impl Monitor {
         let prepared = Prepared::new(collect::Options {
             programs,
             python: true,
-            expected: Some(Vec::new()),
+            expected: None,
             limits: Limits::DAEMON,
             sessions: None,
         })?

@@ -61,14 +61,12 @@ pub fn lost(losses: &Losses, mappings: u64, stacks: u64, names: u64) -> Vec<(&'s
 /// Says what a loss of this kind means for the user.
 pub fn meaning(what: &str) -> &'static str {
     match what {
-        "sums" => {
-            "calls found no room in a map of the kernel and are not counted: warpscope_map_entries says which is full"
-        }
-        "deep_calls" => "calls within calls within calls, deeper than can be followed, are not counted",
+        "sums" => "calls were not counted because a BPF map was full: see warpscope_map_entries",
+        "deep_calls" => "calls that were nested too deeply were not counted",
         "names" => "names of kernels were lost: those kernels are shown by address",
         "stacks" => "call stacks were lost: memory that was allocated there has no line",
-        "processes" => "processes found no room in a map of the kernel: their calls are not counted",
-        "reads" => "a map of the kernel could not be read completely: numbers were too low or absent for that time",
+        "processes" => "processes were not tracked because a BPF map was full: their calls are not counted",
+        "reads" => "a BPF map could not be read completely: numbers were too low or missing for that time",
         _ => "records of mapped files were lost: a library that was loaded just then may not be watched",
     }
 }
@@ -110,10 +108,10 @@ impl HealthCheck {
             grew.is_some_and(|grew| now.duration_since(grew) < RECENT)
         };
         if lately("processes") {
-            return Some("new processes are not counted: there is no room in the kernel's map of processes".to_owned());
+            return Some("new processes are not counted: the BPF map of processes is full".to_owned());
         }
         if lately("sums") && !findings.full.is_empty() {
-            return Some(format!("calls are not counted: the kernel's maps are full ({})", findings.full.join(", ")));
+            return Some(format!("calls are not counted: BPF maps are full ({})", findings.full.join(", ")));
         }
         if findings.libraries > 0 {
             return None;

@@ -106,6 +106,6 @@ fn request(pid: u32, address: &str) -> anyhow::Result<(u16, String)> {
     stream.read_to_string(&mut answer).with_context(|| format!("the monitor at {address} does not answer"))?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
     let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.split(' ').next()?.parse().ok());
-    let status = status.with_context(|| format!("what answers at {address} is not a warpscope monitor"))?;
+    let status = status.with_context(|| format!("the server at {address} is not a warpscope monitor"))?;
     Ok((status, body.to_owned()))
 }

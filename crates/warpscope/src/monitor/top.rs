@@ -35,7 +35,7 @@ pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
     check(&options)?;
     health::limit_heaps();
     let signals = Signals::take().context("cannot take signals")?;
-    let scrapes = Arc::new(Scrapes::new(options.limits).context("cannot make snapshots")?);
+    let scrapes = Arc::new(Scrapes::new(options.limits).context("cannot create snapshots")?);
     let mut monitor = Monitor::start(options, signals, Some(scrapes.clone()))?;
     let theirs = scrapes.clone();
     let view = thread::Builder::new().name("top".into()).spawn(move || {

@@ -58,7 +58,7 @@ impl Outputs {
                 bail!("{} is named twice", path.display());
             }
             if format == Format::Recording && outputs.iter().any(|output| output.format == Format::Recording) {
-                bail!("one recording is enough: name one .wscope file");
+                bail!("only one recording can be written: give one .wscope file");
             }
             let place = if numbered { Place::open_default(&path, user) } else { Place::open(&path, user) }?;
             outputs.push(Output { format, path, place, size: None });
@@ -110,7 +110,7 @@ impl Outputs {
                 Err(error) => return Err(error).with_context(|| format!("cannot create {}.partial", path.display())),
             }
         }
-        bail!("{MOST_RUNS} runs have left their outputs here: remove some, or name others with -o")
+        bail!("this directory contains the outputs of {MOST_RUNS} runs: remove some, or choose file names with -o")
     }
 
     /// Uses an existing recording as the source of events.

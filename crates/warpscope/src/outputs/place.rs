@@ -138,7 +138,7 @@ fn stream(directory: &OwnedFd, name: &OsStr, follow: OFlags) -> anyhow::Result<P
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | follow;
     let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
         Ok(file) => file,
-        Err(rustix::io::Errno::NXIO) => bail!("it is a FIFO that nobody reads: start its reader first"),
+        Err(rustix::io::Errno::NXIO) => bail!("it is a FIFO without a reader: start the reader first"),
         Err(error) => return Err(error.into()),
     };
     if !is_stream(&rustix::fs::fstat(&file)?) {
@@ -155,7 +155,11 @@ fn may_create(directory: &OwnedFd) -> anyhow::Result<()> {
         let (how, flags) = (libc::W_OK | libc::X_OK, libc::AT_EACCESS);
         libc::syscall(libc::SYS_faccessat2, directory.as_raw_fd(), c".".as_ptr(), how, flags)
     };
-    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("no file can be made in its directory") }
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error()).context("no file can be created in its directory")
+    }
 }
 
 /// Checks that a file can be created in `directory` and can replace `existing`. Returns the permissions to keep.

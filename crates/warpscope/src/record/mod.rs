@@ -133,6 +133,9 @@ fn print_cost(Cost { tables, recognised }: &Cost, profile: &Profile, ended: Inst
         (tables.rows * size_of::<unwind::Row>() as u64) as f64 / f64::from(1 << 20),
         tables.time.as_secs_f64()
     );
-    eprintln!("warpscope: the program recognised the stacks of {recognised} of {} launches", profile.ledger.launches);
+    eprintln!(
+        "warpscope: the program recognised the stacks of {} of {} launches, and the Python stacks of {}",
+        recognised.native, profile.ledger.launches, recognised.python
+    );
     eprintln!("warpscope: outputs were ready {:.3} s after the command's end", ended.elapsed().as_secs_f64());
 }

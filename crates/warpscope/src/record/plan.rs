@@ -37,7 +37,7 @@ impl Plan {
         let plan = Self { mode, events: spec::parse(&options.event)? };
         events::check_outputs(options, &plan.events)?;
         if options.frequency == 0 && plan.samples() {
-            bail!("-F 0 would take no samples: give a frequency of at least 1, or --gpu-only for none");
+            bail!("-F 0 takes no samples: use a frequency of at least 1, or --gpu-only for no CPU samples");
         }
         if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
             bail!("-d expects a number of seconds greater than 0");

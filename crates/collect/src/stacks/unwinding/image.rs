@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use elf::Segments;
 use symbols::FileId;
 
 /// The most replaced modules remembered per image.
@@ -54,8 +55,33 @@ pub struct Module {
 }
 
 impl Module {
+    /// Returns the one of sorted modules that contains an address.
+    pub fn around(modules: &[Module], address: u64) -> Option<&Module> {
+        let below = modules.partition_point(|m| m.start <= address);
+        modules.get(below.checked_sub(1)?).filter(|m| m.holds(address))
+    }
+
     pub fn holds(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
+    }
+}
+
+/// A code address of a process, and the mapping that contains it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    start: u64,
+    offset: u64,
+    address: u64,
+}
+
+impl Wanted {
+    pub fn new(module: &Module, address: u64) -> Self {
+        Self { start: module.start, offset: module.offset, address }
+    }
+
+    /// Returns the virtual address in the file.
+    pub fn in_file(&self, segments: &Segments) -> Option<u64> {
+        Some(self.address.wrapping_sub(segments.bias(self.start, self.offset)?))
     }
 }
 

@@ -2,11 +2,20 @@
 //!
 //! Tables are compiled on a separate thread without blocking anything. A stack taken before its tables are ready
 //! arrives as raw memory and is walked here, with the same rules, once they are.
+//!
+//! A recording compiles the tables of all mapped files, so that few stacks arrive as raw memory. A daemon takes few
+//! stacks, and compiles only the functions on them: a raw stack shows which ones are missing.
 
+mod growing;
 mod image;
+mod raw;
 mod tables;
+#[cfg(test)]
+mod tests;
+mod waiting;
 
 pub use tables::Tables;
+pub use waiting::Walked;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,27 +24,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{Code, MOST_FRAMES, MOST_PER_IMAGE, Place, RawStack, UnwindMaps};
+use bpf::{Code, MOST_PER_IMAGE, Place, UnwindMaps};
 use elf::Budget;
 use model::event::{Mapping, ProcessId};
 use symbols::{FileId, Files};
-use unwind::{Ended, Found, Registers, Row};
+use unwind::Row;
 
-use image::{Image, Module};
-use tables::{Compiler, Finished, Job, Unwindable};
+use growing::{Growing, Lookup};
+use image::{Image, Module, Wanted};
+use tables::{Compiled, Compiler, Finished, Job, Unwindable, What};
+use waiting::Waiting;
 
-/// How long the end of a recording waits for a table. A file that takes longer is on a disk that does not respond.
-const LAST_WAIT: Duration = Duration::from_secs(10);
-
-/// A stack walked in user space.
-pub struct Walked {
-    /// As it was taken.
-    pub raw: RawStack,
-    /// User addresses, innermost first.
-    pub user: Vec<u64>,
-    /// Why the walk ended.
-    pub ended: Ended,
-}
+/// How many bytes of grown tables are copied to the kernel per second. The previous copies are kept for a while.
+const GROWTH: u32 = 4 << 20;
 
 /// The state of the walker.
 pub struct Unwinding {
@@ -44,8 +45,15 @@ pub struct Unwinding {
     images: HashMap<ProcessId, Image>,
     changed: HashSet<ProcessId>,
     compiler: Compiler,
-    /// Raw stacks, each with the round in which it arrived.
-    raw: Vec<(u64, RawStack)>,
+    /// Compile only the functions on stacks.
+    on_demand: bool,
+    /// When grown tables may be copied to the kernel again.
+    next_growth: Instant,
+    raw: Vec<Waiting>,
+    /// The bytes of their memory.
+    raw_bytes: usize,
+    /// Counts finished jobs.
+    finished: u64,
     /// Counts calls of `settle`: mappings and records of a process arrive at most a round apart.
     round: u64,
     raw_dropped: u64,
@@ -58,24 +66,36 @@ pub struct Unwinding {
     notes: Vec<String>,
 }
 
-/// A file whose tables are being compiled, cannot be compiled, or are ready.
+/// A file whose tables are being compiled, cannot be compiled, are ready, or grow on demand.
 enum Progress {
     Queued,
     Nothing,
     Ready(Arc<Unwindable>, Option<Place>),
+    Growing(Growing),
 }
 
 impl Unwinding {
-    /// Starts the thread that compiles tables, which may use as much memory as `budget` allows. At most `most_raw` raw
-    /// stacks are kept until their tables are ready; a required table is waited for at most `wait`.
-    pub fn start(maps: UnwindMaps, most_raw: usize, wait: Duration, budget: &Budget) -> std::io::Result<Self> {
+    /// Starts the thread that compiles tables, which may use as much memory as `budget` allows: of whole files, or
+    /// `on_demand` of the functions on stacks. At most `most_raw` raw stacks are kept until their tables are ready; a
+    /// required table is waited for at most `wait`.
+    pub fn start(
+        maps: UnwindMaps,
+        most_raw: usize,
+        wait: Duration,
+        budget: &Budget,
+        on_demand: bool,
+    ) -> std::io::Result<Self> {
         Ok(Self {
             maps,
             files: HashMap::new(),
             images: HashMap::new(),
             changed: HashSet::new(),
             compiler: Compiler::start(budget.tables)?,
+            on_demand,
+            next_growth: Instant::now(),
             raw: Vec::new(),
+            raw_bytes: 0,
+            finished: 0,
             round: 0,
             raw_dropped: 0,
             panics: 0,
@@ -101,7 +121,7 @@ impl Unwinding {
         for path in own.chain(sure).filter(|path| Files::is_file(path)).collect::<HashSet<_>>() {
             let Some(id) = files.expected(&path) else { continue };
             if let Some(file) = files.open(id) {
-                self.finish(self.compiler.compile(Job { id, path, file }));
+                self.finish(self.compiler.compile(Job { id, path, file, what: What::Whole }));
             }
         }
     }
@@ -125,15 +145,22 @@ impl Unwinding {
         }
     }
 
+    /// Whether a mapping is known.
+    pub fn knows(&self, mapping: &Mapping) -> bool {
+        let is_it = |m: &Module| (m.start, m.end, m.offset) == (mapping.start, mapping.end, mapping.offset);
+        self.images.get(&mapping.process).is_some_and(|image| image.modules.iter().any(is_it))
+    }
+
     /// Handles a file mapped as code, or anonymous memory.
     pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) {
         let Some(image) = self.images.get_mut(&mapping.process) else { return };
         let Mapping { start, end, offset, .. } = *mapping;
         if let Some(id) = file
+            && !self.on_demand
             && !self.files.contains_key(&id)
             && let Some(file) = files.open(id)
         {
-            let queued = self.compiler.queue(Job { id, path: mapping.path.clone(), file });
+            let queued = self.compiler.queue(Job { id, path: mapping.path.clone(), file, what: What::Whole });
             self.files.insert(id, if queued { Progress::Queued } else { Progress::Nothing });
         }
         image.replace(start, end, mapping.time);
@@ -167,25 +194,29 @@ impl Unwinding {
     }
 
     fn row(&self, module: &Module, address: u64) -> Option<Row> {
-        let Progress::Ready(file, place) = self.files.get(&module.file?)? else { return None };
-        let rows = place.map_or(&*file.table.rows, |place| Row::of_bytes(self.maps.rows(place)));
-        let bias = file.segments.bias(module.start, module.offset)?;
-        let pc = u32::try_from(address.wrapping_sub(bias).checked_sub(file.table.base)?).ok()?;
-        Row::find(rows, pc)
-    }
-
-    /// Adds a stack that arrived as raw memory.
-    pub fn raw(&mut self, raw: RawStack) {
-        if self.raw.len() < self.most_raw {
-            self.raw.push((self.round, raw));
-        } else {
-            self.raw_dropped += 1;
+        match self.lookup(module, address) {
+            Lookup::Row(row) => Some(row),
+            Lookup::NoRule | Lookup::Unknown => None,
         }
     }
 
-    /// Returns the number of raw stacks that could not be kept.
-    pub fn raw_dropped(&self) -> u64 {
-        self.raw_dropped
+    fn lookup(&self, module: &Module, address: u64) -> Lookup {
+        let Some(id) = module.file else { return Lookup::NoRule };
+        match self.files.get(&id) {
+            None | Some(Progress::Queued) if self.on_demand => Lookup::Unknown,
+            None | Some(Progress::Queued | Progress::Nothing) => Lookup::NoRule,
+            Some(Progress::Growing(growing)) => {
+                growing.used.set(self.round);
+                growing.find(&Wanted::new(module, address))
+            }
+            Some(Progress::Ready(file, place)) => {
+                let rows = place.map_or(&*file.table.rows, |place| Row::of_bytes(self.maps.rows(place)));
+                let bias = file.segments.bias(module.start, module.offset);
+                let pc = bias.and_then(|bias| address.wrapping_sub(bias).checked_sub(file.table.base));
+                let pc = pc.and_then(|pc| u32::try_from(pc).ok());
+                pc.and_then(|pc| Row::find(rows, pc)).map_or(Lookup::NoRule, Lookup::Row)
+            }
+        }
     }
 
     /// Returns the number of files whose table could not be compiled because of an error in warpscope.
@@ -204,22 +235,59 @@ impl Unwinding {
     /// still known.
     pub fn forget_unused(&mut self) -> HashSet<FileId> {
         const MANY: usize = 512;
-        if self.files.len() > MANY || self.compiler.room.is_short() {
-            let images = self.images.values();
-            let used: HashSet<FileId> = images.flat_map(|image| image.modules.iter().filter_map(|m| m.file)).collect();
-            let (maps, room) = (&mut self.maps, &self.compiler.room);
-            self.files.retain(|id, progress| {
-                let keep = used.contains(id) || matches!(progress, Progress::Queued);
-                if let (false, Progress::Ready(file, place)) = (keep, progress) {
-                    room.give_back(file.rows);
-                    if let Some(place) = place {
-                        maps.remove_rows(*place);
-                    }
-                }
-                keep
+        let images = self.images.values();
+        let mut used: HashSet<FileId> = images.flat_map(|image| image.modules.iter().filter_map(|m| m.file)).collect();
+        if self.on_demand || self.files.len() > MANY || self.compiler.room.is_short() {
+            let unused = self.files.iter().filter(|(id, progress)| {
+                !used.contains(id)
+                    && !matches!(progress, Progress::Queued | Progress::Growing(Growing { busy: true, .. }))
             });
+            for id in unused.map(|(id, _)| *id).collect::<Vec<_>>() {
+                self.remove(id);
+            }
         }
-        self.files.keys().copied().collect()
+        used.extend(self.files.keys());
+        used
+    }
+
+    /// Removes a table.
+    fn remove(&mut self, id: FileId) {
+        let (rows, place) = match self.files.remove(&id) {
+            Some(Progress::Ready(file, place)) => (file.rows, place),
+            Some(Progress::Growing(growing)) => (growing.kept(), growing.place),
+            _ => return,
+        };
+        self.compiler.room.give_back(rows);
+        if let Some(place) = place {
+            self.maps.remove_rows(place);
+        }
+        self.changed_file(id);
+    }
+
+    /// The mappings of this file are published again.
+    fn changed_file(&mut self, id: FileId) {
+        let users = self.images.iter().filter(|(_, i)| i.modules.iter().any(|m| m.file == Some(id)));
+        self.changed.extend(users.map(|(image, _)| *image));
+    }
+
+    /// Makes room for tables: removes those that grow on demand, the least recently used first. They grow again when
+    /// stacks need them.
+    fn make_room(&mut self) {
+        if !self.compiler.room.is_full() {
+            return;
+        }
+        let growing = self.files.iter().filter_map(|(id, progress)| match progress {
+            Progress::Growing(growing) if !growing.busy => Some((growing.used.get(), *id)),
+            _ => None,
+        });
+        let mut growing: Vec<_> = growing.collect();
+        growing.sort_unstable_by_key(|(used, _)| *used);
+        for (_, id) in growing {
+            if !self.compiler.room.is_short() {
+                break;
+            }
+            self.remove(id);
+        }
     }
 
     /// Returns the statistics of the tables compiled so far.
@@ -228,10 +296,11 @@ impl Unwinding {
     }
 
     /// Collects finished tables and publishes changes to the kernel. Passes on the raw stacks that can be walked now.
-    pub fn settle(&mut self, walked: &mut dyn FnMut(Walked), published: &mut dyn FnMut(ProcessId)) {
+    pub fn settle(&mut self, files: &Files, walked: &mut dyn FnMut(Walked), published: &mut dyn FnMut(ProcessId)) {
         while let Some(finished) = self.compiler.finished() {
             self.finish(finished);
         }
+        self.publish_growth();
         for image in std::mem::take(&mut self.changed) {
             if let Some(known) = self.images.get_mut(&image).filter(|i| !i.gone) {
                 if known.is_published_often() {
@@ -247,34 +316,14 @@ impl Unwinding {
                 published(image);
             }
         }
-        let waiting = std::mem::take(&mut self.raw);
-        for (arrived, raw) in waiting {
-            if self.can_be_walked(ProcessId(raw.image), arrived) {
-                walked(self.walk(raw));
-            } else {
-                self.raw.push((arrived, raw));
-            }
-        }
+        self.walk_raw(files, walked);
         let raw = &self.raw;
-        self.images.retain(|id, image| !image.gone || raw.iter().any(|(_, r)| r.image == id.0));
+        self.images.retain(|id, image| !image.gone || raw.iter().any(|waiting| waiting.raw.image == id.0));
         self.round += 1;
     }
 
-    /// Waits for all requested tables, and walks the remaining stacks.
-    pub fn finish_all(&mut self, walked: &mut dyn FnMut(Walked)) {
-        while !self.raw.is_empty() && self.files.values().any(|f| matches!(f, Progress::Queued)) {
-            match self.compiler.wait(LAST_WAIT) {
-                Some(finished) => self.finish(finished),
-                None => break,
-            }
-            self.settle(walked, &mut |_| ());
-        }
-        for (_, raw) in std::mem::take(&mut self.raw) {
-            walked(self.walk(raw));
-        }
-    }
-
     fn finish(&mut self, Finished { id, path, result, refused, panicked, time }: Finished) {
+        self.finished += 1;
         self.tables.time += time;
         self.panics += u64::from(panicked);
         if let Some(why @ (unwind::Error::Elf(elf::Error::TooLarge { .. }) | unwind::Error::TooMany { .. })) = refused {
@@ -282,7 +331,20 @@ impl Unwinding {
         }
         let progress = match result {
             None => Progress::Nothing,
-            Some(mut unwindable) => {
+            Some(Compiled::Pieces(pieces)) => {
+                let mut growing = match self.files.remove(&id) {
+                    Some(Progress::Growing(growing)) => growing,
+                    _ => Growing::default(),
+                };
+                let before = growing.kept();
+                growing.add(pieces);
+                self.compiler.room.take(growing.kept());
+                self.compiler.room.give_back(before);
+                self.files.insert(id, Progress::Growing(growing));
+                self.make_room();
+                return;
+            }
+            Some(Compiled::Whole(mut unwindable)) => {
                 self.tables.files += 1;
                 self.tables.rows += unwindable.table.rows.len() as u64;
                 let place = self.maps.add_rows(Row::bytes(&unwindable.table.rows)).ok().flatten();
@@ -293,86 +355,56 @@ impl Unwinding {
                 Progress::Ready(Arc::new(unwindable), place)
             }
         };
-        let users = self.images.iter().filter(|(_, i)| i.modules.iter().any(|m| m.file == Some(id)));
-        self.changed.extend(users.map(|(image, _)| *image));
         self.files.insert(id, progress);
+        self.changed_file(id);
+    }
+
+    /// Copies grown tables to the kernel.
+    fn publish_growth(&mut self) {
+        if Instant::now() < self.next_growth {
+            return;
+        }
+        let (mut bytes, mut grown) = (0, Vec::new());
+        for (id, progress) in &mut self.files {
+            let Progress::Growing(growing @ Growing { unpublished: true, .. }) = progress else { continue };
+            growing.unpublished = false;
+            let rows = Row::bytes(growing.rows());
+            bytes += rows.len();
+            // Without room, the kernel keeps its previous copy.
+            if let Ok(Some(place)) = self.maps.add_rows(rows) {
+                if let Some(previous) = growing.place.replace(place) {
+                    self.maps.remove_rows(previous);
+                }
+                grown.push(*id);
+            }
+        }
+        self.next_growth = Instant::now() + Duration::from_secs(bytes as u64) / GROWTH;
+        for id in grown {
+            self.changed_file(id);
+        }
     }
 
     fn code(&self, module: &Module) -> Code {
-        let (base, rows) = match module.file.and_then(|id| self.files.get(&id)) {
-            None | Some(Progress::Nothing) => (0, Some(None)),
-            Some(Progress::Queued) => (0, None),
-            Some(Progress::Ready(file, place)) => match file.segments.bias(module.start, module.offset) {
+        let Module { start, end, offset, file, .. } = *module;
+        let (base, rows) = match file.map(|id| self.files.get(&id)) {
+            Some(None) if self.on_demand => (0, None),
+            None | Some(None | Some(Progress::Nothing)) => (0, Some(None)),
+            Some(Some(Progress::Queued)) => (0, None),
+            Some(Some(Progress::Growing(growing))) => match growing.code(start, offset) {
+                Some((base, place)) => (base, Some(place)),
+                None => (0, None),
+            },
+            Some(Some(Progress::Ready(file, place))) => match file.segments.bias(start, offset) {
                 Some(bias) => (bias.wrapping_add(file.table.base), Some(*place)),
                 None => (0, Some(None)),
             },
         };
-        Code { start: module.start, end: module.end, base, rows }
-    }
-
-    /// Whether waiting longer gives no better stack: all tables are compiled, or the process ended before its mappings
-    /// were read, so that none will arrive. Without the second case such stacks would keep their slots forever.
-    fn can_be_walked(&self, image: ProcessId, arrived: u64) -> bool {
-        let image = self.images.get(&image);
-        let modules = image.map_or(&[][..], |image| &image.modules);
-        if modules.is_empty() {
-            return image.is_none_or(|image| image.gone) && self.round > arrived;
-        }
-        modules.iter().filter_map(|m| m.file).all(|id| !matches!(self.files.get(&id), Some(Progress::Queued)))
-    }
-
-    fn walk(&self, raw: RawStack) -> Walked {
-        let image = self.images.get(&ProcessId(raw.image));
-        let (modules, replaced) = image.map_or((&[][..], &[][..]), |i| (&i.modules, &i.replaced));
-        let find = |address: u64| {
-            // A module mapped at the time may have been replaced since.
-            let before = replaced.iter().find(|r| raw.time < r.until && r.module.holds(address)).map(|r| &r.module);
-            let below = modules.partition_point(|m| m.start <= address);
-            let module = before.or_else(|| below.checked_sub(1).map(|i| &modules[i]).filter(|m| m.holds(address)));
-            let Some(module) = module else { return Found::NoMapping };
-            self.row(module, address).map_or(Found::NoRule, Found::Row)
-        };
-        let registers = Registers { ip: raw.ip, general: raw.general };
-        let base = registers.sp() & !4095;
-        let read = |address: u64| {
-            let at = usize::try_from(address.checked_sub(base)?).ok()?;
-            Some(u64::from_le_bytes(raw.bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
-        };
-        let (user, ended) = unwind::walk(&registers, MOST_FRAMES, find, read);
-        Walked { raw, user, ended }
+        Code { start, end, base, rows }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn raw(image: u32) -> RawStack {
-        RawStack { image, ..RawStack::default() }
-    }
-
-    /// Check that stacks of a process that ended before its mappings were read release their slots, as do those of a
-    /// process that was never reported, and that a live process keeps its own until its mappings arrive. Needs root.
-    #[test]
-    fn slots_of_ended_processes_are_released() {
-        const SLOTS: usize = 4;
-        let recorder = bpf::Recorder::start(&bpf::Options { ring_bytes: 1 << 20, ..bpf::Options::default() });
-        let maps = recorder.expect("BPF programs load").unwind_maps().expect("maps");
-        let mut unwinding = Unwinding::start(maps, SLOTS, Duration::ZERO, &Budget::RECORDING).expect("a thread");
-        unwinding.born(ProcessId(1), None);
-        unwinding.born(ProcessId(2), None);
-        for image in [1, 1, 2, 99] {
-            unwinding.raw(raw(image));
-        }
-        unwinding.died(ProcessId(1));
-        let mut walked = Vec::new();
-        for _ in 0..3 {
-            unwinding.settle(&mut |stack| walked.push(stack.raw.image), &mut |_| ());
-        }
-        assert_eq!(walked, [1, 1, 99]);
-        for _ in 0..SLOTS {
-            unwinding.raw(raw(2));
-        }
-        assert_eq!(unwinding.raw_dropped(), 1, "the living process still holds one slot");
+impl Progress {
+    fn is_pending(&self) -> bool {
+        matches!(self, Self::Queued | Self::Growing(Growing { busy: true, .. }))
     }
 }

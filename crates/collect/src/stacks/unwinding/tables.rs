@@ -15,8 +15,9 @@ use std::{
 
 use elf::{Elf, Segments};
 use symbols::FileId;
-use unwind::{Row, Table};
+use unwind::{Functions, Piece, Row, Table};
 
+use super::image::Wanted;
 use crate::command::priority;
 
 /// The tables compiled so far, and their cost.
@@ -34,7 +35,7 @@ pub struct Tables {
 pub struct Finished {
     pub id: FileId,
     pub path: String,
-    pub result: Option<Unwindable>,
+    pub result: Option<Compiled>,
     pub refused: Option<unwind::Error>,
     pub panicked: bool,
     pub time: Duration,
@@ -48,11 +49,32 @@ pub struct Unwindable {
     pub rows: usize,
 }
 
+/// Some functions of a file.
+pub struct Pieces {
+    pub segments: Segments,
+    pub base: u64,
+    pub pieces: Vec<Piece>,
+}
+
+/// The result of a job.
+pub enum Compiled {
+    Whole(Unwindable),
+    Pieces(Pieces),
+}
+
 /// A file to compile a table for.
 pub struct Job {
     pub id: FileId,
     pub path: String,
     pub file: File,
+    pub what: What,
+}
+
+/// What to compile of a file.
+pub enum What {
+    Whole,
+    /// The functions at these addresses. A file without a search table is compiled completely.
+    Functions(Vec<Wanted>),
 }
 
 /// The memory limit of tables, and the memory that kept tables use.
@@ -71,7 +93,19 @@ impl Room {
         self.left() < self.limit / 2
     }
 
-    fn take(&self, rows: usize) {
+    /// Whether all of it is used.
+    pub fn is_full(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// Returns the number of bytes used.
+    #[cfg(test)]
+    pub fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Adds the memory of a table.
+    pub fn take(&self, rows: usize) {
         self.kept.fetch_add((rows * size_of::<Row>()) as u64, Ordering::Relaxed);
     }
 
@@ -100,7 +134,7 @@ impl Compiler {
             // Tables can wait; the measured threads cannot.
             priority::restore();
             for job in todo {
-                if finished.send(job.run(|file| compile(file, &shared))).is_err() {
+                if finished.send(job.run(|job| compile(job, &shared))).is_err() {
                     break;
                 }
             }
@@ -115,7 +149,7 @@ impl Compiler {
 
     /// Compiles a table on the current thread.
     pub fn compile(&self, job: Job) -> Finished {
-        job.run(|file| compile(file, &self.room))
+        job.run(|job| compile(job, &self.room))
     }
 
     /// Returns the next finished table, if there is one.
@@ -131,9 +165,9 @@ impl Compiler {
 
 impl Job {
     /// Always produces a result: nothing may wait for the file forever.
-    fn run(self, compile: impl FnOnce(&File) -> Result<Unwindable, unwind::Error>) -> Finished {
+    fn run(self, compile: impl FnOnce(&Job) -> Result<Compiled, unwind::Error>) -> Finished {
         let begin = cpu_time();
-        let (result, refused, panicked) = match catch_unwind(AssertUnwindSafe(|| compile(&self.file))) {
+        let (result, refused, panicked) = match catch_unwind(AssertUnwindSafe(|| compile(&self))) {
             Ok(Ok(made)) => (Some(made), None, false),
             Ok(Err(why)) => (None, Some(why), false),
             Err(_) => (None, None, true),
@@ -151,11 +185,23 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn compile(file: &File, room: &Room) -> Result<Unwindable, unwind::Error> {
+fn compile(Job { file, what, .. }: &Job, room: &Room) -> Result<Compiled, unwind::Error> {
     let elf = Elf::read(file)?;
+    if let What::Functions(wanted) = what
+        && let Some(functions) = Functions::of(&elf, file)?
+    {
+        let (base, mut pieces) = (functions.base, Vec::<Piece>::new());
+        for address in wanted.iter().filter_map(|wanted| wanted.in_file(&elf.segments)) {
+            let is_in = |piece: &Piece| (piece.start..piece.end).contains(&(address.wrapping_sub(base) as u32));
+            if address >= base && !pieces.iter().any(is_in) {
+                pieces.extend(functions.at(address));
+            }
+        }
+        return Ok(Compiled::Pieces(Pieces { segments: elf.segments, base, pieces }));
+    }
     let table = Table::read(&elf, file, room.left())?;
     room.take(table.rows.len());
-    Ok(Unwindable { rows: table.rows.len(), table, segments: elf.segments })
+    Ok(Compiled::Whole(Unwindable { rows: table.rows.len(), table, segments: elf.segments }))
 }
 
 #[cfg(test)]
@@ -170,7 +216,8 @@ mod tests {
         let mut files = Files::new(1);
         let id = files.expected("/proc/self/exe").expect("it can be opened");
         let file = File::open("/proc/self/exe").expect("it is there");
-        let finished = Job { id, path: String::new(), file }.run(|_| std::panic::resume_unwind(Box::new("stopped")));
+        let finished = Job { id, path: String::new(), file, what: What::Whole }
+            .run(|_| std::panic::resume_unwind(Box::new("stopped")));
         assert!(finished.panicked && finished.result.is_none());
     }
 }

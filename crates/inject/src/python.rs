@@ -1,0 +1,121 @@
+//! Hashes the calling thread's Python frames, so that the probe can look the stack up instead of copying and hashing them.
+//!
+//! The probe remembers a Python stack under the hash that it computed itself, from the same fields in the same order. A
+//! hash that does not match one of its own is of no use: the probe then reads the frames.
+//!
+//! A thread's frames do not change while it is in a CUDA call, and nobody else frees them, with one exception: the thread
+//! that finalises the interpreter frees the states of all others. So the main thread's frames are read, which usually is
+//! the thread that finalises, and those of a thread that holds the interpreter's lock. Others are left to the probe.
+
+use core::cell::Cell;
+use core::ffi::{CStr, c_int, c_void};
+use core::mem::transmute;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use wire::known::{MOST_PYTHON_FRAMES, Python, mix};
+
+use crate::{known, lifecycle};
+
+/// `PyGILState_GetThisThreadState` and `PyGILState_Check`; both or neither.
+static STATE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static HOLDS_LOCK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+thread_local! {
+    /// Whether this is the main thread, once known.
+    static IS_MAIN: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+/// Finds the interpreter's functions. Called once, inside `cuInit`, after the memory has been mapped.
+pub fn prepare() {
+    if known::python().is_none() {
+        return;
+    }
+    // SAFETY: looks a name up in the libraries of the process.
+    let find = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    let (state, holds_lock) = (find(c"PyGILState_GetThisThreadState"), find(c"PyGILState_Check"));
+    if !state.is_null() && !holds_lock.is_null() {
+        HOLDS_LOCK.store(holds_lock, Ordering::Relaxed);
+        STATE.store(state, Ordering::Release);
+    }
+}
+
+/// Returns the hash of the thread's Python frames; 0 if there are none, or they are left to the probe.
+pub extern "C" fn hash() -> u64 {
+    let state = STATE.load(Ordering::Acquire);
+    if state.is_null() {
+        return 0;
+    }
+    let Some(layout) = known::python() else { return 0 };
+    // SAFETY: the functions have these types. They read thread-local and global variables, and may be called on any
+    // thread at any time.
+    let state = unsafe {
+        let holds_lock = transmute::<*mut c_void, extern "C" fn() -> c_int>(HOLDS_LOCK.load(Ordering::Relaxed));
+        if !is_main() && holds_lock() == 0 {
+            return 0;
+        }
+        transmute::<*mut c_void, extern "C" fn() -> *const c_void>(state)()
+    };
+    if state.is_null() {
+        return 0;
+    }
+    // SAFETY: the state is this thread's own, see above.
+    unsafe { hash_frames(layout, state.addr() as u64) }
+}
+
+/// # Safety
+/// `state` must be the calling thread's state in an interpreter with this layout, and stay valid.
+unsafe fn hash_frames(layout: &Python, state: u64) -> u64 {
+    // SAFETY: the fields of the thread state, of its interpreter and of its frames are readable.
+    unsafe {
+        if word(state, layout.thread_id) != libc::pthread_self() {
+            return 0;
+        }
+        let mut frame = word(state, layout.thread_frame);
+        if layout.frame_link != 0 && frame != 0 {
+            frame = word(frame, layout.frame_link & 63);
+        }
+        let versions = match layout.versions {
+            0 => word(state, layout.thread_interpreter).wrapping_add(layout.interpreter_versions.into()),
+            address => address,
+        };
+        let created = at(versions).cast::<u32>().read_volatile();
+        if frame == 0 || created == 0 {
+            return 0;
+        }
+        let mut hash = u64::from(layout.image);
+        for _ in 0..MOST_PYTHON_FRAMES {
+            if frame == 0 {
+                break;
+            }
+            let owner = at(frame.wrapping_add(layout.frame_owner.into())).cast::<u8>().read_volatile();
+            hash = mix(hash, word(frame, layout.frame_code));
+            hash = mix(hash, word(frame, layout.frame_instruction) ^ u64::from(owner) << 56);
+            frame = word(frame, layout.frame_previous);
+        }
+        mix(hash, created.into())
+    }
+}
+
+/// # Safety
+/// There must be a readable word at the address, plus the offset.
+unsafe fn word(address: u64, offset: u16) -> u64 {
+    // SAFETY: as above.
+    unsafe { at(address.wrapping_add(offset.into())).cast::<u64>().read_volatile() }
+}
+
+fn at(address: u64) -> *const c_void {
+    ptr::with_exposed_provenance(address as usize)
+}
+
+fn is_main() -> bool {
+    IS_MAIN.with(|known| {
+        known.get().unwrap_or_else(|| {
+            // SAFETY: no arguments.
+            let tid = unsafe { libc::syscall(libc::SYS_gettid) };
+            let main = tid == i64::from(lifecycle::pid());
+            known.set(Some(main));
+            main
+        })
+    })
+}
