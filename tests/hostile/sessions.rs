@@ -99,7 +99,7 @@ fn a_hostile_writer_of_calls_is_survived() {
         fs::copy(program(name), scene.path(name)).expect("a copy");
     }
     let script = "./rings 4 ready & until [ -e ready ]; do sleep 0.01; done; ./traced account account && wait $!";
-    let mut command = scene.trace_words("--sim -q -o x.wscope -o x.jsonl", &["sh", "-c", script]);
+    let mut command = scene.trace_words("--sim -q --calls-from cupti -o x.wscope -o x.jsonl", &["sh", "-c", script]);
     let out = |name: &str| Stdio::from(fs::File::create(scene.path(name)).expect("a file"));
     let command = with_sudo(&mut command).stdout(out("stdout")).stderr(out("stderr"));
     let (status, peak) = wait_with_peak(command.spawn().expect("it starts"));

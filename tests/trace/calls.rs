@@ -200,8 +200,7 @@ fn children_are_traced() {
     let scene = Scene::new();
     std::fs::write(scene.path("stop"), "").expect("a file");
     let command = format!("{} family account stop", program("traced"));
-    // CUDA does not call back where it fails at once.
-    Ended::of(&mut scene.trace("--sim -q --probes -o t.jsonl", &command)).exits(0);
+    Ended::of(&mut scene.trace("--sim -q -o t.jsonl", &command)).exits(0);
     let trace = Trace::read(&scene.read("t.jsonl"));
     let made = account(&scene.read("account"));
     let mut counts: Vec<usize> = made.values().map(Vec::len).collect();

@@ -117,9 +117,9 @@ fn libraries_in_two_processes_are_traced() {
 #[test]
 fn static_cuda_functions_are_traced() {
     let scene = Scene::new();
-    let ended = Ended::of(&mut scene.trace("-o none.jsonl", &program("linked"))).exits(0);
-    assert!(ended.err().contains("use --probes"), "the program does not initialise CUDA: {}", ended.err());
-    Ended::of(&mut scene.trace("-q --probes -o t.jsonl", &program("linked"))).exits(0);
+    let ended = Ended::of(&mut scene.trace("--calls-from cupti -o none.jsonl", &program("linked"))).exits(0);
+    assert!(ended.err().contains("no process initialised CUDA"), "{}", ended.err());
+    Ended::of(&mut scene.trace("-q -o t.jsonl", &program("linked"))).exits(0);
     let trace = Trace::read(&scene.read("t.jsonl"));
     let calls = trace.outermost().into_values().next().expect("calls");
     assert_eq!(calls.len(), 60);

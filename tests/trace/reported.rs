@@ -19,12 +19,12 @@ use super::same;
 /// Traces a command in both ways.
 #[track_caller]
 fn both_ways(options: &str, command: &str, script: &str) -> [(Scene, Trace); 2] {
-    ["", "--probes"].map(|way| {
+    ["cupti", "probes"].map(|way| {
         let scene = Scene::new();
-        let mut run = scene.trace(&format!("--sim -v -o t.jsonl -o t.wscope {options} {way}"), command);
+        let mut run = scene.trace(&format!("--sim -v -o t.jsonl -o t.wscope {options} --calls-from {way}"), command);
         let ended = Ended::of(run.env("WARPSCOPE_SIM", script)).exits(0);
         let stderr = ended.err();
-        assert_eq!(stderr.contains("reported by CUPTI"), way.is_empty(), "{stderr}");
+        assert_eq!(stderr.contains("reported by CUPTI"), way == "cupti", "{stderr}");
         assert!(!stderr.contains("0 processes were"), "{stderr}");
         let trace = Trace::read(&scene.read("t.jsonl"));
         assert_eq!(lost(&scene.report("t.wscope")), 0, "{stderr}");
@@ -135,7 +135,7 @@ fn both_ways_give_the_same_calls() {
 fn without_the_library_probes_are_used() {
     let scene = Scene::new();
     let command = format!("env -u CUDA_INJECTION64_PATH {} steps account stop", program("traced"));
-    let mut run = Running::start(&mut scene.trace("--sim --live=cudaMemset -o t.jsonl", &command));
+    let mut run = Running::start(&mut scene.trace("--sim --calls-from cupti --live=cudaMemset -o t.jsonl", &command));
     run.stderr_until("cudaMemset");
     fs::write(scene.path("stop"), "").expect("a file");
     let ended = run.wait().exits(0);
@@ -151,9 +151,9 @@ fn without_the_library_probes_are_used() {
 fn both_ways_leave_out_queries() {
     let scene = Scene::new();
     let program = program("traced");
-    let traces = [&[][..], &["--probes"]].map(|way| {
+    let traces = [["--calls-from", "cupti"], ["--calls-from", "probes"]].map(|way| {
         let command = ["--sim", "-q", "-o", "t.jsonl", "--", &program, "account", "account"];
-        Ended::of(&mut scene.warpscope(&[&["trace"], way, &command].concat())).exits(0);
+        Ended::of(&mut scene.warpscope(&[&["trace"], &way[..], &command].concat())).exits(0);
         let trace = Trace::read(&scene.read("t.jsonl"));
         for file in ["t.jsonl", "account"] {
             fs::remove_file(scene.path(file)).expect("it was written");
@@ -162,6 +162,31 @@ fn both_ways_leave_out_queries() {
     });
     assert_same(&traces[0], &traces[1], 200);
     assert!(traces[0].iter().flatten().all(|call| call["name"] != "cudaGetDevice"));
+}
+
+/// Check all calls of a program against its own account, with the GPU work under the calls that launched it.
+#[test]
+fn every_call_is_reported() {
+    let scene = Scene::new();
+    let command = format!("{} account account", program("traced"));
+    Ended::of(&mut scene.trace("--sim -q --calls-from cupti -o t.jsonl -o t.wscope", &command)).exits(0);
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    same(&trace.outermost(), &account(&scene.read("account")));
+    trace.check_nesting();
+    assert!(trace.check_gpu().iter().all(|work| *work > 0));
+    assert_eq!((lost(&scene.report("t.wscope")), trace.unfinished().len()), (0, 0));
+}
+
+/// Check that reported and lost calls add up if threads make calls at full speed.
+#[test]
+fn reported_and_lost_calls_add_up() {
+    let scene = Scene::new();
+    let command = format!("{} 4 100000", program("storm"));
+    Ended::of(&mut scene.trace("--sim -q --calls-from cupti -o t.jsonl -o t.wscope", &command)).exits(0);
+    let reported = scene.read("t.jsonl").lines().filter(|line| line.contains(r#""type":"userspace""#)).count() as u64;
+    let lost = number(&scene.report("t.wscope")["lost"], "ring_calls");
+    // Each thread makes 100,000 calls, allocates memory once and makes a context current; one initialises CUDA.
+    assert_eq!(reported + lost, 4 * 100_002 + 2);
 }
 
 /// Check the call that initialises CUDA: it is the program's first runtime call, and cuInit is within it.
@@ -182,7 +207,7 @@ fn without_cupti_probes_are_used() {
     let scene = Scene::new();
     fs::write(scene.path("stop"), "").expect("a file");
     let command = format!("{} steps account stop", program("traced"));
-    let mut run = scene.trace("--sim -o t.jsonl", &command);
+    let mut run = scene.trace("--sim --calls-from cupti -o t.jsonl", &command);
     let ended = Ended::of(run.env("WARPSCOPE_SIM", "subscriber=other")).exits(0);
     assert!(ended.err().contains("traced with probes"), "{}", ended.err());
     let trace = Trace::read(&scene.read("t.jsonl"));

@@ -228,9 +228,9 @@ pub struct Trace {
     /// Do not load the CUPTI library into the command; GPU activity is not traced.
     #[arg(long)]
     pub no_gpu: bool,
-    /// Trace calls with probes even where CUPTI can report them at a lower cost.
-    #[arg(long)]
-    pub probes: bool,
+    /// Where to take calls from; CUPTI reports those of a command, without --stacks and options for other events.
+    #[arg(long, value_name = "SOURCE", value_enum, default_value_t = CallsFrom::Probes)]
+    pub calls_from: CallsFrom,
     /// Print calls as they return: all, or those matching PATTERN.
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub live: Option<String>,
@@ -281,6 +281,15 @@ Examples:
   warpscope monitor --map 1234                      list its live allocations by address
   sudo warpscope monitor --display-interval 0 --metrics-addr 0.0.0.0:9400
   sudo warpscope monitor --config monitor.toml      every long option is a key: max-series = 5000";
+
+/// Where `trace` takes calls from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum CallsFrom {
+    /// Probes on the functions.
+    Probes,
+    /// CUPTI's callbacks inside the command, where possible.
+    Cupti,
+}
 
 /// `monitor`
 #[derive(Args, Debug)]

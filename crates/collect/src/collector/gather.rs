@@ -86,7 +86,9 @@ impl<S: Sink> Collector<S> {
                     let memory = trace.and_then(|t| t.announced(announced, &mut self.recorder, &mut |e| sink.push(&e)));
                     calls.extend(memory.map(|memory| (socket, memory)));
                 }
-                let python_of = |pid| pythons.as_ref()?.shared_layout(images.current(pid)?);
+                // A trace does not take Python frames at launches.
+                let traced = self.trace.is_some();
+                let python_of = |pid| pythons.as_ref().filter(|_| !traced)?.shared_layout(images.current(pid)?);
                 sessions.welcome(&waiting, &calls, &python_of);
             }
             // A connection without a hello waits until the record of its process has been read. The others must not

@@ -61,7 +61,7 @@ impl Plan {
     pub fn uses_callbacks(&self, options: &args::Trace) -> bool {
         let of_kernel = options.driver || options.sched || options.stacks;
         let named = [&options.uprobe, &options.kprobe, &options.fentry, &options.tracepoint];
-        !options.probes
+        options.calls_from == args::CallsFrom::Cupti
             && !options.command.is_empty()
             && !options.no_gpu
             && !options.summary_only
