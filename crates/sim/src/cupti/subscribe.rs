@@ -80,8 +80,8 @@ fn known(script: &Script, of: u32, cbid: u32) -> bool {
     script.release.driver >= 13000
         || match of {
             // Ids from 900 on are the simulator's own.
-            domain::DRIVER => cbid < 796 || cbid >= 900,
-            domain::RUNTIME => cbid < 505 || cbid >= 900,
+            domain::DRIVER => !(796..900).contains(&cbid),
+            domain::RUNTIME => !(505..900).contains(&cbid),
             _ => true,
         }
 }
