@@ -59,6 +59,14 @@ pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
     enabled
 }
 
+/// Switches records on or off.
+pub fn switch(cupti: &Cupti, on: bool) {
+    for kind in KINDS {
+        // SAFETY: only takes a number.
+        unsafe { if on { (cupti.enable)(kind) } else { (cupti.disable)(kind) } };
+    }
+}
+
 /// Ends the session from outside CUPTI's callbacks: disables records and callbacks. The program continues.
 pub fn stop() {
     lifecycle::end();

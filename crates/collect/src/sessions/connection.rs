@@ -3,8 +3,8 @@
 use std::{collections::HashSet, os::fd::OwnedFd};
 
 use model::event::{
-    self, Activity, Captured, Direction, Event, Failed, KernelName, LossCause, Note, SessionCost, SessionId, Totals,
-    Work,
+    self, Activity, Captured, Counted, Direction, Event, Failed, KernelName, Launch, LaunchKind, LossCause, Note,
+    ProcessId, Sampling, SessionCost, SessionId, StackId, Totals, Work,
 };
 use wire::{Message, Notice};
 
@@ -18,6 +18,8 @@ pub struct Connection {
     pub socket: OwnedFd,
     pub pid: u32,
     pub session: Option<SessionId>,
+    /// The image that the process ran when its session began.
+    pub process: ProcessId,
     /// Added to a record's times, wrapping, to get CLOCK_MONOTONIC.
     pub clock_offset: u64,
     totals: wire::Totals,
@@ -40,6 +42,7 @@ impl Connection {
             socket,
             pid,
             session: None,
+            process: ProcessId(0),
             clock_offset: 0,
             totals: wire::Totals::default(),
             counted: false,
@@ -168,6 +171,26 @@ impl Connection {
             Message::Failed(f) => Event::Failed(Failed { session, correlation: f.correlation, code: f.code }),
             Message::Empty(e) => Event::Empty(event::Empty { session, correlation: e.correlation }),
             Message::Captured(c) => Event::Captured(Captured { session, correlation: c.correlation }),
+            Message::Unmarked(u) => Event::Launch(Launch {
+                session,
+                correlation: u.correlation,
+                kind: LaunchKind::from_number(u.work)?,
+                process: self.process,
+                tid: u.tid,
+                cpu: 0,
+                time: u.time,
+                stack: StackId::NOT_SAMPLED,
+                rate: 0,
+            }),
+            Message::Counted(c) => Event::Counted(Counted {
+                session,
+                kind: LaunchKind::from_number(c.work)?,
+                name: c.name,
+                count: c.count,
+            }),
+            Message::Sampling(s) => {
+                Event::Sampling(Sampling { session, recorded_ns: s.recorded_ns, whole_ns: s.whole_ns })
+            }
             Message::Cost(cost) => Event::SessionCost(SessionCost {
                 session,
                 process_ns: cost.process_ns,

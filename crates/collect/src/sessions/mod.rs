@@ -325,6 +325,7 @@ impl Sessions {
                 }
                 let connection = &mut self.connections[index];
                 connection.session = Some(id);
+                connection.process = process;
                 connection.clock_offset = hello.clock_offset;
                 self.silent.connected(process);
                 push(Event::Session(Session { id, process, cupti: hello.cupti, driver: hello.driver }));
