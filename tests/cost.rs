@@ -41,6 +41,7 @@ fn the_parts_of_the_cost_add_up() {
     assert!(share > 0.0 && share < 1.0, "{share}");
     assert_eq!(cost["not_measured"][0], "CUPTI's own time, which only CPU samples show");
     assert_eq!(part(&cost, "CUPTI"), 0);
+    assert_eq!(number(&cost, "delay_ns"), stacks + part(&cost, "callbacks"));
     assert!(number(&cost, "collector_cpu_ns") > 0);
     let line = text.lines().find(|line| line.starts_with("warpscope took ")).expect("a line");
     assert!(line.contains(" % of the program's CPU time: ") && line.contains(" a launch (stacks "), "{line}");

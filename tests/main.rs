@@ -29,6 +29,7 @@ mod outputs;
 mod privileges;
 mod python;
 mod robustness;
+mod sampling;
 mod signals;
 mod stopped;
 mod sudo;

@@ -45,6 +45,7 @@ fn launch(n: u64) -> Event {
         cpu: (random >> 40) as u32 % 64,
         time: 1_000_000_000_000 + n * 2000 + random % 1000,
         stack: StackId(0x9e37_79b9_7f4a_7c15 ^ ((random >> 8) % STACKS)),
+        rate: 0,
     })
 }
 

@@ -117,12 +117,13 @@ class Bench:
         return us, launches, self.estimate(us, launches) if TOOLS[tool] else None
 
     def estimate(self, us, launches):
-        """Returns the ratio to bare according to the recording that was just made; None if it does not say."""
+        """Returns the ratio to bare according to the recording that was just made; None if it does not say. Only what runs within
+        launches counts."""
         report = json.loads(call([self.options.warpscope, "report", "--json", self.directory / "out.wscope"]))
         cost, recorded = report.get("cost"), report["launches"]
         if not cost or not recorded:
             return None
-        own = cost["total_ns"] / 1000 / recorded * launches
+        own = cost["delay_ns"] / 1000 / recorded * launches
         return us / (us - own) if own < us else None
 
     @contextlib.contextmanager

@@ -343,6 +343,7 @@ impl Lines<'_> {
             Event::Function(_) | Event::Call(_) | Event::Switch(_) => Ok(()),
             Event::Sum(_) | Event::ErrorSum(_) | Event::MemorySum(_) | Event::KernelSum(_) => Ok(()),
             Event::SessionCost(_) | Event::OwnCost(_) | Event::ProgramCost(_) => Ok(()),
+            Event::Counted(_) | Event::Sampling(_) => Ok(()),
         }
     }
 

@@ -23,12 +23,14 @@ pub mod cost;
 pub mod events;
 mod numbers;
 pub(crate) mod render;
+pub mod sampling;
 mod tables;
 
 pub use cost::Cost;
 pub use events::EventSummary;
 pub use numbers::{Copies, Device, Function, Kernel, Path, Summary};
 pub use render::render;
+pub use sampling::Sampling;
 use tables::{TOP, share};
 
 impl Summary {
@@ -43,6 +45,9 @@ impl Summary {
         let cpu = flames.cpu();
         let devices = devices(profile, wall_ns);
         let working = || devices.iter().filter(|device| device.streams > 0);
+        let estimated = profile.sampled.estimated;
+        let launches = ledger.launches.saturating_add(estimated.launches);
+        let sampling = Sampling::of(profile);
         let trace = TraceSummary::of(profile);
         let mut lost = ledger.lost.clone();
         for cause in LossCause::ALL {
@@ -55,15 +60,15 @@ impl Summary {
             cut_off: profile.end.is_none(),
             status: profile.end.and_then(|end| end.status),
             gpu_time_ns,
-            kernel_time_ns: ledger.kernel_ns,
+            kernel_time_ns: ledger.kernel_ns.saturating_add(estimated.kernel_ns),
             kernel_time_delivered_ns: ledger.kernel_ns_delivered,
             gpu_busy_ns: working().fold(0, |sum, device| sum.saturating_add(device.busy_ns)),
             gpu_idle_ns: working().fold(0, |sum, d| sum.saturating_add(wall_ns.saturating_sub(d.busy_ns))),
             host_wait_ns: profile.waits.ns,
             host_waits: profile.waits.count,
-            launches: ledger.launches,
-            launches_per_second: if wall_ns == 0 { 0.0 } else { ledger.launches as f64 * 1e9 / wall_ns as f64 },
-            kernels: ledger.kernels,
+            launches,
+            launches_per_second: if wall_ns == 0 { 0.0 } else { launches as f64 * 1e9 / wall_ns as f64 },
+            kernels: ledger.kernels.saturating_add(estimated.kernels),
             copies: ledger.copies,
             memsets: ledger.memsets,
             matched: ledger.activities_matched,
@@ -99,6 +104,7 @@ impl Summary {
             copies_by_direction: copies(profile),
             devices,
             events: events::of(flames),
+            sampling: sampling.clone(),
             cost: Cost::of(profile, trace.as_ref().map(|trace| trace.calls)),
             trace,
             no_gpu_work: no_gpu_work(profile),
@@ -108,6 +114,7 @@ impl Summary {
                 .chain(losses::captured(ledger.launches_captured))
                 .chain(losses::own_cost(cpu.own))
                 .chain(losses::empty(ledger.launches_empty))
+                .chain(sampling.iter().flat_map(Sampling::sentences))
                 .chain(losses::sentences(ledger))
                 .collect(),
         }
@@ -194,7 +201,7 @@ fn top_kernels(profile: &Profile) -> Vec<Kernel> {
         ns: weight.ns,
         mean_ns: weight.ns / weight.count.max(1),
         max_ns: weight.max_ns,
-        share: share(weight.ns, profile.ledger.kernel_ns),
+        share: share(weight.ns, profile.ledger.kernel_ns.saturating_add(profile.sampled.estimated.kernel_ns)),
     };
     top(kernels, |weight| weight.ns).map(kernel).collect()
 }

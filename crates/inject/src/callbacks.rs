@@ -5,7 +5,8 @@
 //! had nothing to do leaves this path.
 
 use core::cell::Cell;
-use core::ffi::c_void;
+use core::ffi::{c_char, c_void};
+use core::ptr;
 
 use cupti::callback::CallbackData;
 use cupti::ids::{COUNT_OFFSET, LAUNCH_CALLS, Work, domain, resource, site};
@@ -13,8 +14,9 @@ use cupti::ids::{COUNT_OFFSET, LAUNCH_CALLS, Work, domain, resource, site};
 use crate::cost::Callback;
 use crate::marker::mark;
 use crate::queue::QUEUE;
+use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
-use crate::{calls, lifecycle, sys, waits};
+use crate::{calls, cost, counting, lifecycle, sampling, sys, waits};
 
 /// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
@@ -61,12 +63,22 @@ struct Thread {
     /// Whether a graph node was created during the marked call: its stream is being captured, so the work does not run
     /// now.
     node: Cell<bool>,
+    /// Whether the marked call is only counted, and the name of its kernel.
+    counted: Cell<bool>,
+    symbol: Cell<*const c_char>,
     shard: ShardOf,
 }
 
 thread_local! {
     static THREAD: Thread = const {
-        Thread { marked: Cell::new(NONE), call: Cell::new(0), node: Cell::new(false), shard: ShardOf::unset() }
+        Thread {
+            marked: Cell::new(NONE),
+            call: Cell::new(0),
+            node: Cell::new(false),
+            counted: Cell::new(false),
+            symbol: Cell::new(ptr::null()),
+            shard: ShardOf::unset(),
+        }
     };
 }
 
@@ -130,15 +142,33 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 thread.node.set(false);
                 // Before the marker, at which the thread may be preempted: the end of a recording waits for calls in flight.
                 thread.shard.count_launch();
-                callback.taking_stack(|| mark(data.correlation_id, u32::from(work), lifecycle::session()));
-                return true;
+                let choice = sampling::choose(data.correlation_id);
+                match choice {
+                    Choice::Stack(rate) => {
+                        let work = u32::from(work) | u32::from(rate) << wire::RATE_SHIFT;
+                        callback.taking_stack(|| mark(data.correlation_id, work, lifecycle::session()));
+                    }
+                    Choice::NoStack => report_unmarked(data.correlation_id, work),
+                    Choice::Count => thread.symbol.set(data.symbol_name),
+                }
+                thread.counted.set(choice == Choice::Count);
+                callback.begin_call(choice != Choice::Count);
+                return matches!(choice, Choice::Stack(_));
             }
         } else if data.site == site::EXIT && thread.marked.get() == id && thread.call.get() == call {
+            cost::end_call();
             thread.call.set(0);
             thread.shard.count_return();
             // SAFETY: on exit CUPTI points this at the call's result; null is checked.
             let code = unsafe { data.return_value.as_ref() }.copied().unwrap_or(0);
-            if code != 0 {
+            if thread.counted.get() {
+                let captured = thread.node.get() && work != Work::Graph as u8;
+                let empty = entry & COUNTED != 0 && count(data) == Some(0);
+                if code == 0 && !captured && !empty {
+                    // SAFETY: CUPTI keeps the name of a kernel at least until its launch has returned.
+                    unsafe { count_launch(thread.shard.index(), work, thread.symbol.get()) };
+                }
+            } else if code != 0 {
                 thread.shard.count_failed();
                 report_failure(data.correlation_id, code);
             } else if thread.node.get() && work != Work::Graph as u8 {
@@ -168,6 +198,24 @@ fn on_node_created() {
             thread.node.set(true);
         }
     });
+}
+
+/// # Safety
+/// `symbol` must be null or point to a C string.
+#[inline(never)]
+unsafe fn count_launch(shard: usize, work: u8, symbol: *const c_char) {
+    let name = if work == Work::Kernel as u8 { symbol } else { ptr::null() };
+    lifecycle::guarded((), || {
+        // SAFETY: as the caller guarantees.
+        unsafe { counting::count(shard, work, name) };
+    });
+}
+
+#[inline(never)]
+fn report_unmarked(correlation: u32, work: u8) {
+    let mut bytes = [0; wire::Unmarked::SIZE];
+    sampling::unmarked(correlation, work).encode(&mut bytes);
+    report(&bytes);
 }
 
 #[cold]

@@ -1,14 +1,14 @@
 //! Measures the library's own cost.
 //!
-//! Callbacks are timed by sampling: on average one in [`SAMPLING`], chosen at random for each thread, so that loops in
-//! the program do not repeat the same choice. A sample stands for [`SAMPLING`] callbacks. The clock is CLOCK_MONOTONIC,
+//! Callbacks are timed by sampling: on average one in [`SAMPLING`], chosen at random for each thread. A sample stands for [`SAMPLING`] callbacks. The clock is CLOCK_MONOTONIC,
 //! which needs no system call.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::sys;
+use crate::random::Countdown;
 use crate::totals::add;
+use crate::{sampling, sys};
 
 /// The mean number of callbacks that one sample stands for.
 const SAMPLING: u32 = 32;
@@ -18,6 +18,8 @@ const LONGEST: u64 = 200_000;
 
 static CALLBACKS: AtomicU64 = AtomicU64::new(0);
 static STACKS: AtomicU64 = AtomicU64::new(0);
+/// The number of stacks that were timed.
+static TIMED_STACKS: AtomicU64 = AtomicU64::new(0);
 /// Time of reading records on threads other than the sender.
 static READING: AtomicU64 = AtomicU64::new(0);
 /// CPU time of the process when the session began.
@@ -32,50 +34,10 @@ pub fn begin() {
     CLOCK.store(shortest.unwrap_or(0), Relaxed);
 }
 
-/// Chooses at random which events are sampled.
-struct Countdown {
-    /// Events until the next sample.
-    left: Cell<u32>,
-    /// The state of the generator; 0 before its first use.
-    random: Cell<u32>,
-}
-
-impl Countdown {
-    const fn new() -> Self {
-        Self { left: Cell::new(0), random: Cell::new(0) }
-    }
-
-    /// Whether this event is sampled. The distances are uniform with a mean of [`SAMPLING`].
-    #[inline]
-    fn is_due(&self) -> bool {
-        let left = self.left.get();
-        if left > 1 {
-            self.left.set(left - 1);
-            return false;
-        }
-        self.draw();
-        left == 1
-    }
-
-    /// Draws the distance to the next sample.
-    #[cold]
-    #[inline(never)]
-    fn draw(&self) {
-        let mut state = self.random.get();
-        if state == 0 {
-            state = (sys::now() as u32 ^ (core::ptr::from_ref(self).addr() >> 4) as u32) | 1;
-        }
-        // Xorshift, by Marsaglia.
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        self.random.set(state);
-        self.left.set(1 + state % (2 * SAMPLING - 1));
-    }
-}
-
 thread_local! {
     static COUNTDOWN: Countdown = const { Countdown::new() };
+    /// The start of a timed call, and whether it is recorded; 0 outside timed calls.
+    static CALL: Cell<(u64, bool)> = const { Cell::new((0, false)) };
 }
 
 /// A callback, timed if it is sampled.
@@ -89,7 +51,7 @@ impl Callback {
     /// Begins a callback.
     #[inline]
     pub fn begin() -> Self {
-        let start = COUNTDOWN.with(Countdown::is_due).then(sys::now);
+        let start = COUNTDOWN.with(|countdown| countdown.is_due(SAMPLING)).then(sys::now);
         Self { start, readings: Cell::new(1) }
     }
 
@@ -101,6 +63,15 @@ impl Callback {
         if let Some(start) = start {
             self.readings.set(self.readings.get() + 2);
             count(&STACKS, sys::now() - start, 1);
+            add(&TIMED_STACKS, 1);
+        }
+    }
+
+    /// Begins to time the call itself, if this callback is sampled and the cost is limited.
+    #[inline]
+    pub fn begin_call(&self, recorded: bool) {
+        if self.start.is_some() && sampling::is_limited() {
+            CALL.set((sys::now(), recorded));
         }
     }
 
@@ -111,6 +82,65 @@ impl Callback {
             count(&CALLBACKS, sys::now() - start, self.readings.get());
         }
     }
+}
+
+/// The last durations of timed calls, without and with records.
+static CALLS: [Durations; 2] = [const { Durations::new() }; 2];
+
+/// The last durations of calls.
+struct Durations {
+    next: AtomicU32,
+    last: [AtomicU32; Durations::KEPT],
+}
+
+impl Durations {
+    const KEPT: usize = 128;
+    /// Fewer are not meaningful.
+    const LEAST: usize = 32;
+
+    const fn new() -> Self {
+        Self { next: AtomicU32::new(0), last: [const { AtomicU32::new(0) }; Self::KEPT] }
+    }
+
+    fn push(&self, ns: u64) {
+        let at = self.next.fetch_add(1, Relaxed) as usize % Self::KEPT;
+        self.last[at].store(ns.clamp(1, u64::from(u32::MAX)) as u32, Relaxed);
+    }
+
+    /// The median: calls that wait for room on the GPU do not distort it.
+    fn median(&self) -> Option<u64> {
+        let mut all = [0; Self::KEPT];
+        let mut count = 0;
+        for value in self.last.iter().map(|value| value.load(Relaxed)).filter(|value| *value > 0) {
+            all[count] = value;
+            count += 1;
+        }
+        let known = &mut all[..count];
+        known.sort_unstable();
+        (count >= Self::LEAST).then(|| u64::from(known[count / 2]))
+    }
+}
+
+/// Ends a timed call.
+#[inline]
+pub fn end_call() {
+    let (start, recorded) = CALL.get();
+    if start != 0 {
+        CALL.set((0, false));
+        CALLS[usize::from(recorded)].push(sys::now() - start);
+    }
+}
+
+/// Returns CUPTI's time for the records of one launch: how much longer calls take while records are on. `None` until
+/// both were measured.
+pub fn record_cost() -> Option<u64> {
+    let [without, with] = &CALLS;
+    Some(with.median()?.saturating_sub(without.median()?))
+}
+
+/// Returns the mean time of taking a stack.
+pub fn mean_stack() -> u64 {
+    STACKS.load(Relaxed) / u64::from(SAMPLING) / TIMED_STACKS.load(Relaxed).max(1)
 }
 
 /// Adds a sample that contains this many readings of the clock.
@@ -139,24 +169,14 @@ pub fn snapshot() -> wire::Cost {
 mod tests {
     use super::*;
 
-    /// One event in 32 is sampled, whatever the period of the program's loop: every position of a loop of 8 or 32
-    /// events is sampled equally often.
+    /// The median needs enough calls, and ignores a few that wait.
     #[test]
-    fn samples_do_not_follow_loops() {
-        const EVENTS: u32 = 1 << 20;
-        for period in [8_u32, 32] {
-            let countdown = Countdown::new();
-            countdown.random.set(0x2545_f491);
-            let mut sampled = vec![0_u32; period as usize];
-            for event in 0..EVENTS {
-                sampled[(event % period) as usize] += u32::from(countdown.is_due());
-            }
-            let expected = f64::from(EVENTS / SAMPLING / period);
-            for count in sampled {
-                let error = (f64::from(count) - expected).abs() / expected;
-                assert!(error < 0.15, "{count} of {expected} expected with a period of {period}");
-            }
-        }
+    fn the_median_ignores_calls_that_wait() {
+        let durations = Durations::new();
+        (0..31).for_each(|_| durations.push(4_000));
+        assert_eq!(durations.median(), None);
+        (0..10).for_each(|_| durations.push(50_000_000));
+        assert_eq!(durations.median(), Some(4_000));
     }
 
     /// A callback that was interrupted does not count.

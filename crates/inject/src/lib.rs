@@ -15,24 +15,29 @@
 //! All state is static and never freed: callbacks may arrive at any time, from any thread, even while the process
 //! exits.
 
+mod budget;
 pub mod buffers;
 pub mod callbacks;
 mod calls;
 mod clock;
 mod connect;
 mod cost;
+mod counting;
 mod driver;
 mod entry;
 mod environment;
 mod known;
 mod library;
 pub mod lifecycle;
+mod limiter;
 mod marker;
 mod names;
 mod notices;
 mod python;
 mod queue;
+mod random;
 mod records;
+mod sampling;
 mod search;
 mod sender;
 mod start;

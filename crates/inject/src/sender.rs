@@ -6,9 +6,10 @@
 use core::ffi::c_void;
 use core::ptr;
 
+use crate::limiter::Limiter;
 use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
-use crate::{buffers, calls, connect, cost, driver, library, lifecycle, subscription, sys, wakeup};
+use crate::{buffers, calls, connect, cost, counting, driver, library, lifecycle, sampling, subscription, sys, wakeup};
 
 /// Time between two flushes. A killed process loses what completed since the last one.
 const TICK: u64 = 50_000_000;
@@ -82,11 +83,19 @@ struct Sender {
     pending: Option<Packet>,
     named_devices: bool,
     last_totals: wire::Totals,
+    /// Present if the cost is limited.
+    limiter: Option<Limiter>,
 }
 
 impl Sender {
     fn new(records: bool) -> Self {
-        Self { records, pending: None, named_devices: false, last_totals: wire::Totals::default() }
+        Self {
+            records,
+            pending: None,
+            named_devices: false,
+            last_totals: wire::Totals::default(),
+            limiter: Limiter::new().filter(|_| records),
+        }
     }
 
     /// Runs until the process exits or the peer disconnects.
@@ -106,6 +115,13 @@ impl Sender {
                 self.check_peer()?;
             }
             self.send_queued(flush, due)?;
+            let mut next = due;
+            if let Some(limiter) = &mut self.limiter {
+                if sys::now() >= limiter.due() {
+                    limiter.act();
+                }
+                next = next.min(limiter.due());
+            }
             if flush && finish_requested() {
                 return self.leave();
             }
@@ -113,7 +129,7 @@ impl Sender {
                 subscription::enable_traced();
                 subscription::disable_untraced();
             }
-            if let Some(left) = due.checked_sub(sys::now()) {
+            if let Some(left) = next.checked_sub(sys::now()) {
                 wakeup::sleep(seen, left);
             }
         }
@@ -123,6 +139,7 @@ impl Sender {
     fn tick(&mut self) {
         flush(0);
         self.name_devices();
+        self.report_sampling();
         let totals = totals::snapshot();
         if totals != self.last_totals {
             let mut bytes = [0; wire::Cost::SIZE + wire::Totals::SIZE];
@@ -132,6 +149,16 @@ impl Sender {
                 self.last_totals = totals;
             }
         }
+    }
+
+    /// Sends what was counted, and how much was recorded.
+    fn report_sampling(&self) {
+        let Some(limiter) = &self.limiter else { return };
+        sampling::tick();
+        counting::send();
+        let mut bytes = [0; wire::Sampling::SIZE];
+        limiter.report().encode(&mut bytes);
+        QUEUE.append(&bytes, 0);
     }
 
     /// Sends the device names, once. A launch means that cuInit has returned: only then may the driver be queried.
@@ -203,6 +230,7 @@ impl Sender {
         while buffers::any_reader() {
             wakeup::pause(100_000);
         }
+        self.report_sampling();
         self.send_queued(true, FOREVER)?;
         let mut last = [0; wire::Cost::SIZE + wire::Totals::SIZE + wire::SessionEnd::SIZE];
         cost::snapshot().encode(&mut last);

@@ -4,6 +4,7 @@ use wire::{Notice, Refusal};
 
 use crate::connect::Refused;
 use crate::library::{self, Cupti};
+use crate::limiter::Limiter;
 use crate::notices::Notices;
 use crate::queue::QUEUE;
 use crate::{buffers, clock, connect, cost, environment, lifecycle, sender, subscription, sys};
@@ -57,6 +58,9 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
     let mut bytes = [0; wire::Hello::SIZE];
     hello.encode(&mut bytes);
     QUEUE.append(&bytes, 0);
+    if let Some(limiter) = Limiter::new() {
+        limiter.begin();
+    }
     let records = cupti.is_some_and(|cupti| subscription::subscribe(cupti, &mut notices));
     let traced = environment::variable(wire::CALLS_VARIABLE).is_some();
     let reported = traced && cupti.is_some_and(|cupti| subscription::trace_calls(cupti, &mut notices));

@@ -102,7 +102,7 @@ pub fn trace_calls(cupti: &Cupti, notices: &mut Notices) -> bool {
 pub fn enable_traced() {
     static DONE: AtomicBool = AtomicBool::new(false);
     if calls::is_traced(domain::DRIVER, 0).is_some() && !DONE.swap(true, Ordering::SeqCst) {
-        switch(domain::DRIVER, 1, |traced| traced);
+        switch_callbacks(domain::DRIVER, 1, |traced| traced);
     }
 }
 
@@ -110,12 +110,12 @@ pub fn enable_traced() {
 pub fn disable_untraced() {
     static DONE: AtomicBool = AtomicBool::new(false);
     if calls::have_begun() && !DONE.swap(true, Ordering::SeqCst) {
-        switch(domain::RUNTIME, 0, |traced| !traced);
+        switch_callbacks(domain::RUNTIME, 0, |traced| !traced);
     }
 }
 
 /// Switches the callbacks of a domain for which `which` holds. Those that the library itself needs stay enabled.
-fn switch(of: u32, on: u32, which: impl Fn(bool) -> bool) {
+fn switch_callbacks(of: u32, on: u32, which: impl Fn(bool) -> bool) {
     let subscriber = SUBSCRIBER.load(Ordering::SeqCst);
     let Some(cupti) = library::cupti().filter(|_| !subscriber.is_null()) else { return };
     for cbid in 1..wire::calls::FUNCTIONS as u32 {
@@ -127,6 +127,14 @@ fn switch(of: u32, on: u32, which: impl Fn(bool) -> bool) {
             // SAFETY: the subscriber is subscribed. An id that CUPTI does not know is refused.
             unsafe { (cupti.enable_callback)(on, subscriber, of, cbid) };
         }
+    }
+}
+
+/// Switches records on or off.
+pub fn switch(cupti: &Cupti, on: bool) {
+    for kind in KINDS {
+        // SAFETY: only takes a number.
+        unsafe { if on { (cupti.enable)(kind) } else { (cupti.disable)(kind) } };
     }
 }
 

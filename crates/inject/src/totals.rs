@@ -1,7 +1,10 @@
 //! Counters since the start of the process.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
 
 /// Counters on rare and slow paths.
 pub struct Totals {
@@ -81,14 +84,19 @@ impl ShardOf {
         &LAUNCHES[(place as usize - 1) % SHARDS]
     }
 
-    /// Counts a marker called by this thread.
+    /// Counts a launch-class call of this thread. [`Begun`] includes it, or the thread sees what was stored before.
     pub fn count_launch(&self) {
-        self.shard().launches.fetch_add(1, Relaxed);
+        self.shard().launches.fetch_add(1, SeqCst);
+    }
+
+    /// The number of the shard.
+    pub fn index(&self) -> usize {
+        self.0.get() as usize
     }
 
     /// Counts the return of a launch-class call that was marked.
     pub fn count_return(&self) {
-        self.shard().returned.fetch_add(1, Relaxed);
+        self.shard().returned.fetch_add(1, Release);
     }
 
     /// Counts a launch-class call of this thread that returned an error.
@@ -103,17 +111,23 @@ pub fn launches() -> u64 {
 }
 
 /// The marked calls of each shard that have begun.
+#[derive(Clone, Copy)]
 pub struct Begun([u64; SHARDS]);
 
 impl Begun {
     /// As of now.
     pub fn now() -> Self {
-        Self(core::array::from_fn(|place| LAUNCHES[place].launches.load(Relaxed)))
+        Self(core::array::from_fn(|place| LAUNCHES[place].launches.load(SeqCst)))
+    }
+
+    /// The number of shards, usually threads, that have begun calls since an earlier time.
+    pub fn active_since(&self, before: &Self) -> u64 {
+        self.0.iter().zip(&before.0).filter(|(now, before)| now != before).count() as u64
     }
 
     /// Whether all of them have returned. Threads that share a shard are not distinguished.
     pub fn have_returned(&self) -> bool {
-        self.0.iter().zip(&LAUNCHES).all(|(begun, shard)| shard.returned.load(Relaxed) >= *begun)
+        self.0.iter().zip(&LAUNCHES).all(|(begun, shard)| shard.returned.load(Acquire) >= *begun)
     }
 }
 

@@ -17,7 +17,8 @@ use serde::Serialize;
 pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, PointId, Unit};
 pub use gpu::{
-    Activity, Captured, Device, Direction, Empty, Failed, KernelName, Launch, LaunchKind, Session, Sync, Work,
+    Activity, Captured, Counted, Device, Direction, Empty, Failed, KernelName, Launch, LaunchKind, Sampling, Session,
+    Sync, Work,
 };
 pub use ids::{ProcessId, SessionId, StackId};
 pub use loss::{Loss, LossCause, Totals};
@@ -56,6 +57,10 @@ pub enum Event {
     Captured(Captured),
     /// A launch-class call gave the GPU nothing to do: no activity will follow.
     Empty(Empty),
+    /// Launches that were only counted.
+    Counted(Counted),
+    /// How much of a session was recorded.
+    Sampling(Sampling),
     /// An activity of the GPU.
     Activity(Activity),
     /// The host waited for the GPU.

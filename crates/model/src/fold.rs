@@ -14,6 +14,7 @@
 
 mod busy;
 mod gpu;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +23,11 @@ use std::collections::BTreeMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::busy::BusyTime;
-use self::gpu::{GpuTime, count_times};
 pub use self::gpu::{NAME_LOST, size_class};
+use self::{
+    gpu::{GpuTime, count_times},
+    spread::{Counted, Known, estimate, spread},
+};
 use crate::{
     event::{
         Activity, Event, Launch, LaunchKind, LossCause, Mode, Process, ProcessId, SessionId, Stack, StackId, Sync,
@@ -51,6 +55,10 @@ pub struct Fold {
     /// Everything except what the join and the sessions count.
     profile: Profile,
     totals: BTreeMap<SessionId, Totals>,
+    /// Launches that were only counted, by session, kind and index of the kernel's name.
+    counted: BTreeMap<(SessionId, LaunchKind, u32), u64>,
+    /// Recorded launches of graphs, by process.
+    graph_launches: FxHashMap<ProcessId, u64>,
     /// The current image of each pid.
     images: FxHashMap<u32, ProcessId>,
     noted: FxHashSet<String>,
@@ -84,6 +92,10 @@ impl Fold {
         match event {
             Event::Launch(launch) => {
                 profile.note_time(launch.time);
+                if launch.kind == LaunchKind::Graph {
+                    *self.graph_launches.entry(launch.process).or_default() += 1;
+                }
+                profile.sampled.without_stack += u64::from(launch.stack == StackId::NOT_SAMPLED);
                 join.push_launch(launch, |outcome| settle(outcome, gpu, profile, &mut on_joined));
             }
             Event::Activity(activity) => {
@@ -172,6 +184,15 @@ impl Fold {
         let mut profile = self.profile;
         profile.calls.finish();
         profile.gpu = self.gpu.weights;
+        spread(&mut profile.gpu, &self.gpu.stands_for);
+        spread(&mut self.gpu.graphs, &self.gpu.stands_for);
+        let mut counted = Counted::new();
+        for ((session, kind, name), count) in self.counted {
+            let process = profile.sessions.get(&session).map_or(ProcessId(0), |session| session.process);
+            add(counted.entry((process, kind, name)).or_default(), count);
+        }
+        let known = Known { graphs: &self.gpu.graphs, graph_launches: &self.graph_launches };
+        profile.sampled.estimated = estimate(&mut profile.gpu, &known, &counted);
         profile.kernel_names = self.gpu.names.into_texts();
         ledger.stacks_missing = stacks_missing(&profile);
         ledger.hits = profile.counters.count();
@@ -217,6 +238,16 @@ impl Fold {
             Event::Session(session) => {
                 let info = SessionInfo { process: session.process, cupti: session.cupti, driver: session.driver };
                 profile.sessions.insert(session.id, info);
+            }
+            Event::Counted(counted) => {
+                let name = match counted.kind {
+                    LaunchKind::Kernel => self.gpu.names.index(counted.session, counted.name),
+                    _ => 0,
+                };
+                add(self.counted.entry((counted.session, counted.kind, name)).or_default(), counted.count);
+            }
+            Event::Sampling(sampling) => {
+                profile.sampled.sessions.insert(sampling.session, *sampling);
             }
             Event::KernelName(name) => self.gpu.names.define(name),
             Event::Device(device) => {
@@ -336,7 +367,7 @@ fn stacks_missing(profile: &Profile) -> u64 {
         .chain(cpu)
         .chain(pending)
         .chain(counted)
-        .filter(|id| id.0 != 0 || !traced)
+        .filter(|id| (id.0 != 0 || !traced) && *id != StackId::NOT_SAMPLED)
         .filter(|id| !profile.stacks.contains_key(id))
         .collect();
     missing.len() as u64

@@ -8,8 +8,8 @@ use crate::{
     calls::Calls,
     counters::Counters,
     event::{
-        CostProgram, Direction, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, ProcessId, SessionCost,
-        SessionId, Stack, StackId, Start,
+        CostProgram, Direction, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, ProcessId, Sampling,
+        SessionCost, SessionId, Stack, StackId, Start,
     },
     ledger::Ledger,
     symbols::Symbols,
@@ -54,10 +54,36 @@ pub struct Profile {
     pub counters: Counters,
     /// The cost of collecting.
     pub cost: Cost,
+    /// What was sampled.
+    pub sampled: Sampled,
     /// The ledger.
     pub ledger: Ledger,
     /// Notes for the user.
     pub notes: Vec<String>,
+}
+
+/// What was sampled, if the cost was limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sampled {
+    /// Launches whose stack was not taken.
+    pub without_stack: u64,
+    /// Launches that were only counted, and what was estimated for them.
+    pub estimated: Estimated,
+    /// How much of each session was recorded.
+    pub sessions: BTreeMap<SessionId, Sampling>,
+}
+
+/// What was estimated for launches that were only counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Estimated {
+    /// Launches that were only counted.
+    pub launches: u64,
+    /// Of those, the ones without a time, because nothing like them was recorded.
+    pub timeless: u64,
+    /// Kernels that they launched.
+    pub kernels: u64,
+    /// The estimated time of these kernels.
+    pub kernel_ns: u64,
 }
 
 /// The cost of collecting, as measured while collecting.
@@ -204,7 +230,8 @@ impl Profile {
             return Vec::new();
         }
         let Some(stack) = self.stacks.get(&stack) else {
-            return vec![NamedFrame { kind: FrameKind::Native, name: "[stack lost]".into(), module: "".into() }];
+            let name = if stack == StackId::NOT_SAMPLED { "[stack not sampled]" } else { "[stack lost]" };
+            return vec![NamedFrame { kind: FrameKind::Native, name: name.into(), module: "".into() }];
         };
         let mut frames: Vec<NamedFrame> = Vec::with_capacity(stack.frames.len());
         for frame in stack.frames.iter().rev() {

@@ -21,6 +21,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         cpu_only: false,
         frequency: 499,
         duration: None,
+        max_overhead: None,
         kill: false,
         output: output.clone(),
         sim: true,

@@ -48,6 +48,17 @@ pub const SOCKET_VARIABLE: &str = "WARPSCOPE_SOCKET";
 /// command with no more than these may make the same system calls.
 pub const FILTERS_VARIABLE: &str = "WARPSCOPE_SECCOMP_FILTERS";
 
+/// The environment variable with the budget of `record --max-overhead`, in percent of the program's time.
+pub const MAX_OVERHEAD_VARIABLE: &str = "WARPSCOPE_MAX_OVERHEAD";
+
+/// The environment variable that fixes what is sampled, for tests: `RATE,SHARE`. Stacks of one launch in 2^RATE are
+/// taken, and GPU work is recorded during one part in 2^SHARE of the time.
+pub const SAMPLING_VARIABLE: &str = "WARPSCOPE_SAMPLING";
+
+/// The marker's second argument has the kind of work in its lowest bits and, from this bit on, the logarithm to base 2 of
+/// the number of launches that the stack stands for.
+pub const RATE_SHIFT: u32 = 8;
+
 /// The marker function's symbol in the injected library: `extern "C" fn(correlation: u32, work: u32, session: u64,
 /// stack: u64)`. Its first instruction is a 5-byte nop. `stack` is the id of the stack if the library recognised it
 /// (see [`known`]), otherwise 0.

@@ -266,7 +266,7 @@ messages! {
     }
 
     /// All functions have been sent, if calls are traced.
-    FunctionsEnd = 14 {
+    FunctionsEnd = 20 {
         /// 1 if calls will be written to the memory of [`crate::calls`]; 0 if CUPTI cannot report them.
         reported: u8,
     }
@@ -301,6 +301,36 @@ messages! {
         buffers_refused: u64,
         /// Launch-class calls that returned an error.
         failed: u64,
+    }
+
+    /// A launch-class call began whose stack is not taken, because stacks are sampled.
+    Unmarked = 14 {
+        /// The call's correlation id.
+        correlation: u32,
+        /// The kind of work, as the marker's second argument.
+        work: u8,
+        /// The thread.
+        tid: u32,
+        /// A time not after the call, CLOCK_MONOTONIC.
+        time: u64,
+    }
+
+    /// Launches that were counted instead of recorded, since the last such message.
+    Counted = 15 {
+        /// The kind of work.
+        work: u8,
+        /// Id of a [`Message::Name`] sent before; 0 without a name.
+        name: u32,
+        /// Launches.
+        count: u64,
+    }
+
+    /// How much was recorded; each message replaces the last.
+    Sampling = 16 {
+        /// Time in which records were on.
+        recorded_ns: u64,
+        /// Time since the session began.
+        whole_ns: u64,
     }
 
     /// The cost of the session so far; each message replaces the last.

@@ -92,6 +92,7 @@ impl<S: Sink> Collector<S> {
                     cpu,
                     time,
                     stack: self.whole_stack(image, stack, python, time),
+                    rate: ((work >> wire::RATE_SHIFT) as u8).min(15),
                 })
             }
             Record::Hit(hit) => {

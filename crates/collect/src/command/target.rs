@@ -17,6 +17,8 @@ use super::user::{User, become_user};
 pub struct Injection {
     /// The injected library and the socket it reports to.
     pub library: Option<(PathBuf, PathBuf)>,
+    /// The budget in percent of the program's time.
+    pub max_overhead: Option<f64>,
     /// The directory of the simulated GPU's libraries.
     pub simulator: Option<PathBuf>,
     /// The injected library reports API calls.
@@ -64,6 +66,9 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
         child.env("CUDA_INJECTION64_PATH", library).env(wire::SOCKET_VARIABLE, socket);
         if injection.calls {
             child.env(wire::CALLS_VARIABLE, "1");
+        }
+        if let Some(percent) = injection.max_overhead {
+            child.env(wire::MAX_OVERHEAD_VARIABLE, percent.to_string());
         }
         let filters = seccomp_filters();
         if filters > 0 {

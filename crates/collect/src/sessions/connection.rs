@@ -3,8 +3,8 @@
 use std::{collections::HashSet, os::fd::OwnedFd};
 
 use model::event::{
-    self, Activity, Captured, Direction, Event, Failed, KernelName, LossCause, Note, ProcessId, SessionCost, SessionId,
-    Totals, Work,
+    self, Activity, Captured, Counted, Direction, Event, Failed, KernelName, Launch, LaunchKind, LossCause, Note,
+    ProcessId, Sampling, SessionCost, SessionId, StackId, Totals, Work,
 };
 use wire::{Message, Notice};
 
@@ -198,6 +198,26 @@ impl Connection {
             Message::Failed(f) => Event::Failed(Failed { session, correlation: f.correlation, code: f.code }),
             Message::Empty(e) => Event::Empty(event::Empty { session, correlation: e.correlation }),
             Message::Captured(c) => Event::Captured(Captured { session, correlation: c.correlation }),
+            Message::Unmarked(u) => Event::Launch(Launch {
+                session,
+                correlation: u.correlation,
+                kind: LaunchKind::from_number(u.work)?,
+                process: self.process,
+                tid: u.tid,
+                cpu: 0,
+                time: u.time,
+                stack: StackId::NOT_SAMPLED,
+                rate: 0,
+            }),
+            Message::Counted(c) => Event::Counted(Counted {
+                session,
+                kind: LaunchKind::from_number(c.work)?,
+                name: c.name,
+                count: c.count,
+            }),
+            Message::Sampling(s) => {
+                Event::Sampling(Sampling { session, recorded_ns: s.recorded_ns, whole_ns: s.whole_ns })
+            }
             Message::Cost(cost) => Event::SessionCost(SessionCost {
                 session,
                 process_ns: cost.process_ns,

@@ -103,7 +103,9 @@ mod tests {
     /// Check the layout against the structs in CUPTI's headers: the offset of each word, by its number.
     #[test]
     fn layouts_are_those_of_cupti() {
-        let cases: [(&str, usize, &[(u8, usize)]); 8] = [
+        /// A function, the length of its parameters, and the offset of each word.
+        type Case<'a> = (&'a str, usize, &'a [(u8, usize)]);
+        let cases: [Case<'_>; 8] = [
             // function, gridDim x y z, blockDim x y z, sharedMemBytes, hStream, kernelParams, extra
             (
                 "cuLaunchKernel",

@@ -16,7 +16,9 @@ pub struct Cost {
     pub program_cpu_ns: u64,
     /// The time that warpscope took within the program.
     pub total_ns: u64,
-    /// The same as a share of `program_cpu_ns`, 0 to 1.
+    /// The part of it on the program's own threads, within its launches: it delays them. The rest runs beside them.
+    pub delay_ns: u64,
+    /// `total_ns` as a share of `program_cpu_ns`, 0 to 1.
     pub share: f64,
     /// The unit of `each_ns`: a launch, or a call in a trace.
     pub unit: &'static str,
@@ -65,10 +67,13 @@ impl Cost {
             |of: fn(&model::event::SessionCost) -> u64| cost.sessions.values().map(of).fold(0, u64::saturating_add);
         let program = |program| cost.programs.get(&program).map_or(0, |(_, ns)| *ns);
         let stacks = sum(|cost| cost.stacks_ns);
+        let callbacks = sum(|cost| cost.callbacks_ns).max(stacks);
+        let cupti = if injected && sampled { cupti(profile) } else { Cupti::default() };
         let parts = [
             (if calls.is_some() { "markers" } else { "stacks" }, stacks),
-            ("CUPTI", if injected && sampled { cupti_ns(profile) } else { 0 }),
-            ("callbacks", sum(|cost| cost.callbacks_ns).saturating_sub(stacks)),
+            ("CUPTI", cupti.in_program),
+            ("CUPTI's threads", cupti.in_own_threads),
+            ("callbacks", callbacks - stacks),
             ("sending", sum(|cost| cost.sender_ns)),
             ("CPU samples", program(CostProgram::Sample)),
             ("probes", program(CostProgram::Enter).saturating_add(program(CostProgram::Leave))),
@@ -79,7 +84,10 @@ impl Cost {
         let probed = parts.iter().any(|part| matches!(part.name, "probes" | "events"));
         let total_ns = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.ns));
         let program_cpu_ns = if injected { sum(|cost| cost.process_ns) } else { own.program_ns };
-        let (unit, units) = calls.map_or(("launch", profile.ledger.launches), |calls| ("call", calls));
+        let (unit, units) = calls
+            .map_or(("launch", profile.ledger.launches.saturating_add(profile.sampled.estimated.launches)), |calls| {
+                ("call", calls)
+            });
         let not_measured = [
             (injected && !sampled).then_some("CUPTI's own time, which only CPU samples show"),
             probed.then_some("the kernel's traps at probes"),
@@ -87,6 +95,7 @@ impl Cost {
         Some(Self {
             program_cpu_ns,
             total_ns,
+            delay_ns: callbacks.saturating_add(cupti.in_program),
             share: share(total_ns, program_cpu_ns),
             unit,
             units,
@@ -123,22 +132,50 @@ impl Cost {
     }
 }
 
-/// Returns the CPU time in CUPTI that the injected library did not measure itself, from CPU samples.
-fn cupti_ns(profile: &Profile) -> u64 {
-    let in_cupti = profile.cpu.iter().filter(|((_, stack), _)| is_cupti_alone(profile, *stack));
-    in_cupti.fold(0, |sum, (_, weight)| sum.saturating_add(weight.ns))
+/// CPU time in CUPTI that the injected library does not measure itself.
+#[derive(Default)]
+struct Cupti {
+    /// On threads of the program.
+    in_program: u64,
+    /// On threads that CUPTI created.
+    in_own_threads: u64,
 }
 
-/// Whether a stack is in CUPTI, and neither called by the injected library nor calling it.
-fn is_cupti_alone(profile: &Profile, stack: StackId) -> bool {
-    let Some(stack) = profile.stacks.get(&stack) else { return false };
-    let (mut cupti, mut other) = (false, false);
-    for frame in &stack.frames {
-        let names = profile.symbols.at(frame.named_in(stack.process), *frame, stack.time);
-        for name in names.into_iter().flat_map(|names| names.iter()).filter(|name| name.kind == FrameKind::Probe) {
-            let is_cupti = name.module.starts_with("libcupti.so");
-            (cupti, other) = (cupti || is_cupti, other || !is_cupti);
+/// Returns the CPU time in CUPTI, from CPU samples.
+fn cupti(profile: &Profile) -> Cupti {
+    let mut sums = Cupti::default();
+    for ((_, stack), weight) in &profile.cpu {
+        match cupti_thread(profile, *stack) {
+            Some(true) => sums.in_own_threads = sums.in_own_threads.saturating_add(weight.ns),
+            Some(false) => sums.in_program = sums.in_program.saturating_add(weight.ns),
+            None => {}
         }
     }
-    cupti && !other
+    sums
+}
+
+/// Whether a stack is that of a thread that CUPTI created. `None` if it is not in CUPTI, or if the injected library calls
+/// CUPTI there or is called by it.
+fn cupti_thread(profile: &Profile, stack: StackId) -> Option<bool> {
+    let stack = profile.stacks.get(&stack)?;
+    let (mut cupti, mut own_thread) = (false, None);
+    // Outermost first.
+    for frame in stack.frames.iter().rev() {
+        let names = profile.symbols.at(frame.named_in(stack.process), *frame, stack.time);
+        for name in names.into_iter().flat_map(|names| names.iter()) {
+            let is_cupti = name.kind == FrameKind::Probe && name.module.starts_with("libcupti.so");
+            if name.kind == FrameKind::Probe && !is_cupti {
+                return None;
+            }
+            cupti |= is_cupti;
+            // A thread begins in the C library.
+            if name.kind != FrameKind::Kernel
+                && !name.module.starts_with("libc.so")
+                && !name.module.starts_with("libpthread")
+            {
+                own_thread.get_or_insert(is_cupti);
+            }
+        }
+    }
+    own_thread.filter(|_| cupti)
 }

@@ -8,7 +8,7 @@ use model::{
 };
 use serde::Serialize;
 
-use super::{cost::Cost, events::EventSummary};
+use super::{cost::Cost, events::EventSummary, sampling::Sampling};
 use crate::trace::TraceSummary;
 
 /// The numbers of a recording.
@@ -117,6 +117,9 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceSummary>,
 
+    /// What was sampled; absent if the cost was not limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
     /// The cost of collecting; absent if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,

@@ -2,7 +2,7 @@
 
 use text::units::{bytes, count, counted, percent, time};
 
-use super::{cost::Cost, events::EventSummary, numbers::Summary};
+use super::{cost::Cost, events::EventSummary, numbers::Summary, sampling::Sampling};
 use crate::{
     flame::Weight,
     losses, names,
@@ -181,11 +181,14 @@ impl Page {
         }
         let (captured, empty) = (losses::captured(s.captured_launches), losses::empty(s.empty_launches));
         let own = losses::own_cost(Weight { amount: s.own_time_ns, samples: s.own_samples, ..Weight::default() });
+        let sampled = s.sampling.as_ref().map(Sampling::sentences).unwrap_or_default();
         for (place, sentence) in s.ledger.iter().enumerate() {
             let good = place == 0 && !no_gpu && s.unmatched_activities == 0;
             let ink = if good {
                 Ink::Green
-            } else if [&captured, &empty, &own].iter().any(|harmless| harmless.as_ref() == Some(sentence)) {
+            } else if [&captured, &empty, &own].iter().any(|harmless| harmless.as_ref() == Some(sentence))
+                || sampled.contains(sentence)
+            {
                 // Nothing is wrong.
                 Ink::Dim
             } else {

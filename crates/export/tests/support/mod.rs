@@ -169,11 +169,21 @@ fn cpu() -> Vec<Event> {
 fn launch(session: u32, correlation: u32, kind: LaunchKind, at: u64, stack: u64) -> Event {
     let (process, tid) = if session == 0 { (PYTHON, 4720) } else { (WORKER, 4712) };
     let (session, time, stack) = (SessionId(session), START + at, StackId(stack));
-    Event::Launch(Launch { session, correlation, kind, process, tid, cpu: 5, time, stack })
+    Event::Launch(Launch { session, correlation, kind, process, tid, cpu: 5, time, stack, rate: 0 })
 }
 
 fn launch_of(process: ProcessId, tid: u32, correlation: u32, kind: LaunchKind, at: u64, stack: u64) -> Launch {
-    Launch { session: SessionId(0), correlation, kind, process, tid, cpu: 5, time: START + at, stack: StackId(stack) }
+    Launch {
+        session: SessionId(0),
+        correlation,
+        kind,
+        process,
+        tid,
+        cpu: 5,
+        time: START + at,
+        stack: StackId(stack),
+        rate: 0,
+    }
 }
 
 fn activity(session: u32, correlation: u32, device: u32, stream: u32, at: u64, length: u64, work: Work) -> Event {

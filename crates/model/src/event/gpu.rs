@@ -81,6 +81,32 @@ pub struct Launch {
     pub time: u64,
     /// The call stack.
     pub stack: StackId,
+    /// If stacks are sampled, the logarithm to base 2 of the number of launches that this stack stands for.
+    pub rate: u8,
+}
+
+/// Launches that were only counted, since the last event for the same kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// What they launched.
+    pub kind: LaunchKind,
+    /// The session's name id of the kernel; 0 for other kinds.
+    pub name: u32,
+    /// Launches.
+    pub count: u64,
+}
+
+/// How much of a session was recorded; each replaces the session's previous one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampling {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// Time in which GPU work was recorded.
+    pub recorded_ns: u64,
+    /// Time since the session began.
+    pub whole_ns: u64,
 }
 
 /// A launch-class call returned an error.

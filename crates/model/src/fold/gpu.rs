@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::busy::{BusyTime, KEPT};
 use crate::{
-    event::{Activity, KernelName, Launch, LossCause, ProcessId, SessionId, StackId, Work},
+    event::{Activity, KernelName, Launch, LaunchKind, LossCause, ProcessId, SessionId, StackId, Work},
     ledger::Ledger,
     profile::{DeviceInfo, GpuKey, GpuWeight, KernelText, What},
 };
@@ -45,7 +45,7 @@ impl KernelNames {
     }
 
     #[inline]
-    fn index(&mut self, session: SessionId, id: u32) -> u32 {
+    pub fn index(&mut self, session: SessionId, id: u32) -> u32 {
         match self.known.get(&(session, id)) {
             Some(index) => *index,
             None => self.intern(NAME_LOST),
@@ -73,6 +73,10 @@ impl KernelNames {
 pub struct GpuTime {
     pub names: KernelNames,
     pub weights: FxHashMap<GpuKey, GpuWeight>,
+    /// The work without a stack that sampled launches stand for, if stacks are sampled.
+    pub stands_for: FxHashMap<GpuKey, GpuWeight>,
+    /// The part of the sums that was launched by graphs.
+    pub graphs: FxHashMap<GpuKey, GpuWeight>,
     /// The number of those sums per process.
     shares: FxHashMap<ProcessId, u32>,
     /// Launches after the end of the recording whose work was not reported: not part of it.
@@ -150,6 +154,19 @@ impl GpuTime {
         weight.ns = weight.ns.saturating_add(ns);
         weight.max_ns = weight.max_ns.max(ns);
         weight.bytes = weight.bytes.saturating_add(bytes);
+        if launch.is_some_and(|launch| launch.kind == LaunchKind::Graph) && self.graphs.len() < MAX_SUMS {
+            let weight = self.graphs.entry(key).or_default();
+            weight.count += 1;
+            weight.ns = weight.ns.saturating_add(ns);
+            weight.bytes = weight.bytes.saturating_add(bytes);
+        }
+        if let Some(launch) = launch.filter(|launch| launch.rate > 0) {
+            let others = (1_u64 << launch.rate.min(15)) - 1;
+            let weight = self.stands_for.entry(key).or_default();
+            weight.count = weight.count.saturating_add(others);
+            weight.ns = weight.ns.saturating_add(ns.saturating_mul(others));
+            weight.bytes = weight.bytes.saturating_add(bytes.saturating_mul(others));
+        }
     }
 
     /// Returns a sum that does not exist yet: a new one or, beyond the limits, the shared one of its process.

@@ -26,6 +26,7 @@ fn launch(session: u32, correlation: u32, time: u64, stack: u64) -> Event {
         cpu: 0,
         time,
         stack: StackId(stack),
+        rate: 0,
     })
 }
 

@@ -7,7 +7,7 @@ use crate::event::{ProcessId, StackId, Work};
 
 fn launch(session: u32, correlation: u32, kind: LaunchKind, time: u64, stack: u64) -> Launch {
     let (session, process, stack) = (SessionId(session), ProcessId(1), StackId(stack));
-    Launch { session, correlation, kind, process, tid: 1, cpu: 0, time, stack }
+    Launch { session, correlation, kind, process, tid: 1, cpu: 0, time, stack, rate: 0 }
 }
 
 /// `mark` identifies the activity.

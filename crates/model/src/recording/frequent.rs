@@ -147,7 +147,23 @@ struct Launcher {
     session: SessionId,
     process: ProcessId,
     tid: u32,
-    kind: LaunchKind,
+    kind: SampledKind,
+}
+
+/// The kind of a launch in the lower four bits, and its sampling rate, usually 0, in the upper ones.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct SampledKind(LaunchKind, u8);
+
+impl Field for SampledKind {
+    #[inline]
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.0 as u8 | self.1 << 4);
+    }
+    #[inline]
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        let byte = c.byte()?;
+        Some(Self(LaunchKind::from_number(byte & 15)?, byte >> 4))
+    }
 }
 
 /// Where an activity runs: a stream.
@@ -234,15 +250,26 @@ impl<T: Tables> Chunk<T> {
 
     #[inline]
     pub fn launch(&mut self, way: &mut impl Way<Tables = T>, launch: Launch) -> Option<Launch> {
-        let Launch { session, process, tid, kind, .. } = launch;
+        let Launch { session, process, tid, kind, rate, .. } = launch;
+        let kind = SampledKind(kind, rate);
         let (number, launcher) = way.entry(&mut self.launchers, Launcher { session, process, tid, kind })?;
-        let Launcher { session, process, tid, kind } = launcher;
+        let Launcher { session, process, tid, kind: SampledKind(kind, rate) } = launcher;
         let last = last_of(&mut self.launcher_last, number);
         last.correlation = way.distance32(last.correlation, launch.correlation)?;
         let cpu = way.field(launch.cpu)?;
         self.launch_time = way.distance(self.launch_time, launch.time)?;
         let (_, stack) = way.entry(&mut self.stacks, launch.stack)?;
-        Some(Launch { session, correlation: last.correlation, kind, process, tid, cpu, time: self.launch_time, stack })
+        Some(Launch {
+            session,
+            correlation: last.correlation,
+            kind,
+            process,
+            tid,
+            cpu,
+            time: self.launch_time,
+            stack,
+            rate,
+        })
     }
 
     #[inline]

@@ -7,9 +7,9 @@ use super::{
 };
 use crate::{
     event::{
-        Call, Captured, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function, Hits,
-        KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, Note, OwnCost, Process, ProgramCost, Session,
-        SessionCost, Stack, Start, Sum, Switch, Symbol, Thread, Totals,
+        Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
+        Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, Note, OwnCost, Process, ProgramCost, Sampling,
+        Session, SessionCost, Stack, Start, Sum, Switch, Symbol, Thread, Totals,
     },
     histogram,
 };
@@ -181,6 +181,8 @@ records! {
     41 = OwnCost { collector_ns, program_ns }
     42 = ProgramCost { program, runs, ns }
     43 = SessionCost { session, process_ns, callbacks_ns, stacks_ns, sender_ns }
+    44 = Counted { session, kind, name, count }
+    45 = Sampling { session, recorded_ns, whole_ns }
     48 = Counter { id, name, source, weight, unit }
     49 = CounterPoint { id, counter, function, file }
     50 = Hits { point, process, stack, count, weight, outside }

@@ -17,11 +17,11 @@ use proptest::{
 use super::layout::*;
 use super::*;
 use crate::event::{
-    Activity, Call, Captured, CostProgram, Counter, CounterId, CounterPoint, Device, Direction, Empty, End, ErrorSum,
-    Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, KernelSum, Launch, LaunchKind,
-    Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame, Note, Origin, OwnCost, PointId, Process,
-    ProcessId, ProgramCost, Sample, Session, SessionCost, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch,
-    Symbol, Sync, Thread, Totals, Unit, Work,
+    Activity, Call, Captured, CostProgram, Counted, Counter, CounterId, CounterPoint, Device, Direction, Empty, End,
+    ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, KernelSum, Launch,
+    LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame, Note, Origin, OwnCost, PointId,
+    Process, ProcessId, ProgramCost, Sample, Sampling, Session, SessionCost, SessionId, Stack, StackEnd, StackId,
+    Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -74,10 +74,10 @@ fn work() -> impl Strategy<Value = Work> {
 }
 
 fn frequent() -> impl Strategy<Value = Event> {
-    let launch = (session(), any::<u32>(), 1u8..5, process(), any::<u32>(), any::<u32>(), time(), stack_id());
+    let launch = (session(), any::<u32>(), 0u8..64, process(), any::<u32>(), any::<u32>(), time(), stack_id());
     let launch = launch.prop_map(|(session, correlation, kind, process, tid, cpu, time, stack)| {
-        let kind = LaunchKind::from_number(kind).unwrap();
-        Event::Launch(Launch { session, correlation, kind, process, tid, cpu, time, stack })
+        let (kind, rate) = (LaunchKind::from_number(1 + kind % 4).unwrap(), kind / 4);
+        Event::Launch(Launch { session, correlation, kind, process, tid, cpu, time, stack, rate })
     });
     let activity = (session(), any::<[u32; 3]>(), any::<u32>(), time(), time(), 0u32..3, any::<u64>(), work());
     let activity = activity.prop_map(|(session, place, correlation, start, end, graph, graph_node, work)| {
@@ -274,6 +274,11 @@ fn rare() -> impl Strategy<Value = Event> {
         (session(), any::<[u64; 4]>()).prop_map(|(session, [process_ns, callbacks_ns, stacks_ns, sender_ns])| {
             Event::SessionCost(SessionCost { session, process_ns, callbacks_ns, stacks_ns, sender_ns })
         });
+    let counts = (session(), 1u8..5, any::<u32>(), any::<u64>()).prop_map(|(session, kind, name, count)| {
+        Event::Counted(Counted { session, kind: LaunchKind::from_number(kind).unwrap(), name, count })
+    });
+    let sampling = (session(), any::<[u64; 2]>())
+        .prop_map(|(session, [recorded_ns, whole_ns])| Event::Sampling(Sampling { session, recorded_ns, whole_ns }));
     let loss =
         (select(LossCause::ALL.to_vec()), any::<u64>()).prop_map(|(cause, count)| Event::Loss(Loss { cause, count }));
     let note = text().prop_map(|text| Event::Note(Note { text }));
@@ -283,7 +288,7 @@ fn rare() -> impl Strategy<Value = Event> {
     prop_oneof![
         prop_oneof![start, appears, thread, exit, mapping, stack, connects, name],
         prop_oneof![device, failed, captured, empty, totals, loss, note, symbol, end],
-        prop_oneof![costs, programs, session_costs],
+        prop_oneof![costs, programs, session_costs, counts, sampling],
         traced_rarely(),
         counted()
     ]
@@ -499,6 +504,7 @@ fn bytes_on_disk_do_not_change() {
             cpu: 2,
             time,
             stack: StackId(77),
+            rate: 0,
         })
     };
     let bytes = record(&[note("hi"), launch(5, 1000), launch(6, 1100)], 99);

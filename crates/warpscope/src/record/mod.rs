@@ -43,7 +43,8 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let mut outputs = Outputs::open(&options.output, plan.default_outputs(), User::behind_sudo().as_ref())?;
     bpf::features::require_privileges()?;
     let signals = Signals::take().context("cannot take signals")?;
-    let Setup { workspace, injection, sessions, marker } = Setup::new(plan.injects(), options.sim, user.as_ref())?;
+    let Setup { workspace, mut injection, sessions, marker } = Setup::new(plan.injects(), options.sim, user.as_ref())?;
+    injection.max_overhead = options.max_overhead;
 
     let prepared = Prepared::new(plan.collect(&options, &injection, sessions, marker))?;
     let (file, path) = outputs.recording()?;

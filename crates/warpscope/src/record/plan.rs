@@ -39,6 +39,9 @@ impl Plan {
         if options.frequency == 0 && plan.samples() {
             bail!("-F 0 takes no samples: use a frequency of at least 1, or --gpu-only for no CPU samples");
         }
+        if options.max_overhead.is_some_and(|percent| !percent.is_finite() || percent <= 0.0) {
+            bail!("--max-overhead expects a percentage greater than 0, such as 3");
+        }
         if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
             bail!("-d expects a number of seconds greater than 0");
         }
