@@ -62,6 +62,7 @@ fn of_thread(mut events: Vec<&Value>, by_id: &HashMap<u64, &Value>) -> Vec<Value
             call[field] = event[field].clone();
         }
         number_addresses(&mut call["address"], &mut addresses);
+        number_addresses(&mut call["ret"], &mut addresses);
         call["launches"] = event["correlation"].is_number().into();
         call
     });
