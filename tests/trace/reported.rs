@@ -80,6 +80,7 @@ fn number_addresses(value: &mut Value, seen: &mut HashMap<String, usize>) {
             let next = seen.len();
             *value = format!("address {}", seen.entry(n.to_string()).or_insert(next)).into();
         }
+        Value::Number(n) if n.is_f64() => *value = "a time".into(),
         Value::Array(values) => values.iter_mut().for_each(|value| number_addresses(value, seen)),
         Value::Object(fields) => fields.values_mut().for_each(|value| number_addresses(value, seen)),
         _ => {}
