@@ -541,12 +541,14 @@ pub fn switch(record: SwitchRecord) -> Event {
     })
 }
 
-/// Whether the parameters of a reported function are those of the table. The first versions of some functions, from before
-/// CUDA 4, have shorter arguments.
+/// Whether the parameters of a reported function are those of the table. From before CUDA 4 there are functions with 32-bit
+/// addresses and sizes, which have a second version since.
 fn has_arguments(name: &str, reported: &HashSet<&str>) -> bool {
+    let short = ["cuMem", "cuArray", "cuDeviceTotalMem", "cuModuleGetGlobal"];
     let second = format!("{name}_v2");
     let own = |name: &str| cuda::call(name).map(|call| call.name);
-    !reported.contains(second.as_str()) || own(&second) != own(name)
+    let is_first = reported.contains(second.as_str()) && own(&second) == own(name);
+    !(is_first && short.iter().any(|start| name.starts_with(start)))
 }
 
 /// A file mapped by a process.
