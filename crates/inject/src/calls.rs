@@ -447,6 +447,10 @@ unsafe fn copy_text(from: *const u8, to: *mut u8, valid: bool) -> usize {
 /// Whether a page can be read. The kernel reads the signals to block before it checks what to do with them.
 #[cold]
 fn is_readable(address: usize) -> bool {
+    // The first page is never mapped, and a null pointer means no signals.
+    if address < PAGE {
+        return false;
+    }
     let saved = sys::errno();
     let at = ptr::with_exposed_provenance::<u64>(address & !7);
     // SAFETY: with an invalid operation, nothing is changed; an invalid address is an error.

@@ -103,6 +103,8 @@ pub struct Callbacks {
     held: HashMap<ProcessId, Vec<Held>>,
     /// Processes without reported calls that have ended.
     gone: Vec<ProcessId>,
+    /// When [`Callbacks::look`] was last called.
+    looked: u64,
     /// Processes that report their calls, now or earlier.
     pub count: usize,
 }
@@ -137,8 +139,6 @@ struct Thread {
     open: Vec<Open>,
     /// It has reported its first runtime call.
     has_begun: bool,
-    /// The event that was postponed, by its time.
-    postponed: u64,
 }
 
 /// A call that has not returned.
@@ -233,13 +233,25 @@ impl Callbacks {
         self.held.remove(&process).into_iter().flatten().map(|held| held.call).collect()
     }
 
+    /// Notes what processes have reported so far; [`Callbacks::read`] reads no more than that. Called before the records of
+    /// probes are read: those of all calls that a thread made before the ones noted here are then there.
+    pub fn look(&mut self) {
+        self.looked = bpf::now();
+        self.processes.iter_mut().for_each(|reporting| reporting.rings.look());
+    }
+
     /// Reads what processes have reported. Returns whether there may be more. `probed` converts a probed call to an event.
     pub fn read(&mut self, probed: &mut dyn FnMut(CallRecord) -> Option<Event>, push: &mut dyn FnMut(Event)) -> bool {
         let mut events: Vec<Timed> = Vec::new();
         let mut left = MOST_EVENTS;
         for reporting in &mut self.processes {
             let mut held = self.held.remove(&reporting.process).unwrap_or_default();
-            left -= reporting.read(left, &mut held, probed, &mut events);
+            let mut looked = self.looked;
+            if reporting.ended {
+                reporting.rings.look();
+                looked = u64::MAX;
+            }
+            left -= reporting.read((left, looked), &mut held, probed, &mut events);
             if !held.is_empty() {
                 self.held.insert(reporting.process, held);
             }
@@ -266,12 +278,12 @@ impl Reporting {
     /// Reads up to `most` events, and puts probed calls between them. Returns how many were read.
     fn read(
         &mut self,
-        most: usize,
+        (most, looked): (usize, u64),
         held: &mut Vec<Held>,
         probed: &mut dyn FnMut(CallRecord) -> Option<Event>,
         out: &mut Vec<Timed>,
     ) -> usize {
-        let Self { process, session, pid, own_pid, rings, functions, threads, ended, .. } = self;
+        let Self { process, session, pid, own_pid, rings, functions, threads, .. } = self;
         let owner = Owner { process: *process, session: *session };
         let mut impossible = None;
         let taken = rings.drain(most, &mut |ring, event| {
@@ -287,12 +299,6 @@ impl Reporting {
                 }
                 RingEvent::Enter { function, flags, depth, time, correlation, cpu, parameters } => {
                     let first = flags & IS_FIRST != 0;
-                    // The calls that the runtime made before are in the probes' buffer by the next round.
-                    let waits = |held: &Held| held.call.tid == thread.tid && held.by_runtime;
-                    if first && !*ended && !held.iter().any(waits) && thread.postponed != time {
-                        thread.postponed = time;
-                        return ControlFlow::Break(());
-                    }
                     let Some(traced) =
                         functions.get(&function).filter(|_| depth <= thread.open.len().min(MOST_DEPTH - 1))
                     else {
@@ -333,11 +339,11 @@ impl Reporting {
         if let Some(ring) = impossible {
             rings.ignore(ring);
         }
-        // Everything that a thread reported before a probed call returned has been read by now, if this was all.
+        // If this was all, everything that a thread reported before `looked` has been read. Later probed calls wait.
         if taken < most {
             // Calls that the runtime made while it initialised CUDA wait for the program's call that they are in.
             let has_begun = |tid| threads.iter().any(|thread: &Thread| thread.tid == tid && thread.has_begun);
-            let placed = |held: &mut Held| !held.by_runtime || has_begun(held.call.tid);
+            let placed = |held: &mut Held| held.call.start < looked && (!held.by_runtime || has_begun(held.call.tid));
             for held in held.extract_if(.., placed) {
                 let thread = threads.iter().find(|thread| thread.tid == held.call.tid);
                 emit(thread.map_or(&[], |thread| &thread.open), held, None, probed, out);

@@ -84,6 +84,8 @@ pub struct Rings {
     file: OwnedFd,
     memory: NonNull<Header>,
     tails: [u64; RINGS],
+    /// What had been written at the last [`Rings::look`]: the state and the position of each ring.
+    seen: [(u32, u64); RINGS],
     /// Rings that contain an impossible event.
     broken: [bool; RINGS],
     /// The ring that is read first in the next round.
@@ -107,7 +109,7 @@ impl Rings {
         let memory = NonNull::new(memory.cast::<Header>()).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: nobody else has the file yet; the header is at the start of the mapping.
         unsafe { (&raw mut (*memory.as_ptr()).functions).write(*captures) };
-        Ok(Self { file, memory, tails: [0; RINGS], broken: [false; RINGS], first: 0 })
+        Ok(Self { file, memory, tails: [0; RINGS], seen: [(FREE, 0); RINGS], broken: [false; RINGS], first: 0 })
     }
 
     /// Returns the file for the process to map.
@@ -139,6 +141,18 @@ impl Rings {
         self.broken[ring] = true;
     }
 
+    /// Notes what has been written so far: only this is read until the next call.
+    pub fn look(&mut self) {
+        let memory = self.memory;
+        // SAFETY: as in `header`.
+        let rings = unsafe { &memory.as_ref().rings };
+        for (seen, ring) in self.seen.iter_mut().zip(rings) {
+            // In this order: what a thread wrote before it left is before the head.
+            let state = ring.state.load(Ordering::Acquire);
+            *seen = (state, ring.head.load(Ordering::Acquire));
+        }
+    }
+
     /// Passes on up to `most` events, in the order of each ring. With `Break` an event is not consumed, and its ring is
     /// left for the next round. Returns the number of events consumed.
     pub fn drain(&mut self, most: usize, each: &mut dyn FnMut(usize, RingEvent<'_>) -> ControlFlow<()>) -> usize {
@@ -165,9 +179,7 @@ impl Rings {
         let memory = self.memory;
         // SAFETY: as in `header`.
         let ring = unsafe { &memory.as_ref().rings[index] };
-        // In this order: what a thread wrote before it left is before the head.
-        let state = ring.state.load(Ordering::Acquire);
-        let head = ring.head.load(Ordering::Acquire);
+        let (state, head) = self.seen[index];
         let mut buffer = [0; MOST_WORDS];
         let mut taken = 0;
         while self.tails[index] != head && taken < most {
@@ -188,6 +200,7 @@ impl Rings {
         }
         ring.read.tail.store(self.tails[index], Ordering::Release);
         if state == LEFT && self.tails[index] == head && taken < most {
+            self.seen[index].0 = FREE;
             let _ = each(index, RingEvent::Left);
             ring.state.store(FREE, Ordering::Release);
         }
@@ -318,6 +331,7 @@ mod tests {
 
     fn drain(rings: &mut Rings) -> Vec<String> {
         let mut events = Vec::new();
+        rings.look();
         rings.drain(usize::MAX, &mut |ring, event| {
             events.push(format!("{ring} {event:?}"));
             ControlFlow::Continue(())
@@ -384,8 +398,11 @@ mod tests {
             Writer(&rings).write(1, &[head(FIRST, 0, 2), 2]);
         }
         let mut go = |_: usize, _: RingEvent<'_>| ControlFlow::Continue(());
+        assert_eq!(rings.drain(12, &mut go), 0, "nothing has been looked at");
+        rings.look();
         assert_eq!((rings.drain(12, &mut go), rings.drain(12, &mut go), rings.drain(12, &mut go)), (12, 8, 0));
         Writer(&rings).write(1, &[head(FIRST, 0, 2), 3]);
+        rings.look();
         assert_eq!(rings.drain(12, &mut |_, _| ControlFlow::Break(())), 0);
         assert_eq!(drain(&mut rings), ["1 First { time: 3 }"]);
     }

@@ -22,6 +22,9 @@ impl<S: Sink> Collector<S> {
             }
             None => Vec::new(),
         };
+        if let Some(callbacks) = self.trace.as_mut().and_then(|trace| trace.callbacks.as_mut()) {
+            callbacks.look();
+        }
         let mut taken = Vec::new();
         let more = self.recorder.drain(|record| taken.push(record));
         let mut any = !taken.is_empty();
