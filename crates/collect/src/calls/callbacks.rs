@@ -302,7 +302,9 @@ impl Reporting {
                     thread.leave(depth, time, out);
                     thread.has_begun |= first;
                     let began = thread.place(held, time, first.then_some(traced.gather.role), probed, out);
-                    let launch = (flags & LAUNCHES != 0).then_some(correlation);
+                    // A launch that was announced in a call that is not traced belongs to the driver's call within it.
+                    let announced = flags & LAUNCHES != 0 || (thread.open.is_empty() && traced.gather.submits);
+                    let launch = announced.then_some(correlation);
                     let entry = Entry { start: began.unwrap_or(time), cpu, launch, parameters };
                     thread.enter(&owner, function, traced, &entry);
                 }
