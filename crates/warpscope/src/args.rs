@@ -125,7 +125,7 @@ pub struct Record {
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
     pub frequency: u32,
     /// Limit the cost to PERCENT of the program's time: take the stacks of some launches only, then record GPU work
-    /// part of the time and count launches otherwise. Totals of kernels and call paths stay unbiased.
+    /// part of the time and count launches otherwise. Totals of kernels and call paths stay unbiased. Only with --sim so far.
     #[arg(long, value_name = "PERCENT", conflicts_with_all = ["cpu_only", "events_only"])]
     pub max_overhead: Option<f64>,
     /// Stop recording after SECS seconds; the command keeps running.
