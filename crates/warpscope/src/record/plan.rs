@@ -44,7 +44,7 @@ impl Plan {
         }
         if options.max_overhead.is_some() && !options.sim {
             bail!(
-                "--max-overhead is not ready for real GPUs: in a test on one it missed launches. Record without it \
+                "--max-overhead is not ready for real GPUs: in a test on one, the program ended early. Record without it \
                  (the summary says what the recording costs), or try it on the simulated GPU with --sim"
             );
         }

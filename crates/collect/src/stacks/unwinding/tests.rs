@@ -94,6 +94,13 @@ impl Scene {
                 self.unwinding.finish(finished);
             }
         }
+        // Functions that were guessed and turned out not to be on the stack may still be compiled.
+        while self.unwinding.files.values().any(Progress::is_pending) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "a table is still being compiled");
+            if let Some(finished) = self.unwinding.compiler.wait(Duration::from_millis(100)) {
+                self.unwinding.finish(finished);
+            }
+        }
         result.expect("walked")
     }
 
