@@ -37,7 +37,7 @@ const BY_ANY_THREAD: [&str; 5] =
     ["cuInit", "cuGetExportTable", "cuDevicePrimaryCtxRetain", "cuModuleLoadData", "cuModuleGetFunction"];
 
 /// The calls of each thread in their order, without what differs between two runs: times, ids, addresses, and calls that any
-/// thread may make. Addresses are numbered in the order in which the thread uses them.
+/// thread may make. `every_call_is_reported` checks addresses.
 fn comparable(trace: &Trace) -> Vec<Vec<Value>> {
     let by_id: HashMap<u64, &Value> = trace.all.iter().map(|event| (number(event, "event_id"), event)).collect();
     let mut threads: BTreeMap<(u64, u64), Vec<&Value>> = BTreeMap::new();
@@ -51,38 +51,31 @@ fn comparable(trace: &Trace) -> Vec<Vec<Value>> {
 
 fn of_thread(mut events: Vec<&Value>, by_id: &HashMap<u64, &Value>) -> Vec<Value> {
     events.sort_by_key(|event| (start(event), event["depth"].as_u64()));
-    let mut addresses = HashMap::new();
     let calls = events.into_iter().map(|event| {
         let parent = event["parent_id"].as_u64().map(|id| by_id[&id]["name"].clone());
         let library = event["library"].as_str().map(|path| path.rsplit('/').next().unwrap_or(path).to_owned());
         let mut args = event["args"].clone();
-        number_addresses(&mut args, &mut addresses);
+        without_addresses(&mut args);
         let mut call = json!({ "parent": parent, "library": library, "args": args });
         for field in ["name", "depth", "phase", "ret", "error", "nested", "address", "bytes", "live_bytes"] {
             call[field] = event[field].clone();
         }
-        number_addresses(&mut call["address"], &mut addresses);
-        number_addresses(&mut call["ret"], &mut addresses);
+        without_addresses(&mut call["address"]);
+        without_addresses(&mut call["ret"]);
         call["launches"] = event["correlation"].is_number().into();
         call
     });
     calls.collect()
 }
 
-/// Replaces addresses by their number.
-fn number_addresses(value: &mut Value, seen: &mut HashMap<String, usize>) {
+/// Replaces addresses and times: whether a thread gets an address again that it has used before depends on the other threads.
+fn without_addresses(value: &mut Value) {
     match value {
-        Value::String(text) if text.starts_with("0x") && text.len() > 8 => {
-            let next = seen.len();
-            *value = format!("address {}", seen.entry(text.clone()).or_insert(next)).into();
-        }
-        Value::Number(n) if n.as_u64().is_some_and(|n| n > 1 << 32) => {
-            let next = seen.len();
-            *value = format!("address {}", seen.entry(n.to_string()).or_insert(next)).into();
-        }
+        Value::String(text) if text.starts_with("0x") && text.len() > 8 => *value = "an address".into(),
+        Value::Number(n) if n.as_u64().is_some_and(|n| n > 1 << 32) => *value = "an address".into(),
         Value::Number(n) if n.is_f64() => *value = "a time".into(),
-        Value::Array(values) => values.iter_mut().for_each(|value| number_addresses(value, seen)),
-        Value::Object(fields) => fields.values_mut().for_each(|value| number_addresses(value, seen)),
+        Value::Array(values) => values.iter_mut().for_each(without_addresses),
+        Value::Object(fields) => fields.values_mut().for_each(without_addresses),
         _ => {}
     }
 }
