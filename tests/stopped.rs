@@ -48,8 +48,9 @@ fn nothing_is_missing_after_a_duration() {
 #[test]
 fn stopped_processes_are_abandoned() {
     let scene = Scene::new();
-    // The shell stops the program once it has launched.
-    let script = format!("{} & sleep 0.5; kill -STOP $!; sleep 1; kill -KILL $!", endless());
+    // The shell stops the program once it has launched, and kills it when the recording has been checked.
+    let script =
+        format!("{} & sleep 0.5; kill -STOP $!; until [ -e checked ]; do sleep 0.05; done; kill -KILL $!", endless());
     let options = "--sim --gpu-only -d 1 -o x.wscope";
     let mut run =
         Running::start(scene.record_words(options, &["sh", "-c", &script]).env("WARPSCOPE_SIM", "kernel_ns=1us"));
@@ -57,6 +58,7 @@ fn stopped_processes_are_abandoned() {
     let report = scene.report("x.wscope");
     assert_eq!((number(&report, "sessions_cut_off"), number(&report, "sessions_left")), (0, 1), "{}", report["ledger"]);
     assert!(report["ledger"].to_string().contains("1 CUDA process was still running when the recording stopped"));
+    std::fs::write(scene.path("checked"), "").expect("a file");
     run.wait();
 }
 
