@@ -259,12 +259,19 @@ fn events_add_nothing_to_cpu_time() {
     let report = scene.report("t.wscope");
     assert_eq!(number(&report["events"][0], "count"), 120_000);
     assert_eq!((number(&report["events"][1], "count"), number(&report["events"][1], "sum")), (0, 0));
-    let time: u64 = folded::read(&scene.read("t.folded")).iter().map(|line| line.weight).sum();
+    let text = scene.read("t.folded");
+    let lines = folded::read(&text);
+    let time: u64 = lines.iter().map(|line| line.weight).sum();
     // The probes' own cost is not the program's time.
     let cpu = number(&report, "cpu_time_ns") - number(&report, "own_time_ns");
-    assert!(cpu > 0 && time.abs_diff(cpu / 1000) <= 1, "{time} us of {cpu} ns");
+    // Each line is rounded to microseconds.
+    assert!(cpu > 0 && time.abs_diff(cpu / 1000) <= lines.len() as u64, "{time} us of {cpu} ns");
     Ended::of(&mut scene.warpscope(&["export", "t.wscope", "--event", "take", "-o", "x.folded"])).exits(0);
-    assert_eq!(paths(&scene.read("x.folded")), expected(&[("in_storm > take", 120_000)]));
+    // The first stacks end early if more of them are copied than fit while warpscope reads the program's mappings.
+    let text = scene.read("x.folded");
+    let lines = folded::read(&text);
+    assert_eq!(lines.iter().map(|line| line.weight).sum::<u64>(), 120_000);
+    assert!(lines.iter().all(|line| line.frames.ends_with(&["in_storm", "take"])), "{text}");
 }
 
 /// Check that GPU launches are recorded as without events, and that their calls are counted as events.
