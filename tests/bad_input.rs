@@ -102,7 +102,7 @@ fn unknown_arguments_show_the_usage() {
 fn missing_privileges_are_reported() {
     let scene = Scene::new();
     // Other users may have no access to the build directory.
-    fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
+    programs::copy(programs::WARPSCOPE, scene.path("warpscope"));
     for arguments in ["record -o x.svg -- touch ran", "demo"] {
         let mut command = scene.bare(scene.path("warpscope"));
         let run = Ended::of(command.args(arguments.split(' ')).uid(65534).gid(65534)).exits(1);

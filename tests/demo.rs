@@ -1,6 +1,6 @@
 //! `demo`, the first command that a new user runs.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{collections::BTreeSet, path::Path, process::Command};
 
 use quick_xml::{Reader, events::Event};
 
@@ -81,7 +81,7 @@ fn stubs_agree_with_kernels() {
 #[test]
 fn demo_needs_only_the_binary() {
     let scene = Scene::new();
-    fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
+    programs::copy(programs::WARPSCOPE, scene.path("warpscope"));
     let run = Ended::of(scene.bare(scene.path("warpscope")).arg("demo").env_clear()).exits(0);
     assert!(run.err().contains("matched 100 %"), "{}", run.err());
     assert_eq!(scene.files(), ["demo.svg", "demo.wscope", "warpscope"]);

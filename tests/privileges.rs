@@ -1,7 +1,5 @@
 //! Without root, the two capabilities that docs/privileges.md names are enough.
 
-use std::fs;
-
 use crate::support::{
     Ended, Scene,
     folded::kernels_by_path,
@@ -17,8 +15,8 @@ const USER: &str = "65534";
 fn two_capabilities_are_enough() {
     let scene = Scene::new();
     // Other users may have no access to the build directory.
-    fs::copy(program("truth"), scene.path("truth")).expect("a copy");
-    fs::copy(WARPSCOPE, scene.path("warpscope")).expect("a copy");
+    crate::support::programs::copy(program("truth"), scene.path("truth"));
+    crate::support::programs::copy(WARPSCOPE, scene.path("warpscope"));
     let run = |words: &str| {
         let mut command = scene.bare("prlimit");
         command.env("WARPSCOPE_SIM", "kernel_ns=3us").args(["--memlock=0:0", "setpriv"]);

@@ -19,7 +19,7 @@ fn path(mode: &str) -> Vec<String> {
 
 /// Copies `named` to the scene and runs tools on it; each is a command with its words separated by blanks.
 fn named(scene: &Scene, tools: &[&str]) -> String {
-    fs::copy(program("named"), scene.path("named")).expect("a copy");
+    crate::support::programs::copy(program("named"), scene.path("named"));
     for tool in tools {
         let mut words = tool.split_whitespace();
         run(Command::new(words.next().expect("a tool")).args(words).current_dir(scene.path("")));
@@ -77,7 +77,7 @@ fn deleted_and_replaced_files_are_named() {
 
     let command = named(&scene, &[]);
     let other = scene.text("other");
-    fs::copy(program("truth"), &other).expect("a copy");
+    crate::support::programs::copy(program("truth"), &other);
     assert_eq!(stack(&scene, "", &format!("{command} replace {command} {other}")), path("replace"));
     assert_eq!(fs::read(&command).expect("it is there"), fs::read(program("truth")).expect("it is there"));
 }
@@ -88,7 +88,7 @@ fn deleted_files_without_build_id_or_with_debug_file_are_named() {
     let scene = Scene::new();
     let command = named(&scene, &["objcopy --remove-section .note.gnu.build-id named"]);
     let other = scene.text("other");
-    fs::copy(program("truth"), &other).expect("a copy");
+    crate::support::programs::copy(program("truth"), &other);
     assert_eq!(stack(&scene, "", &format!("{command} replace {command} {other}")), path("replace"));
 
     let command = named(&scene, &[KEEP, STRIP]);

@@ -108,7 +108,7 @@ fn bad_targets_are_rejected() {
 fn missing_privileges_are_reported() {
     let scene = Scene::new();
     // Other users may have no access to the build directory.
-    fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
+    programs::copy(programs::WARPSCOPE, scene.path("warpscope"));
     for arguments in ["trace -o x.jsonl -- touch ran", "trace -a", "trace -p 1 --driver"] {
         let mut command = scene.bare(scene.path("warpscope"));
         let run = Ended::of(command.args(arguments.split(' ')).uid(65534).gid(65534)).exits(1);
