@@ -104,8 +104,8 @@ fn check_path(python: &Python, path: &[String], stack: &[String]) {
     assert!(between.is_empty() || callback || task, "{}", wrong());
 }
 
-/// Check that Python stacks which differ in one instruction, at every depth, are told apart when they are launched from again
-/// and again, and that from 3.12 on the main thread recognises them itself. Other threads leave that to the probe.
+/// Check that Python stacks which differ in one instruction, at every depth, are distinguished when launches repeat
+/// them, and that from 3.12 on the main thread recognises them itself. Other threads leave that to the probe.
 #[test]
 fn one_different_instruction_is_another_stack() {
     const DEPTH: usize = 40;
