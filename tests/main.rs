@@ -11,6 +11,7 @@ mod behaviour;
 mod command_line;
 mod cost;
 mod demo;
+mod devices;
 mod environment;
 mod event;
 mod faults;

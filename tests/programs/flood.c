@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PACKET = 32 * 1024, TEXT = 8 * 1024, VERSION = 4 };
-enum { HELLO = 1, KERNEL = 2, TOTALS = 7, NAME = 64, DEVICE = 65, NOTICE = 66 };
+enum { PACKET = 32 * 1024, TEXT = 8 * 1024, VERSION = 5 };
+enum { HELLO = 1, KERNEL = 2, TOTALS = 7, DEVICE_ID = 17, NAME = 64, DEVICE = 65, NOTICE = 66 };
 
 static struct {
     uint64_t bytes;
@@ -88,6 +88,7 @@ static void names(int fd, uint32_t i) {
 }
 
 static void devices(int fd, uint32_t i) {
+    put8(DEVICE_ID), put32(i % 100), put64(i), put64(i), put64(i), put64(i), put64(i);
     put_text(DEVICE, i), put_text(DEVICE, i % 100);
     send_packet(fd);
 }

@@ -291,7 +291,7 @@ impl Trace<'_> {
             }
         };
         args.stack = launch.map_or(names::LAUNCH_NOT_SEEN, |launch| self.stacks.get(launch.stack));
-        let (pid, first) = self.tracks.stream(activity);
+        let (pid, first) = self.tracks.stream(self.profile, activity);
         let track = (pid, self.lanes.entry(first).or_default().place(first, activity.start, activity.end));
         let mut slice = Entry::new('X', &name, category, track, relative(activity.start, self.origin));
         slice.dur = Some(micros(duration));

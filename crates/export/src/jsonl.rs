@@ -113,6 +113,12 @@ enum Line<'a> {
     Device {
         session: SessionId,
         device: u32,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        uuid: &'a str,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        gpu_uuid: &'a str,
+        /// The session's own number.
+        index: u32,
         name: &'a str,
     },
     Launch {
@@ -287,7 +293,13 @@ impl Lines<'_> {
                 let (session, process, cupti, driver) = (e.id, e.process, e.cupti, e.driver);
                 self.line(&Line::Session { session, pid, process, cupti, driver })
             }
-            Event::Device(e) => self.line(&Line::Device { session: e.session, device: e.index, name: &e.name }),
+            Event::Device(e) => {
+                let device = self.profile.device(e.session, e.index);
+                let info = self.profile.devices.get(&device);
+                let (uuid, gpu_uuid) = info.map_or(("", ""), |info| (&info.uuid, &info.gpu_uuid));
+                let (session, index) = (e.session, e.index);
+                self.line(&Line::Device { session, device, uuid, gpu_uuid, index, name: &e.name })
+            }
             Event::KernelName(e) => {
                 self.kernels.learn(e);
                 Ok(())
@@ -354,7 +366,7 @@ impl Lines<'_> {
             pid: self.session_pid(e.session),
             session: e.session,
             correlation: e.correlation,
-            device: e.device,
+            device: self.profile.device(e.session, e.device),
             context: e.context,
             stream: e.stream,
             graph: e.graph,
@@ -365,7 +377,10 @@ impl Lines<'_> {
                 let name = self.kernels.name(e.session, name);
                 self.line(&Line::Kernel { place, name: &name, grid, block, registers, shared_memory })
             }
-            Work::Copy { direction, bytes, peer, .. } => self.line(&Line::Copy { place, direction, bytes, peer }),
+            Work::Copy { direction, bytes, peer, .. } => {
+                let peer = peer.map(|peer| self.profile.device(e.session, peer));
+                self.line(&Line::Copy { place, direction, bytes, peer })
+            }
             Work::Memset { bytes, value, .. } => self.line(&Line::Memset { place, bytes, value }),
         }
     }

@@ -83,7 +83,7 @@ impl<'a> GpuFrames<'a> {
 
     /// The frame of some work on a GPU.
     pub fn name(&self, device: u32, what: What) -> String {
-        let gpu = if self.several { format!("GPU{device}") } else { "GPU".to_owned() };
+        let gpu = if self.several { format!("GPU{}", self.profile.device_label(device)) } else { "GPU".to_owned() };
         match what {
             What::Kernel(index) => format!("[{gpu}_Kernel] {}", clean(kernel(self.profile, index))),
             What::Copy(direction, size) => format!("[{gpu}_Memcpy {direction}] {}", units::size_range(size)),

@@ -102,7 +102,9 @@ impl Summary {
             top_paths: top_paths(&flames.gpu(), gpu_time_ns),
             top_functions: top_functions(&cpu.lines, cpu_time_ns),
             copies_by_direction: copies(profile),
+            gpu_imbalance: imbalance(&devices),
             devices,
+            device_numbering: profile.numbering,
             events: events::of(flames),
             sampling: sampling.clone(),
             cost: Cost::of(profile, trace.as_ref().map(|trace| trace.calls)),
@@ -144,12 +146,38 @@ fn stacks(profile: &Profile) -> u64 {
 fn devices(profile: &Profile, wall_ns: u64) -> Vec<Device> {
     let device = |(&index, info): (&u32, &model::profile::DeviceInfo)| Device {
         index,
+        label: info.label.clone(),
+        uuid: info.uuid.clone(),
+        gpu_uuid: info.gpu_uuid.clone(),
         name: info.name.clone(),
         busy_ns: info.busy_ns,
         busy_share: share(info.busy_ns, wall_ns),
         streams: info.streams.len() as u64,
+        time_ns: 0,
+        kernels: 0,
+        copies: 0,
+        memsets: 0,
     };
-    profile.devices.iter().map(device).collect()
+    let mut devices: BTreeMap<u32, Device> = profile.devices.iter().map(|of| (*of.0, device(of))).collect();
+    for (key, weight) in &profile.gpu {
+        let Some(device) = devices.get_mut(&key.device) else { continue };
+        device.time_ns = device.time_ns.saturating_add(weight.ns);
+        let count = match key.what {
+            What::Kernel(_) => &mut device.kernels,
+            What::Copy(..) => &mut device.copies,
+            What::Memset => &mut device.memsets,
+        };
+        *count = count.saturating_add(weight.count);
+    }
+    devices.into_values().collect()
+}
+
+/// Returns the busy time of the busiest GPU over the mean, less 1.
+fn imbalance(devices: &[Device]) -> Option<f64> {
+    let busy: Vec<f64> = devices.iter().filter(|d| d.streams > 0).map(|d| d.busy_ns as f64).collect();
+    let mean = busy.iter().sum::<f64>() / busy.len() as f64;
+    let most = busy.iter().copied().fold(0.0, f64::max);
+    (busy.len() > 1 && mean > 0.0).then(|| most / mean - 1.0)
 }
 
 fn add(sum: &mut GpuWeight, weight: &GpuWeight) {

@@ -45,7 +45,7 @@ impl TraceSummary {
                     time_line.call(profile, &call);
                 }
                 Event::Switch(switch) => time_line.switch(&switch),
-                Event::Activity(activity) => time_line.activity(&activity),
+                Event::Activity(activity) => time_line.activity(profile, &activity),
                 _ => {}
             }
         }

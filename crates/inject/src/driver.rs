@@ -1,4 +1,4 @@
-//! Queries to libcuda: its version and the names of the devices.
+//! Queries to libcuda: its version and the devices.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
@@ -26,38 +26,109 @@ pub fn version() -> u32 {
     }
 }
 
-/// Calls `each` with every device's index and name. May only be called after `cuInit` has returned.
-pub fn devices(mut each: impl FnMut(u32, &[u8])) {
-    let handle = libcuda();
-    if handle.is_null() {
-        return;
+/// The longest name of a device that is read, with its 0.
+pub const NAME: usize = 256;
+/// The most devices that are described.
+const MOST_DEVICES: c_int = 1024;
+/// `CUdevice_attribute`: the parts of the PCI address.
+const PCI_BUS: c_int = 33;
+const PCI_DEVICE: c_int = 34;
+const PCI_DOMAIN: c_int = 50;
+
+type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> u32;
+
+/// The devices that this process sees, and the functions to describe them.
+pub struct Devices {
+    count: u32,
+    get: Option<unsafe extern "C" fn(*mut c_int, c_int) -> u32>,
+    name: Option<unsafe extern "C" fn(*mut c_char, c_int, c_int) -> u32>,
+    attribute: Option<unsafe extern "C" fn(*mut c_int, c_int, c_int) -> u32>,
+    /// Of the instance, if the GPU is partitioned.
+    uuid: Option<GetUuid>,
+    /// Of the whole GPU.
+    gpu_uuid: Option<GetUuid>,
+}
+
+impl Devices {
+    /// Counts the devices. May only be called after `cuInit` has returned, and not from a callback of CUPTI.
+    pub fn open() -> Option<Self> {
+        let handle = libcuda();
+        if handle.is_null() {
+            return None;
+        }
+        let mut devices = 0;
+        // SAFETY: these are the functions' types in cuda.h; `devices` is writable.
+        unsafe {
+            let count = symbol::<unsafe extern "C" fn(*mut c_int) -> u32>(handle, c"cuDeviceGetCount")?;
+            if count(&mut devices) != 0 {
+                return None;
+            }
+            let gpu_uuid = symbol(handle, c"cuDeviceGetUuid");
+            Some(Self {
+                count: devices.clamp(0, MOST_DEVICES).cast_unsigned(),
+                get: symbol(handle, c"cuDeviceGet"),
+                name: symbol(handle, c"cuDeviceGetName"),
+                attribute: symbol(handle, c"cuDeviceGetAttribute"),
+                // Before CUDA 11.4 there is only one form, and no way to tell instances apart.
+                uuid: symbol(handle, c"cuDeviceGetUuid_v2").or(gpu_uuid),
+                gpu_uuid,
+            })
+        }
     }
-    // SAFETY: these are the functions' types in cuda.h.
-    let (count, get, name) = unsafe {
-        (
-            symbol::<unsafe extern "C" fn(*mut c_int) -> u32>(handle, c"cuDeviceGetCount"),
-            symbol::<unsafe extern "C" fn(*mut c_int, c_int) -> u32>(handle, c"cuDeviceGet"),
-            symbol::<unsafe extern "C" fn(*mut c_char, c_int, c_int) -> u32>(handle, c"cuDeviceGetName"),
-        )
-    };
-    let (Some(count), Some(name)) = (count, name) else { return };
-    let mut devices = 0;
-    // SAFETY: `devices` is writable.
-    if unsafe { count(&mut devices) } != 0 {
-        return;
+
+    /// Returns the number of devices.
+    pub fn count(&self) -> u32 {
+        self.count
     }
-    for index in 0..devices.clamp(0, 1024) {
-        let mut device = index;
+
+    /// Describes a device; `None` if the driver does not know it.
+    pub fn describe(&self, index: u32) -> Option<(wire::DeviceId, Name)> {
+        let mut device = index.cast_signed();
         // SAFETY: `device` is writable.
-        if get.is_some_and(|get| unsafe { get(&mut device, index) } != 0) {
-            continue;
+        if self.get.is_some_and(|get| unsafe { get(&mut device, index.cast_signed()) } != 0) {
+            return None;
         }
-        let mut text = [0u8; 256];
+        let uuid = |get: Option<GetUuid>| {
+            let mut bytes = [0; 16];
+            // SAFETY: `bytes` is as long as a CUuuid.
+            let known = get.is_some_and(|get| unsafe { get(&mut bytes, device) } == 0);
+            if known { u128::from_be_bytes(bytes) } else { 0 }
+        };
+        let (own, gpu) = (uuid(self.uuid), uuid(self.gpu_uuid));
+        let id = wire::DeviceId {
+            index,
+            uuid: if own == 0 { gpu } else { own },
+            gpu: if gpu == 0 { own } else { gpu },
+            pci: self.pci(device).unwrap_or(u64::MAX),
+        };
+        let mut text = [0u8; NAME];
         // SAFETY: the length passed is that of the buffer without its last byte, which stays 0.
-        if unsafe { name(text.as_mut_ptr().cast(), text.len() as c_int - 1, device) } == 0
-            && let Ok(text) = CStr::from_bytes_until_nul(&text)
-        {
-            each(index as u32, text.to_bytes());
+        let named =
+            self.name.is_some_and(|name| unsafe { name(text.as_mut_ptr().cast(), NAME as c_int - 1, device) } == 0);
+        if !named {
+            text[0] = 0;
         }
+        Some((id, Name(text)))
+    }
+
+    fn pci(&self, device: c_int) -> Option<u64> {
+        let get = self.attribute?;
+        let read = |attribute| {
+            let mut value = 0;
+            // SAFETY: `value` is writable.
+            (unsafe { get(&mut value, attribute, device) } == 0).then_some(value)
+        };
+        let (bus, slot) = (read(PCI_BUS)?.try_into().ok()?, read(PCI_DEVICE)?.try_into().ok()?);
+        Some(wire::pci_address(read(PCI_DOMAIN)?.cast_unsigned(), bus, slot))
+    }
+}
+
+/// The name of a device.
+pub struct Name([u8; NAME]);
+
+impl Name {
+    /// The text, without the 0.
+    pub fn to_bytes(&self) -> &[u8] {
+        CStr::from_bytes_until_nul(&self.0).map_or(&[], CStr::to_bytes)
     }
 }

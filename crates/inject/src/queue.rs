@@ -142,6 +142,14 @@ impl Queue {
         })
     }
 
+    /// Seals the open packet: what is added from now on goes into another one.
+    pub fn seal(&self) {
+        let mut ring = self.ring();
+        if let Some(open) = ring.open {
+            ring.seal(open);
+        }
+    }
+
     /// Frees a packet's memory.
     pub fn release(&self, packet: Packet) {
         let index = usize::from(packet.index);

@@ -77,11 +77,19 @@ enum Sent {
     Refused,
 }
 
+/// How far the devices have been announced.
+enum Announcement {
+    Due,
+    /// The devices, and the next one to send.
+    Partial(driver::Devices, u32),
+    Done,
+}
+
 struct Sender {
     records: bool,
     /// A packet that did not fit into the socket.
     pending: Option<Packet>,
-    named_devices: bool,
+    devices: Announcement,
     last_totals: wire::Totals,
     /// Present if the cost is limited.
     limiter: Option<Limiter>,
@@ -92,7 +100,7 @@ impl Sender {
         Self {
             records,
             pending: None,
-            named_devices: false,
+            devices: Announcement::Due,
             last_totals: wire::Totals::default(),
             limiter: Limiter::new().filter(|_| records),
         }
@@ -115,6 +123,9 @@ impl Sender {
                 self.check_peer()?;
             }
             self.send_queued(flush, due)?;
+            if flush && self.pending.is_none() {
+                self.announce_devices(totals::launches(), due)?;
+            }
             let mut next = due;
             if let Some(limiter) = &mut self.limiter {
                 if sys::now() >= limiter.due() {
@@ -138,7 +149,6 @@ impl Sender {
     /// Flushes completed records out of CUPTI, and sends the totals, with the cost, if they have changed.
     fn tick(&mut self) {
         flush(0);
-        self.name_devices();
         self.report_sampling();
         let totals = totals::snapshot();
         if totals != self.last_totals {
@@ -161,22 +171,42 @@ impl Sender {
         QUEUE.append(&bytes, 0);
     }
 
-    /// Sends the device names, once. A launch means that cuInit has returned: only then may the driver be queried.
-    fn name_devices(&mut self) {
-        if self.named_devices || totals::launches() == 0 {
-            return;
+    /// Sends the devices, once, before any record that refers to them. `evidence` is not 0 if anything was launched:
+    /// then cuInit has returned, and only then may the driver be queried. Returns false if the socket is full until
+    /// `deadline`.
+    fn announce_devices(&mut self, evidence: u64, deadline: u64) -> Result<bool, Disconnected> {
+        if matches!(self.devices, Announcement::Due) && evidence > 0 {
+            self.devices =
+                driver::Devices::open().map_or(Announcement::Done, |devices| Announcement::Partial(devices, 0));
         }
-        self.named_devices = true;
-        driver::devices(|index, name| {
-            let mut bytes = [0; 7 + 256];
-            wire::encode_device(index, name, &mut bytes);
-            QUEUE.append(&bytes[..wire::text_size(name)], 0);
-        });
+        while let Announcement::Partial(devices, next) = &mut self.devices {
+            if *next >= devices.count() {
+                self.devices = Announcement::Done;
+                break;
+            }
+            let Some((id, name)) = devices.describe(*next) else {
+                *next += 1;
+                continue;
+            };
+            let mut bytes = [0; wire::DeviceId::SIZE + 7 + driver::NAME];
+            id.encode(&mut bytes);
+            wire::encode_device(id.index, name.to_bytes(), &mut bytes[wire::DeviceId::SIZE..]);
+            match send(&bytes[..wire::DeviceId::SIZE + wire::text_size(name.to_bytes())])? {
+                Sent::Whole | Sent::Refused => *next += 1,
+                Sent::Blocked if !await_room(deadline) => return Ok(false),
+                Sent::Blocked => {}
+            }
+        }
+        Ok(true)
     }
 
     /// Sends packets until none are left or, if the socket is full, until `deadline`.
     fn send_queued(&mut self, partial: bool, deadline: u64) -> Result<(), Disconnected> {
         while let Some(packet) = self.pending.take().or_else(|| QUEUE.take(partial)) {
+            if !self.announce_devices(packet.records, deadline)? {
+                self.pending = Some(packet);
+                break;
+            }
             match send(packet.bytes())? {
                 Sent::Whole => {
                     QUEUE.release(packet);
@@ -188,9 +218,7 @@ impl Sender {
                 }
                 Sent::Blocked => {
                     self.pending = Some(packet);
-                    let Some(left) = deadline.checked_sub(sys::now()).filter(|left| *left > 0) else { break };
-                    wait_for_room(left);
-                    if deadline != FOREVER && lifecycle::is_exiting() {
+                    if !await_room(deadline) {
                         break;
                     }
                 }
@@ -223,7 +251,9 @@ impl Sender {
     /// Sends everything left, the last totals and the end of the session. Process exit waits for this, but only up to
     /// its deadline.
     fn finish(&mut self) -> Result<(), Disconnected> {
-        self.name_devices();
+        // While the driver can still be queried.
+        self.send_queued(true, FOREVER)?;
+        self.announce_devices(totals::launches(), FOREVER)?;
         flush(1);
         // From now on no further record is read; those that other threads are reading still count.
         lifecycle::end();
@@ -272,6 +302,13 @@ fn send(packet: &[u8]) -> Result<Sent, Disconnected> {
         libc::EMSGSIZE => Ok(Sent::Refused),
         _ => Err(Disconnected),
     }
+}
+
+/// Waits for space in the socket; false if the deadline has passed, or the process exits and there is a deadline.
+fn await_room(deadline: u64) -> bool {
+    let Some(left) = deadline.checked_sub(sys::now()).filter(|left| *left > 0) else { return false };
+    wait_for_room(left);
+    deadline == FOREVER || !lifecycle::is_exiting()
 }
 
 /// Waits for space in the socket. Always waits briefly, because memory can be short while the socket has space.

@@ -70,6 +70,8 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
         wire::FunctionsEnd { reported: reported.into() }.encode(&mut bytes);
         QUEUE.append(&bytes, 0);
     }
+    // The sender announces the devices between these messages and the first records.
+    QUEUE.seal();
     if !sender::spawn(records) {
         // Without the sender nothing can be reported: restore the program's state.
         let error = sys::errno();

@@ -17,10 +17,10 @@ use serde::Serialize;
 pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, PointId, Unit};
 pub use gpu::{
-    Activity, Captured, Counted, Device, Direction, Empty, Failed, KernelName, Launch, LaunchKind, Sampling, Session,
-    Sync, Work,
+    Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, KernelName, Launch, LaunchKind,
+    Sampling, Session, Sync, Work,
 };
-pub use ids::{ProcessId, SessionId, StackId};
+pub use ids::{ProcessId, SessionId, StackId, Uuid};
 pub use loss::{Loss, LossCause, Totals};
 pub use process::{ADDRESS, Exit, Mapping, Origin, Process, Thread};
 pub use stack::{Frame, FrameKind, NamedFrame, Sample, Stack, StackEnd, Symbol};

@@ -13,6 +13,7 @@
 //! ```
 
 mod busy;
+mod devices;
 mod gpu;
 mod spread;
 #[cfg(test)]
@@ -179,7 +180,7 @@ impl Fold {
     pub fn finish_with(mut self, mut on_joined: impl FnMut(Joined<'_>)) -> Profile {
         let Self { join, gpu, profile, .. } = &mut self;
         join.finish(|outcome| settle(outcome, gpu, profile, &mut on_joined));
-        gpu.describe(&mut profile.devices);
+        gpu.number_devices(profile);
         let mut ledger = self.ledger();
         let mut profile = self.profile;
         profile.calls.finish();
@@ -250,12 +251,7 @@ impl Fold {
                 profile.sampled.sessions.insert(sampling.session, *sampling);
             }
             Event::KernelName(name) => self.gpu.names.define(name),
-            Event::Device(device) => {
-                let info = profile.devices.entry(device.index).or_default();
-                if info.name.is_empty() {
-                    info.name.clone_from(&device.name);
-                }
-            }
+            Event::Device(device) => self.gpu.describe(device),
             Event::Totals(totals) => {
                 self.totals.insert(totals.session, *totals);
             }

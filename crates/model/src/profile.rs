@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
 use crate::{
     calls::Calls,
@@ -14,6 +15,9 @@ use crate::{
     ledger::Ledger,
     symbols::Symbols,
 };
+
+/// The number of devices that are not told apart, because there are too many.
+pub const OTHER_DEVICE: u32 = u32::MAX;
 
 /// The aggregated contents of a recording.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +34,12 @@ pub struct Profile {
     pub threads: BTreeMap<(ProcessId, u32), String>,
     /// CUDA processes.
     pub sessions: BTreeMap<SessionId, SessionInfo>,
-    /// Names of GPUs by index.
+    /// GPUs by number.
     pub devices: BTreeMap<u32, DeviceInfo>,
+    /// The number of each session's devices, by session and the session's own index.
+    pub device_numbers: FxHashMap<(SessionId, u32), u32>,
+    /// Where the numbers come from.
+    pub numbering: Numbering,
     /// Frames of every distinct stack.
     pub stacks: FxHashMap<StackId, Stack>,
     /// Executable mappings, for addresses that have no symbol yet.
@@ -125,9 +133,30 @@ pub struct SessionInfo {
     pub driver: u32,
 }
 
-/// A GPU.
+/// How GPUs are numbered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Numbering {
+    /// As processes number them: their UUIDs are not known.
+    #[default]
+    Process,
+    /// As the machine numbers them: all its GPUs in the order of their PCI addresses.
+    Machine,
+    /// The recorded GPUs in the order of their PCI addresses.
+    Pci,
+    /// The recorded GPUs in the order of their UUIDs.
+    Uuid,
+}
+
+/// A GPU, or an instance of a partitioned one (MIG).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceInfo {
+    /// Its number as shown: `1`; for an instance `0:2`, the GPU's number and the instance's.
+    pub label: String,
+    /// Its UUID, `GPU-...` or `MIG-...`; empty if it is not known.
+    pub uuid: String,
+    /// For an instance, the UUID of its GPU; otherwise empty.
+    pub gpu_uuid: String,
     /// Its name; empty if it was not reported.
     pub name: String,
     /// Time in which at least one kernel, copy or memset ran.
@@ -196,6 +225,16 @@ pub struct GpuWeight {
 }
 
 impl Profile {
+    /// Returns the number of a session's device.
+    pub fn device(&self, session: SessionId, index: u32) -> u32 {
+        self.device_numbers.get(&(session, index)).copied().unwrap_or(OTHER_DEVICE)
+    }
+
+    /// Returns the number of a device as shown.
+    pub fn device_label(&self, number: u32) -> &str {
+        self.devices.get(&number).map_or("?", |device| &device.label)
+    }
+
     /// Returns the time from the start to the end of the recording.
     pub fn wall_ns(&self) -> u64 {
         let end = self.end.map_or(self.last_time, |e| e.time);

@@ -6,7 +6,8 @@
 //! | key | value | meaning (default) |
 //! | --- | --- | --- |
 //! | `release` | `11.8` to `13.4` | the simulated CUDA release: versions and record lengths (13.0) |
-//! | `devices` | 1 to 16 | number of GPUs (1) |
+//! | `devices` | 1 to 16 | number of GPUs (1); `CUDA_VISIBLE_DEVICES` chooses among them as with the real driver |
+//! | `mig` | 0 to 7 | partition each GPU into this many instances (0: not partitioned) |
 //! | `memory` | bytes | memory of each GPU (80 GiB) |
 //! | `kernel_ns` | duration | every kernel takes this long (a model: 2 us and 1 ns per 50 threads) |
 //! | `kernel[GLOB]` | duration | kernels whose (mangled) name matches; the first match in the script counts |
@@ -73,6 +74,8 @@ pub struct Script {
     pub release: &'static Release,
     /// Number of GPUs.
     pub devices: u32,
+    /// Instances of each GPU; 0 if the GPUs are not partitioned.
+    pub mig: u32,
     /// Bytes of memory of each GPU.
     pub memory: u64,
     /// Nanoseconds of every kernel, if fixed.
@@ -115,6 +118,7 @@ impl Script {
         Self {
             release: Release::named("13.0").unwrap_or(&RELEASES[0]),
             devices: 1,
+            mig: 0,
             memory: 80 << 30,
             kernel_ns: None,
             kernels: Vec::new(),
@@ -166,6 +170,12 @@ impl Script {
                 self.devices = number(value)?;
                 if !(1..=MAX_DEVICES).contains(&self.devices) {
                     return Err(format!("devices must be 1 to {MAX_DEVICES}"));
+                }
+            }
+            "mig" => {
+                self.mig = number(value)?;
+                if self.mig > 7 {
+                    return Err("mig must be 0 to 7".into());
                 }
             }
             "memory" => self.memory = number(value)?,
@@ -325,9 +335,17 @@ mod tests {
     /// A typo is an error, never a silent default.
     #[test]
     fn typos_are_rejected() {
-        for bad in
-            ["drops=1/7", "drop=7", "drop=1/0", "release=9.0", "devices=0", "kernel_ns=5hours", "order", "clock=no"]
-        {
+        for bad in [
+            "drops=1/7",
+            "drop=7",
+            "drop=1/0",
+            "release=9.0",
+            "devices=0",
+            "mig=8",
+            "kernel_ns=5hours",
+            "order",
+            "clock=no",
+        ] {
             assert!(Script::parse([bad]).is_err(), "{bad}");
         }
         assert!(Script::parse(["# a comment", "", " drop=1/2 "]).is_ok());

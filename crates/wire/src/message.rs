@@ -25,7 +25,7 @@ macro_rules! scalar {
     )*};
 }
 
-scalar!(u8, u16, u32, u64);
+scalar!(u8, u16, u32, u64, u128);
 
 /// Takes `count` bytes off the front of `bytes`.
 fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malformed> {
@@ -271,6 +271,18 @@ messages! {
         reported: u8,
     }
 
+    /// What a device is. Sent before its [`Message::Device`], and both before the first record of the session.
+    DeviceId = 17 {
+        /// Its index in the process.
+        index: u32,
+        /// Its UUID, the first byte most significant: that of the instance, if the GPU is partitioned (MIG). 0 if unknown.
+        uuid: u128,
+        /// The UUID of the GPU that it is an instance of; equal to `uuid` if the GPU is not partitioned. 0 if unknown.
+        gpu: u128,
+        /// Its PCI address, see [`pci_address`]; `u64::MAX` if unknown.
+        pci: u64,
+    }
+
     /// Totals since the start of the process, sent occasionally; each message replaces the last.
     Totals = 7 {
         /// Markers called.
@@ -350,6 +362,11 @@ messages! {
         /// The process id as in [`Hello`].
         pid: u32,
     }
+}
+
+/// Encodes a PCI address so that numbers sort like addresses.
+pub fn pci_address(domain: u32, bus: u8, device: u8) -> u64 {
+    u64::from(domain) << 16 | u64::from(bus) << 8 | u64::from(device)
 }
 
 /// The kind of a notice.

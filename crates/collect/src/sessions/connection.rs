@@ -1,10 +1,13 @@
 //! One connection to an injected library: interprets its messages and limits how many are accepted.
 
-use std::{collections::HashSet, os::fd::OwnedFd};
+use std::{
+    collections::{HashMap, HashSet},
+    os::fd::OwnedFd,
+};
 
 use model::event::{
-    self, Activity, Captured, Counted, Direction, Event, Failed, KernelName, Launch, LaunchKind, LossCause, Note,
-    ProcessId, Sampling, SessionCost, SessionId, StackId, Totals, Work,
+    self, Activity, Captured, Counted, DeviceIdentity, Direction, Event, Failed, KernelName, Launch, LaunchKind,
+    LossCause, Note, ProcessId, Sampling, SessionCost, SessionId, StackId, Totals, Uuid, Work,
 };
 use wire::{Message, Notice};
 
@@ -39,6 +42,8 @@ pub struct Connection {
     used: Used,
     /// The stacks that its threads recognise by themselves.
     pub known: Option<KnownStacks>,
+    /// What its devices are, by its own index, until their names arrive.
+    device_ids: HashMap<u32, wire::DeviceId>,
     /// Streams seen: device, context and stream.
     streams: HashSet<(u32, u32, u32)>,
     last_stream: Option<(u32, u32, u32)>,
@@ -62,6 +67,7 @@ impl Connection {
             welcomed: false,
             used: Used::default(),
             known: None,
+            device_ids: HashMap::new(),
             streams: HashSet::new(),
             last_stream: None,
         }
@@ -96,6 +102,7 @@ impl Connection {
             Message::Name(_, text) => {
                 (&[(Kind::Names, 1), (Kind::NameBytes, text.len() as u64)], LossCause::NamesRefused)
             }
+            Message::DeviceId(id) if id.index >= MOST_DEVICES => return Err(LossCause::DevicesRefused),
             Message::Device(index, _) if *index >= MOST_DEVICES => return Err(LossCause::DevicesRefused),
             Message::Device(..) => (&[(Kind::Devices, 1)], LossCause::DevicesRefused),
             Message::Notice(..) => (&[(Kind::Notes, 1)], LossCause::NotesRefused),
@@ -236,7 +243,17 @@ impl Connection {
                 return None;
             }
             Message::Name(id, name) => Event::KernelName(KernelName { session, id, name: text(name) }),
-            Message::Device(index, name) => Event::Device(event::Device { session, index, name: short(name) }),
+            Message::DeviceId(id) => {
+                self.device_ids.insert(id.index, id);
+                return None;
+            }
+            Message::Device(index, name) => {
+                let id = self.device_ids.remove(&index);
+                let id = id.unwrap_or(wire::DeviceId { index, uuid: 0, gpu: 0, pci: u64::MAX });
+                let identity =
+                    DeviceIdentity { uuid: Uuid(id.uuid), gpu: Uuid(id.gpu), pci: id.pci, machine_index: None };
+                Event::Device(event::Device { session, index, name: short(name), identity })
+            }
             Message::Notice(notice, words) => Event::Note(Note { text: sentence(notice, self.pid, &short(words)) }),
         })
     }

@@ -6,6 +6,7 @@
 
 mod connection;
 mod known;
+mod machine;
 mod quota;
 mod silent;
 mod socket;
@@ -23,6 +24,7 @@ use wire::{Message, Refusal, known::Python};
 
 use connection::Connection;
 use known::KnownStacks;
+use machine::Machine;
 use quota::{Refused, Used};
 use silent::Silent;
 use socket::{accept, credentials, receive, send_byte, send_with};
@@ -62,6 +64,7 @@ pub struct Sessions {
     rejected_peers: Vec<(u32, u32)>,
     /// CUDA processes without a session.
     silent: Silent,
+    machine: Machine,
     packet: Vec<u8>,
     /// Processes report their calls, if they can.
     calls: bool,
@@ -125,6 +128,7 @@ impl Sessions {
             known_bytes: 0,
             rejected_peers: Vec::new(),
             silent: Silent::new(library),
+            machine: Machine::default(),
             packet: vec![0; wire::MAX_PACKET],
             calls: false,
         }
@@ -393,7 +397,10 @@ impl Sessions {
             }
             match connection.allowed(&mut self.used, &message) {
                 Ok(()) => {
-                    if let Some(event) = connection.event(session, message) {
+                    if let Some(mut event) = connection.event(session, message) {
+                        if let Event::Device(device) = &mut event {
+                            device.identity.machine_index = self.machine.index(device.identity.gpu);
+                        }
                         push(event);
                     }
                 }

@@ -52,10 +52,11 @@ impl Tracks {
     }
 
     /// Returns a GPU, and the first lane of a stream.
-    pub fn stream(&mut self, activity: &Activity) -> (u32, u32) {
+    pub fn stream(&mut self, profile: &Profile, activity: &Activity) -> (u32, u32) {
+        let device = profile.device(activity.session, activity.device);
         let next = STREAM_TID + self.streams.len() as u32 * LANES;
-        let stream = (activity.device, activity.session, activity.context, activity.stream);
-        (gpu_pid(activity.device), *self.streams.entry(stream).or_insert(next))
+        let stream = (device, activity.session, activity.context, activity.stream);
+        (gpu_pid(device), *self.streams.entry(stream).or_insert(next))
     }
 
     /// Returns the process of a session, and the first lane of its waits.
@@ -106,7 +107,8 @@ impl Tracks {
         let devices: BTreeSet<u32> = self.streams.keys().map(|(device, ..)| *device).collect();
         for device in devices {
             let name = profile.devices.get(&device).map_or("", |info| info.name.as_str());
-            let name = if name.is_empty() { format!("GPU {device}") } else { format!("GPU {device}: {name}") };
+            let label = profile.device_label(device);
+            let name = if name.is_empty() { format!("GPU {label}") } else { format!("GPU {label}: {name}") };
             json.event(&Metadata::process(gpu_pid(device), &name))?;
             json.event(&Metadata::sort("process_sort_index", gpu_pid(device), 0, 1_000_000 + i64::from(device)))?;
         }

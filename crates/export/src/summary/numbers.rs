@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use model::{
     event::{Direction, Mode, StackEnd},
     ledger::Lost,
+    profile::Numbering,
 };
 use serde::Serialize;
 
@@ -99,6 +100,12 @@ pub struct Summary {
     pub threads: u64,
     /// GPUs.
     pub devices: Vec<Device>,
+    /// Where their numbers come from.
+    pub device_numbering: Numbering,
+    /// How unevenly the GPUs in use were busy: the busy time of the busiest over the mean, less 1. Absent with fewer than
+    /// two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_imbalance: Option<f64>,
 
     /// Kernels by time.
     pub top_kernels: Vec<Kernel>,
@@ -136,8 +143,16 @@ pub struct Summary {
 /// A GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct Device {
-    /// Its index.
+    /// Its number.
     pub index: u32,
+    /// The same as shown: an instance of a partitioned GPU has the GPU's number and its own, `0:2`.
+    pub label: String,
+    /// Its UUID; absent if it is not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uuid: String,
+    /// The UUID of its GPU, if it is an instance of one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub gpu_uuid: String,
     /// Its name; empty if it was not reported.
     pub name: String,
     /// Time in which at least one kernel, copy or memset ran.
@@ -146,6 +161,14 @@ pub struct Device {
     pub busy_share: f64,
     /// Streams seen.
     pub streams: u64,
+    /// Durations of its kernels, copies and memsets, added up.
+    pub time_ns: u64,
+    /// Kernels.
+    pub kernels: u64,
+    /// Copies.
+    pub copies: u64,
+    /// Memsets.
+    pub memsets: u64,
 }
 
 /// All runs of the kernels with the same name.

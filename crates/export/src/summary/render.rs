@@ -1,5 +1,6 @@
 //! The summary as text. Tables put the name last, so that long names do not break the alignment.
 
+use model::profile::Numbering;
 use text::units::{bytes, count, counted, percent, time};
 
 use super::{cost::Cost, events::EventSummary, numbers::Summary, sampling::Sampling};
@@ -55,21 +56,33 @@ impl Page {
 
         let working: Vec<_> = s.devices.iter().filter(|device| device.streams > 0).collect();
         let name_width = working.iter().map(|d| d.name.chars().count()).max().unwrap_or(0).min(32);
+        let label_width = working.iter().map(|d| d.label.len()).max().unwrap_or(0);
         if !working.is_empty() {
             self.text.push('\n');
         }
-        for device in working {
+        for device in &working {
             let name = cut(&names::printable(&device.name), name_width);
             let name = if device.name.is_empty() { String::new() } else { name };
             let busy = self.ink(Ink::Blue, &bar(device.busy_share, self.bar_width()));
             let share = percent(device.busy_ns, s.wall_ns);
             let streams = counted(device.streams, "stream", "streams");
             let line = format!(
-                "{busy} {share:>8}  {:>8} busy  GPU {} {name:<name_width$}  {streams}",
+                "{busy} {share:>8}  {:>8} busy  GPU {:<label_width$} {name:<name_width$}  {streams}",
                 time(device.busy_ns),
-                device.index
+                device.label
             );
             self.line(&line);
+        }
+        if let Some(imbalance) = s.gpu_imbalance {
+            let busiest = working.iter().max_by_key(|device| device.busy_ns).map_or("", |device| &device.label);
+            let (percent, times) = (imbalance * 100.0, imbalance + 1.0);
+            let text = format!("imbalance {percent:.0} %: GPU {busiest} was busy {times:.2} times the mean");
+            let line = self.ink(Ink::Dim, &text);
+            self.line(&line);
+            if let Some(text) = numbering(s.device_numbering) {
+                let line = self.ink(Ink::Dim, text);
+                self.line(&line);
+            }
         }
         if s.launches > 0 || s.gpu_time_ns > 0 {
             self.work(s);
@@ -242,5 +255,15 @@ impl Page {
             let text = path_text(&stack.path, self.rest(if hits.is_empty() { 2 } else { 11 }));
             self.line(&format!("{row}{hits}  {text}"));
         }
+    }
+}
+
+/// Says how GPUs are numbered, where that is not as the machine numbers them.
+fn numbering(numbering: Numbering) -> Option<&'static str> {
+    match numbering {
+        Numbering::Machine => None,
+        Numbering::Process => Some("GPU numbers: as each process numbers its GPUs"),
+        Numbering::Pci => Some("GPU numbers: PCI order of the recorded GPUs"),
+        Numbering::Uuid => Some("GPU numbers: UUID order of the recorded GPUs"),
     }
 }

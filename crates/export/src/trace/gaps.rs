@@ -28,8 +28,11 @@ const NAMED: usize = 3;
 /// An idle interval of a GPU, between its first work and its last.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gap {
-    /// The GPU.
+    /// The GPU's number.
     pub device: u32,
+    /// The same as shown.
+    #[serde(skip)]
+    pub label: String,
     /// When it began, since the trace's start.
     pub at_ns: u64,
     /// How long it was.
@@ -101,6 +104,7 @@ impl Gaps {
             let name = |id: FunctionId| profile.calls.functions.get(&id).map(|f| f.name.clone()).unwrap_or_default();
             Gap {
                 device: gap.device,
+                label: profile.device_label(gap.device).to_owned(),
                 at_ns: gap.start.saturating_sub(origin),
                 ns,
                 outside_ns: ns.saturating_sub(gap.covered.total()),

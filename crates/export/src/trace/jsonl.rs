@@ -265,7 +265,7 @@ impl<'a> TraceLines<'a> {
 
     fn gpu<'n>(&self, placed: Placed, activity: &Activity, name: &'n str) -> Line<'n, GpuArgs> {
         let mut args = GpuArgs {
-            device: activity.device,
+            device: self.profile.device(activity.session, activity.device),
             context: activity.context,
             stream: activity.stream,
             graph: (activity.graph != 0).then_some(activity.graph),

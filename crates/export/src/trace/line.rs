@@ -37,6 +37,8 @@ pub struct Lines {
     processes: HashMap<ProcessId, String>,
     threads: HashMap<(ProcessId, u32), String>,
     kernels: HashMap<(SessionId, u32), Arc<str>>,
+    /// The machine's numbers of devices, by the process's own.
+    devices: HashMap<(SessionId, u32), u32>,
 }
 
 impl Lines {
@@ -51,6 +53,7 @@ impl Lines {
             processes: HashMap::new(),
             threads: HashMap::new(),
             kernels: HashMap::new(),
+            devices: HashMap::new(),
         }
     }
 
@@ -79,6 +82,11 @@ impl Lines {
             }
             Event::Thread(thread) => {
                 self.threads.insert((thread.process, thread.tid), names::word(&thread.comm));
+            }
+            Event::Device(device) => {
+                if let Some(number) = device.identity.machine_index {
+                    self.devices.insert((device.session, device.index), number);
+                }
             }
             Event::KernelName(kernel) => {
                 self.kernels.insert((kernel.session, kernel.id), (self.readable)(&kernel.name).into());
@@ -128,7 +136,8 @@ impl Lines {
         if !self.shows(&name) {
             return Ok(());
         }
-        let who = self.padded(BLUE, &format!("GPU {}/{}", activity.device, activity.stream));
+        let device = self.devices.get(&(activity.session, activity.device)).unwrap_or(&activity.device);
+        let who = self.padded(BLUE, &format!("GPU {device}/{}", activity.stream));
         let name = self.ink(BLUE, &short(&names::clean(&name), KERNEL_LENGTH));
         let took = if activity.end == 0 { "…  unfinished".to_owned() } else { units::time(activity.duration()) };
         let tie = self.ink(DIM, &format!("#{}", activity.correlation));

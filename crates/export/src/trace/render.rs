@@ -319,7 +319,7 @@ impl Page {
             let parts: Vec<String> =
                 parts.iter().map(|(ns, text)| format!("{text} ({})", percent(*ns, gap.ns))).collect();
             let text = cut(&parts.join(", "), self.width.saturating_sub(BAR + 23));
-            let device = self.ink(Ink::Blue, &format!("GPU {:<width$}", gap.device, width = BAR - 4));
+            let device = self.ink(Ink::Blue, &format!("GPU {:<width$}", gap.label, width = BAR - 4));
             self.line(&format!("{device} {:>8}  {:>10}  {text}", time(gap.ns), at(gap.at_ns)));
         }
     }

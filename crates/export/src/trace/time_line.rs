@@ -75,7 +75,12 @@ impl TimeLine {
             let owner = profile.sessions.get(&session).filter(|_| several).map(|s| names::process(profile, s.process));
             (
                 key,
-                row(format!("GPU {device}/{stream} {}", owner.unwrap_or_default()).trim_end().to_owned(), Kind::Stream),
+                row(
+                    format!("GPU {}/{stream} {}", profile.device_label(device), owner.unwrap_or_default())
+                        .trim_end()
+                        .to_owned(),
+                    Kind::Stream,
+                ),
             )
         });
         let streams: BTreeMap<_, _> = streams.collect();
@@ -101,8 +106,9 @@ impl TimeLine {
         }
     }
 
-    pub(super) fn activity(&mut self, activity: &Activity) {
-        let key = (activity.device, activity.session, activity.context, activity.stream);
+    pub(super) fn activity(&mut self, profile: &Profile, activity: &Activity) {
+        let device = profile.device(activity.session, activity.device);
+        let key = (device, activity.session, activity.context, activity.stream);
         if activity.start == 0 {
             return;
         }

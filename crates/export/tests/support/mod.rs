@@ -34,8 +34,9 @@ pub fn events() -> Vec<Event> {
         Event::Thread(Thread { process: PYTHON, tid: 4720, comm: "pt_main thread".into() }),
         Event::Session(Session { id: SessionId(0), process: PYTHON, cupti: 26, driver: 13000 }),
         Event::Session(Session { id: SessionId(1), process: WORKER, cupti: 26, driver: 13000 }),
-        Event::Device(Device { session: SessionId(0), index: 0, name: "NVIDIA H200".into() }),
-        Event::Device(Device { session: SessionId(0), index: 1, name: "NVIDIA H200".into() }),
+        device(0, 0, 0),
+        device(0, 1, 1),
+        device(1, 0, 0),
     ];
     events.extend(names());
     events.extend(stacks());
@@ -78,6 +79,17 @@ pub fn events() -> Vec<Event> {
         Event::End(End { time: START + 100 * MS, status: Some(0) }),
     ]);
     events
+}
+
+/// A session's own index of one of the machine's GPUs.
+fn device(session: u32, index: u32, gpu: u32) -> Event {
+    let uuid = Uuid(0x5f3c_2d1e_0b6a_4d2f_9c1b_7a8e_6d5c_0000 + u128::from(gpu));
+    Event::Device(Device {
+        session: SessionId(session),
+        index,
+        name: "NVIDIA H200".into(),
+        identity: DeviceIdentity { uuid, gpu: uuid, pci: 0x3b00 + u64::from(gpu), machine_index: Some(gpu) },
+    })
 }
 
 fn process(id: ProcessId, parent: u32, pid: u32, comm: &str) -> Event {

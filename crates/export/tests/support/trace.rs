@@ -98,7 +98,7 @@ pub fn events() -> Vec<Event> {
     let mut events = start(Mode::Trace);
     events.extend([
         Event::Session(Session { id: SessionId(0), process: APP, cupti: 26, driver: 13000 }),
-        Event::Device(Device { session: SessionId(0), index: 0, name: "NVIDIA H200".into() }),
+        Event::Device(Device { session: SessionId(0), index: 0, name: "NVIDIA H200".into(), ..Device::default() }),
         Event::KernelName(KernelName { session: SessionId(0), id: 1, name: "matmul(float*, int)".into() }),
     ]);
     events.extend(stack());

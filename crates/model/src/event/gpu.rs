@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{ProcessId, SessionId, StackId};
+use super::{ProcessId, SessionId, StackId, Uuid};
 
 /// An injected library connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,14 +29,36 @@ pub struct KernelName {
 }
 
 /// A GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// The session that reported it.
     pub session: SessionId,
-    /// Its index in that session.
+    /// Its index in that session: with `CUDA_VISIBLE_DEVICES`, processes number the same GPUs differently.
     pub index: u32,
     /// Its name, such as "NVIDIA H200".
     pub name: String,
+    /// What tells it apart from others; unknown in recordings of earlier versions.
+    pub identity: DeviceIdentity,
+}
+
+/// What tells a device apart from others, and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceIdentity {
+    /// Its UUID; that of the instance, if the GPU is partitioned (MIG).
+    pub uuid: Uuid,
+    /// The UUID of the GPU that it is an instance of; equal to `uuid` if the GPU is not partitioned.
+    pub gpu: Uuid,
+    /// The GPU's PCI address, as a number that sorts like addresses; `u64::MAX` if unknown.
+    pub pci: u64,
+    /// The GPU's index in the machine, if known.
+    pub machine_index: Option<u32>,
+}
+
+impl Default for DeviceIdentity {
+    /// Nothing is known.
+    fn default() -> Self {
+        Self { uuid: Uuid(0), gpu: Uuid(0), pci: u64::MAX, machine_index: None }
+    }
 }
 
 /// What a launch-class call submits to the GPU.

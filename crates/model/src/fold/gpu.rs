@@ -1,17 +1,14 @@
 //! GPU time by stack and by operation.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::busy::{BusyTime, KEPT};
+use super::devices::Devices;
 use crate::{
-    event::{Activity, KernelName, Launch, LaunchKind, LossCause, ProcessId, SessionId, StackId, Work},
+    event::{Activity, Device, KernelName, Launch, LaunchKind, LossCause, ProcessId, SessionId, StackId, Work},
     ledger::Ledger,
-    profile::{DeviceInfo, GpuKey, GpuWeight, KernelText, What},
+    profile::{GpuKey, GpuWeight, KernelText, OTHER_DEVICE, Profile, What},
 };
 
 /// Stands for a kernel whose name was lost: the session's table was full, or the recording lacks the name.
@@ -23,9 +20,6 @@ pub const MERGED: &str = "[other kernels]";
 /// The maximum number of distinct sums, in total and per process: about 100 MB.
 const MAX_SUMS: usize = 900_000;
 const MAX_SUMS_OF_PROCESS: u32 = 225_000;
-/// The maximum number of GPUs whose busy time is measured, and how many of those get full precision.
-const MAX_DEVICES: usize = 128;
-const PRECISE_DEVICES: usize = 16;
 /// The maximum number of streams that are counted.
 const MAX_STREAMS: usize = 65_536;
 
@@ -83,16 +77,15 @@ pub struct GpuTime {
     pub launched_after_end: u64,
     /// Operations that did not get a sum of their own.
     pub merged: u64,
-    /// In the order of the devices' first activities.
-    busy: Vec<BusyTime>,
-    /// The index in `busy` of each device.
-    devices: FxHashMap<u32, usize>,
-    /// Every stream seen, with the index in `busy` of its device: one lookup for both.
-    streams: FxHashMap<StreamKey, usize>,
+    devices: Devices,
+    /// Every stream seen, with the slot of its device: one lookup for both.
+    streams: FxHashMap<StreamKey, u32>,
+    /// The stream of the last activity: most activities are on the same stream as the one before.
+    last_stream: Option<(StreamKey, u32)>,
 }
 
-/// (device, session, context, stream)
-type StreamKey = (u32, SessionId, u32, u32);
+/// (session, the session's device index, context, stream)
+type StreamKey = (SessionId, u32, u32, u32);
 
 impl GpuTime {
     /// Adds what does not depend on the launch of an activity, when the activity arrives.
@@ -108,31 +101,34 @@ impl GpuTime {
         }
         count_times(activity.start, activity.end, ledger);
         let Activity { session, device, context, stream, start, end, .. } = *activity;
-        let key = (device, session, context, stream);
-        match self.streams.get(&key).copied().or_else(|| self.add_stream(key)) {
-            Some(at) if start != 0 => self.busy[at].add(start, end),
+        match self.stream((session, device, context, stream)) {
+            Some(slot) if start != 0 => self.devices.add_busy(slot, start, end),
             Some(_) => {}
             None => *ledger.lost.causes.entry(LossCause::DevicesRefused).or_default() += 1,
         }
     }
 
+    /// Returns the slot of a stream's device; `None` if there are too many devices.
+    #[inline]
+    fn stream(&mut self, key: StreamKey) -> Option<u32> {
+        match self.last_stream {
+            Some((last, slot)) if last == key => Some(slot),
+            _ => {
+                let slot = self.streams.get(&key).copied().or_else(|| self.add_stream(key))?;
+                self.last_stream = Some((key, slot));
+                Some(slot)
+            }
+        }
+    }
+
     /// Adds a new stream, possibly on a new device; `None` if there are too many devices.
     #[cold]
-    fn add_stream(&mut self, key: StreamKey) -> Option<usize> {
-        let at = match self.devices.get(&key.0) {
-            Some(at) => *at,
-            None if self.busy.len() < MAX_DEVICES => {
-                let kept = if self.busy.len() < PRECISE_DEVICES { KEPT } else { KEPT / 16 };
-                self.busy.push(BusyTime::new(kept));
-                self.devices.insert(key.0, self.busy.len() - 1);
-                self.busy.len() - 1
-            }
-            None => return None,
-        };
+    fn add_stream(&mut self, key: StreamKey) -> Option<u32> {
+        let slot = self.devices.slot(key.0, key.1)?;
         if self.streams.len() < MAX_STREAMS {
-            self.streams.insert(key, at);
+            self.streams.insert(key, slot);
         }
-        Some(at)
+        Some(slot)
     }
 
     /// Adds an activity whose launch is now certain, or certain to stay unknown.
@@ -143,7 +139,9 @@ impl GpuTime {
             Work::Copy { direction, bytes, .. } => (What::Copy(direction, size_class(bytes)), bytes),
             Work::Memset { bytes, .. } => (What::Memset, bytes),
         };
-        let Activity { device, stream, .. } = *activity;
+        let Activity { session, device, context, stream, .. } = *activity;
+        // Until the fold ends, the device is the number of its slot.
+        let device = self.stream((session, device, context, stream)).unwrap_or(OTHER_DEVICE);
         let key = GpuKey { process, stack: launch.map(|l| l.stack), what, device, stream };
         let weight = match self.weights.get_mut(&key) {
             Some(weight) => weight,
@@ -177,23 +175,36 @@ impl GpuTime {
             *share += 1;
         } else {
             self.merged += 1;
-            let device = if self.devices.contains_key(&key.device) { key.device } else { 0 };
             let what = What::Kernel(self.names.intern(MERGED));
-            key = GpuKey { process: key.process, stack: Some(StackId(0)), what, device, stream: 0 };
+            key = GpuKey { process: key.process, stack: Some(StackId(0)), what, device: key.device, stream: 0 };
         }
         self.weights.entry(key).or_default()
     }
 
-    /// Adds what was observed on each device to its description.
-    pub fn describe(&mut self, devices: &mut BTreeMap<u32, DeviceInfo>) {
-        for (device, at) in &self.devices {
-            let info = devices.entry(*device).or_default();
-            info.busy_ns = self.busy[*at].total();
-            info.gaps = self.busy[*at].gaps();
+    /// Adds what a session reports about one of its devices.
+    pub fn describe(&mut self, device: &Device) {
+        if let Some(slot) = self.devices.describe(device) {
+            self.last_stream = None;
+            // Work arrived before the description. That happens only in damaged recordings.
+            let of_device = self.streams.iter_mut().filter(|(key, _)| (key.0, key.1) == (device.session, device.index));
+            of_device.for_each(|(_, known)| *known = slot);
         }
-        for ((device, session, context, stream), _) in self.streams.drain() {
-            let streams: &mut BTreeSet<_> = &mut devices.entry(device).or_default().streams;
-            streams.insert((session, context, stream));
+    }
+
+    /// Numbers the devices, in the profile and in all sums.
+    pub fn number_devices(&mut self, profile: &mut Profile) {
+        for ((session, _, context, stream), slot) in self.streams.drain() {
+            self.devices.add_stream(slot, (session, context, stream));
+        }
+        let numbers = std::mem::take(&mut self.devices).number(profile);
+        let changed = numbers.iter().zip(0..).any(|(number, slot)| *number != slot);
+        if changed {
+            for sums in [&mut self.weights, &mut self.stands_for, &mut self.graphs] {
+                let number = |slot: u32| numbers.get(slot as usize).copied().unwrap_or(OTHER_DEVICE);
+                let numbered =
+                    |(key, weight): (GpuKey, GpuWeight)| (GpuKey { device: number(key.device), ..key }, weight);
+                *sums = std::mem::take(sums).into_iter().map(numbered).collect();
+            }
         }
     }
 }

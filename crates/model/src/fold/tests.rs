@@ -223,8 +223,9 @@ fn profile_has_start_end_and_gpus() {
         mode: Mode::GpuOnly,
         frequency: 99,
     };
-    let device =
-        |session, name: &str| Event::Device(Device { session: SessionId(session), index: 1, name: name.into() });
+    let device = |session, name: &str| {
+        Event::Device(Device { session: SessionId(session), index: 1, name: name.into(), ..Device::default() })
+    };
     let profile = fold(&[
         Event::Start(start.clone()),
         device(0, "NVIDIA H200"),

@@ -6,8 +6,8 @@ use cuda::calls::KernelRef;
 
 use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
 use crate::event::{
-    CostProgram, CounterId, Direction, Frame, FrameKind, FunctionId, LaunchKind, Layer, LossCause, Memory, Mode,
-    NamedFrame, Origin, PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Work,
+    CostProgram, CounterId, DeviceIdentity, Direction, Frame, FrameKind, FunctionId, LaunchKind, Layer, LossCause,
+    Memory, Mode, NamedFrame, Origin, PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Uuid, Work,
 };
 
 /// A type that a record can contain: both directions of its encoding.
@@ -50,6 +50,19 @@ macro_rules! ids {
 }
 
 ids!(ProcessId, StackId, SessionId, FunctionId, CounterId, PointId);
+
+/// The upper half, then the lower.
+impl Field for Uuid {
+    #[inline]
+    fn put(&self, out: &mut Vec<u8>) {
+        ((self.0 >> 64) as u64, self.0 as u64).put(out);
+    }
+    #[inline]
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
+        let (upper, lower) = <(u64, u64)>::get(c)?;
+        Some(Self(u128::from(upper) << 64 | u128::from(lower)))
+    }
+}
 
 /// Enumerations of one byte, each with the meaning of an unknown number: a value, or `None` where the record is
 /// invalid.
@@ -283,6 +296,28 @@ impl Field for Frame {
     #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         get_frame(c, &mut 0)
+    }
+}
+
+structures! {
+    DeviceIdentity { uuid, gpu, pci, machine_index }
+}
+
+/// What tells a device apart, at the end of its record: left out if nothing is known, as in recordings of earlier
+/// versions.
+pub mod identity {
+    use super::{Cursor, DeviceIdentity, Field};
+
+    #[inline]
+    pub fn put_all(identity: &DeviceIdentity, out: &mut Vec<u8>) {
+        if *identity != DeviceIdentity::default() {
+            identity.put(out);
+        }
+    }
+
+    #[inline]
+    pub fn get_all(c: &mut Cursor<'_>) -> Option<DeviceIdentity> {
+        if c.left() == 0 { Some(DeviceIdentity::default()) } else { Field::get(c) }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     bytes::{Cursor, put_distance},
-    field::{Field, frames},
+    field::{Field, frames, identity},
 };
 use crate::{
     event::{
@@ -152,7 +152,7 @@ records! {
     21 = Stack { id, process, time, end, frames as frames }
     22 = Session { id, process, cupti, driver }
     23 = KernelName { session, id, name }
-    24 = Device { session, index, name }
+    24 = Device { session, index, name, identity as identity }
     25 = Failed { session, correlation, code }
     26 = Totals {
         session, ended, launches, kernels, kernel_ns, copies, memsets, syncs, dropped_by_cupti, dropped_queue_full, invalid,

@@ -17,11 +17,11 @@ use proptest::{
 use super::layout::*;
 use super::*;
 use crate::event::{
-    Activity, Call, Captured, CostProgram, Counted, Counter, CounterId, CounterPoint, Device, Direction, Empty, End,
-    ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName, KernelSum, Launch,
-    LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame, Note, Origin, OwnCost, PointId,
-    Process, ProcessId, ProgramCost, Sample, Sampling, Session, SessionCost, SessionId, Stack, StackEnd, StackId,
-    Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Work,
+    Activity, Call, Captured, CostProgram, Counted, Counter, CounterId, CounterPoint, Device, DeviceIdentity,
+    Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName,
+    KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame, Note, Origin,
+    OwnCost, PointId, Process, ProcessId, ProgramCost, Sample, Sampling, Session, SessionCost, SessionId, Stack,
+    StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Uuid, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -238,8 +238,12 @@ fn rare() -> impl Strategy<Value = Event> {
         .prop_map(|(id, process, cupti, driver)| Event::Session(Session { id, process, cupti, driver }));
     let name = (session(), any::<u32>(), text())
         .prop_map(|(session, id, name)| Event::KernelName(KernelName { session, id, name }));
-    let device = (session(), any::<u32>(), text())
-        .prop_map(|(session, index, name)| Event::Device(Device { session, index, name }));
+    let device = (session(), any::<u32>(), text(), any::<[u128; 2]>(), any::<u64>(), any::<Option<u32>>()).prop_map(
+        |(session, index, name, [uuid, gpu], pci, machine_index)| {
+            let identity = DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(gpu), pci, machine_index };
+            Event::Device(Device { session, index, name, identity })
+        },
+    );
     let failed = (session(), any::<u32>(), any::<u32>())
         .prop_map(|(session, correlation, code)| Event::Failed(Failed { session, correlation, code }));
     let empty =

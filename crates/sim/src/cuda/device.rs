@@ -8,13 +8,15 @@ use cupti::ids::sync_kind;
 use super::Handle;
 use super::stub::driver;
 use crate::gpu::context::{self, Context};
-use crate::gpu::device::{self, Device};
+use crate::gpu::device::{self, Device, Hardware};
 use crate::gpu::{Outcome, answer, client, launch, status};
 use crate::script::script;
 
 fn name(text: *mut c_char, size: i32, device: i32) -> Outcome {
-    device::device(device)?;
-    let name = format!("Simulated GPU {device}\0");
+    let name = match device::device(device)?.hardware {
+        Hardware { gpu, instance: None } => format!("Simulated GPU {gpu}\0"),
+        Hardware { gpu, instance: Some(_) } => format!("Simulated GPU {gpu} MIG 1g.10gb\0"),
+    };
     let size = usize::try_from(size).map_err(|_| status::INVALID_VALUE)?;
     if text.is_null() || size < name.len() {
         return Err(status::INVALID_VALUE);
@@ -24,31 +26,25 @@ fn name(text: *mut c_char, size: i32, device: i32) -> Outcome {
     Ok(())
 }
 
-fn uuid(device: &Device) -> [u8; 16] {
-    let mut uuid = *b"warpscope sim  0";
-    uuid[15] = device.index as u8;
-    uuid
-}
-
 /// `CUdevice_attribute` values similar to an H200; 0 for unlisted ones.
 fn attribute(attribute: i32, device: &Device) -> i32 {
     match attribute {
-        1 => 1024,                        // MAX_THREADS_PER_BLOCK
-        2 | 3 => 1024,                    // MAX_BLOCK_DIM_X, Y
-        4 => 64,                          // MAX_BLOCK_DIM_Z
-        5 => i32::MAX,                    // MAX_GRID_DIM_X
-        6 | 7 => 65_535,                  // MAX_GRID_DIM_Y, Z
-        8 => 49_152,                      // MAX_SHARED_MEMORY_PER_BLOCK
-        9 => 65_536,                      // TOTAL_CONSTANT_MEMORY
-        10 => 32,                         // WARP_SIZE
-        12 => 65_536,                     // MAX_REGISTERS_PER_BLOCK
-        13 => 1_980_000,                  // CLOCK_RATE
-        16 => 132,                        // MULTIPROCESSOR_COUNT
-        31 | 40 | 41 | 83 | 89 | 95 => 1, // CONCURRENT_KERNELS, engines, UNIFIED_ADDRESSING, MANAGED, ...
-        33 => device.index as i32 + 1,    // PCI_BUS_ID
-        39 => 2048,                       // MAX_THREADS_PER_MULTIPROCESSOR
-        75 => 9,                          // COMPUTE_CAPABILITY_MAJOR
-        115 => 1,                         // MEMORY_POOLS_SUPPORTED
+        1 => 1024,                            // MAX_THREADS_PER_BLOCK
+        2 | 3 => 1024,                        // MAX_BLOCK_DIM_X, Y
+        4 => 64,                              // MAX_BLOCK_DIM_Z
+        5 => i32::MAX,                        // MAX_GRID_DIM_X
+        6 | 7 => 65_535,                      // MAX_GRID_DIM_Y, Z
+        8 => 49_152,                          // MAX_SHARED_MEMORY_PER_BLOCK
+        9 => 65_536,                          // TOTAL_CONSTANT_MEMORY
+        10 => 32,                             // WARP_SIZE
+        12 => 65_536,                         // MAX_REGISTERS_PER_BLOCK
+        13 => 1_980_000,                      // CLOCK_RATE
+        16 => 132,                            // MULTIPROCESSOR_COUNT
+        31 | 40 | 41 | 83 | 89 | 95 => 1,     // CONCURRENT_KERNELS, engines, UNIFIED_ADDRESSING, MANAGED, ...
+        33 => device.hardware.gpu as i32 + 1, // PCI_BUS_ID
+        39 => 2048,                           // MAX_THREADS_PER_MULTIPROCESSOR
+        75 => 9,                              // COMPUTE_CAPABILITY_MAJOR
+        115 => 1,                             // MEMORY_POOLS_SUPPORTED
         _ => 0,
     }
 }
@@ -59,10 +55,14 @@ fn free_memory(device: &Device) -> usize {
 
 driver! {
     3 cuDeviceGet(device: *mut i32, ordinal: i32) => device::device(ordinal).and_then(|_| answer(device, ordinal));
-    4 cuDeviceGetCount(count: *mut i32) => answer(count, script().devices as i32);
+    4 cuDeviceGetCount(count: *mut i32) => answer(count, device::count() as i32);
     5 cuDeviceGetName(text: *mut c_char, size: i32, device: i32) => name(text, size, device);
-    944 cuDeviceGetUuid(out: *mut [u8; 16], device: i32) => answer(out, uuid(device::device(device)?));
-    945 cuDeviceGetUuid_v2(out: *mut [u8; 16], device: i32) => answer(out, uuid(device::device(device)?));
+    944 cuDeviceGetUuid(out: *mut [u8; 16], device: i32) => {
+        answer(out, device::device(device)?.hardware.gpu_uuid())
+    };
+    945 cuDeviceGetUuid_v2(out: *mut [u8; 16], device: i32) => {
+        answer(out, device::device(device)?.hardware.uuid())
+    };
     946 cuDeviceTotalMem_v2(out: *mut usize, device: i32) => {
         device::device(device).and_then(|_| answer(out, script().memory as usize))
     };

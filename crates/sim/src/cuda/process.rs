@@ -118,6 +118,7 @@ const RESULTS: &[(u32, &CStr, &CStr)] = &[
     (2, c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
     (3, c"CUDA_ERROR_NOT_INITIALIZED", c"initialization error"),
     (4, c"CUDA_ERROR_DEINITIALIZED", c"driver shutting down"),
+    (100, c"CUDA_ERROR_NO_DEVICE", c"no CUDA-capable device is detected"),
     (101, c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
     (201, c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
     (400, c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),

@@ -15,6 +15,7 @@ const ERRORS: &[(u32, &CStr, &CStr)] = &[
     (4, c"cudaErrorCudartUnloading", c"driver shutting down"),
     (35, c"cudaErrorInsufficientDriver", c"CUDA driver version is insufficient for CUDA runtime version"),
     (98, c"cudaErrorInvalidDeviceFunction", c"invalid device function"),
+    (100, c"cudaErrorNoDevice", c"no CUDA-capable device is detected"),
     (101, c"cudaErrorInvalidDevice", c"invalid device ordinal"),
     (201, c"cudaErrorDeviceUninitialized", c"invalid device context"),
     (400, c"cudaErrorInvalidResourceHandle", c"invalid resource handle"),

@@ -1,4 +1,6 @@
-//! The devices.
+//! The devices that this process sees.
+
+mod visible;
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -6,20 +8,56 @@ use std::sync::atomic::AtomicU64;
 use super::status;
 use crate::script::script;
 
-/// One GPU.
+/// One GPU, or one instance of a partitioned GPU.
 #[derive(Debug)]
 pub struct Device {
-    /// Its index.
+    /// Its index in this process.
     pub index: u32,
+    /// Which device of the machine it is.
+    pub hardware: Hardware,
     /// Bytes allocated.
     pub used: AtomicU64,
 }
 
+/// A device of the simulated machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hardware {
+    /// The GPU's index in the machine.
+    pub gpu: u32,
+    /// The instance, if the GPU is partitioned (MIG).
+    pub instance: Option<u32>,
+}
+
+impl Hardware {
+    /// Returns the UUID of the GPU, or of the instance if there is one.
+    pub fn uuid(self) -> [u8; 16] {
+        let mut uuid = *b"warpscope sim  0";
+        uuid[14] = self.instance.map_or(b' ', |instance| instance as u8);
+        uuid[15] = self.gpu as u8;
+        uuid
+    }
+
+    /// Returns the UUID of the GPU, whether it is partitioned or not.
+    pub fn gpu_uuid(self) -> [u8; 16] {
+        Self { instance: None, ..self }.uuid()
+    }
+}
+
 static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
 
-/// Creates the script's devices.
+/// Creates the script's devices that `CUDA_VISIBLE_DEVICES` lets this process see.
 pub fn create() {
-    DEVICES.get_or_init(|| (0..script().devices).map(|index| Device { index, used: AtomicU64::new(0) }).collect());
+    DEVICES.get_or_init(|| {
+        let variable = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let visible = visible::devices(script().devices, script().mig, variable.as_deref());
+        let device = |(index, hardware)| Device { index, hardware, used: AtomicU64::new(0) };
+        (0..).zip(visible).map(device).collect()
+    });
+}
+
+/// Returns the number of devices.
+pub fn count() -> usize {
+    DEVICES.get().map_or(0, Vec::len)
 }
 
 /// Returns a device by index.

@@ -69,9 +69,12 @@ pub fn init() -> Outcome {
         return Ok(());
     }
     ONCE.call_once(|| {
-        INITIALISING.set(true);
         script();
         device::create();
+        if device::count() == 0 {
+            return;
+        }
+        INITIALISING.set(true);
         // SAFETY: both handlers are plain functions of a library that is never unloaded. The exit handler is registered
         // first: handlers run in reverse order, so those of the injected library run before it.
         unsafe {
@@ -82,7 +85,7 @@ pub fn init() -> Outcome {
         load_injection();
         INITIALISING.set(false);
     });
-    Ok(())
+    if device::count() == 0 { Err(status::NO_DEVICE) } else { Ok(()) }
 }
 
 /// Loads the library named by `CUDA_INJECTION64_PATH`. Silent on failure, like the driver.

@@ -23,6 +23,7 @@ pub mod status {
     pub const OUT_OF_MEMORY: u32 = 2;
     pub const NOT_INITIALIZED: u32 = 3;
     pub const DEINITIALIZED: u32 = 4;
+    pub const NO_DEVICE: u32 = 100;
     pub const INVALID_DEVICE: u32 = 101;
     pub const INVALID_CONTEXT: u32 = 201;
     pub const INVALID_HANDLE: u32 = 400;

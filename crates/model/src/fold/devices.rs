@@ -1,0 +1,359 @@
+//! Tells devices apart, and numbers them.
+//!
+//! Each process numbers the devices that it sees from 0, so one number can stand for different GPUs, and one GPU can have
+//! different numbers. Devices are the same if their UUIDs are. Without a UUID (recordings of earlier versions) they are the
+//! same if their numbers are.
+//!
+//! ```text
+//!   rank 0, CUDA_VISIBLE_DEVICES=2   device 0  ->  GPU-8c1f...  ->  GPU 2
+//!   rank 1, CUDA_VISIBLE_DEVICES=3   device 0  ->  GPU-e07a...  ->  GPU 3
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustc_hash::FxHashMap;
+
+use super::busy::{BusyTime, KEPT};
+use crate::{
+    event::{Device, DeviceIdentity, SessionId, Uuid},
+    profile::{DeviceInfo, Numbering, Profile},
+};
+
+/// The maximum number of devices without a UUID, and with one: in total and of one session.
+const MAX_PLAIN: usize = 128;
+const MAX_KNOWN: usize = 512;
+const MAX_KNOWN_OF_SESSION: u32 = 64;
+/// How many devices get full precision of their busy time.
+const PRECISE: usize = 16;
+/// The maximum number of sessions' devices.
+const MAX_PLACES: usize = 65_536;
+
+/// All devices seen.
+#[derive(Default)]
+pub struct Devices {
+    slots: Vec<Slot>,
+    by_identity: FxHashMap<Identity, u32>,
+    /// By session and the session's index.
+    places: FxHashMap<(SessionId, u32), u32>,
+    /// The number of slots with a UUID that each session added.
+    added: FxHashMap<SessionId, u32>,
+    plain: usize,
+    known: usize,
+    /// Devices with busy time.
+    busy: usize,
+}
+
+/// What makes two devices the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Identity {
+    /// The UUID.
+    Known(Uuid),
+    /// The index, if no UUID is known.
+    Plain(u32),
+}
+
+struct Slot {
+    identity: Identity,
+    /// The UUID of its GPU, which is another one if the GPU is partitioned.
+    gpu: Uuid,
+    pci: u64,
+    machine_index: Option<u32>,
+    name: String,
+    busy: Option<BusyTime>,
+    streams: BTreeSet<(SessionId, u32, u32)>,
+}
+
+impl Devices {
+    /// Adds what a session reports about one of its devices. Returns its slot if work of this device was assigned to
+    /// another slot before.
+    pub fn describe(&mut self, device: &Device) -> Option<u32> {
+        let place = (device.session, device.index);
+        let before = self.places.get(&place).copied();
+        // Only the first description of a device counts.
+        let is_plain = |slot: u32| matches!(self.slots[slot as usize].identity, Identity::Plain(_));
+        if before.is_some_and(|slot| !is_plain(slot)) || self.places.len() >= MAX_PLACES {
+            return None;
+        }
+        let DeviceIdentity { uuid, machine_index, .. } = device.identity;
+        let added = self.added.get(&device.session).copied().unwrap_or(0);
+        let known = uuid.is_known()
+            && (self.by_identity.contains_key(&Identity::Known(uuid))
+                || (self.known < MAX_KNOWN && added < MAX_KNOWN_OF_SESSION));
+        let slot = if known { self.known_slot(device) } else { self.plain_slot(device.index)? };
+        let description = &mut self.slots[slot as usize];
+        if description.name.is_empty() {
+            description.name.clone_from(&device.name);
+        }
+        description.machine_index = description.machine_index.or(machine_index);
+        self.places.insert(place, slot);
+        (before.is_some_and(|before| before != slot)).then_some(slot)
+    }
+
+    /// Returns the slot of a session's device; `None` if there are too many.
+    pub fn slot(&mut self, session: SessionId, index: u32) -> Option<u32> {
+        if let Some(slot) = self.places.get(&(session, index)) {
+            return Some(*slot);
+        }
+        let slot = self.plain_slot(index)?;
+        if self.places.len() < MAX_PLACES {
+            self.places.insert((session, index), slot);
+        }
+        Some(slot)
+    }
+
+    fn known_slot(&mut self, device: &Device) -> u32 {
+        let DeviceIdentity { uuid, gpu, pci, machine_index } = device.identity;
+        let identity = Identity::Known(uuid);
+        if let Some(slot) = self.by_identity.get(&identity) {
+            return *slot;
+        }
+        self.known += 1;
+        *self.added.entry(device.session).or_default() += 1;
+        self.add(Slot {
+            identity,
+            gpu: if gpu.is_known() { gpu } else { uuid },
+            pci,
+            machine_index,
+            name: String::new(),
+            busy: None,
+            streams: BTreeSet::new(),
+        })
+    }
+
+    fn plain_slot(&mut self, index: u32) -> Option<u32> {
+        let identity = Identity::Plain(index);
+        if let Some(slot) = self.by_identity.get(&identity) {
+            return Some(*slot);
+        }
+        if self.plain >= MAX_PLAIN {
+            return None;
+        }
+        self.plain += 1;
+        Some(self.add(Slot {
+            identity,
+            gpu: Uuid(0),
+            pci: u64::MAX,
+            machine_index: None,
+            name: String::new(),
+            busy: None,
+            streams: BTreeSet::new(),
+        }))
+    }
+
+    fn add(&mut self, slot: Slot) -> u32 {
+        let number = self.slots.len() as u32;
+        self.by_identity.insert(slot.identity, number);
+        self.slots.push(slot);
+        number
+    }
+
+    /// Adds an interval in which a device was busy.
+    #[inline]
+    pub fn add_busy(&mut self, slot: u32, start: u64, end: u64) {
+        let busy = &mut self.slots[slot as usize].busy;
+        let busy = busy.get_or_insert_with(|| {
+            self.busy += 1;
+            BusyTime::new(if self.busy <= PRECISE { KEPT } else { KEPT / 16 })
+        });
+        busy.add(start, end);
+    }
+
+    /// Adds a stream of a device, as (session, context, stream).
+    pub fn add_stream(&mut self, slot: u32, stream: (SessionId, u32, u32)) {
+        self.slots[slot as usize].streams.insert(stream);
+    }
+
+    /// Numbers the devices and adds them to the profile. Returns the number of each slot.
+    pub fn number(self, profile: &mut Profile) -> Vec<u32> {
+        let (numbering, names) = number(&self.slots);
+        let numbers: Vec<u32> = names.iter().map(|(number, _)| *number).collect();
+        for (slot, (number, label)) in self.slots.into_iter().zip(names) {
+            profile.devices.insert(number, slot.info(label));
+        }
+        profile.numbering = numbering;
+        let place = |(place, slot): ((SessionId, u32), u32)| (place, numbers[slot as usize]);
+        profile.device_numbers = self.places.into_iter().map(place).collect();
+        numbers
+    }
+}
+
+impl Slot {
+    fn uuid(&self) -> Option<Uuid> {
+        match self.identity {
+            Identity::Known(uuid) => Some(uuid),
+            Identity::Plain(_) => None,
+        }
+    }
+
+    fn is_instance(&self) -> bool {
+        self.uuid().is_some_and(|uuid| uuid != self.gpu)
+    }
+
+    fn info(mut self, label: String) -> DeviceInfo {
+        let busy = self.busy.as_mut();
+        let (busy_ns, gaps) = busy.map_or((0, Vec::new()), |busy| (busy.total(), busy.gaps()));
+        let prefix = if self.is_instance() { "MIG" } else { "GPU" };
+        DeviceInfo {
+            label,
+            uuid: self.uuid().map(|uuid| format!("{prefix}-{uuid}")).unwrap_or_default(),
+            gpu_uuid: if self.is_instance() { format!("GPU-{}", self.gpu) } else { String::new() },
+            name: self.name,
+            busy_ns,
+            gaps,
+            streams: self.streams,
+        }
+    }
+}
+
+/// Returns the number and the label of each slot. Instances of a GPU, and devices without a UUID beside others that have
+/// one, have numbers above those of all GPUs.
+fn number(slots: &[Slot]) -> (Numbering, Vec<(u32, String)>) {
+    let plain = |slot: &Slot| match slot.identity {
+        Identity::Plain(index) => (index, index.to_string()),
+        Identity::Known(_) => (0, String::new()),
+    };
+    if slots.iter().all(|slot| slot.uuid().is_none()) {
+        return (Numbering::Process, slots.iter().map(plain).collect());
+    }
+    let (numbering, gpus) = number_gpus(slots);
+    let mut next = gpus.values().max().map_or(0, |most| most.saturating_add(1));
+    let mut names = vec![(0, String::new()); slots.len()];
+    let mut order: Vec<usize> = (0..slots.len()).collect();
+    order.sort_by_key(|at| (gpus.get(&slots[*at].gpu).copied().unwrap_or(u32::MAX), slots[*at].identity));
+    let mut instances: BTreeMap<Uuid, u32> = BTreeMap::new();
+    for at in order {
+        let slot = &slots[at];
+        let gpu = gpus.get(&slot.gpu).copied();
+        names[at] = match (slot.identity, gpu) {
+            (Identity::Known(_), Some(gpu)) if !slot.is_instance() => (gpu, gpu.to_string()),
+            (Identity::Known(_), Some(gpu)) => {
+                let instance = instances.entry(slot.gpu).or_default();
+                *instance += 1;
+                next += 1;
+                (next - 1, format!("{gpu}:{}", *instance - 1))
+            }
+            (Identity::Plain(index), _) => {
+                next += 1;
+                (next - 1, format!("?{index}"))
+            }
+            (Identity::Known(_), None) => (0, String::new()),
+        };
+    }
+    (numbering, names)
+}
+
+/// Numbers GPUs by UUID.
+fn number_gpus(slots: &[Slot]) -> (Numbering, BTreeMap<Uuid, u32>) {
+    let mut gpus: BTreeMap<Uuid, (Option<u32>, u64)> = BTreeMap::new();
+    for slot in slots.iter().filter(|slot| slot.uuid().is_some()) {
+        let (machine_index, pci) = gpus.entry(slot.gpu).or_insert((None, u64::MAX));
+        *machine_index = machine_index.or(slot.machine_index);
+        *pci = (*pci).min(slot.pci);
+    }
+    // Numbers that are not those of a real machine, such as duplicates, are not used.
+    let machine: BTreeSet<u32> = gpus.values().filter_map(|(index, _)| *index).filter(|index| *index < 1024).collect();
+    if machine.len() == gpus.len() {
+        let numbered = gpus.into_iter().filter_map(|(uuid, (index, _))| Some((uuid, index?)));
+        return (Numbering::Machine, numbered.collect());
+    }
+    let by_pci = gpus.values().all(|(_, pci)| *pci != u64::MAX);
+    let mut order: Vec<Uuid> = gpus.keys().copied().collect();
+    if by_pci {
+        order.sort_by_key(|uuid| (gpus[uuid].1, *uuid));
+    }
+    let numbering = if by_pci { Numbering::Pci } else { Numbering::Uuid };
+    (numbering, order.into_iter().zip(0..).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(session: u32, index: u32, uuid: u128) -> Device {
+        at(session, index, DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(uuid), ..DeviceIdentity::default() })
+    }
+
+    fn at(session: u32, index: u32, identity: DeviceIdentity) -> Device {
+        Device { session: SessionId(session), index, name: String::new(), identity }
+    }
+
+    /// Adds the devices, each with work of a length of its own, and returns number, label and busy time of each.
+    fn numbered(devices: &[Device]) -> (Numbering, Vec<(u32, String, u64)>) {
+        let mut all = Devices::default();
+        for (device, at) in devices.iter().zip(1_u64..) {
+            all.describe(device);
+            let slot = all.slot(device.session, device.index).expect("there are few");
+            all.add_busy(slot, 1_000 * at, 1_000 * at + 10 * at);
+        }
+        let mut profile = Profile::default();
+        all.number(&mut profile);
+        let numbered = profile.devices.iter().map(|(number, info)| (*number, info.label.clone(), info.busy_ns));
+        (profile.numbering, numbered.collect())
+    }
+
+    fn expected(rows: &[(u32, &str, u64)]) -> Vec<(u32, String, u64)> {
+        rows.iter().map(|(number, label, busy)| (*number, (*label).to_owned(), *busy)).collect()
+    }
+
+    /// Check that the same index in two sessions is two devices if the UUIDs differ, and that two indices are one device
+    /// if they do not.
+    #[test]
+    fn devices_are_told_apart_by_uuid() {
+        let (numbering, rows) = numbered(&[device(0, 0, 9), device(1, 0, 5), device(2, 3, 9)]);
+        assert_eq!(numbering, Numbering::Uuid);
+        assert_eq!(rows, expected(&[(0, "0", 20), (1, "1", 40)]));
+    }
+
+    /// Check that devices without UUIDs keep the numbers of the processes.
+    #[test]
+    fn without_uuids_the_index_counts() {
+        let (numbering, rows) = numbered(&[device(0, 3, 0), device(1, 3, 0), device(1, 1, 0)]);
+        assert_eq!(numbering, Numbering::Process);
+        assert_eq!(rows, expected(&[(1, "1", 30), (3, "3", 30)]));
+    }
+
+    /// Check the order of PCI addresses, and that the machine's numbers are used if all are known and distinct.
+    #[test]
+    fn numbers_follow_the_machine() {
+        let gpu = |session, uuid, pci, machine_index| {
+            at(session, 0, DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(uuid), pci, machine_index })
+        };
+        let (numbering, rows) = numbered(&[gpu(0, 1, 80, None), gpu(1, 2, 10, None)]);
+        assert_eq!((numbering, rows), (Numbering::Pci, expected(&[(0, "0", 20), (1, "1", 10)])));
+        let (numbering, rows) = numbered(&[gpu(0, 1, 10, Some(6)), gpu(1, 2, 80, Some(4))]);
+        assert_eq!((numbering, rows), (Numbering::Machine, expected(&[(4, "4", 20), (6, "6", 10)])));
+        for wrong in [Some(6), None, Some(5_000)] {
+            let (numbering, rows) = numbered(&[gpu(0, 1, 10, Some(6)), gpu(1, 2, 80, wrong)]);
+            assert_eq!((numbering, rows), (Numbering::Pci, expected(&[(0, "0", 10), (1, "1", 20)])));
+        }
+    }
+
+    /// Check that instances of a GPU are separate devices with the number of their GPU.
+    #[test]
+    fn instances_have_their_own_numbers() {
+        let instance = |session, uuid| {
+            let identity = DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(7), pci: 8, machine_index: Some(1) };
+            at(session, 0, identity)
+        };
+        let whole = at(2, 0, DeviceIdentity { uuid: Uuid(3), gpu: Uuid(3), pci: 9, machine_index: Some(0) });
+        let (numbering, rows) = numbered(&[instance(0, 72), instance(1, 71), whole]);
+        assert_eq!(numbering, Numbering::Machine);
+        assert_eq!(rows, expected(&[(0, "0", 30), (2, "1:0", 20), (3, "1:1", 10)]));
+    }
+
+    /// Check that sessions cannot use up all devices, and that a device is described only once.
+    #[test]
+    fn hostile_descriptions_are_bounded() {
+        let mut all = Devices::default();
+        for session in 0..100 {
+            for index in 0..1_000 {
+                all.describe(&device(session, index, u128::from(session) << 32 | u128::from(index) + 1));
+                all.describe(&device(session, index, u128::from(index) + 77));
+            }
+        }
+        assert!(all.known <= MAX_KNOWN && all.plain <= MAX_PLAIN && all.places.len() <= MAX_PLACES);
+        let mut profile = Profile::default();
+        all.number(&mut profile);
+        assert_eq!(profile.devices.len(), MAX_KNOWN + MAX_PLAIN);
+    }
+}
