@@ -25,6 +25,8 @@ const MAX_KNOWN: usize = 512;
 const MAX_KNOWN_OF_SESSION: u32 = 64;
 /// How many devices get full precision of their busy time.
 const PRECISE: usize = 16;
+/// Larger indices are not those of a real machine.
+const MAX_MACHINE: u32 = 1024;
 /// The maximum number of sessions' devices.
 const MAX_PLACES: usize = 65_536;
 
@@ -61,6 +63,8 @@ struct Slot {
     name: String,
     busy: Option<BusyTime>,
     streams: BTreeSet<(SessionId, u32, u32)>,
+    /// A process that sees it used a GPU.
+    used: bool,
 }
 
 impl Devices {
@@ -117,6 +121,7 @@ impl Devices {
             name: String::new(),
             busy: None,
             streams: BTreeSet::new(),
+            used: false,
         })
     }
 
@@ -137,6 +142,7 @@ impl Devices {
             name: String::new(),
             busy: None,
             streams: BTreeSet::new(),
+            used: false,
         }))
     }
 
@@ -164,7 +170,12 @@ impl Devices {
     }
 
     /// Numbers the devices and adds them to the profile. Returns the number of each slot.
-    pub fn number(self, profile: &mut Profile) -> Vec<u32> {
+    pub fn number(mut self, profile: &mut Profile) -> Vec<u32> {
+        let streams = self.slots.iter().flat_map(|slot| slot.streams.iter());
+        let users: BTreeSet<SessionId> = streams.map(|(session, ..)| *session).collect();
+        for ((session, _), slot) in &self.places {
+            self.slots[*slot as usize].used |= users.contains(session);
+        }
         let (numbering, names) = number(&self.slots);
         let numbers: Vec<u32> = names.iter().map(|(number, _)| *number).collect();
         for (slot, (number, label)) in self.slots.into_iter().zip(names) {
@@ -242,27 +253,42 @@ fn number(slots: &[Slot]) -> (Numbering, Vec<(u32, String)>) {
     (numbering, names)
 }
 
-/// Numbers GPUs by UUID.
+/// Numbers GPUs by UUID: as the machine does, if it lists any of them, otherwise in the order of their addresses. Those
+/// that the machine does not list, and those of processes that did not use any GPU, come last: any process can invent
+/// some.
 fn number_gpus(slots: &[Slot]) -> (Numbering, BTreeMap<Uuid, u32>) {
-    let mut gpus: BTreeMap<Uuid, (Option<u32>, u64)> = BTreeMap::new();
+    let mut gpus: BTreeMap<Uuid, Gpu> = BTreeMap::new();
     for slot in slots.iter().filter(|slot| slot.uuid().is_some()) {
-        let (machine_index, pci) = gpus.entry(slot.gpu).or_insert((None, u64::MAX));
-        *machine_index = machine_index.or(slot.machine_index);
-        *pci = (*pci).min(slot.pci);
+        let gpu = gpus.entry(slot.gpu).or_insert(Gpu { machine_index: None, pci: u64::MAX, used: false });
+        gpu.machine_index = gpu.machine_index.or(slot.machine_index.filter(|index| *index < MAX_MACHINE));
+        gpu.pci = gpu.pci.min(slot.pci);
+        gpu.used |= slot.used;
     }
-    // Numbers that are not those of a real machine, such as duplicates, are not used.
-    let machine: BTreeSet<u32> = gpus.values().filter_map(|(index, _)| *index).filter(|index| *index < 1024).collect();
-    if machine.len() == gpus.len() {
-        let numbered = gpus.into_iter().filter_map(|(uuid, (index, _))| Some((uuid, index?)));
-        return (Numbering::Machine, numbered.collect());
+    let mut numbers = BTreeMap::new();
+    let mut taken = BTreeSet::new();
+    for (uuid, gpu) in &gpus {
+        if let Some(index) = gpu.machine_index.filter(|index| taken.insert(*index)) {
+            numbers.insert(*uuid, index);
+        }
     }
-    let by_pci = gpus.values().all(|(_, pci)| *pci != u64::MAX);
-    let mut order: Vec<Uuid> = gpus.keys().copied().collect();
-    if by_pci {
-        order.sort_by_key(|uuid| (gpus[uuid].1, *uuid));
-    }
-    let numbering = if by_pci { Numbering::Pci } else { Numbering::Uuid };
-    (numbering, order.into_iter().zip(0..).collect())
+    let by_pci = gpus.values().filter(|gpu| gpu.used).all(|gpu| gpu.pci != u64::MAX);
+    let numbering = match by_pci {
+        _ if !numbers.is_empty() => Numbering::Machine,
+        true => Numbering::Pci,
+        false => Numbering::Uuid,
+    };
+    let mut others: Vec<(Uuid, Gpu)> = gpus.into_iter().filter(|(uuid, _)| !numbers.contains_key(uuid)).collect();
+    others.sort_by_key(|(uuid, gpu)| (!gpu.used, if by_pci { gpu.pci } else { 0 }, *uuid));
+    let next = taken.last().map_or(0, |most| most + 1);
+    numbers.extend(others.into_iter().map(|(uuid, _)| uuid).zip(next..));
+    (numbering, numbers)
+}
+
+/// What is known about a GPU, from all its instances.
+struct Gpu {
+    machine_index: Option<u32>,
+    pci: u64,
+    used: bool,
 }
 
 #[cfg(test)]
@@ -284,6 +310,7 @@ mod tests {
             all.describe(device);
             let slot = all.slot(device.session, device.index).expect("there are few");
             all.add_busy(slot, 1_000 * at, 1_000 * at + 10 * at);
+            all.add_stream(slot, (device.session, 1, 7));
         }
         let mut profile = Profile::default();
         all.number(&mut profile);
@@ -323,9 +350,23 @@ mod tests {
         let (numbering, rows) = numbered(&[gpu(0, 1, 10, Some(6)), gpu(1, 2, 80, Some(4))]);
         assert_eq!((numbering, rows), (Numbering::Machine, expected(&[(4, "4", 20), (6, "6", 10)])));
         for wrong in [Some(6), None, Some(5_000)] {
-            let (numbering, rows) = numbered(&[gpu(0, 1, 10, Some(6)), gpu(1, 2, 80, wrong)]);
-            assert_eq!((numbering, rows), (Numbering::Pci, expected(&[(0, "0", 10), (1, "1", 20)])));
+            let (numbering, rows) = numbered(&[gpu(0, 1, 80, Some(6)), gpu(1, 2, 10, wrong)]);
+            assert_eq!((numbering, rows), (Numbering::Machine, expected(&[(6, "6", 10), (7, "7", 20)])));
         }
+    }
+
+    /// Check that GPUs of a process that uses none come after those of processes that do.
+    #[test]
+    fn unused_gpus_come_last() {
+        let mut all = Devices::default();
+        for (session, uuid) in [(0, 1), (1, 2), (1, 3)] {
+            all.describe(&device(session, uuid as u32, uuid));
+        }
+        all.add_stream(1, (SessionId(1), 1, 7));
+        let mut profile = Profile::default();
+        all.number(&mut profile);
+        let uuids: Vec<&str> = profile.devices.values().map(|device| &device.uuid[39..]).collect();
+        assert_eq!(uuids, ["2", "3", "1"]);
     }
 
     /// Check that instances of a GPU are separate devices with the number of their GPU.
