@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -25,31 +24,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import watch  # noqa: E402
+from processes import BenchError, call  # noqa: E402
 
 MODES = ["bare", "bare CUPTI", "warpscope"]
-
-
-class BenchError(Exception):
-    """An error that the user can act on."""
-
-
-def call(command, env=None, timeout=600, started=lambda pid: None):
-    """Runs a command to completion and returns its standard output. `started` is called with its process id."""
-    command = [str(part) for part in command]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    try:
-        process = subprocess.Popen(command, env=env, text=True, errors="replace", **pipes)
-    except OSError as error:
-        raise BenchError(f"cannot run {command[0]}: {error.strerror}") from error
-    started(process.pid)
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired as error:
-        process.kill()
-        raise BenchError(f"took more than {timeout} s: {' '.join(command)}") from error
-    if process.returncode != 0:
-        raise BenchError(f"exit status {process.returncode}: {' '.join(command)}\n{out}{err}".rstrip())
-    return out
 
 
 def find_compiler(names):
@@ -176,7 +153,6 @@ class Bench:
         if self.arguments.python and "--no-python" not in self.arguments.record_option and "descend (launch.py:" not in stacks:
             raise BenchError("warpscope recorded no Python function")
         return result
-
 
     def watch(self, pid):
         self.watched = watch.Watch(pid, watch.LAUNCH)
