@@ -21,8 +21,8 @@ use super::{
 };
 
 /// The log message for processes that were not tracked completely.
-const UNTRACKED: &str = "some allocations are not tracked, because their process has had its share of the kernel's map: \
-    its live memory is more than is shown (warpscope_memory_untracked_allocations_total)";
+const UNTRACKED: &str = "some allocations are not tracked, because their process or user has used up its share of the BPF map: \
+    live memory is higher than shown (warpscope_memory_untracked_allocations_total)";
 
 /// Entries of the kernel's maps by process.
 struct ByProcess<T>(HashMap<u32, Vec<T>>);
@@ -56,7 +56,7 @@ impl Monitor {
             ("sites", sites.len() as u64, rooms.sites),
             ("kernels", kernel_sums.len() as u64, rooms.kernels),
         ];
-        self.times.full = maps.iter().filter(|(_, used, room)| used >= room).map(|(name, ..)| *name).collect();
+        self.periodic.full = maps.iter().filter(|(_, used, room)| used >= room).map(|(name, ..)| *name).collect();
         let held = suspects::held(&sites, &mut self.collector);
         let sums = ByProcess::of(sums.iter(), |sum| sum.image);
         let errors = ByProcess::of(errors.iter(), |sum| sum.image);
