@@ -200,24 +200,31 @@ fn a_million_hits_are_counted() {
     assert_eq!(number(&reported(&scene, "e.wscope"), "count"), 1_000_000);
 }
 
-/// Check that stacks of events have Python frames, also for a process that exits before the sums are read.
+/// Check that stacks of events have Python frames, also for a process that exits before the sums are read. Only the first
+/// ones may be without: the program does not wait until warpscope has found the interpreter.
 #[test]
 fn events_have_python_frames() {
-    let script = "import os\nfd = os.open('/dev/null', os.O_WRONLY)\ndef put(n):\n    os.write(fd, b'x' * n)\n\
-                  def many():\n    for i in range(1, 11):\n        put(i)\nmany()\n";
+    const TIMES: u64 = 5_000;
+    let script = format!(
+        "import os\nfd = os.open('/dev/null', os.O_WRONLY)\ndef put(n):\n    os.write(fd, b'x' * n)\n\
+         def many():\n    for i in range(1, 11):\n        put(i)\nfor i in range({TIMES}):\n    many()\n"
+    );
     let pythons = installed();
     assert!(!pythons.is_empty(), "no CPython is installed");
     for python in pythons {
         let scene = Scene::new();
-        fs::write(scene.path("put.py"), script).expect("a script");
+        fs::write(scene.path("put.py"), &script).expect("a script");
         for event in ["tracepoint:syscalls:sys_enter_write,weight=count", "uprobe:libc.so.6:write,weight=arg3"] {
             let options = format!("-q --events-only --event {event} -o e.folded");
             Ended::of(&mut scene.record(&options, &format!("{python} put.py"))).exits(0);
             let text = scene.read("e.folded");
-            let ours = |line: &&folded::Line<'_>| line.frames.contains(&"put (put.py:4)");
             let lines = folded::read(&text);
-            assert_eq!(lines.iter().filter(ours).map(|line| line.weight).sum::<u64>(), 55, "{text}");
+            let ours = |line: &&folded::Line<'_>| line.frames.contains(&"put (put.py:4)");
             assert!(lines.iter().filter(ours).all(|line| line.frames.contains(&"many (put.py:7)")), "{text}");
+            let all: u64 = lines.iter().map(|line| line.weight).sum();
+            let found: u64 = lines.iter().filter(ours).map(|line| line.weight).sum();
+            assert_eq!(all, 55 * TIMES, "{text}");
+            assert!(found > all / 10, "{text}");
         }
     }
 }
