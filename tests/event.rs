@@ -250,8 +250,7 @@ fn libraries_loaded_later_are_watched() {
     fs::write(scene.path("stop"), "").expect("a file");
     run.wait().exits(0);
     let report = scene.report("e.wscope");
-    let late =
-        |note: &&Value| note.as_str().is_some_and(|note| note.contains("libtiny.so was found when it was mapped"));
+    let late = |note: &&Value| note.as_str().is_some_and(|note| note.contains("libtiny.so was probed "));
     assert_eq!(report["notes"].as_array().expect("notes").iter().filter(late).count(), 1, "{}", report["notes"]);
 }
 
@@ -315,11 +314,11 @@ fn bad_events_are_rejected() {
         assert_eq!(scene.files(), Vec::<String>::new(), "{options}");
     };
     let one = |text: &str, words: &[&str]| refused(&format!("--event {text}"), words);
-    one("malloc", &["--event malloc", "an event is uprobe:LIB:FUNCTION"]);
+    one("malloc", &["--event malloc", "expected uprobe:LIB:FUNCTION"]);
     one(&format!("uprobe:{event}:tak"), &["has no function tak", "did you mean take"]);
     one("uprobe:libc.so.6:mallok", &["libc.so.6 has no function mallok", "did you mean malloc"]);
-    one("uprobe:libc.so.6:memcpy", &["memcpy of", "chosen when it is loaded"]);
-    one("uprobe:libc.so.6:*", &["functions *, of at most", "use a narrower pattern"]);
+    one("uprobe:libc.so.6:memcpy", &["memcpy of", "is an indirect function"]);
+    one("uprobe:libc.so.6:*", &["functions matching *, more than the limit of", "use a narrower pattern"]);
     one("uprobe:/no/such/library.so:f", &["there is no file /no/such/library.so"]);
     one(&format!("uprobe:{event}:0x5"), &["has no code at offset 0x5"]);
     one(&format!("usdt:{event}:stop"), &["no static tracepoint stop", "did you mean warp:step"]);
@@ -329,9 +328,9 @@ fn bad_events_are_rejected() {
         &["there is no tracepoint sched:sched_swich", "did you mean sched:sched_switch"],
     );
     one("tracepoint:syscalls:sys_enter_write,weight=size", &["has no numeric field size", "count"]);
-    refused("--events-only", &["--events-only records nothing without --event"]);
+    refused("--events-only", &["--events-only requires --event"]);
     let two = format!("--events-only --event uprobe:{event}:take --event uprobe:{event}:many -o two.svg");
-    refused(&two, &["two.svg can show one event, and 2 are recorded", "export --event take"]);
+    refused(&two, &["two.svg can show only one event, but 2 are recorded", "export --event take"]);
 }
 
 /// Check that `export` lists the events of a recording if the requested one is missing.
@@ -342,9 +341,7 @@ fn bad_event_exports_are_rejected() {
     Ended::of(&mut scene.record(&options, &event)).exits(0);
     let export = |words: &[&str]| Ended::of(&mut scene.warpscope(&[&["export", "e.wscope"], words].concat()));
     export(&["--event", "free", "-o", "x.svg"]).exits(1).says(&["no event called free; it has: take, many"]);
-    export(&["-o", "x.svg"])
-        .exits(1)
-        .says(&["several events and nothing else: choose one with --event, of take, many"]);
+    export(&["-o", "x.svg"]).exits(1).says(&["several events and nothing else: choose one with --event: take, many"]);
     export(&["--event", "many", "-o", "x.svg"]).exits(0);
     assert!(scene.read("x.svg").contains("4 hits"));
     Ended::of(&mut scene.record("-q --cpu-only -o none.wscope", "true")).exits(0);
@@ -358,7 +355,7 @@ fn events_in_libraries_never_loaded_are_mentioned() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.record("--events-only --event uprobe:libnobody.so:f -o e.wscope", "true")).exits(0);
     assert!(
-        run.err().contains("event f was not watched: no process loaded a file called libnobody.so"),
+        run.err().contains("event f was not recorded: no process loaded a file called libnobody.so"),
         "{}",
         run.err()
     );

@@ -151,7 +151,7 @@ fn memory_map_is_shown_to_its_owner() {
     let text = map().exits(0).out().to_owned();
     assert!(text.starts_with(&format!("watched (root), pid {pid}: 3 live allocations")), "{text}");
     pilot.end();
-    map().exits(1).says(&["does not run"]);
+    map().exits(1).says(&["is not running"]);
     let address = monitor.address.clone();
     monitor.stop();
     let unreachable = Ended::of(&mut scene.warpscope(&["monitor", "--metrics-addr", &address, "--map", &pid]));

@@ -293,7 +293,7 @@ fn short_processes_alone_are_seen() {
     });
     let log = monitor.stop();
     for name in ["libcuda.so.1", "libcudart.so.13"] {
-        assert!(log.err().contains(&format!("/lib/{name} was loaded before it was watched")), "{}", log.err());
+        assert!(log.err().contains(&format!("/lib/{name} was probed ")), "{}", log.err());
     }
 }
 

@@ -58,11 +58,11 @@ pub struct Record {
     /// Record only the events given with --event; no CPU samples, no GPU activity.
     #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only"])]
     pub events_only: bool,
-    /// Take this many samples per second on every CPU.
+    /// Sample every CPU HZ times per second.
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
     pub frequency: u32,
-    /// Limit the cost to PERCENT of the program's time: take the stacks of some launches only, then record GPU work
-    /// part of the time and count launches otherwise. Totals of kernels and call paths stay unbiased. Only with --sim so far.
+    /// Limit the cost to PERCENT of the program's time: record the stacks of only some launches, then GPU work only part
+    /// of the time, counting the other launches. Totals by kernel and call path stay unbiased. So far only with --sim.
     #[arg(long, value_name = "PERCENT", conflicts_with_all = ["cpu_only", "events_only"])]
     pub max_overhead: Option<f64>,
     /// Stop recording after SECS seconds; the command keeps running.

@@ -67,10 +67,10 @@ pub struct Trace {
     /// Record the stack of every call.
     #[arg(long)]
     pub stacks: bool,
-    /// Do not load the CUPTI library into the command; GPU activity is not traced.
+    /// Do not trace GPU activity; load nothing into the command.
     #[arg(long)]
     pub no_gpu: bool,
-    /// Where to take calls from; CUPTI reports those of a command, without --stacks and options for other events.
+    /// Where calls come from: probes on the functions, or CUPTI's callbacks inside the command, if no option needs probes.
     #[arg(long, value_name = "SOURCE", value_enum, default_value_t = CallsFrom::Probes)]
     pub calls_from: CallsFrom,
     /// Print calls as they return: all, or those matching PATTERN.
@@ -108,11 +108,10 @@ pub struct Trace {
     pub command: Vec<OsString>,
 }
 
-/// Where `trace` takes calls from.
+/// Where `trace` takes calls from: probes on the functions, or CUPTI's callbacks inside the command, where possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum CallsFrom {
-    /// Probes on the functions.
+    // Not doc comments: clap would print each option of `trace` in two lines.
     Probes,
-    /// CUPTI's callbacks inside the command, where possible.
     Cupti,
 }

@@ -21,8 +21,8 @@ use super::{
 };
 
 /// The log message for processes that were not tracked completely.
-const UNTRACKED: &str = "some allocations are not tracked, because their process has had its share of the kernel's map: \
-    its live memory is more than is shown (warpscope_memory_untracked_allocations_total)";
+const UNTRACKED: &str = "some allocations are not tracked, because their process or user has used up its share of the BPF map: \
+    live memory is higher than shown (warpscope_memory_untracked_allocations_total)";
 
 /// The longest time that a snapshot reads records.
 const CATCH_UP: Duration = Duration::from_millis(50);
@@ -59,7 +59,7 @@ impl Monitor {
             ("sites", sites.len() as u64, rooms.sites),
             ("kernels", kernel_sums.len() as u64, rooms.kernels),
         ];
-        self.times.full = maps.iter().filter(|(_, used, room)| used >= room).map(|(name, ..)| *name).collect();
+        self.periodic.full = maps.iter().filter(|(_, used, room)| used >= room).map(|(name, ..)| *name).collect();
         self.catch_up();
         let held = suspects::held(&sites, &mut self.collector);
         let sums = ByProcess::of(sums.iter(), |sum| sum.image);
