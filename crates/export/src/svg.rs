@@ -13,7 +13,10 @@ use inferno::flamegraph::{
     self, Options, TextTruncateDirection,
     color::{BackgroundColor, Color, PaletteMap},
 };
-use model::{event::Counter, profile::Profile};
+use model::{
+    event::{Counter, OFF_CPU},
+    profile::Profile,
+};
 use text::{
     short::short_frame,
     units::{count, counted, percent, time},
@@ -23,7 +26,7 @@ use crate::{
     family::Family,
     flame::{Flame, Line, Measure, View, Weight},
     flames::Flames,
-    losses, names, palette,
+    losses, names, palette, waits,
 };
 
 const FRAME_HEIGHT: usize = 18;
@@ -38,7 +41,7 @@ const LABEL_LENGTH: usize = 100;
 const LABEL_OF_TIP: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
 const LABEL: &str = r#"(t.getAttribute("fg:l") || find_child(e, "title").textContent.replace(/\([^(]*\)$/,""))"#;
 const NO_TIME: &str = "no CPU sample and no finished GPU work";
-const NO_HITS: &str = "the event did not happen, or all its weights are 0";
+const NO_HITS: &str = "the event did not occur, or all its weights are 0";
 const STYLE: &str = "<style type=\"text/css\">
 text { font-family:ui-monospace,\"SF Mono\",Menlo,Consolas,\"DejaVu Sans Mono\",monospace; fill:#1d232b }
 #title { font-weight:600 }
@@ -68,7 +71,9 @@ pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result
         return out.flush();
     }
     let drawn = draw(&flame, shift, title, subtitle)?;
-    finish(&drawn, profile, &flame, shift, out)?;
+    // Of the events, only waits are drawn together with other time.
+    let hits = waits::hits(counter.map_or(OFF_CPU, |counter| &counter.source));
+    finish(&drawn, profile, &flame, shift, hits, out)?;
     out.flush()
 }
 
@@ -111,7 +116,14 @@ fn draw(flame: &Flame, shift: u32, title: String, subtitle: String) -> io::Resul
 }
 
 /// Copies the drawing and inserts tool tips, legend and ledger.
-fn finish(drawn: &str, profile: &Profile, flame: &Flame, shift: u32, out: &mut dyn Write) -> io::Result<()> {
+fn finish(
+    drawn: &str,
+    profile: &Profile,
+    flame: &Flame,
+    shift: u32,
+    hits: (&str, &str),
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let frames_at = drawn.find("<svg id=\"frames\"").ok_or_else(changed)?;
     let (head, frames) = drawn.split_at(frames_at);
     let height: usize = between(head, " height=\"", "\"").and_then(|h| h.parse().ok()).ok_or_else(changed)?;
@@ -138,7 +150,7 @@ fn finish(drawn: &str, profile: &Profile, flame: &Flame, shift: u32, out: &mut d
     out.write_all(frames.split("<title>").next().unwrap_or_default().as_bytes())?;
     for (rest, y, start) in rows {
         let node = nodes.get(&((bottom - y) / FRAME_HEIGHT, start)).ok_or_else(changed)?;
-        write!(out, "<title>{}", escape(&node.tip(total, flame.measure)))?;
+        write!(out, "<title>{}", escape(&node.tip(total, flame.measure, hits)))?;
         write_label(rest, node.name, out)?;
     }
     Ok(())
@@ -178,7 +190,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
 }
 
 fn changed() -> io::Error {
-    io::Error::other("cannot finish the flame graph: inferno's SVG is not shaped as expected")
+    io::Error::other("cannot finish the flame graph: inferno produced an unexpected SVG")
 }
 
 /// A frame of the graph, with everything above it.
@@ -190,7 +202,7 @@ struct Node<'a> {
 impl Node<'_> {
     /// `name (12.3 ms, 45.6 %, 1,234 GPU operations, 56 CPU samples)`. The script in the file uses the text before the
     /// last bracket as the name.
-    fn tip(&self, total: u64, measure: Measure) -> String {
+    fn tip(&self, total: u64, measure: Measure, names: (&str, &str)) -> String {
         let Weight { amount, samples, operations, hits } = self.weight;
         let mut tip = format!("{} ({}, {}", self.name, measure.text(amount), percent(amount, total));
         if operations > 0 {
@@ -200,7 +212,7 @@ impl Node<'_> {
             tip += &format!(", {}", counted(samples, "CPU sample", "CPU samples"));
         }
         if hits > 0 {
-            tip += &format!(", {}", counted(hits, "hit", "hits"));
+            tip += &format!(", {}", counted(hits, names.0, names.1));
         }
         tip + ")"
     }
@@ -274,6 +286,10 @@ fn subtitle(profile: &Profile) -> String {
     let busy: u64 = profile.devices.values().map(|device| device.busy_ns).sum();
     if busy > 0 {
         parts.push(format!("GPU busy {}", time(busy)));
+    }
+    if let Some(waits) = waits::view(profile) {
+        let waited = profile.counters.of(waits.counter).fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
+        parts.push(format!("off the CPU {}", time(waited)));
     }
     if ledger.launches > 0 {
         parts.push(counted(ledger.launches, "launch", "launches"));

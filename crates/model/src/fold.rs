@@ -31,8 +31,8 @@ use self::{
 };
 use crate::{
     event::{
-        Activity, Event, Launch, LaunchKind, LossCause, Mode, Process, ProcessId, SessionId, Stack, StackId, Sync,
-        Totals,
+        Activity, Event, Launch, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, SessionId,
+        Stack, StackId, Sync, Totals,
     },
     join::{Fate, Join, Limits, Outcome},
     ledger::Ledger,
@@ -358,7 +358,9 @@ fn stacks_missing(profile: &Profile) -> u64 {
     let gpu = profile.gpu.keys().filter_map(|key| key.stack);
     let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
     let pending = profile.pending.keys().map(|(_, stack, _)| *stack);
-    let counted = profile.counters.hits.keys().map(|(_, _, stack)| *stack);
+    let counters = &profile.counters;
+    let has_stack = |point: &PointId| counters.points.get(point).is_none_or(|point| point.function != SHORT_WAITS);
+    let counted = counters.hits.keys().filter(|(point, ..)| has_stack(point)).map(|(_, _, stack)| *stack);
     let missing: FxHashSet<StackId> = gpu
         .chain(cpu)
         .chain(pending)

@@ -36,9 +36,10 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
             && view::events_alone(profile)
             && options.output.iter().any(|path| view::shows_stacks(path))
         {
-            bail!("the recording has several events and nothing else: choose one with --event, of {}", names());
+            bail!("the recording contains several events and nothing else: choose one with --event: {}", names());
         }
-        return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, ..shown });
+        let both = !options.gpu_only && !options.cpu_only;
+        return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, waits: both, ..shown });
     };
     match counters.named(name) {
         Some(counter) => {

@@ -1,6 +1,6 @@
 //! The summary as text. Tables put the name last, so that long names do not break the alignment.
 
-use model::profile::Numbering;
+use model::{event::OFF_CPU, profile::Numbering};
 use text::units::{bytes, count, counted, percent, time};
 
 use super::{cost::Cost, events::EventSummary, numbers::Summary, sampling::Sampling};
@@ -8,6 +8,7 @@ use crate::{
     flame::Weight,
     losses, names,
     page::{Ink, Page, bar, cut, path_text, shortened},
+    waits,
 };
 
 /// Returns the text of a summary, at most `width` columns wide (not less than 60), in colour if requested. The ledger
@@ -181,9 +182,7 @@ impl Page {
         }
         let no_gpu = s.kernels + s.copies + s.memsets == 0;
         let nothing = match &s.trace {
-            Some(trace) => {
-                (trace.calls + trace.unfinished == 0).then(|| "nothing that is traced was called".to_owned())
-            }
+            Some(trace) => (trace.calls + trace.unfinished == 0).then(|| "no traced function was called".to_owned()),
             None => s.no_gpu_work.map(|why| format!("no GPU work was recorded: {why}")),
         };
         if nothing.is_some() || !s.ledger.is_empty() {
@@ -220,7 +219,8 @@ impl Page {
 
     fn event(&mut self, event: &EventSummary) {
         let whole = event.sum.unwrap_or(event.count);
-        let mut parts = vec![counted(event.count, "hit", "hits")];
+        let (hit, hits) = waits::hits(&event.source);
+        let mut parts = vec![counted(event.count, hit, hits)];
         if let (Some(sum), Some(weight)) = (event.sum, &event.weight) {
             parts.push(format!("{} of {weight}", event.measure.text(sum)));
         }
@@ -229,7 +229,10 @@ impl Page {
         let source = if event.source.ends_with(&event.name) { String::new() } else { format!("  {}", event.source) };
         let title = format!(
             "{}{}",
-            self.ink(Ink::Bold, &format!("Event {name}")),
+            self.ink(
+                Ink::Bold,
+                &if event.source == OFF_CPU { "Time off the CPU".into() } else { format!("Event {name}") }
+            ),
             self.ink(Ink::Dim, &names::printable(&source))
         );
         self.text.push('\n');
@@ -237,14 +240,14 @@ impl Page {
         self.line(&parts.join(", "));
         if event.outside > 0 {
             let text = format!(
-                "{} had a weight that was unreadable, negative or 2^56 and more: counted, but not added",
+                "{} had an unreadable or negative weight, or one of 2^56 or more: counted, but not added",
                 counted(event.outside, "hit", "hits")
             );
             let line = self.ink(Ink::Yellow, &text);
             self.line(&line);
         }
         if event.own > 0 {
-            let text = format!("without {} in warpscope's injected library", counted(event.own, "hit", "hits"));
+            let text = format!("excludes {} in warpscope's injected library", counted(event.own, hit, hits));
             let line = self.ink(Ink::Dim, &text);
             self.line(&line);
         }
