@@ -72,5 +72,5 @@ fn merged(cpu: &Flame, gpu: &Flame) -> Flame {
         families.entry(name.clone()).and_modify(|known| *known = (*family).min(*known)).or_insert(*family);
     }
     let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
-    Flame { lines, families, own: cpu.own, measure: cpu.measure }
+    Flame { lines, families, own: cpu.own, measure: cpu.measure, launches: gpu.launches.clone() }
 }

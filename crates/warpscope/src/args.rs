@@ -105,6 +105,25 @@ Examples:
   sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
 );
 
+/// Where the work of CUDA graphs is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum GraphStacks {
+    /// Under the code that captured or created each node.
+    #[default]
+    Capture,
+    /// Under the code that launched the graph.
+    Launch,
+}
+
+impl GraphStacks {
+    /// Arranges a profile accordingly.
+    pub fn apply(self, profile: &mut model::profile::Profile) {
+        if self == Self::Launch {
+            profile.show_graphs_by_launch();
+        }
+    }
+}
+
 /// `record`
 #[derive(Args, Debug)]
 #[command(after_help = RECORD_HELP)]
@@ -137,6 +156,9 @@ pub struct Record {
     /// Write to FILE; may be repeated [default: warpscope.svg and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
+    pub graph_stacks: GraphStacks,
     /// Show the interpreter's native frames instead of Python functions.
     #[arg(long)]
     pub no_python: bool,
@@ -388,6 +410,9 @@ pub struct Report {
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
+    pub graph_stacks: GraphStacks,
 }
 
 /// `export`
@@ -415,6 +440,9 @@ pub struct Export {
     /// Show an event recorded with `record --event`, instead of time, in flame graphs and folded stacks.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["gpu_only", "cpu_only"])]
     pub event: Option<String>,
+    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
+    pub graph_stacks: GraphStacks,
     /// With --event, show the number of hits even if the event has a weight.
     #[arg(long, requires = "event")]
     pub count: bool,

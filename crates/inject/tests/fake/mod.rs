@@ -192,6 +192,9 @@ pub fn functions() -> Cupti {
         set_thread_id_type: Some(set_thread_id_type),
         get_timestamp: Some(get_timestamp),
         get_stream_id: None,
+        get_graph_node_id: None,
+        get_graph_id: None,
+        get_graph_exec_id: None,
         enable_domain: None,
         get_callback_name: None,
     }

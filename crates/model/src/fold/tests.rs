@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     event::{
-        Captured, Counter, CounterId, CounterPoint, Device, Direction, End, Exit, Failed, Frame, Hits, KernelName,
+        Activity, Captured, Counter, CounterId, CounterPoint, Device, Direction, End, Exit, Failed, Frame, Hits, KernelName, Launch,
         Loss, Mode, Note, Origin, PointId, Sample, Session, StackEnd, Start, Work,
     },
     profile::{CpuWeight, GpuKey, GpuWeight, What},
@@ -92,7 +92,7 @@ fn fold(events: &[Event]) -> Profile {
 }
 
 fn key(stack: Option<u64>, what: What) -> GpuKey {
-    GpuKey { process: IMAGE, stack: stack.map(StackId), what, device: 0, stream: 7 }
+    GpuKey { process: IMAGE, stack: stack.map(StackId), capture: None, what, device: 0, stream: 7 }
 }
 
 /// Check that GPU time appears under the launching stack, that a kernel name used by two sessions is one name, that
