@@ -200,6 +200,9 @@ fn launched_by(launches: &BTreeMap<&[Arc<str>], u64>) -> String {
     let mut stacks: Vec<_> = launches.iter().collect();
     stacks.sort_by_key(|(_, amount)| std::cmp::Reverse(**amount));
     let path = |frames: &[Arc<str>]| {
+        // What the CUDA libraries call inside the launch says nothing.
+        let inner = frames.iter().rev().take_while(|frame| frame.starts_with("[lib")).count();
+        let frames = &frames[..frames.len() - inner];
         let left_out = frames.len().saturating_sub(TIP_FRAMES);
         let shown = frames[left_out..].iter().map(|frame| short_frame(frame, LABEL_LENGTH)).collect::<Vec<_>>();
         let path = format!("{}{}", if left_out > 0 { "… > " } else { "" }, shown.join(" > "));

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use cupti::types::{
     ActivityFlushAll, ActivityGetNextRecord, ActivityGetNumDroppedRecords, ActivityRegisterCallbacks,
     ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableCallback, EnableDomain, GetCallbackName,
-    GetGraphId, GetGraphNodeId, GetResultString, GetStreamId, GetTimestamp, GetVersion, SetThreadIdType, Subscribe, SubscribeV2, Unsubscribe,
+    GetGraphId, GetGraphNodeId, GetResultString, GetStreamId, GetTimestamp, GetVersion, SetThreadIdType, Subscribe,
+    SubscribeV2, Unsubscribe,
 };
 
 use crate::search::{Candidate, Surroundings, candidates};

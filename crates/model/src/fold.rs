@@ -32,10 +32,7 @@ use self::{
 pub use crate::causes::Joined;
 use crate::{
     causes::{Cause, Causes},
-    event::{
-        Event, LaunchKind, LossCause, Mode, Process, ProcessId, SessionId, Stack, StackId, Sync,
-        Totals,
-    },
+    event::{Event, LaunchKind, LossCause, Mode, Process, ProcessId, SessionId, Stack, StackId, Sync, Totals},
     join::Limits,
     ledger::Ledger,
     profile::{ProcessInfo, Profile, SessionInfo},

@@ -2,7 +2,8 @@
 
 use bpf::{Origin, Record};
 use model::event::{
-    self, Event, Frame, Launch, LaunchKind, NodeStack, Process, ProcessId, Sample, SessionId, Stack, StackEnd, StackId, Thread,
+    self, Event, Frame, Launch, LaunchKind, NodeStack, Process, ProcessId, Sample, SessionId, Stack, StackEnd, StackId,
+    Thread,
 };
 use unwind::Ended;
 use wire::Refusal;

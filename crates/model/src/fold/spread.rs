@@ -141,7 +141,14 @@ mod tests {
     use super::*;
 
     fn key(stack: StackId, kernel: u32) -> GpuKey {
-        GpuKey { process: ProcessId(1), stack: Some(stack), capture: None, what: What::Kernel(kernel), device: 0, stream: 7 }
+        GpuKey {
+            process: ProcessId(1),
+            stack: Some(stack),
+            capture: None,
+            what: What::Kernel(kernel),
+            device: 0,
+            stream: 7,
+        }
     }
 
     fn weight(count: u64, ns: u64) -> GpuWeight {

@@ -9,7 +9,8 @@ use crate::{
     event::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
         GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied, NodeCreated,
-        NodeStack, Note, OwnCost, Process, ProgramCost, Sampling, Session, SessionCost, Stack, Start, Sum, Switch, Symbol, Thread, Totals,
+        NodeStack, Note, OwnCost, Process, ProgramCost, Sampling, Session, SessionCost, Stack, Start, Sum, Switch,
+        Symbol, Thread, Totals,
     },
     histogram,
 };
