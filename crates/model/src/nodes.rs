@@ -19,8 +19,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{GraphDestroyed, Launch, NodeCopied, NodeCreated, NodeStack, SessionId, StackId};
 
-/// The most nodes that are remembered, in total.
-const MAX_NODES: usize = 1 << 19;
+/// The most nodes that are remembered, in total and of one session.
+const MAX_NODES: usize = 1 << 21;
+const MAX_NODES_OF_SESSION: usize = 1 << 19;
 /// The most times that one node is updated with a different stack, until the oldest is forgotten.
 const MAX_UPDATES: usize = 256;
 /// The most marks whose node or stack has not arrived, and the most nodes without a stack that are told apart.
@@ -40,36 +41,37 @@ enum Origin {
     Unknown,
 }
 
-/// A node's stack when it was created, and those from later times on.
-#[derive(Clone, Debug)]
+/// A node's stack when it was created, and those from later times on. Most nodes are never updated.
+#[derive(Debug)]
 struct Node {
     first: Origin,
-    updates: VecDeque<(u64, Origin)>,
+    updates: Option<Box<VecDeque<(u64, Origin)>>>,
 }
 
 impl Node {
-    fn new(first: Origin) -> Self {
-        Self { first, updates: VecDeque::new() }
+    fn updates(&self) -> impl DoubleEndedIterator<Item = &(u64, Origin)> {
+        self.updates.iter().flat_map(|updates| updates.iter())
     }
 
     fn last(&self) -> Origin {
-        self.updates.back().map_or(self.first, |(_, origin)| *origin)
+        self.updates().next_back().map_or(self.first, |(_, origin)| *origin)
     }
 
     fn at(&self, time: u64) -> Origin {
-        self.updates.iter().rev().find(|(since, _)| *since <= time).map_or(self.first, |(_, origin)| *origin)
+        self.updates().rev().find(|(since, _)| *since <= time).map_or(self.first, |(_, origin)| *origin)
     }
 
     fn update(&mut self, time: u64, origin: Origin) {
         if origin == self.last() {
             return;
         }
-        if self.updates.len() == MAX_UPDATES
-            && let Some((_, oldest)) = self.updates.pop_front()
+        let updates = self.updates.get_or_insert_default();
+        if updates.len() == MAX_UPDATES
+            && let Some((_, oldest)) = updates.pop_front()
         {
             self.first = oldest;
         }
-        self.updates.push_back((time, origin));
+        updates.push_back((time, origin));
     }
 }
 
@@ -78,6 +80,16 @@ struct Graph {
     /// By their numbers in the graph.
     nodes: FxHashMap<u32, Node>,
     destroyed: bool,
+}
+
+/// The graphs of one session.
+#[derive(Debug, Default)]
+struct Graphs {
+    by_id: FxHashMap<u32, Graph>,
+    /// The number of their nodes.
+    nodes: usize,
+    /// Destroyed graphs, oldest first.
+    destroyed: VecDeque<u32>,
 }
 
 /// Stacks whose node has not arrived, and nodes whose stack has not.
@@ -123,10 +135,9 @@ impl Marks {
 /// The nodes of all graphs. Bounded: what does not fit is counted.
 #[derive(Debug, Default)]
 pub struct Nodes {
-    graphs: FxHashMap<(SessionId, u32), Graph>,
+    sessions: FxHashMap<SessionId, Graphs>,
+    /// The number of nodes.
     count: usize,
-    /// Destroyed graphs, oldest first.
-    destroyed: VecDeque<(SessionId, u32)>,
     marks: Marks,
     unknown: FxHashSet<(SessionId, u64)>,
     dropped: u64,
@@ -154,10 +165,16 @@ impl Nodes {
         let mark = (event.session, event.mark, event.own);
         let origin = match stack {
             Some(stack) => Origin::Stack(stack),
-            None => match self.marks.stacks.remove(&mark) {
-                Some(Some(stack)) => Origin::Stack(stack),
-                earlier => {
-                    self.marks.awaited -= usize::from(earlier.is_some());
+            None => match self.marks.stacks.get(&mark).copied() {
+                Some(Some(stack)) => {
+                    // Other nodes may refer to a call, but none to a node's own mark.
+                    if event.own {
+                        self.marks.stacks.remove(&mark);
+                    }
+                    Origin::Stack(stack)
+                }
+                Some(None) => Origin::Awaited(mark),
+                None => {
                     self.dropped += self.marks.insert(mark, None);
                     Origin::Awaited(mark)
                 }
@@ -193,12 +210,12 @@ impl Nodes {
 
     /// Forgets the nodes of a graph when their place is needed.
     pub fn destroyed(&mut self, event: &GraphDestroyed) {
-        let key = (event.session, event.graph);
-        if let Some(graph) = self.graphs.get_mut(&key)
+        let Some(graphs) = self.sessions.get_mut(&event.session) else { return };
+        if let Some(graph) = graphs.by_id.get_mut(&event.graph)
             && !graph.destroyed
         {
             graph.destroyed = true;
-            self.destroyed.push_back(key);
+            graphs.destroyed.push_back(event.graph);
         }
     }
 
@@ -219,30 +236,34 @@ impl Nodes {
 
     fn node(&self, session: SessionId, id: u64) -> Option<&Node> {
         let (graph, number) = split(id);
-        self.graphs.get(&(session, graph))?.nodes.get(&number)
+        self.sessions.get(&session)?.by_id.get(&graph)?.nodes.get(&number)
     }
 
     fn node_mut(&mut self, session: SessionId, id: u64) -> Option<&mut Node> {
         let (graph, number) = split(id);
-        self.graphs.get_mut(&(session, graph))?.nodes.get_mut(&number)
+        self.sessions.get_mut(&session)?.by_id.get_mut(&graph)?.nodes.get_mut(&number)
     }
 
-    /// Adds a node that does not exist yet.
-    fn insert(&mut self, session: SessionId, id: u64, origin: Origin) {
+    /// Adds a node that does not exist yet. A session at its limit makes room with its own destroyed graphs.
+    fn insert(&mut self, session: SessionId, id: u64, first: Origin) {
         if self.node(session, id).is_some() {
             return;
         }
-        while self.count >= MAX_NODES
-            && let Some(oldest) = self.destroyed.pop_front()
+        let graphs = self.sessions.entry(session).or_default();
+        while (graphs.nodes >= MAX_NODES_OF_SESSION || self.count >= MAX_NODES)
+            && let Some(oldest) = graphs.destroyed.pop_front()
         {
-            self.count -= self.graphs.remove(&oldest).map_or(0, |graph| graph.nodes.len());
+            let freed = graphs.by_id.remove(&oldest).map_or(0, |graph| graph.nodes.len());
+            graphs.nodes -= freed;
+            self.count -= freed;
         }
-        if self.count >= MAX_NODES {
+        if graphs.nodes >= MAX_NODES_OF_SESSION || self.count >= MAX_NODES {
             self.dropped += 1;
             return;
         }
         let (graph, number) = split(id);
-        self.graphs.entry((session, graph)).or_default().nodes.insert(number, Node::new(origin));
+        graphs.by_id.entry(graph).or_default().nodes.insert(number, Node { first, updates: None });
+        graphs.nodes += 1;
         self.count += 1;
     }
 }
@@ -309,7 +330,7 @@ mod tests {
         let seen: Vec<_> = [15, 20, 35, 39, 40].map(|time| at(&mut nodes, 2, time)).into();
         assert_eq!(seen, [Some(1), Some(2), Some(2), Some(2), Some(1)]);
         assert_eq!(at(&mut nodes, 3, 50), Some(1));
-        assert_eq!(nodes.node(SESSION, node(2, 0)).map(|node| node.updates.len()), Some(2));
+        assert_eq!(nodes.node(SESSION, node(2, 0)).map(|node| node.updates().count()), Some(2));
     }
 
     /// Check that a clone of a node that was never seen is unknown, and that the creation of a clone does not hide its
@@ -327,27 +348,30 @@ mod tests {
         assert_eq!(nodes.stack(SESSION, node(2, 1), 20), Some(StackId(5)));
     }
 
-    /// Check that memory is bounded: destroyed graphs make room, and what does not fit is counted.
+    /// Check that memory is bounded: destroyed graphs make room, and what does not fit is counted. One session does not
+    /// use the room of the others.
     #[test]
     fn destroyed_graphs_make_room() {
         let mut nodes = Nodes::default();
         let per_graph = 1 << 10;
-        let graphs = (MAX_NODES / per_graph) as u64;
+        let graphs = (MAX_NODES_OF_SESSION / per_graph) as u64;
         for graph in 1..=graphs + 10 {
             for number in 0..per_graph as u64 {
                 nodes.created(&created(node(graph, number), 1, false), Some(StackId(graph)));
             }
             nodes.destroyed(&GraphDestroyed { session: SESSION, graph: graph as u32 });
         }
-        assert_eq!((nodes.count, nodes.dropped()), (MAX_NODES, 0));
+        assert_eq!((nodes.count, nodes.dropped()), (MAX_NODES_OF_SESSION, 0));
         assert_eq!(nodes.stack(SESSION, node(1, 0), 1), None, "the oldest went first");
         assert_eq!(nodes.stack(SESSION, node(11, 0), 1), Some(StackId(11)), "kept until its place is needed");
 
         let mut nodes = Nodes::default();
-        for number in 0..MAX_NODES as u64 + 5 {
+        for number in 0..MAX_NODES_OF_SESSION as u64 + 5 {
             nodes.created(&created(node(1, number), 1, false), Some(StackId(1)));
         }
-        assert_eq!((nodes.count, nodes.dropped()), (MAX_NODES, 5));
+        assert_eq!((nodes.count, nodes.dropped()), (MAX_NODES_OF_SESSION, 5));
+        nodes.created(&NodeCreated { session: SessionId(4), ..created(node(1, 0), 1, false) }, Some(StackId(2)));
+        assert_eq!(nodes.stack(SessionId(4), node(1, 0), 1), Some(StackId(2)));
         for mark in 0..MAX_WAITING as u32 + 7 {
             nodes.marked(&marked(mark, 1));
         }
