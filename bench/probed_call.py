@@ -3,25 +3,14 @@
 import os
 import re
 import statistics
-import subprocess
 import sys
 from pathlib import Path
+
+from processes import BenchError, call
 
 # Cheap after the first call, and no query function: those are not monitored.
 FUNCTION = "cuInit"
 SOURCES = Path(__file__).resolve().parent / "trace"
-
-
-class BenchError(Exception):
-    """An error that the user can act on."""
-
-
-def call(command, env=None):
-    command = [str(part) for part in command]
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
-    if done.returncode != 0:
-        raise BenchError(f"exit status {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}".rstrip())
-    return done.stdout
 
 
 def ns_per_call(output):
@@ -81,7 +70,8 @@ class Loop:
     def alone(self):
         return ns_per_call(call(self.longer, self.environment))
 
-    def watched(self):
+    def probed(self):
+        """Runs the loop as it is: its caller has attached the probes."""
         return ns_per_call(call(self.command, self.environment))
 
     def with_empty_probes(self):
@@ -98,8 +88,8 @@ def print_table(loop, modes, of):
     medians = {mode: statistics.median(runs) for mode, runs in times.items()}
     base = next(iter(medians.values()))
     print(f"{FUNCTION} of {loop.library}, {loop.arguments.threads} thread(s), medians of {loop.arguments.rounds} rounds")
-    print(f"{'mode':<26}{'ns a call':>12}{'added':>10}{'ratio':>10}{'of ' + of:>12}   min to max")
+    print(f"{'mode':<26}{'ns per call':>12}{'added':>10}{'ratio':>10}{'of ' + of:>14}   min to max")
     for mode, runs in times.items():
         added = medians[mode] - base
         share = added / (medians[of] - base)
-        print(f"{mode:<26}{medians[mode]:>12.0f}{added:>10.0f}{medians[mode] / base:>10.1f}{share:>12.2f}   {min(runs):.0f} to {max(runs):.0f}")
+        print(f"{mode:<26}{medians[mode]:>12.0f}{added:>10.0f}{medians[mode] / base:>10.1f}{share:>14.2f}   {min(runs):.0f} to {max(runs):.0f}")

@@ -16,10 +16,10 @@ fn refused(scene: &Scene, options: &str, words: &[&str]) {
 #[test]
 fn meaningless_options_are_rejected() {
     let scene = Scene::new();
-    refused(&scene, "-F 0", &["-F 0 takes no samples", "at least 1"]);
+    refused(&scene, "-F 0", &["-F must be at least 1"]);
     refused(&scene, "-d 0", &["-d expects a number of seconds greater than 0"]);
     refused(&scene, "-d nan", &["-d expects"]);
-    refused(&scene, "-o x.svg -o x.svg", &["x.svg is named twice"]);
+    refused(&scene, "-o x.svg -o x.svg", &["x.svg is given twice"]);
     refused(&scene, "-o a.wscope -o b.wscope", &["only one recording can be written"]);
 }
 

@@ -44,7 +44,7 @@ fn the_parts_of_the_cost_add_up() {
     assert_eq!(number(&cost, "delay_ns"), stacks + part(&cost, "callbacks"));
     assert!(number(&cost, "collector_cpu_ns") > 0);
     let line = text.lines().find(|line| line.starts_with("warpscope took ")).expect("a line");
-    assert!(line.contains(" % of the program's CPU time: ") && line.contains(" a launch (stacks "), "{line}");
+    assert!(line.contains(" % of the program's CPU time: ") && line.contains(" per launch (stacks "), "{line}");
 }
 
 /// Check that the time that the simulated CUPTI takes for each record appears as CUPTI's, in CPU samples.
@@ -68,5 +68,5 @@ fn a_trace_names_its_cost_by_call() {
     let cost = &scene.report("x.wscope")["cost"];
     let parts = cost["parts"].as_array().expect("parts");
     assert_eq!(parts.iter().map(|part| number(part, "ns")).sum::<u64>(), number(cost, "total_ns"));
-    assert!(run.err().contains(" a call ("), "{}", run.err());
+    assert!(run.err().contains(" per call ("), "{}", run.err());
 }

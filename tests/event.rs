@@ -200,24 +200,31 @@ fn a_million_hits_are_counted() {
     assert_eq!(number(&reported(&scene, "e.wscope"), "count"), 1_000_000);
 }
 
-/// Check that stacks of events have Python frames, also for a process that exits before the sums are read.
+/// Check that stacks of events have Python frames, also for a process that exits before the sums are read. Only the first
+/// ones may be without: the program does not wait until warpscope has found the interpreter.
 #[test]
 fn events_have_python_frames() {
-    let script = "import os\nfd = os.open('/dev/null', os.O_WRONLY)\ndef put(n):\n    os.write(fd, b'x' * n)\n\
-                  def many():\n    for i in range(1, 11):\n        put(i)\nmany()\n";
+    const TIMES: u64 = 5_000;
+    let script = format!(
+        "import os\nfd = os.open('/dev/null', os.O_WRONLY)\ndef put(n):\n    os.write(fd, b'x' * n)\n\
+         def many():\n    for i in range(1, 11):\n        put(i)\nfor i in range({TIMES}):\n    many()\n"
+    );
     let pythons = installed();
     assert!(!pythons.is_empty(), "no CPython is installed");
     for python in pythons {
         let scene = Scene::new();
-        fs::write(scene.path("put.py"), script).expect("a script");
+        fs::write(scene.path("put.py"), &script).expect("a script");
         for event in ["tracepoint:syscalls:sys_enter_write,weight=count", "uprobe:libc.so.6:write,weight=arg3"] {
             let options = format!("-q --events-only --event {event} -o e.folded");
             Ended::of(&mut scene.record(&options, &format!("{python} put.py"))).exits(0);
             let text = scene.read("e.folded");
-            let ours = |line: &&folded::Line<'_>| line.frames.contains(&"put (put.py:4)");
             let lines = folded::read(&text);
-            assert_eq!(lines.iter().filter(ours).map(|line| line.weight).sum::<u64>(), 55, "{text}");
+            let ours = |line: &&folded::Line<'_>| line.frames.contains(&"put (put.py:4)");
             assert!(lines.iter().filter(ours).all(|line| line.frames.contains(&"many (put.py:7)")), "{text}");
+            let all: u64 = lines.iter().map(|line| line.weight).sum();
+            let found: u64 = lines.iter().filter(ours).map(|line| line.weight).sum();
+            assert_eq!(all, 55 * TIMES, "{text}");
+            assert!(found > all / 10, "{text}");
         }
     }
 }
@@ -243,8 +250,7 @@ fn libraries_loaded_later_are_watched() {
     fs::write(scene.path("stop"), "").expect("a file");
     run.wait().exits(0);
     let report = scene.report("e.wscope");
-    let late =
-        |note: &&Value| note.as_str().is_some_and(|note| note.contains("libtiny.so was found when it was mapped"));
+    let late = |note: &&Value| note.as_str().is_some_and(|note| note.contains("libtiny.so was probed "));
     assert_eq!(report["notes"].as_array().expect("notes").iter().filter(late).count(), 1, "{}", report["notes"]);
 }
 
@@ -308,11 +314,11 @@ fn bad_events_are_rejected() {
         assert_eq!(scene.files(), Vec::<String>::new(), "{options}");
     };
     let one = |text: &str, words: &[&str]| refused(&format!("--event {text}"), words);
-    one("malloc", &["--event malloc", "an event is uprobe:LIB:FUNCTION"]);
+    one("malloc", &["--event malloc", "expected uprobe:LIB:FUNCTION"]);
     one(&format!("uprobe:{event}:tak"), &["has no function tak", "did you mean take"]);
     one("uprobe:libc.so.6:mallok", &["libc.so.6 has no function mallok", "did you mean malloc"]);
-    one("uprobe:libc.so.6:memcpy", &["memcpy of", "chosen when it is loaded"]);
-    one("uprobe:libc.so.6:*", &["functions *, of at most", "use a narrower pattern"]);
+    one("uprobe:libc.so.6:memcpy", &["memcpy of", "is an indirect function"]);
+    one("uprobe:libc.so.6:*", &["functions matching *, more than the limit of", "use a narrower pattern"]);
     one("uprobe:/no/such/library.so:f", &["there is no file /no/such/library.so"]);
     one(&format!("uprobe:{event}:0x5"), &["has no code at offset 0x5"]);
     one(&format!("usdt:{event}:stop"), &["no static tracepoint stop", "did you mean warp:step"]);
@@ -322,9 +328,9 @@ fn bad_events_are_rejected() {
         &["there is no tracepoint sched:sched_swich", "did you mean sched:sched_switch"],
     );
     one("tracepoint:syscalls:sys_enter_write,weight=size", &["has no numeric field size", "count"]);
-    refused("--events-only", &["--events-only records nothing without --event"]);
+    refused("--events-only", &["--events-only requires --event"]);
     let two = format!("--events-only --event uprobe:{event}:take --event uprobe:{event}:many -o two.svg");
-    refused(&two, &["two.svg can show one event, and 2 are recorded", "export --event take"]);
+    refused(&two, &["two.svg can show only one event, but 2 are recorded", "export --event take"]);
 }
 
 /// Check that `export` lists the events of a recording if the requested one is missing.
@@ -335,9 +341,7 @@ fn bad_event_exports_are_rejected() {
     Ended::of(&mut scene.record(&options, &event)).exits(0);
     let export = |words: &[&str]| Ended::of(&mut scene.warpscope(&[&["export", "e.wscope"], words].concat()));
     export(&["--event", "free", "-o", "x.svg"]).exits(1).says(&["no event called free; it has: take, many"]);
-    export(&["-o", "x.svg"])
-        .exits(1)
-        .says(&["several events and nothing else: choose one with --event, of take, many"]);
+    export(&["-o", "x.svg"]).exits(1).says(&["several events and nothing else: choose one with --event: take, many"]);
     export(&["--event", "many", "-o", "x.svg"]).exits(0);
     assert!(scene.read("x.svg").contains("4 hits"));
     Ended::of(&mut scene.record("-q --cpu-only -o none.wscope", "true")).exits(0);
@@ -351,7 +355,7 @@ fn events_in_libraries_never_loaded_are_mentioned() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.record("--events-only --event uprobe:libnobody.so:f -o e.wscope", "true")).exits(0);
     assert!(
-        run.err().contains("event f was not watched: no process loaded a file called libnobody.so"),
+        run.err().contains("event f was not recorded: no process loaded a file called libnobody.so"),
         "{}",
         run.err()
     );

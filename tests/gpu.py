@@ -8,18 +8,12 @@ CUPTI delivered; that the stacks are whole, from the thread's start to the launc
 under it; and that the program ends as it does alone. Prints a table; exits with 1 if a check fails.
 """
 
-import argparse
 import json
 import re
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-EXAMPLES = ROOT / "examples"
-PYTHON = sys.executable
+from gpu_examples import EXAMPLES, PYTHON, ROOT, prepare, run
 
 PROGRAMS = {
     "vectoradd": [EXAMPLES / "bin/vectoradd", "200"],
@@ -33,10 +27,6 @@ PROGRAMS = {
     "jax_mlp.py": [PYTHON, EXAMPLES / "jax_mlp.py"],
     "qwen3.py": [PYTHON, EXAMPLES / "qwen3.py"],
 }
-
-
-def run(command, **more):
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, errors="replace", **more)
 
 
 def python_share(folded):
@@ -94,17 +84,9 @@ def check(name, command, warpscope, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--warpscope", required=True, type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROGRAMS)}")
-    options = parser.parse_args()
-    out = options.out or Path(tempfile.mkdtemp(prefix="warpscope-gpu-"))
-    out.mkdir(parents=True, exist_ok=True)
-    made = run(["make", "-C", EXAMPLES])
-    if made.returncode:
-        sys.exit(f"cannot build the examples:\n{made.stdout}{made.stderr}")
-    rows = [check(name, PROGRAMS[name], options.warpscope, out) for name in options.names or PROGRAMS]
+    options = prepare(__doc__, PROGRAMS)
+    out = options.out
+    rows = [check(name, PROGRAMS[name], options.warpscope, out) for name in options.names]
     columns = "{:<17} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8} {:>10} {:>9} {:>9}"
     print(columns.format("program", "launches", "kernels", "unmatched", "pending", "whole", "Python", "time off", "alone s", "with s"))
     for row in rows:

@@ -15,10 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+from processes import Monitor  # noqa: E402
+
 HOLD = ROOT / "tests/gpu_monitor/hold.py"
 PROGRAMS = {
     "training": ("train", {}),
@@ -26,31 +28,6 @@ PROGRAMS = {
     "leak, no cache": ("leak", {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}),
 }
 KEPT_BYTES = 50 * (3 << 20)
-
-
-class Monitor:
-    def __init__(self, warpscope, log):
-        command = [warpscope, "monitor", "--metrics-addr", "127.0.0.1:0", "--display-interval", "0"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self.log = log
-        for line in self.process.stderr:
-            self.log.append(line)
-            found = re.search(r"metrics on (http://\S+)", line)
-            if found:
-                self.address = found.group(1)
-                return
-        sys.exit(f"the monitor did not start: {''.join(log)}")
-
-    def scrape(self):
-        started = time.monotonic()
-        with urllib.request.urlopen(self.address) as response:
-            text = response.read().decode()
-        return Metrics(text), time.monotonic() - started
-
-    def end(self):
-        self.process.terminate()
-        self.log.append(self.process.stderr.read())
-        self.process.wait()
 
 
 class Metrics:
@@ -71,10 +48,10 @@ def named_scrape(monitor):
     """A scrape in which each suspect has its line, and how long that took: names are resolved on demand."""
     started = time.monotonic()
     while True:
-        metrics, took = monitor.scrape()
+        metrics = Metrics(monitor.scrape())
         waited = time.monotonic() - started
         if waited > 60 or all("site" in labels for labels, _ in metrics.all("warpscope_memory_suspect_bytes")):
-            return metrics, took, waited
+            return metrics, monitor.scrape_seconds, waited
 
 
 def smi():
@@ -92,8 +69,8 @@ def main():
     options = parser.parse_args()
     out = options.out or Path(tempfile.mkdtemp(prefix="warpscope-gpu-"))
     out.mkdir(parents=True, exist_ok=True)
-    wrong, log = [], []
-    monitor = Monitor(options.warpscope, log)
+    wrong = []
+    monitor = Monitor(options.warpscope)
     running = {}
     for name, (what, more) in PROGRAMS.items():
         running[name] = subprocess.Popen([sys.executable, HOLD, what], env={**os.environ, **more}, text=True,
@@ -129,8 +106,8 @@ def main():
     print(f"all suspects had their line {named:.1f} s after the first scrape; scrape {took * 1e3:.1f} ms, {metrics.total('warpscope_resident_memory_bytes') >> 20} MiB resident")
     for program in running.values():
         program.communicate("\n")
-    monitor.end()
-    print("".join(log), end="")
+    monitor.stop()
+    print(monitor.messages, end="")
     for text in wrong:
         print(f"WRONG: {text}")
     sys.exit(bool(wrong))

@@ -9,21 +9,15 @@ Each program runs under `warpscope trace --driver` three times. Once with CUPTI 
 activity: every kernel, copy and memset must belong to a call. Prints a table; exits with 1 if a check fails.
 """
 
-import argparse
 import collections
 import glob
 import json
 import os
 import re
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-EXAMPLES = ROOT / "examples"
-PYTHON = sys.executable
+from gpu_examples import EXAMPLES, PYTHON, ROOT, prepare, run
 
 PROGRAMS = {
     "vectoradd": [EXAMPLES / "bin/vectoradd", "200"],
@@ -32,10 +26,6 @@ PROGRAMS = {
     "infer.py": [PYTHON, EXAMPLES / "infer.py", "20"],
     "qwen3.py": [PYTHON, EXAMPLES / "qwen3.py"],
 }
-
-
-def run(command, **more):
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, errors="replace", **more)
 
 
 def plain(name):
@@ -90,7 +80,7 @@ class Check:
         fewer = {name: (seen[name], count) for name, count in by_cupti.items() if 0 < seen[name] < count}
         self.row.update(functions_cupti=len(by_cupti), functions=sum(1 for n in seen if re.match(r"cu[A-Z]", n)))
         self.row.update(calls=sum(seen.values()), missing=missing, fewer=fewer)
-        attached = re.search(r"watched (.*), attached in ([0-9.]+) ms", output)
+        attached = re.search(r"probed (.*), attached in ([0-9.]+) ms", output)
         self.row["attached"] = attached.group(0) if attached else "?"
         if missing or not by_cupti:
             self.wrong.append(f"functions that CUPTI saw and the trace did not: {missing or 'CUPTI saw none'}")
@@ -140,22 +130,14 @@ def newest_cupti():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--warpscope", required=True, type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROGRAMS)}")
-    options = parser.parse_args()
-    out = options.out or Path(tempfile.mkdtemp(prefix="warpscope-gpu-"))
-    out.mkdir(parents=True, exist_ok=True)
-    made = run(["make", "-C", EXAMPLES])
-    if made.returncode:
-        sys.exit(f"cannot build the examples:\n{made.stdout}{made.stderr}")
+    options = prepare(__doc__, PROGRAMS)
+    out = options.out
     for name in ["count_calls", "count_ioctls"]:
         built = run(["gcc", "-O2", "-shared", "-fPIC", "-o", out / f"{name}.so", ROOT / f"tests/gpu_trace/{name}.c", "-ldl", "-lpthread"])
         if built.returncode:
             sys.exit(built.stderr)
     rows = []
-    for name in options.names or PROGRAMS:
+    for name in options.names:
         check = Check(name, options, out, out)
         for step in [check.calls, check.ioctls, check.pipeline]:
             step()

@@ -6,7 +6,7 @@ const DEPTH: usize = 40;
 const ROUNDS: u64 = 4_000;
 
 /// Check that kernels appear under the right stacks if stacks at the same stack pointer differ in one return address, at every
-/// depth, and that many launches are recognised.
+/// depth, and that launches are recognised.
 #[test]
 fn one_different_word_is_another_stack() {
     each_kernel_is_under_its_own_path("");
@@ -41,5 +41,6 @@ fn each_kernel_is_under_its_own_path(form: &str) {
     assert_eq!((number(&report, "launches"), number(&report, "matched")), (launches, launches));
     let recognised = run.err().split("recognised the stacks of ").nth(1).and_then(|text| text.split(' ').next());
     let recognised: u64 = recognised.and_then(|count| count.parse().ok()).expect("how many were recognised");
-    assert!(recognised > launches / 10, "{recognised} of {launches}");
+    // The program waits until one stack is known; the others depend on how soon warpscope gets a CPU.
+    assert!(recognised >= ROUNDS - 1, "{recognised} of {launches}");
 }

@@ -92,7 +92,7 @@ fn launches_of_an_early_exit_are_matched_or_pending() {
     assert_eq!((number(&report, "sessions_cut_off"), lost(&report)), (1, 0), "{}", report["lost"]);
 }
 
-/// Check that copies and memsets of 0 bytes, which give the GPU nothing to do, are counted separately and never as pending.
+/// Check that copies and memsets of 0 bytes, which give the GPU no work, are counted separately and never as pending.
 #[test]
 fn empty_copies_are_not_pending() {
     let scene = Scene::new();
@@ -100,5 +100,5 @@ fn empty_copies_are_not_pending() {
     let report = scene.report("x.wscope");
     let counts = ["launches", "empty_launches", "pending_launches", "copies", "memsets", "matched"];
     assert_eq!(counts.map(|key| number(&report, key)), [201, 200, 0, 1, 0, 1]);
-    assert!(run.err().contains("200 launch calls had nothing to do"), "{}", run.err());
+    assert!(run.err().contains("200 launch calls gave the GPU no work"), "{}", run.err());
 }

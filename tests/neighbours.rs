@@ -59,7 +59,7 @@ fn another_cupti_client_is_reported() {
     let scene = Scene::new();
     let mut command = scene.record("--sim -o x.wscope", &format!("{} status", program("behave")));
     let run = Ended::of(command.env("WARPSCOPE_SIM", "subscriber=other")).exits(42);
-    assert!(run.err().contains("another CUPTI client is there first (CUPTI error 39"), "{}", run.err());
+    assert!(run.err().contains("another client uses CUPTI (error 39"), "{}", run.err());
     assert_eq!(run.out(), "");
     let report = scene.report("x.wscope");
     assert_eq!((number(&report, "kernels"), number(&report, "unmatched_activities"), lost(&report)), (0, 0, 0));

@@ -207,5 +207,5 @@ fn set_user_id_programs_are_explained() {
     command.args(["-m", "sh", "-c", script]).arg(programs::libraries()).args(record);
     Ended::of(with_sudo(&mut command)).exits(0);
     let (_, notes) = reason(&scene);
-    assert!(notes.contains("more rights than its caller"), "{notes}");
+    assert!(notes.contains("it gained privileges"), "{notes}");
 }

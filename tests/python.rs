@@ -118,7 +118,7 @@ fn one_different_instruction_is_another_stack() {
             let differs = differs.expect("a kernel's path");
             let steps: Vec<&str> = line.launcher().iter().copied().filter(|frame| frame.starts_with("step ")).collect();
             // The calls at each level, then the launch.
-            let calls = (1..=DEPTH).map(|level| if level == differs { "36" } else { "35" }).chain(["33"]);
+            let calls = (1..=DEPTH).map(|level| if level == differs { "23" } else { "22" }).chain(["20"]);
             let expected: Vec<String> = calls.map(|line| format!("step (alike.py:{line})")).collect();
             assert_eq!(steps, expected, "{python} {}", kernel.name);
             seen[differs] += line.weight;

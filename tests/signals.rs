@@ -110,7 +110,7 @@ fn killed_warpscope_leaves_a_readable_recording() {
     assert_eq!(report["cut_off"].as_bool(), Some(true));
     assert!(number(&report, "launches") > 0);
     let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope.partial"])).exits(0);
-    assert!(text.out().contains("the recording has no end"), "{}", text.out());
+    assert!(text.out().contains("the recording is incomplete"), "{}", text.out());
     assert_eq!(kill(pid, libc::SIGTERM), 0, "the command still runs");
     let run = run.wait().dies_of(libc::SIGKILL);
     assert_eq!(run.out(), "ready\ncleaned up\n");

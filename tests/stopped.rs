@@ -12,6 +12,7 @@ use crate::support::{
     jsonl::Events,
     program,
     scene::{lost, number},
+    wait_until,
 };
 
 /// A program that launches kernels of 1 us without end.
@@ -48,10 +49,13 @@ fn nothing_is_missing_after_a_duration() {
 #[test]
 fn stopped_processes_are_abandoned() {
     let scene = Scene::new();
-    // The shell stops the program once it has launched, and kills it when the recording has been checked.
-    let script =
-        format!("{} & sleep 0.5; kill -STOP $!; until [ -e checked ]; do sleep 0.05; done; kill -KILL $!", endless());
-    let options = "--sim --gpu-only -d 1 -o x.wscope";
+    // The shell stops the program once it has connected, and kills it when the recording has been checked.
+    let script = format!(
+        "{} & until grep -q warpscope-stacks /proc/$!/maps; do sleep 0.01; done; \
+         kill -STOP $!; until [ -e checked ]; do sleep 0.05; done; kill -KILL $!",
+        endless()
+    );
+    let options = "--sim --gpu-only -d 2 -o x.wscope";
     let mut run =
         Running::start(scene.record_words(options, &["sh", "-c", &script]).env("WARPSCOPE_SIM", "kernel_ns=1us"));
     run.stderr_until("the command keeps running");
@@ -60,6 +64,27 @@ fn stopped_processes_are_abandoned() {
     assert!(report["ledger"].to_string().contains("1 CUDA process was still running when the recording stopped"));
     std::fs::write(scene.path("checked"), "").expect("a file");
     run.wait();
+}
+
+/// Check that a process that connects, launches and exits before warpscope reads any of it is recorded as itself: warpscope is
+/// stopped meanwhile, as on a machine that is too busy.
+#[test]
+fn processes_that_end_unread_are_recorded() {
+    let scene = Scene::new();
+    let truth = program("truth");
+    let script = format!("touch begun; until [ -e go ]; do sleep 0.01; done; {truth} 1 2 1 1 100; touch done");
+    let run = Running::start(&mut scene.record_words("--sim -o x.wscope -o x.jsonl", &["sh", "-c", &script]));
+    wait_until("the command has begun", || scene.path("begun").exists());
+    run.signal(libc::SIGSTOP);
+    std::fs::write(scene.path("go"), "").expect("a file");
+    wait_until("the program has ended", || scene.path("done").exists());
+    run.signal(libc::SIGCONT);
+    run.wait().exits(0);
+    let report = scene.report("x.wscope");
+    assert_eq!((number(&report, "launches"), number(&report, "matched")), (200, 200), "{}", report["ledger"]);
+    assert_eq!(report["notes"], serde_json::json!([]));
+    let events = Events::read(&scene.read("x.jsonl"));
+    assert!(events.of("session").all(|session| number(session, "pid") != 0));
 }
 
 /// Check that a program that dies of Ctrl-C, without a handler, loses only the GPU work that came after the last periodic

@@ -4,8 +4,9 @@
     bench/launch/run.py --gpu --warpscope target/release/warpscope       a real GPU; needs nvcc, libcupti, root
     bench/launch/run.py --sim --warpscope target/release/warpscope       the simulated GPU; needs cc, root
     bench/launch/run.py --sim --warpscope ... --python python3.12        the same loop entered from Python
+    bench/launch/run.py --sim --warpscope NEW --baseline OLD             also under another build of warpscope
 
-The three run alternately, so that a machine that slows down affects all of them equally. Prints medians. A round whose
+All run alternately, so that a machine that slows down affects all of them equally. Prints medians. A round whose
 profiler recorded nothing is an error, not a fast round.
 """
 
@@ -17,7 +18,6 @@ import os
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -25,31 +25,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import watch  # noqa: E402
+from processes import BenchError, call  # noqa: E402
 
-MODES = ["bare", "bare CUPTI", "warpscope"]
-
-
-class BenchError(Exception):
-    """An error that the user can act on."""
-
-
-def call(command, env=None, timeout=600, started=lambda pid: None):
-    """Runs a command to completion and returns its standard output. `started` is called with its process id."""
-    command = [str(part) for part in command]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    try:
-        process = subprocess.Popen(command, env=env, text=True, errors="replace", **pipes)
-    except OSError as error:
-        raise BenchError(f"cannot run {command[0]}: {error.strerror}") from error
-    started(process.pid)
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired as error:
-        process.kill()
-        raise BenchError(f"took more than {timeout} s: {' '.join(command)}") from error
-    if process.returncode != 0:
-        raise BenchError(f"exit status {process.returncode}: {' '.join(command)}\n{out}{err}".rstrip())
-    return out
 
 
 def find_compiler(names):
@@ -151,10 +128,10 @@ class Bench:
             raise BenchError(f"bare_cupti.so saw {value} kernels of at least {self.arguments.launches}")
         return result
 
-    def run_warpscope(self):
+    def run_warpscope(self, warpscope):
         folded = self.directory / "warpscope.folded"
         folded.unlink(missing_ok=True)
-        command = [self.arguments.warpscope, "record", "--gpu-only", "--as-root", "-q", "-o", folded]
+        command = [warpscope, "record", "--gpu-only", "--as-root", "-q", "-o", folded]
         # `record --sim` puts the simulator's libraries in place itself.
         environment = self.environment()
         if self.arguments.sim:
@@ -177,18 +154,26 @@ class Bench:
             raise BenchError("warpscope recorded no Python function")
         return result
 
-
     def watch(self, pid):
         self.watched = watch.Watch(pid, watch.LAUNCH)
 
 
-def measure(bench, rounds):
-    runs = dict(zip(MODES, [bench.run_bare, bench.run_cupti, bench.run_warpscope]))
-    samples = {mode: [] for mode in MODES}
+    def modes(self):
+        modes = {"bare": self.run_bare, "bare CUPTI": self.run_cupti}
+        modes["warpscope"] = lambda: self.run_warpscope(self.arguments.warpscope)
+        if self.arguments.baseline:
+            modes["baseline"] = lambda: self.run_warpscope(self.arguments.baseline)
+        return modes
+
+
+def measure(modes, rounds):
+    names = list(modes)
+    samples = {mode: [] for mode in names}
     for turn in range(rounds):
-        # Each mode is first, second and third equally often.
-        for mode in MODES[turn % 3 :] + MODES[: turn % 3]:
-            samples[mode].append(runs[mode]())
+        # Each mode is first, second and so on equally often.
+        first = turn % len(names)
+        for mode in names[first:] + names[:first]:
+            samples[mode].append(modes[mode]())
             print(f"round {turn + 1}/{rounds}: {mode} {samples[mode][-1]:.3f} us", file=sys.stderr)
     return samples
 
@@ -223,6 +208,7 @@ def parse_arguments():
     where.add_argument("--sim", action="store_true", help="use the simulated GPU (configured by WARPSCOPE_SIM)")
     where.add_argument("--gpu", action="store_true", help="use a real GPU")
     parser.add_argument("--warpscope", required=True, help="the warpscope program to measure")
+    parser.add_argument("--baseline", help="another warpscope program, measured in the same rounds")
     parser.add_argument("--launches", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--python", metavar="PYTHON", help="enter the loop from Python, with this interpreter")
@@ -239,6 +225,9 @@ def parse_arguments():
     if arguments.launches < 1 or arguments.rounds < 1 or not 0 <= arguments.depth <= 1000:
         parser.error("launches and rounds must be at least 1, depth must be 0 to 1000")
     arguments.warpscope = os.path.abspath(arguments.warpscope)
+    arguments.baseline = arguments.baseline and os.path.abspath(arguments.baseline)
+    if arguments.baseline and arguments.bpf_time:
+        parser.error("--bpf-time measures one program: omit --baseline")
     return arguments
 
 
@@ -247,7 +236,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="warpscope-launch-") as directory:
         bench = Bench(arguments, Path(directory))
         with watch.bpf_statistics() if arguments.bpf_time else contextlib.nullcontext():
-            summary = summarise(measure(bench, arguments.rounds))
+            summary = summarise(measure(bench.modes(), arguments.rounds))
     if arguments.json:
         settings = {
             "gpu": "simulated" if arguments.sim else "real",

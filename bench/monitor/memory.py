@@ -15,8 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from processes import BenchError, Monitor  # noqa: E402
 
 MODES = {"default": [], "--memleak": ["--memleak"], "--no-stacks": ["--no-stacks"]}
 PROGRAM = """
@@ -43,31 +45,10 @@ def figures(pid):
     return "  ".join(f"{name} {mebibytes:6.1f}" for name, mebibytes in memory(pid).items())
 
 
-class Monitor:
-    def __init__(self, warpscope, options):
-        command = [warpscope, "monitor", "--metrics-addr", "127.0.0.1:0", "--display-interval", "0", *options]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            found = re.search(r"metrics on (http://\S+)", line)
-            if found:
-                self.address = found.group(1)
-                return
-        sys.exit(f"memory: the monitor did not start: exit status {self.process.wait()}")
-
-    def scrape(self):
-        with urllib.request.urlopen(self.address, timeout=30) as answer:
-            return answer.read().decode()
-
-    def stop(self):
-        self.process.terminate()
-        print(self.process.stderr.read(), end="", file=sys.stderr)
-        self.process.wait()
-
-
 def measure(mode, options, command, environment):
-    monitor = Monitor(options.warpscope, MODES[mode])
+    monitor = Monitor(options.warpscope, *MODES[mode])
     monitor.scrape()
-    print(f"{mode:<12} idle    {figures(monitor.process.pid)}", flush=True)
+    print(f"{mode:<12} idle    {figures(monitor.pid)}", flush=True)
     program = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     try:
         end = time.monotonic() + options.seconds
@@ -75,13 +56,14 @@ def measure(mode, options, command, environment):
             time.sleep(1)
             text = monitor.scrape()
             if program.poll() is not None:
-                sys.exit(f"memory: the program ended too early, exit status {program.returncode}")
+                raise BenchError(f"the program ended too early, exit status {program.returncode}")
         live = sum(int(count) for count in re.findall(r"^warpscope_memory_live_allocations{.*} (\d+)$", text, re.MULTILINE))
-        print(f"{mode:<12} beside  {figures(monitor.process.pid)}  ({live} live allocations)", flush=True)
+        print(f"{mode:<12} beside  {figures(monitor.pid)}  ({live} live allocations)", flush=True)
     finally:
         program.kill()
         program.wait()
         monitor.stop()
+        print(monitor.messages, end="", file=sys.stderr)
 
 
 def main():
@@ -104,4 +86,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BenchError as error:
+        sys.exit(f"bench/monitor: {error}")

@@ -9,51 +9,35 @@ the monitor adds to a call, and the ratio. A round in which the monitor did not 
 """
 
 import argparse
+import contextlib
 import re
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from probed_call import FUNCTION, BenchError, Loop, add_arguments, print_table
+from probed_call import FUNCTION, Loop, add_arguments, print_table  # noqa: E402
+from processes import BenchError, Monitor  # noqa: E402
 
 
-class Monitor:
-    """A monitor that runs for one round. A process with libcuda mapped is started first, so that the library is monitored at once."""
+@contextlib.contextmanager
+def pilot(environment):
+    """Runs a process with libcuda mapped, so that a monitor that starts meanwhile monitors the library at once."""
+    text = "import ctypes; ctypes.CDLL('libcuda.so.1'); print('ready', flush=True); input()"
+    process = subprocess.Popen([sys.executable, "-c", text], env=environment, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    try:
+        yield
+    finally:
+        process.communicate("\n")
 
-    def __init__(self, warpscope, environment):
-        text = "import ctypes; ctypes.CDLL('libcuda.so.1'); print('ready', flush=True); input()"
-        self.pilot = subprocess.Popen([sys.executable, "-c", text], env=environment, stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, text=True)
-        self.pilot.stdout.readline()
-        command = [warpscope, "monitor", "--metrics-addr", "127.0.0.1:0", "--display-interval", "0"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self.address = None
-        for line in self.process.stderr:
-            found = re.search(r"metrics on (http://\S+)", line)
-            if found:
-                self.address = found.group(1)
-                break
-        if not self.address:
-            raise BenchError(f"the monitor did not start: exit status {self.process.wait()}")
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.stderr.read()
-        self.process.wait()
-        self.pilot.communicate("\n")
-
-    def counted(self):
-        """Returns the counted calls of the function, for all processes named `loop`."""
-        with urllib.request.urlopen(self.address) as answer:
-            text = answer.read().decode()
-        pattern = rf'^warpscope_call_duration_seconds_count\{{[^}}]*comm="loop"[^}}]*function="{FUNCTION}"\}} (\d+)'
-        return sum(int(count) for count in re.findall(pattern, text, re.MULTILINE))
+def counted_calls(text):
+    """Returns the counted calls of the function, for all processes named `loop`."""
+    pattern = rf'^warpscope_call_duration_seconds_count\{{[^}}]*comm="loop"[^}}]*function="{FUNCTION}"\}} (\d+)'
+    return sum(int(count) for count in re.findall(pattern, text, re.MULTILINE))
 
 
 def main():
@@ -63,19 +47,19 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         loop = Loop(arguments, Path(name))
 
-        def watched():
-            with Monitor(arguments.warpscope, loop.environment) as monitor:
-                time, counted = loop.watched(), monitor.counted()
+        def monitored():
+            with pilot(loop.environment), Monitor(arguments.warpscope) as monitor:
+                time, counted = loop.probed(), counted_calls(monitor.scrape())
             if counted < loop.made:
                 raise BenchError(f"{loop.made} calls were made, {counted} were counted")
             return time
 
-        modes = {"unwatched": loop.alone, "empty probes": loop.with_empty_probes, "watched": watched}
-        print_table(loop, modes, "watched")
+        modes = {"not monitored": loop.alone, "empty probes": loop.with_empty_probes, "monitored": monitored}
+        print_table(loop, modes, "monitored")
 
 
 if __name__ == "__main__":
     try:
         main()
     except BenchError as error:
-        sys.exit(f"monitor: {error}")
+        sys.exit(f"bench/monitor: {error}")

@@ -18,8 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from processes import BenchError, Monitor  # noqa: E402
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "tests/programs"
 RATE = 2_000
@@ -31,30 +33,14 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-class Monitor:
-    def __init__(self, warpscope):
-        command = [warpscope, "monitor", "--metrics-addr", "127.0.0.1:0", "--display-interval", "0"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            found = re.search(r"metrics on (http://\S+)", line)
-            if found:
-                self.address = found.group(1)
-                return
-        sys.exit(f"steady: the monitor did not start: exit status {self.process.wait()}")
+def libraries_in(text):
+    """Returns the number of monitored libraries according to a scrape."""
+    return sum(int(count) for count in re.findall(r"^warpscope_watched_libraries\S* (\d+)", text, re.MULTILINE))
 
-    def scrape(self):
-        begin = time.monotonic()
-        with urllib.request.urlopen(self.address) as answer:
-            text = answer.read().decode()
-        return time.monotonic() - begin, text
 
-    def libraries(self, text):
-        return sum(int(count) for count in re.findall(r"^warpscope_watched_libraries\S* (\d+)", text, re.MULTILINE))
-
-    def stop(self):
-        self.process.terminate()
-        self.process.stderr.read()
-        self.process.wait()
+def timed_scrape(monitor):
+    monitor.scrape()
+    return monitor.scrape_seconds
 
 
 class Program:
@@ -82,15 +68,15 @@ def steady(monitor, program, libraries, directory, arguments):
     programs = [Program(program, libraries, str(arguments.seconds), str(RATE), str(go)) for _ in range(arguments.processes)]
     # Names are looked up when a process is first seen.
     monitor.scrape()
-    before = cpu_seconds(monitor.process.pid), sum(cpu_seconds(p.process.pid) for p in programs)
+    before = cpu_seconds(monitor.pid), sum(cpu_seconds(p.process.pid) for p in programs)
     go.touch()
     end, took = time.monotonic() + arguments.seconds, []
     while time.monotonic() < end:
-        took.append(monitor.scrape()[0])
+        took.append(timed_scrape(monitor))
         time.sleep(0.5)
     for each in programs:
         each.process.stdout.readline()
-    used = cpu_seconds(monitor.process.pid) - before[0]
+    used = cpu_seconds(monitor.pid) - before[0]
     worked = sum(cpu_seconds(p.process.pid) for p in programs) - before[1]
     for each in programs:
         each.end()
@@ -99,27 +85,26 @@ def steady(monitor, program, libraries, directory, arguments):
     return took
 
 
-def libraries_come_and_go(monitor, program, libraries, directory):
+def short_lived_libraries(monitor, program, libraries, directory):
     took, most = [], 0
     for number in range(40):
         copy = directory / f"lib{number}"
         copy.mkdir()
         for name in ("libcuda.so.1", "libcudart.so.13"):
             shutil.copy(libraries / name, copy / name)
-        before = monitor.libraries(monitor.scrape()[1])
+        before = libraries_in(monitor.scrape())
         each = Program(program, copy)
         while True:
-            seconds, text = monitor.scrape()
-            took.append(seconds)
-            now = monitor.libraries(text)
+            now = libraries_in(monitor.scrape())
+            took.append(monitor.scrape_seconds)
             most = max(most, now)
             if now >= before + 2 or now < before:
                 break
         each.end()
         shutil.rmtree(copy)
-    while monitor.libraries(text) >= most // 2:
-        seconds, text = monitor.scrape()
-        took.append(seconds)
+    while now >= most // 2:
+        now = libraries_in(monitor.scrape())
+        took.append(monitor.scrape_seconds)
     return took
 
 
@@ -136,10 +121,10 @@ def main():
         watched, at_rate = (compile_program(name, directory, libraries) for name in ("watched", "steady"))
         monitor = Monitor(arguments.warpscope)
         pilot = Program(watched, libraries)
-        idle = [monitor.scrape()[0] for _ in range(50)]
+        idle = [timed_scrape(monitor) for _ in range(50)]
         loads = {
             "steady calls": steady(monitor, at_rate, libraries, directory, arguments),
-            "libraries come and go": libraries_come_and_go(monitor, watched, libraries, directory),
+            "short-lived libraries": short_lived_libraries(monitor, watched, libraries, directory),
         }
         pilot.end()
         monitor.stop()
@@ -151,4 +136,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BenchError as error:
+        sys.exit(f"bench/monitor: {error}")

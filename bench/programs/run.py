@@ -13,22 +13,19 @@ their thread recognised, so that nothing was walked.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import re
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import watch  # noqa: E402
+from processes import BenchError, Monitor, call  # noqa: E402
 
 PYTHON = ["train_small", "decode", "train_large", "graph"]
 PROGRAMS = [*PYTHON, "paths"]
@@ -45,25 +42,6 @@ TOOLS = {
     "torch.profiler": None,
     "torch.profiler, stacks": None,
 }
-
-
-class BenchError(Exception):
-    """An error that the user can act on."""
-
-
-def call(command, env=None, timeout=300, started=lambda pid: None):
-    command = [str(part) for part in command]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command, env=env, text=True, errors="replace", **pipes)
-    started(process.pid)
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired as error:
-        process.kill()
-        raise BenchError(f"took more than {timeout} s: {' '.join(command)}") from error
-    if process.returncode != 0:
-        raise BenchError(f"exit status {process.returncode}: {' '.join(command)}\n{out}{err}".rstrip())
-    return out + err
 
 
 class Bench:
@@ -108,7 +86,8 @@ class Bench:
                 return None
             command += ["--profiler", "stacks" if "stacks" in tool else "plain"]
         elif tool == "monitor":
-            with self.monitor():
+            with Monitor(self.options.warpscope) as monitor:
+                monitor.scrape()
                 return *result(call(command, environment)), None
         elif TOOLS[tool]:
             own = [part.replace("OUT", str(self.directory / "out")) for part in TOOLS[tool]]
@@ -125,24 +104,6 @@ class Bench:
             return None
         own = cost["delay_ns"] / 1000 / recorded * launches
         return us / (us - own) if own < us else None
-
-    @contextlib.contextmanager
-    def monitor(self):
-        command = [self.options.warpscope, "monitor", "--metrics-addr", "127.0.0.1:9411", "--display-interval", "0"]
-        process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for _ in range(100):
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen("http://127.0.0.1:9411/metrics", timeout=2).read()
-                break
-            time.sleep(0.1)
-        else:
-            raise BenchError("the monitor does not answer")
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(timeout=30)
-
 
 def result(output):
     found = re.search(r"^us_per_step ([0-9.]+) launches_per_step (\d+)$", output, re.MULTILINE)
@@ -174,7 +135,9 @@ def bpf_time(bench, program):
     own = [*VERBOSE, *bench.options.option, "-o", bench.directory / "out.wscope"]
     command = [bench.options.warpscope, *own, "--", *bench.command(program)]
     with watch.bpf_statistics():
-        output = call(command, bench.environment, started=lambda pid: watched.append(watch.Watch(pid, watch.LAUNCH)))
+        output = call(
+            command, bench.environment, started=lambda pid: watched.append(watch.Watch(pid, watch.LAUNCH)), stderr=subprocess.STDOUT
+        )
         counted = watched[0].stop()
     figures = {}
     if counted is not None and counted.bpf_runs:

@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -23,22 +22,17 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import watch  # noqa: E402
-
-
-class BenchError(Exception):
-    """An error that the user can act on."""
+from processes import BenchError, call  # noqa: E402
 
 
 def rounds(command):
     """Runs a program that prints its rounds. Returns them and the counters of the process."""
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    watched = watch.Watch(process.pid, watch.SAMPLER)
-    out, err = process.communicate()
-    counted = watched.stop()
+    watched = []
+    out = call(command, started=lambda pid: watched.append(watch.Watch(pid, watch.SAMPLER)))
     found = re.search(r"^rounds (\d+)$", out, re.MULTILINE)
-    if process.returncode != 0 or not found:
-        raise BenchError(f"exit status {process.returncode}: {command}\n{out}{err}")
-    return int(found.group(1)), counted
+    if not found:
+        raise BenchError(f"the program printed no rounds:\n{out}")
+    return int(found.group(1)), watched[0].stop()
 
 
 def measure(arguments, program, directory):
@@ -98,7 +92,7 @@ def main():
         raise BenchError("no C compiler was found")
     with tempfile.TemporaryDirectory(prefix="warpscope-sampler-") as directory, watch.bpf_statistics():
         busy = Path(directory) / "busy"
-        subprocess.run([compiler, "-O2", "-fomit-frame-pointer", "-o", busy, HERE / "busy.c", "-lpthread"], check=True)
+        call([compiler, "-O2", "-fomit-frame-pointer", "-o", busy, HERE / "busy.c", "-lpthread"])
         size = [arguments.seconds, arguments.depth]
         programs = {"C": [busy, *size], "Python": [arguments.python, HERE / "busy.py", *size]}
         results = {name: measure(arguments, program, Path(directory)) for name, program in programs.items()}

@@ -20,13 +20,12 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from processes import BenchError  # noqa: E402
+
 THREAD = "unwind-tables"
 IDLE = "import sys; print('ready 0', flush=True); sys.stdin.read()"
 IMPORT = "import sys, time; t = time.monotonic(); import {}; print('ready %.3f' % (time.monotonic() - t), flush=True); sys.stdin.read()"
-
-
-class BenchError(Exception):
-    """An error that the user can act on."""
 
 
 class Program:
@@ -51,7 +50,7 @@ class Program:
         return err
 
 
-def tables_are_made(pid):
+def wait_for_tables(pid):
     """Waits until the thread that builds tables sleeps and has used no CPU time for half a second. Returns when that began."""
     tasks = Path(f"/proc/{pid}/task")
     task = next((task for task in tasks.iterdir() if (task / "comm").read_text().strip() == THREAD), None)
@@ -76,7 +75,7 @@ def peak_mib(pid):
 def recorded(arguments, command, directory):
     options = ["--cpu-only", "--as-root", "-v", "-o", Path(directory) / "tables.wscope"]
     program = Program([arguments.warpscope, "record", *options, "--", *command])
-    made = tables_are_made(program.process.pid)
+    made = wait_for_tables(program.process.pid)
     peak = peak_mib(program.process.pid)
     found = re.search(r"unwind tables of (\d+) files have (\d+) rows \(([\d.]+) MiB\) and took ([\d.]+) s", program.end())
     if not found:

@@ -18,7 +18,8 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from probed_call import FUNCTION, BenchError, Loop, add_arguments, call, ns_per_call, print_table
+from probed_call import FUNCTION, Loop, add_arguments, ns_per_call, print_table  # noqa: E402
+from processes import BenchError, call  # noqa: E402
 
 
 class Tracers:
@@ -76,4 +77,4 @@ if __name__ == "__main__":
     try:
         main()
     except BenchError as error:
-        sys.exit(f"trace: {error}")
+        sys.exit(f"bench/trace: {error}")

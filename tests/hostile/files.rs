@@ -298,7 +298,7 @@ fn new_libraries_are_watched_despite_made_up_functions() {
     assert_still_exact(&scene, &monitor, "libraries of invented functions", slowest);
     drop((first, second));
     let log = monitor.stop();
-    assert!(log.err().contains("are not watched: there are too many"), "{}", log.err());
+    assert!(log.err().contains("are not probed: too many functions"), "{}", log.err());
 }
 
 /// Check that the monitor's CPU share is bounded and that it counts on while a program maps code at new addresses all the time,

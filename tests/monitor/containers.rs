@@ -73,7 +73,7 @@ fn processes_in_another_root_are_counted() {
     first.end();
     let log = monitor.stop();
     for library in ["/lib/libcuda.so.1", "/lib/libcudart.so.13"] {
-        let found = format!("warpscope: {library} was loaded before");
+        let found = format!("warpscope: {library} was probed ");
         assert_eq!(log.err().matches(&found).count(), 1, "{library} is watched once: {}", log.err());
     }
 }

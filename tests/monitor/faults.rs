@@ -34,7 +34,7 @@ fn full_kernel_map_loses_no_launches() {
     assert_eq!(launches(&monitor), 20_007);
     many.end();
     let log = monitor.stop();
-    assert!(log.err().contains("the least launched are counted as other"), "{}", log.err());
+    assert!(log.err().contains("those with the fewest launches are counted as other"), "{}", log.err());
 }
 
 /// Check that, if the only watched process has more live allocations than the BPF map can hold, all are counted as allocations,
@@ -99,7 +99,7 @@ fn missing_nvml_is_reported() {
     let metrics = monitor.scrape();
     assert!(metrics.one("warpscope_resident_memory_bytes", &[]) > 0.0 && !metrics.any(&[("device", "0")]));
     let log = monitor.stop();
-    assert!(log.err().contains("GPUs themselves are not watched: cannot load libnvidia-ml.so.1"), "{}", log.err());
+    assert!(log.err().contains("GPU metrics are not available: cannot load libnvidia-ml.so.1"), "{}", log.err());
 }
 
 /// Check that health checks fail with the reason in one sentence while nothing can be watched.
@@ -118,8 +118,8 @@ fn health_check_fails_if_nothing_is_watched() {
         answer = get(&monitor.address, "/healthz", "");
         answer.0.starts_with("HTTP/1.1 503")
     });
-    assert!(answer.1.starts_with("no CUDA library is watched: "), "{}", answer.1);
-    assert!(answer.1.contains("libcuda.so.1 is not watched: ") && answer.1.lines().count() == 1, "{}", answer.1);
+    assert!(answer.1.starts_with("no CUDA library is monitored: "), "{}", answer.1);
+    assert!(answer.1.contains("libcuda.so.1 is not probed: ") && answer.1.lines().count() == 1, "{}", answer.1);
     monitor.stop();
     broken.end();
 }

@@ -162,3 +162,33 @@ fn short_processes_are_counted_and_cleaned_up() {
     pilot.end();
     monitor.stop();
 }
+
+/// Check that every scrape knows the names of all kernels, also of those that are launched while it is answered.
+#[test]
+fn new_kernels_have_names_at_once() {
+    // Few enough at once that their names fit into the ring.
+    const ROUNDS: u64 = 20;
+    const NEW: u64 = 200;
+    let scene = Scene::new();
+    let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
+    let pid = pilot.pid().to_string();
+    let nameless = |metrics: &Metrics| {
+        metrics.sum("warpscope_kernel_launches_total", &[("pid", &pid), ("kernel", "[unknown kernel]")])
+    };
+    let all = |metrics: &Metrics| metrics.sum("warpscope_launches_total", &[("pid", &pid)]);
+    // The pilot's own kernel has no name if it was first launched before all functions were watched.
+    let before = monitor.scrape();
+    for round in 0..ROUNDS {
+        let pilot = &mut pilot;
+        std::thread::scope(|scope| {
+            scope.spawn(move || (0..NEW).for_each(|new| pilot.does(&format!("kernel {}", round * NEW + new))));
+            // The first scrapes are answered meanwhile.
+            for _ in 0..3 {
+                assert_eq!(nameless(&monitor.scrape()), nameless(&before), "all kernels have names");
+            }
+        });
+    }
+    let metrics = monitor.scrape();
+    assert_eq!(all(&metrics) - all(&before), ROUNDS * NEW);
+    monitor.stop();
+}

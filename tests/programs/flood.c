@@ -8,39 +8,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "packet.h"
 
-enum { PACKET = 32 * 1024, TEXT = 8 * 1024, VERSION = 4 };
-enum { HELLO = 1, KERNEL = 2, TOTALS = 7, NAME = 64, DEVICE = 65, NOTICE = 66 };
+enum { TEXT = 8 * 1024 };
+enum { KERNEL = 2, TOTALS = 7, NAME = 64, DEVICE = 65, NOTICE = 66 };
 
 static struct {
     uint64_t bytes;
     uint32_t started;
 } *shared;
 static double end;
-static uint8_t packet[PACKET];
-static int length;
 
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec + time.tv_nsec / 1e9;
 }
-
-static void put(const void *bytes, int count) {
-    memcpy(packet + length, bytes, count);
-    length += count;
-}
-
-static void put8(uint8_t value) { put(&value, 1); }
-static void put16(uint16_t value) { put(&value, 2); }
-static void put32(uint32_t value) { put(&value, 4); }
-static void put64(uint64_t value) { put(&value, 8); }
 
 static int connect_to_warpscope(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -67,9 +55,7 @@ static int send_packet(int fd) {
 }
 
 static int send_hello(int fd) {
-    uint64_t session;
-    getrandom(&session, sizeof(session), 0);
-    put8(HELLO), put16(VERSION), put32(getpid()), put64(session), put32(26), put32(13000), put64(0);
+    put_hello();
     return send_packet(fd);
 }
 

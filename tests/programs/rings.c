@@ -15,23 +15,11 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+#include "packet.h"
 
-enum { VERSION = 4, HELLO = 1, FUNCTIONS_END = 20, FUNCTION = 67, RINGS = 128, RING = 128, THREAD = 1, ENTER = 2, EXIT = 3, FIRST = 4 };
+enum { FUNCTIONS_END = 20, FUNCTION = 67, RINGS = 128, RING = 128, THREAD = 1, ENTER = 2, EXIT = 3, FIRST = 4 };
 /* The first ring's positions follow the table of functions and two counters, at a multiple of 64. */
 enum { HEADER = 2 * 1024 * 10 + 64 };
-
-static uint8_t packet[32 * 1024];
-static int length;
-
-static void put(const void *bytes, int count) {
-    memcpy(packet + length, bytes, count);
-    length += count;
-}
-
-static void put8(uint8_t value) { put(&value, 1); }
-static void put16(uint16_t value) { put(&value, 2); }
-static void put32(uint32_t value) { put(&value, 4); }
-static void put64(uint64_t value) { put(&value, 8); }
 
 static uint64_t state;
 
@@ -52,9 +40,7 @@ static void fail(const char *what) {
 }
 
 static void announce(int fd) {
-    uint64_t session;
-    getrandom(&session, sizeof(session), 0);
-    put8(HELLO), put16(VERSION), put32(getpid()), put64(session), put32(26), put32(13000), put64(0);
+    put_hello();
     for (int i = 1; i < 1000; i++) {
         char name[32];
         int bytes = snprintf(name, sizeof(name), "cuInvented%d", i);

@@ -97,13 +97,13 @@ __attribute__((noinline)) static void work(void) {
     EXPECT(0, cuMemcpyHtoD_v2(driver, host, 36));
 }
 
-static void kernels(int count) {
+static void kernels(int first, int count) {
     CUmodule module;
     CUfunction function;
     char name[32];
 
     EXPECT(0, cuModuleLoadData(&module, ""));
-    for (int i = 0; i < count; i++) {
+    for (int i = first; i < first + count; i++) {
         sprintf(name, "k%d", i);
         EXPECT(0, cuModuleGetFunction(&function, module, name));
         EXPECT(0, cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
@@ -129,7 +129,8 @@ int main(int argc, char **argv) {
         else if (!strncmp(line, "free", 4)) while (leaks) EXPECT(0, cudaFree(leaked[--leaks]));
         else if (!strncmp(line, "hoard", 5)) hoard(number);
         else if (!strncmp(line, "launch", 6)) launch(&first_stub, number);
-        else if (!strncmp(line, "kernels", 7)) kernels(number);
+        else if (!strncmp(line, "kernels", 7)) kernels(0, number);
+        else if (!strncmp(line, "kernel ", 7)) kernels(number, 1);
         else if (!strncmp(line, "wait", 4)) {
             puts("calling");
             fflush(stdout);

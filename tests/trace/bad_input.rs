@@ -65,7 +65,7 @@ fn unknown_kernel_functions_are_rejected() {
 #[test]
 fn fentry_failures_are_reported() {
     refused("--fentry vfs_reed", &["--fentry vfs_reed matches no function of the kernel", "did you mean vfs_read"]);
-    refused("--fentry *", &["--fentry * matches ", " functions, of at most 100: use a narrower pattern"]);
+    refused("--fentry *", &["--fentry * matches ", " functions, more than the limit of 100: use a narrower pattern"]);
     let scene = Scene::new();
     let run = Ended::of(&mut scene.trace("-q --fentry vfs_read -o t.jsonl", "cat /etc/passwd"));
     if run.status.success() {

@@ -164,7 +164,7 @@ fn driver_requests_are_in_the_totals() {
     let requests = &report["trace"]["driver_requests"];
     assert_eq!([number(requests, "count"), number(requests, "ns")], expected["system_calls"][..2]);
     assert_eq!(number(requests, "count"), 2 * (3 + 10 * (9 + 9 + 2) + 2 + 3));
-    let sentence = format!("requests to the driver: {} calls, ", number(requests, "count"));
+    let sentence = format!("driver requests: {} calls, ", number(requests, "count"));
     assert!(run.err().contains(&sentence), "{}", run.err());
     let inside: Vec<&Value> = trace.named("inside").map(|call| &call["event_id"]).collect();
     for request in trace.of("kernel") {

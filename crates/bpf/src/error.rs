@@ -13,7 +13,7 @@ pub enum Error {
     NotPermitted,
     /// Root only inside a user namespace.
     #[error(
-        "not permitted to load eBPF programs from a user namespace: its root is not the machine's; run warpscope outside of it, as in a container started with --privileged or --cap-add BPF --cap-add PERFMON"
+        "not permitted to load eBPF programs from a user namespace: its root is not the host's; run warpscope outside of it, for example in a container started with --privileged or --cap-add BPF --cap-add PERFMON"
     )]
     UserNamespace,
     /// The kernel has no BTF.
@@ -26,7 +26,7 @@ pub enum Error {
     Load(libbpf_rs::Error, String),
     /// The kernel is too old.
     #[error(
-        "this kernel ({release}) cannot run warpscope's eBPF programs: Linux 6.1 is the oldest that is tested{detail}", detail = Detail(.detail)
+        "this kernel ({release}) cannot run warpscope's eBPF programs: the oldest tested kernel is Linux 6.1{detail}", detail = Detail(.detail)
     )]
     OldKernel {
         /// The kernel's release.
@@ -53,7 +53,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Mappings cannot be watched.
-    #[error("cannot watch memory mappings on CPU {cpu}: {source}")]
+    #[error("cannot record memory mappings on CPU {cpu}: {source}")]
     Mappings {
         /// The CPU.
         cpu: u32,

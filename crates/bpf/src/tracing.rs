@@ -184,7 +184,7 @@ impl Recorder {
 
     /// Stops watching. Calls that have not returned are sent; drain them afterwards.
     pub fn end_trace(&mut self) -> Result<()> {
-        let fail = |source| Error::Attach { what: "search for calls under way", source };
+        let fail = |source| Error::Attach { what: "search for calls in progress", source };
         self.open_calls(false);
         // In reverse order: if entries were watched longer than returns, every call would appear unfinished.
         for links in self.watches.values_mut() {

@@ -8,8 +8,8 @@ use text::units::{count, counted, hundredths, percent_of_hundredths, time};
 
 use crate::flame::Weight;
 
-/// `matched 100 %` when every activity has its launch, else how many have not; rounded down, so that 100 means all.
-/// Nothing where the GPU did nothing.
+/// Returns `matched 100 %` if every activity has its launch, otherwise how many have none. Rounded down, so that 100 means
+/// all. `None` if there was no GPU work.
 pub fn matched(ledger: &Ledger) -> Option<String> {
     let all = ledger.activities_matched + ledger.activities_unmatched;
     if all == 0 {
@@ -22,7 +22,7 @@ pub fn matched(ledger: &Ledger) -> Option<String> {
     })
 }
 
-/// What became of launches on streams that capture. Nothing is lost: their work runs when the graph is launched.
+/// Describes launches on capturing streams. They are no loss: their work runs when the graph is launched.
 pub fn captured(launches: u64) -> Option<String> {
     let sentence = match launches {
         0 => return None,
@@ -32,7 +32,7 @@ pub fn captured(launches: u64) -> Option<String> {
     Some(format!("{} {sentence}", count(launches)))
 }
 
-/// Work of graphs that appears under the launch, because the creation of its nodes was not seen.
+/// Describes work of graphs that appears under the launch, because the creation of its nodes was not seen.
 pub fn graph_nodes(ledger: &Ledger) -> Option<String> {
     let (operations, nodes) = (ledger.graph_operations_unknown, ledger.graph_nodes_unknown);
     (operations > 0).then(|| {
@@ -45,17 +45,17 @@ pub fn graph_nodes(ledger: &Ledger) -> Option<String> {
     })
 }
 
-/// Launch-class calls that gave the GPU nothing to do. Nothing is lost.
+/// Describes launch calls without GPU work. They are no loss.
 pub fn empty(launches: u64) -> Option<String> {
     let sentence = match launches {
         0 => return None,
-        1 => "launch call had nothing to do, such as a copy of 0 bytes",
-        _ => "launch calls had nothing to do, such as copies of 0 bytes",
+        1 => "launch call gave the GPU no work, such as a copy of 0 bytes",
+        _ => "launch calls gave the GPU no work, such as copies of 0 bytes",
     };
     Some(format!("{} {sentence}", count(launches)))
 }
 
-/// CPU time that is warpscope's own. Nothing is lost: it is not the program's.
+/// Describes warpscope's own CPU time. It is no loss: it is not the program's.
 pub fn own_cost(own: Weight) -> Option<String> {
     let (one, many) = ("CPU sample was", "CPU samples were");
     let samples = format!("{} {}", count(own.samples), if own.samples == 1 { one } else { many });
@@ -63,7 +63,7 @@ pub fn own_cost(own: Weight) -> Option<String> {
         .then(|| format!("{samples} in warpscope's own code, CUPTI or probes ({}): not shown", time(own.amount)))
 }
 
-/// One sentence for each loss that happened.
+/// Returns one sentence for each loss that occurred.
 pub fn sentences(ledger: &Ledger) -> Vec<String> {
     let Lost { cupti_dropped, queue_full, invalid_records, names, buffers_refused, join_evicted, causes } =
         &ledger.lost;
@@ -77,14 +77,17 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         ),
         (
             ledger.zero_time,
-            "GPU record came without times and has no width|GPU records came without times and have no width",
+            "GPU record has no timestamps and therefore no width|GPU records have no timestamps and therefore no width",
         ),
         (
             ledger.unfinished,
-            "GPU operation had not finished and has no width|GPU operations had not finished and have no width",
+            "GPU operation had not finished and therefore has no width|GPU operations had not finished and therefore have no width",
         ),
         (not_received, "GPU record that CUPTI delivered never arrived|GPU records that CUPTI delivered never arrived"),
-        (ledger.stacks_missing, "stack was referred to but never came|stacks were referred to but never came"),
+        (
+            ledger.stacks_missing,
+            "stack is missing: its frames never arrived|stacks are missing: their frames never arrived",
+        ),
         (
             ledger.sessions_cut_off,
             "CUDA process exited before flushing its GPU records|CUDA processes exited before flushing their GPU records",
@@ -96,13 +99,13 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         (*cupti_dropped, "GPU record was dropped by CUPTI|GPU records were dropped by CUPTI"),
         (
             *queue_full,
-            "GPU record found the injected library's queue full|GPU records found the injected library's queue full",
+            "GPU record was dropped: the injected library's queue was full|GPU records were dropped: the injected library's queue was full",
         ),
-        (*invalid_records, "GPU record contradicted itself|GPU records contradicted themselves"),
+        (*invalid_records, "GPU record was invalid|GPU records were invalid"),
         (*names, "kernel has no name: the table of names was full|kernels have no name: the table of names was full"),
         (
             *buffers_refused,
-            "buffer was refused to CUPTI: too many were in use|buffers were refused to CUPTI: too many were in use",
+            "buffer request of CUPTI was refused: too many buffers were in use|buffer requests of CUPTI were refused: too many buffers were in use",
         ),
         (
             *join_evicted,
@@ -198,13 +201,13 @@ fn cause_sentence(cause: LossCause) -> &'static str {
             "event could not be written to the recording|events could not be written to the recording"
         }
         LossCause::RecordsSkipped => {
-            "record of the recording was skipped: a newer warpscope wrote it|records of the recording were skipped: a newer warpscope wrote them"
+            "record was skipped: it was written by a newer warpscope|records were skipped: they were written by a newer warpscope"
         }
         LossCause::UnwindTables => {
             "file has no unwind table because of an error in warpscope|files have no unwind table because of an error in warpscope"
         }
         LossCause::MapsUnread => {
-            "read of the kernel's sums failed: sums are missing|reads of the kernel's sums failed: sums are missing"
+            "read of a BPF map failed: sums are missing|reads of BPF maps failed: sums are missing"
         }
         LossCause::ForeignProcesses => {
             "process is outside this pid namespace: its files cannot be read|processes are outside this pid namespace: their files cannot be read"
@@ -216,7 +219,7 @@ fn cause_sentence(cause: LossCause) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Check that `matched 100 %` is said of nothing but a whole match.
+    /// Check that `matched 100 %` is printed only if everything is matched.
     #[test]
     fn never_rounds_up() {
         let of = |matched, unmatched| {
@@ -229,7 +232,7 @@ mod tests {
         assert!(of(10_000_000, 1).expect("some").starts_with("matched 99.99 %  (1 of 10,000,001"));
     }
 
-    /// Check that captured launches are told, and not as a loss.
+    /// Check that captured launches are reported, but not as a loss.
     #[test]
     fn captured_launches_are_no_loss() {
         assert_eq!(captured(0), None);

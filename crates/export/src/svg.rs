@@ -39,7 +39,7 @@ const LABEL_LENGTH: usize = 100;
 const LABEL_OF_TIP: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
 const LABEL: &str = r#"(t.getAttribute("fg:l") || find_child(e, "title").textContent.replace(/\([^(]*\)$/,""))"#;
 const NO_TIME: &str = "no CPU sample and no finished GPU work";
-const NO_HITS: &str = "the event did not happen, or all its weights are 0";
+const NO_HITS: &str = "the event did not occur, or all its weights are 0";
 const STYLE: &str = "<style type=\"text/css\">
 text { font-family:ui-monospace,\"SF Mono\",Menlo,Consolas,\"DejaVu Sans Mono\",monospace; fill:#1d232b }
 #title { font-weight:600 }
@@ -179,7 +179,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
 }
 
 fn changed() -> io::Error {
-    io::Error::other("cannot finish the flame graph: inferno's SVG is not shaped as expected")
+    io::Error::other("cannot finish the flame graph: inferno produced an unexpected SVG")
 }
 
 /// A frame of the graph, with everything above it.

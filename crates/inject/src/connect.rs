@@ -53,14 +53,14 @@ pub fn connect(path: &[u8]) -> Result<i32, Refused> {
 }
 
 /// Waits until warpscope has read this process's code mappings, so that the very first stack can be walked. That takes
-/// about a millisecond; in any case the program continues after `patience`, in milliseconds.
-pub fn await_welcome(socket: i32, patience: i32) {
-    let deadline = sys::now() + patience.unsigned_abs() as u64 * 1_000_000;
+/// about a millisecond; in any case the program continues after [`wire::WELCOME_PATIENCE_MS`].
+pub fn await_welcome(socket: i32) {
+    let deadline = sys::now() + u64::from(wire::WELCOME_PATIENCE_MS.unsigned_abs()) * 1_000_000;
     while !WELCOMED.load(Ordering::Acquire) && sys::now() < deadline {
         let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
         // The sender may be the one that receives the welcome, so this thread wakes up regularly.
         // SAFETY: one entry; the call is bounded by its timeout.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, patience.min(10)) };
+        let ready = unsafe { libc::poll(&raw mut poll, 1, 10) };
         if ready == 1 && receive(socket).is_none() && poll.revents & (libc::POLLHUP | libc::POLLERR) != 0 {
             return;
         }

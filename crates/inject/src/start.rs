@@ -77,11 +77,11 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
         lifecycle::close();
         return Some(Refused(Refusal::Thread, error));
     }
+    if traced || records {
+        connect::await_welcome(lifecycle::socket());
+    }
     if traced {
-        connect::await_welcome(lifecycle::socket(), wire::CALLS_PATIENCE_MS);
         subscription::enable_traced();
-    } else if records {
-        connect::await_welcome(lifecycle::socket(), wire::WELCOME_PATIENCE_MS);
     }
     None
 }

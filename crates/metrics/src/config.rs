@@ -163,21 +163,21 @@ impl Settings {
         let limits = Limits::default();
         let interval = self.display_interval.unwrap_or(5.0);
         if !(0.0..=LONGEST_INTERVAL).contains(&interval) {
-            return Err(format!("display-interval is {interval}: it should be seconds, from 0 (quiet) to 86400"));
+            return Err(format!("display-interval is {interval}: expected seconds, from 0 (no tables) to 86400"));
         }
         let max_series = self.max_series.unwrap_or(limits.max_series);
         if max_series < 100 {
-            return Err(format!("max-series is {max_series}: it should be at least 100"));
+            return Err(format!("max-series is {max_series}: expected at least 100"));
         }
         let keep_ended = self.keep_ended.unwrap_or(limits.keep_ended.as_secs_f64());
         if !(0.0..=LONGEST_INTERVAL).contains(&keep_ended) {
-            return Err(format!("keep-ended is {keep_ended}: it should be seconds, from 0 to 86400"));
+            return Err(format!("keep-ended is {keep_ended}: expected seconds, from 0 to 86400"));
         }
         if self.pid.as_ref().is_some_and(|pids| pids.contains(&0)) {
             return Err("pid 0 is not a process".to_owned());
         }
         if !(memleak || cudatrace || bandwidth || errors) {
-            return Err("memleak, cudatrace, bandwidth and errors are all off: there is nothing to watch".to_owned());
+            return Err("memleak, cudatrace, bandwidth and errors are all off: there is nothing to monitor".to_owned());
         }
         Ok(Options {
             memleak,
@@ -266,7 +266,7 @@ mod tests {
         assert!(error("display-interval = nan").contains("display-interval"));
         assert!(error("max-series = 5").contains("max-series"));
         assert!(error("keep-ended = -1").contains("keep-ended"));
-        assert!(error("memleak=false\nerrors=false\nbandwidth=false\ncudatrace=false").contains("nothing to watch"));
+        assert!(error("memleak=false\nerrors=false\nbandwidth=false\ncudatrace=false").contains("nothing to monitor"));
         let missing = Settings::read(Path::new("/nonexistent/monitor.toml")).expect_err("missing");
         assert!(missing.starts_with("cannot read /nonexistent/monitor.toml: "), "{missing}");
     }

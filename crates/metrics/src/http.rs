@@ -18,8 +18,8 @@ mod endpoints;
 mod message;
 mod owner;
 mod peer;
-mod places;
 mod server;
+mod slots;
 
 pub use self::{
     endpoints::{Source, answer},

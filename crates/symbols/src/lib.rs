@@ -5,7 +5,6 @@
 //! ([`DebugFiles`]). Code without a file is looked up in the map that its compiler wrote; kernel addresses in the
 //! running kernel. [`demangle`] makes names readable. [`python`] contains the knowledge of CPython.
 
-mod ask;
 mod bpf_code;
 mod debug_files;
 mod debug_sections;
@@ -14,6 +13,7 @@ mod dwarf;
 mod files;
 mod jits;
 mod kept;
+mod look_up;
 mod modules;
 pub mod perf_map;
 pub mod python;

@@ -19,10 +19,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     DebugFiles, Files, Kept,
-    ask::ask,
     bpf_code::BpfCode,
     demangle::demangle,
     dwarf::{Answer, Place},
+    look_up::look_up,
     modules::{Modules, meaning},
 };
 
@@ -144,7 +144,7 @@ fn notes(kept: &Kept) -> Vec<String> {
     let mut notes = Vec::new();
     if kept.files.most() > 0 && kept.files.not_held() > 0 {
         notes.push(format!(
-            "{} mapped files exceeded the {} that can be kept open: they were searched again by path and build id; \
+            "{} mapped files exceeded the {} that can be kept open: they were opened again by path and build id; \
              raise the hard limit (ulimit -Hn) to keep more open",
             kept.files.not_held(),
             kept.files.most(),
@@ -235,7 +235,7 @@ fn name_file<'a>(
         };
         let offsets: Vec<u64> = spots.iter().map(offset).collect();
         let lines = options.lines && !probe;
-        let (answered, refused) = ask(&source, path, &offsets, &options.debug_files, lines, &options.budget);
+        let (answered, refused) = look_up(&source, path, &offsets, &options.debug_files, lines, &options.budget);
         answers = answered;
         named.notes.extend(refused.into_iter().map(|what| format!("{module}: {what}")));
     }

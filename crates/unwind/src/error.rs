@@ -25,6 +25,6 @@ pub enum Error {
     },
 
     /// Code further than 4 GiB from the table's base: its address does not fit a row.
-    #[error("code spans {0} bytes: rows reach 4 GiB")]
+    #[error("code spans {0} bytes, more than the limit of 4 GiB")]
     TooFar(u64),
 }

@@ -15,7 +15,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
     let directory = Workspace::create()?;
     let program = directory.write_program("llm", embedded::WORKLOAD)?;
     let output = if options.output.is_empty() { vec!["demo.svg".into(), "demo.wscope".into()] } else { options.output };
-    eprintln!("A small language model answers on a simulated GPU, and warpscope watches:\n");
+    eprintln!("Recording a small language model on a simulated GPU:\n");
     let code = record(args::Record {
         gpu_only: false,
         cpu_only: false,

@@ -57,7 +57,7 @@ fn checks() -> Vec<(&'static str, Finding)> {
         if features::btf() {
             Good("/sys/kernel/btf/vmlinux".into())
         } else {
-            Bad("the kernel has none".into(), "use a kernel built with CONFIG_DEBUG_INFO_BTF=y")
+            Bad("the kernel has no BTF".into(), "use a kernel built with CONFIG_DEBUG_INFO_BTF=y")
         },
     ));
     if privileged {
@@ -65,20 +65,23 @@ fn checks() -> Vec<(&'static str, Finding)> {
         checks.push((
             "multi-probe",
             if features::uprobe_multi() {
-                Good("one program on many probes at once".into())
+                Good("supported: one program can be attached to many probes at once".into())
             } else {
-                Lesser("not in this kernel: probes are attached one by one".into(), "a kernel of 6.6 or later has it")
+                Lesser(
+                    "not supported by this kernel: probes are attached one by one".into(),
+                    "Linux 6.6 and later support it",
+                )
             },
         ));
     }
     checks.push((
         "namespace",
         if features::initial_pid_namespace() {
-            Good("process ids are those of the machine".into())
+            Good("the host's pid namespace".into())
         } else {
             Lesser(
-                "a pid namespace: only processes in it can be recorded or traced".into(),
-                "to monitor the machine, run in its pid namespace (docker run --pid=host)",
+                "not the host's pid namespace: only processes in it can be recorded or traced".into(),
+                "to monitor the whole machine, run in the host's pid namespace (docker run --pid=host)",
             )
         },
     ));
@@ -102,7 +105,7 @@ fn driver() -> Finding {
         Err(_) if Path::new("/dev/nvidiactl").exists() => Good("/dev/nvidiactl".into()),
         Err(_) => Lesser(
             "no NVIDIA driver on this machine".into(),
-            "CPU profiles and the simulated GPU (warpscope demo) work without",
+            "CPU profiles and the simulated GPU (warpscope demo) work without one",
         ),
     }
 }
@@ -112,7 +115,7 @@ fn cupti() -> Finding {
     match found.first() {
         Some(first) => Good(first.display().to_string()),
         None => Lesser(
-            "no libcupti in the usual places".into(),
+            "no libcupti in the usual locations".into(),
             "programs that bundle CUPTI, such as PyTorch, work; otherwise install the CUDA toolkit or the Python package nvidia-cuda-cupti, or set WARPSCOPE_CUPTI",
         ),
     }

@@ -37,7 +37,7 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
             && view::events_alone(profile)
             && options.output.iter().any(|path| view::shows_stacks(path))
         {
-            bail!("the recording has several events and nothing else: choose one with --event, of {}", names());
+            bail!("the recording contains several events and nothing else: choose one with --event: {}", names());
         }
         return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, ..shown });
     };

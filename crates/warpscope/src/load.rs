@@ -44,7 +44,7 @@ pub fn load(path: &Path) -> anyhow::Result<Loaded> {
     }
     drop(reader);
     if profile.end.is_none() {
-        profile.notes.push("the recording has no end: warpscope was stopped while it recorded".into());
+        profile.notes.push("the recording is incomplete: warpscope was stopped while it recorded".into());
         let naming = symbols::Options { injector: collect::INJECTOR, ..symbols::Options::default() };
         for symbol in symbols::resolve(&profile, &mut Kept::default(), &naming).symbols {
             profile.symbols.add(symbol);

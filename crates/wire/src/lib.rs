@@ -23,19 +23,17 @@ pub use refusal::*;
 pub const VERSION: u16 = 5;
 
 /// The answer to [`Hello`] once warpscope is ready to walk this process's stacks: one packet of one byte, with the
-/// descriptor of the memory described in [`known`]. The library waits briefly for it ([`WELCOME_PATIENCE_MS`]) before
-/// the first launch, and continues without it.
+/// descriptor of the memory described in [`known`]. The library waits for it ([`WELCOME_PATIENCE_MS`] at most) before
+/// the first launch, and then continues without it.
 pub const WELCOME: u8 = 1;
 
 /// Sent by warpscope when it stops recording while the process continues: one packet of one byte. The library then
 /// flushes, sends the remaining messages and [`SessionEnd`], and does nothing more.
 pub const FINISH: u8 = 2;
 
-/// How long the library waits for [`WELCOME`].
-pub const WELCOME_PATIENCE_MS: i32 = 100;
-
-/// How long it waits if calls are traced: until the memory arrives, or the probes are attached, calls are missed.
-pub const CALLS_PATIENCE_MS: i32 = 2000;
+/// How long the library waits for [`WELCOME`], which usually comes after a millisecond. On a busy machine warpscope may
+/// have to wait for a CPU; without it the first stacks are not walked completely, and the first traced calls are missed.
+pub const WELCOME_PATIENCE_MS: i32 = 2000;
 
 /// In the environment of a command if API calls are traced. The library then sends a [`Function`] for each function that
 /// CUPTI has a callback for, and [`FunctionsEnd`]. The welcome has a second descriptor: the memory described in [`calls`].

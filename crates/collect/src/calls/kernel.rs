@@ -97,7 +97,10 @@ fn choose<T: Clone>(
         bail!("{option} {patterns} matches no function of the kernel{}", did_you_mean(&near));
     }
     if chosen.len() > most {
-        bail!("{option} {patterns} matches {} functions, of at most {most}: use a narrower pattern", chosen.len());
+        bail!(
+            "{option} {patterns} matches {} functions, more than the limit of {most}: use a narrower pattern",
+            chosen.len()
+        );
     }
     Ok(chosen)
 }
@@ -115,7 +118,10 @@ mod tests {
             choose("--kprobe", &[pattern.to_owned()], all.clone(), String::as_str, most).map_err(|e| e.to_string())
         };
         assert_eq!(choose("vfs_*", 2), Ok(vec!["vfs_read".to_owned(), "vfs_write".to_owned()]));
-        assert_eq!(choose("*", 2), Err("--kprobe * matches 3 functions, of at most 2: use a narrower pattern".into()));
+        assert_eq!(
+            choose("*", 2),
+            Err("--kprobe * matches 3 functions, more than the limit of 2: use a narrower pattern".into())
+        );
         let near = choose("vfs_red", 2).expect_err("no such function");
         assert!(
             near.starts_with("--kprobe vfs_red matches no function of the kernel; did you mean vfs_read"),

@@ -369,7 +369,7 @@ impl Libraries {
             self.unprobed.push(Unprobed { file: file.try_clone()?, functions: unprobed });
         }
         if refused > 0 {
-            let text = format!("{refused} functions of {path} are not watched: there are too many");
+            let text = format!("{refused} functions of {path} are not probed: too many functions");
             push(Event::Note(Note { text }));
         }
         if probes.is_empty() {
@@ -388,11 +388,11 @@ impl Libraries {
     fn check_room(&self, owner: u32) -> anyhow::Result<()> {
         let Limits { files, files_of_user, .. } = self.limits;
         if self.count() >= files {
-            bail!("{files} libraries are watched already");
+            bail!("the limit of {files} libraries is reached");
         }
         let of_owner = self.known.values().filter(|known| known.watch.is_some() && known.owner == owner).count();
         if owner != 0 && of_owner >= files_of_user {
-            bail!("{files_of_user} libraries that belong to user {owner} are watched already");
+            bail!("the limit of {files_of_user} libraries of user {owner} is reached");
         }
         Ok(())
     }

@@ -65,7 +65,11 @@ impl Named {
             bail!("{path} has no function {}{}", self.pattern, did_you_mean(&near));
         }
         if found.len() > MOST {
-            bail!("{path} has {} functions {}, of at most {MOST}: use a narrower pattern", found.len(), self.pattern);
+            bail!(
+                "{path} has {} functions matching {}, more than the limit of {MOST}: use a narrower pattern",
+                found.len(),
+                self.pattern
+            );
         }
         let shown = |function: &Function| {
             let matches = function.names().find(|symbol| self.matches_symbol(symbol, &symbols::demangle(symbol)));

@@ -155,7 +155,7 @@ impl Tracer {
                 if self.libraries.count() > before && mapped.time != 0 {
                     let late = since.saturating_sub(mapped.time) as f64 / 1e6;
                     let text = format!(
-                        "{} was loaded before it was watched, {late:.1} ms earlier: calls in that time are missing",
+                        "{} was probed {late:.1} ms after it was loaded: calls in that time are missing",
                         mapped.path
                     );
                     push(Event::Note(Note { text }));
@@ -164,13 +164,13 @@ impl Tracer {
             Err(_) if !place.exists() => {
                 self.late.missed += 1;
                 let text = format!(
-                    "{} was mapped by a process that ended before the file was inspected: \
-                     its calls are missing, unless the file was watched already",
+                    "{} was mapped by a process that exited before the file was inspected: \
+                     its calls are missing, unless the file was already probed",
                     mapped.path
                 );
                 push(Event::Note(Note { text }));
             }
-            Err(error) => self.refuse(format!("{} is not watched: {error:#}", mapped.path), push),
+            Err(error) => self.refuse(format!("{} is not probed: {error:#}", mapped.path), push),
         }
     }
 
@@ -181,7 +181,7 @@ impl Tracer {
         }
         let Mapped { pid, start, end, path, time } = *mapped;
         self.deferred.push_back(Deferred { pid, start, end, path: path.to_owned(), time, owner });
-        let text = format!("user {owner} loads new libraries too fast: some are watched later than they are loaded");
+        let text = format!("user {owner} loads new libraries too fast: some are probed late");
         push(Event::Note(Note { text }));
     }
 
@@ -232,7 +232,7 @@ impl Tracer {
             }
             Err(error) => return Err(error).context("cannot read the kernel's list of tracepoints (tracefs)"),
         };
-        let id = id.trim().parse().context("tracefs gave a tracepoint without a number")?;
+        let id = id.trim().parse().context("tracefs returned an invalid tracepoint id")?;
         let function =
             self.functions.add(Layer::Point, category, point, true).context("too many functions are traced already")?;
         recorder.watch_point(id, function.id.0)?;
@@ -393,7 +393,7 @@ impl Tracer {
     fn fall_back(&mut self, process: ProcessId, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
         self.probe_unreported(None, recorder, push);
         let text = format!(
-            "calls of process {pid} are traced with probes from its initialisation of CUDA on: CUPTI does not report them"
+            "calls of process {pid} are traced with probes since it initialised CUDA: CUPTI does not report them"
         );
         push(Event::Note(Note { text }));
         let released = self.callbacks.as_mut().map(|callbacks| callbacks.release(process));

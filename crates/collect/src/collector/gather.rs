@@ -97,7 +97,10 @@ impl<S: Sink> Collector<S> {
             // A connection without a hello waits until the record of its process has been read. The others must not
             // wait for a ring that never empties: their queues are short, and their exits wait for us.
             let accept_hellos = !more;
-            any |= sessions.read(accept_hellos, &|pid| images.current(pid), &mut |event| sink.push(&event));
+            any |= sessions.read(accept_hellos, &|pid| images.of_peer(pid), &mut |event| sink.push(&event));
+        }
+        if !more {
+            self.images.forget_ended();
         }
         sink.show();
         any || more

@@ -158,7 +158,7 @@ fn check_trusted(directory: &Stat) -> anyhow::Result<()> {
     }
     let (others, sticky) = (directory.st_mode & 0o022 != 0, directory.st_mode & libc::S_ISVTX != 0);
     if others && !sticky {
-        bail!("it, or a directory above it, may be changed by other users (no sticky bit)");
+        bail!("it, or a directory above it, is writable by other users (no sticky bit)");
     }
     Ok(())
 }

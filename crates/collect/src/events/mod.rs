@@ -128,11 +128,11 @@ impl Events {
         let late_ones = self.specs.iter().zip(before).filter(|(watched, before)| watched.places > *before);
         let late = late_ones.map(|(watched, _)| {
             format!(
-                "event {}: {} was found when it was mapped, and watched {late:.1} ms later: hits before that are missing",
+                "event {}: {} was probed {late:.1} ms after it was mapped: hits before that are missing",
                 watched.spec.name, mapping.path
             )
         });
-        let failed = watched.err().map(|error| format!("{} is not watched: {error:#}", mapping.path));
+        let failed = watched.err().map(|error| format!("{} is not probed: {error:#}", mapping.path));
         for text in late.chain(failed).take(self.notes_left as usize) {
             self.notes_left -= 1;
             push(Event::Note(Note { text }));
@@ -187,7 +187,7 @@ impl Events {
             return Ok(());
         }
         self.watched.push(path.into());
-        recorder.watch_hits(&place, &probes).with_context(|| format!("cannot watch {path}"))
+        recorder.watch_hits(&place, &probes).with_context(|| format!("cannot probe {path}"))
     }
 
     /// Assigns a number to a place.
@@ -208,7 +208,7 @@ impl Events {
     fn number(&mut self, index: usize, function: &str, file: &str, push: &mut dyn FnMut(Event)) -> anyhow::Result<u32> {
         let number = self.points;
         if number as usize >= MAX_HIT_POINTS {
-            bail!("all events together are in more than {MAX_HIT_POINTS} places: name fewer functions");
+            bail!("the events have more than {MAX_HIT_POINTS} locations in total: select fewer functions");
         }
         self.points += 1;
         push(Event::CounterPoint(CounterPoint {
@@ -273,7 +273,7 @@ impl Events {
                 Some(refusal) => refusal.clone(),
                 None => format!("no process loaded a file called {}", library.display()),
             };
-            push(Event::Note(Note { text: format!("event {} was not watched: {why}", watched.spec.name) }));
+            push(Event::Note(Note { text: format!("event {} was not recorded: {why}", watched.spec.name) }));
         }
     }
 }

@@ -53,18 +53,17 @@ fn functions(file: &File, named: &Named, path: &str) -> anyhow::Result<Vec<(Stri
     let (name, budget) = (named.pattern(), &Budget::RECORDING);
     if probes::chosen_at_load(file, name, budget)? {
         let all = probes::matching(file, |symbol| symbol.contains(name), budget)?;
-        let near = text::near(all.iter().map(|function| function.name.as_str()), name);
+        let others = all.iter().map(|function| function.name.as_str()).filter(|other| *other != name);
+        let near = text::near(others, name);
         bail!(
-            "{name} of {path} stands for one of several functions, chosen when it is loaded: name that one{}",
+            "{name} of {path} is an indirect function (ifunc), resolved at load time: use the name of the implementation{}",
             did_you_mean(&near)
         );
     }
     let mut found = named.find(file, path, budget)?;
     found.retain(|(_, function)| function.site.cost != Cost::Refused);
     if found.is_empty() {
-        bail!(
-            "{name} of {path} cannot be watched: the kernel puts no probe on the first instruction of such a function"
-        );
+        bail!("{name} of {path} cannot be probed: the kernel does not support a probe on its first instruction");
     }
     Ok(found)
 }
@@ -170,7 +169,7 @@ pub fn in_kernel(group: &str, name: &str, weight: Option<&Weight>) -> anyhow::Re
         Err(error) => {
             return Err(error).context(
                 "cannot read the kernel's list of tracepoints (tracefs is not mounted at /sys/kernel/tracing or \
-                 /sys/kernel/debug/tracing, and cannot be)",
+                 /sys/kernel/debug/tracing, and cannot be mounted)",
             );
         }
     };

@@ -93,15 +93,15 @@ fn parse_one(text: &str) -> anyhow::Result<(Spec, bool)> {
     const KINDS: &str =
         "uprobe:LIB:FUNCTION, uretprobe:LIB:FUNCTION, tracepoint:GROUP:NAME or usdt:LIB:[PROVIDER:]NAME";
     let Options { place, weight, unit, name, returns } = options(text)?;
-    let Some((kind, place)) = place.split_once(':') else { bail!("an event is {KINDS}") };
+    let Some((kind, place)) = place.split_once(':') else { bail!("expected {KINDS}") };
     let (kind, default_name) = match kind {
         "uprobe" | "uretprobe" => function(place, returns || kind == "uretprobe")?,
         "tracepoint" | "tp" => tracepoint(place)?,
         "usdt" => usdt(place)?,
-        _ => bail!("unknown kind of event {kind}: an event is {KINDS}"),
+        _ => bail!("unknown kind of event {kind}: expected {KINDS}"),
     };
     if returns && !matches!(kind, Kind::Function { .. }) {
-        bail!("ret is for functions: uprobe:LIB:FUNCTION,ret");
+        bail!("ret requires a function: uprobe:LIB:FUNCTION,ret");
     }
     let weight = weight.map(|weight| parse_weight(weight, &kind)).transpose()?;
     let unit = match unit {
@@ -154,14 +154,14 @@ fn function(place: &str, returns: bool) -> anyhow::Result<(Kind, String)> {
         let offset =
             u64::from_str_radix(hex, 16).ok().with_context(|| format!("{function} is not an offset in a file"))?;
         if returns {
-            bail!("an offset has no return: name the function");
+            bail!("an offset has no return: use the function's name");
         }
         let file = library.rsplit('/').next().unwrap_or(library);
         return Ok((Kind::Offset { library: library.into(), offset }, format!("{file}+{offset:#x}")));
     }
     let named = match Named::parse(place) {
         Err(error) if error.downcast_ref::<text::pattern::Error>().is_none() => {
-            bail!("a function is LIB:FUNCTION, such as libc.so.6:malloc, not {place}")
+            bail!("expected LIB:FUNCTION, such as libc.so.6:malloc, not {place}")
         }
         named => named?,
     };
@@ -177,17 +177,17 @@ fn tracepoint(place: &str) -> anyhow::Result<(Kind, String)> {
         Some((group, name)) if is_plain(group) && is_plain(name) => {
             Ok((Kind::Tracepoint { group: group.into(), name: name.into() }, place.to_owned()))
         }
-        _ => bail!("a tracepoint is GROUP:NAME, such as sched:sched_switch, not {place}"),
+        _ => bail!("expected GROUP:NAME, such as sched:sched_switch, not {place}"),
     }
 }
 
 fn usdt(place: &str) -> anyhow::Result<(Kind, String)> {
     let Some((library, probe)) = place.split_once(':').filter(|(l, p)| !l.is_empty() && !p.is_empty()) else {
-        bail!("a static tracepoint is LIB:NAME or LIB:PROVIDER:NAME, not {place}");
+        bail!("expected LIB:NAME or LIB:PROVIDER:NAME, not {place}");
     };
     let (provider, name) = match probe.split_once(':') {
         Some((provider, name)) if !provider.is_empty() && !name.is_empty() => (Some(provider.to_owned()), name),
-        Some(_) => bail!("a static tracepoint is LIB:NAME or LIB:PROVIDER:NAME, not {place}"),
+        Some(_) => bail!("expected LIB:NAME or LIB:PROVIDER:NAME, not {place}"),
         None => (None, probe),
     };
     Ok((Kind::Usdt { library: library.into(), provider, name: name.into() }, probe.to_owned()))
@@ -199,7 +199,9 @@ fn parse_weight(text: &str, kind: &Kind) -> anyhow::Result<Weight> {
     }
     let (what, kind_of) = text.split_once(':').map_or((text, None), |(what, kind_of)| (what, Some(kind_of)));
     let (size, signed) = match kind_of {
-        Some(_) if matches!(kind, Kind::Usdt { .. }) => bail!("a static tracepoint states the types of its arguments"),
+        Some(_) if matches!(kind, Kind::Usdt { .. }) => {
+            bail!("the types of a static tracepoint's arguments are known: omit the type")
+        }
         Some(kind_of) => number_type(kind_of)?,
         None => (8, false),
     };
@@ -207,7 +209,7 @@ fn parse_weight(text: &str, kind: &Kind) -> anyhow::Result<Weight> {
     if what == "retval" {
         return match returns {
             true => Ok(Weight::Result { size, signed: signed || kind_of.is_none() }),
-            false => bail!("only a return has a retval: use uretprobe"),
+            false => bail!("retval is available only at a return: use uretprobe"),
         };
     }
     let number =
@@ -292,10 +294,10 @@ mod tests {
     #[test]
     fn invalid_events_are_rejected() {
         for (text, words) in [
-            ("malloc", "an event is uprobe:LIB:FUNCTION"),
+            ("malloc", "expected uprobe:LIB:FUNCTION"),
             ("kprobe:x:y", "unknown kind of event kprobe"),
-            ("uprobe:malloc", "a function is LIB:FUNCTION"),
-            ("uprobe::malloc", "a function is LIB:FUNCTION"),
+            ("uprobe:malloc", "expected LIB:FUNCTION"),
+            ("uprobe::malloc", "expected LIB:FUNCTION"),
             ("uprobe:a:0xzz", "0xzz is not an offset"),
             ("uprobe:a:0x10,ret", "an offset has no return"),
             ("uprobe:a:f,weight=arg0", "arg1 is the first argument"),
@@ -308,12 +310,12 @@ mod tests {
             ("uprobe:a:f,weight=arg1,weight=arg2", "weight= is given twice"),
             ("uprobe:a:f,weight=arg1,unit=miles", "unknown unit miles"),
             ("uprobe:a:f,unit=bytes", "a unit needs a weight"),
-            ("tracepoint:sched_switch", "a tracepoint is GROUP:NAME"),
-            ("tracepoint:../..:x", "a tracepoint is GROUP:NAME"),
-            ("tracepoint:a:b,ret", "ret is for functions"),
-            ("usdt:libc.so.6", "a static tracepoint is"),
-            ("usdt:libc.so.6:libc:", "a static tracepoint is"),
-            ("usdt:a:b,weight=arg1:u8", "states the types"),
+            ("tracepoint:sched_switch", "expected GROUP:NAME"),
+            ("tracepoint:../..:x", "expected GROUP:NAME"),
+            ("tracepoint:a:b,ret", "ret requires a function"),
+            ("usdt:libc.so.6", "expected LIB:NAME or LIB:PROVIDER:NAME"),
+            ("usdt:libc.so.6:libc:", "expected LIB:NAME or LIB:PROVIDER:NAME"),
+            ("usdt:a:b,weight=arg1:u8", "omit the type"),
             ("uprobe:a:[", "invalid pattern"),
         ] {
             let refusal = refused(text);

@@ -29,7 +29,12 @@ pub struct Images {
     /// Ended processes: pid, when, and the round in which the end was reported. They are removed after pending mappings
     /// have been handled, a round later at the latest: an exec may have been announced and then failed.
     gone: Vec<(u32, u64, u64)>,
+    /// Removed processes: pid, last image, and the round. They may have connected before they ended.
+    ended: Vec<(u32, ProcessId, u64)>,
 }
+
+/// The most ended processes kept.
+const MOST_ENDED: usize = 4096;
 
 /// The images of one pid, oldest first, and the times of announced execs.
 #[derive(Debug, Default)]
@@ -81,6 +86,17 @@ impl Images {
     /// Returns the image that `pid` runs now.
     pub fn current(&self, pid: u32) -> Option<ProcessId> {
         self.by_pid.get(&pid).and_then(|lives| lives.images.last()).map(|(_, image, _)| *image)
+    }
+
+    /// Returns the image of a process that has connected, also if it has ended since.
+    pub fn of_peer(&self, pid: u32) -> Option<ProcessId> {
+        let ended = || self.ended.iter().rev().find(|(of, ..)| *of == pid).map(|(_, image, _)| *image);
+        self.current(pid).or_else(ended)
+    }
+
+    /// Removes the processes that ended before this round, when all connections made before it have been read.
+    pub fn forget_ended(&mut self) {
+        self.ended.retain(|(.., round)| *round == self.round);
     }
 
     /// Returns every followed process, with the image that it runs now.
@@ -136,19 +152,19 @@ impl Images {
         self.unassigned.retain(|(round, _)| *round == this);
         self.by_pid.retain(|_, lives| !lives.images.is_empty() || lives.round == this);
         self.round += 1;
-        let (by_pid, waiting) = (&mut self.by_pid, &mut self.waiting);
+        let (by_pid, waiting, ended, now) = (&mut self.by_pid, &mut self.waiting, &mut self.ended, self.round);
         self.gone.retain(|&(pid, time, round)| {
             let last = by_pid.get(&pid).and_then(|lives| lives.images.last());
-            if last.is_none_or(|(start, ..)| *start > time) {
-                return false;
-            }
+            let Some(&(_, image, _)) = last.filter(|(start, ..)| *start <= time) else { return false };
             let awaited = round == this && waiting.iter().any(|mapped| mapped.pid == pid);
             if !awaited {
                 by_pid.remove(&pid);
                 waiting.retain(|mapped| mapped.pid != pid);
+                ended.push((pid, image, now));
             }
             awaited
         });
+        ended.drain(..ended.len().saturating_sub(MOST_ENDED));
     }
 }
 
@@ -230,5 +246,20 @@ mod tests {
         assert_eq!(settled(&mut images), [(1, "last".into())]);
         assert_eq!(images.current(7), None);
         assert!(images.by_pid.is_empty());
+    }
+
+    /// Check that a process that connected and ended in one round is found in that round and in the next one.
+    #[test]
+    fn ended_processes_are_found_for_their_connections() {
+        let mut images = Images::default();
+        images.born(7, ProcessId(1), 10, false);
+        images.died(7, 12);
+        assert_eq!(settled(&mut images), []);
+        images.forget_ended();
+        assert_eq!((images.current(7), images.of_peer(7)), (None, Some(ProcessId(1))));
+        assert_eq!(settled(&mut images), []);
+        assert_eq!(images.of_peer(7), Some(ProcessId(1)));
+        images.forget_ended();
+        assert_eq!(images.of_peer(7), None);
     }
 }

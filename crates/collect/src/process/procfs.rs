@@ -13,7 +13,7 @@ pub fn proc_is_own() -> bool {
 }
 
 /// The error message if [`proc_is_own`] is false.
-pub const FOREIGN_PROC: &str = "/proc is that of another pid namespace: files are looked up by their path only, and names may be missing; mount this namespace's /proc (unshare --mount-proc)";
+pub const FOREIGN_PROC: &str = "/proc belongs to another pid namespace: files are looked up by their path only, and names may be missing; mount this namespace's /proc (unshare --mount-proc)";
 
 /// Returns the id of a process in `/proc`; 0, which no process has, if it is unknown.
 pub fn in_proc(pid: u32) -> u32 {

@@ -276,11 +276,11 @@ fn sentence(notice: Notice, pid: u32, words: &str) -> String {
             "no GPU activity from process {pid}: libcupti was not found ({words}); install the CUDA toolkit's CUPTI or the Python package nvidia-cuda-cupti, or set WARPSCOPE_CUPTI to the library's path"
         ),
         Notice::OtherSubscriber => format!(
-            "no GPU activity from process {pid}: another CUPTI client is there first (CUPTI error 39: {words}); stop that profiler or debugger and record again"
+            "no GPU activity from process {pid}: another client uses CUPTI (error 39: {words}); stop that profiler or debugger and record again"
         ),
         Notice::CuptiFailed => format!("CUPTI in process {pid}: {words}"),
         Notice::ForeignClock => {
-            format!("CUPTI in process {pid} keeps its own clock; GPU times are shifted by a measured offset ({words})")
+            format!("CUPTI in process {pid} uses its own clock; GPU times are corrected by a measured offset ({words})")
         }
         Notice::Library => format!("process {pid} uses {words}"),
     }

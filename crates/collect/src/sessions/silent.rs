@@ -132,11 +132,12 @@ impl Found {
             return refusal_sentence(refusal, error);
         }
         if self.injected {
-            return "the injected library was loaded and never connected; it was probably killed at once".into();
+            return "the injected library was loaded but never connected; the process was probably killed at once"
+                .into();
         }
         let expected = Some(library.as_os_str().as_bytes());
         let Some(outside) = self.outside.get().filter(|outside| !outside.gone) else {
-            return format!("{NOT_LOADED} (it ended before it could be examined)");
+            return format!("{NOT_LOADED} (the process exited before it could be inspected)");
         };
         if outside.set_user {
             refusal_sentence(Refusal::Secure, 0)
@@ -172,16 +173,16 @@ fn refusal_sentence(refusal: Refusal, error: u32) -> String {
         Refusal::Socket if [libc::EMFILE, libc::ENFILE].contains(&error.cast_signed()) => {
             "it had no descriptors left for a socket; raise its limit (ulimit -n)".into()
         }
-        Refusal::Socket => format!("it could not make a socket ({system})"),
+        Refusal::Socket => format!("it could not create a socket ({system})"),
         Refusal::Connect if error.cast_signed() == libc::ENOENT => {
             "it runs in a chroot or mount namespace in which warpscope's socket is not visible; record inside it".into()
         }
         Refusal::Connect => format!("it could not connect to warpscope ({system})"),
         Refusal::Peer => "it runs in a user namespace in which warpscope's user is unknown, so it does not trust warpscope's socket; record inside the namespace, or map root into it".into(),
         Refusal::Memory => format!("it had no memory for 128 MiB of buffers ({system}); raise its limit on address space (ulimit -v)"),
-        Refusal::Exit => "its exit could not be observed".into(),
+        Refusal::Exit => "the injected library could not register its exit handler".into(),
         Refusal::Thread => format!("it could not start a thread ({system}); raise its limits on processes and memory (ulimit -u, ulimit -v)"),
-        Refusal::Secure => "it runs with more rights than its caller (set-user-id or file capabilities), where CUDA_INJECTION64_PATH does not count".into(),
+        Refusal::Secure => "it gained privileges (set-user-id or file capabilities), so CUDA_INJECTION64_PATH is ignored".into(),
         Refusal::NoAddress => format!("{} is not in its environment: the program removed the variable", wire::SOCKET_VARIABLE),
     }
 }
@@ -252,7 +253,7 @@ mod tests {
         let library = Path::new("/x/lib.so");
         let variable = Some(b"/x/lib.so".to_vec());
         let why = |outside| found(outside).why(None, library);
-        assert!(why(Outside { gone: true, ..Outside::default() }).contains("ended before it could be examined"));
+        assert!(why(Outside { gone: true, ..Outside::default() }).contains("exited before it could be inspected"));
         assert!(why(Outside::default()).contains("not in its environment"));
         assert!(why(Outside { variable: Some(b"/other".to_vec()), ..Outside::default() }).contains("was replaced"));
         let hidden = Outside { variable: variable.clone(), elsewhere: true, ..Outside::default() };

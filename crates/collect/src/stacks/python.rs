@@ -211,7 +211,7 @@ impl Pythons {
         for pair in std::mem::take(&mut self.waiting) {
             let there = self.images.get(&pair.image).is_some_and(|image| image.stacks.contains_key(&pair.python));
             if there && sink.stack(pair.native).is_some() {
-                self.tell(&pair, sink);
+                self.emit(&pair, sink);
             } else {
                 self.waiting.push(pair);
             }
@@ -223,7 +223,7 @@ impl Pythons {
     /// Pushes all remaining pairs to the sink, with the parts that have arrived.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         for pair in std::mem::take(&mut self.waiting) {
-            self.tell(&pair, sink);
+            self.emit(&pair, sink);
         }
     }
 
@@ -258,7 +258,7 @@ impl Pythons {
         self.uneven
     }
 
-    fn tell(&mut self, pair: &Pair, sink: &mut dyn Sink) {
+    fn emit(&mut self, pair: &Pair, sink: &mut dyn Sink) {
         let nothing = Image::default();
         let image = self.images.get(&pair.image).unwrap_or(&nothing);
         let native = sink.stack(pair.native).cloned();

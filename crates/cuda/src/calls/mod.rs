@@ -9,9 +9,9 @@
 mod args;
 mod call;
 mod capture;
-mod inquiry;
 mod parameters;
 mod payload;
+mod query;
 mod role;
 mod structs;
 mod tables;
@@ -23,8 +23,8 @@ use std::{collections::HashMap, sync::LazyLock};
 
 pub use call::Call;
 pub use capture::{Capture, DimsPlace, Launches, Payload, Sums, Way};
-pub use inquiry::is_inquiry;
 pub use parameters::Parameters;
+pub use query::is_query;
 pub use role::{Role, Space};
 pub use values::{Captured, Direction, Facts, Field, KernelRef, Lesson, Value};
 

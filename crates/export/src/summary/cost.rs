@@ -123,7 +123,8 @@ impl Cost {
         let each = |ns: u64| time(ns.checked_div(self.units).unwrap_or(ns));
         let parts: Vec<_> = self.parts.iter().map(|part| format!("{} {}", part.name, each(part.ns))).collect();
         let parts = parts.join(", ");
-        let detail = if self.units == 0 { parts } else { format!("{} a {} ({parts})", each(self.total_ns), self.unit) };
+        let detail =
+            if self.units == 0 { parts } else { format!("{} per {} ({parts})", each(self.total_ns), self.unit) };
         let missing = match self.not_measured.as_slice() {
             [] => String::new(),
             missing => format!("; not measured: {}", missing.join(", ")),

@@ -168,9 +168,7 @@ impl Page {
         }
         let no_gpu = s.kernels + s.copies + s.memsets == 0;
         let nothing = match &s.trace {
-            Some(trace) => {
-                (trace.calls + trace.unfinished == 0).then(|| "nothing that is traced was called".to_owned())
-            }
+            Some(trace) => (trace.calls + trace.unfinished == 0).then(|| "no traced function was called".to_owned()),
             None => s.no_gpu_work.map(|why| format!("no GPU work was recorded: {why}")),
         };
         if nothing.is_some() || !s.ledger.is_empty() {
@@ -224,14 +222,14 @@ impl Page {
         self.line(&parts.join(", "));
         if event.outside > 0 {
             let text = format!(
-                "{} had a weight that was unreadable, negative or 2^56 and more: counted, but not added",
+                "{} had an unreadable or negative weight, or one of 2^56 or more: counted, but not added",
                 counted(event.outside, "hit", "hits")
             );
             let line = self.ink(Ink::Yellow, &text);
             self.line(&line);
         }
         if event.own > 0 {
-            let text = format!("without {} in warpscope's injected library", counted(event.own, "hit", "hits"));
+            let text = format!("excludes {} in warpscope's injected library", counted(event.own, "hit", "hits"));
             let line = self.ink(Ink::Dim, &text);
             self.line(&line);
         }

@@ -65,7 +65,7 @@ impl Sampling {
         }
         if self.timeless_launches > 0 {
             all.push(format!(
-                "{} of the counted launches have no time: nothing like them was recorded",
+                "{} of the counted launches have no time: no launch of their kind was recorded",
                 count(self.timeless_launches)
             ));
         }

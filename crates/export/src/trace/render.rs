@@ -45,7 +45,7 @@ impl Page {
     fn call_counts(&mut self, t: &TraceSummary) {
         let mut parts = vec![counted(t.calls, "call", "calls")];
         if t.outermost_ns > 0 {
-            parts.push(format!("{} in calls, added over threads", time(t.outermost_ns)));
+            parts.push(format!("{} in calls, summed over threads", time(t.outermost_ns)));
         }
         if t.unfinished > 0 {
             parts.push(format!("{} did not return", count(t.unfinished)));
@@ -54,7 +54,7 @@ impl Page {
         let requests = t.driver_requests;
         if requests.count > 0 {
             let calls = counted(requests.count, "call", "calls");
-            self.line(&format!("requests to the driver: {calls}, {}", time(requests.ns)));
+            self.line(&format!("driver requests: {calls}, {}", time(requests.ns)));
         }
         let s = &t.switches;
         if s.count > 0 {
@@ -340,7 +340,7 @@ impl Page {
         let axis = format!("{:label$}  {}", "", line.axis());
         let axis = self.ink(Ink::Dim, &axis);
         self.line(&axis);
-        let legend = "▁▄█ kernels, calls  ░▒▓ copies, requests to the driver  · off the CPU";
+        let legend = "▁▄█ kernels, calls  ░▒▓ copies, driver requests  · off the CPU";
         let legend = self.ink(Ink::Dim, &cut(legend, self.width));
         self.line(&legend);
         if let (streams, threads) = line.left_out

@@ -10,7 +10,7 @@ use std::{
 use super::{
     Peer, Request, Response,
     message::{LONGEST_HEAD, Method, Refusal},
-    places::{Place, State},
+    slots::{Slot, State},
 };
 
 /// For the whole head of a request.
@@ -37,7 +37,7 @@ pub(super) struct Connection {
     pub(super) stream: TcpStream,
     /// The deadline of the current state.
     pub(super) until: Instant,
-    place: Place,
+    slot: Slot,
     input: Vec<u8>,
     /// The request to answer.
     request: Option<Result<Request, Refusal>>,
@@ -55,7 +55,7 @@ impl Connection {
         Ok(Self {
             stream,
             until: now + REQUEST_TIMEOUT,
-            place: Place { peer, state: State::Idle, since: now, answers: 0 },
+            slot: Slot { peer, state: State::Idle, since: now, answers: 0 },
             input: Vec::new(),
             request: None,
             head: Vec::new(),
@@ -66,13 +66,13 @@ impl Connection {
     }
 
     /// The peer and the state.
-    pub(super) fn place(&self) -> Place {
-        self.place
+    pub(super) fn slot(&self) -> Slot {
+        self.slot
     }
 
     /// The events to poll for. While an answer is pending, only a hangup matters.
     pub(super) fn events(&self) -> libc::c_short {
-        match self.place.state {
+        match self.slot.state {
             State::Closing | State::Idle | State::Receiving => libc::POLLIN,
             State::Pending => 0,
             State::Sending => libc::POLLOUT,
@@ -81,12 +81,12 @@ impl Connection {
 
     fn enter(&mut self, state: State, time: Duration) {
         let now = Instant::now();
-        (self.place.state, self.place.since, self.until) = (state, now, now + time);
+        (self.slot.state, self.slot.since, self.until) = (state, now, now + time);
     }
 
     /// Does what is possible without blocking, within the fair share.
     pub(super) fn advance(&mut self) -> Flow {
-        match self.place.state {
+        match self.slot.state {
             State::Closing => self.discard_input(),
             State::Idle | State::Receiving => self.receive(),
             // The connection was reset.
@@ -107,7 +107,7 @@ impl Connection {
                 Err(_) => return Flow::Over,
             }
             debug_assert!(self.input.len() <= LONGEST_HEAD + bytes.len());
-            if self.place.state == State::Idle {
+            if self.slot.state == State::Idle {
                 self.enter(State::Receiving, REQUEST_TIMEOUT);
             }
             self.parse_request();
@@ -119,7 +119,7 @@ impl Connection {
     fn parse_request(&mut self) {
         let Some((request, length)) = Request::parse(&self.input) else { return };
         self.input.drain(..length);
-        self.request = Some(request.map(|request| request.from(self.place.peer)));
+        self.request = Some(request.map(|request| request.from(self.slot.peer)));
         self.enter(State::Pending, ANSWER_TIMEOUT);
     }
 
@@ -157,7 +157,7 @@ impl Connection {
             return Flow::On;
         }
         (self.head, self.body) = (Vec::new(), Arc::default());
-        self.place.answers += 1;
+        self.slot.answers += 1;
         if !self.keep_alive {
             return self.close();
         }

@@ -48,7 +48,7 @@ pub fn answer(request: &Request, source: &dyn Source) -> Response {
         },
         // Addresses are shown only to the owner.
         "/map" => match (request.peer, request.parameter("pid").and_then(|pid| pid.parse().ok())) {
-            (_, None) => Response::text(400, "the process is missing: use /map?pid=PID\n"),
+            (_, None) => Response::text(400, "the pid is missing: use /map?pid=PID\n"),
             (Peer::User(user), Some(pid)) => match source.map(pid, user) {
                 Ok(text) => Response::text(200, &text),
                 Err((status, reason)) => Response::text(status, &format!("{}\n", printable(&reason))),

@@ -18,7 +18,7 @@ use super::{
     Peer, Request, Response,
     connection::{Connection, Flow},
     owner::Owners,
-    places::{Place, State, Verdict, verdict},
+    slots::{Slot, State, Verdict, verdict},
 };
 use crate::openmetrics::Format;
 
@@ -81,7 +81,7 @@ impl Drop for Server {
 fn listen(address: &str) -> Result<TcpListener, String> {
     let addresses: Vec<SocketAddr> = address
         .to_socket_addrs()
-        .map_err(|_| format!("{address} is not an address to listen on: it should look like 127.0.0.1:9400"))?
+        .map_err(|_| format!("cannot listen on {address}: expected ADDRESS:PORT, such as 127.0.0.1:9400"))?
         .collect();
     TcpListener::bind(&addresses[..]).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => format!(
@@ -117,7 +117,7 @@ impl Loop {
             let now = Instant::now();
             self.connections.retain(|connection| connection.until > now);
             if let Some(stop) = stop {
-                self.connections.retain(|connection| connection.place().state == State::Sending);
+                self.connections.retain(|connection| connection.slot().state == State::Sending);
                 if self.connections.is_empty() || now >= stop {
                     return;
                 }
@@ -150,7 +150,7 @@ impl Loop {
             poll_for(if listen { self.listener.as_raw_fd() } else { -1 }, libc::POLLIN),
         ];
         polled.extend(self.connections.iter().map(|c| poll_for(c.stream.as_raw_fd(), c.events())));
-        let waiting = self.connections.iter().any(|connection| connection.place().state == State::Pending);
+        let waiting = self.connections.iter().any(|connection| connection.slot().state == State::Pending);
         let turn = waiting.then(|| self.rest.unwrap_or_else(Instant::now));
         let first = self.connections.iter().map(|connection| connection.until);
         let first = first.chain(stop).chain(self.pause).chain(turn).min();
@@ -177,8 +177,8 @@ impl Loop {
                 }
             };
             let Some(peer) = Peer::of(&stream, self.owners.as_ref()) else { continue };
-            let places: Vec<Place> = self.connections.iter().map(Connection::place).collect();
-            match verdict(&places, peer, Instant::now()) {
+            let slots: Vec<Slot> = self.connections.iter().map(Connection::slot).collect();
+            match verdict(&slots, peer, Instant::now()) {
                 Verdict::Accept => {}
                 Verdict::Replace(index) => {
                     self.connections.swap_remove(index);
@@ -198,9 +198,9 @@ impl Loop {
     fn answer(&mut self) {
         let mut waiting: Vec<(Instant, Peer, usize)> = Vec::new();
         for (index, connection) in self.connections.iter().enumerate() {
-            let place = connection.place();
-            if place.state == State::Pending {
-                waiting.push((place.since, place.peer, index));
+            let slot = connection.slot();
+            if slot.state == State::Pending {
+                waiting.push((slot.since, slot.peer, index));
             }
         }
         if waiting.is_empty() {

@@ -50,10 +50,10 @@ pub fn write(snapshot: &Snapshot, format: Format, text: &mut String) {
             (labels, device)
         })
         .collect();
-    let mut each = |definition, tell: &dyn Fn(&mut Family, &Labels, &Device)| {
+    let mut each = |definition, add: &dyn Fn(&mut Family, &Labels, &Device)| {
         let mut family = Family::new(definition);
         for (labels, device) in &labelled {
-            tell(&mut family, labels, device);
+            add(&mut family, labels, device);
         }
         family.write(format, text);
     };

@@ -12,14 +12,14 @@ use crate::snapshot::Snapshot;
 define! {
     BUILD = Info "warpscope_build", "", "The version of warpscope.";
     PROCESSES = Maximum "warpscope_processes", "", "Processes that use CUDA.";
-    LIBRARIES = Maximum "warpscope_watched_libraries", "", "Watched CUDA libraries.";
-    FUNCTIONS = Maximum "warpscope_watched_functions", "", "Watched functions of those libraries.";
+    LIBRARIES = Maximum "warpscope_watched_libraries", "", "Monitored CUDA libraries.";
+    FUNCTIONS = Maximum "warpscope_watched_functions", "", "Monitored functions of those libraries.";
     LATE = Counter "warpscope_late_processes", "",
-        "Processes that loaded a CUDA library before it was watched: their first calls are missing.";
+        "Processes that loaded a CUDA library before it was monitored: their first calls are missing.";
     LATE_TIME = Counter "warpscope_late_seconds", "seconds",
-        "Time between the loading of a CUDA library and the start of watching it, over all late processes.";
+        "Time from loading a CUDA library until it was monitored, summed over the affected processes.";
     MISSED = Counter "warpscope_missed_processes", "",
-        "Processes that ended before their CUDA library was watched: all their calls are missing.";
+        "Processes that exited before their CUDA library was monitored: all their calls are missing.";
     LOST = Counter "warpscope_lost_calls", "", "Calls not counted because a BPF map was full.";
     MAP_ENTRIES = Gauge "warpscope_map_entries", "", "Entries in a BPF map.";
     MAP_ROOM = Gauge "warpscope_map_max_entries", "", "Capacity of a BPF map.";

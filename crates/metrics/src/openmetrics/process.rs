@@ -22,9 +22,9 @@ macro_rules! define {
 pub(super) use define;
 
 define! {
-    WATCHED = Maximum "warpscope_process_watched_seconds", "seconds", "How long the process has been watched.";
+    WATCHED = Maximum "warpscope_process_watched_seconds", "seconds", "How long the process has been monitored.";
     UNWATCHED = Maximum "warpscope_process_unwatched_seconds", "seconds",
-        "How long the process used a CUDA library before it was watched: calls in that time are missing.";
+        "How long the process used a CUDA library before it was monitored: calls in that time are missing.";
     LIVE_BYTES = Gauge "warpscope_memory_live_bytes", "bytes", "Memory allocated through CUDA and not yet freed.";
     LIVE = Gauge "warpscope_memory_live_allocations", "", "Allocations not yet freed.";
     PEAK = Maximum "warpscope_memory_peak_bytes", "bytes", "Peak memory of one process.";
@@ -76,19 +76,19 @@ pub fn labels(process: &Process) -> Labels {
 pub fn write(selected: &Selected, kinds: Kinds, format: Format, text: &mut String) {
     let labelled: Vec<(Labels, &Process)> =
         selected.processes.iter().map(|process| (labels(process), process)).collect();
-    let each = |definition: &'static Definition, tell: &dyn Fn(&mut Family, &Labels, &Process)| {
+    let each = |definition: &'static Definition, add: &dyn Fn(&mut Family, &Labels, &Process)| {
         let mut family = Family::new(definition);
         for (labels, process) in &labelled {
-            tell(&mut family, labels, process);
+            add(&mut family, labels, process);
         }
         family.write(format, &mut *text);
     };
     write_with(kinds, each);
 
-    let histogram = |definition, bounds: &[u64], unit: f64, tell: &dyn Fn(&mut Family, &Labels, &Process)| {
+    let histogram = |definition, bounds: &[u64], unit: f64, add: &dyn Fn(&mut Family, &Labels, &Process)| {
         let mut family = Family::with_bounds(definition, bounds.iter().map(|bound| *bound as f64 / unit));
         for (labels, process) in &labelled {
-            tell(&mut family, labels, process);
+            add(&mut family, labels, process);
         }
         family.write(format, text);
     };

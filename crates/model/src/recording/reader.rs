@@ -64,10 +64,10 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the recording can be read up to byte {}: ", self.offset)?;
         match &self.reason {
-            DamageReason::CutOff => f.write_str("it was cut off there, as by a crash or a full disk"),
-            DamageReason::Length(length) => write!(f, "then comes a chunk of an impossible length ({length} bytes)"),
-            DamageReason::Checksum => f.write_str("the chunk there was changed after it was written"),
-            DamageReason::Record => f.write_str("the chunk there contains a record that makes no sense"),
+            DamageReason::CutOff => f.write_str("it was cut off there, for example by a crash or a full disk"),
+            DamageReason::Length(length) => write!(f, "the next chunk has an invalid length ({length} bytes)"),
+            DamageReason::Checksum => f.write_str("the next chunk has a wrong checksum"),
+            DamageReason::Record => f.write_str("the next chunk contains an invalid record"),
             DamageReason::Read(error) => write!(f, "{error}"),
         }
     }

@@ -15,7 +15,7 @@ pub fn choice(options: &Options) -> Choice {
         let moves = bandwidth && matches!(role, Role::Copy | Role::Set);
         let launches = cudatrace && (matches!(role, Role::Launch | Role::GraphLaunch) || gather.teaches);
         // Every probe interrupts the program, and errors of query functions are of no interest.
-        let fails = errors && !cuda::calls::is_inquiry(name);
+        let fails = errors && !cuda::calls::is_query(name);
         if !(memory || moves || launches || fails) {
             return None;
         }

@@ -23,11 +23,11 @@ use super::{
     cgroup, choice,
     display::Display,
     namer::{Named, Namer},
+    periodic::Periodic,
     rescan::Rescan,
     scrape::Scrapes,
     state::State,
     suspects::Growth,
-    times::Times,
 };
 
 /// Rings are small: sums do not use them, and each stack and name is sent only once.
@@ -48,7 +48,7 @@ pub struct Monitor {
     pub growth_marked: u64,
     /// Kernels evicted from the kernel's map.
     pub evicted: u64,
-    pub times: Times,
+    pub periodic: Periodic,
     pub rescan: Rescan,
 }
 
@@ -116,7 +116,7 @@ impl Monitor {
             growth: Growth::default(),
             growth_marked: 0,
             evicted: 0,
-            times: Times::new(),
+            periodic: Periodic::new(),
             rescan: Rescan::new(),
         };
         monitor.ask_nvml();
@@ -131,7 +131,7 @@ impl Monitor {
         }
         match nvml::Nvml::open().and_then(|nvml| nvml::Sampler::start(nvml, Duration::from_secs(1))) {
             Ok(sampler) => self.nvml = Some(sampler),
-            Err(error) => self.collector.sink.notes.add(format!("GPUs themselves are not watched: {error}")),
+            Err(error) => self.collector.sink.notes.add(format!("GPU metrics are not available: {error}")),
         }
     }
 
@@ -140,7 +140,7 @@ impl Monitor {
         let Collector { recorder, sink, trace: Some(trace), .. } = &mut self.collector else { return Ok(()) };
         for file in &self.options.libraries {
             if !trace.watch(file, recorder, &mut |event| sink.push(&event))? {
-                bail!("--lib {}: this file has no CUDA functions to watch", file.display());
+                bail!("--lib {}: this file has no CUDA functions", file.display());
             }
         }
         Ok(())
@@ -195,14 +195,14 @@ impl Monitor {
                 return;
             }
             if all_ended {
-                self.collector.sink.notes.add("all processes that were watched have ended".into());
+                self.collector.sink.notes.add("all monitored processes have exited".into());
                 return;
             }
             self.forget();
             self.rescan.advance(&mut self.collector);
             if !busy {
-                let next = if self.options.display_interval.is_some() { next_display } else { self.times.next() };
-                let left = next.min(self.times.next()).saturating_duration_since(Instant::now());
+                let next = if self.options.display_interval.is_some() { next_display } else { self.periodic.next() };
+                let left = next.min(self.periodic.next()).saturating_duration_since(Instant::now());
                 // Handle bursts together.
                 self.pause();
                 self.collector.sleep(left.min(IDLE), self.scrapes.as_ref().map(|scrapes| scrapes.descriptor()));

@@ -15,7 +15,7 @@ use super::{
     daemon::Monitor,
     health::{self, Findings},
     kernels,
-    times::{OFTEN, SELDOM},
+    periodic::{OFTEN, SELDOM},
 };
 
 /// The number of ended processes not yet in a snapshot above which a snapshot is made.
@@ -29,13 +29,13 @@ impl Monitor {
     /// Removes everything that is due for removal.
     pub fn forget(&mut self) {
         let ended = self.collector.sink.processes.values().filter(|known| known.ended && !known.reported).count();
-        if self.times.often.elapsed() < OFTEN && ended <= MOST_ENDED {
+        if self.periodic.often.elapsed() < OFTEN && ended <= MOST_ENDED {
             return;
         }
-        self.times.often = Instant::now();
+        self.periodic.often = Instant::now();
         self.log_losses();
         self.update_health();
-        let seldom = self.times.seldom.elapsed() >= SELDOM;
+        let seldom = self.periodic.seldom.elapsed() >= SELDOM;
         // Without a scrape, make a snapshot anyway: later scrapes need the last numbers.
         if ended > MOST_ENDED || (seldom && ended > 0) {
             let snapshot = self.snapshot();
@@ -46,7 +46,7 @@ impl Monitor {
         self.forget_allocations();
         self.forget_ended();
         if seldom {
-            self.times.seldom = Instant::now();
+            self.periodic.seldom = Instant::now();
             self.find_ended();
             self.forget_kernels();
             self.forget_stacks();
@@ -58,10 +58,10 @@ impl Monitor {
     /// Logs what is missing from the numbers from now on.
     pub fn log_losses(&mut self) {
         let lost = self.lost();
-        for (what, _) in lost.iter().filter(|now| now.1 > 0 && !self.times.lost.contains(now)) {
+        for (what, _) in lost.iter().filter(|now| now.1 > 0 && !self.periodic.lost.contains(now)) {
             self.collector.sink.notes.add(health::meaning(what).to_owned());
         }
-        self.times.lost = lost;
+        self.periodic.lost = lost;
     }
 
     /// Removes the allocations of ended processes to make room for others. The final numbers of the process are still
@@ -85,10 +85,10 @@ impl Monitor {
             libraries: trace.libraries.count() as u64,
             refused: trace.refused.as_deref(),
             functions_full: trace.functions.count() as usize >= bpf::calls::MAX_FUNCTIONS,
-            lost: &self.times.lost,
-            full: self.times.full.clone(),
+            lost: &self.periodic.lost,
+            full: self.periodic.full.clone(),
         };
-        scrapes.set_problem(self.times.check.problem(&findings, Instant::now()));
+        scrapes.set_problem(self.periodic.check.problem(&findings, Instant::now()));
     }
 
     fn forget_ended(&mut self) {
@@ -124,16 +124,16 @@ impl Monitor {
     fn forget_kernels(&mut self) {
         let collector = &mut self.collector;
         let room = collector.recorder.sum_rooms().kernels;
-        let evicted = kernels::evict(&collector.recorder, &self.times.kernels, room, &mut collector.sink);
+        let evicted = kernels::evict(&collector.recorder, &self.periodic.kernels, room, &mut collector.sink);
         if evicted > 0 {
             self.evicted += evicted;
             collector.sink.notes.add(format!(
-                "more than {} kernels are launched: the least launched are counted as other",
+                "more than {} kernels were launched: those with the fewest launches are counted as other",
                 room / 4 * 3
             ));
         }
         let sums = collector.recorder.kernel_sums();
-        self.times.kernels = sums.iter().map(|sum| ((sum.image, sum.address), sum.count)).collect();
+        self.periodic.kernels = sums.iter().map(|sum| ((sum.image, sum.address), sum.count)).collect();
     }
 
     /// Removes stacks without live allocations. If they occur again, they are sent again.
@@ -145,7 +145,7 @@ impl Monitor {
         let empty: HashSet<_> = sites.iter().filter(|site| site.count == 0).map(key).collect();
         if sites.len() > room / 2 {
             // Empty twice in a row: no allocation is in progress there.
-            let twice = |site: &&Site| empty.contains(&key(site)) && self.times.empty_sites.contains(&key(site));
+            let twice = |site: &&Site| empty.contains(&key(site)) && self.periodic.empty_sites.contains(&key(site));
             for site in sites.iter().filter(twice) {
                 collector.recorder.forget_site(site);
             }
@@ -169,7 +169,7 @@ impl Monitor {
             }
             collector.recorder.forget_stacks(&native, &python_gone);
         }
-        self.times.empty_sites = empty;
+        self.periodic.empty_sites = empty;
     }
 
     fn forget_files(&mut self) {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bpf::calls::MemorySum;
@@ -21,8 +21,11 @@ use super::{
 };
 
 /// The log message for processes that were not tracked completely.
-const UNTRACKED: &str = "some allocations are not tracked, because their process has had its share of the kernel's map: \
-    its live memory is more than is shown (warpscope_memory_untracked_allocations_total)";
+const UNTRACKED: &str = "some allocations are not tracked, because their process or user has used up its share of the BPF map: \
+    live memory is higher than shown (warpscope_memory_untracked_allocations_total)";
+
+/// The longest time that a snapshot reads records.
+const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// Entries of the kernel's maps by process.
 struct ByProcess<T>(HashMap<u32, Vec<T>>);
@@ -56,7 +59,8 @@ impl Monitor {
             ("sites", sites.len() as u64, rooms.sites),
             ("kernels", kernel_sums.len() as u64, rooms.kernels),
         ];
-        self.times.full = maps.iter().filter(|(_, used, room)| used >= room).map(|(name, ..)| *name).collect();
+        self.periodic.full = maps.iter().filter(|(_, used, room)| used >= room).map(|(name, ..)| *name).collect();
+        self.catch_up();
         let held = suspects::held(&sites, &mut self.collector);
         let sums = ByProcess::of(sums.iter(), |sum| sum.image);
         let errors = ByProcess::of(errors.iter(), |sum| sum.image);
@@ -118,6 +122,13 @@ impl Monitor {
             kinds,
             health: self.health(maps),
         }
+    }
+
+    /// Reads the records sent before the sums were read: a kernel's name is sent before its first launch is counted.
+    /// The time is limited, because a program can fill the rings without end.
+    fn catch_up(&mut self) {
+        let begun = Instant::now();
+        while self.collector.gather() && begun.elapsed() < CATCH_UP {}
     }
 
     /// Returns what is counted: what the user chose, if any function that does it is watched.

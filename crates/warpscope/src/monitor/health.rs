@@ -62,19 +62,19 @@ pub fn lost(losses: &Losses, mappings: u64, stacks: u64, names: u64) -> Vec<(&'s
 pub fn meaning(what: &str) -> &'static str {
     match what {
         "sums" => "calls were not counted because a BPF map was full: see warpscope_map_entries",
-        "deep_calls" => "calls that were nested too deeply were not counted",
+        "deep_calls" => "calls nested too deeply were not counted",
         "names" => "names of kernels were lost: those kernels are shown by address",
-        "stacks" => "call stacks were lost: memory that was allocated there has no line",
+        "stacks" => "call stacks were lost: memory allocated there has no source line",
         "processes" => "processes were not tracked because a BPF map was full: their calls are not counted",
         "reads" => "a BPF map could not be read completely: numbers were too low or missing for that time",
-        _ => "records of mapped files were lost: a library that was loaded just then may not be watched",
+        _ => "records of mapped files were lost: a library loaded at that time may not be monitored",
     }
 }
 
 /// How long a loss counts as recent.
 const RECENT: Duration = Duration::from_secs(60);
 
-/// Whether anything can be watched, as far as the monitor knows.
+/// Whether anything can be monitored, as far as the monitor knows.
 #[derive(Default)]
 pub struct HealthCheck {
     lost: HashMap<&'static str, (u64, Option<Instant>)>,
@@ -117,12 +117,10 @@ impl HealthCheck {
             return None;
         }
         match findings.refused {
-            Some(reason) => Some(format!("no CUDA library is watched: {reason}")),
-            None if findings.functions_full => {
-                Some("no CUDA library is watched: there are too many functions to tell apart".to_owned())
-            }
+            Some(reason) => Some(format!("no CUDA library is monitored: {reason}")),
+            None if findings.functions_full => Some("no CUDA library is monitored: too many functions".to_owned()),
             None if self.lost.get("mappings").is_some_and(|(count, _)| *count > 0) => {
-                Some("no CUDA library is watched: the kernel's records of loaded files were lost".to_owned())
+                Some("no CUDA library is monitored: the kernel's records of loaded files were lost".to_owned())
             }
             // No process uses CUDA yet.
             None => None,
@@ -134,7 +132,7 @@ impl HealthCheck {
 mod tests {
     use super::*;
 
-    /// Check that each way of watching nothing is reported, that a machine without CUDA is healthy, and that past
+    /// Check that each reason for monitoring nothing is reported, that a machine without CUDA is healthy, and that past
     /// problems are cleared.
     #[test]
     fn problems_are_reported_and_cleared() {
@@ -144,10 +142,10 @@ mod tests {
             HealthCheck::default().problem(&findings, start).unwrap_or_default()
         };
         assert_eq!(check(0, None, false, &[("mappings", 0)], &[]), "");
-        assert_eq!(check(1, Some("x.so is not watched"), true, &[("mappings", 5)], &["calls"]), "");
+        assert_eq!(check(1, Some("x.so is not probed"), true, &[("mappings", 5)], &["calls"]), "");
         assert_eq!(check(2, None, false, &[("sums", 9)], &[]), "", "one process has used up its share");
         assert!(
-            check(0, Some("x.so is not watched: no"), false, &[], &[]).ends_with("watched: x.so is not watched: no")
+            check(0, Some("x.so is not probed: no"), false, &[], &[]).ends_with("monitored: x.so is not probed: no")
         );
         assert!(check(0, None, true, &[], &[]).contains("too many functions"));
         assert!(check(0, None, false, &[("mappings", 1)], &[]).contains("records of loaded files"));

@@ -97,9 +97,9 @@ pub fn print(pid: u32, address: &str) -> anyhow::Result<ExitCode> {
 /// Returns the status and the body of the reply.
 fn request(pid: u32, address: &str) -> anyhow::Result<(u16, String)> {
     let unreachable =
-        || format!("there is no warpscope monitor at {address}: start one, or say where it is with --metrics-addr");
+        || format!("there is no warpscope monitor at {address}: start one, or give its address with --metrics-addr");
     let mut stream = TcpStream::connect(address).with_context(unreachable)?;
-    stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("cannot set a time limit")?;
+    stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("cannot set a timeout")?;
     write!(stream, "GET /map?pid={pid} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
         .with_context(unreachable)?;
     let mut answer = String::new();

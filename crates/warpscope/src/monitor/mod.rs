@@ -13,11 +13,11 @@ mod kernels;
 mod labels;
 mod map;
 mod namer;
+mod periodic;
 mod rescan;
 mod scrape;
 mod state;
 mod suspects;
-mod times;
 pub mod top;
 
 use std::{process::ExitCode, sync::Arc};
@@ -49,7 +49,7 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     // The thread that answers scrapes needs a high priority, as this one does; name resolution can wait.
     priority::raise();
     // Before any other thread starts: all threads must inherit the blocked signals.
-    let signals = Signals::take().context("cannot take signals")?;
+    let signals = Signals::take().context("cannot set up signal handling")?;
     let scrapes = match &options.metrics_addr {
         Some(_) => Some(Arc::new(Scrapes::new(options.limits).context("cannot serve metrics")?)),
         None => None,
@@ -70,7 +70,11 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     monitor.collector.sink.notes.write_to_log();
     if verbose && let Some(trace) = &monitor.collector.trace {
         let libraries = &trace.libraries;
-        eprintln!("warpscope: watching {}, attached in {:.1} ms", libraries.costs, libraries.spent.as_secs_f64() * 1e3);
+        eprintln!(
+            "warpscope: monitoring {}, attached in {:.1} ms",
+            libraries.costs,
+            libraries.spent.as_secs_f64() * 1e3
+        );
     }
     health::trim_heap();
     monitor.watch(display.as_ref());

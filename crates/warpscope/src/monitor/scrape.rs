@@ -152,8 +152,9 @@ impl Source for Scrapes {
     }
 
     fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)> {
-        let unknown = || (404, format!("process {pid} does not run, or has not called CUDA since the monitor started"));
-        let busy = || (503, "the monitor is busy: ask again in a second".to_owned());
+        let unknown =
+            || (404, format!("process {pid} is not running, or has not called CUDA since the monitor started"));
+        let busy = || (503, "the monitor is busy: try again in a second".to_owned());
         let owner = owner(pid).ok_or_else(unknown)?;
         if user != 0 {
             if user != owner {

@@ -34,13 +34,13 @@ pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
     let options = settings.options().map_err(anyhow::Error::msg)?;
     check(&options)?;
     health::limit_heaps();
-    let signals = Signals::take().context("cannot take signals")?;
+    let signals = Signals::take().context("cannot set up signal handling")?;
     let scrapes = Arc::new(Scrapes::new(options.limits).context("cannot create snapshots")?);
     let mut monitor = Monitor::start(options, signals, Some(scrapes.clone()))?;
     let theirs = scrapes.clone();
     let view = thread::Builder::new().name("top".into()).spawn(move || {
         let mut gather = || {
-            let made = theirs.request().ok_or("the monitor has ended")?;
+            let made = theirs.request().ok_or("the monitor has stopped")?;
             Ok(Snapshot::clone(&made.0))
         };
         let ended = top::run(&mut gather, interval);

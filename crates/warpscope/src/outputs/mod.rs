@@ -55,7 +55,7 @@ impl Outputs {
         for path in paths {
             let format = Format::from_path(&path)?;
             if !seen.insert(path.clone()) {
-                bail!("{} is named twice", path.display());
+                bail!("{} is given twice", path.display());
             }
             if format == Format::Recording && outputs.iter().any(|output| output.format == Format::Recording) {
                 bail!("only one recording can be written: give one .wscope file");
@@ -148,7 +148,7 @@ impl Outputs {
         for index in 0..self.outputs.len() {
             let Output { format, path, .. } = &self.outputs[index];
             if !recording_is_whole && format.needs_events() {
-                say(format_args!("{} ends where the recording does", path.display()));
+                say(format_args!("{} is incomplete, because the recording is", path.display()));
             }
             match self.write_one(&self.outputs[index], flames, view) {
                 Ok(size) => self.outputs[index].size = Some(size),
@@ -228,7 +228,7 @@ mod tests {
     fn unusable_outputs_are_rejected() {
         assert!(refusal(&["x.pdf"]).contains(".wscope .folded .svg .json .cpu.txt .jsonl"));
         assert!(refusal(&["/nowhere/at/all/x.svg"]).contains("the directory /nowhere/at/all: No such file"));
-        assert!(refusal(&["x.svg", "x.svg"]).contains("named twice"));
+        assert!(refusal(&["x.svg", "x.svg"]).contains("given twice"));
         assert!(refusal(&["a.wscope", "b.wscope"]).contains("one recording"));
     }
 }

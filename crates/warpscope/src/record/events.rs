@@ -12,7 +12,7 @@ use crate::{args, outputs::view::shows_stacks};
 /// Rejects outputs that could not say which event they show.
 pub fn check_outputs(options: &args::Record, specs: &[Spec]) -> anyhow::Result<()> {
     if options.events_only && specs.is_empty() {
-        bail!("--events-only records nothing without --event");
+        bail!("--events-only requires --event");
     }
     let stacks = options.output.iter().find(|path| shows_stacks(path));
     if options.events_only
@@ -20,7 +20,7 @@ pub fn check_outputs(options: &args::Record, specs: &[Spec]) -> anyhow::Result<(
         && let Some(path) = stacks
     {
         bail!(
-            "{} can show one event, and {} are recorded: write a .wscope file, then use warpscope export --event {}",
+            "{} can show only one event, but {} are recorded: write a .wscope file, then use warpscope export --event {}",
             path.display(),
             specs.len(),
             specs[0].name

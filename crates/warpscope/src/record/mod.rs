@@ -42,13 +42,13 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let user = if options.as_root { None } else { User::behind_sudo() };
     let mut outputs = Outputs::open(&options.output, plan.default_outputs(), User::behind_sudo().as_ref())?;
     bpf::features::require_privileges()?;
-    let signals = Signals::take().context("cannot take signals")?;
+    let signals = Signals::take().context("cannot set up signal handling")?;
     let Setup { workspace, mut injection, sessions, marker } = Setup::new(plan.injects(), options.sim, user.as_ref())?;
     injection.max_overhead = options.max_overhead;
 
     let prepared = Prepared::new(plan.collect(&options, &injection, sessions, marker))?;
     let (file, path) = outputs.recording()?;
-    let mut sink = Recording::new(file, path).context("cannot begin the recording")?;
+    let mut sink = Recording::new(file, path).context("cannot start the recording")?;
     sink.push(&Event::Start(plan.start(&options)));
     let mut collector = prepared.collect(signals, sink);
     let started = start(&mut collector, plan, &options, &injection, user.as_ref());
@@ -139,5 +139,5 @@ fn print_cost(Cost { tables, recognised }: &Cost, profile: &Profile, ended: Inst
         "warpscope: the program recognised the stacks of {} of {} launches, and the Python stacks of {}",
         recognised.native, profile.ledger.launches, recognised.python
     );
-    eprintln!("warpscope: outputs were ready {:.3} s after the command's end", ended.elapsed().as_secs_f64());
+    eprintln!("warpscope: outputs were ready {:.3} s after the command exited", ended.elapsed().as_secs_f64());
 }

@@ -37,7 +37,7 @@ impl Plan {
         let plan = Self { mode, events: spec::parse(&options.event)? };
         events::check_outputs(options, &plan.events)?;
         if options.frequency == 0 && plan.samples() {
-            bail!("-F 0 takes no samples: use a frequency of at least 1, or --gpu-only for no CPU samples");
+            bail!("-F must be at least 1; use --gpu-only to record no CPU samples");
         }
         if options.max_overhead.is_some_and(|percent| !percent.is_finite() || percent <= 0.0) {
             bail!("--max-overhead expects a percentage greater than 0, such as 3");

@@ -47,7 +47,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let mut outputs = Outputs::open(&options.output, &["trace.wscope"], User::behind_sudo().as_ref())?;
     bpf::features::require_privileges()?;
     let kernel = Kernel::choose(&options)?;
-    let signals = Signals::take().context("cannot take signals")?;
+    let signals = Signals::take().context("cannot set up signal handling")?;
     let inject = !options.command.is_empty() && !options.no_gpu && !options.summary_only;
     let Setup { workspace, mut injection, mut sessions, marker } = Setup::new(inject, options.sim, user.as_ref())?;
     if let Some(sessions) = sessions.as_mut().filter(|_| plan.uses_callbacks(&options)) {
@@ -56,10 +56,10 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     }
 
     let prepared = Prepared::new(plan::collect(&options, &kernel, &injection, sessions, marker))?.require_mappings()?;
-    let all_calls = plan.traces_inquiries(&options);
+    let all_calls = plan.traces_queries(&options);
     let tracer = plan.tracer(&options, prepared.can_watch_many())?;
     let (file, path) = outputs.recording()?;
-    let mut sink = Recording::new(file, path).context("cannot begin the recording")?;
+    let mut sink = Recording::new(file, path).context("cannot start the recording")?;
     begin(&mut sink, plan.live, &options);
     let mut collector = prepared.collect(signals, sink);
     collector.trace = Some(tracer);
@@ -139,7 +139,7 @@ fn begin(sink: &mut Recording, live: Option<Selection>, options: &args::Trace) {
     let draws = |path: &PathBuf| matches!(Format::from_path(path), Ok(Format::Svg | Format::Folded));
     if !options.stacks && options.output.iter().any(draws) {
         let text =
-            "call stacks were not requested: GPU work is drawn by process and kernel only (--stacks adds the calls)";
+            "call stacks were not requested: GPU work is drawn by process and kernel only (--stacks adds call stacks)";
         sink.push(&Event::Note(Note { text: text.into() }));
     }
 }
@@ -241,9 +241,7 @@ fn note_missed(libraries: &Libraries, all_calls: bool, sink: &mut Recording) {
             note("this kernel has no multi-uprobes (Linux 6.6 and later do): only the most important functions are traced; use --match to choose others".into());
         }
         if !all_calls {
-            note(
-                "functions that only ask for something, such as cudaGetDevice, are not traced: use --all-calls".into(),
-            );
+            note("query functions such as cudaGetDevice are not traced: use --all-calls".into());
         }
         for (pattern, near) in libraries.unmatched_patterns() {
             note(format!("--match {pattern} matched no function{}", did_you_mean(&near)));

@@ -9,7 +9,7 @@ use collect::{
     process::procfs,
     sessions::Sessions,
 };
-use cuda::calls::is_inquiry;
+use cuda::calls::is_query;
 use text::pattern::Selection;
 
 use crate::args;
@@ -52,7 +52,7 @@ impl Plan {
     }
 
     /// Whether CUDA query functions are traced: programs call them all the time, and each probe has a cost.
-    pub fn traces_inquiries(&self, options: &args::Trace) -> bool {
+    pub fn traces_queries(&self, options: &args::Trace) -> bool {
         options.all_calls || self.selection.has_patterns()
     }
 
@@ -72,10 +72,9 @@ impl Plan {
 
     /// Creates a tracer. Kernels that cannot watch many functions at once get only the most important ones.
     pub fn tracer(&self, options: &args::Trace, can_watch_many: bool) -> anyhow::Result<Tracer> {
-        let (stack, all, functions) = (options.stacks, self.traces_inquiries(options), self.functions.clone());
+        let (stack, all, functions) = (options.stacks, self.traces_queries(options), self.functions.clone());
         let choice = Box::new(move |name: &str, gather: Gather| {
-            let traced =
-                all || gather.teaches || !is_inquiry(name) || functions.iter().any(|named| named.matches(name));
+            let traced = all || gather.teaches || !is_query(name) || functions.iter().any(|named| named.matches(name));
             traced.then_some(Gather { stack, ..gather })
         });
         let mut libraries = Libraries::new(self.selection.clone(), options.lib.clone(), self.functions.clone(), choice);

@@ -327,7 +327,7 @@ impl Unwinding {
         self.tables.time += time;
         self.panics += u64::from(panicked);
         if let Some(why @ (unwind::Error::Elf(elf::Error::TooLarge { .. }) | unwind::Error::TooMany { .. })) = refused {
-            self.notes.push(format!("stacks end in {path}: its unwind table was not made: {why}"));
+            self.notes.push(format!("stacks end in {path}: its unwind table was not built: {why}"));
         }
         let progress = match result {
             None => Progress::Nothing,

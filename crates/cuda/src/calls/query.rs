@@ -5,7 +5,7 @@ const WORDS: [&str; 9] = ["Get", "Query", "Peek", "Is", "Can", "Elapsed", "Occup
 
 /// Whether a CUDA function only queries something, such as `cudaGetDevice`, `cudaPeekAtLastError` or `cuStreamQuery`.
 /// PyTorch calls such functions twenty times for each launch.
-pub fn is_inquiry(name: &str) -> bool {
+pub fn is_query(name: &str) -> bool {
     let of_cuda = name.starts_with("cu") || name.starts_with("__cuda");
     of_cuda && words(name).any(|word| WORDS.contains(&word))
 }
@@ -41,7 +41,7 @@ mod tests {
             "cudaDeviceCanAccessPeer",
             "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
         ] {
-            assert!(is_inquiry(name), "{name}");
+            assert!(is_query(name), "{name}");
         }
         for name in [
             "cudaMalloc",
@@ -60,7 +60,7 @@ mod tests {
             "ncclCommGetAsyncError",
             "",
         ] {
-            assert!(!is_inquiry(name), "{name}");
+            assert!(!is_query(name), "{name}");
         }
     }
 }

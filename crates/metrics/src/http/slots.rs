@@ -34,7 +34,7 @@ pub(super) enum State {
 
 /// The facts about a connection that the policy uses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Slot {
     pub(super) peer: Peer,
     pub(super) state: State,
     /// When it entered this state.
@@ -55,33 +55,33 @@ pub(super) enum Verdict {
 }
 
 /// Decides on a connection of `peer` that arrives at `now`.
-pub(super) fn verdict(places: &[Place], peer: Peer, now: Instant) -> Verdict {
+pub(super) fn verdict(slots: &[Slot], peer: Peer, now: Instant) -> Verdict {
     let mut counts = HashMap::<Peer, usize>::new();
-    for place in places {
-        *counts.entry(place.peer).or_default() += 1;
+    for slot in slots {
+        *counts.entry(slot.peer).or_default() += 1;
     }
     let own = counts.get(&peer).copied().unwrap_or(0);
-    if own < MOST_OF_PEER && places.len() < MOST {
+    if own < MOST_OF_PEER && slots.len() < MOST {
         return Verdict::Accept;
     }
     // The peer with the most connections loses one; if that is `peer` itself, one of its own.
     let most = counts.iter().max_by_key(|(peer, count)| (**count, **peer)).map(|(peer, _)| *peer);
     let from = if own >= MOST_OF_PEER { Some(peer) } else { most.filter(|most| counts[most] > own + 1).or(Some(peer)) };
-    let candidates = places.iter().enumerate().filter(|(_, place)| Some(place.peer) == from);
-    let least = candidates.filter_map(|(index, place)| Some((rank(place, now)?, place.since, index))).min();
+    let candidates = slots.iter().enumerate().filter(|(_, slot)| Some(slot.peer) == from);
+    let least = candidates.filter_map(|(index, slot)| Some((rank(slot, now)?, slot.since, index))).min();
     least.map_or(Verdict::Refused, |(_, _, index)| Verdict::Replace(index))
 }
 
 /// The cost of evicting a connection now; `None` if it must not be evicted.
-fn rank(place: &Place, now: Instant) -> Option<u8> {
-    let age = now.duration_since(place.since);
-    match place.state {
+fn rank(slot: &Slot, now: Instant) -> Option<u8> {
+    let age = now.duration_since(slot.since);
+    match slot.state {
         State::Closing => Some(0),
-        State::Idle if place.answers > 0 || age > REQUEST_GRACE => Some(1),
+        State::Idle if slot.answers > 0 || age > REQUEST_GRACE => Some(1),
         State::Receiving if age > REQUEST_GRACE => Some(2),
         State::Sending if age > READ_GRACE => Some(3),
         // A connection that already had an answer yields to one that had none.
-        State::Idle | State::Receiving | State::Pending | State::Sending => (place.answers > 0).then_some(4),
+        State::Idle | State::Receiving | State::Pending | State::Sending => (slot.answers > 0).then_some(4),
     }
 }
 
@@ -92,8 +92,8 @@ mod tests {
     const HONEST: Peer = Peer::User(1000);
     const OTHER: Peer = Peer::User(1001);
 
-    fn place(peer: Peer, state: State, age: u64, answers: u64) -> Place {
-        Place { peer, state, since: start() - Duration::from_millis(age), answers }
+    fn slot(peer: Peer, state: State, age: u64, answers: u64) -> Slot {
+        Slot { peer, state, since: start() - Duration::from_millis(age), answers }
     }
 
     fn start() -> Instant {
@@ -105,9 +105,9 @@ mod tests {
     /// Check that a peer at its limit replaces one of its own connections, the cheapest to evict first, and no others.
     #[test]
     fn a_peer_at_its_limit_replaces_its_own() {
-        let mut places = vec![place(HONEST, State::Idle, 100_000, 3)];
-        places.extend((0..MOST_OF_PEER as u64).map(|age| place(OTHER, State::Pending, age, 0)));
-        assert_eq!(verdict(&places, OTHER, start()), Verdict::Refused);
+        let mut slots = vec![slot(HONEST, State::Idle, 100_000, 3)];
+        slots.extend((0..MOST_OF_PEER as u64).map(|age| slot(OTHER, State::Pending, age, 0)));
+        assert_eq!(verdict(&slots, OTHER, start()), Verdict::Refused);
         // Each is cheaper to evict than those before.
         let dispensable = [
             (State::Pending, 1, 1),
@@ -118,34 +118,34 @@ mod tests {
             (State::Closing, 0, 1),
         ];
         for (index, (state, age, answers)) in (1..).zip(dispensable) {
-            places[index] = place(OTHER, state, age, answers);
-            assert_eq!(verdict(&places, OTHER, start()), Verdict::Replace(index));
+            slots[index] = slot(OTHER, state, age, answers);
+            assert_eq!(verdict(&slots, OTHER, start()), Verdict::Replace(index));
         }
-        assert_eq!(verdict(&places, HONEST, start()), Verdict::Accept);
+        assert_eq!(verdict(&slots, HONEST, start()), Verdict::Accept);
     }
 
     /// Check that if all slots are in use, the peer with the most loses one, even if all of its connections are busy.
     #[test]
     fn the_largest_peer_loses_a_slot() {
         let attackers = [2, 3, 4, 5].map(Peer::User);
-        let mut places: Vec<_> = (0..MOST).map(|number| place(attackers[number % 4], State::Sending, 1, 1)).collect();
-        let Verdict::Replace(index) = verdict(&places, HONEST, start()) else { panic!("a slot is freed") };
-        places[index] = place(HONEST, State::Pending, 0, 0);
+        let mut slots: Vec<_> = (0..MOST).map(|number| slot(attackers[number % 4], State::Sending, 1, 1)).collect();
+        let Verdict::Replace(index) = verdict(&slots, HONEST, start()) else { panic!("a slot is freed") };
+        slots[index] = slot(HONEST, State::Pending, 0, 0);
         for _ in 0..MOST {
-            if let Verdict::Replace(index) = verdict(&places, attackers[0], start()) {
-                assert_ne!(places[index].peer, HONEST);
-                places[index] = place(attackers[0], State::Pending, 0, 0);
+            if let Verdict::Replace(index) = verdict(&slots, attackers[0], start()) {
+                assert_ne!(slots[index].peer, HONEST);
+                slots[index] = slot(attackers[0], State::Pending, 0, 0);
             }
         }
-        assert!(places.iter().any(|place| place.peer == HONEST));
+        assert!(slots.iter().any(|slot| slot.peer == HONEST));
     }
 
     /// Check that a connection just accepted is not evicted for the next one.
     #[test]
     fn new_connections_are_not_evicted() {
         for state in [State::Idle, State::Receiving, State::Pending, State::Sending] {
-            let places: Vec<_> = (0..MOST_OF_PEER).map(|_| place(OTHER, state, 10, 0)).collect();
-            assert_eq!(verdict(&places, OTHER, start()), Verdict::Refused);
+            let slots: Vec<_> = (0..MOST_OF_PEER).map(|_| slot(OTHER, state, 10, 0)).collect();
+            assert_eq!(verdict(&slots, OTHER, start()), Verdict::Refused);
         }
     }
 }

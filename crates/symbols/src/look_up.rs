@@ -13,7 +13,7 @@ use crate::{
 
 /// Returns the answers for `offsets` in a file with the path `path` in its processes, and notes about what could not be
 /// read.
-pub(crate) fn ask(
+pub(crate) fn look_up(
     source: &Source<'_>,
     path: &str,
     offsets: &[u64],

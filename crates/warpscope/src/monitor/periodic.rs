@@ -13,7 +13,7 @@ pub const OFTEN: Duration = Duration::from_secs(1);
 pub const SELDOM: Duration = Duration::from_secs(10);
 
 /// When each periodic task last ran, and its results.
-pub struct Times {
+pub struct Periodic {
     pub often: Instant,
     pub seldom: Instant,
     /// Launches at the last check, by process and kernel.
@@ -27,7 +27,7 @@ pub struct Times {
     pub check: HealthCheck,
 }
 
-impl Times {
+impl Periodic {
     /// Creates the state before the first round.
     pub fn new() -> Self {
         let now = Instant::now();

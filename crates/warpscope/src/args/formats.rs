@@ -1,0 +1,16 @@
+//! The help text about output formats.
+
+/// The output formats, by file extension.
+macro_rules! formats {
+    () => {
+        "The file extension selects the format; -o may be repeated:
+  .wscope   recording; can be converted to every other format later
+  .svg      flame graph
+  .folded   folded stacks, weights in microseconds (flamegraph.pl, speedscope)
+  .json     Chrome trace (chrome://tracing, Perfetto)
+  .jsonl    one JSON object per event
+  .cpu.txt  one line per CPU sample: time, comm, pid, tid, cpu, stack"
+    };
+}
+
+pub(super) use formats;

@@ -1,0 +1,143 @@
+//! The command line.
+
+mod formats;
+mod graph_stacks;
+mod monitor;
+mod record;
+mod trace;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use formats::formats;
+pub use graph_stacks::GraphStacks;
+pub use monitor::{Monitor, Top};
+pub use record::Record;
+pub use trace::{CallsFrom, Trace};
+
+/// CPU and GPU profiler, CUDA tracer and GPU metrics daemon.
+#[derive(Debug, Parser)]
+#[command(
+    name = "warpscope",
+    version,
+    max_term_width = 100,
+    after_help = "Examples:
+  sudo warpscope demo                             try it on a simulated GPU; no CUDA, no GPU needed
+  sudo warpscope record -- python3 train.py       write warpscope.svg, a flame graph
+  sudo warpscope trace --driver -- ./vectoradd    trace CUDA calls and driver requests
+  sudo warpscope monitor                          serve metrics of every GPU process to Prometheus
+  warpscope report warpscope.wscope               print the summary of a recording again
+  warpscope doctor                                check this machine and suggest fixes"
+)]
+pub struct Cli {
+    /// The command to run.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command and profile its CPU and GPU time by call stack.
+    Record(Record),
+    /// Trace CUDA calls and driver requests, one by one or aggregated.
+    Trace(Trace),
+    /// Monitor every GPU process on this machine: memory, leaks, launches, copies and errors.
+    Monitor(Monitor),
+    /// Show GPU processes in an interactive terminal view.
+    Top(Top),
+    /// Print the summary of a recording or trace.
+    Report(Report),
+    /// Convert a recording to other formats.
+    Export(Export),
+    /// Check whether this machine can record, and suggest fixes.
+    Doctor,
+    /// Record a bundled workload on the simulated GPU; needs no CUDA and no GPU.
+    Demo(Demo),
+    /// Write the simulated GPU's libraries to a directory.
+    Sim(Sim),
+    /// Print shell completions.
+    #[command(after_help = "Example:\n  warpscope completions bash > /etc/bash_completion.d/warpscope")]
+    Completions {
+        /// The shell to generate completions for.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page.
+    #[command(after_help = "Example:\n  warpscope man | man -l -")]
+    Man,
+}
+
+/// `report`
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  warpscope report warpscope.wscope
+  warpscope report --json warpscope.wscope | jq '.top_kernels[0]'")]
+pub struct Report {
+    /// The recording to read (.wscope).
+    pub recording: PathBuf,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
+    pub graph_stacks: GraphStacks,
+}
+
+/// `export`
+#[derive(Args, Debug)]
+#[command(after_help = concat!(
+    formats!(),
+    "
+
+Examples:
+  warpscope export warpscope.wscope -o run.svg -o run.json
+  warpscope export warpscope.wscope --event malloc -o malloc.svg"
+))]
+pub struct Export {
+    /// The recording to read (.wscope).
+    pub recording: PathBuf,
+    /// Write to FILE; may be repeated.
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub output: Vec<PathBuf>,
+    /// Omit CPU samples from flame graphs and folded stacks.
+    #[arg(long, conflicts_with = "cpu_only")]
+    pub gpu_only: bool,
+    /// Omit GPU activity from flame graphs and folded stacks.
+    #[arg(long)]
+    pub cpu_only: bool,
+    /// Show an event recorded with `record --event`, instead of time, in flame graphs and folded stacks.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["gpu_only", "cpu_only"])]
+    pub event: Option<String>,
+    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
+    pub graph_stacks: GraphStacks,
+    /// With --event, show the number of hits even if the event has a weight.
+    #[arg(long, requires = "event")]
+    pub count: bool,
+}
+
+/// `demo`
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  sudo warpscope demo")]
+pub struct Demo {
+    /// Write to FILE; may be repeated [default: demo.svg and demo.wscope].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+}
+
+/// `sim`
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  warpscope sim --libs /tmp/sim
+  cc program.c -L/tmp/sim -lcudart -o program
+  sudo warpscope record --sim -- ./program
+
+The environment variable WARPSCOPE_SIM configures the simulated GPU, for example
+  WARPSCOPE_SIM=devices=2,release=12.8,order=shuffle
+docs/simulator.md lists every key.")]
+pub struct Sim {
+    /// Write the libraries to DIR, creating it if needed.
+    #[arg(long, value_name = "DIR")]
+    pub libs: PathBuf,
+}

@@ -1,0 +1,107 @@
+//! The command line of `record`.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::Args;
+
+use super::{formats::formats, graph_stacks::GraphStacks};
+
+const RECORD_HELP: &str = concat!(
+    formats!(),
+    "
+
+Child processes are recorded too. The command's output is untouched; warpscope prints its summary
+to stderr after the command exits. warpscope exits with the command's exit status, or with 0 if
+--kill terminated the command.
+
+Events:
+  uprobe:LIB:FUNCTION       function entry; a symbol, a C++ or Rust name, or a pattern (* ? [])
+  uprobe:LIB:0xOFFSET       instruction at an offset in the file
+  uretprobe:LIB:FUNCTION    function return
+  tracepoint:GROUP:NAME     kernel tracepoint
+  usdt:LIB:[PROVIDER:]NAME  static tracepoint (USDT) of a library or program
+Options follow, separated by commas:
+  weight=argN               add up the Nth argument (arg1 is the first). Arguments narrower than
+                            64 bits need a type: weight=arg2:u32 (u8 to u64, s8 to s64)
+  weight=retval             add up the return value (uretprobe)
+  weight=FIELD              add up a field of the tracepoint
+  unit=bytes, unit=ns       unit of the sum
+  name=LABEL                name of the event
+LIB is a path or the start of a file name. Event counts are never mixed with time: use
+--events-only -o FILE.svg to draw an event, or record a .wscope file and use
+`warpscope export --event NAME`.
+
+Examples:
+  sudo warpscope record -- python3 train.py
+  sudo warpscope record --gpu-only -o run.svg -o run.json -- ./transformer 64
+  sudo warpscope record -F 997 -d 10 -o run.wscope -- torchrun --nproc-per-node 2 train.py
+  sudo warpscope record -d 10 --kill -- ./server
+  sudo warpscope record --events-only --event uprobe:libc.so.6:malloc,weight=arg1,unit=bytes \\
+      -o malloc.svg -- ./app
+  sudo warpscope record --event tracepoint:syscalls:sys_enter_write,weight=count -- python3 train.py
+  sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
+);
+
+/// `record`
+#[derive(Args, Debug)]
+#[command(after_help = RECORD_HELP)]
+pub struct Record {
+    /// Record only GPU activity, with the stacks that launched it; no CPU samples.
+    #[arg(long, conflicts_with = "cpu_only")]
+    pub gpu_only: bool,
+    /// Record only CPU samples; load nothing into the command.
+    #[arg(long)]
+    pub cpu_only: bool,
+    /// Count an event by call stack; may be repeated (syntax below).
+    #[arg(long, value_name = "EVENT")]
+    pub event: Vec<String>,
+    /// Record only the events given with --event; no CPU samples, no GPU activity.
+    #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only"])]
+    pub events_only: bool,
+    /// Sample every CPU HZ times per second.
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
+    pub frequency: u32,
+    /// Limit the cost to PERCENT of the program's time: record the stacks of only some launches, then GPU work only part
+    /// of the time, counting the other launches. Totals by kernel and call path stay unbiased. So far only with --sim.
+    #[arg(long, value_name = "PERCENT", conflicts_with_all = ["cpu_only", "events_only"])]
+    pub max_overhead: Option<f64>,
+    /// Stop recording after SECS seconds; the command keeps running.
+    #[arg(short, long, value_name = "SECS")]
+    pub duration: Option<f64>,
+    /// With -d, terminate the command after recording: SIGTERM, then SIGKILL after 5 seconds.
+    #[arg(long, requires = "duration")]
+    pub kill: bool,
+    /// Write to FILE; may be repeated [default: warpscope.svg and warpscope.wscope, numbered if they exist].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
+    pub graph_stacks: GraphStacks,
+    /// Show the interpreter's native frames instead of Python functions.
+    #[arg(long)]
+    pub no_python: bool,
+    /// Show file and line of native functions, and inlined functions as separate frames; requires debug information (-g).
+    #[arg(long)]
+    pub lines: bool,
+    /// Search DIR for debug files before /usr/lib/debug; may be repeated.
+    #[arg(long, value_name = "DIR")]
+    pub debug_dir: Vec<PathBuf>,
+    /// Run the command on the simulated GPU.
+    #[arg(long)]
+    pub sim: bool,
+    /// Under sudo, run the command as root instead of as the calling user.
+    #[arg(long)]
+    pub as_root: bool,
+    /// Print only errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print progress details.
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
+    /// The title of the recording; the command's name if not set.
+    #[arg(skip)]
+    pub title: Option<String>,
+    /// The command to run, and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
