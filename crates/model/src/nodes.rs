@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::event::{GraphDestroyed, Launch, NodeCopied, NodeCreated, NodeStack, SessionId, StackId};
 
 /// The most nodes that are remembered, in total and of one session.
-const MAX_NODES: usize = 1 << 21;
+const MAX_NODES: usize = 1 << 20;
 const MAX_NODES_OF_SESSION: usize = 1 << 19;
 /// The most times that one node is updated with a different stack, until the oldest is forgotten.
 const MAX_UPDATES: usize = 256;
@@ -45,6 +45,7 @@ enum Origin {
 #[derive(Debug)]
 struct Node {
     first: Origin,
+    #[allow(clippy::box_collection, reason = "8 bytes in the many nodes without updates, instead of 32")]
     updates: Option<Box<VecDeque<(u64, Origin)>>>,
 }
 
