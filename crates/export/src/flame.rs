@@ -46,7 +46,7 @@ impl Default for View {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Outermost first: the process, its CPU frames, then the GPU operation.
-    pub frames: Vec<Arc<str>>,
+    pub frames: Frames,
     /// Its weight.
     pub weight: Weight,
 }
@@ -87,8 +87,11 @@ pub struct Flame {
     /// The unit of the amounts.
     pub measure: Measure,
     /// For lines with the work of graphs: the stacks that launched the graphs, with their amounts.
-    pub launches: BTreeMap<Vec<Arc<str>>, BTreeMap<Vec<Arc<str>>, u64>>,
+    pub launches: BTreeMap<Frames, BTreeMap<Frames, u64>>,
 }
+
+/// The names of a stack, outermost first.
+pub type Frames = Vec<Arc<str>>;
 
 /// The unit of an amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,7 +187,7 @@ impl Flame {
 }
 
 /// Weights by stack.
-type Lines = BTreeMap<Vec<Arc<str>>, Weight>;
+type Lines = BTreeMap<Frames, Weight>;
 
 /// Names stacks; computes each stack and each name once.
 struct Naming<'a> {

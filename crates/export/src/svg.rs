@@ -252,8 +252,8 @@ fn nodes(flame: &Flame, shift: u32) -> HashMap<(usize, u64), Node<'_>> {
         }
         // The boundary and the work within.
         for (stack, amount) in flame.launches.get(&line.frames).into_iter().flatten() {
-            for depth in open.len() - 2..open.len() {
-                if let Some(node) = nodes.get_mut(&(depth, open[depth].1)) {
+            for (depth, (_, start)) in open.iter().enumerate().skip(open.len() - 2) {
+                if let Some(node) = nodes.get_mut(&(depth, *start)) {
                     let sum = node.launches.entry(stack).or_default();
                     *sum = sum.saturating_add(*amount);
                 }

@@ -146,11 +146,12 @@ impl Graph {
 
     /// Whether the other graph has the same nodes, except for what they do.
     fn is_like(&self, other: &Graph) -> bool {
-        let alike = |(one, other): (&Box<Node>, &Box<Node>)| match (&one.content, &other.content) {
+        let alike = |one: &Node, other: &Node| match (&one.content, &other.content) {
             (Content::Child(one), Content::Child(other)) => one.is_like(other),
             (one, other) => one.node_type() == other.node_type(),
         };
-        self.nodes.len() == other.nodes.len() && self.nodes.iter().zip(&other.nodes).all(alike)
+        let mut pairs = self.nodes.iter().zip(&other.nodes);
+        self.nodes.len() == other.nodes.len() && pairs.all(|(one, other)| alike(one, other))
     }
 
     /// Replaces what the nodes of an executable graph do by what those of another graph do.
