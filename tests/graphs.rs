@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::support::{
     Ended, Scene, folded,
-    jsonl::Events,
+    jsonl::{Events, is_python},
     oracle::Kind,
     program,
     programs::sources,
-    pythons::{installed, is_python},
-    scene::{lost, number},
+    pythons::installed,
+    scene::{self, number},
     truth::Truth,
 };
 
@@ -33,6 +33,11 @@ const LAUNCHERS: [&str; 8] = [
     "replay_renewed",
 ];
 const ALL: &str = "captured twice updated child other added renewed";
+
+/// The losses in a report, without records of mapped files: the kernel's buffers for these are shared by the machine.
+fn lost(report: &Value) -> u64 {
+    scene::lost(report) - number(&report["lost"], "mappings")
+}
 
 /// How often each operation ran: by kind, path of its node's creation, and function that launched its graph.
 type Counts = BTreeMap<(Kind, String, &'static str), u64>;

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use crate::support::{
     Ended, Scene, folded,
+    jsonl::is_python,
     programs::sources,
-    pythons::{Python, installed, is_python},
+    pythons::{Python, installed},
     scene::{lost, number},
 };
 

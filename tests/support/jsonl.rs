@@ -116,3 +116,10 @@ fn size_and_path(line: &str) -> ((&str, u64), &str) {
     let [kind, bytes, path] = words[..] else { panic!("not three words: {line}") };
     ((kind, bytes.parse().expect("a number")), path)
 }
+
+/// Whether a frame is a Python function: `name (file:line)`.
+pub fn is_python(frame: &str) -> bool {
+    let place = frame.strip_suffix(')').and_then(|frame| frame.rsplit_once(" ("));
+    let line = place.and_then(|(_, place)| place.rsplit_once(':'));
+    line.is_some_and(|(_, line)| line.parse::<u32>().is_ok())
+}

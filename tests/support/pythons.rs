@@ -79,10 +79,3 @@ fn is_elf(path: &Path) -> bool {
 fn imports_ctypes(path: &Path) -> bool {
     Command::new(path).args(["-c", "import ctypes"]).output().is_ok_and(|output| output.status.success())
 }
-
-/// Whether a frame is a Python function: `name (file:line)`.
-pub fn is_python(frame: &str) -> bool {
-    let place = frame.strip_suffix(')').and_then(|frame| frame.rsplit_once(" ("));
-    let line = place.and_then(|(_, place)| place.rsplit_once(':'));
-    line.is_some_and(|(_, line)| line.parse::<u32>().is_ok())
-}
