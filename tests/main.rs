@@ -26,6 +26,7 @@ mod monitor;
 mod namespaces;
 mod neighbours;
 mod no_gpu_work;
+mod off_cpu;
 mod outputs;
 mod privileges;
 mod python;

@@ -24,6 +24,8 @@ pub enum Family {
     GpuMemory,
     /// A counted event.
     Event,
+    /// The reason why a thread was off the CPU.
+    Wait,
     /// Unknown: a lost stack, or a launch that was not seen.
     Unknown,
 }

@@ -14,6 +14,7 @@ use text::units;
 use crate::{
     family::Family,
     names::{self, GpuFrames},
+    waits,
 };
 
 /// Which parts of a profile to show.
@@ -23,6 +24,8 @@ pub struct View {
     pub cpu: bool,
     /// GPU work, under the stacks that launched it.
     pub gpu: bool,
+    /// Time off the CPU, if it was recorded.
+    pub waits: bool,
     /// A counted event instead of both, because its amounts are not times.
     pub event: Option<EventView>,
 }
@@ -38,7 +41,7 @@ pub struct EventView {
 
 impl Default for View {
     fn default() -> Self {
-        Self { cpu: true, gpu: true, event: None }
+        Self { cpu: true, gpu: true, waits: true, event: None }
     }
 }
 
@@ -166,7 +169,7 @@ impl Flame {
         Self { launches, ..naming.flame(lines, Measure::Time) }
     }
 
-    /// Adds a counted event: the innermost frame is the place that was hit.
+    /// Adds a counted event: the innermost frame is the place that was hit, or what was waited for.
     pub fn of_event(profile: &Profile, event: EventView) -> Self {
         let mut naming = Naming::new(profile);
         let counters = &profile.counters;
@@ -177,8 +180,17 @@ impl Flame {
             if profile.is_injected(stack) {
                 continue;
             }
-            let mut frames = naming.stack(process, Some(stack));
-            frames.push(naming.name(names::event(counter, point), Family::Event));
+            let mut frames;
+            if !waits::is(counter) {
+                frames = naming.stack(process, Some(stack));
+                frames.push(naming.name(names::event(counter, point), Family::Event));
+            } else if waits::without_stack(point) {
+                frames = vec![naming.process(process), naming.name(point.function.clone(), Family::Wait)];
+            } else {
+                frames = naming.stack(process, Some(stack));
+                let reason = waits::reason(point, &profile.frames(stack)).to_owned();
+                frames.push(naming.name(reason, Family::Wait));
+            }
             let amount = if by_count { hits.count } else { hits.weight };
             lines.entry(frames).or_default().add(Weight { amount, hits: hits.count, ..Weight::default() });
         }
@@ -219,9 +231,13 @@ impl<'a> Naming<'a> {
         name
     }
 
+    fn process(&mut self, process: ProcessId) -> Arc<str> {
+        self.name(names::process(self.profile, process), Family::Process)
+    }
+
     /// Returns a process and its frames; without a stack, a frame that says so.
     fn stack(&mut self, process: ProcessId, stack: Option<StackId>) -> Vec<Arc<str>> {
-        let mut frames = vec![self.name(names::process(self.profile, process), Family::Process)];
+        let mut frames = vec![self.process(process)];
         match stack {
             None => frames.push(self.name(names::LAUNCH_NOT_SEEN.to_owned(), Family::Unknown)),
             Some(id) => match self.stacks.get(&id) {

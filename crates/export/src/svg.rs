@@ -14,7 +14,10 @@ use inferno::flamegraph::{
     self, Options, TextTruncateDirection,
     color::{BackgroundColor, Color, PaletteMap},
 };
-use model::{event::Counter, profile::Profile};
+use model::{
+    event::{Counter, OFF_CPU},
+    profile::Profile,
+};
 use text::{
     short::short_frame,
     units::{count, counted, percent, time},
@@ -24,7 +27,7 @@ use crate::{
     family::Family,
     flame::{Flame, Line, Measure, View, Weight},
     flames::Flames,
-    losses, names, palette,
+    losses, names, palette, waits,
 };
 
 const FRAME_HEIGHT: usize = 18;
@@ -69,7 +72,9 @@ pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result
         return out.flush();
     }
     let drawn = draw(&flame, shift, title, subtitle)?;
-    finish(&drawn, profile, &flame, shift, out)?;
+    // Of the events, only waits are drawn together with other time.
+    let hits = waits::hits(counter.map_or(OFF_CPU, |counter| &counter.source));
+    finish(&drawn, profile, &flame, shift, hits, out)?;
     out.flush()
 }
 
@@ -112,7 +117,14 @@ fn draw(flame: &Flame, shift: u32, title: String, subtitle: String) -> io::Resul
 }
 
 /// Copies the drawing and inserts tool tips, legend and ledger.
-fn finish(drawn: &str, profile: &Profile, flame: &Flame, shift: u32, out: &mut dyn Write) -> io::Result<()> {
+fn finish(
+    drawn: &str,
+    profile: &Profile,
+    flame: &Flame,
+    shift: u32,
+    hits: (&str, &str),
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let frames_at = drawn.find("<svg id=\"frames\"").ok_or_else(changed)?;
     let (head, frames) = drawn.split_at(frames_at);
     let height: usize = between(head, " height=\"", "\"").and_then(|h| h.parse().ok()).ok_or_else(changed)?;
@@ -139,7 +151,7 @@ fn finish(drawn: &str, profile: &Profile, flame: &Flame, shift: u32, out: &mut d
     out.write_all(frames.split("<title>").next().unwrap_or_default().as_bytes())?;
     for (rest, y, start) in rows {
         let node = nodes.get(&((bottom - y) / FRAME_HEIGHT, start)).ok_or_else(changed)?;
-        write!(out, "<title>{}", escape(&node.tip(total, flame.measure)))?;
+        write!(out, "<title>{}", escape(&node.tip(total, flame.measure, hits)))?;
         write_label(rest, node.name, out)?;
     }
     Ok(())
@@ -217,7 +229,7 @@ fn launched_by(launches: &BTreeMap<&[Arc<str>], u64>) -> String {
 impl Node<'_> {
     /// `name (12.3 ms, 45.6 %, 1,234 GPU operations, 56 CPU samples)`. The script in the file uses the text before the
     /// last bracket as the name.
-    fn tip(&self, total: u64, measure: Measure) -> String {
+    fn tip(&self, total: u64, measure: Measure, names: (&str, &str)) -> String {
         let Weight { amount, samples, operations, hits } = self.weight;
         let mut tip = format!("{} ({}, {}", self.name, measure.text(amount), percent(amount, total));
         if operations > 0 {
@@ -227,7 +239,7 @@ impl Node<'_> {
             tip += &format!(", {}", counted(samples, "CPU sample", "CPU samples"));
         }
         if hits > 0 {
-            tip += &format!(", {}", counted(hits, "hit", "hits"));
+            tip += &format!(", {}", counted(hits, names.0, names.1));
         }
         if !self.launches.is_empty() {
             tip += &format!(", {}", launched_by(&self.launches));
@@ -314,6 +326,10 @@ fn subtitle(profile: &Profile) -> String {
     let busy: u64 = profile.devices.values().map(|device| device.busy_ns).sum();
     if busy > 0 {
         parts.push(format!("GPU busy {}", time(busy)));
+    }
+    if let Some(waits) = waits::view(profile) {
+        let waited = profile.counters.of(waits.counter).fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
+        parts.push(format!("off the CPU {}", time(waited)));
     }
     if ledger.launches > 0 {
         parts.push(counted(ledger.launches, "launch", "launches"));

@@ -15,7 +15,7 @@ mod trace;
 use serde::Serialize;
 
 pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
-pub use counter::{Counter, CounterId, CounterPoint, Hits, PointId, Unit};
+pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHORT_WAITS, Unit};
 pub use gpu::{
     Activity, Captured, Counted, Device, Direction, Empty, Failed, GraphDestroyed, KernelName, Launch, LaunchKind,
     NodeCopied, NodeCreated, NodeStack, Sampling, Session, Sync, Work,

@@ -32,7 +32,10 @@ use self::{
 pub use crate::causes::Joined;
 use crate::{
     causes::{Cause, Causes},
-    event::{Event, LaunchKind, LossCause, Mode, Process, ProcessId, SessionId, Stack, StackId, Sync, Totals},
+    event::{
+        Event, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, SessionId, Stack, StackId, Sync,
+        Totals,
+    },
     join::Limits,
     ledger::Ledger,
     profile::{ProcessInfo, Profile, SessionInfo},
@@ -364,7 +367,9 @@ fn stacks_missing(profile: &Profile) -> u64 {
     let gpu = profile.gpu.keys().flat_map(|key| key.stack.into_iter().chain(key.capture));
     let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
     let pending = profile.pending.keys().map(|(_, stack, _)| *stack);
-    let counted = profile.counters.hits.keys().map(|(_, _, stack)| *stack);
+    let counters = &profile.counters;
+    let has_stack = |point: &PointId| counters.points.get(point).is_none_or(|point| point.function != SHORT_WAITS);
+    let counted = counters.hits.keys().filter(|(point, ..)| has_stack(point)).map(|(_, _, stack)| *stack);
     let missing: FxHashSet<StackId> = gpu
         .chain(cpu)
         .chain(pending)

@@ -39,7 +39,8 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
         {
             bail!("the recording contains several events and nothing else: choose one with --event: {}", names());
         }
-        return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, ..shown });
+        let both = !options.gpu_only && !options.cpu_only;
+        return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, waits: both, ..shown });
     };
     match counters.named(name) {
         Some(counter) => {

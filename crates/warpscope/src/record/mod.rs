@@ -110,7 +110,7 @@ fn start(
     injection: &Injection,
     user: Option<&User>,
 ) -> anyhow::Result<Child> {
-    collector.count_events(plan.events, &options.command[0], injection.simulator.as_deref())?;
+    collector.count_events(plan.events, plan.off_cpu.is_some(), &options.command[0], injection.simulator.as_deref())?;
     let child = collector.start(&options.command, injection, user)?;
     if options.verbose {
         eprintln!("warpscope: recording process {}", child.id());
