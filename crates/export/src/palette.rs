@@ -35,7 +35,7 @@ pub fn label(family: Family) -> &'static str {
         Family::GpuKernel => "GPU kernel",
         Family::GpuMemory => "GPU copy, memset",
         Family::Event => "event",
-        Family::Unknown => "not known",
+        Family::Unknown => "unknown",
     }
 }
 
