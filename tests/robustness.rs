@@ -33,8 +33,8 @@ fn stacks_are_whole_after_a_late_start() {
         std::hint::spin_loop();
     }
     run.signal(libc::SIGSTOP);
-    // The delay under test: long enough for more launches than stacks can be sent raw.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    // The delay under test: the library waits 2 s for warpscope, and then there are more launches than stacks can be sent raw.
+    std::thread::sleep(std::time::Duration::from_millis(2300));
     run.signal(libc::SIGCONT);
     run.wait().exits(0);
     let events = Events::read(&scene.read("x.jsonl"));

@@ -49,10 +49,13 @@ fn nothing_is_missing_after_a_duration() {
 #[test]
 fn stopped_processes_are_abandoned() {
     let scene = Scene::new();
-    // The shell stops the program once it has launched, and kills it when the recording has been checked.
-    let script =
-        format!("{} & sleep 0.5; kill -STOP $!; until [ -e checked ]; do sleep 0.05; done; kill -KILL $!", endless());
-    let options = "--sim --gpu-only -d 1 -o x.wscope";
+    // The shell stops the program once it has connected, and kills it when the recording has been checked.
+    let script = format!(
+        "{} & until grep -q warpscope-stacks /proc/$!/maps; do sleep 0.01; done; \
+         kill -STOP $!; until [ -e checked ]; do sleep 0.05; done; kill -KILL $!",
+        endless()
+    );
+    let options = "--sim --gpu-only -d 2 -o x.wscope";
     let mut run =
         Running::start(scene.record_words(options, &["sh", "-c", &script]).env("WARPSCOPE_SIM", "kernel_ns=1us"));
     run.stderr_until("the command keeps running");

@@ -6,7 +6,7 @@ use std::{collections::HashSet, fs, path::Path, process::Command, sync::Mutex};
 use super::programs::{libraries, run, sources};
 
 /// Name, compiler, source, flags. Most call the simulated GPU; those with -DWITHOUT_CUDA do not.
-const RECIPES: [(&str, &str, &str, &str); 23] = [
+const RECIPES: [(&str, &str, &str, &str); 24] = [
     ("shapes", "cc", "matrix/shapes.c", "-O2 -fomit-frame-pointer"),
     ("shapes-framed", "cc", "matrix/shapes.c", "-O2 -fno-omit-frame-pointer"),
     ("shapes-cet", "cc", "matrix/shapes.c", "-O3 -fcf-protection=full -Wl,-z,now"),
@@ -30,6 +30,7 @@ const RECIPES: [(&str, &str, &str, &str); 23] = [
     ("maps", "cc", "robust/maps.c", "-O2 -DWITHOUT_CUDA"),
     ("tiny", "cc", "robust/tiny.c", "-O2 -DWITHOUT_CUDA -static -nostdlib"),
     ("nothing", "cc", "robust/nothing.c", "-O2 -DWITHOUT_CUDA"),
+    ("waits", "cc", "robust/waits.c", "-O2 -DWITHOUT_CUDA"),
 ];
 
 /// Returns the path of the compiled program or library of this name.

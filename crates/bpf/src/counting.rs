@@ -1,11 +1,14 @@
 //! Counts events named by the user.
 
 use std::{
+    io::Read as _,
     os::fd::{AsFd, AsRawFd, IntoRawFd},
     path::Path,
 };
 
-use libbpf_rs::{Link, MapCore, MapFlags, PerfEventOpts, Program, UprobeMultiOpts, UprobeOpts, libbpf_sys as sys};
+use libbpf_rs::{
+    Iter, Link, MapCore, MapFlags, PerfEventOpts, Program, UprobeMultiOpts, UprobeOpts, libbpf_sys as sys,
+};
 
 use crate::{
     Error, Recorder, Result,
@@ -78,6 +81,21 @@ impl Recorder {
         // The link owns it now, and closes it.
         let _ = event.into_raw_fd();
         Ok(())
+    }
+
+    /// Stops recording waits, and adds those of threads that still wait to the sums.
+    pub fn end_waits(&mut self) -> Result<()> {
+        if self.waits.take().is_none() {
+            return Ok(());
+        }
+        let fail = |source| Error::Attach { what: "search for waiting threads", source };
+        let link = self.skel.progs.off_cpu_end.attach_trace().map_err(fail)?;
+        let mut nothing = Vec::new();
+        Iter::new(&link)
+            .map_err(fail)?
+            .read_to_end(&mut nothing)
+            .map(drop)
+            .map_err(|source| Error::Read { path: "the kernel's list of threads".into(), source })
     }
 
     /// Returns the sums of all hits so far.

@@ -2,7 +2,7 @@
 
 use crate::contract::{
     self,
-    types::{hit_key, hit_limit, hit_point, hit_record, hit_register, hit_source, hit_sum},
+    types::{hit_key, hit_limit, hit_point, hit_record, hit_register, hit_source, hit_sum, wait_reason},
 };
 
 /// The default limit of distinct (place, process image, stack) keys in the kernel: about 40 MiB if all are used.
@@ -10,6 +10,20 @@ pub const MAX_HITS: u32 = 262_144;
 
 /// Places that can be watched in one recording.
 pub const MAX_HIT_POINTS: usize = hit_limit::MAX_HIT_POINTS.0 as usize;
+
+/// What a thread waits for, by number: these are the first places of a recording with time off the CPU.
+pub const WAIT_REASONS: [&str; wait_reason::WAIT_REASONS.0 as usize] = [
+    "[waiting for a CPU]",
+    "[waiting for a lock]",
+    "[sleeping]",
+    "[waiting for events]",
+    "[waiting for I/O]",
+    "[waiting for a process]",
+    "[waiting for a driver]",
+    "[waiting for memory]",
+    "[waiting]",
+    "[short waits]",
+];
 
 const NO_REGISTER: u8 = hit_register::NO_REGISTER.0 as u8;
 

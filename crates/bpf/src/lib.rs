@@ -33,7 +33,9 @@ mod unwind_maps;
 pub use btf::{KernelFunction, KernelResult, functions_of, kernel_functions};
 pub use cost::{CostProgram, ProgramCost};
 pub use error::{Error, Result};
-pub use hits::{HitKey, HitPoint, HitProbe, HitRecord, HitSource, HitSum, HitWeight, MAX_HIT_POINTS, MAX_HITS};
+pub use hits::{
+    HitKey, HitPoint, HitProbe, HitRecord, HitSource, HitSum, HitWeight, MAX_HIT_POINTS, MAX_HITS, WAIT_REASONS,
+};
 pub use hooks::{Refused, try_hook};
 pub use mappings::{MapEvent, Mapped, Mappings};
 pub use options::{Cgroup, Marker, Options, Tracing};

@@ -18,6 +18,8 @@ pub struct Options {
     /// Count hits of events, with room for this many distinct (place, process image, stack) keys in the kernel; `None`
     /// for no events.
     pub hits: Option<u32>,
+    /// Sum the time off the CPU, too, and keep the stacks of waits of at least this many nanoseconds. Needs `hits`.
+    pub off_cpu: Option<u64>,
     /// Running processes to follow; they become the images 1, 2 and so on.
     pub found: Vec<u32>,
 }

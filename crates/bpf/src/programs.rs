@@ -30,6 +30,11 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
     }
     prepare_tracing(&mut open, options.tracing.as_ref(), multi).map_err(load_error)?;
     prepare_hits(&mut open, options.hits, multi).map_err(load_error)?;
+    if let Some(data) = open.maps.rodata_data.as_deref_mut() {
+        data.shortest_wait = options.off_cpu.unwrap_or(0);
+    }
+    open.progs.off_cpu.set_autoload(options.off_cpu.is_some());
+    open.progs.off_cpu_end.set_autoload(options.off_cpu.is_some());
     if let Some(data) = open.maps.data_data.as_deref_mut() {
         data.next_image += options.found.len() as u32;
     }

@@ -41,6 +41,8 @@ pub struct Recorder {
     pub(crate) watches: HashMap<u64, Vec<Link>>,
     pub(crate) next_watch: u64,
     pub(crate) hooks: Vec<Hook>,
+    /// Present while waits are recorded.
+    pub(crate) waits: Option<Link>,
     ring: RingBuffer<'static>,
     raw_ring: RingBuffer<'static>,
     records: Rc<RefCell<Vec<Record>>>,
@@ -100,6 +102,7 @@ impl Recorder {
             watches: HashMap::new(),
             next_watch: 0,
             hooks: Vec::new(),
+            waits: None,
             ring: events,
             raw_ring,
             records,
@@ -134,6 +137,10 @@ impl Recorder {
         }
         if let Some(tracing) = &options.tracing {
             self.links.extend(programs::attach(&self.skel, tracing)?);
+        }
+        if options.off_cpu.is_some() {
+            let link = self.skel.progs.off_cpu.attach_trace();
+            self.waits = Some(link.map_err(|source| Error::Attach { what: "scheduler tracepoint", source })?);
         }
         if let Some(hz) = options.sample_hz {
             for cpu in perf::online_cpus()? {

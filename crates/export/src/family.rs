@@ -16,12 +16,16 @@ pub enum Family {
     Native,
     /// The operating system's kernel.
     OsKernel,
+    /// The boundary between the code that created a graph and its replayed work.
+    Graph,
     /// A kernel on a GPU.
     GpuKernel,
     /// A copy or memset on a GPU.
     GpuMemory,
     /// A counted event.
     Event,
+    /// The reason why a thread was off the CPU.
+    Wait,
     /// Unknown: a lost stack, or a launch that was not seen.
     Unknown,
 }

@@ -14,6 +14,7 @@ use text::units;
 use crate::{
     family::Family,
     names::{self, GpuFrames},
+    waits,
 };
 
 /// Which parts of a profile to show.
@@ -23,6 +24,8 @@ pub struct View {
     pub cpu: bool,
     /// GPU work, under the stacks that launched it.
     pub gpu: bool,
+    /// Time off the CPU, if it was recorded.
+    pub waits: bool,
     /// A counted event instead of both, because its amounts are not times.
     pub event: Option<EventView>,
 }
@@ -38,7 +41,7 @@ pub struct EventView {
 
 impl Default for View {
     fn default() -> Self {
-        Self { cpu: true, gpu: true, event: None }
+        Self { cpu: true, gpu: true, waits: true, event: None }
     }
 }
 
@@ -46,7 +49,7 @@ impl Default for View {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Outermost first: the process, its CPU frames, then the GPU operation.
-    pub frames: Vec<Arc<str>>,
+    pub frames: Frames,
     /// Its weight.
     pub weight: Weight,
 }
@@ -86,7 +89,12 @@ pub struct Flame {
     pub own: Weight,
     /// The unit of the amounts.
     pub measure: Measure,
+    /// For lines with the work of graphs: the stacks that launched the graphs, with their amounts.
+    pub launches: BTreeMap<Frames, BTreeMap<Frames, u64>>,
 }
+
+/// The names of a stack, outermost first.
+pub type Frames = Vec<Arc<str>>;
 
 /// The unit of an amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,21 +146,30 @@ impl Flame {
         Self { own, ..naming.flame(lines, Measure::Time) }
     }
 
-    /// Adds GPU work, under the stacks that launched it.
+    /// Adds GPU work, under the stacks that launched it; that of graphs, under the stacks that created their nodes.
     pub fn of_gpu(profile: &Profile) -> Self {
         let mut naming = Naming::new(profile);
         let mut lines = Lines::new();
         let gpu_frames = GpuFrames::new(profile);
+        let mut launches: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
         for (key, gpu) in &profile.gpu {
-            let mut frames = naming.stack(key.process, key.stack);
+            let mut frames = naming.stack(key.process, key.capture.or(key.stack));
+            if key.capture.is_some() {
+                frames.push(naming.name(names::GRAPH_REPLAY.to_owned(), Family::Graph));
+            }
             frames.push(naming.name(gpu_frames.name(key.device, key.what), Family::of_work(key.what)));
             let weight = Weight { amount: gpu.ns, operations: gpu.count, ..Weight::default() };
+            if key.capture.is_some() {
+                let launch = naming.stack(key.process, key.stack);
+                let amount = launches.entry(frames.clone()).or_default().entry(launch).or_default();
+                *amount = amount.saturating_add(gpu.ns);
+            }
             lines.entry(frames).or_default().add(weight);
         }
-        naming.flame(lines, Measure::Time)
+        Self { launches, ..naming.flame(lines, Measure::Time) }
     }
 
-    /// Adds a counted event: the innermost frame is the place that was hit.
+    /// Adds a counted event: the innermost frame is the place that was hit, or what was waited for.
     pub fn of_event(profile: &Profile, event: EventView) -> Self {
         let mut naming = Naming::new(profile);
         let counters = &profile.counters;
@@ -163,8 +180,17 @@ impl Flame {
             if profile.is_injected(stack) {
                 continue;
             }
-            let mut frames = naming.stack(process, Some(stack));
-            frames.push(naming.name(names::event(counter, point), Family::Event));
+            let mut frames;
+            if !waits::is(counter) {
+                frames = naming.stack(process, Some(stack));
+                frames.push(naming.name(names::event(counter, point), Family::Event));
+            } else if waits::without_stack(point) {
+                frames = vec![naming.process(process), naming.name(point.function.clone(), Family::Wait)];
+            } else {
+                frames = naming.stack(process, Some(stack));
+                let reason = waits::reason(point, &profile.frames(stack)).to_owned();
+                frames.push(naming.name(reason, Family::Wait));
+            }
             let amount = if by_count { hits.count } else { hits.weight };
             lines.entry(frames).or_default().add(Weight { amount, hits: hits.count, ..Weight::default() });
         }
@@ -173,7 +199,7 @@ impl Flame {
 }
 
 /// Weights by stack.
-type Lines = BTreeMap<Vec<Arc<str>>, Weight>;
+type Lines = BTreeMap<Frames, Weight>;
 
 /// Names stacks; computes each stack and each name once.
 struct Naming<'a> {
@@ -190,7 +216,7 @@ impl<'a> Naming<'a> {
 
     fn flame(self, lines: Lines, measure: Measure) -> Flame {
         let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
-        Flame { lines, families: self.families, own: Weight::default(), measure }
+        Flame { lines, families: self.families, own: Weight::default(), measure, launches: BTreeMap::new() }
     }
 
     fn name(&mut self, name: String, family: Family) -> Arc<str> {
@@ -205,9 +231,13 @@ impl<'a> Naming<'a> {
         name
     }
 
+    fn process(&mut self, process: ProcessId) -> Arc<str> {
+        self.name(names::process(self.profile, process), Family::Process)
+    }
+
     /// Returns a process and its frames; without a stack, a frame that says so.
     fn stack(&mut self, process: ProcessId, stack: Option<StackId>) -> Vec<Arc<str>> {
-        let mut frames = vec![self.name(names::process(self.profile, process), Family::Process)];
+        let mut frames = vec![self.process(process)];
         match stack {
             None => frames.push(self.name(names::LAUNCH_NOT_SEEN.to_owned(), Family::Unknown)),
             Some(id) => match self.stacks.get(&id) {

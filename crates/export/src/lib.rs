@@ -22,6 +22,7 @@ mod palette;
 pub mod summary;
 pub mod svg;
 pub mod trace;
+mod waits;
 
 pub use crate::{
     events::Events,

@@ -17,6 +17,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
     let output = if options.output.is_empty() { vec!["demo.svg".into(), "demo.wscope".into()] } else { options.output };
     eprintln!("Recording a small language model on a simulated GPU:\n");
     let code = record(args::Record {
+        off_cpu: None,
         gpu_only: false,
         cpu_only: false,
         frequency: 499,
@@ -26,6 +27,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         output: output.clone(),
         sim: true,
         no_python: false,
+        graph_stacks: args::GraphStacks::default(),
         event: Vec::new(),
         events_only: false,
         lines: false,

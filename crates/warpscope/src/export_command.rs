@@ -17,7 +17,8 @@ use crate::{
 /// Runs the command.
 pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     let mut outputs = Outputs::open(&options.output, &[], User::behind_sudo().as_ref())?;
-    let loaded = load(&options.recording)?;
+    let mut loaded = load(&options.recording)?;
+    options.graph_stacks.apply(&mut loaded.profile);
     outputs.read_from(loaded.file)?;
     let view = chosen_view(options, &loaded.profile)?;
     for note in &loaded.profile.notes {
@@ -38,7 +39,8 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
         {
             bail!("the recording contains several events and nothing else: choose one with --event: {}", names());
         }
-        return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, ..shown });
+        let both = !options.gpu_only && !options.cpu_only;
+        return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, waits: both, ..shown });
     };
     match counters.named(name) {
         Some(counter) => {

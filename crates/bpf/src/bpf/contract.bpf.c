@@ -67,4 +67,5 @@ SHARED_ENUM(python_frame_flag);
 SHARED_ENUM(python_stack_flag);
 SHARED_ENUM(hit_source);
 SHARED_ENUM(hit_register);
+SHARED_ENUM(wait_reason);
 SHARED_ENUM(walk_result);

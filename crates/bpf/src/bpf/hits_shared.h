@@ -21,6 +21,21 @@ enum hit_source {
 	SOURCE_FIELD = 4, /* of the tracepoint's record, at `offset` */
 };
 
+/* Why a thread was off the CPU: the first places of a recording that has waits. */
+enum wait_reason {
+	WAIT_CPU = 0, /* it could have run */
+	WAIT_LOCK = 1,
+	WAIT_SLEEP = 2,
+	WAIT_EVENTS = 3,
+	WAIT_IO = 4,
+	WAIT_PROCESS = 5,
+	WAIT_DRIVER = 6,
+	WAIT_MEMORY = 7,
+	WAIT_OTHER = 8,
+	WAIT_SHORT = 9, /* too short to keep its stack */
+	WAIT_REASONS = 10,
+};
+
 enum hit_register {
 	NO_REGISTER = 0xff,
 };

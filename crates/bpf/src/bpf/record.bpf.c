@@ -8,5 +8,6 @@
 #include "hooks.h"
 #include "points.h"
 #include "hits.h"
+#include "waits.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

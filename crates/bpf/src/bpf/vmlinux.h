@@ -119,6 +119,7 @@ struct uprobe_task {
 
 struct task_struct {
 	unsigned int __state;
+	unsigned int flags;
 	struct mm_struct *mm;
 	struct uprobe_task *utask;
 	struct files_struct *files;

@@ -144,6 +144,10 @@ impl<S: Sink> Collector<S> {
         if self.events.is_none() {
             return;
         }
+        if last && let Err(error) = self.recorder.end_waits() {
+            let text = format!("threads that still waited at the end are missing: {error}");
+            self.sink.push(&Event::Note(Note { text }));
+        }
         let sums = self.recorder.hit_sums();
         // The stacks of all these sums are in the ring by now.
         while last && self.gather() {}

@@ -41,19 +41,20 @@ pub enum Until<'a> {
 }
 
 impl<S: Sink> Collector<S> {
-    /// Counts these events from now on.
+    /// Counts these events from now on, and adds up the time off the CPU.
     pub fn count_events(
         &mut self,
         specs: Vec<Spec>,
+        off_cpu: bool,
         program: &OsString,
         simulator: Option<&Path>,
     ) -> anyhow::Result<()> {
-        if specs.is_empty() {
+        if specs.is_empty() && !off_cpu {
             return Ok(());
         }
         let (recorder, sink) = (&mut self.recorder, &mut self.sink);
         let push = &mut |event| sink.push(&event);
-        let mut events = Events::new(specs, push);
+        let mut events = Events::new(specs, off_cpu, push);
         events.watch(search::program(program).as_deref(), simulator, recorder, push)?;
         self.unwinding.prepare(&mut self.kept.files, events.watched_files());
         self.events = Some(events);

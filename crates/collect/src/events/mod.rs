@@ -10,8 +10,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bpf::{HitKey, HitProbe, HitRecord, HitSum, MAX_HIT_POINTS, Recorder};
-use model::event::{Counter, CounterId, CounterPoint, Event, Hits, Mapping, Note, PointId, ProcessId, StackId};
+use bpf::{HitKey, HitProbe, HitRecord, HitSum, MAX_HIT_POINTS, Recorder, WAIT_REASONS};
+use model::event::{
+    Counter, CounterId, CounterPoint, Event, Hits, Mapping, Note, OFF_CPU, PointId, ProcessId, StackId, Unit,
+};
 
 use crate::calls::{
     file::{self, Identity, Stamp},
@@ -46,8 +48,8 @@ struct Watched {
 }
 
 impl Events {
-    /// Announces the events; nothing is watched yet.
-    pub fn new(specs: Vec<Spec>, push: &mut dyn FnMut(Event)) -> Self {
+    /// Announces the events, and the time off the CPU if it is recorded; nothing is watched yet.
+    pub fn new(specs: Vec<Spec>, off_cpu: bool, push: &mut dyn FnMut(Event)) -> Self {
         for (spec, id) in specs.iter().zip(0..) {
             push(Event::Counter(Counter {
                 id: CounterId(id),
@@ -57,15 +59,9 @@ impl Events {
                 unit: spec.unit,
             }));
         }
+        let points = if off_cpu { declare_waits(CounterId(specs.len() as u32), push) } else { 0 };
         let specs = specs.into_iter().map(|spec| Watched { spec, places: 0, refusal: None }).collect();
-        Self {
-            specs,
-            points: 0,
-            files: HashMap::new(),
-            watched: Vec::new(),
-            notes_left: MOST_NOTES,
-            keys: HashMap::new(),
-        }
+        Self { specs, points, files: HashMap::new(), watched: Vec::new(), notes_left: MOST_NOTES, keys: HashMap::new() }
     }
 
     /// Watches what exists before the command starts: tracepoints, files by path, and libraries on the loader's search
@@ -276,6 +272,17 @@ impl Events {
             push(Event::Note(Note { text: format!("event {} was not recorded: {why}", watched.spec.name) }));
         }
     }
+}
+
+/// Declares the time off the CPU, with a place for each reason; returns their number.
+fn declare_waits(id: CounterId, push: &mut dyn FnMut(Event)) -> u32 {
+    let text = || OFF_CPU.to_owned();
+    push(Event::Counter(Counter { id, name: text(), source: text(), weight: "time".into(), unit: Unit::Ns }));
+    for (reason, number) in WAIT_REASONS.iter().zip(0..) {
+        let function = (*reason).to_owned();
+        push(Event::CounterPoint(CounterPoint { id: PointId(number), counter: id, function, file: String::new() }));
+    }
+    WAIT_REASONS.len() as u32
 }
 
 fn hits(key: &HitKey, stack: StackId, sum: HitSum) -> Event {

@@ -199,7 +199,8 @@ impl Outside {
 
     fn of(pid: u32, library: &Path) -> Self {
         let proc = PathBuf::from(format!("/proc/{pid}"));
-        let Ok(status) = fs::read_to_string(proc.join("status")) else { return Self { gone: true, ..Self::default() } };
+        let status = || fs::read_to_string(proc.join("status")).unwrap_or_default();
+        let set_user = has_set_user(&status());
         // Bounded: an environment is at most as long as an argument list may be.
         let environment = fs::read(proc.join("environ")).unwrap_or_default();
         let variable = environment
@@ -212,16 +213,26 @@ impl Outside {
         let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
         let visible = fs::metadata(inside).is_ok_and(|seen| fs::metadata(library).is_ok_and(|ours| same(seen, ours)));
         let limits = fs::read_to_string(proc.join("limits")).unwrap_or_default();
+        let elsewhere = !(own("root") && own("ns/mnt"));
+        // Last: the files of a process that is exiting are empty.
+        if !has_memory(&status()) {
+            return Self { gone: true, ..Self::default() };
+        }
         Self {
             gone: false,
             variable,
             visible,
-            elsewhere: !(own("root") && own("ns/mnt")),
-            set_user: has_set_user(&status),
+            elsewhere,
+            set_user,
             memory: limit(&limits, "Max address space"),
             files: limit(&limits, "Max open files"),
         }
     }
+}
+
+/// Whether a process has not begun to exit, by its `status`.
+fn has_memory(status: &str) -> bool {
+    status.lines().any(|line| line.starts_with("VmSize:"))
 }
 
 /// Whether a process's real and effective user differ, by its `status`.
@@ -266,6 +277,19 @@ mod tests {
         refused.refusal = Some((Refusal::Seccomp, 0));
         assert!(refused.why(None, library).contains("seccomp filter"));
         assert!(refused.why(Some(5), library).contains("runs as user 5"));
+    }
+
+    /// Check that a process that has exited and was not waited for is gone: its environment reads as empty.
+    #[test]
+    fn exited_processes_are_gone() {
+        let mut child = std::process::Command::new("true").spawn().expect("a process");
+        let status = format!("/proc/{}/status", child.id());
+        while has_memory(&fs::read_to_string(&status).expect("a process that is not waited for")) {
+            thread::yield_now();
+        }
+        assert!(Outside::of(child.id(), Path::new("/x/lib.so")).gone);
+        child.wait().expect("our child");
+        assert!(!Outside::of(std::process::id(), Path::new("/x/lib.so")).gone);
     }
 
     /// Check that limits and users are parsed in the kernel's format.

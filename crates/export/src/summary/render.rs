@@ -1,5 +1,6 @@
 //! The summary as text. Tables put the name last, so that long names do not break the alignment.
 
+use model::event::OFF_CPU;
 use text::units::{bytes, count, counted, percent, time};
 
 use super::{cost::Cost, events::EventSummary, numbers::Summary, sampling::Sampling};
@@ -7,6 +8,7 @@ use crate::{
     flame::Weight,
     losses, names,
     page::{Ink, Page, bar, cut, path_text, shortened},
+    waits,
 };
 
 /// Returns the text of a summary, at most `width` columns wide (not less than 60), in colour if requested. The ledger
@@ -205,7 +207,8 @@ impl Page {
 
     fn event(&mut self, event: &EventSummary) {
         let whole = event.sum.unwrap_or(event.count);
-        let mut parts = vec![counted(event.count, "hit", "hits")];
+        let (hit, hits) = waits::hits(&event.source);
+        let mut parts = vec![counted(event.count, hit, hits)];
         if let (Some(sum), Some(weight)) = (event.sum, &event.weight) {
             parts.push(format!("{} of {weight}", event.measure.text(sum)));
         }
@@ -214,7 +217,10 @@ impl Page {
         let source = if event.source.ends_with(&event.name) { String::new() } else { format!("  {}", event.source) };
         let title = format!(
             "{}{}",
-            self.ink(Ink::Bold, &format!("Event {name}")),
+            self.ink(
+                Ink::Bold,
+                &if event.source == OFF_CPU { "Time off the CPU".into() } else { format!("Event {name}") }
+            ),
             self.ink(Ink::Dim, &names::printable(&source))
         );
         self.text.push('\n');
@@ -229,7 +235,7 @@ impl Page {
             self.line(&line);
         }
         if event.own > 0 {
-            let text = format!("excludes {} in warpscope's injected library", counted(event.own, "hit", "hits"));
+            let text = format!("excludes {} in warpscope's injected library", counted(event.own, hit, hits));
             let line = self.ink(Ink::Dim, &text);
             self.line(&line);
         }

@@ -12,6 +12,13 @@ pub struct CounterId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct PointId(pub u32);
 
+/// The name and the source of the event that is the time off the CPU. Its places are the reasons. The specification of
+/// other events contains a colon.
+pub const OFF_CPU: &str = "off-cpu";
+
+/// The place of waits that are added up without a stack.
+pub const SHORT_WAITS: &str = "[short waits]";
+
 /// Declares a counted event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counter {

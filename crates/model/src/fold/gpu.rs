@@ -9,7 +9,8 @@ use rustc_hash::FxHashMap;
 
 use super::busy::{BusyTime, KEPT};
 use crate::{
-    event::{Activity, KernelName, Launch, LaunchKind, LossCause, ProcessId, SessionId, StackId, Work},
+    causes::Joined,
+    event::{Activity, KernelName, LaunchKind, LossCause, ProcessId, SessionId, StackId, Work},
     ledger::Ledger,
     profile::{DeviceInfo, GpuKey, GpuWeight, KernelText, What},
 };
@@ -137,14 +138,15 @@ impl GpuTime {
 
     /// Adds an activity whose launch is now certain, or certain to stay unknown.
     #[inline]
-    pub fn settle(&mut self, launch: Option<&Launch>, process: ProcessId, activity: &Activity) {
+    pub fn settle(&mut self, joined: &Joined<'_>, process: ProcessId) {
+        let &Joined { launch, activity, capture } = joined;
         let (what, bytes) = match activity.work {
             Work::Kernel { name, .. } => (What::Kernel(self.names.index(activity.session, name)), 0),
             Work::Copy { direction, bytes, .. } => (What::Copy(direction, size_class(bytes)), bytes),
             Work::Memset { bytes, .. } => (What::Memset, bytes),
         };
         let Activity { device, stream, .. } = *activity;
-        let key = GpuKey { process, stack: launch.map(|l| l.stack), what, device, stream };
+        let key = GpuKey { process, stack: launch.map(|l| l.stack), capture, what, device, stream };
         let weight = match self.weights.get_mut(&key) {
             Some(weight) => weight,
             None => self.new_sum(key),
@@ -179,7 +181,7 @@ impl GpuTime {
             self.merged += 1;
             let device = if self.devices.contains_key(&key.device) { key.device } else { 0 };
             let what = What::Kernel(self.names.intern(MERGED));
-            key = GpuKey { process: key.process, stack: Some(StackId(0)), what, device, stream: 0 };
+            key = GpuKey { process: key.process, stack: Some(StackId(0)), capture: None, what, device, stream: 0 };
         }
         self.weights.entry(key).or_default()
     }

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
 
-use super::formats::formats;
+use super::{formats::formats, graph_stacks::GraphStacks};
 
 const RECORD_HELP: &str = concat!(
     formats!(),
@@ -39,6 +39,7 @@ Examples:
   sudo warpscope record --events-only --event uprobe:libc.so.6:malloc,weight=arg1,unit=bytes \\
       -o malloc.svg -- ./app
   sudo warpscope record --event tracepoint:syscalls:sys_enter_write,weight=count -- python3 train.py
+  sudo warpscope record --off-cpu -- python3 train.py
   sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
 );
 
@@ -55,7 +56,11 @@ pub struct Record {
     /// Count an event by call stack; may be repeated (syntax below).
     #[arg(long, value_name = "EVENT")]
     pub event: Vec<String>,
-    /// Record only the events given with --event; no CPU samples, no GPU activity.
+    /// Record the time that threads spend off the CPU, by call stack and reason. Waits shorter than MIN (such as 10us) are
+    /// added up without a stack.
+    #[arg(long, value_name = "MIN", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub off_cpu: Option<String>,
+    /// Record only events (--event, --off-cpu); no CPU samples, no GPU activity.
     #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only"])]
     pub events_only: bool,
     /// Sample every CPU HZ times per second.
@@ -74,6 +79,9 @@ pub struct Record {
     /// Write to FILE; may be repeated [default: warpscope.svg and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
+    pub graph_stacks: GraphStacks,
     /// Show the interpreter's native frames instead of Python functions.
     #[arg(long)]
     pub no_python: bool,

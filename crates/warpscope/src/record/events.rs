@@ -11,18 +11,18 @@ use crate::{args, outputs::view::shows_stacks};
 
 /// Rejects outputs that could not say which event they show.
 pub fn check_outputs(options: &args::Record, specs: &[Spec]) -> anyhow::Result<()> {
-    if options.events_only && specs.is_empty() {
-        bail!("--events-only requires --event");
+    let count = specs.len() + usize::from(options.off_cpu.is_some());
+    if options.events_only && count == 0 {
+        bail!("--events-only requires --event or --off-cpu");
     }
     let stacks = options.output.iter().find(|path| shows_stacks(path));
     if options.events_only
-        && specs.len() > 1
+        && count > 1
         && let Some(path) = stacks
     {
         bail!(
-            "{} can show only one event, but {} are recorded: write a .wscope file, then use warpscope export --event {}",
+            "{} can show only one event, but {count} are recorded: write a .wscope file, then use warpscope export --event {}",
             path.display(),
-            specs.len(),
             specs[0].name
         );
     }

@@ -64,8 +64,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let ending = (options.kill && status.is_none()).then(|| Ending::begin(&child));
 
     let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
-    let (profile, failure) = sink.finish(end, &mut kept, &naming(&options));
+    let (mut profile, failure) = sink.finish(end, &mut kept, &naming(&options));
     drop(kept);
+    options.graph_stacks.apply(&mut profile);
     let recorded = failure.is_none();
     if let Some(failure) = failure {
         say(failure);
@@ -109,7 +110,7 @@ fn start(
     injection: &Injection,
     user: Option<&User>,
 ) -> anyhow::Result<Child> {
-    collector.count_events(plan.events, &options.command[0], injection.simulator.as_deref())?;
+    collector.count_events(plan.events, plan.off_cpu.is_some(), &options.command[0], injection.simulator.as_deref())?;
     let child = collector.start(&options.command, injection, user)?;
     if options.verbose {
         eprintln!("warpscope: recording process {}", child.id());

@@ -9,7 +9,7 @@ use collect::{
     sessions::Sessions,
     sink,
 };
-use model::event::{Mode, Start};
+use model::event::{Mode, OFF_CPU, Start};
 
 use super::events;
 use crate::args;
@@ -23,6 +23,8 @@ pub struct Plan {
     pub mode: Mode,
     /// What `--event` names.
     pub events: Vec<Spec>,
+    /// The shortest wait whose stack is kept, in nanoseconds, if the time off the CPU is recorded.
+    pub off_cpu: Option<u64>,
 }
 
 impl Plan {
@@ -34,7 +36,11 @@ impl Plan {
             (_, _, true) => Mode::EventsOnly,
             _ => Mode::Merged,
         };
-        let plan = Self { mode, events: spec::parse(&options.event)? };
+        let off_cpu = options.off_cpu.as_deref().map(shortest_wait).transpose()?;
+        let plan = Self { mode, events: spec::parse(&options.event)?, off_cpu };
+        if plan.off_cpu.is_some() && plan.events.iter().any(|spec| spec.name == OFF_CPU) {
+            bail!("--event: the name {OFF_CPU} is that of --off-cpu: choose another with name=");
+        }
         events::check_outputs(options, &plan.events)?;
         if options.frequency == 0 && plan.samples() {
             bail!("-F must be at least 1; use --gpu-only to record no CPU samples");
@@ -66,7 +72,8 @@ impl Plan {
 
     /// Returns the default outputs. Several events have no single flame graph.
     pub fn default_outputs(&self) -> &'static [&'static str] {
-        if self.mode == Mode::EventsOnly && self.events.len() > 1 { &DEFAULT_OUTPUTS[1..] } else { &DEFAULT_OUTPUTS }
+        let events = self.events.len() + usize::from(self.off_cpu.is_some());
+        if self.mode == Mode::EventsOnly && events > 1 { &DEFAULT_OUTPUTS[1..] } else { &DEFAULT_OUTPUTS }
     }
 
     /// Returns the collector's options.
@@ -80,7 +87,8 @@ impl Plan {
         let programs = bpf::Options {
             sample_hz: self.samples().then_some(options.frequency),
             marker,
-            hits: (!self.events.is_empty()).then_some(MAX_HITS),
+            hits: (!self.events.is_empty() || self.off_cpu.is_some()).then_some(MAX_HITS),
+            off_cpu: self.off_cpu,
             ring_bytes: RING_BYTES,
             ..bpf::Options::default()
         };
@@ -100,5 +108,22 @@ impl Plan {
             None => options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
         };
         sink::start(command, self.mode, if self.samples() { options.frequency } else { 0 })
+    }
+}
+
+/// Parses a duration such as `10us`.
+fn shortest_wait(text: &str) -> anyhow::Result<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let unit = match &text[digits..] {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ if text == "0" => 1,
+        _ => 0,
+    };
+    match text[..digits].parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
+        Some(ns) if unit > 0 => Ok(ns),
+        _ => bail!("--off-cpu={text} is not a duration: use a number with ns, us, ms or s, such as --off-cpu=10us"),
     }
 }

@@ -90,7 +90,9 @@ impl Scene {
         while result.is_none() {
             assert!(begin.elapsed() < Duration::from_secs(60), "the stack is still waiting");
             self.unwinding.settle(&self.files, &mut |walked| result = Some((walked.user, walked.ended)), &mut |_| ());
-            if let (None, Some(finished)) = (&result, self.unwinding.compiler.wait(Duration::from_millis(100))) {
+            if result.is_none()
+                && let Some(finished) = self.unwinding.compiler.wait(Duration::from_millis(100))
+            {
                 self.unwinding.finish(finished);
             }
         }

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Time off the CPU (`record --off-cpu`), summed by reason and call stack in the map of hits: each wait is a hit whose
+ * weight is its duration.
+ *
+ * The stack is taken when a thread leaves the CPU, while its memory can still be read, and added when the thread runs
+ * again. Waits shorter than `shortest_wait` are summed without a stack.
+ */
+#ifndef WARPSCOPE_WAITS_H
+#define WARPSCOPE_WAITS_H
+
+#include "hits.h"
+
+/* Set before loading, in nanoseconds. */
+const volatile u64 shortest_wait = 0;
+
+#define STATE_DEAD 0x80
+#define PF_IO_WORKER 0x10
+#define PF_KTHREAD 0x200000
+#define NO_SYSTEM_CALL ((u64)-1)
+
+/* A thread that is off the CPU. */
+struct waiting_thread {
+	u64 since; /* 0 if it runs */
+	struct hit_key key;
+	u32 pid;
+	u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct waiting_thread);
+} waiting_threads SEC(".maps");
+
+/* Interrupts are disabled during a context switch, so one scratch memory per CPU is enough. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct scratch);
+} wait_scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct python_scratch);
+} wait_python SEC(".maps");
+
+/* Why a thread waits, by the system call that it is in (numbers of x86-64). */
+static __always_inline u32 wait_reason(u64 system_call)
+{
+	switch (system_call) {
+	case NO_SYSTEM_CALL:
+		return WAIT_MEMORY;
+	case 202: /* futex */
+	case 449: /* futex_waitv */
+	case 455: /* futex_wait */
+		return WAIT_LOCK;
+	case 35: /* nanosleep */
+	case 230: /* clock_nanosleep */
+		return WAIT_SLEEP;
+	case 7: /* poll */
+	case 23: /* select */
+	case 232: /* epoll_wait */
+	case 270: /* pselect6 */
+	case 271: /* ppoll */
+	case 281: /* epoll_pwait */
+	case 441: /* epoll_pwait2 */
+		return WAIT_EVENTS;
+	case 0: /* read */
+	case 1: /* write */
+	case 17: /* pread64 */
+	case 18: /* pwrite64 */
+	case 19: /* readv */
+	case 20: /* writev */
+	case 40: /* sendfile */
+	case 42: /* connect */
+	case 43: /* accept */
+	case 44: /* sendto */
+	case 45: /* recvfrom */
+	case 46: /* sendmsg */
+	case 47: /* recvmsg */
+	case 74: /* fsync */
+	case 75: /* fdatasync */
+	case 208: /* io_getevents */
+	case 257: /* openat */
+	case 288: /* accept4 */
+	case 295: /* preadv */
+	case 296: /* pwritev */
+	case 299: /* recvmmsg */
+	case 307: /* sendmmsg */
+	case 426: /* io_uring_enter */
+		return WAIT_IO;
+	case 61: /* wait4 */
+	case 247: /* waitid */
+		return WAIT_PROCESS;
+	case 16: /* ioctl */
+		return WAIT_DRIVER;
+	}
+	return WAIT_OTHER;
+}
+
+static __always_inline u64 python_of_wait(struct python_process *process, const struct waiting_thread *waiting)
+{
+	u32 zero = 0;
+	struct python_scratch *scratch = bpf_map_lookup_elem(&wait_python, &zero);
+	struct python_thread *thread =
+		bpf_task_storage_get(&hit_threads, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!scratch || !thread) {
+		count_loss(LOSS_WALK);
+		return 0;
+	}
+	scratch->image = waiting->key.image;
+	scratch->pid = waiting->pid;
+	scratch->time = waiting->since;
+	return take_python(scratch, thread, 0, process);
+}
+
+/* The current thread leaves the CPU. */
+static __always_inline void begin_wait(void *ctx, struct task_struct *task, struct image *image, bool preempted, u64 now)
+{
+	u32 zero = 0, image_id = image->id, state = BPF_CORE_READ(task, __state);
+	struct scratch *scratch = bpf_map_lookup_elem(&wait_scratch, &zero);
+	struct range *range = bpf_map_lookup_elem(&mapping_ranges, &image_id);
+	u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct waiting_thread *waiting;
+	struct python_process *process;
+	struct pt_regs *user;
+
+	/* Threads of the kernel have no registers of a process. */
+	if (!scratch || state & STATE_DEAD || BPF_CORE_READ(task, flags) & (PF_IO_WORKER | PF_KTHREAD))
+		return;
+	waiting = bpf_task_storage_get(&waiting_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!waiting) {
+		count_loss(LOSS_HIT);
+		return;
+	}
+	user = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	waiting->pid = pid_tgid >> 32;
+	waiting->since = now;
+	waiting->key.image = image_id;
+	waiting->key.generation = range ? range->generation : 0;
+	waiting->key.point = preempted || !state ? WAIT_CPU : wait_reason(user->orig_ax);
+	waiting->key.python = 0;
+	take_user_registers(&scratch->registers);
+	waiting->key.stack = take_stack(ctx, scratch, 0, image, pid_tgid, now, false);
+	process = bpf_map_lookup_elem(&python_processes, &image_id);
+	if (process)
+		waiting->key.python = python_of_wait(process, waiting);
+}
+
+/* A thread runs again. */
+static __always_inline void end_wait(struct waiting_thread *waiting, u64 now)
+{
+	struct hit_record record = { .type = RECORD_HIT };
+	u64 took = now - waiting->since;
+
+	record.pid = waiting->pid;
+	record.time = waiting->since;
+	record.key = waiting->key;
+	if (took < shortest_wait) {
+		record.key.point = WAIT_SHORT;
+		record.key.stack = 0;
+		record.key.python = 0;
+	}
+	waiting->since = 0;
+	add_hit(&record, took, true);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(off_cpu, bool preempted, struct task_struct *from, struct task_struct *to)
+{
+	u64 begun = cost_begin(), now = bpf_ktime_get_ns();
+	u32 pid = BPF_CORE_READ(from, tgid);
+	struct image *image = pid ? image_of(pid) : 0;
+	struct waiting_thread *waiting = bpf_task_storage_get(&waiting_threads, to, 0, 0);
+
+	if (waiting && waiting->since)
+		end_wait(waiting, now);
+	if (image)
+		begin_wait(ctx, from, image, preempted, now);
+	if (image || waiting)
+		cost_end(COST_HIT, begun);
+	return 0;
+}
+
+/* At the end of a recording: adds the waits of threads that still wait. */
+SEC("iter/task")
+int off_cpu_end(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct waiting_thread *waiting;
+
+	if (!task)
+		return 0;
+	waiting = bpf_task_storage_get(&waiting_threads, task, 0, 0);
+	if (waiting && waiting->since)
+		end_wait(waiting, bpf_ktime_get_ns());
+	return 0;
+}
+
+#endif

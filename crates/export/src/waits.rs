@@ -1,0 +1,71 @@
+//! Time off the CPU: what threads waited for.
+
+use cuda::calls::Role;
+use model::{
+    event::{Counter, CounterPoint, NamedFrame, OFF_CPU, SHORT_WAITS},
+    profile::Profile,
+};
+
+use crate::flame::EventView;
+
+/// Threads that could have run.
+const CPU: &str = "[waiting for a CPU]";
+/// Page faults.
+const MEMORY: &str = "[waiting for memory]";
+/// Waits in a call that waits for the GPU.
+const GPU: &str = "[waiting for the GPU]";
+
+/// Whether an event is the time off the CPU.
+pub fn is(counter: &Counter) -> bool {
+    counter.source == OFF_CPU
+}
+
+/// Returns what to call the hits of an event, one and several.
+pub fn hits(source: &str) -> (&'static str, &'static str) {
+    if source == OFF_CPU { ("wait", "waits") } else { ("hit", "hits") }
+}
+
+/// Returns the view of the time off the CPU, if it was recorded.
+pub fn view(profile: &Profile) -> Option<EventView> {
+    let counter = profile.counters.all.values().find(|counter| is(counter))?;
+    Some(EventView { counter: counter.id, by_count: false })
+}
+
+/// Whether a reason has no stack.
+pub fn without_stack(reason: &CounterPoint) -> bool {
+    reason.function == SHORT_WAITS
+}
+
+/// Returns the innermost frame of a wait: its reason. In a call that waits for the GPU, the driver may wait in any way.
+pub fn reason<'a>(reason: &'a CounterPoint, stack: &[NamedFrame]) -> &'a str {
+    let waits_for_gpu = |frame: &NamedFrame| {
+        cuda::call(&frame.name).is_some_and(|call| matches!(call.role, Role::Synchronize | Role::Copy))
+    };
+    match &*reason.function {
+        reason @ (CPU | MEMORY | SHORT_WAITS) => reason,
+        _ if stack.iter().any(waits_for_gpu) => GPU,
+        reason => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::event::FrameKind;
+
+    /// Check that a wait in a synchronising call is one for the GPU, unless the thread could have run.
+    #[test]
+    fn waits_in_synchronising_calls_are_for_the_gpu() {
+        let point = |function: &str| CounterPoint { function: function.into(), ..CounterPoint::default() };
+        let stack = |names: &[&str]| -> Vec<NamedFrame> {
+            let frame = |name: &&str| NamedFrame { kind: FrameKind::Native, name: (*name).into(), module: "".into() };
+            names.iter().map(frame).collect()
+        };
+        let synchronize = stack(&["main", "cudaStreamSynchronize", "[libcuda.so]", "poll"]);
+        for reason in ["[waiting for a lock]", "[waiting for events]", "[waiting]"] {
+            assert_eq!(super::reason(&point(reason), &synchronize), GPU);
+            assert_eq!(super::reason(&point(reason), &stack(&["main", "poll"])), reason);
+        }
+        assert_eq!(reason(&point(CPU), &synchronize), CPU);
+    }
+}
