@@ -112,7 +112,7 @@ fn every_way_to_launch_gives_the_same_result() {
     }
 }
 
-/// Check that all three kernels of a graph appear under the call that launched the graph.
+/// Check that all three kernels of a graph appear under the call that launched the graph, if requested.
 #[test]
 fn graph_kernels_appear_under_the_graph_launch() {
     let scene = Scene::new();
@@ -120,7 +120,7 @@ fn graph_kernels_appear_under_the_graph_launch() {
     let command = format!("{} {}", program("truth"), walk.arguments());
     Ended::of(
         scene
-            .record("--sim -q -o x.jsonl -o x.folded -o x.wscope", &command)
+            .record("--sim -q --graph-stacks launch -o x.jsonl -o x.folded -o x.wscope", &command)
             .env("WARPSCOPE_SIM", script(&scene, ""))
             .env("TRUTH_COPIES", scene.path("copies")),
     )

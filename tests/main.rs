@@ -17,6 +17,7 @@ mod event;
 mod faults;
 mod formats;
 mod full_disk;
+mod graphs;
 mod ground_truth;
 mod hostile;
 mod known_stacks;

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::support::{
     Ended, Scene, folded,
+    jsonl::is_python,
     programs::sources,
     pythons::{Python, installed},
     scene::{lost, number},
@@ -28,13 +29,6 @@ fn stacks(events: &[Value]) -> HashMap<u64, Vec<String>> {
     };
     let stacks = events.iter().filter(|event| event["type"] == "stack");
     stacks.map(|stack| (number(stack, "stack"), names(&stack["frames"]))).collect()
-}
-
-/// `name (file:line)`
-fn is_python(frame: &str) -> bool {
-    let place = frame.strip_suffix(')').and_then(|frame| frame.rsplit_once(" ("));
-    let line = place.and_then(|(_, place)| place.rsplit_once(':'));
-    line.is_some_and(|(_, line)| line.parse::<u32>().is_ok())
 }
 
 /// Check that each launch's stack has exactly the Python frames that the interpreter itself reports, with their lines, and native

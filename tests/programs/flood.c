@@ -16,7 +16,7 @@
 #include "packet.h"
 
 enum { TEXT = 8 * 1024 };
-enum { KERNEL = 2, TOTALS = 7, DEVICE_ID = 17, NAME = 64, DEVICE = 65, NOTICE = 66 };
+enum { KERNEL = 2, TOTALS = 7, DEVICE_ID = 21, NAME = 64, DEVICE = 65, NOTICE = 66 };
 
 static struct {
     uint64_t bytes;

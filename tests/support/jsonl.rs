@@ -66,9 +66,18 @@ impl Events {
     }
 
     /// The frames of a launch, outermost first.
-    fn stack(&self, launch: &Value) -> Vec<&str> {
-        let number = number(launch, "stack");
-        self.stacks.get(&number).expect("a stack comes before its use").iter().map(String::as_str).collect()
+    pub fn stack(&self, launch: &Value) -> Vec<&str> {
+        self.frames(number(launch, "stack"))
+    }
+
+    /// The frames of a stack by its number.
+    pub fn frames(&self, stack: u64) -> Vec<&str> {
+        self.stacks.get(&stack).expect("a stack comes before its use").iter().map(String::as_str).collect()
+    }
+
+    /// The launch of a kernel, copy or memset.
+    pub fn launch_of(&self, event: &Value) -> &Value {
+        self.launches.get(&key(event)).unwrap_or_else(|| panic!("no launch for {event}"))
     }
 
     /// Checks that every kernel, copy and memset was launched from the path in its name, and counts them. `copies` is what the
@@ -84,7 +93,7 @@ impl Events {
                 Kind::Memset => by_size[&("memset", number(event, "bytes"))],
             };
             let path = path.strip_prefix("truth:").unwrap_or_else(|| panic!("an unknown kernel: {path}"));
-            let launch = self.launches.get(&key(event)).unwrap_or_else(|| panic!("no launch for {event}"));
+            let launch = self.launch_of(event);
             assert_eq!(launch["pid"], event["pid"], "launched by one process, run by another");
             let launched = launch["kind"].as_str().expect("a kind");
             let same = matches!(
@@ -106,4 +115,11 @@ fn size_and_path(line: &str) -> ((&str, u64), &str) {
     let words: Vec<&str> = line.split(' ').collect();
     let [kind, bytes, path] = words[..] else { panic!("not three words: {line}") };
     ((kind, bytes.parse().expect("a number")), path)
+}
+
+/// Whether a frame is a Python function: `name (file:line)`.
+pub fn is_python(frame: &str) -> bool {
+    let place = frame.strip_suffix(')').and_then(|frame| frame.rsplit_once(" ("));
+    let line = place.and_then(|(_, place)| place.rsplit_once(':'));
+    line.is_some_and(|(_, line)| line.parse::<u32>().is_ok())
 }

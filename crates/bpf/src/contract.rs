@@ -133,5 +133,6 @@ mod tests {
     #[test]
     fn refusal_numbers_match_the_injected_library() {
         assert_eq!(types::launch_work::WORK_REFUSAL.0, wire::Refusal::BASE);
+        assert_eq!(types::launch_work::WORK_NODE.0, wire::WORK_NODE);
     }
 }

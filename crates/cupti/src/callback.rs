@@ -50,3 +50,32 @@ pub struct ResourceData {
     /// The event's description of the resource.
     pub descriptor: *mut c_void,
 }
+
+/// `CUpti_GraphData`, the descriptor of the graph callbacks.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct GraphData {
+    /// The graph.
+    pub graph: *mut c_void,
+    /// The graph that it was cloned from.
+    pub original_graph: *mut c_void,
+    /// The node.
+    pub node: *mut c_void,
+    /// The node that it was cloned or updated from.
+    pub original_node: *mut c_void,
+    /// [`crate::ids::node_type`].
+    pub node_type: u32,
+    /// A node that it depends on.
+    pub dependency: *mut c_void,
+    /// The executable graph.
+    pub exec: *mut c_void,
+}
+
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(size_of::<GraphData>() == 56);
+    assert!(offset_of!(GraphData, node) == 16);
+    assert!(offset_of!(GraphData, original_node) == 24);
+    assert!(offset_of!(GraphData, node_type) == 32);
+    assert!(offset_of!(GraphData, exec) == 48);
+};

@@ -47,10 +47,16 @@ pub mod resource {
     #![allow(missing_docs)]
     pub const CONTEXT_CREATED: u32 = 1;
     pub const MODULE_LOADED: u32 = 6;
+    /// A graph is about to be destroyed.
+    pub const GRAPH_DESTROY_STARTING: u32 = 10;
     /// A node was added to a graph, explicitly or by a call on a capturing stream.
     pub const GRAPH_NODE_CREATED: u32 = 13;
+    /// An executable graph is about to be destroyed.
+    pub const GRAPH_EXEC_DESTROY_STARTING: u32 = 19;
     /// A node was copied from another graph, as instantiation does.
     pub const GRAPH_NODE_CLONED: u32 = 20;
+    /// A node of an executable graph was replaced by a node of another graph (13.0 and later).
+    pub const GRAPH_NODE_UPDATED: u32 = 22;
 }
 
 /// Callback sites (`CUpti_ApiCallbackSite`).
@@ -400,6 +406,19 @@ pub const WAIT_CALLS: &[WaitCall] = &[
     wait(domain::RUNTIME, 137, sync_kind::EVENT, false, "cudaEventSynchronize"),
     wait(domain::RUNTIME, 165, sync_kind::CONTEXT, false, "cudaDeviceSynchronize"),
 ];
+
+/// The driver calls that instantiate a graph; those of the runtime call them.
+pub const INSTANTIATE_CALLS: &[u32] = &[513, 578, 643, 656, 657];
+
+/// The type of a graph node (`CUgraphNodeType`), for those that the GPU executes.
+pub mod node_type {
+    #![allow(missing_docs)]
+    pub const KERNEL: u32 = 0;
+    pub const MEMCPY: u32 = 1;
+    pub const MEMSET: u32 = 2;
+    /// A node that contains a graph.
+    pub const GRAPH: u32 = 4;
+}
 
 /// Returns the launch-class call with this callback id, if it is one.
 pub fn launch_call(domain: u32, cbid: u32) -> Option<&'static LaunchCall> {

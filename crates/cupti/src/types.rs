@@ -63,6 +63,10 @@ pub type ActivityRegisterTimestampCallback = unsafe extern "C" fn(TimestampFn) -
 pub type SetThreadIdType = unsafe extern "C" fn(u32) -> CuptiResult;
 /// `cuptiGetStreamIdEx`: context, stream, whether the default stream is the per-thread one, the id.
 pub type GetStreamId = unsafe extern "C" fn(*mut c_void, *mut c_void, u8, *mut u32) -> CuptiResult;
+/// `cuptiGetGraphNodeId`: node, the id.
+pub type GetGraphNodeId = unsafe extern "C" fn(*mut c_void, *mut u64) -> CuptiResult;
+/// `cuptiGetGraphId`, `cuptiGetGraphExecId` (12.3 and later): graph, the id.
+pub type GetGraphId = unsafe extern "C" fn(*mut c_void, *mut u32) -> CuptiResult;
 /// `cuptiGetTimestamp`
 pub type GetTimestamp = unsafe extern "C" fn(*mut u64) -> CuptiResult;
 

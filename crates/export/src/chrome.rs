@@ -10,8 +10,8 @@ use std::{
 };
 
 use model::{
-    event::{Activity, Event, Launch, LaunchKind, ProcessId, Sample, SessionId, Sync, Work},
-    join::{Fate, Join, Outcome},
+    causes::{Cause, Causes, Joined},
+    event::{Event, Launch, LaunchKind, ProcessId, Sample, SessionId, Sync, Work},
     profile::Profile,
 };
 use serde::Serialize;
@@ -156,6 +156,8 @@ struct ActivityArgs<'a> {
     session: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     graph_node: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capture: Option<String>,
     stack: &'a str,
 }
 
@@ -177,48 +179,39 @@ struct Trace<'a> {
 
 impl Trace<'_> {
     fn events(&mut self, view: View, events: Events<'_>) -> io::Result<()> {
-        let mut join = Join::default();
+        let mut causes = Causes::default();
         for event in events {
             self.reader.learn(&event);
             let mut result = Ok(());
-            let mut on = |outcome: Outcome<'_>| {
+            let mut on = |cause: Cause<'_>| {
                 if result.is_ok() {
-                    result = self.outcome(outcome);
+                    result = self.cause(cause);
                 }
             };
             match event {
                 Event::Launch(launch) if view.gpu => {
-                    join.push_launch(&launch, &mut on);
+                    causes.launch(&launch, &mut on);
                     result?;
                     if !self.is_trace {
                         self.launch(launch)?;
                     }
                 }
                 Event::Activity(activity) if view.gpu => {
-                    join.push_activity(&activity, &mut on);
+                    causes.activity(&activity, &mut on);
                     result?;
-                }
-                Event::Failed(failed) if view.gpu => {
-                    join.push_fate(failed.session, failed.correlation, Fate::Failed);
-                }
-                Event::Captured(captured) if view.gpu => {
-                    join.push_fate(captured.session, captured.correlation, Fate::Captured);
-                }
-                Event::Empty(empty) if view.gpu => {
-                    join.push_fate(empty.session, empty.correlation, Fate::Empty);
                 }
                 Event::Sync(sync) if view.gpu => self.sync(&sync)?,
                 Event::Sample(sample) if view.cpu => self.sample(&sample)?,
                 Event::KernelName(name) => self.kernels.learn(&name),
                 Event::Call(call) => self.call(&call)?,
                 Event::Switch(switch) => self.switch(&switch)?,
-                _ => {}
+                other => causes.note(&other),
             }
         }
         let mut result = Ok(());
-        join.finish(|outcome| {
+        causes.finish(|cause| {
             if result.is_ok() {
-                result = self.outcome(outcome);
+                result = self.cause(cause);
             }
         });
         result?;
@@ -228,12 +221,11 @@ impl Trace<'_> {
         Ok(())
     }
 
-    fn outcome(&mut self, outcome: Outcome<'_>) -> io::Result<()> {
-        match outcome {
-            Outcome::Joined(launch, activity) => self.activity(Some(launch), activity),
-            Outcome::Unmatched(activity) => self.activity(None, activity),
+    fn cause(&mut self, cause: Cause<'_>) -> io::Result<()> {
+        match cause {
+            Cause::Ran(joined) => self.activity(&joined),
             // A pending launch is a slice without an arrow.
-            Outcome::Pending(_) => Ok(()),
+            Cause::Pending(_) => Ok(()),
         }
     }
 
@@ -262,7 +254,8 @@ impl Trace<'_> {
         self.json.event(&slice)
     }
 
-    fn activity(&mut self, launch: Option<&Launch>, activity: &Activity) -> io::Result<()> {
+    fn activity(&mut self, joined: &Joined<'_>) -> io::Result<()> {
+        let &Joined { launch, activity, capture } = joined;
         // Without times it has no position on a time line; the ledger counts it.
         if activity.start == 0 || activity.end < activity.start {
             return Ok(());
@@ -290,6 +283,9 @@ impl Trace<'_> {
                 ("Memset".to_owned(), "memset")
             }
         };
+        if let Some(capture) = capture {
+            args.capture = Some(self.stacks.get(capture).to_owned());
+        }
         args.stack = launch.map_or(names::LAUNCH_NOT_SEEN, |launch| self.stacks.get(launch.stack));
         let (pid, first) = self.tracks.stream(self.profile, activity);
         let track = (pid, self.lanes.entry(first).or_default().place(first, activity.start, activity.end));

@@ -16,6 +16,8 @@ pub enum Family {
     Native,
     /// The operating system's kernel.
     OsKernel,
+    /// The boundary between the code that created a graph and its replayed work.
+    Graph,
     /// A kernel on a GPU.
     GpuKernel,
     /// A copy or memset on a GPU.

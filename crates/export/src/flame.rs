@@ -49,7 +49,7 @@ impl Default for View {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Outermost first: the process, its CPU frames, then the GPU operation.
-    pub frames: Vec<Arc<str>>,
+    pub frames: Frames,
     /// Its weight.
     pub weight: Weight,
 }
@@ -89,7 +89,12 @@ pub struct Flame {
     pub own: Weight,
     /// The unit of the amounts.
     pub measure: Measure,
+    /// For lines with the work of graphs: the stacks that launched the graphs, with their amounts.
+    pub launches: BTreeMap<Frames, BTreeMap<Frames, u64>>,
 }
+
+/// The names of a stack, outermost first.
+pub type Frames = Vec<Arc<str>>;
 
 /// The unit of an amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,18 +146,27 @@ impl Flame {
         Self { own, ..naming.flame(lines, Measure::Time) }
     }
 
-    /// Adds GPU work, under the stacks that launched it.
+    /// Adds GPU work, under the stacks that launched it; that of graphs, under the stacks that created their nodes.
     pub fn of_gpu(profile: &Profile) -> Self {
         let mut naming = Naming::new(profile);
         let mut lines = Lines::new();
         let gpu_frames = GpuFrames::new(profile);
+        let mut launches: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
         for (key, gpu) in &profile.gpu {
-            let mut frames = naming.stack(key.process, key.stack);
+            let mut frames = naming.stack(key.process, key.capture.or(key.stack));
+            if key.capture.is_some() {
+                frames.push(naming.name(names::GRAPH_REPLAY.to_owned(), Family::Graph));
+            }
             frames.push(naming.name(gpu_frames.name(key.device, key.what), Family::of_work(key.what)));
             let weight = Weight { amount: gpu.ns, operations: gpu.count, ..Weight::default() };
+            if key.capture.is_some() {
+                let launch = naming.stack(key.process, key.stack);
+                let amount = launches.entry(frames.clone()).or_default().entry(launch).or_default();
+                *amount = amount.saturating_add(gpu.ns);
+            }
             lines.entry(frames).or_default().add(weight);
         }
-        naming.flame(lines, Measure::Time)
+        Self { launches, ..naming.flame(lines, Measure::Time) }
     }
 
     /// Adds a counted event: the innermost frame is the place that was hit, or what was waited for.
@@ -185,7 +199,7 @@ impl Flame {
 }
 
 /// Weights by stack.
-type Lines = BTreeMap<Vec<Arc<str>>, Weight>;
+type Lines = BTreeMap<Frames, Weight>;
 
 /// Names stacks; computes each stack and each name once.
 struct Naming<'a> {
@@ -202,7 +216,7 @@ impl<'a> Naming<'a> {
 
     fn flame(self, lines: Lines, measure: Measure) -> Flame {
         let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
-        Flame { lines, families: self.families, own: Weight::default(), measure }
+        Flame { lines, families: self.families, own: Weight::default(), measure, launches: BTreeMap::new() }
     }
 
     fn name(&mut self, name: String, family: Family) -> Arc<str> {

@@ -77,7 +77,10 @@ fn merged(parts: &[Rc<Flame>]) -> Flame {
     let mut lines = BTreeMap::<_, Weight>::new();
     let mut families = BTreeMap::new();
     let mut own = Weight::default();
+    // Only GPU work has launches, and only one part is GPU work.
+    let mut launches = BTreeMap::new();
     for part in parts {
+        launches.extend(part.launches.clone());
         for line in &part.lines {
             lines.entry(line.frames.clone()).or_default().add(line.weight);
         }
@@ -87,5 +90,5 @@ fn merged(parts: &[Rc<Flame>]) -> Flame {
         own.add(part.own);
     }
     let lines = lines.into_iter().map(|(frames, weight)| Line { frames, weight }).collect();
-    Flame { lines, families, own, measure: Measure::Time }
+    Flame { lines, families, own, measure: Measure::Time, launches }
 }

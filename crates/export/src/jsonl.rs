@@ -1,5 +1,6 @@
 //! `.jsonl`: one JSON object per event, in order of arrival, with names resolved; the last line is the ledger.
 //!
+//! The work of a graph is written once its launch has arrived, because only then it is certain which stack created it.
 //! A stack is written once, before the first line that refers to it, with a number that is local to this file. Trace
 //! events have lines of their own kind: see [`crate::trace`].
 
@@ -9,6 +10,7 @@ use std::{
 };
 
 use model::{
+    causes::{Cause, Causes, Joined},
     event::{
         Activity, Direction, Event, LaunchKind, LossCause, Mode, Origin, ProcessId, SessionId, StackId, Unit, Work,
     },
@@ -33,6 +35,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         buffer: Vec::new(),
         stacks: HashMap::new(),
         kernels: SessionKernels::new(profile),
+        causes: (profile.ledger.graph_operations > 0).then(Causes::default),
         trace: is_trace(profile).then(|| TraceLines::new(profile)),
     };
     for event in events {
@@ -207,6 +210,9 @@ struct Place {
     graph: u32,
     #[serde(skip_serializing_if = "is_zero")]
     graph_node: u64,
+    /// The stack that created the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capture: Option<u64>,
 }
 
 fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
@@ -228,6 +234,8 @@ struct Lines<'a> {
     buffer: Vec<u8>,
     stacks: HashMap<StackId, u64>,
     kernels: SessionKernels<'a>,
+    /// What caused the work of graphs, if there is any.
+    causes: Option<Causes>,
     trace: Option<TraceLines<'a>>,
 }
 
@@ -241,10 +249,48 @@ impl Lines<'_> {
 
     /// Writes the lines that waited for other events.
     fn finish(&mut self) -> io::Result<()> {
+        if let Some(mut causes) = self.causes.take() {
+            let mut result = Ok(());
+            causes.finish(|cause| {
+                if result.is_ok() {
+                    result = self.cause(cause);
+                }
+            });
+            result?;
+        }
         let Some(trace) = &mut self.trace else { return Ok(()) };
         self.buffer.clear();
         trace.finish(&self.kernels, &mut self.buffer)?;
         self.out.write_all(&self.buffer)
+    }
+
+    /// Writes the work of graphs that this event settles.
+    fn settle(&mut self, event: &Event) -> io::Result<()> {
+        let Some(mut causes) = self.causes.take() else { return Ok(()) };
+        let mut result = Ok(());
+        let on = |cause: Cause<'_>| {
+            if result.is_ok() {
+                result = self.cause(cause);
+            }
+        };
+        match event {
+            Event::Launch(launch) => causes.launch(launch, on),
+            Event::Activity(activity) => causes.activity(activity, on),
+            other => causes.note(other),
+        }
+        self.causes = Some(causes);
+        result
+    }
+
+    fn cause(&mut self, cause: Cause<'_>) -> io::Result<()> {
+        match cause {
+            Cause::Ran(Joined { activity, capture, .. }) if activity.graph_node != 0 => {
+                let capture = capture.map(|stack| self.stack(stack)).transpose()?;
+                self.activity(activity, capture)
+            }
+            // Other work is written when it arrives.
+            _ => Ok(()),
+        }
     }
 
     fn event(&mut self, view: View, event: &Event) -> io::Result<()> {
@@ -308,16 +354,29 @@ impl Lines<'_> {
                 let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
                 let (ts_ns, tid, cpu, session) = (e.time, e.tid, e.cpu, e.session);
                 let (correlation, kind) = (e.correlation, e.kind);
-                self.line(&Line::Launch { ts_ns, pid, tid, cpu, session, correlation, kind, stack })
+                self.line(&Line::Launch { ts_ns, pid, tid, cpu, session, correlation, kind, stack })?;
+                self.settle(event)
             }
             Event::Failed(e) if view.gpu => {
+                self.settle(event)?;
                 self.line(&Line::Failed { session: e.session, correlation: e.correlation, code: e.code })
             }
-            Event::Empty(e) if view.gpu => self.line(&Line::Empty { session: e.session, correlation: e.correlation }),
+            Event::Empty(e) if view.gpu => {
+                self.settle(event)?;
+                self.line(&Line::Empty { session: e.session, correlation: e.correlation })
+            }
             Event::Captured(e) if view.gpu => {
+                self.settle(event)?;
                 self.line(&Line::Captured { session: e.session, correlation: e.correlation })
             }
-            Event::Activity(e) if view.gpu => self.activity(e),
+            Event::Activity(e) if view.gpu && e.graph_node == 0 => {
+                self.settle(event)?;
+                self.activity(e, None)
+            }
+            Event::Activity(_) if view.gpu => self.settle(event),
+            Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {
+                self.settle(event)
+            }
             Event::Sync(e) if view.gpu => self.line(&Line::Sync {
                 ts_ns: e.start,
                 dur_ns: e.end.saturating_sub(e.start),
@@ -359,7 +418,7 @@ impl Lines<'_> {
         }
     }
 
-    fn activity(&mut self, e: &Activity) -> io::Result<()> {
+    fn activity(&mut self, e: &Activity, capture: Option<u64>) -> io::Result<()> {
         let place = Place {
             ts_ns: e.start,
             dur_ns: e.duration(),
@@ -371,6 +430,7 @@ impl Lines<'_> {
             stream: e.stream,
             graph: e.graph,
             graph_node: e.graph_node,
+            capture,
         };
         match e.work {
             Work::Kernel { name, grid, block, registers, shared_memory } => {

@@ -4,7 +4,7 @@ use model::{
     event::{LossCause, StackEnd},
     ledger::{Ledger, Lost},
 };
-use text::units::{count, hundredths, percent_of_hundredths, time};
+use text::units::{count, counted, hundredths, percent_of_hundredths, time};
 
 use crate::flame::Weight;
 
@@ -22,14 +22,27 @@ pub fn matched(ledger: &Ledger) -> Option<String> {
     })
 }
 
-/// Describes launches on capturing streams. They are no loss: their work belongs to the graph.
+/// Describes launches on capturing streams. They are no loss: their work runs when the graph is launched.
 pub fn captured(launches: u64) -> Option<String> {
     let sentence = match launches {
         0 => return None,
-        1 => "launch was captured into a CUDA graph: its work runs under the graph's own launches",
-        _ => "launches were captured into CUDA graphs: their work runs under the graphs' own launches",
+        1 => "launch was captured into a CUDA graph: its work runs when the graph is launched",
+        _ => "launches were captured into CUDA graphs: their work runs when the graphs are launched",
     };
     Some(format!("{} {sentence}", count(launches)))
+}
+
+/// Describes work of graphs that appears under the launch, because the creation of its nodes was not seen.
+pub fn graph_nodes(ledger: &Ledger) -> Option<String> {
+    let (operations, nodes) = (ledger.graph_operations_unknown, ledger.graph_nodes_unknown);
+    (operations > 0).then(|| {
+        format!(
+            "{} of {} are shown under the launch of their graph: the creation of {} was not seen",
+            count(operations),
+            counted(ledger.graph_operations, "operation of CUDA graphs", "operations of CUDA graphs"),
+            counted(nodes, "node", "nodes"),
+        )
+    })
 }
 
 /// Describes launch calls without GPU work. They are no loss.
@@ -100,7 +113,7 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         ),
     ];
     let causes = causes.iter().map(|(cause, number)| (*number, cause_sentence(*cause)));
-    let counted = |number: u64, sentence: &str| {
+    let spelled = |number: u64, sentence: &str| {
         let (one, many) = sentence.split_once('|').unwrap_or((sentence, sentence));
         format!("{} {}", count(number), if number == 1 { one } else { many })
     };
@@ -108,13 +121,13 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
     let cpu = ledger.cpu_stack_ends.iter().map(|(end, number)| ("CPU sample|CPU samples", *end, *number));
     let hits = ledger.hit_stack_ends.iter().map(|(end, number)| ("hit of an event|hits of events", *end, *number));
     let short = gpu.chain(cpu).chain(hits).filter_map(|(what, end, number)| {
-        Some(format!("{} under a stack truncated {}", counted(number, what), stack_end(end)?))
+        Some(format!("{} under a stack truncated {}", spelled(number, what), stack_end(end)?))
     });
     before
         .into_iter()
         .chain(causes)
         .filter(|(number, _)| *number > 0)
-        .map(|(number, sentence)| counted(number, sentence))
+        .map(|(number, sentence)| spelled(number, sentence))
         .chain(short)
         .collect()
 }
@@ -160,6 +173,9 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::CallSums => "call was not counted: a BPF map was full|calls were not counted: a BPF map was full",
         LossCause::Hits => {
             "hit of an event was not counted: a BPF map was full|hits of events were not counted: a BPF map was full"
+        }
+        LossCause::GraphNodes => {
+            "graph node or its stack was dropped: too many graph nodes|graph nodes or their stacks were dropped: too many graph nodes"
         }
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
         LossCause::SessionsRefused => {
@@ -224,6 +240,20 @@ mod tests {
         assert!(captured(2_000).is_some_and(|sentence| sentence.starts_with("2,000 launches were captured")));
         let ledger = Ledger { launches: 2, launches_captured: 2, ..Ledger::default() };
         assert!(sentences(&ledger).is_empty());
+    }
+
+    /// Check that the ledger says how many nodes of graphs were created unseen.
+    #[test]
+    fn unseen_nodes_are_counted() {
+        assert_eq!(graph_nodes(&Ledger { graph_operations: 7, ..Ledger::default() }), None);
+        let unseen = Ledger {
+            graph_operations: 3_000,
+            graph_operations_unknown: 2_000,
+            graph_nodes_unknown: 1,
+            ..Ledger::default()
+        };
+        let expected = "2,000 of 3,000 operations of CUDA graphs are shown under the launch of their graph: the creation of 1 node was not seen";
+        assert_eq!(graph_nodes(&unseen).as_deref(), Some(expected));
     }
 
     /// Check that no loss is silent: each counter alone makes exactly one sentence that starts with its number.

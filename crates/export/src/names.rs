@@ -17,6 +17,9 @@ use text::units;
 /// The frame above activities whose launch was not seen.
 pub const LAUNCH_NOT_SEEN: &str = "[launch not seen]";
 
+/// The frame between the stack that created a node of a graph and the node's work, which runs at each launch of the graph.
+pub const GRAPH_REPLAY: &str = "[CUDA graph replay]";
+
 /// The name of a process image, as one word.
 pub fn process(profile: &Profile, id: ProcessId) -> String {
     profile.processes.get(&id).map_or_else(|| "[unknown_process]".to_owned(), |p| word(&p.comm))

@@ -18,6 +18,7 @@ fn range(family: Family) -> Range {
         Family::Python => range((66.0, 84.0), (58.0, 72.0), (60.0, 70.0)),
         Family::Native => range((4.0, 20.0), (74.0, 86.0), (73.0, 82.0)),
         Family::OsKernel => range((30.0, 38.0), (88.0, 96.0), (58.0, 66.0)),
+        Family::Graph => range((236.0, 236.0), (34.0, 34.0), (84.0, 84.0)),
         Family::GpuKernel => range((206.0, 222.0), (72.0, 86.0), (66.0, 76.0)),
         Family::GpuMemory => range((168.0, 178.0), (46.0, 58.0), (58.0, 68.0)),
         Family::Wait => range((326.0, 338.0), (26.0, 36.0), (80.0, 86.0)),
@@ -33,11 +34,12 @@ pub fn label(family: Family) -> &'static str {
         Family::Python => "Python",
         Family::Native => "native code",
         Family::OsKernel => "operating system",
+        Family::Graph => "CUDA graph",
         Family::GpuKernel => "GPU kernel",
         Family::GpuMemory => "GPU copy, memset",
         Family::Event => "event",
         Family::Wait => "waiting",
-        Family::Unknown => "not known",
+        Family::Unknown => "unknown",
     }
 }
 

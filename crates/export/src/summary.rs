@@ -28,7 +28,7 @@ mod tables;
 
 pub use cost::Cost;
 pub use events::EventSummary;
-pub use numbers::{Copies, Device, Function, Kernel, Path, Summary};
+pub use numbers::{Copies, Device, Function, Graphs, Kernel, Path, Summary};
 pub use render::render;
 pub use sampling::Sampling;
 use tables::{TOP, share};
@@ -82,6 +82,11 @@ impl Summary {
             failed_launches: ledger.launches_failed,
             captured_launches: ledger.launches_captured,
             empty_launches: ledger.launches_empty,
+            graphs: (ledger.graph_operations > 0).then_some(Graphs {
+                operations: ledger.graph_operations,
+                operations_unknown: ledger.graph_operations_unknown,
+                nodes_unknown: ledger.graph_nodes_unknown,
+            }),
             zero_time: ledger.zero_time,
             unfinished: ledger.unfinished,
             stacks_missing: ledger.stacks_missing,
@@ -114,6 +119,7 @@ impl Summary {
             ledger: losses::matched(ledger)
                 .into_iter()
                 .chain(losses::captured(ledger.launches_captured))
+                .chain(losses::graph_nodes(ledger))
                 .chain(losses::own_cost(cpu.own))
                 .chain(losses::empty(ledger.launches_empty))
                 .chain(sampling.iter().flat_map(Sampling::sentences))
@@ -139,7 +145,7 @@ impl Summary {
 
 fn stacks(profile: &Profile) -> u64 {
     let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
-    let gpu = profile.gpu.keys().filter_map(|key| key.stack);
+    let gpu = profile.gpu.keys().flat_map(|key| key.stack.into_iter().chain(key.capture));
     cpu.chain(gpu).filter(|stack| profile.stacks.contains_key(stack)).collect::<HashSet<_>>().len() as u64
 }
 
@@ -180,13 +186,6 @@ fn imbalance(devices: &[Device]) -> Option<f64> {
     (busy.len() > 1 && mean > 0.0).then(|| most / mean - 1.0)
 }
 
-fn add(sum: &mut GpuWeight, weight: &GpuWeight) {
-    sum.count += weight.count;
-    sum.ns = sum.ns.saturating_add(weight.ns);
-    sum.bytes = sum.bytes.saturating_add(weight.bytes);
-    sum.max_ns = sum.max_ns.max(weight.max_ns);
-}
-
 /// Sorted by time; entries with equal times, by name.
 fn top<K: Ord, W>(weights: BTreeMap<K, W>, ns: impl Fn(&W) -> u64) -> impl Iterator<Item = (K, W)> {
     let mut rows: Vec<(K, W)> = weights.into_iter().collect();
@@ -220,7 +219,7 @@ fn top_kernels(profile: &Profile) -> Vec<Kernel> {
     let mut kernels: BTreeMap<&str, GpuWeight> = BTreeMap::new();
     for (key, weight) in &profile.gpu {
         if let What::Kernel(index) = key.what {
-            add(kernels.entry(names::kernel(profile, index)).or_default(), weight);
+            kernels.entry(names::kernel(profile, index)).or_default().add(weight);
         }
     }
     let kernel = |(name, weight): (&str, GpuWeight)| Kernel {
@@ -267,7 +266,7 @@ fn copies(profile: &Profile) -> Vec<Copies> {
     let mut directions: BTreeMap<Direction, GpuWeight> = BTreeMap::new();
     for (key, weight) in &profile.gpu {
         if let What::Copy(direction, _) = key.what {
-            add(directions.entry(direction).or_default(), weight);
+            directions.entry(direction).or_default().add(weight);
         }
     }
     let copies = |(direction, weight): (Direction, GpuWeight)| Copies {

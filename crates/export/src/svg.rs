@@ -4,9 +4,10 @@
 //! labels shorter than names, a legend of the colour families, and the ledger as JSON in the file's metadata.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io::{self, Write},
     rc::Rc,
+    sync::Arc,
 };
 
 use inferno::flamegraph::{
@@ -141,7 +142,7 @@ fn finish(
     out.write_all(head.as_bytes())?;
     out.write_all(legend(flame, height + LEGEND_HEIGHT / 2).as_bytes())?;
 
-    let nodes = nodes(&flame.lines, shift);
+    let nodes = nodes(flame, shift);
     let total = nodes.get(&(0, 0)).map_or(0, |node| node.weight.amount);
     let rows: Vec<(&str, usize, u64)> =
         frames.split("<title>").skip(1).map(row).collect::<Option<_>>().ok_or_else(changed)?;
@@ -197,6 +198,32 @@ fn changed() -> io::Error {
 struct Node<'a> {
     name: &'a str,
     weight: Weight,
+    /// For the work of graphs: the stacks that launched the graphs, with their amounts.
+    launches: BTreeMap<&'a [Arc<str>], u64>,
+}
+
+/// The most launching stacks in a tool tip, and the most frames of each.
+const TIP_LAUNCHES: usize = 3;
+const TIP_FRAMES: usize = 8;
+
+/// `launched by main > replay [train.py:31] > cudaGraphLaunch`: the stacks that launched a graph, by time. The text after
+/// the last opening parenthesis is not part of the name, so there are none in it.
+fn launched_by(launches: &BTreeMap<&[Arc<str>], u64>) -> String {
+    let mut stacks: Vec<_> = launches.iter().collect();
+    stacks.sort_by_key(|(_, amount)| std::cmp::Reverse(**amount));
+    let path = |frames: &[Arc<str>]| {
+        // What the CUDA libraries call inside the launch says nothing.
+        let inner = frames.iter().rev().take_while(|frame| frame.starts_with("[lib")).count();
+        let frames = &frames[..frames.len() - inner];
+        let left_out = frames.len().saturating_sub(TIP_FRAMES);
+        let shown = frames[left_out..].iter().map(|frame| short_frame(frame, LABEL_LENGTH)).collect::<Vec<_>>();
+        let path = format!("{}{}", if left_out > 0 { "… > " } else { "" }, shown.join(" > "));
+        path.replace('(', "[").replace(')', "]")
+    };
+    let shown: Vec<String> = stacks.iter().take(TIP_LAUNCHES).map(|(frames, _)| path(frames)).collect();
+    let more = stacks.len().saturating_sub(TIP_LAUNCHES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("launched by {}{more}", shown.join(" and by "))
 }
 
 impl Node<'_> {
@@ -214,22 +241,35 @@ impl Node<'_> {
         if hits > 0 {
             tip += &format!(", {}", counted(hits, names.0, names.1));
         }
+        if !self.launches.is_empty() {
+            tip += &format!(", {}", launched_by(&self.launches));
+        }
         tip + ")"
     }
 }
 
 /// Returns the frames of the graph by depth and start. Lines are sorted, so equal prefixes are adjacent.
-fn nodes(lines: &[Line], shift: u32) -> HashMap<(usize, u64), Node<'_>> {
+fn nodes(flame: &Flame, shift: u32) -> HashMap<(usize, u64), Node<'_>> {
     let mut nodes: HashMap<(usize, u64), Node<'_>> = HashMap::new();
     let mut open: Vec<(&str, u64)> = vec![("all", 0)];
     let mut now = 0;
-    for line in lines {
+    for line in &flame.lines {
         let same = line.frames.iter().zip(&open[1..]).take_while(|(name, (known, _))| ***name == **known).count();
         open.truncate(1 + same);
         open.extend(line.frames[same..].iter().map(|name| (&**name, now)));
         for (depth, &(name, start)) in open.iter().enumerate() {
-            let node = nodes.entry((depth, start)).or_insert(Node { name, weight: Weight::default() });
+            let new = || Node { name, weight: Weight::default(), launches: BTreeMap::new() };
+            let node = nodes.entry((depth, start)).or_insert_with(new);
             node.weight.add(line.weight);
+        }
+        // The boundary and the work within.
+        for (stack, amount) in flame.launches.get(&line.frames).into_iter().flatten() {
+            for (depth, (_, start)) in open.iter().enumerate().skip(open.len() - 2) {
+                if let Some(node) = nodes.get_mut(&(depth, *start)) {
+                    let sum = node.launches.entry(stack).or_default();
+                    *sum = sum.saturating_add(*amount);
+                }
+            }
         }
         now += line.weight.amount >> shift;
     }
@@ -288,7 +328,8 @@ fn subtitle(profile: &Profile) -> String {
         parts.push(format!("GPU busy {}", time(busy)));
     }
     if let Some(waits) = waits::view(profile) {
-        let waited = profile.counters.of(waits.counter).fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
+        let all = profile.counters.of(waits.counter).filter(|(_, _, stack, _)| !profile.is_injected(*stack));
+        let waited = all.fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
         parts.push(format!("off the CPU {}", time(waited)));
     }
     if ledger.launches > 0 {

@@ -138,6 +138,7 @@ fn jsonl_lines() {
     let mut stacks = BTreeSet::new();
     for line in &lines {
         let kind = line["type"].as_str().expect("type");
+        assert!(line["capture"].as_u64().is_none_or(|stack| stacks.contains(&stack)), "{line}");
         match (kind, line["stack"].as_u64()) {
             ("stack", Some(stack)) => assert!(stacks.insert(stack), "written once"),
             (_, Some(stack)) => assert!(stacks.contains(&stack), "{line}"),
@@ -145,9 +146,9 @@ fn jsonl_lines() {
         }
     }
     let of = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
-    assert_eq!((of("kernel"), of("copy"), of("memset"), of("launch"), of("sample")), (42, 2, 1, 46, 5));
+    assert_eq!((of("kernel"), of("copy"), of("memset"), of("launch"), of("sample")), (42, 2, 1, 47, 5));
     assert_eq!(lines.last().expect("lines")["type"], "ledger");
-    assert_eq!((of("failed"), of("captured"), of("ledger")), (1, 1, 1));
+    assert_eq!((of("failed"), of("captured"), of("ledger")), (1, 2, 1));
 }
 
 /// Check that names keep their bytes in JSON, whatever they contain.
@@ -169,8 +170,10 @@ fn svg_tool_tips_have_time_and_counts() {
     assert!(svg.contains("<title>load_weights (13.1 ms, 17.6 %, 3 GPU operations, 1 CPU sample)</title>"));
     assert!(svg.contains("<title>sample &lt;[u8: 8]&gt; (20.2 ms, 27.0 %, 2 CPU samples)</title>"));
     assert!(svg.contains("&lt;b&gt;&amp;amp:") && !svg.contains("<b>") && !svg.contains('\u{1b}'));
+    let replay = "<title>[CUDA graph replay] (400 µs, 0.5 %, 1 GPU operation, launched by python3 &gt; _start &gt; main &gt; generate &gt; cudaGraphLaunch)</title>";
+    assert!(svg.contains(replay));
     assert_eq!(svg.matches("<g>").count(), svg.matches("<title>").count());
-    assert!(svg.contains("<metadata id=\"ledger\">{\"launches\":46,"));
+    assert!(svg.contains("<metadata id=\"ledger\">{\"launches\":47,"));
 }
 
 /// Check that absurdly large numbers are drawn without a panic.

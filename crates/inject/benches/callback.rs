@@ -93,6 +93,9 @@ fn main() {
         set_thread_id_type: None,
         get_timestamp: None,
         get_stream_id: None,
+        get_graph_node_id: None,
+        get_graph_id: None,
+        get_graph_exec_id: None,
         enable_domain: None,
         get_callback_name: None,
     };

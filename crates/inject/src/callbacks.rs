@@ -8,7 +8,7 @@ use core::cell::Cell;
 use core::ffi::{c_char, c_void};
 use core::ptr;
 
-use cupti::callback::CallbackData;
+use cupti::callback::{CallbackData, ResourceData};
 use cupti::ids::{COUNT_OFFSET, LAUNCH_CALLS, Work, domain, resource, site};
 
 use crate::cost::Callback;
@@ -16,7 +16,7 @@ use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
-use crate::{calls, cost, counting, lifecycle, sampling, sys, waits};
+use crate::{calls, cost, counting, lifecycle, nodes, sampling, sys, waits};
 
 /// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
@@ -63,6 +63,8 @@ struct Thread {
     /// Whether a graph node was created during the marked call: its stream is being captured, so the work does not run
     /// now.
     node: Cell<bool>,
+    /// Whether the stack of the marked call was taken.
+    stacked: Cell<bool>,
     /// Whether the marked call is only counted, and the name of its kernel.
     counted: Cell<bool>,
     symbol: Cell<*const c_char>,
@@ -75,6 +77,7 @@ thread_local! {
             marked: Cell::new(NONE),
             call: Cell::new(0),
             node: Cell::new(false),
+            stacked: Cell::new(false),
             counted: Cell::new(false),
             symbol: Cell::new(ptr::null()),
             shard: ShardOf::unset(),
@@ -116,14 +119,18 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
     let entry = work(of, cbid);
     let work = entry & !COUNTED;
     if entry == 0 {
-        if of == domain::RESOURCE && cbid == resource::GRAPH_NODE_CREATED {
-            on_node_created();
-        } else if !data.is_null()
-            && lifecycle::is_live()
-            && let Some(call) = waits::call(of, cbid)
-        {
+        if data.is_null() || !lifecycle::is_live() {
+            return false;
+        }
+        if of == domain::RESOURCE {
+            // SAFETY: the type that CUPTI passes for this domain; it lives as long as this call.
+            on_resource(callback, cbid, unsafe { &*data.cast::<ResourceData>() });
+        } else if let Some(call) = waits::call(of, cbid) {
             // SAFETY: as below.
             waits::on_call(call, unsafe { &*data.cast::<CallbackData>() });
+        } else if nodes::instantiates(of, cbid) {
+            // SAFETY: as below.
+            nodes::on_instantiate(unsafe { &*data.cast::<CallbackData>() });
         }
         return false;
     }
@@ -152,6 +159,7 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                     Choice::Count => thread.symbol.set(data.symbol_name),
                 }
                 thread.counted.set(choice == Choice::Count);
+                thread.stacked.set(matches!(choice, Choice::Stack(_)));
                 callback.begin_call(choice != Choice::Count);
                 return matches!(choice, Choice::Stack(_));
             }
@@ -190,14 +198,19 @@ fn count(data: &CallbackData) -> Option<usize> {
     Some(unsafe { data.params.byte_add(COUNT_OFFSET).cast::<usize>().read() })
 }
 
-/// A node was added to a graph. Outside a marked call the program is building a graph explicitly, which is not a
-/// launch.
-fn on_node_created() {
-    THREAD.with(|thread| {
-        if thread.call.get() != 0 {
+/// Handles a callback about a graph. A node that is created within a marked call is that call's work. Outside one the
+/// program is building a graph explicitly, which is not a launch.
+#[cold]
+fn on_resource(callback: &Callback, cbid: u32, data: &ResourceData) {
+    let launch = THREAD.with(|thread| {
+        let within = thread.call.get() != 0;
+        if within && cbid == resource::GRAPH_NODE_CREATED {
             thread.node.set(true);
         }
+        // A marked id is a correlation id, which has 32 bits.
+        (within && thread.stacked.get()).then_some(thread.marked.get() as u32)
     });
+    nodes::on_event(callback, cbid, data, launch);
 }
 
 /// # Safety

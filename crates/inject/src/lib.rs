@@ -7,6 +7,7 @@
 //!  API call  -> callbacks (ENTER) -> marker            a uprobe walks the stack there
 //!            -> waits -> queue                         the duration of calls that wait for the GPU
 //!            -> calls -> shared memory                 every call, if calls are traced
+//!            -> nodes -> queue                         the calls that created the nodes of graphs
 //!  CUPTI     -> buffers -> records -> names, queue     activity becomes messages in a bounded queue
 //!  sender    -> socket                                 our only thread: flushes CUPTI, sends, counts, ends the session
 //!  cuInit    -> entry -> connect, start -> subscription, sender
@@ -32,6 +33,7 @@ pub mod lifecycle;
 mod limiter;
 mod marker;
 mod names;
+mod nodes;
 mod notices;
 mod python;
 mod queue;

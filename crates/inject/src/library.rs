@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use cupti::types::{
     ActivityFlushAll, ActivityGetNextRecord, ActivityGetNumDroppedRecords, ActivityRegisterCallbacks,
     ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableCallback, EnableDomain, GetCallbackName,
-    GetResultString, GetStreamId, GetTimestamp, GetVersion, SetThreadIdType, Subscribe, SubscribeV2, Unsubscribe,
+    GetGraphId, GetGraphNodeId, GetResultString, GetStreamId, GetTimestamp, GetVersion, SetThreadIdType, Subscribe,
+    SubscribeV2, Unsubscribe,
 };
 
 use crate::search::{Candidate, Surroundings, candidates};
@@ -35,6 +36,9 @@ pub struct Cupti {
     pub set_thread_id_type: Option<SetThreadIdType>,
     pub get_timestamp: Option<GetTimestamp>,
     pub get_stream_id: Option<GetStreamId>,
+    pub get_graph_node_id: Option<GetGraphNodeId>,
+    pub get_graph_id: Option<GetGraphId>,
+    pub get_graph_exec_id: Option<GetGraphId>,
     pub enable_domain: Option<EnableDomain>,
     pub get_callback_name: Option<GetCallbackName>,
 }
@@ -94,6 +98,9 @@ impl Cupti {
                 set_thread_id_type: symbol(handle, c"cuptiSetThreadIdType"),
                 get_timestamp: symbol(handle, c"cuptiGetTimestamp"),
                 get_stream_id: symbol(handle, c"cuptiGetStreamIdEx"),
+                get_graph_node_id: symbol(handle, c"cuptiGetGraphNodeId"),
+                get_graph_id: symbol(handle, c"cuptiGetGraphId"),
+                get_graph_exec_id: symbol(handle, c"cuptiGetGraphExecId"),
                 enable_domain: symbol(handle, c"cuptiEnableDomain"),
                 get_callback_name: symbol(handle, c"cuptiGetCallbackName"),
             })

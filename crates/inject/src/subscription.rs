@@ -4,14 +4,14 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use cupti::ids::{LAUNCH_CALLS, WAIT_CALLS, domain, kind, resource, result};
+use cupti::ids::{INSTANTIATE_CALLS, LAUNCH_CALLS, WAIT_CALLS, domain, kind, result};
 use cupti::types::SubscriberParams;
 use wire::Notice;
 
 use crate::library::{self, Cupti};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{buffers, callbacks, calls, lifecycle, search, sys};
+use crate::{buffers, callbacks, calls, lifecycle, nodes, search, sys};
 
 /// The kinds of activity that are recorded.
 const KINDS: [u32; 4] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, kind::MEMSET];
@@ -43,9 +43,12 @@ pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
             break;
         }
     }
-    // A release that rejects this cannot report captured launches: they stay pending.
-    // SAFETY: the subscriber was just created.
-    unsafe { (cupti.enable_callback)(1, subscriber, domain::RESOURCE, resource::GRAPH_NODE_CREATED) };
+    // A release that rejects the creation of nodes cannot report captured launches: they stay pending.
+    let graphs = nodes::CALLBACKS.iter().map(|cbid| (domain::RESOURCE, *cbid));
+    for (domain, cbid) in graphs.chain(INSTANTIATE_CALLS.iter().map(|cbid| (domain::DRIVER, *cbid))) {
+        // SAFETY: the subscriber was just created.
+        unsafe { (cupti.enable_callback)(1, subscriber, domain, cbid) };
+    }
     // SAFETY: both are functions of this library.
     let outcome = unsafe { (cupti.register_callbacks)(buffers::on_requested, buffers::on_completed) };
     if !notices.check(cupti, "cuptiActivityRegisterCallbacks", outcome) {
@@ -122,6 +125,7 @@ fn switch_callbacks(of: u32, on: u32, which: impl Fn(bool) -> bool) {
         let needed = || {
             LAUNCH_CALLS.iter().any(|call| (call.domain, call.cbid) == (of, cbid))
                 || WAIT_CALLS.iter().any(|call| (call.domain, call.cbid) == (of, cbid))
+                || nodes::instantiates(of, cbid)
         };
         if calls::is_traced(of, cbid).is_some_and(&which) && !needed() {
             // SAFETY: the subscriber is subscribed. An id that CUPTI does not know is refused.

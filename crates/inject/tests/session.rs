@@ -147,6 +147,10 @@ struct Received {
     syncs: Vec<wire::Sync>,
     failed: Vec<wire::Failed>,
     captured: Vec<u32>,
+    /// Nodes created (id, mark, own), copied (id, original), and graphs destroyed.
+    created: Vec<(u64, u32, u8)>,
+    copied: Vec<(u64, u64)>,
+    destroyed: Vec<u32>,
     totals: wire::Totals,
     cost: wire::Cost,
     notices: Vec<(Notice, String)>,
@@ -176,6 +180,9 @@ impl Received {
                 Message::Sync(sync) => self.syncs.push(sync),
                 Message::Failed(failed) => self.failed.push(failed),
                 Message::Captured(captured) => self.captured.push(captured.correlation),
+                Message::NodeCreated(node) => self.created.push((node.node, node.mark, node.own)),
+                Message::NodeCopied(node) => self.copied.push((node.node, node.original)),
+                Message::GraphDestroyed(graph) => self.destroyed.push(graph.graph),
                 Message::Totals(totals) => self.totals = totals,
                 Message::Cost(cost) => {
                     assert!(cost.stacks_ns <= cost.callbacks_ns && cost.process_ns >= self.cost.process_ns, "{cost:?}");
@@ -212,6 +219,14 @@ fn target() {
             inject::start(socket, library, 13000);
             assert!(fake::logged().contains(&"callback 3 13".into()));
             build_graphs();
+        }
+        "nodes" => {
+            inject::start(socket, library, 13000);
+            let logged = fake::logged();
+            for callback in ["3 13", "3 20", "3 22", "3 10", "3 19", "1 643"] {
+                assert!(logged.contains(&format!("callback {callback}")), "{callback}");
+            }
+            create_nodes();
         }
         "no nodes" => {
             fake::NODES_RESULT.store(result::NOT_INITIALIZED, SeqCst);
@@ -307,6 +322,30 @@ fn build_graphs() {
     // A failed call counts as failed, even if it created a node.
     fake::launch_around(8, (901, 901), fake::node_created);
     fake::launch(9, 0, 0);
+}
+
+fn create_nodes() {
+    use cupti::ids::{node_type::*, resource::*};
+    let created = |node, kind| fake::graph_event(GRAPH_NODE_CREATED, (node, kind), 0, 0);
+    // By launches, explicitly, and of types without work on the GPU.
+    fake::launch_around(2, (0, 0), || created(0x1_0000_0000, KERNEL));
+    fake::launch_around(3, (0, 0), || {
+        created(0x1_0000_0001, MEMCPY);
+        created(0x1_0000_0002, GRAPH);
+    });
+    created(0x1_0000_0003, MEMSET);
+    created(0x1_0000_0004, 5);
+    created(0x1_0000_0005, KERNEL);
+    fake::instantiate(4, || {
+        fake::graph_event(GRAPH_NODE_CLONED, (0x2_0000_0000, KERNEL), 0x1_0000_0000, 2);
+        created(0x2_0000_0000, KERNEL);
+        fake::graph_event(GRAPH_NODE_CLONED, (0x2_0000_0002, GRAPH), 0x1_0000_0002, 2);
+    });
+    created(0x3_0000_0000, KERNEL);
+    fake::graph_event(GRAPH_NODE_UPDATED, (0x2_0000_0000, KERNEL), 0x3_0000_0000, 2);
+    fake::graph_event(GRAPH_NODE_UPDATED, (0x2_0000_0000, KERNEL), 0, 2);
+    fake::graph_event(GRAPH_DESTROY_STARTING, (0, 0), 0, 1);
+    fake::graph_event(GRAPH_EXEC_DESTROY_STARTING, (0, 0), 0, 2);
 }
 
 fn fork(socket: i32, library: Found) {
@@ -422,6 +461,25 @@ fn captured_launches_are_reported() {
     assert_eq!(received.captured, [2, 3]);
     assert_eq!(received.failed, [wire::Failed { correlation: 8, code: 901 }]);
     assert_eq!((received.totals.launches, received.totals.failed, received.totals.dropped_queue_full), (9, 1, 0));
+}
+
+/// Nodes of graphs are reported with the call that created them or a mark of their own, clones and updates with their
+/// originals. What a graph's instantiation creates is not reported.
+#[test]
+fn graph_nodes_are_reported() {
+    let target = Target::run("nodes");
+    let received = target.read();
+    target.ended_well();
+    let created = [
+        (0x1_0000_0000, 2, 0),
+        (0x1_0000_0001, 3, 0),
+        (0x1_0000_0003, 0, 1),
+        (0x1_0000_0005, 1, 1),
+        (0x3_0000_0000, 2, 1),
+    ];
+    assert_eq!(received.created, created);
+    assert_eq!(received.copied, [(0x2_0000_0000, 0x1_0000_0000), (0x2_0000_0000, 0x3_0000_0000)]);
+    assert_eq!((received.destroyed, received.captured), (vec![1, 2], vec![2, 3]));
 }
 
 /// A release without graph node callbacks causes no notice.

@@ -17,8 +17,8 @@ use serde::Serialize;
 pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHORT_WAITS, Unit};
 pub use gpu::{
-    Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, KernelName, Launch, LaunchKind,
-    Sampling, Session, Sync, Work,
+    Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, GraphDestroyed, KernelName, Launch,
+    LaunchKind, NodeCopied, NodeCreated, NodeStack, Sampling, Session, Sync, Work,
 };
 pub use ids::{ProcessId, SessionId, StackId, Uuid};
 pub use loss::{Loss, LossCause, Totals};
@@ -55,6 +55,14 @@ pub enum Event {
     Failed(Failed),
     /// A launch-class call became a node of a graph being captured: no activity will follow.
     Captured(Captured),
+    /// A node of a graph was created.
+    NodeCreated(NodeCreated),
+    /// The stack of a node that was created outside launch-class calls.
+    NodeStack(NodeStack),
+    /// A node got the contents of another.
+    NodeCopied(NodeCopied),
+    /// A graph was destroyed.
+    GraphDestroyed(GraphDestroyed),
     /// A launch-class call gave the GPU nothing to do: no activity will follow.
     Empty(Empty),
     /// Launches that were only counted.

@@ -2,14 +2,15 @@
 //!
 //! `record` folds while it records; `report` and `export` fold a recording. The same events in the same order give the
 //! same [`Profile`]. Memory grows with the number of distinct stacks, names and streams, not with the number of events:
-//! activities are summed as soon as the [`Join`] is certain of their launch, and then dropped.
+//! activities are summed as soon as their launch is certain ([`Causes`]), and then dropped.
 //!
 //! ```text
-//!   Launch ----> join ---- (launch, activity) --> GPU time by (image, stack, what, device, stream)
+//!   Launch ----> join ---- (launch, activity) --> GPU time by (image, stack, capture, what, device, stream)
 //!   Activity ->  join ---- (none, activity) ----> the same, without a stack: the total stays right
 //!           \        `---- (launch, none) ------> pending by (image, stack, kind)
 //!            `-> busy time of the device
 //!   Sample ----> CPU time by (image, stack)
+//!   Node... ---> the stacks that created the nodes of graphs: their activities are summed under these too
 //! ```
 
 mod busy;
@@ -29,29 +30,22 @@ use self::{
     gpu::{GpuTime, count_times},
     spread::{Counted, Known, estimate, spread},
 };
+pub use crate::causes::Joined;
 use crate::{
+    causes::{Cause, Causes},
     event::{
-        Activity, Event, Launch, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, SessionId,
-        Stack, StackId, Sync, Totals,
+        Event, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, SessionId, Stack, StackId, Sync,
+        Totals,
     },
-    join::{Fate, Join, Limits, Outcome},
+    join::Limits,
     ledger::Ledger,
     profile::{ProcessInfo, Profile, SessionInfo},
 };
 
-/// An activity and the launch that caused it, for outputs that show every event.
-#[derive(Clone, Copy, Debug)]
-pub struct Joined<'a> {
-    /// The launch; absent if it was not seen.
-    pub launch: Option<&'a Launch>,
-    /// The activity.
-    pub activity: &'a Activity,
-}
-
 /// Turns events into a profile.
 #[derive(Default)]
 pub struct Fold {
-    join: Join,
+    causes: Causes,
     gpu: GpuTime,
     /// Everything except what the join and the sessions count.
     profile: Profile,
@@ -73,7 +67,7 @@ impl Fold {
 
     /// Creates an empty fold whose join uses `limits`.
     pub fn with_limits(limits: Limits) -> Self {
-        Self { join: Join::new(limits), ..Self::default() }
+        Self { causes: Causes::with_limits(limits), ..Self::default() }
     }
 
     /// Returns the stack with this id, if it has arrived.
@@ -89,7 +83,7 @@ impl Fold {
 
     /// Adds the next event, and reports every activity that it settles: none, one, or several that were waiting.
     pub fn push_with(&mut self, event: &Event, mut on_joined: impl FnMut(Joined<'_>)) {
-        let Self { join, gpu, profile, .. } = self;
+        let Self { causes, gpu, profile, .. } = self;
         match event {
             Event::Launch(launch) => {
                 profile.note_time(launch.time);
@@ -97,12 +91,12 @@ impl Fold {
                     *self.graph_launches.entry(launch.process).or_default() += 1;
                 }
                 profile.sampled.without_stack += u64::from(launch.stack == StackId::NOT_SAMPLED);
-                join.push_launch(launch, |outcome| settle(outcome, gpu, profile, &mut on_joined));
+                causes.launch(launch, |cause| settle(cause, gpu, profile, &mut on_joined));
             }
             Event::Activity(activity) => {
                 profile.note_time(activity.start.max(activity.end));
                 gpu.receive(activity, &mut profile.ledger);
-                join.push_activity(activity, |outcome| settle(outcome, gpu, profile, &mut on_joined));
+                causes.activity(activity, |cause| settle(cause, gpu, profile, &mut on_joined));
             }
             Event::Sample(sample) => {
                 profile.note_time(sample.time);
@@ -111,9 +105,10 @@ impl Fold {
                 weight.count += 1;
                 weight.ns = weight.ns.saturating_add(sample.weight);
             }
-            Event::Failed(failed) => join.push_fate(failed.session, failed.correlation, Fate::Failed),
-            Event::Captured(captured) => join.push_fate(captured.session, captured.correlation, Fate::Captured),
-            Event::Empty(empty) => join.push_fate(empty.session, empty.correlation, Fate::Empty),
+            Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => causes.note(event),
+            Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {
+                causes.note(event);
+            }
             Event::Sync(sync) => self.wait(sync),
             Event::Call(call) => {
                 profile.note_time(call.start.max(call.end));
@@ -135,18 +130,19 @@ impl Fold {
     /// its equations always hold. Missing stacks are only known at the end.
     pub fn ledger(&self) -> Ledger {
         let mut ledger = self.profile.ledger.clone();
-        let join = self.join.counts();
+        let join = self.causes.counts();
+        let (in_flight, waiting) = self.causes.undecided();
         ledger.launches = join.launches;
         ledger.launches_matched = join.launches_matched;
         ledger.launches_failed = join.launches_failed;
         ledger.launches_captured = join.launches_captured;
         ledger.launches_empty = join.launches_empty;
-        ledger.launches_pending = join.launches_pending + self.join.in_flight() as u64;
+        ledger.launches_pending = join.launches_pending + in_flight;
         // A running process keeps launching while its last records are in transit.
         ledger.launches -= self.gpu.launched_after_end;
         ledger.launches_pending -= self.gpu.launched_after_end;
         ledger.activities_matched = join.activities_matched;
-        ledger.activities_unmatched = join.activities_unmatched + self.join.waiting() as u64;
+        ledger.activities_unmatched = join.activities_unmatched + waiting;
         ledger.lost.join_evicted = join.launches_evicted;
         for totals in self.totals.values() {
             let delivered = totals.kernels.saturating_add(totals.copies).saturating_add(totals.memsets);
@@ -168,6 +164,8 @@ impl Fold {
             ledger.lost.causes.entry(cause).or_default();
         }
         add(ledger.lost.causes.entry(LossCause::GpuSums).or_default(), self.gpu.merged);
+        add(ledger.lost.causes.entry(LossCause::GraphNodes).or_default(), self.causes.nodes().dropped());
+        ledger.graph_nodes_unknown = self.causes.nodes().unknown();
         ledger
     }
 
@@ -178,8 +176,8 @@ impl Fold {
 
     /// Ends the fold, and reports the activities whose launch never arrived.
     pub fn finish_with(mut self, mut on_joined: impl FnMut(Joined<'_>)) -> Profile {
-        let Self { join, gpu, profile, .. } = &mut self;
-        join.finish(|outcome| settle(outcome, gpu, profile, &mut on_joined));
+        let Self { causes, gpu, profile, .. } = &mut self;
+        causes.finish(|cause| settle(cause, gpu, profile, &mut on_joined));
         gpu.number_devices(profile);
         let mut ledger = self.ledger();
         let mut profile = self.profile;
@@ -194,6 +192,11 @@ impl Fold {
         }
         let known = Known { graphs: &self.gpu.graphs, graph_launches: &self.graph_launches };
         profile.sampled.estimated = estimate(&mut profile.gpu, &known, &counted);
+        if profile.is_trace() {
+            // A trace has no stacks of nodes.
+            profile.show_graphs_by_launch();
+            (ledger.graph_operations, ledger.graph_operations_unknown, ledger.graph_nodes_unknown) = (0, 0, 0);
+        }
         profile.kernel_names = self.gpu.names.into_texts();
         ledger.stacks_missing = stacks_missing(&profile);
         ledger.hits = profile.counters.count();
@@ -287,6 +290,7 @@ impl Fold {
             Event::Hits(hits) => profile.counters.add(hits),
             Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
             Event::Failed(_) | Event::Captured(_) | Event::Empty(_) | Event::Sync(_) => {}
+            Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {}
         }
     }
 
@@ -331,21 +335,22 @@ fn add(sum: &mut u64, amount: u64) {
 }
 
 #[inline]
-fn settle(outcome: Outcome<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joined: &mut impl FnMut(Joined<'_>)) {
-    match outcome {
-        Outcome::Joined(launch, activity) => {
-            gpu.settle(Some(launch), launch.process, activity);
-            on_joined(Joined { launch: Some(launch), activity });
+fn settle(cause: Cause<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joined: &mut impl FnMut(Joined<'_>)) {
+    match cause {
+        Cause::Ran(joined) => {
+            let Joined { launch, activity, capture } = joined;
+            if activity.graph_node != 0 {
+                profile.ledger.graph_operations += 1;
+                profile.ledger.graph_operations_unknown += u64::from(capture.is_none());
+            }
+            let session = || profile.sessions.get(&activity.session).map_or(ProcessId(0), |session| session.process);
+            gpu.settle(&joined, launch.map_or_else(session, |launch| launch.process));
+            on_joined(joined);
         }
-        Outcome::Unmatched(activity) => {
-            let process = profile.sessions.get(&activity.session).map_or(ProcessId(0), |s| s.process);
-            gpu.settle(None, process, activity);
-            on_joined(Joined { launch: None, activity });
-        }
-        Outcome::Pending(launch) if profile.end.is_some_and(|end| launch.time >= end.time) => {
+        Cause::Pending(launch) if profile.end.is_some_and(|end| launch.time >= end.time) => {
             gpu.launched_after_end += 1;
         }
-        Outcome::Pending(launch) => {
+        Cause::Pending(launch) => {
             let key: (ProcessId, StackId, LaunchKind) = (launch.process, launch.stack, launch.kind);
             *profile.pending.entry(key).or_default() += 1;
         }
@@ -355,7 +360,7 @@ fn settle(outcome: Outcome<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joi
 /// Counts the distinct stacks that the profile refers to but does not contain.
 fn stacks_missing(profile: &Profile) -> u64 {
     let traced = profile.is_trace();
-    let gpu = profile.gpu.keys().filter_map(|key| key.stack);
+    let gpu = profile.gpu.keys().flat_map(|key| key.stack.into_iter().chain(key.capture));
     let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
     let pending = profile.pending.keys().map(|(_, stack, _)| *stack);
     let counters = &profile.counters;
@@ -375,7 +380,7 @@ fn stacks_missing(profile: &Profile) -> u64 {
 fn count_stack_ends(profile: &Profile, ledger: &mut Ledger) {
     let end = |id: StackId| profile.stacks.get(&id).map(|stack| stack.end);
     for (key, weight) in &profile.gpu {
-        if let Some(end) = key.stack.and_then(end) {
+        if let Some(end) = key.capture.or(key.stack).and_then(end) {
             add(ledger.gpu_stack_ends.entry(end).or_default(), weight.count);
         }
     }

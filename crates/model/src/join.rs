@@ -223,6 +223,13 @@ impl Join {
         self.waiting.len()
     }
 
+    /// Returns the last launch with this id, if it is remembered.
+    pub fn launch(&self, session: SessionId, correlation: u32) -> Option<&Launch> {
+        let key = key(session, correlation);
+        let id = self.newest.find(hash(key), |id| self.launches[*id].key() == key)?;
+        Some(&self.launches[*id].launch)
+    }
+
     /// Adds a launch-class call that began, and joins the activities that waited for it.
     pub fn push_launch(&mut self, launch: &Launch, mut on: impl FnMut(Outcome<'_>)) {
         self.counts.launches += 1;

@@ -36,6 +36,16 @@ pub struct Ledger {
     pub activities_matched: u64,
     /// Kernels, copies and memsets whose launch was not seen.
     pub activities_unmatched: u64,
+    /// Kernels, copies and memsets that graphs launched, each a node.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub graph_operations: u64,
+    /// Of those, the ones whose node was created before the recording began, or by other means that were not seen: they
+    /// appear under the launch of their graph.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub graph_operations_unknown: u64,
+    /// The number of their nodes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub graph_nodes_unknown: u64,
     /// Time of all kernels received.
     pub kernel_ns: u64,
     /// Time of all kernels as counted by the sessions when CUPTI delivered them.

@@ -5,12 +5,14 @@
 //! `export` fold the events of a recording, with the same code and the same result.
 
 pub mod calls;
+pub mod causes;
 pub mod counters;
 pub mod event;
 pub mod fold;
 pub mod histogram;
 pub mod join;
 pub mod ledger;
+mod nodes;
 pub mod profile;
 pub mod recording;
 pub mod symbols;

@@ -183,6 +183,8 @@ pub struct GpuKey {
     pub process: ProcessId,
     /// The stack that launched it; absent if the launch was not seen.
     pub stack: Option<StackId>,
+    /// The stack that created it, if it is a node of a graph and that was seen.
+    pub capture: Option<StackId>,
     /// What ran.
     pub what: What,
     /// The device.
@@ -224,6 +226,16 @@ pub struct GpuWeight {
     pub bytes: u64,
 }
 
+impl GpuWeight {
+    /// Adds another weight.
+    pub fn add(&mut self, other: &Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.ns = self.ns.saturating_add(other.ns);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+}
+
 impl Profile {
     /// Returns the number of a session's device.
     pub fn device(&self, session: SessionId, index: u32) -> u32 {
@@ -233,6 +245,16 @@ impl Profile {
     /// Returns the number of a device as shown.
     pub fn device_label(&self, number: u32) -> &str {
         self.devices.get(&number).map_or("?", |device| &device.label)
+    }
+
+    /// Shows the work of graphs under the stacks that launched the graphs, instead of those that created their nodes.
+    pub fn show_graphs_by_launch(&mut self) {
+        if !self.gpu.keys().any(|key| key.capture.is_some()) {
+            return;
+        }
+        for (key, weight) in std::mem::take(&mut self.gpu) {
+            self.gpu.entry(GpuKey { capture: None, ..key }).or_default().add(&weight);
+        }
     }
 
     /// Returns the time from the start to the end of the recording.

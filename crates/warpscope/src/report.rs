@@ -16,7 +16,8 @@ use crate::{
 
 /// Runs the command.
 pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
-    let Loaded { file, profile } = load(&options.recording)?;
+    let Loaded { file, mut profile } = load(&options.recording)?;
+    options.graph_stacks.apply(&mut profile);
     let mut out = io::stdout().lock();
     let width = width(io::stdout());
     let mut events = || events(&file);

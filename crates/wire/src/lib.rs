@@ -20,7 +20,7 @@ pub use refusal::*;
 
 /// Increased when a message changes. Both sides come from one binary, so there is no negotiation: another version is
 /// rejected.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// The answer to [`Hello`] once warpscope is ready to walk this process's stacks: one packet of one byte, with the
 /// descriptor of the memory described in [`known`]. The library waits for it ([`WELCOME_PATIENCE_MS`] at most) before
@@ -56,6 +56,10 @@ pub const SAMPLING_VARIABLE: &str = "WARPSCOPE_SAMPLING";
 /// The marker's second argument has the kind of work in its lowest bits and, from this bit on, the logarithm to base 2 of
 /// the number of launches that the stack stands for.
 pub const RATE_SHIFT: u32 = 8;
+
+/// The kind of work with which the library marks a graph node that was created outside launch-class calls. The marker's
+/// first argument is then a number that [`NodeCreated`] refers to.
+pub const WORK_NODE: u32 = 5;
 
 /// The marker function's symbol in the injected library: `extern "C" fn(correlation: u32, work: u32, session: u64,
 /// stack: u64)`. Its first instruction is a 5-byte nop. `stack` is the id of the stack if the library recognised it

@@ -265,6 +265,32 @@ messages! {
         correlation: u32,
     }
 
+    /// A node of a graph was created: a kernel, copy or memset.
+    NodeCreated = 17 {
+        /// The node's id; the upper half is the graph's.
+        node: u64,
+        /// The correlation id of the launch-class call that created it, or the number of its own marker.
+        mark: u32,
+        /// 1 if it has its own marker ([`crate::WORK_NODE`]); 0 if a launch-class call created it.
+        own: u8,
+    }
+
+    /// A node got the contents of another: it was cloned, or updated from the node of another graph.
+    NodeCopied = 18 {
+        /// The node.
+        node: u64,
+        /// The node that it was copied from.
+        original: u64,
+        /// When, CLOCK_MONOTONIC.
+        time: u64,
+    }
+
+    /// A graph, or an executable one, is about to be destroyed.
+    GraphDestroyed = 19 {
+        /// Its id.
+        graph: u32,
+    }
+
     /// All functions have been sent, if calls are traced.
     FunctionsEnd = 20 {
         /// 1 if calls will be written to the memory of [`crate::calls`]; 0 if CUPTI cannot report them.
@@ -272,7 +298,7 @@ messages! {
     }
 
     /// What a device is. Sent before its [`Message::Device`], and both before the first record of the session.
-    DeviceId = 17 {
+    DeviceId = 21 {
         /// Its index in the process.
         index: u32,
         /// Its UUID, the first byte most significant: that of the instance, if the GPU is partitioned (MIG). 0 if unknown.

@@ -148,11 +148,14 @@ static __always_inline int launch(struct pt_regs *ctx)
 	record.image = image->id;
 	if (record.work >= WORK_REFUSAL)
 		; /* no launch: the injected library reports why it does nothing */
+	else if (calls_traced && record.work == WORK_NODE)
+		goto end; /* traces show graphs by their launches */
 	else if (calls_traced)
 		tag_call(&record);
 	else
 		take_launch(ctx, image, pid_tgid, &record);
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);
+end:
 	cost_end(COST_LAUNCH, begun);
 	return 0;
 }

@@ -293,6 +293,7 @@ struct python_code_record {
 #define PYTHON_CODE_HEADER (40 + PYTHON_NAME + PYTHON_FILE)
 
 enum launch_work {
+	WORK_NODE = 5, /* no launch: a graph node was created (wire::WORK_NODE) */
 	WORK_REFUSAL = 0xff00, /* from here on: why the injected library does nothing (wire::Refusal) */
 };
 

@@ -2,7 +2,8 @@
 
 use bpf::{Origin, Record};
 use model::event::{
-    self, Event, Frame, Launch, LaunchKind, Process, ProcessId, Sample, SessionId, Stack, StackEnd, StackId, Thread,
+    self, Event, Frame, Launch, LaunchKind, NodeStack, Process, ProcessId, Sample, SessionId, Stack, StackEnd, StackId,
+    Thread,
 };
 use unwind::Ended;
 use wire::Refusal;
@@ -77,6 +78,16 @@ impl<S: Sink> Collector<S> {
                     sessions.refused(ProcessId(image), pid, refusal, correlation);
                 }
                 return;
+            }
+            Record::Launch { image, session, stack, python, time, tid, correlation, work, .. }
+                if u32::from(work) == wire::WORK_NODE =>
+            {
+                let Some(session) = self.sessions.as_mut().and_then(|s| s.id(session, ProcessId(image))) else {
+                    return;
+                };
+                let (process, mark) = (ProcessId(image), correlation);
+                let stack = self.whole_stack(image, stack, python, time);
+                Event::NodeStack(NodeStack { session, mark, process, tid, time, stack })
             }
             Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, recognised, .. } => {
                 let Some(sessions) = &mut self.sessions else { return };

@@ -6,8 +6,9 @@ use std::{
 };
 
 use model::event::{
-    self, Activity, Captured, Counted, DeviceIdentity, Direction, Event, Failed, KernelName, Launch, LaunchKind,
-    LossCause, Note, ProcessId, Sampling, SessionCost, SessionId, StackId, Totals, Uuid, Work,
+    self, Activity, Captured, Counted, DeviceIdentity, Direction, Event, Failed, GraphDestroyed, KernelName, Launch,
+    LaunchKind, LossCause, NodeCopied, NodeCreated, Note, ProcessId, Sampling, SessionCost, SessionId, StackId, Totals,
+    Uuid, Work,
 };
 use wire::{Message, Notice};
 
@@ -205,6 +206,13 @@ impl Connection {
             Message::Failed(f) => Event::Failed(Failed { session, correlation: f.correlation, code: f.code }),
             Message::Empty(e) => Event::Empty(event::Empty { session, correlation: e.correlation }),
             Message::Captured(c) => Event::Captured(Captured { session, correlation: c.correlation }),
+            Message::NodeCreated(n) => {
+                Event::NodeCreated(NodeCreated { session, node: n.node, mark: n.mark, own: n.own != 0 })
+            }
+            Message::NodeCopied(n) => {
+                Event::NodeCopied(NodeCopied { session, node: n.node, original: n.original, time: n.time })
+            }
+            Message::GraphDestroyed(g) => Event::GraphDestroyed(GraphDestroyed { session, graph: g.graph }),
             Message::Unmarked(u) => Event::Launch(Launch {
                 session,
                 correlation: u.correlation,

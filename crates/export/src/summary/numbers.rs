@@ -65,6 +65,9 @@ pub struct Summary {
     pub captured_launches: u64,
     /// Launches that gave the GPU nothing to do.
     pub empty_launches: u64,
+    /// Work of graphs; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graphs: Option<Graphs>,
     /// GPU records without times.
     pub zero_time: u64,
     /// GPU records of work that had not finished.
@@ -138,6 +141,17 @@ pub struct Summary {
     pub notes: Vec<String>,
     /// The ledger as sentences: `matched 100 %`, work captured into graphs, then each loss.
     pub ledger: Vec<String>,
+}
+
+/// Work of graphs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Graphs {
+    /// Kernels, copies and memsets that graphs launched.
+    pub operations: u64,
+    /// Of those, the ones under the launch of their graph, because the creation of their node was not seen.
+    pub operations_unknown: u64,
+    /// The number of such nodes.
+    pub nodes_unknown: u64,
 }
 
 /// A GPU.

@@ -237,7 +237,13 @@ fn gpu() -> Vec<Event> {
         events.push(activity(0, id, 0, 7, at + 30 * US, 1_400_000 + step, kernel(1)));
         events.push(activity(0, id + 1, 0, 7, at + 1_440 * US, 60_400, kernel(2)));
     }
-    // One launch, two kernels that overlap on one stream: a graph.
+    // A graph with two nodes: the creation of the first was seen.
+    let session = SessionId(0);
+    events.push(launch(0, 59, LaunchKind::Kernel, 59 * MS, 1));
+    events.push(Event::NodeCreated(NodeCreated { session, node: 9, mark: 59, own: false }));
+    events.push(Event::Captured(Captured { session, correlation: 59 }));
+    events.push(Event::NodeCopied(NodeCopied { session, node: 1, original: 9, time: START + 59 * MS }));
+    // One launch, two kernels that overlap on one stream.
     events.push(launch(0, 60, LaunchKind::Graph, 60 * MS, 8));
     for (at, name) in [(60_050, 1), (60_100, 2)] {
         let mut node = activity(0, 60, 0, 13, at * US, 400 * US, kernel(name));

@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, OnceLock};
 
-use cupti::callback::{CallbackData, ResourceData};
+use cupti::callback::{CallbackData, GraphData, ResourceData};
 use cupti::ids::{domain, kind, resource, result, site};
 use cupti::record::{self, kernel};
 use cupti::release::Release;
@@ -173,6 +173,20 @@ unsafe extern "C" fn get_timestamp(time: *mut u64) -> u32 {
     result::SUCCESS
 }
 
+/// A node's handle is its id.
+unsafe extern "C" fn get_graph_node_id(node: *mut c_void, id: *mut u64) -> u32 {
+    // SAFETY: the library passes a writable number.
+    unsafe { *id = node.addr() as u64 };
+    result::SUCCESS
+}
+
+/// A graph's handle is its id.
+unsafe extern "C" fn get_graph_id(graph: *mut c_void, id: *mut u32) -> u32 {
+    // SAFETY: the library passes a writable number.
+    unsafe { *id = graph.addr() as u32 };
+    result::SUCCESS
+}
+
 /// The table of fake functions.
 pub fn functions() -> Cupti {
     Cupti {
@@ -192,6 +206,9 @@ pub fn functions() -> Cupti {
         set_thread_id_type: Some(set_thread_id_type),
         get_timestamp: Some(get_timestamp),
         get_stream_id: None,
+        get_graph_node_id: Some(get_graph_node_id),
+        get_graph_id: Some(get_graph_id),
+        get_graph_exec_id: Some(get_graph_id),
         enable_domain: None,
         get_callback_name: None,
     }
@@ -242,9 +259,35 @@ pub fn graph_launch(id: u32, inside: impl FnOnce()) {
     call(domain::DRIVER, 514, site::EXIT, id, 0);
 }
 
+/// Calls `cuGraphInstantiateWithFlags`, with `inside` run within it.
+pub fn instantiate(id: u32, inside: impl FnOnce()) {
+    call(domain::DRIVER, 643, site::ENTER, id, 0);
+    inside();
+    call(domain::DRIVER, 643, site::EXIT, id, 0);
+}
+
 /// Reports that a graph got a node, new or copied from another graph.
 pub fn node(cbid: u32) {
-    let data = ResourceData { context: ptr::null_mut(), stream: ptr::null_mut(), descriptor: ptr::null_mut() };
+    resource(cbid, ptr::null_mut());
+}
+
+/// Reports an event of a graph: its node and the node's type, the node that it was copied from, and the graph.
+pub fn graph_event(cbid: u32, (node, kind): (usize, u32), original: usize, graph: usize) {
+    let handle = ptr::without_provenance_mut::<c_void>;
+    let mut data = GraphData {
+        graph: handle(graph),
+        original_graph: ptr::null_mut(),
+        node: handle(node),
+        original_node: handle(original),
+        node_type: kind,
+        dependency: ptr::null_mut(),
+        exec: handle(graph),
+    };
+    resource(cbid, (&raw mut data).cast());
+}
+
+fn resource(cbid: u32, descriptor: *mut c_void) {
+    let data = ResourceData { context: ptr::null_mut(), stream: ptr::null_mut(), descriptor };
     // SAFETY: the callback is the library's, and gets what CUPTI would pass.
     unsafe { CALLBACK.get().unwrap()(ptr::null_mut(), domain::RESOURCE, cbid, (&raw const data).cast()) };
 }

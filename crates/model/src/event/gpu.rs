@@ -152,6 +152,59 @@ pub struct Captured {
     pub correlation: u32,
 }
 
+/// A node of a graph was created: a kernel, copy or memset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeCreated {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// The node's id; the upper half is the graph's.
+    pub node: u64,
+    /// The correlation id of the launch-class call that created it, or the mark of a [`NodeStack`].
+    pub mark: u32,
+    /// It was created outside launch-class calls: `mark` is its own.
+    pub own: bool,
+}
+
+/// The stack of a node that was created outside launch-class calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeStack {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// The number by which [`NodeCreated`] refers to it.
+    pub mark: u32,
+    /// The image.
+    pub process: ProcessId,
+    /// The thread.
+    pub tid: u32,
+    /// When.
+    pub time: u64,
+    /// The call stack.
+    pub stack: StackId,
+}
+
+/// A node got the contents of another: it was cloned when its graph was instantiated or added to another graph, or an
+/// executable graph was updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeCopied {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// The node.
+    pub node: u64,
+    /// The node that it was copied from.
+    pub original: u64,
+    /// When.
+    pub time: u64,
+}
+
+/// A graph, or an executable one, was destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphDestroyed {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// The graph's id.
+    pub graph: u32,
+}
+
 /// A launch-class call succeeded without giving the GPU anything to do, such as a copy or memset of 0 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Empty {

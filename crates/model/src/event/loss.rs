@@ -97,11 +97,13 @@ pub enum LossCause {
     MapsUnread = 22,
     /// Hits of counted events that fit neither into the kernel's sums nor into the ring buffer.
     Hits = 32,
+    /// Nodes of graphs, or their stacks, beyond the limits.
+    GraphNodes = 33,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -126,6 +128,7 @@ impl LossCause {
         Self::ForeignProcesses,
         Self::MapsUnread,
         Self::Hits,
+        Self::GraphNodes,
     ];
 
     /// Returns the cause with this number.

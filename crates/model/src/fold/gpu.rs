@@ -6,7 +6,8 @@ use rustc_hash::FxHashMap;
 
 use super::devices::Devices;
 use crate::{
-    event::{Activity, Device, KernelName, Launch, LaunchKind, LossCause, ProcessId, SessionId, StackId, Work},
+    causes::Joined,
+    event::{Activity, Device, KernelName, LaunchKind, LossCause, ProcessId, SessionId, StackId, Work},
     ledger::Ledger,
     profile::{GpuKey, GpuWeight, KernelText, OTHER_DEVICE, Profile, What},
 };
@@ -133,7 +134,8 @@ impl GpuTime {
 
     /// Adds an activity whose launch is now certain, or certain to stay unknown.
     #[inline]
-    pub fn settle(&mut self, launch: Option<&Launch>, process: ProcessId, activity: &Activity) {
+    pub fn settle(&mut self, joined: &Joined<'_>, process: ProcessId) {
+        let &Joined { launch, activity, capture } = joined;
         let (what, bytes) = match activity.work {
             Work::Kernel { name, .. } => (What::Kernel(self.names.index(activity.session, name)), 0),
             Work::Copy { direction, bytes, .. } => (What::Copy(direction, size_class(bytes)), bytes),
@@ -142,7 +144,7 @@ impl GpuTime {
         let Activity { session, device, context, stream, .. } = *activity;
         // Until the fold ends, the device is the number of its slot.
         let device = self.stream((session, device, context, stream)).unwrap_or(OTHER_DEVICE);
-        let key = GpuKey { process, stack: launch.map(|l| l.stack), what, device, stream };
+        let key = GpuKey { process, stack: launch.map(|l| l.stack), capture, what, device, stream };
         let weight = match self.weights.get_mut(&key) {
             Some(weight) => weight,
             None => self.new_sum(key),
@@ -176,7 +178,14 @@ impl GpuTime {
         } else {
             self.merged += 1;
             let what = What::Kernel(self.names.intern(MERGED));
-            key = GpuKey { process: key.process, stack: Some(StackId(0)), what, device: key.device, stream: 0 };
+            key = GpuKey {
+                process: key.process,
+                stack: Some(StackId(0)),
+                capture: None,
+                what,
+                device: key.device,
+                stream: 0,
+            };
         }
         self.weights.entry(key).or_default()
     }

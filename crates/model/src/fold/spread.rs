@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Work launched without a stack, by the place in which it looks for stacks.
-type Places = BTreeMap<(ProcessId, What, Option<(u32, u32)>), Vec<(GpuKey, GpuWeight)>>;
+type Places = BTreeMap<(ProcessId, Option<StackId>, What, Option<(u32, u32)>), Vec<(GpuKey, GpuWeight)>>;
 
 /// Divides `total` in proportion to `weights`; the parts add up to it exactly.
 fn divide(total: u64, weights: &[u64]) -> Vec<u64> {
@@ -57,7 +57,7 @@ fn add(weights: &mut FxHashMap<GpuKey, GpuWeight>, work: &GpuWeight, keys: &[(Gp
 }
 
 /// Moves the work of launches without a stack to the stacks of the same kernel on the same stream or, if there are
-/// none, in the same process. `stands_for` is the work for which sampled launches stand, besides their own. Work that
+/// none, in the same process; for nodes of graphs, to launches of the same node. `stands_for` is the work for which sampled launches stand, besides their own. Work that
 /// finds no stack stays where it is.
 pub fn spread(weights: &mut FxHashMap<GpuKey, GpuWeight>, stands_for: &FxHashMap<GpuKey, GpuWeight>) {
     let mut without: Vec<GpuKey> =
@@ -69,14 +69,14 @@ pub fn spread(weights: &mut FxHashMap<GpuKey, GpuWeight>, stands_for: &FxHashMap
     let mut places = Places::new();
     for (key, weight) in stands_for {
         for lane in [Some((key.device, key.stream)), None] {
-            places.entry((key.process, key.what, lane)).or_default().push((*key, *weight));
+            places.entry((key.process, key.capture, key.what, lane)).or_default().push((*key, *weight));
         }
     }
     places.values_mut().for_each(|keys| keys.sort_by_key(|(key, _)| *key));
     for key in without {
         let found = places
-            .get(&(key.process, key.what, Some((key.device, key.stream))))
-            .or_else(|| places.get(&(key.process, key.what, None)));
+            .get(&(key.process, key.capture, key.what, Some((key.device, key.stream))))
+            .or_else(|| places.get(&(key.process, key.capture, key.what, None)));
         if let Some(keys) = found
             && let Some(work) = weights.remove(&key)
         {
@@ -141,7 +141,14 @@ mod tests {
     use super::*;
 
     fn key(stack: StackId, kernel: u32) -> GpuKey {
-        GpuKey { process: ProcessId(1), stack: Some(stack), what: What::Kernel(kernel), device: 0, stream: 7 }
+        GpuKey {
+            process: ProcessId(1),
+            stack: Some(stack),
+            capture: None,
+            what: What::Kernel(kernel),
+            device: 0,
+            stream: 7,
+        }
     }
 
     fn weight(count: u64, ns: u64) -> GpuWeight {

@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     event::{
-        Captured, Counter, CounterId, CounterPoint, Device, Direction, End, Exit, Failed, Frame, Hits, KernelName,
-        Loss, Mode, Note, Origin, PointId, Sample, Session, StackEnd, Start, Work,
+        Activity, Captured, Counter, CounterId, CounterPoint, Device, Direction, End, Exit, Failed, Frame, Hits,
+        KernelName, Launch, Loss, Mode, NodeCopied, NodeCreated, Note, Origin, PointId, Sample, Session, StackEnd,
+        Start, Work,
     },
     profile::{CpuWeight, GpuKey, GpuWeight, What},
     recording::{Reader, Writer},
@@ -92,7 +93,7 @@ fn fold(events: &[Event]) -> Profile {
 }
 
 fn key(stack: Option<u64>, what: What) -> GpuKey {
-    GpuKey { process: IMAGE, stack: stack.map(StackId), what, device: 0, stream: 7 }
+    GpuKey { process: IMAGE, stack: stack.map(StackId), capture: None, what, device: 0, stream: 7 }
 }
 
 /// Check that GPU time appears under the launching stack, that a kernel name used by two sessions is one name, that
@@ -186,6 +187,44 @@ fn ledger_counts_every_loss() {
     assert_eq!((ledger.syncs, profile.waits), (1, CpuWeight { count: 1, ns: 5 }));
     assert_eq!(profile.notes, ["read me"]);
     assert_eq!(profile.devices[&0].busy_ns, 0);
+}
+
+/// Check that the work of a graph is summed under the stack that created its node, that both stacks are kept, and that
+/// nodes whose creation was not seen are counted.
+#[test]
+fn graph_work_has_the_stacks_that_created_it() {
+    let session = SessionId(0);
+    let node = |graph: u64| graph << 32;
+    let ran = |correlation, graph| match activity(0, correlation, (100, 110), kernel(1)) {
+        Event::Activity(activity) => Event::Activity(Activity { graph: 2, graph_node: node(graph), ..activity }),
+        other => other,
+    };
+    let events = [
+        launch(0, 1, 5, 71),
+        Event::NodeCreated(NodeCreated { session, node: node(1), mark: 1, own: false }),
+        Event::Captured(Captured { session, correlation: 1 }),
+        Event::NodeCopied(NodeCopied { session, node: node(2), original: node(1), time: 6 }),
+        Event::NodeCopied(NodeCopied { session, node: node(3), original: node(9), time: 6 }),
+        launch(0, 2, 10, 72),
+        ran(2, 2),
+        ran(2, 3),
+        launch(0, 3, 20, 73),
+        ran(3, 2),
+    ];
+    let mut profile = fold(&events);
+    let of = |profile: &Profile, stack, capture: Option<u64>| {
+        let key = GpuKey { capture: capture.map(StackId), ..key(Some(stack), What::Kernel(0)) };
+        profile.gpu.get(&key).map(|weight| (weight.count, weight.ns))
+    };
+    assert_eq!(profile.gpu.len(), 3, "{:?}", profile.gpu);
+    assert_eq!((of(&profile, 72, Some(71)), of(&profile, 73, Some(71))), (Some((1, 10)), Some((1, 10))));
+    assert_eq!(of(&profile, 72, None), Some((1, 10)));
+    let ledger = &profile.ledger;
+    assert_eq!((ledger.graph_operations, ledger.graph_operations_unknown, ledger.graph_nodes_unknown), (3, 1, 1));
+    assert_eq!((ledger.launches_captured, ledger.activities_matched), (1, 3));
+    profile.show_graphs_by_launch();
+    assert_eq!((of(&profile, 72, None), of(&profile, 73, None)), (Some((2, 20)), Some((1, 10))));
+    assert_eq!(profile.gpu.len(), 2);
 }
 
 /// Check that an exec ends the previous image, also where its exit was not seen.

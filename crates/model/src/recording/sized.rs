@@ -8,8 +8,9 @@ use super::{
 use crate::{
     event::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
-        Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, Note, OwnCost, Process, ProgramCost, Sampling,
-        Session, SessionCost, Stack, Start, Sum, Switch, Symbol, Thread, Totals,
+        GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied, NodeCreated,
+        NodeStack, Note, OwnCost, Process, ProgramCost, Sampling, Session, SessionCost, Stack, Start, Sum, Switch,
+        Symbol, Thread, Totals,
     },
     histogram,
 };
@@ -186,6 +187,10 @@ records! {
     48 = Counter { id, name, source, weight, unit }
     49 = CounterPoint { id, counter, function, file }
     50 = Hits { point, process, stack, count, weight, outside }
+    51 = NodeCreated { session, node, mark, own }
+    52 = NodeStack { session, mark, process, tid, time, stack }
+    53 = NodeCopied { session, node, original, time }
+    54 = GraphDestroyed { session, graph }
 }
 
 /// Returns the smallest value that the shortest of these durations can have.

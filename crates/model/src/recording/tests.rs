@@ -18,10 +18,11 @@ use super::layout::*;
 use super::*;
 use crate::event::{
     Activity, Call, Captured, CostProgram, Counted, Counter, CounterId, CounterPoint, Device, DeviceIdentity,
-    Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, Hits, KernelName,
-    KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame, Note, Origin,
-    OwnCost, PointId, Process, ProcessId, ProgramCost, Sample, Sampling, Session, SessionCost, SessionId, Stack,
-    StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Uuid, Work,
+    Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, GraphDestroyed, Hits,
+    KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame,
+    NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, PointId, Process, ProcessId, ProgramCost, Sample,
+    Sampling, Session, SessionCost, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread,
+    Totals, Unit, Uuid, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -250,6 +251,17 @@ fn rare() -> impl Strategy<Value = Event> {
         (session(), any::<u32>()).prop_map(|(session, correlation)| Event::Empty(Empty { session, correlation }));
     let captured =
         (session(), any::<u32>()).prop_map(|(session, correlation)| Event::Captured(Captured { session, correlation }));
+    let node = (session(), any::<u64>(), any::<u32>(), any::<bool>())
+        .prop_map(|(session, node, mark, own)| Event::NodeCreated(NodeCreated { session, node, mark, own }));
+    let node_stack = (session(), any::<[u32; 2]>(), process(), time(), stack_id()).prop_map(
+        |(session, [mark, tid], process, time, stack)| {
+            Event::NodeStack(NodeStack { session, mark, process, tid, time, stack })
+        },
+    );
+    let copied = (session(), any::<[u64; 2]>(), time())
+        .prop_map(|(session, [node, original], time)| Event::NodeCopied(NodeCopied { session, node, original, time }));
+    let destroyed =
+        (session(), any::<u32>()).prop_map(|(session, graph)| Event::GraphDestroyed(GraphDestroyed { session, graph }));
     let totals = (session(), any::<[u64; 11]>(), any::<bool>()).prop_map(|(session, n, ended)| {
         let [launches, kernels, kernel_ns, copies, memsets, syncs, ..] = n;
         let [.., dropped_by_cupti, dropped_queue_full, invalid, nameless, buffers_refused] = n;
@@ -293,6 +305,7 @@ fn rare() -> impl Strategy<Value = Event> {
         prop_oneof![start, appears, thread, exit, mapping, stack, connects, name],
         prop_oneof![device, failed, captured, empty, totals, loss, note, symbol, end],
         prop_oneof![costs, programs, session_costs, counts, sampling],
+        prop_oneof![node, node_stack, copied, destroyed],
         traced_rarely(),
         counted()
     ]

@@ -23,6 +23,31 @@ fn instantiate(out: *mut Handle, graph: Handle) -> Outcome {
     if out.is_null() { Err(status::INVALID_VALUE) } else { answer(out, graph::from_handle(graph)?.instantiate()) }
 }
 
+fn add_child(out: *mut Handle, graph: Handle, child: Handle) -> Outcome {
+    if graph == child {
+        return Err(status::INVALID_VALUE);
+    }
+    let child = graph::from_handle(child)?;
+    answer(out, graph::from_handle(graph)?.add_child(child))
+}
+
+/// `CUgraphExecUpdateResultInfo`
+#[repr(C)]
+struct UpdateResult {
+    result: u32,
+    error_node: Handle,
+    error_from_node: Handle,
+}
+
+fn update(exec: Handle, graph: Handle, out: *mut UpdateResult) -> Outcome {
+    let outcome = graph::exec_to_update(exec)?.update(graph::from_handle(graph)?);
+    let null = std::ptr::null_mut();
+    // CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
+    let result = if outcome.is_ok() { 0 } else { 2 };
+    answer(out, UpdateResult { result, error_node: null, error_from_node: null })?;
+    outcome
+}
+
 fn launch(exec: Handle, stream: Handle) -> Outcome {
     let stream = Stream::from_handle(stream)?;
     if stream.capturing() {
@@ -116,6 +141,10 @@ driver! {
     656 cuGraphInstantiateWithParams(out: *mut Handle, graph: Handle, _params: *mut c_void) => instantiate(out, graph);
     514 cuGraphLaunch(exec: Handle, stream: Handle) => launch(exec, stream);
     515 cuGraphLaunch_ptsz(exec: Handle, stream: Handle) => launch(exec, per_thread(stream));
+    958 cuGraphAddChildGraphNode(
+        out: *mut Handle, graph: Handle, _dependencies: *const Handle, _count: usize, child: Handle
+    ) => add_child(out, graph, child);
+    959 cuGraphExecUpdate_v2(exec: Handle, graph: Handle, out: *mut UpdateResult) => update(exec, graph, out);
     920 cuGraphDestroy(graph: Handle) => graph::destroy(graph, false);
     921 cuGraphExecDestroy(exec: Handle) => graph::destroy(exec, true);
 }

@@ -97,6 +97,8 @@ functions! {
     cuStreamIsCapturing(Handle, *mut u32);
     cuGraphCreate(*mut Handle, u32);
     cuGraphAddKernelNode(*mut Handle, Handle, *const Handle, usize, *const c_void);
+    cuGraphAddChildGraphNode(*mut Handle, Handle, *const Handle, usize, Handle);
+    cuGraphExecUpdate_v2(Handle, Handle, *mut c_void);
     cuGraphGetNodes(Handle, *mut Handle, *mut usize);
     cuGraphInstantiateWithFlags(*mut Handle, Handle, u64);
     cuGraphLaunch(Handle, Handle);

@@ -54,6 +54,12 @@ runtime! {
     907 cudaGraphAddKernelNode(
         out: *mut Handle, graph: Handle, dependencies: *const Handle, count: usize, params: *const KernelNode
     ) => add_kernel(out, graph, dependencies, count, params);
+    916 cudaGraphAddChildGraphNode(
+        out: *mut Handle, graph: Handle, dependencies: *const Handle, count: usize, child: Handle
+    ) => check((ready()?.cuGraphAddChildGraphNode)(out, graph, dependencies, count, child));
+    917 cudaGraphExecUpdate(exec: Handle, graph: Handle, out: *mut c_void) => {
+        check((ready()?.cuGraphExecUpdate_v2)(exec, graph, out))
+    };
     908 cudaGraphGetNodes(graph: Handle, out: *mut Handle, count: *mut usize) => {
         check((ready()?.cuGraphGetNodes)(graph, out, count))
     };

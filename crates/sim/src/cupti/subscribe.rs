@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use cupti::callback::{CallbackData, ResourceData};
-use cupti::ids::{domain, result};
+use cupti::ids::{domain, resource, result};
 use cupti::types::{CallbackFn, SubscriberParams};
 
 use super::{code, gpu, queue};
@@ -21,7 +21,7 @@ struct Subscription {
 
 static SUBSCRIPTION: AtomicPtr<Subscription> = AtomicPtr::new(std::ptr::null_mut());
 
-static HOOKS: Hooks = Hooks { api, resource, activity: queue::produce };
+static HOOKS: Hooks = Hooks { api, resource: on_resource, activity: queue::produce };
 
 /// The name of the script's other client.
 const OTHER: &[u8] = b"simulated profiler\0";
@@ -41,7 +41,7 @@ fn api(of: u32, cbid: u32, data: &CallbackData) {
     call(of, cbid, std::ptr::from_ref(data).cast());
 }
 
-fn resource(cbid: u32, data: &ResourceData) {
+fn on_resource(cbid: u32, data: &ResourceData) {
     call(domain::RESOURCE, cbid, std::ptr::from_ref(data).cast());
 }
 
@@ -82,6 +82,7 @@ fn known(script: &Script, of: u32, cbid: u32) -> bool {
             // Ids from 900 on are the simulator's own.
             domain::DRIVER => !(796..900).contains(&cbid),
             domain::RUNTIME => !(505..900).contains(&cbid),
+            domain::RESOURCE => cbid < resource::GRAPH_NODE_UPDATED,
             _ => true,
         }
 }

@@ -63,9 +63,9 @@ pub fn launch(stream: &'static Stream, operation: Operation) -> u64 {
 
 /// Runs every node of a graph, one after the other.
 pub fn launch_graph(exec: &Graph, stream: &'static Stream) {
-    for (node, operation) in exec.operations() {
+    exec.run(&mut |node, operation| {
         run(operation, stream, exec.id, node);
-    }
+    });
     TRUTH.graphs.add(1);
 }
 

@@ -31,6 +31,7 @@ pub mod status {
     pub const NOT_FOUND: u32 = 500;
     pub const NOT_READY: u32 = 600;
     pub const CAPTURE_UNSUPPORTED: u32 = 900;
+    pub const GRAPH_EXEC_UPDATE_FAILURE: u32 = 910;
 }
 
 /// Writes a result to the program's pointer.

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod formats;
+mod graph_stacks;
 mod monitor;
 mod record;
 mod trace;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use formats::formats;
+pub use graph_stacks::GraphStacks;
 pub use monitor::{Monitor, Top};
 pub use record::Record;
 pub use trace::{CallsFrom, Trace};
@@ -77,6 +79,9 @@ pub struct Report {
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
+    pub graph_stacks: GraphStacks,
 }
 
 /// `export`
@@ -104,6 +109,9 @@ pub struct Export {
     /// Show an event recorded with `record --event`, instead of time, in flame graphs and folded stacks.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["gpu_only", "cpu_only"])]
     pub event: Option<String>,
+    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
+    pub graph_stacks: GraphStacks,
     /// With --event, show the number of hits even if the event has a weight.
     #[arg(long, requires = "event")]
     pub count: bool,

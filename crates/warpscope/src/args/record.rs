@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
 
-use super::formats::formats;
+use super::{formats::formats, graph_stacks::GraphStacks};
 
 const RECORD_HELP: &str = concat!(
     formats!(),
@@ -79,6 +79,9 @@ pub struct Record {
     /// Write to FILE; may be repeated [default: warpscope.svg and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
+    pub graph_stacks: GraphStacks,
     /// Show the interpreter's native frames instead of Python functions.
     #[arg(long)]
     pub no_python: bool,

@@ -64,8 +64,9 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let ending = (options.kill && status.is_none()).then(|| Ending::begin(&child));
 
     let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
-    let (profile, failure) = sink.finish(end, &mut kept, &naming(&options));
+    let (mut profile, failure) = sink.finish(end, &mut kept, &naming(&options));
     drop(kept);
+    options.graph_stacks.apply(&mut profile);
     let recorded = failure.is_none();
     if let Some(failure) = failure {
         say(failure);

@@ -1,0 +1,126 @@
+//! Graph nodes: reports which call created each node, and which node each was copied from. warpscope keeps the table.
+//!
+//! A node that a launch-class call creates on a capturing stream has that call's stack, which the marker has already
+//! taken. A node that is added explicitly gets a marker of its own. Instantiation copies nodes: whatever it creates has
+//! no stack of interest. All of this is rare: a graph is created once and launched often.
+
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use cupti::callback::{CallbackData, GraphData, ResourceData};
+use cupti::ids::{INSTANTIATE_CALLS, domain, node_type, resource, result, site};
+use cupti::types::GetGraphId;
+
+use crate::cost::Callback;
+use crate::marker::mark;
+use crate::queue::QUEUE;
+use crate::totals::{TOTALS, add};
+use crate::{library, lifecycle, sys};
+
+/// The callbacks about graphs. A release that does not know one rejects it: what it would report is then missing.
+pub const CALLBACKS: [u32; 5] = [
+    resource::GRAPH_NODE_CREATED,
+    resource::GRAPH_NODE_CLONED,
+    resource::GRAPH_NODE_UPDATED,
+    resource::GRAPH_DESTROY_STARTING,
+    resource::GRAPH_EXEC_DESTROY_STARTING,
+];
+
+/// The number of the next marker.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// Whether the thread is in a call that instantiates a graph.
+    static INSTANTIATING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this call instantiates a graph.
+pub fn instantiates(of: u32, cbid: u32) -> bool {
+    of == domain::DRIVER && INSTANTIATE_CALLS.contains(&cbid)
+}
+
+/// Handles the entry and exit of a call that instantiates a graph.
+pub fn on_instantiate(data: &CallbackData) {
+    INSTANTIATING.set(data.site == site::ENTER);
+}
+
+/// Handles a callback about a graph. `launch` is the correlation id of the thread's current launch-class call, if its
+/// stack was taken.
+#[cold]
+#[inline(never)]
+pub fn on_event(callback: &Callback, cbid: u32, data: &ResourceData, launch: Option<u32>) {
+    // SAFETY: CUPTI passes this type for its callbacks about graphs, or null; it lives as long as the callback.
+    let Some(graph) = (unsafe { data.descriptor.cast::<GraphData>().as_ref() }) else { return };
+    match cbid {
+        resource::GRAPH_NODE_CREATED => created(callback, graph, launch),
+        resource::GRAPH_NODE_CLONED | resource::GRAPH_NODE_UPDATED => copied(graph),
+        resource::GRAPH_DESTROY_STARTING => {
+            destroyed(library::cupti().and_then(|cupti| cupti.get_graph_id), graph.graph);
+        }
+        resource::GRAPH_EXEC_DESTROY_STARTING => {
+            destroyed(library::cupti().and_then(|cupti| cupti.get_graph_exec_id), graph.exec);
+        }
+        _ => {}
+    }
+}
+
+/// Whether the GPU executes a node of this type, so that it has records.
+fn is_executed(kind: u32) -> bool {
+    matches!(kind, node_type::KERNEL | node_type::MEMCPY | node_type::MEMSET)
+}
+
+fn created(callback: &Callback, graph: &GraphData, launch: Option<u32>) {
+    if INSTANTIATING.get() || !is_executed(graph.node_type) {
+        return;
+    }
+    let Some(node) = id(graph.node) else { return };
+    let (mark, own) = match launch {
+        Some(correlation) => (correlation, 0),
+        None => {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            callback.taking_stack(|| mark(number, wire::WORK_NODE, lifecycle::session()));
+            (number, 1)
+        }
+    };
+    let mut bytes = [0; wire::NodeCreated::SIZE];
+    wire::NodeCreated { node, mark, own }.encode(&mut bytes);
+    report(&bytes);
+}
+
+fn copied(graph: &GraphData) {
+    if !is_executed(graph.node_type) {
+        return;
+    }
+    let (Some(node), Some(original)) = (id(graph.node), id(graph.original_node)) else { return };
+    let mut bytes = [0; wire::NodeCopied::SIZE];
+    wire::NodeCopied { node, original, time: sys::now() }.encode(&mut bytes);
+    report(&bytes);
+}
+
+fn destroyed(get: Option<GetGraphId>, handle: *mut c_void) {
+    let mut graph = 0;
+    // SAFETY: the handle is of the type that the function expects, and `graph` is writable.
+    let known = get.is_some_and(|get| !handle.is_null() && unsafe { get(handle, &mut graph) } == result::SUCCESS);
+    if known {
+        let mut bytes = [0; wire::GraphDestroyed::SIZE];
+        wire::GraphDestroyed { graph }.encode(&mut bytes);
+        report(&bytes);
+    }
+}
+
+/// Returns CUPTI's id of a node.
+fn id(node: *mut c_void) -> Option<u64> {
+    let get = library::cupti()?.get_graph_node_id?;
+    let mut id = 0;
+    // SAFETY: the handle is that of a node, and `id` is writable.
+    (!node.is_null() && unsafe { get(node, &mut id) } == result::SUCCESS).then_some(id)
+}
+
+fn report(message: &[u8]) {
+    lifecycle::guarded((), || {
+        if !QUEUE.append(message, 1) {
+            add(&TOTALS.dropped_queue_full, 1);
+        }
+    });
+}
