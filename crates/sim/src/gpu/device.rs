@@ -1,9 +1,12 @@
 //! The devices that this process sees.
 
+mod hardware;
 mod visible;
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
+
+pub use hardware::Hardware;
 
 use super::status;
 use crate::script::script;
@@ -17,30 +20,6 @@ pub struct Device {
     pub hardware: Hardware,
     /// Bytes allocated.
     pub used: AtomicU64,
-}
-
-/// A device of the simulated machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hardware {
-    /// The GPU's index in the machine.
-    pub gpu: u32,
-    /// The instance, if the GPU is partitioned (MIG).
-    pub instance: Option<u32>,
-}
-
-impl Hardware {
-    /// Returns the UUID of the GPU, or of the instance if there is one.
-    pub fn uuid(self) -> [u8; 16] {
-        let mut uuid = *b"warpscope sim  0";
-        uuid[14] = self.instance.map_or(b' ', |instance| instance as u8);
-        uuid[15] = self.gpu as u8;
-        uuid
-    }
-
-    /// Returns the UUID of the GPU, whether it is partitioned or not.
-    pub fn gpu_uuid(self) -> [u8; 16] {
-        Self { instance: None, ..self }.uuid()
-    }
 }
 
 static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();

@@ -4,7 +4,7 @@
 //! long as they are unique. The list ends at the first invalid entry. A device that is listed twice makes none visible. Of
 //! partitioned GPUs a process sees one instance: the one listed first, otherwise the first of all.
 
-use super::Hardware;
+use super::hardware::Hardware;
 
 /// Returns the devices that a process sees, on a machine with `gpus` GPUs of `instances` instances each (0: not
 /// partitioned).
