@@ -79,6 +79,9 @@ pub struct Record {
     /// Write to FILE; may be repeated [default: warpscope.svg and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// Record each launch of a CUDA graph as one operation, without its kernels, copies and memsets: the lowest cost.
+    #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
+    pub graph_level: bool,
     /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
