@@ -5,7 +5,8 @@
 
 Checks for each program that every kernel, copy and memset appears under the launch that caused it; that the GPU time is what
 CUPTI delivered; that the stacks are whole, from the thread's start to the launch; that nvcc's host stub agrees with the kernel
-under it; that the work of CUDA graphs is under the code that captured it; and that the program ends as it does alone. Prints a table; exits with 1 if a check fails.
+under it; that the work of CUDA graphs is under the code that captured it; and that the program ends as it does alone. Prints a
+table; exits with 1 if a check fails.
 """
 
 import json
