@@ -327,8 +327,8 @@ fn subtitle(profile: &Profile) -> String {
     if busy > 0 {
         parts.push(format!("GPU busy {}", time(busy)));
     }
-    if let Some(waits) = waits::view(profile) {
-        let waited = profile.counters.of(waits.counter).fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
+    if let Some(counter) = waits::counter(profile) {
+        let waited = profile.counters.of(counter).fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
         parts.push(format!("off the CPU {}", time(waited)));
     }
     if ledger.launches > 0 {
