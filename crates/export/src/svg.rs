@@ -328,7 +328,8 @@ fn subtitle(profile: &Profile) -> String {
         parts.push(format!("GPU busy {}", time(busy)));
     }
     if let Some(counter) = waits::counter(profile) {
-        let waited = profile.counters.of(counter).fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
+        let all = profile.counters.of(counter).filter(|(_, _, stack, _)| !profile.is_injected(*stack));
+        let waited = all.fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
         parts.push(format!("off the CPU {}", time(waited)));
     }
     if ledger.launches > 0 {
