@@ -256,6 +256,10 @@ def main():
         unittest.main(argv=sys.argv[:1])
     home = Path(__file__).resolve().parent.parent
     roots = [*home.glob("crates/*/src/lib.rs"), *home.glob("crates/*/src/main.rs"), home / "tests/main.rs"]
+    binary = home / "crates/warpscope/src"
+    missing = [command for command in sorted(COMMANDS) if not ((binary / command).is_dir() or (binary / f"{command}.rs").is_file())]
+    if missing:
+        sys.exit(f"COMMANDS is out of date: {', '.join(missing)}")
     lines = [line for root in ([Path(root) for root in sys.argv[1:]] or sorted(roots)) for line in check(root)]
     print("\n".join(lines).replace(f"{home}/", ""), end="\n" if lines else "")
     sys.exit(bool(lines))

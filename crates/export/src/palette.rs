@@ -39,7 +39,7 @@ pub fn label(family: Family) -> &'static str {
         Family::GpuMemory => "GPU copy, memset",
         Family::Event => "event",
         Family::Wait => "waiting",
-        Family::Unknown => "not known",
+        Family::Unknown => "unknown",
     }
 }
 

@@ -327,8 +327,9 @@ fn subtitle(profile: &Profile) -> String {
     if busy > 0 {
         parts.push(format!("GPU busy {}", time(busy)));
     }
-    if let Some(waits) = waits::view(profile) {
-        let waited = profile.counters.of(waits.counter).fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
+    if let Some(counter) = waits::counter(profile) {
+        let all = profile.counters.of(counter).filter(|(_, _, stack, _)| !profile.is_injected(*stack));
+        let waited = all.fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
         parts.push(format!("off the CPU {}", time(waited)));
     }
     if ledger.launches > 0 {

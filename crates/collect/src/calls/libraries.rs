@@ -1,94 +1,34 @@
-//! Selects the files to watch: found before the command starts, or when a process maps them; each file once.
+//! Watches the wanted functions of libraries: found before the command starts, or when a process maps them; each file once.
 
 use std::{
     collections::{HashMap, HashSet},
-    fs::{self, File, OpenOptions},
-    io,
-    os::{
-        fd::AsRawFd,
-        unix::fs::{MetadataExt, OpenOptionsExt},
-    },
+    fs::File,
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use anyhow::bail;
 use bpf::{Probe, Recorder, Watch, calls::Gather};
-use elf::Budget;
 use model::{
     calls::Tier,
     event::{Event, FunctionId, Layer, Note},
 };
 use probes::{Cost, Function};
-use text::pattern::Selection;
 
 use super::{
     callbacks::has_callback,
     effort::Effort,
+    file::{Identity, Stamp, known_by, open},
     functions::{Functions, gather},
-    named::Named,
+    wanted::{Found, INIT, Limits, Wanted},
 };
-
-/// Libraries that are always traced, in addition to those that the user names.
-const USUAL: [&str; 2] = ["libcuda", "libcudart"];
-
-/// The functions to watch if each probe is expensive.
-const SHORT_LIST: [&str; 16] = [
-    "cudaLaunchKernel",
-    "cudaLaunchKernelExC",
-    "cudaMalloc",
-    "cudaFree",
-    "cudaMemcpy",
-    "cudaMemcpyAsync",
-    "cudaStreamSynchronize",
-    "cudaDeviceSynchronize",
-    "cuLaunchKernel",
-    "cuLaunchKernelEx",
-    "cuMemAlloc_v2",
-    "cuMemFree_v2",
-    "cuMemcpyHtoDAsync_v2",
-    "cuMemcpyDtoHAsync_v2",
-    "cuStreamSynchronize",
-    "cuCtxSynchronize",
-];
 
 /// Returns what to gather at the calls of a function, given what is known of it; `None` if it is not watched.
 pub type Choice = Box<dyn Fn(&str, Gather) -> Option<Gather>>;
 
-/// Identifies a file regardless of its names: device and inode.
-pub type Identity = (u64, u64);
-
-/// Changes whenever a file is written.
-pub type Stamp = (u64, i64, i64);
-
-/// Limits on watched files, so that no file and no user can use up the room of all.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    budget: Budget,
-    /// Functions of one file that are not in `cuda`'s tables.
-    unknown_functions: usize,
-    /// Files watched at a time, and those of them that belong to one user other than root.
-    files: usize,
-    files_of_user: usize,
-}
-
-impl Limits {
-    /// For a trace, where the user decides what runs.
-    const TRACE: Limits =
-        Limits { budget: Budget::RECORDING, unknown_functions: 16_384, files: usize::MAX, files_of_user: usize::MAX };
-    /// For the daemon. The largest libcuda has some 700 functions that are not in the tables.
-    const DAEMON: Limits = Limits { budget: Budget::DAEMON, unknown_functions: 1024, files: 256, files_of_user: 64 };
-}
-
 /// The most functions that processes report and that are in no file: a process may invent names.
 const MOST_ADDED: usize = 2048;
-
-/// The function that initialises CUDA. It is always probed if processes report their calls: those that do not are found by
-/// it.
-const INIT: &str = "cuInit";
-
-/// The most names kept for suggestions.
-const MOST_NAMES: usize = 1 << 18;
 
 /// An inspected file.
 struct Known {
@@ -109,29 +49,20 @@ pub enum Watching {
     Later(u32),
 }
 
-/// What to watch, and what is watched.
+/// The libraries to watch, and those that are watched.
 pub struct Libraries {
-    selection: Selection,
-    /// `--lib`: in addition to the default ones.
-    named: Vec<PathBuf>,
-    functions: Vec<Named>,
+    /// What to watch.
+    pub wanted: Wanted,
     choice: Choice,
     limits: Limits,
     /// For the daemon: the time spent on the files of each user.
     effort: Option<Effort>,
     /// Inspected files.
     known: HashMap<Identity, Known>,
-    /// Names in these files, for suggestions if a pattern of the user matches nothing.
-    names: HashSet<String>,
     /// Watched functions, by the cost of their probes.
     pub costs: probes::Summary,
     /// How long attaching took.
     pub spent: Duration,
-    /// Only the most important functions are watched.
-    pub shortened: bool,
-    any: bool,
-    /// Functions of the last file that did not fit.
-    refused: usize,
     /// Functions that processes report themselves are not probed.
     reported: bool,
     /// Functions that are not probed as long as processes report them.
@@ -161,21 +92,15 @@ struct Registered {
 
 impl Libraries {
     /// Creates a set that watches nothing yet.
-    pub fn new(selection: Selection, named: Vec<PathBuf>, functions: Vec<Named>, choice: Choice) -> Self {
+    pub fn new(wanted: Wanted, choice: Choice) -> Self {
         Self {
-            selection,
-            named,
-            functions,
+            wanted,
             choice,
             limits: Limits::TRACE,
             effort: None,
             known: HashMap::new(),
-            names: HashSet::new(),
             costs: probes::Summary::default(),
             spent: Duration::ZERO,
-            shortened: false,
-            any: false,
-            refused: 0,
             reported: false,
             unprobed: Vec::new(),
             by_name: HashMap::new(),
@@ -247,7 +172,7 @@ impl Libraries {
         }
         let library = if name.starts_with("cuda") { "libcudart" } else { "libcuda" };
         let file = format!("{library}.so");
-        let shown = probes::for_library(&self.selection, &file).takes(name);
+        let shown = probes::for_library(&self.wanted.selection, &file).takes(name);
         if !shown && !probes::registrations(&file).is_some_and(|registrations| registrations.takes(name)) {
             return None;
         }
@@ -270,19 +195,6 @@ impl Libraries {
     /// Whether a file of this user may be inspected now.
     pub fn has_time_for(&mut self, owner: u32) -> bool {
         self.effort.as_mut().is_none_or(|effort| effort.allows(owner, Instant::now()))
-    }
-
-    /// Whether a file with this path should be watched.
-    pub fn wants(&self, path: &str) -> bool {
-        is_usual(path)
-            || self.named.iter().any(|named| is(named, path))
-            || self.functions.iter().any(|function| is(&function.library, path))
-    }
-
-    /// Returns the libraries that the user named by an existing path.
-    pub fn given_paths(&self) -> impl Iterator<Item = &Path> {
-        let named = self.named.iter().chain(self.functions.iter().map(|function| &function.library));
-        named.filter(|l| l.as_os_str().as_encoded_bytes().contains(&b'/')).map(PathBuf::as_path)
     }
 
     /// Watches a file, unless it is already watched. It is opened at `place`; the user knows it as `path`.
@@ -331,13 +243,13 @@ impl Libraries {
         functions: &mut Functions,
         push: &mut dyn FnMut(Event),
     ) -> anyhow::Result<Option<(Watch, u64)>> {
-        let mut found = self.find(file, path)?;
+        let mut found = self.wanted.find(file, path, &self.limits, self.reported)?;
         found.retain(|found| found.function.site.cost != Cost::Refused);
         let mut unknown = self.limits.unknown_functions;
         let mut probes = Vec::new();
         let mut chosen = Vec::new();
         let mut unprobed = Vec::new();
-        let mut refused = std::mem::take(&mut self.refused);
+        let mut refused = std::mem::take(&mut self.wanted.refused);
         for Found { function, name, shown } in found {
             let layer = if shown { Tier::of_name(&name) as u8 + 1 } else { 0 };
             let Some(gather) = (self.choice)(&name, Gather { layer, ..gather(&name) }) else { continue };
@@ -397,94 +309,6 @@ impl Libraries {
         Ok(())
     }
 
-    /// Returns the functions of a file to watch, including those that cannot be probed.
-    pub fn find(&mut self, file: &File, path: &str) -> anyhow::Result<Vec<Found>> {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        self.refused = 0;
-        let budget = self.limits.budget;
-        let mut found = Vec::new();
-        if is_usual(path) || self.named.iter().any(|named| is(named, path)) {
-            self.any = true;
-            let selection = probes::for_library(&self.selection, name);
-            let registrations = probes::registrations(name);
-            // Names that are not selected are needed for suggestions if a pattern matches nothing.
-            let keep = self.selection.has_patterns() && !self.shortened;
-            let reported = self.reported;
-            let hidden =
-                |name: &str| registrations.as_ref().is_some_and(|r| r.takes(name)) || (reported && name == INIT);
-            let meant = |name: &str| selection.takes(name) || hidden(name);
-            // Beyond the limit the code of a function is not read: a file may invent hundreds of thousands. Some
-            // functions have several names.
-            let most = self.limits.unknown_functions.saturating_mul(4);
-            let mut unknown = 0;
-            let wanted = |name: &str| {
-                if !meant(name) {
-                    return keep;
-                }
-                let known = cuda::call(name).is_some();
-                unknown += usize::from(!known);
-                known || unknown <= most
-            };
-            let exported = probes::exported(file, wanted, &budget)?;
-            self.refused = unknown.saturating_sub(most);
-            for function in exported {
-                let room = if keep { MOST_NAMES.saturating_sub(self.names.len()) } else { 0 };
-                self.names.extend(function.names().take(room).map(str::to_owned));
-                let chosen = selection.first_selected(function.names()).map(|name| (name.to_owned(), true));
-                let unseen = || function.names().find(|name| hidden(name)).map(|name| (name.to_owned(), false));
-                if let Some((name, shown)) = chosen.or_else(unseen) {
-                    found.push(Found { function, name, shown });
-                }
-            }
-        } else {
-            // A program with a statically linked libcudart.
-            let wanted = |name: &str| is_call(name) || name == "__cudaRegisterFunction";
-            for function in probes::linked(file, wanted, &budget)? {
-                let shown = is_call(&function.name);
-                if !shown || self.selection.takes(&function.name) {
-                    if self.names.len() < MOST_NAMES {
-                        self.names.insert(function.name.clone());
-                    }
-                    found.push(Found { name: function.name.clone(), function, shown });
-                }
-            }
-        }
-        for named in self.functions.iter().filter(|named| is(&named.library, path)) {
-            for (name, function) in named.find(file, path, &budget)? {
-                found.retain(|found| found.function.offset != function.offset);
-                found.push(Found { name, function, shown: true });
-            }
-        }
-        // A program without a statically linked libcudart is not a CUDA library.
-        self.any |= !found.is_empty();
-        Ok(found)
-    }
-
-    /// Keeps only the most important functions, for kernels where each probe is expensive, unless the user chose some.
-    pub fn shorten(&mut self) -> anyhow::Result<()> {
-        if self.selection == Selection::default() {
-            self.selection = Selection::parse(&SHORT_LIST.map(str::to_owned), &[])?;
-            self.shortened = true;
-        }
-        Ok(())
-    }
-
-    /// Returns the patterns that match nothing in any library seen so far, with similar names.
-    pub fn unmatched_patterns(&self) -> Vec<(String, Vec<String>)> {
-        // The patterns of the short list are not the user's.
-        if self.shortened {
-            return Vec::new();
-        }
-        let names = || self.names.iter().map(String::as_str);
-        let idle = self.selection.unmatched(names().collect::<Vec<_>>());
-        idle.into_iter().map(|pattern| (pattern.to_owned(), text::near(names(), pattern))).collect()
-    }
-
-    /// Whether any library was seen.
-    pub fn any(&self) -> bool {
-        self.any
-    }
-
     /// Returns the number of watched files.
     pub fn count(&self) -> usize {
         self.known.values().filter(|known| known.watch.is_some()).count()
@@ -500,77 +324,5 @@ impl Libraries {
         let gone = self.known.extract_if(|identity, _| !mapped.contains(identity));
         let gone: Vec<Watch> = gone.filter_map(|(_, known)| Some(known.watch?.0)).collect();
         recorder.unwatch(&gone);
-    }
-}
-
-/// A function to watch.
-pub struct Found {
-    /// Where it is.
-    pub function: Function,
-    /// The name to show.
-    pub name: String,
-    /// The user selected it; other functions are watched for the names of kernels.
-    pub shown: bool,
-}
-
-/// Whether the name is that of a CUDA runtime or driver function.
-fn is_call(name: &str) -> bool {
-    let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
-    rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
-}
-
-/// Whether it is one of CUDA's libraries.
-pub fn is_usual(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    // Wheels may put a hash into a file's name: libcudart-9335f6a2.so.12.
-    USUAL.iter().any(|l| name.strip_prefix(l).is_some_and(|r| r.starts_with(".so") || r.starts_with('-')))
-}
-
-/// Whether `path` is a library named by its path or by the beginning of its file name.
-pub fn is(named: &Path, path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    match named.to_str() {
-        Some(text) if !text.contains('/') => {
-            name == text || name.strip_prefix(text).is_some_and(|r| r.starts_with('.'))
-        }
-        _ => named == Path::new(path) || fs::canonicalize(named).is_ok_and(|p| p == Path::new(path)),
-    }
-}
-
-/// Opens a regular file. Another user may have put something at this path that blocks on open.
-pub fn open(place: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(place)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
-}
-
-/// Returns the identity of a file and its last change.
-pub fn identity(place: &Path) -> io::Result<(Identity, Stamp)> {
-    fs::metadata(place).map(|info| known_by(&info))
-}
-
-/// Returns the identity of a file (device and inode) and its last change.
-pub fn known_by(info: &fs::Metadata) -> (Identity, Stamp) {
-    ((info.dev(), info.ino()), (info.size(), info.mtime(), info.mtime_nsec()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Check that CUDA's libraries are selected in every spelling, as are those the user names, and nothing else.
-    #[test]
-    fn only_cuda_and_named_libraries_are_selected() {
-        let libraries = Libraries::new(
-            Selection::default(),
-            vec!["libnccl".into(), "/opt/my.so".into()],
-            Vec::new(),
-            Box::new(|_, gather| Some(gather)),
-        );
-        for path in ["/usr/lib/libcuda.so.1", "/x/libcudart-9335f6a2.so.12", "/y/libnccl.so.2", "/opt/my.so"] {
-            assert!(libraries.wants(path), "{path}");
-        }
-        for path in ["/usr/lib/libcudadebugger.so.1", "/usr/lib/libcudnn.so.9", "/usr/lib/my.so", "[vdso]"] {
-            assert!(!libraries.wants(path), "{path}");
-        }
     }
 }

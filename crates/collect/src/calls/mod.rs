@@ -2,6 +2,7 @@
 
 pub mod callbacks;
 mod effort;
+pub mod file;
 pub mod functions;
 pub mod kernel;
 pub mod late;
@@ -12,3 +13,4 @@ mod rings;
 pub mod search;
 pub mod sums;
 pub mod tracer;
+pub mod wanted;

@@ -20,10 +20,11 @@ use model::{
 
 use super::{
     callbacks::{Callbacks, Traced, exported_name, has_callback},
+    file::is_usual,
     functions::Functions,
     kernel,
     late::Late,
-    libraries::{Libraries, Watching, is_usual},
+    libraries::{Libraries, Watching},
     points::Format,
     search,
 };
@@ -124,7 +125,7 @@ impl Tracer {
     /// Watches the libraries on the search paths of loaders and Python, so that no first call is missed, and those that
     /// running processes have mapped.
     pub fn watch_machine(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
-        for file in search::installed(|name| self.libraries.wants(name)) {
+        for file in search::installed(|name| self.libraries.wanted.wants(name)) {
             if let Err(error) = self.watch(&file, recorder, push) {
                 self.refuse(format!("{error:#}"), push);
             }
@@ -136,7 +137,7 @@ impl Tracer {
 
     /// Handles a file mapped by a process: watches it from now on, if it should be watched and is not yet.
     pub fn mapped(&mut self, mapped: &Mapped<'_>, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
-        if !self.libraries.wants(mapped.path) {
+        if !self.libraries.wanted.wants(mapped.path) {
             return;
         }
         // This name refers to the mapped file itself, whatever is at its path by now, and in any container.

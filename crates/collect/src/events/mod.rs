@@ -16,7 +16,7 @@ use model::event::{
 };
 
 use crate::calls::{
-    libraries::{self, Identity, Stamp},
+    file::{self, Identity, Stamp},
     search,
 };
 use places::Place;
@@ -84,7 +84,7 @@ impl Events {
             }
             files.push(path.clone());
         }
-        let wants = |name: &str| named.iter().any(|library| libraries::is(library, name));
+        let wants = |name: &str| named.iter().any(|library| file::is(library, name));
         files.extend(search::files(&search::directories(program, simulator), wants));
         files.extend(search::cached_libraries(wants));
         files.extend(program.map(Path::to_owned));
@@ -137,7 +137,7 @@ impl Events {
 
     fn wants(&self, path: &str) -> bool {
         let mut libraries = self.specs.iter().filter_map(|watched| watched.spec.kind.library());
-        libraries.any(|library| libraries::is(library, path))
+        libraries.any(|library| file::is(library, path))
     }
 
     /// Watches every event that can occur in a file, which is opened at `place` and known to the user as `path`.
@@ -152,16 +152,16 @@ impl Events {
             return Ok(());
         }
         // Held open from here on: a path in /proc disappears with its process.
-        let file = libraries::open(place)?;
+        let file = file::open(place)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let (identity, stamp) = libraries::known_by(&file.metadata()?);
+        let (identity, stamp) = file::known_by(&file.metadata()?);
         if self.files.insert(identity, stamp) == Some(stamp) {
             return Ok(());
         }
         let mut probes = Vec::new();
         for index in 0..self.specs.len() {
             let watched = &mut self.specs[index];
-            if !watched.spec.kind.library().is_some_and(|library| libraries::is(library, path)) {
+            if !watched.spec.kind.library().is_some_and(|library| file::is(library, path)) {
                 continue;
             }
             match places::in_file(&watched.spec, &place, path) {

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use bpf::Tracing;
 use collect::{
     Collector, Limits, Prepared,
-    calls::{libraries::Libraries, tracer::Tracer},
+    calls::{libraries::Libraries, tracer::Tracer, wanted::Wanted},
     command::signals::Signals,
     process::procfs,
     sink::Sink as _,
@@ -99,10 +99,10 @@ impl Monitor {
             sessions: None,
         })?
         .require_mappings()?;
-        let mut libraries =
-            Libraries::new(Selection::default(), Vec::new(), Vec::new(), choice::choice(&options)).for_daemon();
+        let wanted = Wanted::new(Selection::default(), Vec::new(), Vec::new());
+        let mut libraries = Libraries::new(wanted, choice::choice(&options)).for_daemon();
         if !prepared.can_watch_many() {
-            libraries.shorten()?;
+            libraries.wanted.shorten()?;
         }
         let mut collector = prepared.collect(signals, State::default());
         collector.trace = Some(Tracer::by_name(libraries, all));

@@ -6,7 +6,7 @@ use std::{collections::HashSet, path::Path, time::Instant};
 use bpf::calls::Site;
 use collect::{
     Collector,
-    calls::libraries::{Libraries, identity},
+    calls::{file::identity, libraries::Libraries},
     process::procfs,
 };
 use model::event::{ProcessId, StackId};
@@ -192,7 +192,9 @@ impl Monitor {
 fn mapped(libraries: &Libraries) -> HashSet<(u64, u64)> {
     let mut found = HashSet::new();
     for pid in procfs::all() {
-        for mapping in procfs::mappings(pid, ProcessId(0)).iter().filter(|mapping| libraries.wants(&mapping.path)) {
+        for mapping in
+            procfs::mappings(pid, ProcessId(0)).iter().filter(|mapping| libraries.wanted.wants(&mapping.path))
+        {
             let place = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
             found.extend(identity(Path::new(&place)).map(|(identity, _)| identity));
         }

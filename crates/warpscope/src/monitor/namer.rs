@@ -13,7 +13,7 @@ use std::{
 
 use collect::{
     INJECTOR,
-    calls::libraries::{self, Identity, Stamp},
+    calls::file::{self, Identity, Stamp},
     command::priority,
 };
 use cuda::calls::KernelRef;
@@ -162,7 +162,7 @@ fn places(what: &What, profile: &Profile, kept: &mut Kept, pid: u32) -> HashMap<
     for mapping in &profile.mappings {
         let file = kept.mapped(mapping, pid).and_then(|id| kept.files.open(id));
         let Some(info) = file.and_then(|file| file.metadata().ok()) else { continue };
-        let (identity, stamp) = libraries::known_by(&info);
+        let (identity, stamp) = file::known_by(&info);
         for frame in &frames {
             if let Frame::User(address) = frame
                 && (mapping.start..mapping.end).contains(address)

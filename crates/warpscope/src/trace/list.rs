@@ -9,9 +9,8 @@ use std::{
 use bpf::tracefs;
 use collect::{
     calls::{
-        kernel,
-        libraries::{Found, Libraries},
-        search,
+        kernel, search,
+        wanted::{Found, Limits, Wanted},
     },
     command::setup::Setup,
 };
@@ -31,18 +30,17 @@ pub fn run(patterns: &str, options: &args::Trace, plan: Plan) -> anyhow::Result<
     let setup = if options.sim { Some(Setup::new(false, true, None)?) } else { None };
     let simulator = setup.as_ref().and_then(|setup| setup.injection.simulator.as_deref());
     let program = options.command.first().and_then(|program| search::program(program));
-    let mut libraries =
-        Libraries::new(selection.clone(), options.lib.clone(), plan.functions, Box::new(|_, gather| Some(gather)));
-    let mut files: Vec<PathBuf> = libraries.given_paths().map(PathBuf::from).collect();
+    let mut wanted = Wanted::new(selection.clone(), options.lib.clone(), plan.functions);
+    let mut files: Vec<PathBuf> = wanted.given_paths().map(PathBuf::from).collect();
     let directories = search::directories(program.as_deref(), simulator);
-    files.extend(search::files(&directories, |name| libraries.wants(name)));
+    files.extend(search::files(&directories, |name| wanted.wants(name)));
     files.extend(program);
     // A library and the links to it are listed once.
     let mut seen = std::collections::HashSet::new();
     files.retain(|file| std::fs::canonicalize(file).map_or(true, |real| seen.insert(real)));
     let mut any = false;
     for file in &files {
-        any |= list_library(file, simulator, &mut libraries, &mut out)?;
+        any |= list_library(file, simulator, &mut wanted, &mut out)?;
     }
     if files.is_empty() {
         writeln!(out, "no CUDA library in the usual locations; --sim lists those of the simulated GPU")?;
@@ -100,7 +98,7 @@ fn list_hooks(relevant: impl Fn(&str) -> bool, out: &mut dyn Write) -> io::Resul
 fn list_library(
     file: &Path,
     simulator: Option<&Path>,
-    libraries: &mut Libraries,
+    wanted: &mut Wanted,
     out: &mut dyn Write,
 ) -> anyhow::Result<bool> {
     let real = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
@@ -108,14 +106,16 @@ fn list_library(
         Some(name) => format!("{} (simulated GPU)", name.display()),
         None => file.display().to_string(),
     };
-    let mut found =
-        match probes::open(file).map_err(Into::into).and_then(|data| libraries.find(&data, &real.to_string_lossy())) {
-            Ok(found) => found,
-            Err(error) => {
-                writeln!(out, "{}: {error}", printable(&shown))?;
-                return Ok(false);
-            }
-        };
+    let mut found = match probes::open(file)
+        .map_err(Into::into)
+        .and_then(|data| wanted.find(&data, &real.to_string_lossy(), &Limits::TRACE, false))
+    {
+        Ok(found) => found,
+        Err(error) => {
+            writeln!(out, "{}: {error}", printable(&shown))?;
+            return Ok(false);
+        }
+    };
     found.retain(|found| found.shown);
     writeln!(out, "{}: {}", printable(&shown), probes::summary(found.iter().map(|found| &found.function)))?;
     for Found { function, name, .. } in &found {

@@ -82,7 +82,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     if let Some(trace) = &trace {
         note_missed(&trace.libraries, all_calls, &mut sink);
         let unreported = trace.libraries.expects_reports() && trace.callbacks.as_ref().is_some_and(|c| c.count == 0);
-        if unreported && trace.libraries.any() {
+        if unreported && trace.libraries.wanted.any() {
             let text = "no process initialised CUDA (cuInit), so CUPTI reported no calls: trace others with probes";
             sink.push(&Event::Note(Note { text: text.into() }));
         }
@@ -171,7 +171,7 @@ fn watch(
 ) -> anyhow::Result<()> {
     let Collector { recorder, sink, trace: Some(trace), .. } = &mut *collector else { return Ok(()) };
     let mut push = |event| sink.push(&event);
-    for file in trace.libraries.given_paths().map(PathBuf::from).collect::<Vec<_>>() {
+    for file in trace.libraries.wanted.given_paths().map(PathBuf::from).collect::<Vec<_>>() {
         trace.watch(&file, recorder, &mut push)?;
     }
     for point in &options.tracepoint {
@@ -189,7 +189,7 @@ fn watch(
     if let Some(program) = options.command.first() {
         let program = search::program(program);
         let directories = search::directories(program.as_deref(), injection.simulator.as_deref());
-        for file in search::files(&directories, |name| trace.libraries.wants(name)) {
+        for file in search::files(&directories, |name| trace.libraries.wanted.wants(name)) {
             trace.watch(&file, recorder, &mut push)?;
         }
         // A program that cannot be read or is a script has no functions of its own.
@@ -212,7 +212,7 @@ fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Res
     let libraries = &trace.libraries;
     let kernel = !options.tracepoint.is_empty() || !options.kprobe.is_empty() || !options.fentry.is_empty();
     let others = options.driver || options.sched || kernel;
-    if !options.pid.is_empty() && libraries.costs.total() == 0 && !libraries.any() && !others {
+    if !options.pid.is_empty() && libraries.costs.total() == 0 && !libraries.wanted.any() && !others {
         let names: Vec<_> =
             options.pid.iter().map(|pid| format!("{pid} ({})", procfs::comm(*pid).unwrap_or_default())).collect();
         bail!(
@@ -222,9 +222,9 @@ fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Res
     }
     // A pattern may match functions of libraries that are named but not loaded yet.
     let all_here = options.lib.iter().all(|l| l.as_os_str().as_encoded_bytes().contains(&b'/'));
-    if libraries.any()
+    if libraries.wanted.any()
         && all_here
-        && let Some((pattern, near)) = libraries.unmatched_patterns().first()
+        && let Some((pattern, near)) = libraries.wanted.unmatched_patterns().first()
     {
         bail!("--match {pattern} matches no function{}", did_you_mean(near));
     }
@@ -234,16 +234,16 @@ fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Res
 /// Adds notes that are only known at the end.
 fn note_missed(libraries: &Libraries, all_calls: bool, sink: &mut Recording) {
     let mut note = |text| sink.push(&Event::Note(Note { text }));
-    if !libraries.any() {
+    if !libraries.wanted.any() {
         note("no CUDA library was loaded: neither libcuda nor libcudart".into());
     } else {
-        if libraries.shortened {
+        if libraries.wanted.shortened {
             note("this kernel has no multi-uprobes (Linux 6.6 and later do): only the most important functions are traced; use --match to choose others".into());
         }
         if !all_calls {
             note("query functions such as cudaGetDevice are not traced: use --all-calls".into());
         }
-        for (pattern, near) in libraries.unmatched_patterns() {
+        for (pattern, near) in libraries.wanted.unmatched_patterns() {
             note(format!("--match {pattern} matched no function{}", did_you_mean(&near)));
         }
     }

@@ -4,7 +4,7 @@ use anyhow::bail;
 use bpf::{KernelFunction, Marker, Tracing, calls::Gather};
 use collect::{
     RING_BYTES,
-    calls::{kernel, libraries::Libraries, named::Named, tracer::Tracer},
+    calls::{kernel, libraries::Libraries, named::Named, tracer::Tracer, wanted::Wanted},
     command::{setup::expected_files, target::Injection},
     process::procfs,
     sessions::Sessions,
@@ -77,12 +77,13 @@ impl Plan {
             let traced = all || gather.teaches || !is_query(name) || functions.iter().any(|named| named.matches(name));
             traced.then_some(Gather { stack, ..gather })
         });
-        let mut libraries = Libraries::new(self.selection.clone(), options.lib.clone(), self.functions.clone(), choice);
+        let wanted = Wanted::new(self.selection.clone(), options.lib.clone(), self.functions.clone());
+        let mut libraries = Libraries::new(wanted, choice);
         if self.uses_callbacks(options) {
             return Ok(Tracer::with_reports(libraries));
         }
         if !can_watch_many {
-            libraries.shorten()?;
+            libraries.wanted.shorten()?;
         }
         Ok(Tracer::new(libraries, options.all))
     }
