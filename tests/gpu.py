@@ -5,7 +5,8 @@
 
 Checks for each program that every kernel, copy and memset appears under the launch that caused it; that the GPU time is what
 CUPTI delivered; that the stacks are whole, from the thread's start to the launch; that nvcc's host stub agrees with the kernel
-under it; and that the program ends as it does alone. Prints a table; exits with 1 if a check fails.
+under it; that the work of CUDA graphs is under the code that captured it; and that the program ends as it does alone. Prints a
+table; exits with 1 if a check fails.
 """
 
 import json
@@ -78,6 +79,9 @@ def check(name, command, warpscope, out):
         row["wrong"].append(f"{row['unmatched']} of {activities} activities unmatched")
     if row["time_off"] > 0.001:
         row["wrong"].append(f"GPU time off by {row['time_off']:.4%}")
+    graphs = report.get("graphs", {"operations": 0, "operations_unknown": 0})
+    if graphs["operations_unknown"] > 0.01 * graphs["operations"]:
+        row["wrong"].append(f"{graphs['operations_unknown']} of {graphs['operations']} operations of graphs not under their capture")
     if row["lost"]:
         row["wrong"].append(f"lost {row['lost']}")
     return row

@@ -281,6 +281,35 @@ fn nodes_created_unseen_appear_under_the_launch() {
     }
 }
 
+/// Check that `--graph-level` records each launch of a graph as one operation, under the launch, for as long as its nodes ran.
+#[test]
+fn graphs_can_be_recorded_as_wholes() {
+    for release in ["12.0", "13.0"] {
+        let scene = Scene::new();
+        let command = format!("{} 10 captured twice added", program("graphs"));
+        let mut recording = scene.record("--sim -q --gpu-only --graph-level -o x.jsonl -o x.wscope", &command);
+        let more = format!("release={release},copy_gbps=1000000");
+        Ended::of(recording.env("WARPSCOPE_SIM", script(&scene, &more))).exits(0);
+        let report = scene.report("x.wscope");
+        let truth = Truth::of(&scene, "truth");
+        let numbers = ["kernels", "copies", "memsets", "matched", "pending_launches"].map(|key| number(&report, key));
+        assert_eq!((numbers, lost(&report)), ([40, 0, 0, 40, 0], 0));
+        assert_eq!((truth.delivered(), truth.kernel_ns), (40, number(&report, "kernel_time_ns")));
+        let events = Events::read(&scene.read("x.jsonl"));
+        let mut seen = BTreeMap::<&str, u64>::new();
+        for graph in events.of("kernel") {
+            assert_eq!(graph["name"], "[CUDA graph]");
+            let launcher = launcher(&events.stack(events.launch_of(graph)));
+            // 3 kernels of 2 us, a copy and a memset of 1 us from each of 40 places; there may be gaps between them.
+            let least = if launcher == "replay_added" { 280_000 } else { 320_000 };
+            assert!(number(graph, "dur_ns") >= least, "{graph}");
+            *seen.entry(launcher).or_default() += 1;
+        }
+        let launchers = ["replay_added", "replay_captured", "replay_first", "replay_second"];
+        assert_eq!(seen, launchers.map(|launcher| (launcher, 10)).into());
+    }
+}
+
 /// Check that each kernel of a graph captured in Python has exactly the Python frames that captured it, with their lines, in
 /// every installed version, while another thread launches it too.
 #[test]

@@ -20,8 +20,8 @@ use crate::support::{
 /// The memory limit for a recording under attack.
 const MOST_MEMORY: u64 = 256 << 20;
 
-/// Check a recording while a process of the command's user floods warpscope with names, notices, GPUs, kernels, totals,
-/// sessions, connections and nonsense. Memory stays bounded, everything rejected is counted by name, and every kernel of the
+/// Check a recording while a process of the command's user floods warpscope with names, notices, GPUs, kernels, graph nodes,
+/// totals, sessions, connections and nonsense. Memory stays bounded, everything rejected is counted by name, and every kernel of the
 /// honest program is there, under its own path.
 #[test]
 fn a_flood_is_bounded_and_counted() {
@@ -65,6 +65,7 @@ fn a_flood_is_bounded_and_counted() {
         "devices_refused",
         "notes_refused",
         "streams_refused",
+        "graph_nodes",
         "malformed_packets",
     ] {
         assert!(number(&report["lost"], cause) > 0, "{cause}: {}", report["lost"]);

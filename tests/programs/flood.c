@@ -16,7 +16,7 @@
 #include "packet.h"
 
 enum { TEXT = 8 * 1024 };
-enum { KERNEL = 2, TOTALS = 7, DEVICE_ID = 21, NAME = 64, DEVICE = 65, NOTICE = 66 };
+enum { KERNEL = 2, TOTALS = 7, NODE_CREATED = 17, NODE_COPIED = 18, DEVICE_ID = 21, NAME = 64, DEVICE = 65, NOTICE = 66 };
 
 static struct {
     uint64_t bytes;
@@ -100,6 +100,15 @@ static void kernels(int fd, uint32_t i) {
     send_packet(fd);
 }
 
+/* Nodes of graphs that are never destroyed, each of its own launch, and copies of each. */
+static void nodes(int fd, uint32_t i) {
+    for (uint64_t node = (uint64_t)i << 32; length + 39 < PACKET; node++) {
+        put8(NODE_CREATED), put64(node), put32((uint32_t)node), put8(node & 1);
+        put8(NODE_COPIED), put64(node + (1ull << 31)), put64(node), put64(node);
+    }
+    send_packet(fd);
+}
+
 static void totals(int fd, uint32_t i) {
     while (length + 113 < PACKET) {
         put8(TOTALS);
@@ -149,7 +158,7 @@ int main(int argc, char **argv) {
         void (*send_one)(int, uint32_t);
         int again, hold;
     } attacks[] = {{names, 0, 0},   {devices, 0, 0},  {notices, 0, 0},  {kernels, 0, 0},
-                   {totals, 0, 0},  {nonsense, 1, 0}, {sessions, 1, 0}, {nothing, 1, 1}};
+                   {nodes, 0, 0},   {totals, 0, 0},  {nonsense, 1, 0}, {sessions, 1, 0}, {nothing, 1, 1}};
     const unsigned count = sizeof(attacks) / sizeof(*attacks);
     if (argc < 3)
         return 2;

@@ -11,16 +11,8 @@ import os
 import sys
 import threading
 
+from cudart import ONE, cudart, register
 
-class Dim3(ctypes.Structure):
-    _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
-
-
-cudart = ctypes.CDLL("libcudart.so.12")
-cudart.__cudaRegisterFatBinary.restype = ctypes.c_void_p
-binary = ctypes.c_void_p(cudart.__cudaRegisterFatBinary(None))
-cudart.cudaLaunchKernel.argtypes = [ctypes.c_void_p, Dim3, Dim3, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-one = Dim3(1, 1, 1)
 paths = open(sys.argv[1], "w", encoding="utf-8")
 kernels = []
 stream = ctypes.c_void_p()
@@ -39,17 +31,15 @@ def kernel(frame):
         name = getattr(code, "co_qualname", code.co_name)
         path.insert(0, "%s (%s:%d)" % (name, os.path.basename(code.co_filename), frame.f_lineno))
         frame = frame.f_back
-    host = ctypes.create_string_buffer(8)
-    name = ctypes.create_string_buffer(b"py:%d" % len(kernels))
-    paths.write("%d\t%s\n" % (len(kernels), "\t".join(path)))
-    kernels.append((host, name))
-    cudart["__cudaRegisterFunction"](binary, host, name, name, -1, None, None, None, None, None)
-    return ctypes.addressof(host)
+    number = len(kernels)
+    paths.write("%d\t%s\n" % (number, "\t".join(path)))
+    kernels.append(register("py:%d" % number))
+    return kernels[number]
 
 
 def launch():
     # One line, so that the line of the call is the line in the kernel's path.
-    check(cudart.cudaLaunchKernel(kernel(sys._getframe()), one, one, None, 0, stream))
+    check(cudart.cudaLaunchKernel(kernel(sys._getframe()), ONE, ONE, None, 0, stream))
 
 
 class Attention:

@@ -19,6 +19,7 @@ pub mod kind {
     pub const STREAM: u32 = 37;
     pub const SYNCHRONIZATION: u32 = 38;
     pub const EXTERNAL_CORRELATION: u32 = 39;
+    /// Launches of graphs as wholes: the records of their nodes are then not delivered.
     pub const GRAPH_TRACE: u32 = 51;
 }
 

@@ -110,6 +110,19 @@ pub mod memset {
     pub const GRAPH: Field<u32> = at(72);
 }
 
+/// Launches of whole graphs (kind `GRAPH_TRACE`).
+pub mod graph_trace {
+    #![allow(missing_docs)]
+    use super::{Field, at};
+    pub const CORRELATION: Field<u32> = at(4);
+    pub const START: Field<u64> = at(8);
+    pub const END: Field<u64> = at(16);
+    pub const DEVICE: Field<u32> = at(24);
+    pub const GRAPH: Field<u32> = at(28);
+    pub const CONTEXT: Field<u32> = at(32);
+    pub const STREAM: Field<u32> = at(36);
+}
+
 /// Waits (kind `SYNCHRONIZATION`).
 pub mod synchronization {
     #![allow(missing_docs)]

@@ -55,6 +55,7 @@ impl Release {
             kind::MEMCPY => Some(self.memcpy),
             kind::MEMSET => Some(self.memset),
             kind::SYNCHRONIZATION => Some(self.sync),
+            kind::GRAPH_TRACE => Some(if self.driver < 12030 { 48 } else { 56 }),
             _ => None,
         }
     }

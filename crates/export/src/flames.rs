@@ -39,7 +39,8 @@ impl<'a> Flames<'a> {
         let mut parts = Vec::new();
         parts.extend(view.cpu.then(|| self.cpu()));
         parts.extend(view.gpu.then(|| self.gpu()));
-        parts.extend(waits::view(self.profile).filter(|_| view.waits).map(|waits| self.event(waits)));
+        let waits = waits::counter(self.profile).filter(|_| view.waits);
+        parts.extend(waits.map(|counter| self.event(EventView { counter, by_count: false })));
         match &parts[..] {
             [] => Rc::default(),
             [part] => part.clone(),

@@ -327,8 +327,8 @@ fn subtitle(profile: &Profile) -> String {
     if busy > 0 {
         parts.push(format!("GPU busy {}", time(busy)));
     }
-    if let Some(waits) = waits::view(profile) {
-        let all = profile.counters.of(waits.counter).filter(|(_, _, stack, _)| !profile.is_injected(*stack));
+    if let Some(counter) = waits::counter(profile) {
+        let all = profile.counters.of(counter).filter(|(_, _, stack, _)| !profile.is_injected(*stack));
         let waited = all.fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
         parts.push(format!("off the CPU {}", time(waited)));
     }

@@ -2,11 +2,9 @@
 
 use cuda::calls::Role;
 use model::{
-    event::{Counter, CounterPoint, NamedFrame, OFF_CPU, SHORT_WAITS},
+    event::{Counter, CounterId, CounterPoint, NamedFrame, OFF_CPU, SHORT_WAITS},
     profile::Profile,
 };
-
-use crate::flame::EventView;
 
 /// Threads that could have run.
 const CPU: &str = "[waiting for a CPU]";
@@ -25,10 +23,9 @@ pub fn hits(source: &str) -> (&'static str, &'static str) {
     if source == OFF_CPU { ("wait", "waits") } else { ("hit", "hits") }
 }
 
-/// Returns the view of the time off the CPU, if it was recorded.
-pub fn view(profile: &Profile) -> Option<EventView> {
-    let counter = profile.counters.all.values().find(|counter| is(counter))?;
-    Some(EventView { counter: counter.id, by_count: false })
+/// Returns the counter of the time off the CPU, if it was recorded.
+pub fn counter(profile: &Profile) -> Option<CounterId> {
+    profile.counters.all.values().find(|counter| is(counter)).map(|counter| counter.id)
 }
 
 /// Whether a reason has no stack.

@@ -6,16 +6,19 @@
 //! without a start) is counted as invalid and not sent, because no output could place it. Records with lost or
 //! unfinished times are counted and sent.
 
-use core::ffi::c_char;
+use core::ffi::{CStr, c_char};
 
 use cupti::ids::{kind, result};
-use cupti::record::{self, kernel, memcpy, memcpy_peer, memset};
+use cupti::record::{self, graph_trace, kernel, memcpy, memcpy_peer, memset};
 use cupti::types::ActivityGetNextRecord;
 
 use crate::names::{NAMES_SEEN, Named};
 use crate::queue::QUEUE;
 use crate::sampling::is_discarded;
 use crate::totals::{TOTALS, add};
+
+/// A whole graph is sent as a kernel of this name ([`wire::WHOLE_GRAPH`]).
+const WHOLE_GRAPH: &CStr = c"[CUDA graph]";
 
 /// One record, decoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,6 +64,7 @@ fn decode(bytes: &[u8]) -> Option<Record> {
     const MEMCPY: usize = 76;
     const PEER: usize = 84;
     const MEMSET: usize = 76;
+    const GRAPH: usize = 40;
     const KIND: usize = 4;
     if bytes.len() < KIND {
         return None;
@@ -125,6 +129,19 @@ fn decode(bytes: &[u8]) -> Option<Record> {
                 graph_node: memset::GRAPH_NODE.read(at),
                 graph: memset::GRAPH.read(at),
             })),
+            kind::GRAPH_TRACE if bytes.len() >= GRAPH => {
+                let graph = wire::Kernel {
+                    correlation: graph_trace::CORRELATION.read(at),
+                    device: graph_trace::DEVICE.read(at),
+                    context: graph_trace::CONTEXT.read(at),
+                    stream: graph_trace::STREAM.read(at),
+                    start: graph_trace::START.read(at),
+                    end: graph_trace::END.read(at),
+                    graph: graph_trace::GRAPH.read(at),
+                    ..Default::default()
+                };
+                Some(Record::Kernel(graph, WHOLE_GRAPH.as_ptr()))
+            }
             _ => None,
         }
     }

@@ -11,10 +11,16 @@ use wire::Notice;
 use crate::library::{self, Cupti};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{buffers, callbacks, calls, lifecycle, nodes, search, sys};
+use crate::{buffers, callbacks, calls, environment, lifecycle, nodes, search, sys};
 
-/// The kinds of activity that are recorded.
-const KINDS: [u32; 4] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, kind::MEMSET];
+/// Whether graphs are recorded as wholes.
+static WHOLE_GRAPHS: AtomicBool = AtomicBool::new(false);
+
+/// Returns the kinds of activity that are recorded.
+fn kinds() -> impl Iterator<Item = u32> {
+    let graphs = WHOLE_GRAPHS.load(Ordering::Relaxed).then_some(kind::GRAPH_TRACE);
+    [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, kind::MEMSET].into_iter().chain(graphs)
+}
 
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
@@ -54,8 +60,9 @@ pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
     if !notices.check(cupti, "cuptiActivityRegisterCallbacks", outcome) {
         return false;
     }
+    WHOLE_GRAPHS.store(environment::variable(wire::GRAPH_LEVEL_VARIABLE).is_some(), Ordering::Relaxed);
     let mut enabled = false;
-    for kind in KINDS {
+    for kind in kinds() {
         // SAFETY: only takes a number.
         let outcome = unsafe { (cupti.enable)(kind) };
         enabled |= notices.check(cupti, &format!("cuptiActivityEnable({kind})"), outcome);
@@ -136,7 +143,7 @@ fn switch_callbacks(of: u32, on: u32, which: impl Fn(bool) -> bool) {
 
 /// Switches records on or off.
 pub fn switch(cupti: &Cupti, on: bool) {
-    for kind in KINDS {
+    for kind in kinds() {
         // SAFETY: only takes a number.
         unsafe { if on { (cupti.enable)(kind) } else { (cupti.disable)(kind) } };
     }
@@ -150,7 +157,7 @@ pub fn stop() {
     if let Some(cupti) = library::cupti()
         && !subscriber.is_null()
     {
-        for kind in KINDS {
+        for kind in kinds() {
             // SAFETY: only takes a number; a kind that was never enabled is refused.
             unsafe { (cupti.disable)(kind) };
         }

@@ -67,6 +67,8 @@ pub enum Detail {
         /// [`cupti::ids::memory_kind`].
         memory: u8,
     },
+    /// A whole graph.
+    Graph,
     /// A wait of the host.
     Sync {
         /// [`cupti::ids::sync_kind`].
@@ -99,6 +101,7 @@ impl Detail {
             Detail::Copy(_) => kind::MEMCPY,
             Detail::Peer { .. } => kind::MEMCPY2,
             Detail::Memset { .. } => kind::MEMSET,
+            Detail::Graph => kind::GRAPH_TRACE,
             Detail::Sync { .. } => kind::SYNCHRONIZATION,
         }
     }

@@ -46,7 +46,7 @@ impl Counter {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Kinds {
-    /// Kernels.
+    /// Kernels, and graphs that are recorded as wholes.
     pub kernel: Counter,
     /// Copies, including peer copies.
     pub copy: Counter,
@@ -64,7 +64,7 @@ impl Kinds {
     /// Returns the counter of an activity kind.
     pub fn of(&self, activity_kind: u32) -> &Counter {
         match activity_kind {
-            kind::CONCURRENT_KERNEL => &self.kernel,
+            kind::CONCURRENT_KERNEL | kind::GRAPH_TRACE => &self.kernel,
             kind::MEMCPY | kind::MEMCPY2 => &self.copy,
             kind::MEMSET => &self.memset,
             _ => &self.sync,

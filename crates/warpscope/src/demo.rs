@@ -27,6 +27,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         output: output.clone(),
         sim: true,
         no_python: false,
+        graph_level: false,
         graph_stacks: args::GraphStacks::default(),
         event: Vec::new(),
         events_only: false,

@@ -46,6 +46,12 @@ pub const SOCKET_VARIABLE: &str = "WARPSCOPE_SOCKET";
 /// command with no more than these may make the same system calls.
 pub const FILTERS_VARIABLE: &str = "WARPSCOPE_SECCOMP_FILTERS";
 
+/// In the environment of a command whose graphs are recorded as wholes, without their nodes.
+pub const GRAPH_LEVEL_VARIABLE: &str = "WARPSCOPE_GRAPH_LEVEL";
+
+/// The name of the kernel that stands for a whole graph.
+pub const WHOLE_GRAPH: &str = "[CUDA graph]";
+
 /// The environment variable with the budget of `record --max-overhead`, in percent of the program's time.
 pub const MAX_OVERHEAD_VARIABLE: &str = "WARPSCOPE_MAX_OVERHEAD";
 

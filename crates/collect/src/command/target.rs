@@ -19,6 +19,8 @@ pub struct Injection {
     pub library: Option<(PathBuf, PathBuf)>,
     /// The budget in percent of the program's time.
     pub max_overhead: Option<f64>,
+    /// Graphs are recorded as wholes.
+    pub graph_level: bool,
     /// The directory of the simulated GPU's libraries.
     pub simulator: Option<PathBuf>,
     /// The injected library reports API calls.
@@ -66,6 +68,9 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
         child.env("CUDA_INJECTION64_PATH", library).env(wire::SOCKET_VARIABLE, socket);
         if injection.calls {
             child.env(wire::CALLS_VARIABLE, "1");
+        }
+        if injection.graph_level {
+            child.env(wire::GRAPH_LEVEL_VARIABLE, "1");
         }
         if let Some(percent) = injection.max_overhead {
             child.env(wire::MAX_OVERHEAD_VARIABLE, percent.to_string());

@@ -54,6 +54,26 @@ fn kernels_of_every_release() {
     }
 }
 
+/// A whole graph is a kernel with a name of its own, in every release.
+#[test]
+fn whole_graphs_of_every_release() {
+    assert_eq!(WHOLE_GRAPH.to_str(), Ok(wire::WHOLE_GRAPH));
+    for release in RELEASES {
+        let mut bytes = blank(kind::GRAPH_TRACE, release.stride(kind::GRAPH_TRACE).unwrap());
+        for (at, value) in [(8, 1000u64), (16, 1500)] {
+            put(&mut bytes, at, &value.to_le_bytes());
+        }
+        for (at, value) in [(4, 77u32), (24, 1), (28, 6), (32, 2), (36, 3)] {
+            put(&mut bytes, at, &value.to_le_bytes());
+        }
+        let (correlation, device, context, stream, graph) = (77, 1, 2, 3, 6);
+        let expected =
+            wire::Kernel { correlation, device, context, stream, start: 1000, end: 1500, graph, ..Default::default() };
+        assert_eq!(decode(&bytes), Some(Record::Kernel(expected, WHOLE_GRAPH.as_ptr())), "{}", release.name);
+        assert_eq!(decode(&bytes[..39]), None);
+    }
+}
+
 /// Copies, plain and between devices.
 #[test]
 fn copies_of_every_release() {

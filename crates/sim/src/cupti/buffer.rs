@@ -81,7 +81,7 @@ impl Buffer {
         self.room -= 1;
         let tally = &mut self.tally;
         match activity.detail.kind() {
-            kind::CONCURRENT_KERNEL => tally.kernels += 1,
+            kind::CONCURRENT_KERNEL | kind::GRAPH_TRACE => tally.kernels += 1,
             kind::MEMCPY | kind::MEMCPY2 => tally.copies += 1,
             kind::MEMSET => tally.memsets += 1,
             _ => tally.syncs += 1,
@@ -89,7 +89,7 @@ impl Buffer {
         match times {
             Times::Zero => tally.zero_time += 1,
             Times::Unfinished => tally.unfinished += 1,
-            Times::Known if activity.detail.kind() == kind::CONCURRENT_KERNEL => {
+            Times::Known if matches!(activity.detail.kind(), kind::CONCURRENT_KERNEL | kind::GRAPH_TRACE) => {
                 tally.kernel_ns += activity.end - activity.start;
             }
             Times::Known => {}

@@ -1,7 +1,7 @@
 //! Writes activity records.
 
 use cupti::ids::{kind, memory_kind};
-use cupti::record::{KIND, kernel, memcpy, memcpy_peer, memset, synchronization};
+use cupti::record::{KIND, graph_trace, kernel, memcpy, memcpy_peer, memset, synchronization};
 use cupti::release::Release;
 
 use super::clock;
@@ -87,6 +87,15 @@ pub unsafe fn write(to: *mut u8, activity: &Activity, shown: Times) {
                 memset::MEMORY_KIND.write(to, u16::from(memory));
                 memset::GRAPH_NODE.write(to, a.node);
                 memset::GRAPH.write(to, a.graph);
+            }
+            Detail::Graph => {
+                graph_trace::CORRELATION.write(to, a.correlation);
+                graph_trace::START.write(to, start);
+                graph_trace::END.write(to, end);
+                graph_trace::DEVICE.write(to, a.device);
+                graph_trace::GRAPH.write(to, a.graph);
+                graph_trace::CONTEXT.write(to, a.context);
+                graph_trace::STREAM.write(to, a.stream);
             }
             Detail::Sync { kind, event } => {
                 synchronization::TYPE.write(to, kind);

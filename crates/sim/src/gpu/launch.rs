@@ -11,18 +11,18 @@ use crate::activity::{Activity, Detail};
 use crate::sys;
 use crate::truth::TRUTH;
 
-/// Runs an operation on a stream, as a node of a graph or (0, 0) without one. Returns when it will end.
-fn run(operation: &Operation, stream: &Stream, graph: u32, node: u64) -> u64 {
+/// Runs an operation on a stream, as a node of a graph or (0, 0) without one. Returns when it will start and end.
+fn run(operation: &Operation, stream: &Stream, graph: u32, node: u64) -> [u64; 2] {
     let queued = sys::now();
     let slot = stream.timeline.reserve(queued, operation.duration());
     operation.perform();
-    if SWITCHES.kind(operation.kind()) {
+    if SWITCHES.kind(operation.kind()) && !(graph != 0 && SWITCHES.kind(kind::GRAPH_TRACE)) {
         produce(stream, queued, [slot.start, slot.end], operation.detail(), graph, node);
     }
     if slot.room > queued {
         sys::wait_until(slot.room);
     }
-    slot.end
+    [slot.start, slot.end]
 }
 
 /// Reports an operation or a wait of an enabled kind to libcupti.
@@ -51,7 +51,7 @@ pub fn launch(stream: &'static Stream, operation: Operation) -> u64 {
     if operation.is_empty() {
         return 0;
     }
-    let end = run(&operation, stream, 0, 0);
+    let [_, end] = run(&operation, stream, 0, 0);
     let launched = match operation {
         Operation::Kernel { .. } => &TRUTH.kernels,
         Operation::Copy { .. } => &TRUTH.copies,
@@ -61,11 +61,17 @@ pub fn launch(stream: &'static Stream, operation: Operation) -> u64 {
     end
 }
 
-/// Runs every node of a graph, one after the other.
+/// Runs every node of a graph, one after the other. Reports the nodes or, if the client requested that, the whole.
 pub fn launch_graph(exec: &Graph, stream: &'static Stream) {
+    let queued = sys::now();
+    let mut times: Option<[u64; 2]> = None;
     exec.run(&mut |node, operation| {
-        run(operation, stream, exec.id, node);
+        let [start, end] = run(operation, stream, exec.id, node);
+        times = Some([times.map_or(start, |[first, _]| first), end]);
     });
+    if let Some(times) = times.filter(|_| SWITCHES.kind(kind::GRAPH_TRACE)) {
+        produce(stream, queued, times, Detail::Graph, exec.id, 0);
+    }
     TRUTH.graphs.add(1);
 }
 

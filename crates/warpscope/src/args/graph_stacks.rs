@@ -2,13 +2,13 @@
 
 use model::profile::Profile;
 
-/// Where the work of CUDA graphs is shown.
+/// Where the work of CUDA graphs is shown: under the code that captured or created each node, or under the code that
+/// launched the graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum GraphStacks {
-    /// Under the code that captured or created each node.
+    // Not doc comments: clap would print each option of the command in two lines.
     #[default]
     Capture,
-    /// Under the code that launched the graph.
     Launch,
 }
 

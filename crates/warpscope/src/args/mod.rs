@@ -79,7 +79,7 @@ pub struct Report {
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
 }
@@ -109,7 +109,7 @@ pub struct Export {
     /// Show an event recorded with `record --event`, instead of time, in flame graphs and folded stacks.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["gpu_only", "cpu_only"])]
     pub event: Option<String>,
-    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
     /// With --event, show the number of hits even if the event has a weight.

@@ -79,7 +79,10 @@ pub struct Record {
     /// Write to FILE; may be repeated [default: warpscope.svg and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// Show the work of CUDA graphs under the code that captured it, or under the code that launched the graph.
+    /// Record each launch of a CUDA graph as one operation, without its kernels, copies and memsets: the lowest cost.
+    #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
+    pub graph_level: bool,
+    /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
     /// Show the interpreter's native frames instead of Python functions.

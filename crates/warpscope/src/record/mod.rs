@@ -45,6 +45,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("cannot set up signal handling")?;
     let Setup { workspace, mut injection, sessions, marker } = Setup::new(plan.injects(), options.sim, user.as_ref())?;
     injection.max_overhead = options.max_overhead;
+    injection.graph_level = options.graph_level;
 
     let prepared = Prepared::new(plan.collect(&options, &injection, sessions, marker))?;
     let (file, path) = outputs.recording()?;
