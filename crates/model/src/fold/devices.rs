@@ -388,7 +388,7 @@ mod tests {
         let mut all = Devices::default();
         for session in 0..100 {
             for index in 0..1_000 {
-                all.describe(&device(session, index, u128::from(session) << 32 | u128::from(index) + 1));
+                all.describe(&device(session, index, (u128::from(session) << 32) | (u128::from(index) + 1)));
                 all.describe(&device(session, index, u128::from(index) + 77));
             }
         }
