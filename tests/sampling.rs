@@ -8,10 +8,9 @@ const FIRST_NS: u64 = 1_000;
 const SECOND_NS: u64 = 2_500;
 
 /// Records `sampled` with these options and environment, and checks what must hold however little was recorded: every
-/// launch is there, every kernel's total is right, and so are the shares of the call paths.
+/// launch is there, and every kernel's total is right.
 #[track_caller]
-fn record(threads: u64, launches: u64, options: &str, sampling: Option<&str>, script: &str) -> Value {
-    let scene = Scene::new();
+fn record(scene: &Scene, threads: u64, launches: u64, options: &str, sampling: Option<&str>, script: &str) -> Value {
     let command = format!("{} {threads} {launches}", program("sampled"));
     let script = format!("kernel[first]={FIRST_NS}ns,kernel[second]={SECOND_NS}ns,{script}");
     let mut warpscope = scene.record(&format!("--sim --gpu-only {options} -o x.folded -o x.wscope"), &command);
@@ -32,6 +31,12 @@ fn record(threads: u64, launches: u64, options: &str, sampling: Option<&str>, sc
         let total = number(kernel, "count") * ns;
         assert!(number(kernel, "ns").abs_diff(total) <= total / 200, "{name}: {kernel}, {total} ns");
     }
+    report
+}
+
+/// Checks the shares of the call paths, which are estimates: by how much they differ depends on how many stacks there are.
+#[track_caller]
+fn check_shares(scene: &Scene) {
     let shares = shares(&scene.read("x.folded"));
     for ((kernel, path), expected) in
         [(("first", "often"), 0.7), (("first", "seldom"), 0.2), (("first", "rarely"), 0.1), (("second", "rarely"), 1.0)]
@@ -39,7 +44,6 @@ fn record(threads: u64, launches: u64, options: &str, sampling: Option<&str>, sc
         let share = shares.iter().find(|(k, p, _)| k == kernel && p == path).map_or(0.0, |(.., share)| *share);
         assert!((share - expected).abs() < 0.02, "{kernel} from {path}: {share}, not {expected}");
     }
-    report
 }
 
 /// The share of each path in the time of each kernel.
@@ -65,7 +69,9 @@ fn shares(text: &str) -> Vec<(String, String, f64)> {
 /// Check that with stacks of one launch in eight, all totals are exact and each path has its share.
 #[test]
 fn sampled_stacks_keep_totals_and_shares() {
-    let report = record(2, 120_000, "", Some("3,0"), "");
+    let scene = Scene::new();
+    let report = record(&scene, 2, 120_000, "", Some("3,0"), "");
+    check_shares(&scene);
     let sampling = &report["sampling"];
     let without = number(sampling, "launches_without_stack");
     assert!(without.abs_diff(240_000 * 7 / 8) < 240_000 / 50, "{sampling}");
@@ -76,7 +82,9 @@ fn sampled_stacks_keep_totals_and_shares() {
 /// neither, while several threads launch.
 #[test]
 fn windows_keep_totals_and_shares() {
-    let report = record(4, 150_000, "", Some("2,2"), "");
+    let scene = Scene::new();
+    let report = record(&scene, 4, 150_000, "", Some("2,2"), "");
+    check_shares(&scene);
     let sampling = &report["sampling"];
     assert!(number(sampling, "counted_launches") > 60_000, "{sampling}");
     let share = sampling["recorded_share"].as_f64().expect("a share");
@@ -87,10 +95,11 @@ fn windows_keep_totals_and_shares() {
     }));
 }
 
-/// Check that `--max-overhead` reduces what is recorded when a program launches too fast for the budget.
+/// Check that `--max-overhead` reduces what is recorded when a program launches too fast for the budget. How many stacks there
+/// are depends on the machine's load, so shares are checked with fixed rates only.
 #[test]
 fn a_fast_program_is_recorded_less() {
-    let report = record(1, 1_000_000, "--max-overhead 3", None, "record_cost=5us");
+    let report = record(&Scene::new(), 1, 1_000_000, "--max-overhead 3", None, "record_cost=5us");
     let sampling = &report["sampling"];
     assert!(number(sampling, "counted_launches") > 100_000, "{sampling}");
     assert!(number(sampling, "launches_without_stack") > 0, "{sampling}");
