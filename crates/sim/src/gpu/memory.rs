@@ -67,11 +67,10 @@ pub fn allocate(device: &'static Device, context: u32, kind: u8, size: usize) ->
         return Err(status::INVALID_VALUE);
     }
     if kind != memory_kind::PINNED {
-        let used = device.used.fetch_add(size as u64, Ordering::Relaxed);
-        if used.saturating_add(size as u64) > script().memory {
-            device.used.fetch_sub(size as u64, Ordering::Relaxed);
-            return Err(status::OUT_OF_MEMORY);
-        }
+        // In one step: what does not fit must not make another thread's allocation fail.
+        let fits = |used: u64| used.checked_add(size as u64).filter(|used| *used <= script().memory);
+        let taken = device.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        taken.map_err(|_| status::OUT_OF_MEMORY)?;
     }
     let address = reserve(size).ok_or(status::OUT_OF_MEMORY)?;
     let mut allocations = ALLOCATIONS.write().unwrap_or_else(PoisonError::into_inner);
@@ -172,5 +171,31 @@ pub fn set(dst: usize, value: u32, width: usize, count: usize) {
     for at in 0..count {
         // SAFETY: the target was looked up and holds `count * width` bytes.
         unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), to.cast::<u8>().add(at * width), width) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device;
+    use super::*;
+
+    /// Check that an allocation that does not fit never makes one of another thread fail. It used to be added to the memory in
+    /// use for a moment.
+    #[test]
+    fn failed_allocations_do_not_disturb_others() {
+        device::create();
+        let device = device::device(0).expect("a device");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    assert!(allocate(device, 1, memory_kind::DEVICE, 1 << 50).is_err());
+                }
+            });
+            let all =
+                (0..100_000).all(|_| allocate(device, 1, memory_kind::DEVICE, 64).is_ok_and(|at| free(at).is_ok()));
+            done.store(true, Ordering::Relaxed);
+            assert!(all, "64 bytes always fit");
+        });
     }
 }
