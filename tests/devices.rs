@@ -1,4 +1,4 @@
-//! GPUs are told apart by their UUIDs, whatever numbers processes give them.
+//! GPUs are identified by their UUIDs, whatever numbers processes give them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

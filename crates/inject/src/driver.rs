@@ -69,7 +69,7 @@ impl Devices {
                 get: symbol(handle, c"cuDeviceGet"),
                 name: symbol(handle, c"cuDeviceGetName"),
                 attribute: symbol(handle, c"cuDeviceGetAttribute"),
-                // Before CUDA 11.4 there is only one form, and no way to tell instances apart.
+                // Before CUDA 11.4 there is only one form, and no way to distinguish instances.
                 uuid: symbol(handle, c"cuDeviceGetUuid_v2").or(gpu_uuid),
                 gpu_uuid,
             })

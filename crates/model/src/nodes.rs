@@ -24,7 +24,7 @@ const MAX_NODES: usize = 1 << 20;
 const MAX_NODES_OF_SESSION: usize = 1 << 19;
 /// The most times that one node is updated with a different stack, until the oldest is forgotten.
 const MAX_UPDATES: usize = 256;
-/// The most marks whose node or stack has not arrived, and the most nodes without a stack that are told apart.
+/// The most marks whose node or stack has not arrived, and the most distinct nodes without a stack.
 const MAX_WAITING: usize = 1 << 16;
 
 /// What has the stack of a node: a launch-class call or, if the flag is set, a mark of the node's own.

@@ -16,7 +16,7 @@ use crate::{
     symbols::Symbols,
 };
 
-/// The number of devices that are not told apart, because there are too many.
+/// The number shared by all devices beyond the limit.
 pub const OTHER_DEVICE: u32 = u32::MAX;
 
 /// The aggregated contents of a recording.

@@ -37,11 +37,11 @@ pub struct Device {
     pub index: u32,
     /// Its name, such as "NVIDIA H200".
     pub name: String,
-    /// What tells it apart from others; unknown in recordings of earlier versions.
+    /// Its identity; unknown in recordings of earlier versions.
     pub identity: DeviceIdentity,
 }
 
-/// What tells a device apart from others, and where it is.
+/// The identity of a device, and its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceIdentity {
     /// Its UUID; that of the instance, if the GPU is partitioned (MIG).

@@ -1,4 +1,4 @@
-//! Tells devices apart, and numbers them.
+//! Identifies devices, and numbers them.
 //!
 //! Each process numbers the devices that it sees from 0, so one number can stand for different GPUs, and one GPU can have
 //! different numbers. Devices are the same if their UUIDs are. Without a UUID (recordings of earlier versions) they are the

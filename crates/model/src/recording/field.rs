@@ -303,7 +303,7 @@ structures! {
     DeviceIdentity { uuid, gpu, pci, machine_index }
 }
 
-/// What tells a device apart, at the end of its record: left out if nothing is known, as in recordings of earlier
+/// The identity of a device, at the end of its record: left out if nothing is known, as in recordings of earlier
 /// versions.
 pub mod identity {
     use super::{Cursor, DeviceIdentity, Field};
