@@ -19,6 +19,7 @@ mod formats;
 mod full_disk;
 mod graphs;
 mod ground_truth;
+mod handover;
 mod hostile;
 mod known_stacks;
 mod ledger;
