@@ -55,7 +55,10 @@ fn check(frames: &[&str], path: &str) {
     assert!(same, "{path} has the stack {}", frames.join(";"));
     // All but the first thread work for another.
     for segment in &segments[1..] {
-        assert!(segment.iter().any(|frame| frame.starts_with(WORKS) || frame.contains("post_processing")), "{segment:?}");
+        assert!(
+            segment.iter().any(|frame| frame.starts_with(WORKS) || frame.contains("post_processing")),
+            "{segment:?}"
+        );
     }
 }
 
@@ -137,7 +140,10 @@ fn calls_at_the_same_time_are_distinguished() {
     let scene = Scene::new();
     build(&scene);
     let run = record(&scene, "--gpu-only", &format!("{ROUNDS} armed"));
-    assert_eq!(kernels(&scene, |frames, path| check(frames, path.replace("overlap", WORKS_HERE).as_str())), expected(ROUNDS, true));
+    assert_eq!(
+        kernels(&scene, |frames, path| check(frames, path.replace("overlap", WORKS_HERE).as_str())),
+        expected(ROUNDS, true)
+    );
     let report = scene.report("x.wscope");
     assert_eq!((number(&report["lost"], "handovers"), lost(&report)), (2, 2), "{}", report["lost"]);
     let sentence = "2 launches and CPU samples of PyTorch's autograd appear under their own threads";
@@ -194,7 +200,10 @@ fn boundaries_name_the_line_that_called_backward() {
         std::fs::copy(library, scene.path("site-packages/tensor.py")).expect("it is there");
         let command = format!("{python} {} {ROUNDS}", script.display());
         let mut recording = scene.record("--sim -q --gpu-only -o x.jsonl -o x.wscope", &command);
-        recording.env("WARPSCOPE_SIM", "kernel_ns=2us").env("TRAIN_LIBRARIES", scene.text("")).env("PYTHONDONTWRITEBYTECODE", "1");
+        recording
+            .env("WARPSCOPE_SIM", "kernel_ns=2us")
+            .env("TRAIN_LIBRARIES", scene.text(""))
+            .env("PYTHONDONTWRITEBYTECODE", "1");
         Ended::of(&mut recording).exits(0);
         let counts = kernels(&scene, |frames, path| {
             check(frames, path.replace("overlap", WORKS_HERE).as_str());

@@ -7,8 +7,8 @@ use crate::{
     contract::{
         self,
         types::{
-            exit_record, handover_cause, handover_record, launch_cpu, launch_record, limit, memo_record, process_origin, process_record,
-            raw_stack_record, record_type, sample_record, stack_record, thread_record,
+            exit_record, handover_cause, handover_record, launch_cpu, launch_record, limit, memo_record,
+            process_origin, process_record, raw_stack_record, record_type, sample_record, stack_record, thread_record,
         },
     },
     hits::HitRecord,

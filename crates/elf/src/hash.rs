@@ -59,7 +59,8 @@ mod tests {
     #[test]
     fn symbols_are_found_by_hash() {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| path.contains("/libc.so"));
+        let path =
+            maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| path.contains("/libc.so"));
         let file = File::open(path.unwrap()).unwrap();
         let elf = Elf::read(&file).unwrap();
         let symbols = Symbols::of(&elf, SHT_DYNSYM).unwrap();

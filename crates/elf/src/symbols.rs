@@ -107,8 +107,10 @@ impl<'a> Symbols<'a> {
 
     /// Reads one symbol of a 64-bit file.
     pub(crate) fn at<B: Bytes + ?Sized>(&self, bytes: &B, index: u64) -> Option<Symbol> {
-        let offset = index.checked_mul(size_of::<Sym64<Le>>() as u64).filter(|offset| *offset < self.table.place.size)?;
-        let read = read(bytes, self.table.place.offset.checked_add(offset)?, size_of::<Sym64<Le>>() as u64, "symbol").ok()?;
+        let offset =
+            index.checked_mul(size_of::<Sym64<Le>>() as u64).filter(|offset| *offset < self.table.place.size)?;
+        let read =
+            read(bytes, self.table.place.offset.checked_add(offset)?, size_of::<Sym64<Le>>() as u64, "symbol").ok()?;
         one::<Sym64<Le>>(&read).map(convert)
     }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -108,6 +109,7 @@ void Engine::thread_main(const std::shared_ptr<GraphTask> &graph_task) {
 
 c10::intrusive_ptr<Future> Engine::execute_with_graph_task(const std::shared_ptr<GraphTask> &graph_task,
                                                            std::shared_ptr<Node>, InputBuffer &&) {
+    if (graph_task->nodes.empty()) throw std::runtime_error("there are no nodes");
     for (Node &node : graph_task->nodes) {
         int device = node.what.device;
         (device == CALLER ? local_ready_queue : device_queues[device])->push({graph_task, &node});
@@ -132,5 +134,8 @@ void engine_backward(const work *nodes, int count, work completed) {
     task->outstanding = count;
     if (!local_ready_queue) local_ready_queue = std::make_shared<ReadyQueue>();
     task->cpu_ready_queue = local_ready_queue;
-    engine.execute_with_graph_task(task, nullptr, InputBuffer());
+    try {
+        engine.execute_with_graph_task(task, nullptr, InputBuffer());
+    } catch (std::exception &) {
+    }
 }

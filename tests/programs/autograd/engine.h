@@ -14,7 +14,8 @@ struct work {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Runs the nodes and, on the thread that completes the last one, `completed`, if its function is not null. */
+/* Runs the nodes and, on the thread that completes the last one, `completed`, if its function is not null. Without nodes, an
+ * exception leaves the engine's function. */
 void engine_backward(const struct work *nodes, int count, struct work completed);
 #ifdef __cplusplus
 }

@@ -7,7 +7,7 @@
  * probe on each node: it first makes two calls at the same time, whose work, the kernels `overlap`, cannot be distinguished
  * yet, and waits until the probe is there. Prints `kernels N`.
  *
- * The functions `call` and `arm` are for train.py, which loads this as a library. */
+ * The functions `start`, `call` and `arm` are for train.py, which loads this as a library. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -60,6 +60,14 @@ static inline __attribute__((always_inline)) void backward(const struct work *no
 /* One call, with work on two devices and on its own thread. */
 __attribute__((noinline)) void first(void) {
     BACKWARD({0, work, "first|work"}, {1, work, "first|work"}, {CALLER, work, "first>work"}, {0, work, "first|work"});
+}
+
+/* A call that is left by an exception. Its stack is deeper than those of later calls, which shows that it has ended. */
+__attribute__((noinline)) void broken(void) {
+    volatile char deep[4096];
+    deep[0] = 0;
+    backward(NULL, 0);
+    deep[1] = deep[0];
 }
 
 /* The work of the completed call. */
@@ -149,6 +157,11 @@ static void *repeat_bystander(void *unused) {
     return unused;
 }
 
+/* Initialises CUDA: the injected library waits there until warpscope knows what this process has mapped. */
+void start(void) {
+    if (cudaFree(NULL)) fail("cudaFree");
+}
+
 /* For Python: one call, with this work on both devices. */
 void call(const char *name, const char *own) {
     BACKWARD({0, work, (void *)name}, {1, work, (void *)name}, {CALLER, work, (void *)own});
@@ -158,9 +171,10 @@ int main(int count, char **arguments) {
     pthread_t others[LINES + 1];
     void *(*const all[])(void *) = {repeat0, repeat1, repeat2, repeat3, repeat_bystander};
     rounds = atoi(arguments[1]);
-    if (cudaFree(NULL)) fail("cudaFree");
+    start();
     pthread_create(&others[0], NULL, repeat_bystander, NULL);
     for (int i = 0; i < rounds; i++) {
+        broken();
         first();
         second();
         outer();

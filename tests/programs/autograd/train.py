@@ -26,6 +26,7 @@ def repeat(function):
         function()
 
 
+library.start()
 repeat(forward)
 repeat(step)
 library.arm()

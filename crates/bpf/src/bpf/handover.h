@@ -88,13 +88,17 @@ static __always_inline int hand_over(struct pt_regs *ctx)
 	return 0;
 }
 
+/*
+ * At a return instruction. A return probe would replace the return address: an exception that leaves the function would then
+ * terminate the program.
+ */
 static __always_inline int hand_back(struct pt_regs *ctx)
 {
 	struct image *image = image_of(bpf_get_current_pid_tgid() >> 32);
 	struct handing_thread *thread = bpf_task_storage_get(&handing_threads, bpf_get_current_task_btf(), 0, 0);
 
 	if (image && thread && thread->image == image->id)
-		end_handing(thread, image, PT_REGS_SP(ctx));
+		end_handing(thread, image, PT_REGS_SP(ctx) + 8);
 	return 0;
 }
 
@@ -136,13 +140,13 @@ int hand_over_single(struct pt_regs *ctx)
 	return measured(ctx, hand_over);
 }
 
-SEC("uretprobe.multi")
+SEC("uprobe.multi")
 int hand_back_multi(struct pt_regs *ctx)
 {
 	return measured(ctx, hand_back);
 }
 
-SEC("uretprobe")
+SEC("uprobe")
 int hand_back_single(struct pt_regs *ctx)
 {
 	return measured(ctx, hand_back);

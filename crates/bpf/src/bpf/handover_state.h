@@ -84,7 +84,7 @@ static __always_inline u32 cause_of(const struct image *image)
 	return handed >> 48 == 1 ? (u32)handed : CAUSE_UNKNOWN;
 }
 
-/* Ends the calls of a thread that began below `sp`. */
+/* Ends the calls of a thread whose stack began below `sp`. */
 static __always_inline void end_handing(struct handing_thread *thread, struct image *image, u64 sp)
 {
 	struct task_key key = { .image = image->id };

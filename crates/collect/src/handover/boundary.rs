@@ -12,7 +12,9 @@ const LIBRARIES: [&str; 3] = ["/site-packages/", "/dist-packages/", "/lib/python
 pub fn name(python: impl Iterator<Item = NamedFrame>) -> String {
     let frames: Vec<NamedFrame> = python.collect();
     let user = frames.iter().position(|frame| !is_library(&frame.module)).unwrap_or(0);
-    let Some((function, line)) = frames.get(user).and_then(split) else { return format!("[handed over by {BACKWARD}]") };
+    let Some((function, line)) = frames.get(user).and_then(split) else {
+        return format!("[handed over by {BACKWARD}]");
+    };
     let called = user.checked_sub(1).and_then(|inner| split(&frames[inner])).map_or(function, |(called, _)| called);
     format!("[handed over by {called} ({line})]")
 }

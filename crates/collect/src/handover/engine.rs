@@ -3,7 +3,7 @@
 use std::{fs::File, ops::Range, os::fd::AsRawFd, path::PathBuf};
 
 use bpf::Recorder;
-use elf::{Elf, Segments, Symbols};
+use elf::{Elf, Segments, Symbols, read};
 
 /// The library that contains the engine.
 pub const LIBRARY: &str = "libtorch_cpu.so";
@@ -18,11 +18,16 @@ const EVALUATE: &str = "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared
 /// before `EXECUTE` returns.
 const COMPLETE: &str = "_ZN5torch8autograd9GraphTask41mark_as_completed_and_run_post_processingEv";
 
+/// The most bytes of a function whose return instructions are searched.
+const LARGEST: u64 = 1 << 16;
+
 /// The engine's functions in one file.
 pub struct Engine {
     file: File,
     segments: Segments,
     execute: Function,
+    /// The return instructions of `execute` in the file.
+    returns: Vec<u64>,
     evaluate: Function,
     complete: Option<Function>,
 }
@@ -55,7 +60,11 @@ impl Engine {
             Some(Function { addresses: symbol.address..end, offset })
         };
         let (execute, evaluate, complete) = (function(EXECUTE)?, function(EVALUATE)?, function(COMPLETE));
-        Some(Self { segments: elf.segments.clone(), file, execute, evaluate, complete })
+        let size = execute.addresses.end - execute.addresses.start;
+        let code = (size <= LARGEST).then(|| read(&file, execute.offset, size, "code").ok())??;
+        let returns: Vec<u64> = probes::returns(&code)?.into_iter().map(|at| execute.offset + at).collect();
+        let segments = elf.segments.clone();
+        (!returns.is_empty()).then_some(Self { file, segments, execute, returns, evaluate, complete })
     }
 
     /// Adds where a mapping of the file has the functions.
@@ -69,7 +78,7 @@ impl Engine {
 
     /// Watches the calls that hand work over.
     pub fn watch_calls(&self, recorder: &mut Recorder) -> bpf::Result<()> {
-        recorder.watch_handovers(&self.path(), self.execute.offset)
+        recorder.watch_handovers(&self.path(), self.execute.offset, &self.returns)
     }
 
     /// Watches every piece of work.

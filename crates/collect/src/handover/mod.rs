@@ -111,7 +111,10 @@ impl Handovers {
             engine.place(mapping.start, mapping.offset, self.images.entry(mapping.process).or_default());
         }
         problem.map(|why| {
-            format!("the work of PyTorch's autograd appears under its own threads: {} cannot be probed: {why}", mapping.path)
+            format!(
+                "the work of PyTorch's autograd appears under its own threads: {} cannot be probed: {why}",
+                mapping.path
+            )
         })
     }
 
@@ -126,32 +129,29 @@ impl Handovers {
         }
     }
 
-    /// Returns the stack that something on this thread appears under: its own, or its own below that of its cause.
+    /// Returns the stack that something on this thread appears under: its own, or its own below that of its cause. `native`
+    /// is the native part of its own stack, which arrives first.
     pub fn under(
         &mut self,
         image: ProcessId,
-        stack: StackId,
+        (native, stack): (StackId, StackId),
         (cause, tid): (Cause, u32),
         time: u64,
         sink: &dyn Sink,
     ) -> StackId {
         let found = self.find(cause, tid);
-        if found == Found::Own {
-            return stack;
-        }
-        let Some(places) = self.images.get(&image) else { return stack };
-        let joint = |caller: StackId| StackId(stack.0.rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ caller.0);
+        let Some(places) = self.images.get(&image).filter(|_| found != Found::Own) else { return stack };
         if let Found::Caller(caller) = found
-            && self.joined.contains(&joint(caller))
+            && self.joined.contains(&joint(stack, caller))
         {
-            return joint(caller);
+            return joint(stack, caller);
         }
-        match (found, sink.stack(stack).map(|stack| places.work(&stack.frames))) {
+        match (found, sink.stack(native).map(|stack| places.work(&stack.frames))) {
             (Found::Own, _) | (_, Some(false)) => {}
             (Found::Unknown, Some(true)) => self.unknown += 1,
-            (Found::Unknown, None) => *self.undecided.entry((image, stack)).or_default() += 1,
+            (Found::Unknown, None) => *self.undecided.entry((image, native)).or_default() += 1,
             (Found::Caller(caller), _) => {
-                let id = joint(caller);
+                let id = joint(stack, caller);
                 self.joined.insert(id);
                 self.waiting.push(Joint { id, image, worker: stack, caller, time });
                 return id;
@@ -249,6 +249,15 @@ impl Handovers {
     }
 }
 
+/// Returns the id of a worker's stack below its caller's. Calls within calls give chains, so the order matters.
+fn joint(worker: StackId, caller: StackId) -> StackId {
+    let mix = |hash: u64, value: u64| {
+        let hash = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^ hash >> 29
+    };
+    StackId(mix(mix(caller.0, worker.0), 1) | 1)
+}
+
 impl Places {
     /// Whether a stack is that of a thread that does work handed to it.
     fn work(&self, frames: &[Frame]) -> bool {
@@ -315,13 +324,13 @@ mod tests {
         }
         handovers.begun(&call(1, 10, Cause::None), StackId(1));
         let under = |handovers: &mut Handovers, sink: &Stacks, id, tid| {
-            handovers.under(IMAGE, StackId(id), (Cause::Call(1), tid), 5, sink)
+            handovers.under(IMAGE, (StackId(id), StackId(id)), (Cause::Call(1), tid), 5, sink)
         };
         let joined = under(&mut handovers, &sink, 2, 11);
         assert_eq!(under(&mut handovers, &sink, 2, 12), joined);
         assert_eq!(under(&mut handovers, &sink, 3, 11), StackId(3), "another thread");
         assert_eq!(under(&mut handovers, &sink, 4, 10), StackId(4), "the caller");
-        assert_eq!(handovers.under(IMAGE, StackId(2), (Cause::None, 11), 5, &sink), StackId(2));
+        assert_eq!(handovers.under(IMAGE, (StackId(2), StackId(2)), (Cause::None, 11), 5, &sink), StackId(2));
         handovers.settle(&mut sink, &|_| None);
         assert_eq!(addresses(&sink, joined), [Some(9), Some(205), Some(8), None, Some(1), Some(2)]);
         assert_eq!(handovers.unknown(), 0);
@@ -335,10 +344,10 @@ mod tests {
             sink.push(&stack(id, frames));
         }
         handovers.begun(&call(1, 10, Cause::None), StackId(1));
-        let inner = handovers.under(IMAGE, StackId(2), (Cause::Call(1), 11), 5, &sink);
+        let inner = handovers.under(IMAGE, (StackId(2), StackId(2)), (Cause::Call(1), 11), 5, &sink);
         handovers.begun(&call(2, 11, Cause::Call(1)), inner);
-        let other = handovers.under(IMAGE, StackId(3), (Cause::Call(2), 12), 6, &sink);
-        let same = handovers.under(IMAGE, StackId(4), (Cause::Call(2), 11), 6, &sink);
+        let other = handovers.under(IMAGE, (StackId(3), StackId(3)), (Cause::Call(2), 12), 6, &sink);
+        let same = handovers.under(IMAGE, (StackId(4), StackId(4)), (Cause::Call(2), 11), 6, &sink);
         for _ in 0..2 {
             handovers.settle(&mut sink, &|_| None);
         }
@@ -349,6 +358,14 @@ mod tests {
         assert_eq!(addresses(&sink, same)[3..], outer);
     }
 
+    /// Check that stacks of the same parts in another order are different.
+    #[test]
+    fn chains_have_an_order() {
+        let (a, b, c) = (StackId(11), StackId(23), StackId(5));
+        assert_ne!(joint(a, joint(b, c)), joint(b, joint(a, c)));
+        assert_ne!(joint(a, b), joint(b, a));
+    }
+
     /// Check that work of an unknown call is counted and stays where it is, also if its stack arrives later.
     #[test]
     fn unknown_calls_are_counted() {
@@ -356,7 +373,7 @@ mod tests {
         sink.push(&stack(2, &[9, 205, 8]));
         sink.push(&stack(3, &[9, 8]));
         for (id, cause) in [(2, Cause::Unknown), (2, Cause::Call(77)), (3, Cause::Unknown), (4, Cause::Unknown)] {
-            assert_eq!(handovers.under(IMAGE, StackId(id), (cause, 11), 5, &sink), StackId(id));
+            assert_eq!(handovers.under(IMAGE, (StackId(id), StackId(id)), (cause, 11), 5, &sink), StackId(id));
         }
         assert_eq!(handovers.unknown(), 2);
         sink.push(&stack(4, &[205]));
@@ -369,8 +386,8 @@ mod tests {
     fn parts_arrive_in_any_order() {
         let (mut handovers, mut sink) = (handovers(), Stacks::default());
         handovers.begun(&call(1, 10, Cause::None), StackId(1));
-        let joined = handovers.under(IMAGE, StackId(2), (Cause::Call(1), 11), 5, &sink);
-        let idle = handovers.under(IMAGE, StackId(3), (Cause::Call(1), 11), 5, &sink);
+        let joined = handovers.under(IMAGE, (StackId(2), StackId(2)), (Cause::Call(1), 11), 5, &sink);
+        let idle = handovers.under(IMAGE, (StackId(3), StackId(3)), (Cause::Call(1), 11), 5, &sink);
         sink.push(&stack(2, &[9, 205]));
         sink.push(&stack(3, &[9]));
         handovers.settle(&mut sink, &|_| None);
