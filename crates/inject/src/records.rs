@@ -14,7 +14,6 @@ use cupti::types::ActivityGetNextRecord;
 
 use crate::names::{NAMES_SEEN, Named};
 use crate::queue::QUEUE;
-use crate::sampling::is_discarded;
 use crate::totals::{TOTALS, add};
 
 /// A whole graph is sent as a kernel of this name ([`wire::WHOLE_GRAPH`]).
@@ -280,7 +279,6 @@ impl Batch {
     unsafe fn record(&mut self, bytes: &[u8]) {
         match decode(bytes) {
             None => self.tally.invalid += 1,
-            Some(record) if is_discarded(record.correlation()) => {}
             Some(Record::Kernel(mut kernel, name)) => {
                 self.tally.kernels += 1;
                 if !self.times(kernel.start, kernel.end, true) {
