@@ -28,16 +28,6 @@ enum Record {
     Memset(wire::Memset),
 }
 
-impl Record {
-    fn correlation(&self) -> u32 {
-        match self {
-            Self::Kernel(kernel, _) => kernel.correlation,
-            Self::Memcpy(copy) => copy.correlation,
-            Self::Memset(memset) => memset.correlation,
-        }
-    }
-}
-
 /// The meaning of a record's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Times {
