@@ -3,7 +3,7 @@
 use model::profile::Profile;
 use text::units::{percent, time};
 
-use super::{Evidence, Finding, Kind, share};
+use super::finding::{Evidence, Finding, Kind, share};
 
 /// Less work than half of that of the busiest GPU is worth a finding: below, the busiest one sets the pace anyway.
 const LEAST_TO_MOST: f64 = 0.5;

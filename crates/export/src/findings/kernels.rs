@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::profile::{GpuWeight, Profile, What};
 use text::units::{count, percent, time};
 
-use super::{Evidence, Finding, Kind, share};
+use super::finding::{Evidence, Finding, Kind, share};
 use crate::user_code::{Place, UserCode};
 
 /// A launch costs the CPU and the GPU several microseconds. Below this mean duration, the launch costs about as much as
