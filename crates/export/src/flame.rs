@@ -28,6 +28,8 @@ pub struct View {
     pub waits: bool,
     /// A counted event instead of both, because its amounts are not times.
     pub event: Option<EventView>,
+    /// Draw each level of a recursion, instead of one frame for all. Other formats always have every level.
+    pub unfold_recursion: bool,
 }
 
 /// Which counted event to show, and how to weigh it.
@@ -41,7 +43,7 @@ pub struct EventView {
 
 impl Default for View {
     fn default() -> Self {
-        Self { cpu: true, gpu: true, waits: true, event: None }
+        Self { cpu: true, gpu: true, waits: true, event: None, unfold_recursion: false }
     }
 }
 
