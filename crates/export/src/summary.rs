@@ -13,6 +13,7 @@ use text::units::hundredths;
 
 use crate::{
     events::Events,
+    findings,
     flame::{Flame, Line},
     flames::Flames,
     losses, names,
@@ -21,6 +22,7 @@ use crate::{
 
 pub mod cost;
 pub mod events;
+mod findings_text;
 mod numbers;
 pub(crate) mod render;
 pub mod sampling;
@@ -59,6 +61,7 @@ impl Summary {
             wall_ns,
             cut_off: profile.end.is_none(),
             status: profile.end.and_then(|end| end.status),
+            findings: findings::findings(profile),
             gpu_time_ns,
             kernel_time_ns: ledger.kernel_ns.saturating_add(estimated.kernel_ns),
             kernel_time_delivered_ns: ledger.kernel_ns_delivered,
