@@ -27,6 +27,10 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
+    /// A GPU is idle, and why.
+    GpuIdle,
+    /// No GPU does anything for a long time after the start.
+    Start,
     /// Many short kernels are launched one by one from one line.
     TinyKernels,
     /// Some GPUs have much more work than others.
