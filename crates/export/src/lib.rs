@@ -10,11 +10,13 @@ pub mod chrome;
 pub mod cpu_txt;
 mod events;
 pub mod family;
+pub mod findings;
 pub mod flame;
 mod flames;
 pub mod folded;
 mod format;
 pub mod html;
+pub mod idle;
 pub mod jsonl;
 pub mod losses;
 pub mod names;
@@ -23,14 +25,17 @@ mod palette;
 pub mod summary;
 pub mod svg;
 pub mod trace;
+mod user_code;
 mod waits;
 
 pub use crate::{
     events::Events,
+    findings::Finding,
     flame::{EventView, View},
     flames::Flames,
     format::{Format, UnknownExtension},
     summary::Summary,
+    user_code::Place,
 };
 
 /// Writes the profile of `flames` as `format`. `events` opens the recording from its beginning; only formats that need
