@@ -22,6 +22,7 @@ pub mod losses;
 pub mod names;
 mod page;
 mod palette;
+mod recursion;
 pub mod summary;
 pub mod svg;
 pub mod trace;
