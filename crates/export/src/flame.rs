@@ -7,12 +7,14 @@ use std::{
 
 use model::{
     event::{Counter, CounterId, ProcessId, StackId, Unit},
+    idle::{Cause, Phase},
     profile::Profile,
 };
 use text::units;
 
 use crate::{
     family::Family,
+    idle,
     names::{self, GpuFrames},
     waits,
 };
@@ -26,8 +28,12 @@ pub struct View {
     pub gpu: bool,
     /// Time off the CPU, if it was recorded.
     pub waits: bool,
+    /// The idle time of the GPUs instead, under what the threads that feed them did.
+    pub idle: bool,
     /// A counted event instead of both, because its amounts are not times.
     pub event: Option<EventView>,
+    /// Draw each level of a recursion, instead of one frame for all. Other formats always have every level.
+    pub unfold_recursion: bool,
 }
 
 /// Which counted event to show, and how to weigh it.
@@ -41,7 +47,7 @@ pub struct EventView {
 
 impl Default for View {
     fn default() -> Self {
-        Self { cpu: true, gpu: true, waits: true, event: None }
+        Self { cpu: true, gpu: true, waits: true, idle: false, event: None, unfold_recursion: false }
     }
 }
 
@@ -167,6 +173,38 @@ impl Flame {
             lines.entry(frames).or_default().add(weight);
         }
         Self { launches, ..naming.flame(lines, Measure::Time) }
+    }
+
+    /// Adds the idle time of the GPUs: under each GPU, what the thread that feeds it did.
+    pub fn of_idle(profile: &Profile) -> Self {
+        let mut naming = Naming::new(profile);
+        let mut lines = Lines::new();
+        for info in profile.devices.values() {
+            let device = naming.name(format!("GPU {}", info.label), Family::GpuKernel);
+            for (charge, weight) in &info.idle.parts {
+                let mut frames = vec![device.clone()];
+                match charge.phase {
+                    Phase::Before => frames.push(naming.name(names::BEFORE_GPU_WORK.to_owned(), Family::Unknown)),
+                    Phase::Between => {}
+                    Phase::After => frames.push(naming.name(names::AFTER_GPU_WORK.to_owned(), Family::Unknown)),
+                }
+                match charge.stack {
+                    Some(stack) => frames.extend(naming.stack(charge.process, Some(stack))),
+                    None => frames.push(naming.process(charge.process)),
+                }
+                let doing = match charge.cause {
+                    Cause::Launching => Some(names::LAUNCHING.to_owned()),
+                    Cause::Waiting(_) => Some(idle::wait_reason(profile, charge)),
+                    Cause::Running => None,
+                    Cause::Unknown => Some("[unknown]".to_owned()),
+                };
+                frames.extend(doing.map(|doing| naming.name(doing, Family::Wait)));
+                frames.push(naming.name(names::GPU_IDLE.to_owned(), Family::Wait));
+                let weight = Weight { amount: weight.ns, samples: weight.samples, ..Weight::default() };
+                lines.entry(frames).or_default().add(weight);
+            }
+        }
+        naming.flame(lines, Measure::Time)
     }
 
     /// Adds a counted event: the innermost frame is the place that was hit, or what was waited for.

@@ -21,6 +21,7 @@ pub struct Flames<'a> {
 enum Part {
     Cpu,
     Gpu,
+    Idle,
     Event(EventView),
     Several(View),
 }
@@ -35,6 +36,9 @@ impl<'a> Flames<'a> {
     pub fn of(&self, view: View) -> Rc<Flame> {
         if let Some(event) = view.event {
             return self.event(event);
+        }
+        if view.idle {
+            return self.get(Part::Idle, || Flame::of_idle(self.profile));
         }
         let mut parts = Vec::new();
         parts.extend(view.cpu.then(|| self.cpu()));

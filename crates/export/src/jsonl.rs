@@ -408,7 +408,7 @@ impl Lines<'_> {
             }
             // Hidden by the view, or resolved: a session's totals are in the ledger.
             Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => Ok(()),
-            Event::Activity(_) | Event::Sync(_) => Ok(()),
+            Event::Activity(_) | Event::Sync(_) | Event::Wait(_) => Ok(()),
             Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
             // Written above, or summed up in the summary.
             Event::Function(_) | Event::Call(_) | Event::Switch(_) => Ok(()),

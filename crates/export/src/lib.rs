@@ -1,7 +1,7 @@
 //! The outputs generated from a recording: one module per format, the same bytes for the same recording.
 //!
 //! Formats of weighted stacks ([`folded`], [`svg`]) and the [`summary`] need only the [`Profile`]. Formats of
-//! individual events ([`chrome`], [`jsonl`], [`cpu_txt`]) read the recording again and use the profile of the first
+//! individual events ([`html`], [`chrome`], [`jsonl`], [`cpu_txt`]) read the recording again and use the profile of the first
 //! pass for the names, so that no format holds all events in memory.
 
 use std::io::{self, BufWriter, Write};
@@ -10,26 +10,33 @@ pub mod chrome;
 pub mod cpu_txt;
 mod events;
 pub mod family;
+pub mod findings;
 pub mod flame;
 mod flames;
 pub mod folded;
 mod format;
+pub mod html;
+pub mod idle;
 pub mod jsonl;
 pub mod losses;
 pub mod names;
 mod page;
 mod palette;
+mod recursion;
 pub mod summary;
 pub mod svg;
 pub mod trace;
+mod user_code;
 mod waits;
 
 pub use crate::{
     events::Events,
+    findings::Finding,
     flame::{EventView, View},
     flames::Flames,
     format::{Format, UnknownExtension},
     summary::Summary,
+    user_code::Place,
 };
 
 /// Writes the profile of `flames` as `format`. `events` opens the recording from its beginning; only formats that need
@@ -51,6 +58,7 @@ pub fn write<'a>(
         )),
         Format::Folded => folded::write(flames, view, out),
         Format::Svg => svg::write(flames, view, out),
+        Format::Html => html::write(flames, view, events()?, out),
         Format::Chrome => chrome::write(profile, view, events()?, out),
         Format::CpuText => cpu_txt::write(profile, events()?, out),
         Format::Jsonl => jsonl::write(profile, view, events()?, out),

@@ -20,6 +20,15 @@ pub const LAUNCH_NOT_SEEN: &str = "[launch not seen]";
 /// The frame between the stack that created a node of a graph and the node's work, which runs at each launch of the graph.
 pub const GRAPH_REPLAY: &str = "[CUDA graph replay]";
 
+/// The innermost frame of a GPU's idle time.
+pub const GPU_IDLE: &str = "[GPU idle]";
+/// The thread that feeds the GPU launched the work that ended the idle time.
+pub const LAUNCHING: &str = "[launching]";
+/// The frame below a GPU for the time before its first work.
+pub const BEFORE_GPU_WORK: &str = "[before the first GPU work]";
+/// The same for the time after its last.
+pub const AFTER_GPU_WORK: &str = "[after the last GPU work]";
+
 /// The name of a process image, as one word.
 pub fn process(profile: &Profile, id: ProcessId) -> String {
     profile.processes.get(&id).map_or_else(|| "[unknown_process]".to_owned(), |p| word(&p.comm))

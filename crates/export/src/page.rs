@@ -104,6 +104,23 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
 }
 
+/// Breaks a text into lines of at most `most` columns, between words where possible.
+pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let word = cut(word, most);
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => *line = word,
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= most => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            _ => lines.push(word),
+        }
+    }
+    lines
+}
+
 pub(crate) fn shortened(name: &str, most: usize) -> String {
     cut(&short(&names::clean(name), most), most)
 }
@@ -123,7 +140,7 @@ fn step(name: &str) -> String {
 
 /// Whether a frame between the process and the operation is informative: not the start of a thread, nor the CUDA
 /// libraries and the code that leads to them.
-fn is_informative(name: &str) -> bool {
+pub(crate) fn is_informative(name: &str) -> bool {
     let (name, _) = split_place(name);
     let driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
     !((name.starts_with('[') && name != names::LAUNCH_NOT_SEEN)
@@ -178,6 +195,14 @@ mod tests {
             assert!(path_text(&path, most).chars().count() <= most);
         }
         assert_eq!(path_text(&["one".to_owned()], 2), "o…");
+    }
+
+    /// Check that text is broken between words, and a long word is cut.
+    #[test]
+    fn text_is_wrapped_between_words() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("incomprehensible", 7), ["incomp…"]);
+        assert_eq!(wrapped("", 7), [""]);
     }
 
     /// Check that all bars have the same width, and that small values stay visible.

@@ -13,14 +13,17 @@ use text::units::hundredths;
 
 use crate::{
     events::Events,
+    findings,
     flame::{Flame, Line},
     flames::Flames,
-    losses, names,
+    idle, losses, names,
     trace::TraceSummary,
+    user_code::UserCode,
 };
 
 pub mod cost;
 pub mod events;
+mod findings_text;
 mod numbers;
 pub(crate) mod render;
 pub mod sampling;
@@ -47,6 +50,8 @@ impl Summary {
         let working = || devices.iter().filter(|device| device.streams > 0);
         let estimated = profile.sampled.estimated;
         let launches = ledger.launches.saturating_add(estimated.launches);
+        let code = UserCode::new(profile);
+        let idle = idle::of(profile, &code);
         let sampling = Sampling::of(profile);
         let trace = TraceSummary::of(profile);
         let mut lost = ledger.lost.clone();
@@ -59,6 +64,8 @@ impl Summary {
             wall_ns,
             cut_off: profile.end.is_none(),
             status: profile.end.and_then(|end| end.status),
+            findings: findings::findings(profile, &code, &idle),
+            idle,
             gpu_time_ns,
             kernel_time_ns: ledger.kernel_ns.saturating_add(estimated.kernel_ns),
             kernel_time_delivered_ns: ledger.kernel_ns_delivered,

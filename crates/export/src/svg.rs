@@ -16,7 +16,8 @@ use inferno::flamegraph::{
 };
 use model::{
     event::{Counter, OFF_CPU},
-    profile::Profile,
+    idle::Phase,
+    profile::{DeviceInfo, Profile},
 };
 use text::{
     short::short_frame,
@@ -27,7 +28,7 @@ use crate::{
     family::Family,
     flame::{Flame, Line, Measure, View, Weight},
     flames::Flames,
-    losses, names, palette, waits,
+    losses, names, palette, recursion, waits,
 };
 
 const FRAME_HEIGHT: usize = 18;
@@ -42,6 +43,7 @@ const LABEL_LENGTH: usize = 100;
 const LABEL_OF_TIP: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
 const LABEL: &str = r#"(t.getAttribute("fg:l") || find_child(e, "title").textContent.replace(/\([^(]*\)$/,""))"#;
 const NO_TIME: &str = "no CPU sample and no finished GPU work";
+const NO_IDLE: &str = "no GPU worked, or none was idle";
 const NO_HITS: &str = "the event did not occur, or all its weights are 0";
 const STYLE: &str = "<style type=\"text/css\">
 text { font-family:ui-monospace,\"SF Mono\",Menlo,Consolas,\"DejaVu Sans Mono\",monospace; fill:#1d232b }
@@ -56,6 +58,9 @@ text { font-family:ui-monospace,\"SF Mono\",Menlo,Consolas,\"DejaVu Sans Mono\",
 /// Draws the stacks of a profile. A profile without any time still gives a valid picture, which says so.
 pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result<()> {
     let (profile, mut flame) = (flames.profile, flames.of(view));
+    if !view.unfold_recursion {
+        flame = Rc::new(recursion::folded(&flame));
+    }
     let shift = shift(&flame.lines);
     let is_drawn = |line: &Line| line.weight.amount >> shift > 0;
     if !flame.lines.iter().all(is_drawn) {
@@ -63,11 +68,16 @@ pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result
     }
     let counter = view.event.and_then(|event| profile.counters.all.get(&event.counter));
     let (title, subtitle) = match counter {
+        None if view.idle => (cut(&format!("GPU idle: {}", title(profile)), TITLE_LENGTH), idle_subtitle(profile)),
         None => (title(profile), subtitle(profile)),
         Some(counter) => (event_title(counter, profile), event_subtitle(counter, profile, &flame)),
     };
     if flame.lines.is_empty() {
-        let nothing = if counter.is_some() { NO_HITS } else { NO_TIME };
+        let nothing = match counter {
+            Some(_) => NO_HITS,
+            None if view.idle => NO_IDLE,
+            None => NO_TIME,
+        };
         write_empty(profile, &title, &subtitle, nothing, out)?;
         return out.flush();
     }
@@ -317,6 +327,17 @@ fn title(profile: &Profile) -> String {
         names::printable(&command).into_owned()
     };
     if name.is_empty() { "warpscope".to_owned() } else { cut(&name, TITLE_LENGTH) }
+}
+
+/// `GPU 0 idle 4.21 s of 10.2 s (41.3 %)`
+fn idle_subtitle(profile: &Profile) -> String {
+    let idle = |device: &DeviceInfo| {
+        let idle = device.idle.of(Phase::Between);
+        let span = device.busy_ns.saturating_add(idle);
+        format!("GPU {} idle {} of {} ({})", device.label, time(idle), time(span), percent(idle, span))
+    };
+    let working = profile.devices.values().filter(|device| device.busy_ns > 0);
+    cut(&working.map(idle).collect::<Vec<_>>().join(" · "), TITLE_LENGTH)
 }
 
 /// `10.0 s recorded · GPU busy 3.27 s · 92,732 launches · matched 100 % · nothing lost`

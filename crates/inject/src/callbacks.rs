@@ -16,7 +16,7 @@ use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
-use crate::{calls, cost, counting, lifecycle, nodes, sampling, sys, waits};
+use crate::{calls, cost, counting, gate, lifecycle, nodes, sampling, sys, waits};
 
 /// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
@@ -134,7 +134,7 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
         }
         return false;
     }
-    if data.is_null() || !lifecycle::is_live() {
+    if data.is_null() {
         return false;
     }
     // SAFETY: the domain is driver or runtime, for which CUPTI passes this type; it lives as long as this call.
@@ -147,9 +147,15 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 thread.marked.set(id);
                 thread.call.set(call);
                 thread.node.set(false);
+                if !lifecycle::is_live() {
+                    thread.shard.count_late();
+                    gate::pass();
+                    return false;
+                }
                 // Before the marker, at which the thread may be preempted: the end of a recording waits for calls in flight.
                 thread.shard.count_launch();
-                let choice = sampling::choose(data.correlation_id);
+                gate::pass();
+                let choice = sampling::choose();
                 match choice {
                     Choice::Stack(rate) => {
                         let work = u32::from(work) | u32::from(rate) << wire::RATE_SHIFT;
@@ -167,6 +173,9 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
             cost::end_call();
             thread.call.set(0);
             thread.shard.count_return();
+            if !lifecycle::is_live() {
+                return false;
+            }
             // SAFETY: on exit CUPTI points this at the call's result; null is checked.
             let code = unsafe { data.return_value.as_ref() }.copied().unwrap_or(0);
             if thread.counted.get() {

@@ -27,6 +27,7 @@ mod counting;
 mod driver;
 mod entry;
 mod environment;
+mod gate;
 mod known;
 mod library;
 pub mod lifecycle;

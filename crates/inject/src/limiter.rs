@@ -2,7 +2,7 @@
 
 use crate::budget::{self, Effort, Figures};
 use crate::totals::Begun;
-use crate::{cost, library, sampling, subscription, sys, totals};
+use crate::{cost, sampling, subscription, sys, totals};
 
 /// Time between two decisions.
 const DECISION: u64 = 250_000_000;
@@ -143,7 +143,7 @@ impl Limiter {
             return;
         }
         let now = sys::now();
-        if library::cupti().is_some_and(|cupti| sampling::change(!on, || subscription::switch(cupti, !on))) {
+        if subscription::switch(!on) {
             self.recorded += if on { now - self.switched } else { 0 };
             self.switched = now;
             let window = WINDOWS[usize::from(self.effort.share).min(WINDOWS.len() - 1)];

@@ -14,7 +14,6 @@ use cupti::types::ActivityGetNextRecord;
 
 use crate::names::{NAMES_SEEN, Named};
 use crate::queue::QUEUE;
-use crate::sampling::is_discarded;
 use crate::totals::{TOTALS, add};
 
 /// A whole graph is sent as a kernel of this name ([`wire::WHOLE_GRAPH`]).
@@ -27,16 +26,6 @@ enum Record {
     Kernel(wire::Kernel, *const c_char),
     Memcpy(wire::Memcpy),
     Memset(wire::Memset),
-}
-
-impl Record {
-    fn correlation(&self) -> u32 {
-        match self {
-            Self::Kernel(kernel, _) => kernel.correlation,
-            Self::Memcpy(copy) => copy.correlation,
-            Self::Memset(memset) => memset.correlation,
-        }
-    }
 }
 
 /// The meaning of a record's times.
@@ -280,7 +269,6 @@ impl Batch {
     unsafe fn record(&mut self, bytes: &[u8]) {
         match decode(bytes) {
             None => self.tally.invalid += 1,
-            Some(record) if is_discarded(record.correlation()) => {}
             Some(Record::Kernel(mut kernel, name)) => {
                 self.tally.kernels += 1;
                 if !self.times(kernel.start, kernel.end, true) {

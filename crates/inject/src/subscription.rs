@@ -11,7 +11,7 @@ use wire::Notice;
 use crate::library::{self, Cupti};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{buffers, callbacks, calls, environment, lifecycle, nodes, search, sys};
+use crate::{buffers, callbacks, calls, environment, gate, lifecycle, nodes, sampling, search, sys};
 
 /// Whether graphs are recorded as wholes.
 static WHOLE_GRAPHS: AtomicBool = AtomicBool::new(false);
@@ -141,12 +141,24 @@ fn switch_callbacks(of: u32, on: u32, which: impl Fn(bool) -> bool) {
     }
 }
 
-/// Switches records on or off.
-pub fn switch(cupti: &Cupti, on: bool) {
-    for kind in kinds() {
-        // SAFETY: only takes a number.
-        unsafe { if on { (cupti.enable)(kind) } else { (cupti.disable)(kind) } };
-    }
+/// Time that launches get to return before records are switched.
+const SHORT_PATIENCE: u64 = 300_000;
+/// The same before records are disabled for good: a launch may wait for room in a full stream.
+const LONG_PATIENCE: u64 = 100_000_000;
+/// How often disabling is tried before records stay enabled.
+const ATTEMPTS: u32 = 20;
+
+/// Switches records on or off. Returns false, and changes nothing, if launches in flight do not return soon.
+pub fn switch(on: bool) -> bool {
+    library::cupti().is_some_and(|cupti| {
+        gate::close_for(SHORT_PATIENCE, || {
+            for kind in kinds() {
+                // SAFETY: only takes a number.
+                unsafe { if on { (cupti.enable)(kind) } else { (cupti.disable)(kind) } };
+            }
+            sampling::set_recording(on);
+        })
+    })
 }
 
 /// Ends the session from outside CUPTI's callbacks: disables records and callbacks. The program continues.
@@ -154,16 +166,17 @@ pub fn stop() {
     lifecycle::end();
     calls::end();
     let subscriber = SUBSCRIBER.swap(ptr::null_mut(), Ordering::SeqCst);
-    if let Some(cupti) = library::cupti()
-        && !subscriber.is_null()
-    {
+    let Some(cupti) = library::cupti().filter(|_| !subscriber.is_null()) else { return };
+    let disable = || {
         for kind in kinds() {
             // SAFETY: only takes a number; a kind that was never enabled is refused.
             unsafe { (cupti.disable)(kind) };
         }
-        // SAFETY: the handle is from cuptiSubscribe and the swap makes this its only end.
-        unsafe { (cupti.unsubscribe)(subscriber) };
-    }
+    };
+    // A call that never returns keeps records enabled: that costs time, but the program is safe.
+    (0..ATTEMPTS).any(|_| gate::close_for(LONG_PATIENCE, disable));
+    // SAFETY: the handle is from cuptiSubscribe and the swap makes this its only end.
+    unsafe { (cupti.unsubscribe)(subscriber) };
 }
 
 /// Identifies the other subscriber as far as possible.

@@ -54,6 +54,8 @@ pub static TOTALS: Totals = Totals {
 #[repr(align(64))]
 struct Shard {
     launches: AtomicU64,
+    /// Launches after the end of the session.
+    late: AtomicU64,
     returned: AtomicU64,
     failed: AtomicU64,
 }
@@ -61,8 +63,14 @@ struct Shard {
 /// Threads are assigned to shards in turn: there are enough that two busy threads rarely share one.
 const SHARDS: usize = 64;
 
-static LAUNCHES: [Shard; SHARDS] =
-    [const { Shard { launches: AtomicU64::new(0), returned: AtomicU64::new(0), failed: AtomicU64::new(0) } }; SHARDS];
+static LAUNCHES: [Shard; SHARDS] = [const {
+    Shard {
+        launches: AtomicU64::new(0),
+        late: AtomicU64::new(0),
+        returned: AtomicU64::new(0),
+        failed: AtomicU64::new(0),
+    }
+}; SHARDS];
 static NEXT_SHARD: AtomicU32 = AtomicU32::new(0);
 
 /// A thread's shard: 0 until it first counts, otherwise one more than the index.
@@ -89,6 +97,11 @@ impl ShardOf {
         self.shard().launches.fetch_add(1, SeqCst);
     }
 
+    /// Counts a launch-class call after the end of the session, which is not recorded.
+    pub fn count_late(&self) {
+        self.shard().late.fetch_add(1, SeqCst);
+    }
+
     /// The number of the shard.
     pub fn index(&self) -> usize {
         self.0.get() as usize
@@ -108,6 +121,13 @@ impl ShardOf {
 /// Markers called so far.
 pub fn launches() -> u64 {
     LAUNCHES.iter().map(|s| s.launches.load(Relaxed)).sum()
+}
+
+/// Calls that have begun and not returned. Calls that begin or return meanwhile make it larger, never smaller.
+pub fn in_flight() -> u64 {
+    let returned: u64 = LAUNCHES.iter().map(|s| s.returned.load(SeqCst)).sum();
+    let begun: u64 = LAUNCHES.iter().map(|s| s.launches.load(SeqCst) + s.late.load(SeqCst)).sum();
+    begun.saturating_sub(returned)
 }
 
 /// The marked calls of each shard that have begun.

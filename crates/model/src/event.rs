@@ -15,7 +15,7 @@ mod trace;
 use serde::Serialize;
 
 pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
-pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHORT_WAITS, Unit};
+pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHORT_WAITS, Unit, Wait};
 pub use gpu::{
     Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, GraphDestroyed, KernelName, Launch,
     LaunchKind, NodeCopied, NodeCreated, NodeStack, Sampling, Session, Sync, Work,
@@ -93,6 +93,8 @@ pub enum Event {
     CounterPoint(CounterPoint),
     /// Hits of such a place.
     Hits(Hits),
+    /// A thread that launches GPU work was off the CPU.
+    Wait(Wait),
     /// A session's own totals; each replaces that session's previous ones.
     Totals(Totals),
     /// The cost of a session; each replaces that session's previous one.

@@ -13,8 +13,10 @@
 //!   Node... ---> the stacks that created the nodes of graphs: their activities are summed under these too
 //! ```
 
+mod blame;
 mod busy;
 mod devices;
+mod divide;
 mod gpu;
 mod spread;
 #[cfg(test)]
@@ -34,8 +36,8 @@ pub use crate::causes::Joined;
 use crate::{
     causes::{Cause, Causes},
     event::{
-        Event, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, SessionId, Stack, StackId, Sync,
-        Totals,
+        Event, LaunchKind, LossCause, Mode, OFF_CPU, PointId, Process, ProcessId, SHORT_WAITS, SessionId, Stack,
+        StackId, Sync, Totals,
     },
     join::Limits,
     ledger::Ledger,
@@ -101,6 +103,7 @@ impl Fold {
             Event::Sample(sample) => {
                 profile.note_time(sample.time);
                 profile.ledger.samples += 1;
+                gpu.sample(sample);
                 let weight = profile.cpu.entry((sample.process, sample.stack)).or_default();
                 weight.count += 1;
                 weight.ns = weight.ns.saturating_add(sample.weight);
@@ -110,6 +113,10 @@ impl Fold {
                 causes.note(event);
             }
             Event::Sync(sync) => self.wait(sync),
+            Event::Wait(wait) => {
+                profile.note_time(wait.end);
+                gpu.wait(wait);
+            }
             Event::Call(call) => {
                 profile.note_time(call.start.max(call.end));
                 if profile.start.as_ref().is_some_and(|start| start.mode == Mode::TraceSums) {
@@ -282,6 +289,7 @@ impl Fold {
             Event::MemorySum(sum) => profile.calls.memory_sum(sum),
             Event::KernelSum(sum) => profile.calls.kernel_sum(*sum),
             Event::Counter(counter) => {
+                self.gpu.evidence.waits_recorded |= counter.source == OFF_CPU;
                 profile.counters.all.insert(counter.id, counter.clone());
             }
             Event::CounterPoint(point) => {
@@ -289,7 +297,7 @@ impl Fold {
             }
             Event::Hits(hits) => profile.counters.add(hits),
             Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
-            Event::Failed(_) | Event::Captured(_) | Event::Empty(_) | Event::Sync(_) => {}
+            Event::Failed(_) | Event::Captured(_) | Event::Empty(_) | Event::Sync(_) | Event::Wait(_) => {}
             Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {}
         }
     }

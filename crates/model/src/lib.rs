@@ -10,6 +10,7 @@ pub mod counters;
 pub mod event;
 pub mod fold;
 pub mod histogram;
+pub mod idle;
 pub mod join;
 pub mod ledger;
 mod nodes;

@@ -12,6 +12,7 @@ use crate::{
         CostProgram, Direction, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, ProcessId, Sampling,
         SessionCost, SessionId, Stack, StackId, Start,
     },
+    idle::Idle,
     ledger::Ledger,
     symbols::Symbols,
 };
@@ -163,6 +164,8 @@ pub struct DeviceInfo {
     pub busy_ns: u64,
     /// The longest idle intervals between its first work and its last, as (start, end), longest first.
     pub gaps: Vec<(u64, u64)>,
+    /// Why it was idle.
+    pub idle: Idle,
     /// Streams seen, as (session, context, stream).
     pub streams: std::collections::BTreeSet<(SessionId, u32, u32)>,
 }

@@ -29,6 +29,9 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
 
 /// Returns the view that flame graphs and folded stacks show.
 fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View> {
+    if options.idle {
+        return idle_view(profile);
+    }
     let counters = &profile.counters;
     let names = || counters.all.values().map(|counter| counter.name.as_str()).collect::<Vec<_>>().join(", ");
     let Some(name) = &options.event else {
@@ -39,15 +42,26 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
         {
             bail!("the recording contains several events and nothing else: choose one with --event: {}", names());
         }
-        let both = !options.gpu_only && !options.cpu_only;
-        return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, waits: both, ..shown });
+        let (cpu, gpu, unfold_recursion) = (!options.gpu_only, !options.cpu_only, options.unfold_recursion);
+        return Ok(View { cpu, gpu, waits: cpu && gpu, unfold_recursion, ..shown });
     };
     match counters.named(name) {
         Some(counter) => {
             let event = EventView { counter: counter.id, by_count: options.count };
-            Ok(View { event: Some(event), ..View::default() })
+            Ok(View { event: Some(event), unfold_recursion: options.unfold_recursion, ..View::default() })
         }
         None if counters.all.is_empty() => bail!("the recording has no events: record some with --event"),
         None => bail!("the recording has no event called {name}; it has: {}", names()),
     }
+}
+
+/// Returns the view of idle GPUs, if the recording can explain them.
+fn idle_view(profile: &Profile) -> anyhow::Result<View> {
+    if profile.is_trace() {
+        bail!("a trace lists its idle gaps in its report: --idle needs a recording of `warpscope record`");
+    }
+    if profile.sampled.estimated.launches > 0 {
+        bail!("GPU work was recorded only part of the time, so idle time is not known: record without --max-overhead");
+    }
+    Ok(View { idle: true, ..View::default() })
 }

@@ -10,7 +10,7 @@ use model::{
 use serde::Serialize;
 
 use super::{cost::Cost, events::EventSummary, sampling::Sampling};
-use crate::trace::TraceSummary;
+use crate::{findings::Finding, idle::DeviceIdle, trace::TraceSummary};
 
 /// The numbers of a recording.
 #[derive(Clone, Debug, Serialize)]
@@ -25,6 +25,12 @@ pub struct Summary {
     pub cut_off: bool,
     /// The command's wait status.
     pub status: Option<i32>,
+    /// What costs time, and what to try; those that affect the most time first. Absent if there is nothing to say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+    /// Why each GPU was idle; absent in traces, and if GPU work was recorded only part of the time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub idle: Vec<DeviceIdle>,
 
     /// Durations of all kernels, copies and memsets, added up: concurrent work is added too.
     pub gpu_time_ns: u64,

@@ -15,6 +15,8 @@ use crate::{
 /// is its last lines.
 pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
     let mut page = Page::new(colour, width.max(60));
+    page.opening(summary);
+    page.findings(&summary.findings);
     page.head(summary);
     if let Some(trace) = &summary.trace {
         page.calls(trace);
@@ -33,7 +35,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
 }
 
 impl Page {
-    fn head(&mut self, s: &Summary) {
+    fn opening(&mut self, s: &Summary) {
         let command = names::printable(&s.command.join(" ")).into_owned();
         let title = if s.command.is_empty() { "warpscope: running processes" } else { &command };
         let title = self.ink(Ink::Bold, &cut(title, self.width));
@@ -54,7 +56,9 @@ impl Page {
         }
         let line = self.ink(Ink::Dim, &parts.join(", "));
         self.line(&line);
+    }
 
+    fn head(&mut self, s: &Summary) {
         let working: Vec<_> = s.devices.iter().filter(|device| device.streams > 0).collect();
         let name_width = working.iter().map(|d| d.name.chars().count()).max().unwrap_or(0).min(32);
         let label_width = working.iter().map(|d| d.label.len()).max().unwrap_or(0);

@@ -68,6 +68,23 @@ pub struct CounterPoint {
     pub file: String,
 }
 
+/// A wait of a thread that launches GPU work: an interval off the CPU. It is also included in the hits of its reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// The image.
+    pub process: ProcessId,
+    /// The thread.
+    pub tid: u32,
+    /// When it left the CPU.
+    pub start: u64,
+    /// When it ran again.
+    pub end: u64,
+    /// The stack that waited.
+    pub stack: StackId,
+    /// Why.
+    pub reason: PointId,
+}
+
 /// Further hits of a place from one stack, to be added to the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hits {

@@ -23,28 +23,51 @@ const GAPS: usize = 16;
 /// Start and end.
 pub type Interval = (u64, u64);
 
-/// The busy time of one GPU, or of anything else that occurs in intervals.
+/// Start, end, and what it begins with.
+type Marked<T> = (u64, u64, T);
+
+/// The time between two intervals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap<T> {
+    /// The end of the interval before it; 0 if there is none.
+    pub start: u64,
+    /// The start of the interval after it.
+    pub end: u64,
+    /// The mark of the interval after it.
+    pub mark: T,
+}
+
+/// The busy time of one GPU, or of anything else that occurs in intervals. Each interval has a mark; where intervals
+/// overlap, that of the first one is kept.
 #[derive(Debug)]
-pub struct BusyTime {
+pub struct BusyTime<T = ()> {
     kept: usize,
     /// In order of arrival.
-    fresh: Vec<Interval>,
+    fresh: Vec<Marked<T>>,
     /// Sorted, disjoint and not adjacent.
-    open: Vec<Interval>,
+    open: Vec<Marked<T>>,
     /// The part of `open` that a batch is merged into.
-    tail: Vec<Interval>,
+    tail: Vec<Marked<T>>,
     closed_ns: u64,
     closed_until: u64,
     closed_gaps: Longest,
 }
 
-impl Default for BusyTime {
+impl<T: Copy + Ord> Default for BusyTime<T> {
     fn default() -> Self {
         Self::new(KEPT)
     }
 }
 
 impl BusyTime {
+    /// Adds an interval.
+    #[inline]
+    pub fn add(&mut self, start: u64, end: u64) {
+        self.add_marked(start, end, (), |_| {});
+    }
+}
+
+impl<T: Copy + Ord> BusyTime<T> {
     /// Starts with no time; `kept` disjoint intervals stay open to late arrivals.
     pub fn new(kept: usize) -> Self {
         Self {
@@ -58,9 +81,9 @@ impl BusyTime {
         }
     }
 
-    /// Adds an interval.
+    /// Adds an interval. `closed` gets the gaps that no later interval can change, in order of time.
     #[inline]
-    pub fn add(&mut self, start: u64, end: u64) {
+    pub fn add_marked(&mut self, start: u64, end: u64, mark: T, closed: impl FnMut(Gap<T>)) {
         let start = start.max(self.closed_until);
         if end <= start {
             return;
@@ -71,34 +94,46 @@ impl BusyTime {
             last.1 = last.1.max(end);
             return;
         }
-        self.fresh.push((start, end));
+        self.fresh.push((start, end, mark));
         if self.fresh.len() >= BATCH {
             self.merge();
+            self.close(closed);
         }
     }
 
     /// Returns the total busy time.
     pub fn total(&mut self) -> u64 {
         self.merge();
-        self.closed_ns + self.open.iter().map(|(start, end)| end - start).sum::<u64>()
+        self.closed_ns + self.open.iter().map(|(start, end, _)| end - start).sum::<u64>()
     }
 
     /// Returns the longest gaps between the first interval and the last, longest first.
     pub fn gaps(&mut self) -> Vec<Interval> {
         self.merge();
         let mut gaps = self.closed_gaps.clone();
-        let mut until = self.closed_until;
-        for (start, end) in &self.open {
-            gaps.offer(until, *start);
-            until = *end;
+        for gap in self.open_gaps() {
+            gaps.offer(gap.start, gap.end);
         }
         gaps.0
     }
 
-    fn merge(&mut self) {
+    /// Returns the gaps that later intervals may still change, except the one after the last interval. Intervals of the
+    /// last batch are not included until [`BusyTime::merge`].
+    pub fn open_gaps(&self) -> impl Iterator<Item = Gap<T>> {
+        let ends = std::iter::once(self.closed_until).chain(self.open.iter().map(|(_, end, _)| *end));
+        ends.zip(&self.open).map(|(start, &(end, _, mark))| Gap { start, end, mark })
+    }
+
+    /// Returns the end of the last interval, and its mark.
+    pub fn last(&self) -> Option<(u64, T)> {
+        self.open.last().map(|(_, end, mark)| (*end, *mark))
+    }
+
+    /// Merges the last batch.
+    pub fn merge(&mut self) {
         self.fresh.sort_unstable();
-        let Some(&(first, _)) = self.fresh.first() else { return };
-        let untouched = self.open.partition_point(|(_, end)| *end < first);
+        let Some(&(first, ..)) = self.fresh.first() else { return };
+        let untouched = self.open.partition_point(|(_, end, _)| *end < first);
         self.tail.clear();
         self.tail.extend(self.open.drain(untouched..));
         let (mut left, mut right) = (self.tail.iter().peekable(), self.fresh.iter().peekable());
@@ -108,19 +143,25 @@ impl BusyTime {
                 (_, Some(_)) => right.next(),
                 (_, None) => left.next(),
             };
-            let Some(&(start, end)) = next else { break };
+            let Some(&(start, end, mark)) = next else { break };
             match self.open.last_mut() {
                 Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => self.open.push((start, end)),
+                _ => self.open.push((start, end, mark)),
             }
         }
         self.fresh.clear();
-        if self.open.len() > 2 * self.kept {
-            for (start, end) in self.open.drain(..self.open.len() - self.kept) {
-                self.closed_ns += end - start;
-                self.closed_gaps.offer(self.closed_until, start);
-                self.closed_until = end;
-            }
+    }
+
+    /// Closes the oldest intervals if there are too many.
+    fn close(&mut self, mut closed: impl FnMut(Gap<T>)) {
+        if self.open.len() <= 2 * self.kept {
+            return;
+        }
+        for (start, end, mark) in self.open.drain(..self.open.len() - self.kept) {
+            self.closed_ns += end - start;
+            self.closed_gaps.offer(self.closed_until, start);
+            closed(Gap { start: self.closed_until, end: start, mark });
+            self.closed_until = end;
         }
     }
 }

@@ -13,9 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-use super::busy::{BusyTime, KEPT};
+use super::{
+    blame::{Blame, Evidence, Feed},
+    busy::{BusyTime, Gap, KEPT},
+};
 use crate::{
     event::{Device, DeviceIdentity, SessionId, Uuid},
+    idle::{Idle, Phase},
     profile::{DeviceInfo, Numbering, Profile},
 };
 
@@ -61,7 +65,9 @@ struct Slot {
     pci: u64,
     machine_index: Option<u32>,
     name: String,
-    busy: Option<BusyTime>,
+    busy: Option<BusyTime<Feed>>,
+    /// What its idle time is charged to.
+    blame: Blame,
     streams: BTreeSet<(SessionId, u32, u32)>,
     /// A process that sees it used a GPU.
     used: bool,
@@ -120,6 +126,7 @@ impl Devices {
             machine_index,
             name: String::new(),
             busy: None,
+            blame: Blame::default(),
             streams: BTreeSet::new(),
             used: false,
         })
@@ -141,6 +148,7 @@ impl Devices {
             machine_index: None,
             name: String::new(),
             busy: None,
+            blame: Blame::default(),
             streams: BTreeSet::new(),
             used: false,
         }))
@@ -153,15 +161,38 @@ impl Devices {
         number
     }
 
-    /// Adds an interval in which a device was busy.
+    /// Adds an interval in which a device was busy, and the launch of its work.
     #[inline]
-    pub fn add_busy(&mut self, slot: u32, start: u64, end: u64) {
-        let busy = &mut self.slots[slot as usize].busy;
+    pub fn add_busy(&mut self, slot: u32, start: u64, end: u64, feed: Feed, evidence: &mut Evidence) {
+        let Slot { busy, blame, .. } = &mut self.slots[slot as usize];
         let busy = busy.get_or_insert_with(|| {
             self.busy += 1;
             BusyTime::new(if self.busy <= PRECISE { KEPT } else { KEPT / 16 })
         });
-        busy.add(start, end);
+        busy.add_marked(start, end, feed, |gap| {
+            evidence.sort();
+            if gap.start == 0 {
+                blame.assign(Phase::Before, gap, evidence);
+                blame.first = Some(gap);
+            } else {
+                blame.account(Phase::Between, gap);
+                blame.assign(Phase::Between, gap, evidence);
+            }
+        });
+    }
+
+    /// Assigns the older half of the evidence to the gaps known so far, and drops it.
+    pub fn use_older_half(&mut self, evidence: &mut Evidence) {
+        evidence.sort();
+        let older = evidence.take_older_half();
+        for Slot { busy, blame, .. } in &mut self.slots {
+            let Some(busy) = busy else { continue };
+            busy.merge();
+            for gap in busy.open_gaps() {
+                let phase = if gap.start == 0 { Phase::Before } else { Phase::Between };
+                blame.assign(phase, gap, &older);
+            }
+        }
     }
 
     /// Adds a stream of a device, as (session, context, stream).
@@ -170,7 +201,10 @@ impl Devices {
     }
 
     /// Numbers the devices and adds them to the profile. Returns the number of each slot.
-    pub fn number(mut self, profile: &mut Profile) -> Vec<u32> {
+    pub fn number(mut self, profile: &mut Profile, evidence: &mut Evidence) -> Vec<u32> {
+        evidence.sort();
+        let start = profile.start.as_ref().map(|start| start.time);
+        let whole = (start, profile.end.map_or(profile.last_time, |end| end.time));
         let streams = self.slots.iter().flat_map(|slot| slot.streams.iter());
         let users: BTreeSet<SessionId> = streams.map(|(session, ..)| *session).collect();
         for ((session, _), slot) in &self.places {
@@ -179,7 +213,7 @@ impl Devices {
         let (numbering, names) = number(&self.slots);
         let numbers: Vec<u32> = names.iter().map(|(number, _)| *number).collect();
         for (slot, (number, label)) in self.slots.into_iter().zip(names) {
-            profile.devices.insert(number, slot.info(label));
+            profile.devices.insert(number, slot.info(label, whole, evidence));
         }
         profile.numbering = numbering;
         let place = |(place, slot): ((SessionId, u32), u32)| (place, numbers[slot as usize]);
@@ -200,9 +234,15 @@ impl Slot {
         self.uuid().is_some_and(|uuid| uuid != self.gpu)
     }
 
-    fn info(mut self, label: String) -> DeviceInfo {
+    /// `whole` is the start of the recording, if it is known, and its end.
+    fn info(mut self, label: String, whole: (Option<u64>, u64), evidence: &Evidence) -> DeviceInfo {
         let busy = self.busy.as_mut();
         let (busy_ns, gaps) = busy.map_or((0, Vec::new()), |busy| (busy.total(), busy.gaps()));
+        let idle = self
+            .busy
+            .as_ref()
+            .map(|busy| idle(busy, std::mem::take(&mut self.blame), whole, evidence))
+            .unwrap_or_default();
         let prefix = if self.is_instance() { "MIG" } else { "GPU" };
         DeviceInfo {
             label,
@@ -211,9 +251,32 @@ impl Slot {
             name: self.name,
             busy_ns,
             gaps,
+            idle,
             streams: self.streams,
         }
     }
+}
+
+/// Charges the remaining gaps of a device.
+fn idle(busy: &BusyTime<Feed>, mut blame: Blame, (start, end): (Option<u64>, u64), evidence: &Evidence) -> Idle {
+    for gap in busy.open_gaps() {
+        if gap.start == 0 {
+            blame.assign(Phase::Before, gap, evidence);
+            blame.first = Some(gap);
+        } else {
+            blame.account(Phase::Between, gap);
+            blame.assign(Phase::Between, gap, evidence);
+        }
+    }
+    if let (Some(start), Some(first)) = (start, blame.first) {
+        blame.account(Phase::Before, Gap { start, ..first });
+    }
+    if let Some((last, feed)) = busy.last() {
+        let gap = Gap { start: last, end, mark: feed.without_launch() };
+        blame.account(Phase::After, gap);
+        blame.assign(Phase::After, gap, evidence);
+    }
+    blame.finish(evidence.waits_recorded)
 }
 
 /// Returns the number and the label of each slot. Instances of a GPU, and devices without a UUID beside others that have
@@ -309,11 +372,11 @@ mod tests {
         for (device, at) in devices.iter().zip(1_u64..) {
             all.describe(device);
             let slot = all.slot(device.session, device.index).expect("there are few");
-            all.add_busy(slot, 1_000 * at, 1_000 * at + 10 * at);
+            all.add_busy(slot, 1_000 * at, 1_000 * at + 10 * at, Feed::default(), &mut Evidence::default());
             all.add_stream(slot, (device.session, 1, 7));
         }
         let mut profile = Profile::default();
-        all.number(&mut profile);
+        all.number(&mut profile, &mut Evidence::default());
         let numbered = profile.devices.iter().map(|(number, info)| (*number, info.label.clone(), info.busy_ns));
         (profile.numbering, numbered.collect())
     }
@@ -364,7 +427,7 @@ mod tests {
         }
         all.add_stream(1, (SessionId(1), 1, 7));
         let mut profile = Profile::default();
-        all.number(&mut profile);
+        all.number(&mut profile, &mut Evidence::default());
         let uuids: Vec<&str> = profile.devices.values().map(|device| &device.uuid[39..]).collect();
         assert_eq!(uuids, ["2", "3", "1"]);
     }
@@ -394,7 +457,7 @@ mod tests {
         }
         assert!(all.known <= MAX_KNOWN && all.plain <= MAX_PLAIN && all.places.len() <= MAX_PLACES);
         let mut profile = Profile::default();
-        all.number(&mut profile);
+        all.number(&mut profile, &mut Evidence::default());
         assert_eq!(profile.devices.len(), MAX_KNOWN + MAX_PLAIN);
     }
 }

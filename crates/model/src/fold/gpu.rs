@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::devices::Devices;
+use super::{
+    blame::{Evidence, Feed},
+    devices::Devices,
+};
 use crate::{
     causes::Joined,
-    event::{Activity, Device, KernelName, LaunchKind, LossCause, ProcessId, SessionId, StackId, Work},
+    event::{Activity, Device, KernelName, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId, Wait, Work},
     ledger::Ledger,
     profile::{GpuKey, GpuWeight, KernelText, OTHER_DEVICE, Profile, What},
 };
@@ -79,6 +82,8 @@ pub struct GpuTime {
     /// Operations that did not get a sum of their own.
     pub merged: u64,
     devices: Devices,
+    /// What threads did, to explain why devices were idle.
+    pub evidence: Evidence,
     /// Every stream seen, with the slot of its device: one lookup for both.
     streams: FxHashMap<StreamKey, u32>,
     /// The stream of the last activity: most activities are on the same stream as the one before.
@@ -101,11 +106,9 @@ impl GpuTime {
             Work::Memset { .. } => ledger.memsets += 1,
         }
         count_times(activity.start, activity.end, ledger);
-        let Activity { session, device, context, stream, start, end, .. } = *activity;
-        match self.stream((session, device, context, stream)) {
-            Some(slot) if start != 0 => self.devices.add_busy(slot, start, end),
-            Some(_) => {}
-            None => *ledger.lost.causes.entry(LossCause::DevicesRefused).or_default() += 1,
+        let Activity { session, device, context, stream, .. } = *activity;
+        if self.stream((session, device, context, stream)).is_none() {
+            *ledger.lost.causes.entry(LossCause::DevicesRefused).or_default() += 1;
         }
     }
 
@@ -141,9 +144,12 @@ impl GpuTime {
             Work::Copy { direction, bytes, .. } => (What::Copy(direction, size_class(bytes)), bytes),
             Work::Memset { bytes, .. } => (What::Memset, bytes),
         };
-        let Activity { session, device, context, stream, .. } = *activity;
+        let Activity { session, device, context, stream, start, end, .. } = *activity;
         // Until the fold ends, the device is the number of its slot.
         let device = self.stream((session, device, context, stream)).unwrap_or(OTHER_DEVICE);
+        if start != 0 && device != OTHER_DEVICE {
+            self.devices.add_busy(device, start, end, Feed::of(launch), &mut self.evidence);
+        }
         let key = GpuKey { process, stack: launch.map(|l| l.stack), capture, what, device, stream };
         let weight = match self.weights.get_mut(&key) {
             Some(weight) => weight,
@@ -166,6 +172,23 @@ impl GpuTime {
             weight.count = weight.count.saturating_add(others);
             weight.ns = weight.ns.saturating_add(ns.saturating_mul(others));
             weight.bytes = weight.bytes.saturating_add(bytes.saturating_mul(others));
+        }
+    }
+
+    /// Adds a sample, which may explain why a device was idle.
+    #[inline]
+    pub fn sample(&mut self, sample: &Sample) {
+        self.evidence.sample(sample);
+        if self.evidence.is_full() {
+            self.devices.use_older_half(&mut self.evidence);
+        }
+    }
+
+    /// Adds a wait, which may explain the same.
+    pub fn wait(&mut self, wait: &Wait) {
+        self.evidence.wait(wait);
+        if self.evidence.is_full() {
+            self.devices.use_older_half(&mut self.evidence);
         }
     }
 
@@ -205,7 +228,7 @@ impl GpuTime {
         for ((session, _, context, stream), slot) in self.streams.drain() {
             self.devices.add_stream(slot, (session, context, stream));
         }
-        let numbers = std::mem::take(&mut self.devices).number(profile);
+        let numbers = std::mem::take(&mut self.devices).number(profile, &mut self.evidence);
         let changed = numbers.iter().zip(0..).any(|(number, slot)| *number != slot);
         if changed {
             for sums in [&mut self.weights, &mut self.stands_for, &mut self.graphs] {

@@ -10,7 +10,7 @@ use crate::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
         GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied, NodeCreated,
         NodeStack, Note, OwnCost, Process, ProgramCost, Sampling, Session, SessionCost, Stack, Start, Sum, Switch,
-        Symbol, Thread, Totals,
+        Symbol, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -191,6 +191,7 @@ records! {
     52 = NodeStack { session, mark, process, tid, time, stack }
     53 = NodeCopied { session, node, original, time }
     54 = GraphDestroyed { session, graph }
+    60 = Wait { process, tid, start, end from start, stack, reason }
 }
 
 /// Returns the smallest value that the shortest of these durations can have.

@@ -13,6 +13,7 @@ use crate::truth::TRUTH;
 
 /// Runs an operation on a stream, as a node of a graph or (0, 0) without one. Returns when it will start and end.
 fn run(operation: &Operation, stream: &Stream, graph: u32, node: u64) -> [u64; 2] {
+    let _submitting = SWITCHES.submit();
     let queued = sys::now();
     let slot = stream.timeline.reserve(queued, operation.duration());
     operation.perform();

@@ -109,12 +109,18 @@ pub struct Export {
     /// Show an event recorded with `record --event`, instead of time, in flame graphs and folded stacks.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["gpu_only", "cpu_only"])]
     pub event: Option<String>,
+    /// Show why GPUs were idle, instead of time, in flame graphs and folded stacks: under each GPU, what the thread that feeds it did.
+    #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only", "event"])]
+    pub idle: bool,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
     /// With --event, show the number of hits even if the event has a weight.
     #[arg(long, requires = "event")]
     pub count: bool,
+    /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
+    #[arg(long)]
+    pub unfold_recursion: bool,
 }
 
 /// `demo`

@@ -48,12 +48,6 @@ impl Plan {
         if options.max_overhead.is_some_and(|percent| !percent.is_finite() || percent <= 0.0) {
             bail!("--max-overhead expects a percentage greater than 0, such as 3");
         }
-        if options.max_overhead.is_some() && !options.sim {
-            bail!(
-                "--max-overhead is not ready for real GPUs: in a test on one, the program ended early. Record without it \
-                 (the summary says what the recording costs), or try it on the simulated GPU with --sim"
-            );
-        }
         if options.duration.is_some_and(|d| !d.is_finite() || d <= 0.0) {
             bail!("-d expects a number of seconds greater than 0");
         }

@@ -1,0 +1,32 @@
+//! The findings of a recording: what costs time, with numbers, the line that causes it, and what to try.
+//!
+//! Each file of this module has the rules of one subject. A rule returns no finding where there is nothing to say. To add
+//! a finding, add a [`Kind`] and a rule, and call the rule in [`findings`].
+
+mod devices;
+mod finding;
+mod idle;
+mod kernels;
+
+use model::profile::Profile;
+
+pub use self::finding::{Evidence, Finding, Kind, Unit};
+use crate::{idle::DeviceIdle, user_code::UserCode};
+
+/// The maximum number of findings: a reader acts on the first ones.
+const MAX: usize = 8;
+
+/// Returns the findings of a profile, those that affect the most time first.
+pub fn findings(profile: &Profile, code: &UserCode<'_>, idle: &[DeviceIdle]) -> Vec<Finding> {
+    // A trace explains single calls, and has its own report.
+    if profile.is_trace() {
+        return Vec::new();
+    }
+    let mut all = idle::idle(profile, idle);
+    all.extend(idle::start(profile, idle));
+    all.extend(kernels::tiny(profile, code));
+    all.extend(devices::imbalance(profile));
+    all.sort_by(|a: &Finding, b| b.share.total_cmp(&a.share));
+    all.truncate(MAX);
+    all
+}

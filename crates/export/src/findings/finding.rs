@@ -1,0 +1,86 @@
+//! What a finding consists of.
+
+use serde::Serialize;
+use text::units;
+
+use crate::user_code::Place;
+
+/// Something that costs time and that the user can change.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// What it is about.
+    pub kind: Kind,
+    /// One line, with the most important numbers.
+    pub title: String,
+    /// The numbers behind it.
+    pub evidence: Vec<Evidence>,
+    /// The line that causes it, if one does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// What to try.
+    pub advice: String,
+    /// The share of the recorded time that it affects, 0 to 1. Findings are sorted by it.
+    pub share: f64,
+}
+
+/// The subject of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A GPU is idle, and why.
+    GpuIdle,
+    /// No GPU does anything for a long time after the start.
+    Start,
+    /// Many short kernels are launched one by one from one line.
+    TinyKernels,
+    /// Some GPUs have much more work than others.
+    Imbalance,
+}
+
+/// A number behind a finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// What was counted or measured.
+    pub name: &'static str,
+    /// The number.
+    pub value: u64,
+    /// Its unit.
+    pub unit: Unit,
+}
+
+/// The unit of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// A count.
+    Count,
+    /// Nanoseconds.
+    Ns,
+    /// Bytes.
+    Bytes,
+}
+
+impl Evidence {
+    pub(super) fn count(name: &'static str, value: u64) -> Self {
+        Self { name, value, unit: Unit::Count }
+    }
+
+    pub(super) fn ns(name: &'static str, value: u64) -> Self {
+        Self { name, value, unit: Unit::Ns }
+    }
+
+    /// Formats the number with its name: `mean duration 2.10 µs`.
+    pub fn text(&self) -> String {
+        let value = match self.unit {
+            Unit::Count => units::count(self.value),
+            Unit::Ns => units::time(self.value),
+            Unit::Bytes => units::bytes(self.value),
+        };
+        format!("{} {value}", self.name)
+    }
+}
+
+/// Returns a part as a share of the whole, 0 to 1.
+pub(super) fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
+}

@@ -1,0 +1,169 @@
+//! Why GPUs were idle, by line of user code. `model::idle` explains how idle time is charged.
+
+use std::collections::BTreeMap;
+
+use model::{
+    idle::{Cause, Charge, IdleWeight, Phase},
+    profile::{DeviceInfo, Profile},
+};
+use serde::Serialize;
+
+use crate::{
+    user_code::{Place, UserCode},
+    waits,
+};
+
+/// The maximum number of causes that are listed; the rest is added up.
+const MAX_CAUSES: usize = 100;
+
+/// The idle time of a GPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DeviceIdle {
+    /// The GPU's number.
+    pub device: u32,
+    /// The same as shown.
+    pub label: String,
+    /// From the start of its first work to the end of its last.
+    pub span_ns: u64,
+    /// Of that, the time in which nothing ran.
+    pub idle_ns: u64,
+    /// The same as a share of `span_ns`, 0 to 1.
+    pub idle_share: f64,
+    /// Of `idle_ns`, what is charged by intervals: launches and recorded waits.
+    pub exact_ns: u64,
+    /// Of `idle_ns`, what is charged by samples.
+    pub sampled_ns: u64,
+    /// Of `idle_ns`, what there is no evidence for.
+    pub unknown_ns: u64,
+    /// What `idle_ns` is charged to. The parts add up to it.
+    pub causes: Vec<IdleCause>,
+    /// From the start of the recording to its first work; not part of `idle_ns`.
+    pub before_ns: u64,
+    /// What `before_ns` is charged to.
+    pub before: Vec<IdleCause>,
+    /// From its last work to the end of the recording; not part of `idle_ns`.
+    pub after_ns: u64,
+}
+
+/// What idle time is charged to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct IdleCause {
+    /// What the thread that feeds the GPU did.
+    pub cause: Doing,
+    /// Why it waited, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The innermost line of user code, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// Idle time.
+    pub ns: u64,
+    /// Its share of the time in `span_ns`; before the first work, of the recording.
+    pub share: f64,
+    /// The samples that it is based on.
+    pub samples: u64,
+}
+
+/// What a thread did while its GPU was idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Doing {
+    /// It ran, as samples show.
+    Running,
+    /// It waited.
+    Waiting,
+    /// It launched the work that ended the gap.
+    Launching,
+    /// There is no evidence.
+    Unknown,
+    /// Several causes, added up.
+    Other,
+}
+
+/// Returns the idle times of the GPUs that worked. Empty if GPU work was recorded only part of the time: the gaps between
+/// the recorded parts are not idle time.
+pub fn of(profile: &Profile, code: &UserCode<'_>) -> Vec<DeviceIdle> {
+    if profile.is_trace() || profile.sampled.estimated.launches > 0 {
+        return Vec::new();
+    }
+    let working = profile.devices.iter().filter(|(_, info)| info.busy_ns > 0);
+    working.map(|(device, info)| of_device(profile, code, *device, info)).collect()
+}
+
+fn of_device(profile: &Profile, code: &UserCode<'_>, device: u32, info: &DeviceInfo) -> DeviceIdle {
+    let idle = &info.idle;
+    let idle_ns = idle.of(Phase::Between);
+    let span_ns = info.busy_ns.saturating_add(idle_ns);
+    let sum = |wanted: &dyn Fn(Cause) -> bool| {
+        let all = idle.parts_of(Phase::Between).filter(|(charge, _)| wanted(charge.cause));
+        all.fold(0_u64, |sum, (_, weight)| sum.saturating_add(weight.ns))
+    };
+    DeviceIdle {
+        device,
+        label: info.label.clone(),
+        span_ns,
+        idle_ns,
+        idle_share: share(idle_ns, span_ns),
+        exact_ns: sum(&Cause::is_exact),
+        sampled_ns: sum(&|cause| cause == Cause::Running),
+        unknown_ns: sum(&|cause| cause == Cause::Unknown),
+        causes: causes(profile, code, idle.parts_of(Phase::Between), span_ns),
+        before_ns: idle.of(Phase::Before),
+        before: causes(profile, code, idle.parts_of(Phase::Before), profile.wall_ns()),
+        after_ns: idle.of(Phase::After),
+    }
+}
+
+/// Adds up idle time by what was done and where, the longest first.
+fn causes<'a>(
+    profile: &Profile,
+    code: &UserCode<'_>,
+    parts: impl Iterator<Item = &'a (Charge, IdleWeight)>,
+    whole: u64,
+) -> Vec<IdleCause> {
+    let mut sums: BTreeMap<(Doing, Option<String>, Option<Place>), IdleWeight> = BTreeMap::new();
+    for (charge, weight) in parts {
+        let (doing, reason) = match charge.cause {
+            Cause::Launching => (Doing::Launching, None),
+            Cause::Running => (Doing::Running, None),
+            Cause::Unknown => (Doing::Unknown, None),
+            Cause::Waiting(_) => (Doing::Waiting, Some(wait_reason(profile, charge))),
+        };
+        let place = charge.stack.map(|stack| code.place(charge.process, stack));
+        let sum = sums.entry((doing, reason, place)).or_default();
+        sum.ns = sum.ns.saturating_add(weight.ns);
+        sum.samples += weight.samples;
+    }
+    let cause = |((cause, reason, place), IdleWeight { ns, samples })| IdleCause {
+        cause,
+        reason,
+        place,
+        ns,
+        share: share(ns, whole),
+        samples,
+    };
+    let mut all: Vec<IdleCause> = sums.into_iter().map(cause).collect();
+    all.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
+    if all.len() > MAX_CAUSES {
+        let rest = all.split_off(MAX_CAUSES - 1);
+        let ns = rest.iter().fold(0_u64, |sum, cause| sum.saturating_add(cause.ns));
+        let samples = rest.iter().map(|cause| cause.samples).sum();
+        let share = share(ns, whole);
+        all.push(IdleCause { cause: Doing::Other, reason: None, place: None, ns, share, samples });
+    }
+    all
+}
+
+/// Returns why a thread waited.
+pub fn wait_reason(profile: &Profile, charge: &Charge) -> String {
+    let point = match charge.cause {
+        Cause::Waiting(reason) => profile.counters.points.get(&reason),
+        _ => None,
+    };
+    let frames = charge.stack.map(|stack| profile.frames(stack)).unwrap_or_default();
+    point.map_or("[waiting]", |point| waits::reason(point, &frames)).to_owned()
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

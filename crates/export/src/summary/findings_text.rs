@@ -1,0 +1,37 @@
+//! The findings at the beginning of the text.
+
+use crate::{
+    findings::{Evidence, Finding},
+    page::{Ink, Page, wrapped},
+};
+
+/// How far the lines below a finding are indented.
+const INDENT: usize = 4;
+
+impl Page {
+    /// Writes each finding: what was found, the numbers behind it, and what to try.
+    pub(super) fn findings(&mut self, findings: &[Finding]) {
+        if findings.is_empty() {
+            return;
+        }
+        self.text.push('\n');
+        let heading = self.ink(Ink::Bold, "Findings");
+        self.line(&heading);
+        for finding in findings {
+            self.paragraph(Ink::Yellow, "  ", &finding.title);
+            let numbers: Vec<String> = finding.evidence.iter().map(Evidence::text).collect();
+            let below = " ".repeat(INDENT);
+            if !numbers.is_empty() {
+                self.paragraph(Ink::Dim, &below, &numbers.join(", "));
+            }
+            self.paragraph(Ink::Dim, &below, &format!("try: {}", finding.advice));
+        }
+    }
+
+    fn paragraph(&mut self, ink: Ink, indent: &str, text: &str) {
+        for line in wrapped(text, self.width.saturating_sub(indent.len())) {
+            let line = format!("{indent}{}", self.ink(ink, &line));
+            self.line(&line);
+        }
+    }
+}

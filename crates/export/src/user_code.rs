@@ -1,0 +1,159 @@
+//! Finds the user's own code in a stack: the line that a reader knows and can change.
+//!
+//! In Python, these are the files outside of the interpreter and its packages. In a native program, these are the
+//! functions of its executable.
+
+use std::{cell::RefCell, collections::HashMap};
+
+use model::{
+    event::{FrameKind, NamedFrame, ProcessId, StackId},
+    profile::Profile,
+};
+use serde::Serialize;
+
+use crate::{names, page::is_informative};
+
+/// A line of code, or a function where lines are not known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Place {
+    /// The frame, as in the flame graph: `load (data.py:88)`.
+    pub frame: String,
+    /// The source file of a Python frame, otherwise the program or library that contains it.
+    pub file: String,
+}
+
+/// Whether a Python file is the user's, and not part of the interpreter or an installed package.
+fn is_user_file(path: &str) -> bool {
+    let mut parts = path.split('/').peekable();
+    let mut inside = false;
+    while let Some(part) = parts.next() {
+        let python =
+            |next: &str| next.strip_prefix("python").is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
+        inside |= matches!(part, "site-packages" | "dist-packages");
+        inside |= matches!(part, "lib" | "lib64") && parts.peek().is_some_and(|next| python(next));
+    }
+    !inside && !path.is_empty() && !path.starts_with("<frozen")
+}
+
+/// Returns the index of the innermost frame of user code. `program` is the file name of the executable. If a Python
+/// stack has none, this is its innermost Python frame.
+pub fn innermost(frames: &[NamedFrame], program: &str) -> Option<usize> {
+    let last = |wanted: &dyn Fn(&NamedFrame) -> bool| frames.iter().rposition(wanted);
+    let python = |frame: &NamedFrame| frame.kind == FrameKind::Python;
+    let native = |frame: &NamedFrame| {
+        frame.kind == FrameKind::Native
+            && &*frame.module == program
+            && (is_informative(&frame.name) || &*frame.name == "main")
+    };
+    last(&|frame| python(frame) && is_user_file(&frame.module))
+        .or_else(|| last(&python))
+        .or_else(|| if program.starts_with("python") { None } else { last(&native) })
+}
+
+/// Finds user code in the stacks of a profile.
+pub struct UserCode<'a> {
+    profile: &'a Profile,
+    /// The file name of each image's executable.
+    programs: HashMap<ProcessId, &'a str>,
+    found: RefCell<HashMap<(ProcessId, StackId), Place>>,
+}
+
+impl<'a> UserCode<'a> {
+    /// Learns the executables of a profile: the first file that is mapped into an image.
+    pub fn new(profile: &'a Profile) -> Self {
+        let mut first: HashMap<ProcessId, (u64, &str)> = HashMap::new();
+        for mapping in profile.mappings.iter().filter(|mapping| mapping.path.starts_with('/')) {
+            let known = first.entry(mapping.process).or_insert((mapping.time, &mapping.path));
+            if mapping.time < known.0 {
+                *known = (mapping.time, &mapping.path);
+            }
+        }
+        let programs = first.into_iter().map(|(process, (_, path))| (process, path.rsplit('/').next().unwrap_or(path)));
+        Self { profile, programs: programs.collect(), found: RefCell::default() }
+    }
+
+    /// Returns the file name of an image's executable. A forked image has that of its parent.
+    pub fn program(&self, process: ProcessId) -> &'a str {
+        let mut image = Some(process);
+        // Images refer to earlier ones; a damaged recording may contain a circle.
+        for _ in 0..64 {
+            let Some(id) = image else { break };
+            if let Some(program) = self.programs.get(&id) {
+                return program;
+            }
+            image = self.profile.processes.get(&id).and_then(|info| info.parent);
+        }
+        ""
+    }
+
+    /// Returns the innermost line of user code of a stack. If there is none, the innermost frame that is informative.
+    pub fn place(&self, process: ProcessId, stack: StackId) -> Place {
+        if let Some(known) = self.found.borrow().get(&(process, stack)) {
+            return known.clone();
+        }
+        let frames = self.profile.frames(stack);
+        let informative = || frames.iter().rposition(|f| f.kind != FrameKind::Kernel && is_informative(&f.name));
+        let found = innermost(&frames, self.program(process)).or_else(informative).or(frames.len().checked_sub(1));
+        let place = match found.map(|at| &frames[at]) {
+            Some(frame) => Place { frame: names::frame(frame), file: names::printable(&frame.module).into_owned() },
+            None => Place { frame: names::process(self.profile, process), file: String::new() },
+        };
+        self.found.borrow_mut().insert((process, stack), place.clone());
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: FrameKind, name: &str, module: &str) -> NamedFrame {
+        NamedFrame { kind, name: name.into(), module: module.into() }
+    }
+
+    /// Check which Python files are the user's.
+    #[test]
+    fn packages_and_the_interpreter_are_not_user_code() {
+        for path in ["train.py", "/home/me/lib/train.py", "/opt/python3.12/app/x.py", "/srv/lib/pythonic/x.py"] {
+            assert!(is_user_file(path), "{path}");
+        }
+        let others = [
+            "/usr/lib/python3.11/threading.py",
+            "/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py",
+            "/usr/lib/python3/dist-packages/numpy/core.py",
+            "<frozen importlib._bootstrap>",
+            "",
+        ];
+        for path in others {
+            assert!(!is_user_file(path), "{path}");
+        }
+    }
+
+    /// Check that the innermost user line is found below library code, and what is used where there is none.
+    #[test]
+    fn innermost_line_of_user_code() {
+        use FrameKind::{Native, Python};
+        let torch = "/venv/lib/python3.12/site-packages/torch/nn/linear.py";
+        let mut frames = vec![
+            frame(Native, "_start", "python3.12"),
+            frame(Python, "<module> (train.py:9)", "/home/me/train.py"),
+            frame(Python, "step (train.py:42)", "/home/me/train.py"),
+            frame(Python, "forward (linear.py:134)", torch),
+            frame(Native, "at::linear", "libtorch.so"),
+        ];
+        assert_eq!(innermost(&frames, "python3.12"), Some(2));
+        frames.drain(1..3);
+        assert_eq!(innermost(&frames, "python3.12"), Some(1), "a library's line is better than none");
+        frames.remove(1);
+        assert_eq!(innermost(&frames, "python3.12"), None);
+        let native = [
+            frame(Native, "_start", "app"),
+            frame(Native, "main", "app"),
+            frame(Native, "load", "app"),
+            frame(Native, "cudaLaunchKernel", "app"),
+            frame(Native, "memcpy", "libc.so.6"),
+        ];
+        assert_eq!(innermost(&native, "app"), Some(2));
+        assert_eq!(innermost(&native[..2], "app"), Some(1));
+    }
+}

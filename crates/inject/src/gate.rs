@@ -1,0 +1,79 @@
+//! Keeps launches out of CUDA while records are switched.
+//!
+//! CUPTI's documentation allows `cuptiActivityEnable` and `cuptiActivityDisable` at any time, but a launch that another
+//! thread makes meanwhile may crash in CUPTI, or its record is lost (CUPTI 13.0 on an H200: a segmentation fault within
+//! some hundred switches, and thousands of missing records). So a launch that begins while the gate is closed waits in
+//! its callback, which is before CUPTI prepares its record, and nothing is switched before all others have returned.
+//! Both waits are bounded: the program comes first.
+
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::{sys, totals, wakeup};
+
+static CLOSED: AtomicBool = AtomicBool::new(false);
+/// Launches that wait at the gate.
+static HELD: AtomicU64 = AtomicU64::new(0);
+
+/// The longest time that a launch waits at the gate.
+const LONGEST_HOLD: u64 = 200_000_000;
+/// Time from the callback at the end of a call to its return, with a large margin.
+const RETURNING: u64 = 50_000;
+/// A thread that waits longer than this sleeps between its checks.
+const SPINNING: u64 = 100_000;
+const SLEEP: u64 = 50_000;
+
+/// Called at the beginning of a launch, after it was counted.
+#[inline]
+pub fn pass() {
+    // Either this load sees the closed gate, or the gate's owner sees the count of this launch.
+    if CLOSED.load(Ordering::SeqCst) {
+        hold();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn hold() {
+    let errno = sys::errno();
+    HELD.fetch_add(1, Ordering::SeqCst);
+    wait(LONGEST_HOLD, || !CLOSED.load(Ordering::SeqCst));
+    HELD.fetch_sub(1, Ordering::SeqCst);
+    sys::set_errno(errno);
+}
+
+/// Runs `action` while no launch is under way. Returns false, and does not run it, if those that have begun do not return
+/// within `patience` nanoseconds. Called by the sender.
+pub fn close_for(patience: u64, action: impl FnOnce()) -> bool {
+    CLOSED.store(true, Ordering::SeqCst);
+    // Read in this order, the difference is never too small: launches that are held stay held.
+    let quiet = wait(patience, || {
+        let held = HELD.load(Ordering::SeqCst);
+        totals::in_flight() <= held
+    });
+    if quiet {
+        wait(RETURNING, || false);
+        action();
+    }
+    CLOSED.store(false, Ordering::SeqCst);
+    quiet
+}
+
+/// Waits until the condition holds, for at most `nanoseconds`; false if it does not.
+fn wait(nanoseconds: u64, condition: impl Fn() -> bool) -> bool {
+    let start = sys::now();
+    loop {
+        if condition() {
+            return true;
+        }
+        let passed = sys::now() - start;
+        if passed >= nanoseconds {
+            return false;
+        }
+        if passed < SPINNING {
+            spin_loop();
+        } else {
+            wakeup::pause(SLEEP);
+        }
+    }
+}

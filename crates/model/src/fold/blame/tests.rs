@@ -1,0 +1,224 @@
+//! Idle time with known causes.
+
+use proptest::prelude::*;
+
+use super::MAX_KEPT;
+use crate::{
+    event::{
+        Activity, Counter, CounterId, End, Event, Launch, LaunchKind, OFF_CPU, PointId, ProcessId, Sample, SessionId,
+        StackId, Start, Wait,
+    },
+    fold::Fold,
+    idle::{Cause, Idle, Phase},
+    profile::Profile,
+};
+
+const IMAGE: ProcessId = ProcessId(3);
+const LAUNCHING: Cause = Cause::Launching;
+const RUNNING: Cause = Cause::Running;
+const UNKNOWN: Cause = Cause::Unknown;
+const SLEEPING: Cause = Cause::Waiting(PointId(4));
+
+/// A simulated program: events in any order.
+#[derive(Default)]
+struct Script {
+    events: Vec<Event>,
+    launches: u32,
+}
+
+impl Script {
+    fn start(time: u64) -> Self {
+        let start = Start {
+            time,
+            wall_clock: 0,
+            version: String::new(),
+            host: String::new(),
+            command: Vec::new(),
+            mode: crate::event::Mode::Merged,
+            frequency: 999,
+        };
+        Self { events: vec![Event::Start(start)], launches: 0 }
+    }
+
+    /// Work of a device from `run.0` to `run.1`, launched by a thread at `time`.
+    fn work(&mut self, device: u32, tid: u32, time: u64, run: (u64, u64)) -> &mut Self {
+        self.launches += 1;
+        let (session, correlation, stack) = (SessionId(0), self.launches, StackId(1000 + u64::from(tid)));
+        let kind = LaunchKind::Kernel;
+        if tid != 0 {
+            let launch = Launch { session, correlation, kind, process: IMAGE, tid, cpu: 0, time, stack, rate: 0 };
+            self.events.push(Event::Launch(launch));
+        }
+        let (start, end) = run;
+        self.events.push(Event::Activity(Activity { correlation, device, start, end, ..Activity::default() }));
+        self
+    }
+
+    fn sample(&mut self, tid: u32, time: u64, stack: u64, weight: u64) -> &mut Self {
+        self.events.push(Event::Sample(Sample { process: IMAGE, tid, cpu: 0, time, stack: StackId(stack), weight }));
+        self
+    }
+
+    fn wait(&mut self, tid: u32, (start, end): (u64, u64), stack: u64) -> &mut Self {
+        if self.events.len() == 1 {
+            self.events.push(Event::Counter(Counter {
+                id: CounterId(1),
+                source: OFF_CPU.into(),
+                ..Counter::default()
+            }));
+        }
+        let (stack, reason) = (StackId(stack), PointId(4));
+        self.events.push(Event::Wait(Wait { process: IMAGE, tid, start, end, stack, reason }));
+        self
+    }
+
+    fn end(&mut self, time: u64) -> Profile {
+        self.events.push(Event::End(End { time, status: None }));
+        let mut fold = Fold::new();
+        self.events.iter().for_each(|event| fold.push(event));
+        fold.finish()
+    }
+}
+
+/// The parts of a phase: thread, cause, stack and nanoseconds.
+fn parts(idle: &Idle, phase: Phase) -> Vec<(u32, Cause, Option<u64>, u64)> {
+    let part = |(charge, weight): &(crate::idle::Charge, crate::idle::IdleWeight)| {
+        (charge.tid, charge.cause, charge.stack.map(|stack| stack.0), weight.ns)
+    };
+    idle.parts_of(phase).map(part).collect()
+}
+
+/// What is charged must add up to the idle time of each phase, and busy and idle time to the whole.
+#[track_caller]
+fn adds_up(profile: &Profile) {
+    let whole = profile.wall_ns();
+    for device in profile.devices.values() {
+        for phase in Phase::ALL {
+            let sum: u64 = device.idle.parts_of(phase).map(|(_, weight)| weight.ns).sum();
+            assert_eq!(sum, device.idle.of(phase), "{phase:?}");
+        }
+        assert_eq!(device.idle.ns.iter().sum::<u64>() + device.busy_ns, whole);
+    }
+}
+
+/// Check a script with every cause, exact to the nanosecond: before the first work, a sleep, computation, a slow launch,
+/// work without a launch, and after the last work.
+///
+/// ```text
+///   time      100      200      300      400      500      600      700      800
+///   GPU       .    #####    .    .###   .     ##  .    #   .   .    .     #  .
+///   thread 7    ^  L    [=== ]  ^ L   ^     ^ L              L            ^
+/// ```
+#[test]
+fn each_cause_is_charged_exactly() {
+    let mut script = Script::start(100);
+    script.wait(7, (213, 290), 50);
+    script.sample(7, 110, 41, 10).work(0, 7, 140, (150, 200));
+    script.sample(7, 300, 42, 10).work(0, 7, 310, (317, 350));
+    script.sample(7, 360, 43, 10).sample(7, 420, 44, 30).work(0, 7, 430, (450, 460));
+    script.work(0, 0, 0, (520, 530));
+    script.work(0, 7, 600, (701, 710)).sample(7, 750, 45, 10);
+    let profile = script.end(800);
+    adds_up(&profile);
+    let idle = &profile.devices[&0].idle;
+    assert_eq!(idle.ns, [50, 117 + 100 + 60 + 171, 90]);
+    let own = |stack, ns| (7, RUNNING, Some(stack), ns);
+    assert_eq!(parts(idle, Phase::Before), [(7, LAUNCHING, Some(1007), 10), own(41, 40)]);
+    // The pool of thread 7: 110 + 80 + 70 of its own time, 77 of it asleep; the rest is divided by 10, 10 and 30.
+    let expected = [
+        (0, UNKNOWN, None, 60),
+        (7, LAUNCHING, Some(1007), 7 + 20 + 101),
+        (7, SLEEPING, Some(50), 77),
+        own(42, 36),
+        own(43, 37),
+        own(44, 110),
+    ];
+    assert_eq!(parts(idle, Phase::Between), expected);
+    assert_eq!(parts(idle, Phase::After), [own(45, 90)]);
+    let exact: u64 = idle.parts.iter().filter(|(charge, _)| charge.cause.is_exact()).map(|(_, w)| w.ns).sum();
+    assert_eq!(exact, 10 + 128 + 77);
+}
+
+/// Check that a sample stands for no more than its weight where waits were not recorded: the thread may have been off the
+/// CPU. If there are more samples than time, they are scaled down.
+#[test]
+fn without_waits_samples_stand_for_their_weight() {
+    let mut script = Script::start(10);
+    script.work(0, 7, 10, (10, 100)).sample(7, 150, 41, 10).sample(7, 160, 42, 20).work(0, 7, 200, (200, 300));
+    let idle = script.end(300).devices[&0].idle.clone();
+    let expected = [(7, RUNNING, Some(41), 10), (7, RUNNING, Some(42), 20), (7, UNKNOWN, None, 70)];
+    assert_eq!(parts(&idle, Phase::Between), expected);
+    script = Script::start(10);
+    script.work(0, 7, 10, (10, 100)).sample(7, 150, 41, 300).sample(7, 160, 42, 100).work(0, 7, 200, (200, 300));
+    let idle = script.end(300).devices[&0].idle.clone();
+    assert_eq!(parts(&idle, Phase::Between), [(7, RUNNING, Some(41), 75), (7, RUNNING, Some(42), 25)]);
+}
+
+/// Check that the thread which ends a gap is charged, on its own device only, whatever other threads do; and that a gap
+/// whose work was queued before it began is charged to the launch.
+#[test]
+fn only_the_thread_that_ends_a_gap_is_charged() {
+    let mut script = Script::start(10);
+    script.work(0, 7, 10, (10, 100)).work(1, 8, 10, (10, 300));
+    script.sample(8, 120, 51, 500).sample(7, 130, 41, 500).sample(9, 140, 61, 500);
+    script.work(0, 7, 190, (200, 300)).work(0, 8, 90, (310, 400)).work(1, 8, 350, (360, 400));
+    script.sample(8, 340, 52, 500).sample(7, 345, 42, 500);
+    let profile = script.end(400);
+    adds_up(&profile);
+    let of = |device: u32| parts(&profile.devices[&device].idle, Phase::Between);
+    assert_eq!(of(0), [(7, LAUNCHING, Some(1007), 10), (7, RUNNING, Some(41), 90), (8, LAUNCHING, Some(1008), 10)]);
+    assert_eq!(of(1), [(8, LAUNCHING, Some(1008), 10), (8, RUNNING, Some(52), 50)]);
+}
+
+/// Check that a wait across several gaps is charged to each of them for the part within it, and to none while the device
+/// is busy.
+#[test]
+fn waits_are_charged_within_gaps_only() {
+    let mut script = Script::start(10);
+    script.wait(7, (50, 350), 50).work(0, 7, 10, (10, 100));
+    script.work(0, 8, 150, (200, 300)).work(0, 7, 400, (400, 500));
+    let profile = script.end(500);
+    adds_up(&profile);
+    let expected =
+        [(7, SLEEPING, Some(50), 50), (7, UNKNOWN, None, 50), (8, LAUNCHING, Some(1008), 50), (8, UNKNOWN, None, 50)];
+    assert_eq!(parts(&profile.devices[&0].idle, Phase::Between), expected);
+}
+
+/// Check that memory is bounded: evidence that is dropped was used, also where the gaps were closed in between.
+#[test]
+fn dropped_evidence_was_used() {
+    let rounds = MAX_KEPT as u64 + MAX_KEPT as u64 / 4;
+    let mut script = Script::start(10);
+    script.sample(7, 12, 40, 1).work(0, 7, 20, (20, 30));
+    for round in 1..=rounds {
+        let at = 100 * round;
+        script.sample(7, at - 30, 41, 80).work(0, 7, at, (at, at + 30));
+    }
+    let profile = script.end(100 * rounds + 30);
+    adds_up(&profile);
+    let idle = &profile.devices[&0].idle;
+    assert_eq!(parts(idle, Phase::Before), [(7, RUNNING, Some(40), 1), (7, UNKNOWN, None, 9)]);
+    assert_eq!(parts(idle, Phase::Between), [(7, RUNNING, Some(41), 70 * rounds)]);
+}
+
+proptest! {
+    /// Check the sum for any events: threads, devices, orders of arrival, launches after the start of their work.
+    #[test]
+    fn blame_adds_up_to_the_idle_time(
+        work in proptest::collection::vec((0_u32..2, 0_u32..4, 0_u64..1_100, 10_u64..1_000, 1_u64..60), 1..60),
+        samples in proptest::collection::vec((1_u32..4, 0_u64..1_100, 0_u64..5, 0_u64..50), 0..60),
+        waits in proptest::collection::vec((1_u32..4, 0_u64..1_100, 0_u64..90, 5_u64..9), 0..20),
+    ) {
+        let mut script = Script::start(1);
+        for (tid, start, length, stack) in waits {
+            script.wait(tid, (start, start + length), stack);
+        }
+        for (device, tid, time, start, length) in work {
+            script.work(device, tid, time, (start, start + length));
+        }
+        for (tid, time, stack, weight) in samples {
+            script.sample(tid, time, stack, weight);
+        }
+        adds_up(&script.end(1_100));
+    }
+}
