@@ -80,6 +80,10 @@ impl<S: Sink> Collector<S> {
         }
         if let Some(handovers) = &mut self.handovers {
             handovers.settle(sink, &|number| pythons.as_ref()?.named(number).cloned());
+            if let Some(error) = handovers.watch_work(&mut self.recorder) {
+                let text = format!("some work of PyTorch's autograd appears under its own threads: {error}");
+                sink.push(&Event::Note(Note { text }));
+            }
         }
         let images = &self.images;
         if let Some(sessions) = &mut self.sessions {

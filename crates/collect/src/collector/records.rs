@@ -2,8 +2,8 @@
 
 use bpf::{Cause, Origin, Record};
 use model::event::{
-    self, Event, Frame, Launch, LaunchKind, NodeStack, Note, Process, ProcessId, Sample, SessionId, Stack, StackEnd,
-    StackId, Thread,
+    self, Event, Frame, Launch, LaunchKind, NodeStack, Process, ProcessId, Sample, SessionId, Stack, StackEnd, StackId,
+    Thread,
 };
 use unwind::Ended;
 use wire::Refusal;
@@ -197,12 +197,7 @@ impl<S: Sink> Collector<S> {
     fn handed_stack(&mut self, image: u32, (native, python): (u64, u64), cause: (Cause, u32), time: u64) -> StackId {
         let stack = self.whole_stack(image, native, python, time);
         let Some(handovers) = self.handovers.as_mut().filter(|_| cause.0 != Cause::None) else { return stack };
-        let stack = handovers.under(ProcessId(image), (StackId(native), stack), cause, time, &self.sink);
-        if let Some(error) = handovers.watch_work(&mut self.recorder) {
-            let text = format!("some work of PyTorch's autograd appears under its own threads: {error}");
-            self.sink.push(&Event::Note(Note { text }));
-        }
-        stack
+        handovers.under(ProcessId(image), (StackId(native), stack), cause, time, &self.sink)
     }
 
     /// Returns the native part: a different stack if its addresses have been reused by another file.
