@@ -301,7 +301,7 @@ mod tests {
     /// Functions at 100 (hands over) and 200 (works).
     fn handovers() -> Handovers {
         let mut handovers = Handovers::default();
-        handovers.images.insert(IMAGE, Places { hands: vec![100..110], works: vec![200..210] });
+        handovers.images.insert(IMAGE, Places { hands: vec![100..105, 105..110], works: vec![200..205, 205..210] });
         handovers
     }
 
