@@ -63,6 +63,8 @@ fn sums_equal_those_of_other_formats() {
     assert_eq!(report.sums("gpu.node", "gpu.count"), lines(&flames.gpu(), |line| line.weight.operations));
     assert_eq!(report.sums("cpu.node", "cpu.ns"), lines(&flames.cpu(), |line| line.weight.amount));
     assert_eq!(report.sums("cpu.node", "cpu.count"), lines(&flames.cpu(), |line| line.weight.samples));
+    let idle = flames.of(View { idle: true, ..View::default() });
+    assert_eq!(report.sums("idle.node", "idle.ns"), lines(&idle, |line| line.weight.amount));
     let folded = support::export(Format::Folded, &events, View::default());
     let total: u64 = folded.lines().map(|line| line.rsplit(' ').next().expect(line).parse::<u64>().expect(line)).sum();
     let ns: u64 = report.columns["gpu.ns"].iter().chain(&report.columns["cpu.ns"]).sum();

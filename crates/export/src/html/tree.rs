@@ -1,6 +1,9 @@
 //! The call tree of the page: every stack of the recording is a node, whose path to the root is the stack.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use model::{
     event::{CounterPoint, ProcessId, StackId},
@@ -11,6 +14,7 @@ use text::short::{short_frame, split_place};
 use super::block::Column;
 use crate::{
     family::Family,
+    flame::Line,
     names::{self, GpuFrames},
     waits,
 };
@@ -152,6 +156,13 @@ impl<'a> Tree<'a> {
         let reason = waits::reason(point, &self.profile.frames(stack)).to_owned();
         let node = self.stack(process, Some(stack));
         self.named_child(node, &reason, Family::Wait)
+    }
+
+    /// Returns the node of a line of a flame graph.
+    pub fn line(&mut self, line: &Line, families: &BTreeMap<Arc<str>, Family>) -> u32 {
+        line.frames.iter().fold(ROOT, |node, frame| {
+            self.named_child(node, frame, families.get(frame).copied().unwrap_or(Family::Unknown))
+        })
     }
 
     /// Returns the columns of the tree, and its names: first those of the frames, then the texts that frames refer to.

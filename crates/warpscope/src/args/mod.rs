@@ -51,6 +51,8 @@ pub enum Command {
     Report(Report),
     /// Convert a recording to other formats.
     Export(Export),
+    /// Open the report of a recording in the browser.
+    Open(Open),
     /// Check whether this machine can record, and suggest fixes.
     Doctor,
     /// Record a bundled workload on the simulated GPU; needs no CUDA and no GPU.
@@ -121,6 +123,27 @@ pub struct Export {
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,
+}
+
+/// `open`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Serves the report on the loopback interface, under an address with a random token, until Ctrl-C.
+On a machine without a display it prints the ssh command that makes the address work on yours.
+
+Examples:
+  warpscope open warpscope.wscope
+  warpscope open run.html"
+)]
+pub struct Open {
+    /// The recording (.wscope) or report (.html) to open.
+    pub file: PathBuf,
+    /// Listen on this port of the loopback interface; 0 selects a free one.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub port: u16,
+    /// Print the address without starting a browser.
+    #[arg(long)]
+    pub no_browser: bool,
 }
 
 /// `demo`

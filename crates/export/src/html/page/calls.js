@@ -29,6 +29,7 @@ class Recording {
     this.gpu = { node: whole('gpu.node'), process: whole('gpu.process'), device: whole('gpu.device'),
       ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'] };
     this.cpu = { node: whole('cpu.node'), process: whole('cpu.process'), ns: columns['cpu.ns'], count: columns['cpu.count'] };
+    this.idle = { node: whole('idle.node'), ns: columns['idle.ns'], count: columns['idle.count'] };
     this.hits = { node: whole('hits.node'), process: whole('hits.process'), weight: columns['hits.weight'],
       count: columns['hits.count'] };
     this.op = { track: whole('op.track'), start: columns['op.start'], duration: columns['op.duration'],
@@ -53,6 +54,9 @@ class Recording {
     if (this.gpu.node.length) all.push({ id: 'gpu', label: 'GPU', measure: 'time', what: 'GPU time', unit: ['run', 'runs'] });
     if (this.cpu.node.length) {
       all.push({ id: 'cpu', label: 'CPU', measure: 'time', what: 'CPU time', unit: ['sample', 'samples'] });
+    }
+    if (this.idle.node.length) {
+      all.push({ id: 'idle', label: 'GPU idle', measure: 'time', what: 'GPU idle time', unit: ['sample', 'samples'] });
     }
     let from = 0;
     this.head.counters.forEach((counter, index) => {
@@ -119,6 +123,13 @@ class Recording {
         made.self[sample.node[i]] += sample.weight[i] * stride;
         made.count[sample.node[i]] += stride;
       }
+    } else if (id === 'idle') {
+      // Samples are divided among all gaps, so that idle time has no place in time.
+      made.ranged = false;
+      for (let i = 0; i < this.idle.node.length; i++) {
+        made.self[this.idle.node[i]] += this.idle.ns[i];
+        made.count[this.idle.node[i]] += Math.max(1, this.idle.count[i]);
+      }
     } else {
       made.ranged = false;
       for (let i = weight.from; i < weight.to; i++) {
@@ -155,7 +166,7 @@ class Recording {
     let text = this.textOfNode.get(node);
     if (text === undefined) {
       const kept = this.path(node).filter(at => at === node || !this.plumbing[this.frame[at]]);
-      text = kept.map(at => printable(this.names[this.label[this.frame[at]]])).join(' › ');
+      text = kept.map(at => workName(printable(this.names[this.label[this.frame[at]]]))).join(' › ');
       this.textOfNode.set(node, text);
     }
     return text;
@@ -275,14 +286,24 @@ class FlameTree {
     return printable(this.recording.names[node.key]);
   }
 
+  /** The name as drawn: colours tell that it ran on the GPU. */
+  text(node) {
+    return workName(this.name(node));
+  }
+
   /** The name without what is least important. */
   label(node) {
     if (node === this.root || node.key === FOLDED) return this.name(node);
     const { frame, label, names, function: functions } = this.recording;
     const own = frame[node.from];
     // By function the label of the line would show one of several lines.
-    return printable(node.key === functions[own] && node.key !== own ? names[node.key] : names[label[own]]);
+    return workName(printable(node.key === functions[own] && node.key !== own ? names[node.key] : names[label[own]]));
   }
+}
+
+/** A frame of GPU work without `[GPU_Kernel]`; of several GPUs, with the GPU's number. */
+function workName(name) {
+  return name.replace(/^\[GPU(\S*)_Kernel\] /, (_, gpu) => gpu ? `GPU ${gpu}: ` : '').replace(/^\[GPU(\S*)_(Memcpy|Memset)( \w+)?\]/, (_, gpu, what, way) => `${gpu ? `GPU ${gpu}: ` : ''}${what}${way || ''}`);
 }
 
 /** Identifies a node of a flame graph by its frames. */

@@ -30,6 +30,7 @@ class App {
       ['functions', 'Functions', table('functions', app => codeTable(app, true)), recording.gpu.node.length + recording.cpu.node.length],
       ['copies', 'Copies', table('copies', copyTable), has(FAMILY.memory, recording.gpu.node)],
       ['waits', 'Waits', table('waits', waitTable), recording.wait.start.length + recording.switch.start.length + recording.weights.filter(weight => weight.id === 'wait').length],
+      ['idle', 'Idle', table('idle', idleTable), (head.summary.idle || []).length],
       ['calls', 'Calls', table('calls', callTable), recording.call.start.length],
       ['processes', 'Processes', table('processes', processTable), head.processes.length],
       ['devices', 'Devices', table('devices', deviceTable), head.summary.devices.length],
@@ -122,6 +123,7 @@ class App {
   rangeNote(id) {
     const { range } = this.state.values;
     if (!range) return '';
+    if (id !== 'gpu' && id !== 'cpu') return 'over the whole recording: this weight has no times';
     const stride = this.recording.head.stride[id === 'cpu' ? 1 : 0];
     return stride > 1 ? `estimated from 1 of ${formatCount(stride)} operations in the selected time` : 'in the selected time';
   }
@@ -218,23 +220,29 @@ class App {
 /** What the first screen says: one line each. */
 function findings(app) {
   const { recording } = app;
-  const { summary } = recording.head;
+  const { summary, stride, seen } = recording.head;
   const lines = [];
+  const warn = (text, show) => lines.push({ warning: true, parts: [text], show });
+  if (summary.no_gpu_work) warn(`No GPU work was recorded: ${summary.no_gpu_work}`);
   const working = summary.devices.filter(device => device.streams);
   for (const device of working.slice(0, 4)) {
-    const parts = [[`GPU ${device.label}`], device.name ? ` (${device.name})` : '', ' busy ', [formatShare(device.busy_ns, summary.wall_ns)], ', idle ',
-      formatShare(summary.wall_ns - device.busy_ns, summary.wall_ns), ` of ${formatTime(summary.wall_ns)}`];
+    const parts = [[`GPU ${device.label}`], device.name ? ` (${device.name})` : '', ' busy ', [formatShare(device.busy_ns, summary.wall_ns)], ' of ',
+      formatTime(summary.wall_ns)];
     if (device === working[0] && summary.launches) {
       parts.push(`  ·  ${formatCounted(summary.launches, 'launch', 'launches')} (${formatCount(summary.launches_per_second)} per second)`);
       if (summary.host_waits) parts.push(`  ·  host threads waited ${formatTime(summary.host_wait_ns)} for the GPU in ${formatCounted(summary.host_waits, 'call', 'calls')}`);
     }
     lines.push({ parts });
   }
-  if (working.length > 4) lines.push({ parts: [`and ${working.length - 4} more GPUs: see Devices`], show: { tab: 'devices' } });
-  const top = recording.gpu.node.length ? byFrame(app, FAMILY.kernel).sort((a, b) => b.total - a.total)[0] : null;
+  if (working.length > 4) lines.push({ parts: [`and ${working.length - 4} more GPUs`], show: { tab: 'devices' } });
+  for (const finding of summary.findings || []) {
+    lines.push({ parts: [[finding.title], finding.advice ? `  ·  try: ${finding.advice}` : ''], show: showFinding(recording, finding) });
+  }
+  const top = recording.gpu.node.length ? byFrame(app, FAMILY.kernel, recording.sums('gpu', null, { process: null, device: null })).sort((a, b) => b.total - a.total)[0] : null;
   if (top) {
-    lines.push({ parts: ['top kernel ', [shorten(printable(recording.names[recording.label[top.sel.id]]).replace(/^\[GPU\S*_Kernel\] /, ''), 90)],
-      `: ${formatShare(top.share, 1)} of kernel time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`], show: { tab: 'flame', weight: 'gpu', view: 'down', sel: top.sel, zoom: null } });
+    lines.push({ parts: ['top kernel ', [shorten(workName(printable(recording.names[recording.label[top.sel.id]])), 90)],
+      `: ${formatShare(top.share, 1)} of kernel time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`],
+      show: { tab: 'flame', weight: 'gpu', view: 'down', sel: top.sel, zoom: null } });
   }
   const busiest = summary.top_functions[0];
   if (busiest) {
@@ -242,17 +250,24 @@ function findings(app) {
     lines.push({ parts: ['top function on the CPU ', [shorten(busiest.name, 90)], `: ${formatTime(busiest.ns)} of ${formatTime(summary.cpu_time_ns)}`],
       show: frame > 0 && recording.cpu.node.length ? { tab: 'flame', weight: 'cpu', view: 'down', sel: { kind: 'f', id: frame }, zoom: null } : null });
   }
-  if (summary.no_gpu_work) lines.unshift({ warning: true, parts: [`No GPU work was recorded: ${summary.no_gpu_work}`] });
-  if (summary.cut_off) lines.push({ warning: true, parts: ['The recording is incomplete: it ends before the program did.'] });
-  const losses = summary.ledger.filter(sentence => !sentence.startsWith('matched')).length;
-  for (const note of summary.notes.slice(0, 3)) lines.push({ warning: true, parts: [note] });
-  if (losses && summary.unmatched_activities) lines.push({ warning: true, parts: [summary.ledger[0]], show: { tab: 'ledger' } });
-  recording.head.stride.forEach((stride, index) => {
-    if (stride > 1) {
-      lines.push({ warning: true, parts: [`The time line and time ranges show 1 of ${stride} of the ${formatCount(recording.head.seen[index])} ${['GPU operations', 'CPU samples', 'waits', 'off-CPU intervals', 'calls'][index]}; sums over the whole recording are exact.`] });
+  if (summary.cut_off) warn('The recording is incomplete: it ends before the program did.');
+  if (summary.unmatched_activities) warn(summary.ledger[0], { tab: 'ledger' });
+  for (const note of summary.notes.slice(0, 3)) warn(note);
+  ['GPU operations', 'CPU samples', 'waits', 'off-CPU intervals', 'calls'].forEach((what, index) => {
+    if (stride[index] > 1) {
+      warn(`The time line and time ranges show 1 of ${formatCount(stride[index])} of the ${formatCount(seen[index])} ${what}. Sums over the whole recording are exact.`);
     }
   });
   return lines;
+}
+
+/** The view that shows the evidence of a finding. */
+function showFinding(recording, { kind, place }) {
+  const frame = place ? recording.names.indexOf(place.frame) : -1;
+  const sel = frame > 0 ? { kind: 'f', id: frame } : null;
+  if ((kind === 'gpu-idle' || kind === 'start') && recording.idle.node.length) return { tab: 'flame', weight: 'idle', view: 'down', zoom: null, range: null, sel };
+  if (kind === 'imbalance') return { tab: 'devices' };
+  return sel ? { tab: 'flame', weight: 'gpu', view: 'down', zoom: null, sel } : null;
 }
 
 /** The lines about the selection at the bottom. */
@@ -305,7 +320,7 @@ function describeSelection(app, sel) {
     if (places.size) rest.push(`called from ${formatCounted(places.size, 'place', 'places')}: ${[...places].slice(0, 3).map(place => shorten(printable(recording.names[place]), 60)).join(', ')}`);
   }
   if (kernels.size > 1) {
-    const top = [...kernels].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([frame, ns]) => `${shorten(printable(recording.names[recording.label[frame]]).replace(/^\[GPU\S*_Kernel\] /, ''), 48)} ${formatTime(ns)}`);
+    const top = [...kernels].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([frame, ns]) => `${shorten(workName(printable(recording.names[recording.label[frame]])), 48)} ${formatTime(ns)}`);
     rest.push(`GPU work: ${top.join(', ')}${kernels.size > 3 ? ` and ${kernels.size - 3} more` : ''}`);
   }
   lines.push(element('div', { class: 'line faint' }, element('span', { class: 'rest', title: rest.join('\n').slice(0, 3000) }, shorten(rest.join('  ·  '), 900))));

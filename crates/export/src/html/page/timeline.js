@@ -297,7 +297,7 @@ class TimeLine {
         context.fillRect(a, row.y + 1, Math.max(1, b - a - (x1 - x0 > 4 ? 1 : 0)), h);
         if (b - a > 40 && row.kind !== 'sample') {
           context.fillStyle = theme.ink;
-          drawLabel(context, [printable(names[label[frame]]).replace(/^\[GPU\S*?\] /, '')], a + 3, row.y + 1 + h / 2, b - a - 6);
+          drawLabel(context, [workName(printable(names[label[frame]])).replace(/^GPU \S+: /, '')], a + 3, row.y + 1 + h / 2, b - a - 6);
         }
         i++;
         continue;
