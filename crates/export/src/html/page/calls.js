@@ -26,6 +26,14 @@ class Recording {
     this.frame = whole('node.frame');
     this.nodes = this.parent.length;
     this.plumbing = Uint8Array.from(this.family, (_, frame) => PLUMBING.test(this.names[frame]) ? 1 : 0);
+    // The first frame of the same work on any GPU.
+    const first = new Map();
+    this.alike = Uint32Array.from(this.family, (family, frame) => {
+      if (family !== FAMILY.kernel && family !== FAMILY.memory) return frame;
+      const name = anyGpu(this.names[frame]);
+      if (!first.has(name)) first.set(name, frame);
+      return first.get(name);
+    });
     this.gpu = { node: whole('gpu.node'), process: whole('gpu.process'), device: whole('gpu.device'),
       ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'] };
     this.cpu = { node: whole('cpu.node'), process: whole('cpu.process'), ns: columns['cpu.ns'], count: columns['cpu.count'] };
@@ -154,6 +162,12 @@ class Recording {
     return byFunction ? this.function[frame] : frame;
   }
 
+  /** Whether a node's frame has this name: as a line, as a function, or as the same work on another GPU. */
+  is(node, name) {
+    const frame = this.frame[node];
+    return frame === name || this.function[frame] === name || (name < this.alike.length && this.alike[frame] === this.alike[name]);
+  }
+
   /** The nodes from below the root to this one. */
   path(node) {
     const nodes = [];
@@ -173,13 +187,13 @@ class Recording {
   }
 
   /** Marks the nodes whose path contains the selection. */
-  marked(selection, byFunction) {
+  marked(selection) {
     if (!selection) return null;
     const marks = new Uint8Array(this.nodes);
     const { kind, id } = selection;
     const target = kind === 'o' ? this.op.node[id] : id;
     for (let node = 1; node < this.nodes; node++) {
-      const here = kind === 'f' ? this.key(node, false) === id || this.key(node, true) === id : node === target;
+      const here = kind === 'f' ? this.is(node, id) : node === target;
       if (here || marks[this.parent[node]]) marks[node] = 1;
     }
     return marks;
@@ -304,6 +318,11 @@ class FlameTree {
 /** A frame of GPU work without `[GPU_Kernel]`; of several GPUs, with the GPU's number. */
 function workName(name) {
   return name.replace(/^\[GPU(\S*)_Kernel\] /, (_, gpu) => gpu ? `GPU ${gpu}: ` : '').replace(/^\[GPU(\S*)_(Memcpy|Memset)( \w+)?\]/, (_, gpu, what, way) => `${gpu ? `GPU ${gpu}: ` : ''}${what}${way || ''}`);
+}
+
+/** A frame of GPU work without the number of the GPU. */
+function anyGpu(name) {
+  return name.replace(/^\[GPU[^_\s\]]*_/, '[GPU_');
 }
 
 /** Identifies a node of a flame graph by its frames. */

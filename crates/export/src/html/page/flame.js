@@ -195,8 +195,7 @@ class FlameGraph {
     const nodes = new Set();
     if (selection.kind === 'f') {
       const visit = node => {
-        const here = node.parent && node.key !== FOLDED
-          && (node.key === selection.id || recording.function[recording.frame[node.from]] === selection.id);
+        const here = node.parent && node.key !== FOLDED && recording.is(node.from, selection.id);
         if (here) nodes.add(node);
         else node.children.forEach(visit);
       };

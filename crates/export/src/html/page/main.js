@@ -178,6 +178,7 @@ class App {
 
   key(event) {
     const typing = event.target === this.search;
+    if (document.querySelector('dialog')) return;
     if (event.key === 'Escape') return this.escape(typing);
     if (typing || event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === 'SELECT') return;
     if (event.key === '/') {
@@ -240,7 +241,7 @@ function findings(app) {
   }
   const top = recording.gpu.node.length ? byFrame(app, FAMILY.kernel, recording.sums('gpu', null, { process: null, device: null })).sort((a, b) => b.total - a.total)[0] : null;
   if (top) {
-    lines.push({ parts: ['top kernel ', [shorten(workName(printable(recording.names[recording.label[top.sel.id]])), 90)],
+    lines.push({ parts: ['top kernel ', [shorten(workName(anyGpu(printable(recording.names[recording.label[top.sel.id]]))), 90)],
       `: ${formatShare(top.share, 1)} of kernel time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`],
       show: { tab: 'flame', weight: 'gpu', view: 'down', sel: top.sel, zoom: null } });
   }
@@ -275,9 +276,9 @@ function describeSelection(app, sel) {
   const { recording } = app;
   const bounds = { n: recording.nodes, f: recording.names.length, o: recording.op.start.length };
   if (sel.id >= bounds[sel.kind]) return null;
-  const marks = recording.marked(sel, false);
+  const marks = recording.marked(sel);
   const node = sel.kind === 'n' ? sel.id : sel.kind === 'o' ? recording.op.node[sel.id] : 0;
-  const name = printable(sel.kind === 'f' ? recording.names[sel.id] : recording.names[recording.frame[node]]);
+  const name = printable(sel.kind === 'f' ? anyGpu(recording.names[sel.id]) : recording.names[recording.frame[node]]);
   const facts = [];
   const kernels = new Map();
   for (const weight of recording.weights) {
@@ -288,8 +289,8 @@ function describeSelection(app, sel) {
       if (!marks[at] || !sums.count[at]) continue;
       total += sums.self[at];
       count += sums.count[at];
-      if (at === node || (sel.kind === 'f' && (recording.key(at, false) === sel.id || recording.key(at, true) === sel.id))) own += sums.self[at];
-      const frame = recording.frame[at];
+      if (at === node || (sel.kind === 'f' && recording.is(at, sel.id))) own += sums.self[at];
+      const frame = recording.alike[recording.frame[at]];
       if (weight.id === 'gpu') kernels.set(frame, (kernels.get(frame) || 0) + sums.self[at]);
     }
     if (!count) continue;
@@ -315,7 +316,10 @@ function describeSelection(app, sel) {
   else {
     const places = new Set();
     for (let at = 1; at < recording.nodes; at++) {
-      if ((recording.key(at, false) === sel.id || recording.key(at, true) === sel.id) && recording.parent[at]) places.add(recording.function[recording.frame[recording.parent[at]]]);
+      if (!recording.is(at, sel.id)) continue;
+      let caller = recording.parent[at];
+      while (caller && recording.plumbing[recording.frame[caller]]) caller = recording.parent[caller];
+      if (caller) places.add(recording.frame[caller]);
     }
     if (places.size) rest.push(`called from ${formatCounted(places.size, 'place', 'places')}: ${[...places].slice(0, 3).map(place => shorten(printable(recording.names[place]), 60)).join(', ')}`);
   }

@@ -145,11 +145,11 @@ function byFrame({ recording }, family, sums) {
   const rows = new Map();
   let whole = 0;
   for (let node = 1; node < recording.nodes; node++) {
-    const frame = recording.frame[node];
+    const frame = recording.alike[recording.frame[node]];
     if (!sums.count[node] || recording.family[frame] !== family) continue;
     let row = rows.get(frame);
     if (!row) {
-      const name = recording.names[frame];
+      const name = anyGpu(recording.names[frame]);
       rows.set(frame, row = { name, label: workName(name), total: 0, count: 0, max: 0, bytes: 0, sel: { kind: 'f', id: frame } });
     }
     row.total += sums.self[node];

@@ -175,7 +175,7 @@ class TimeLine {
     const { recording, state } = this.app;
     this.rows ||= this.makeRows();
     const { sel, q } = state.values;
-    this.marks = sel && sel.kind !== 'o' ? recording.marked(sel, false) : null;
+    this.marks = sel && sel.kind !== 'o' ? recording.marked(sel) : null;
     const test = q ? matcher(q) : null;
     this.matching = test ? Uint8Array.from(recording.family, (_, frame) => test(recording.names[frame]) ? 1 : 0) : null;
     this.draw();
