@@ -24,9 +24,10 @@ pub use trace::{CallsFrom, Trace};
     max_term_width = 100,
     after_help = "Examples:
   sudo warpscope demo                             try it on a simulated GPU; no CUDA, no GPU needed
-  sudo warpscope record -- python3 train.py       write warpscope.svg, a flame graph
+  sudo warpscope record -- python3 train.py       write warpscope.html, a report
   sudo warpscope trace --driver -- ./vectoradd    trace CUDA calls and driver requests
   sudo warpscope monitor                          serve metrics of every GPU process to Prometheus
+  warpscope open warpscope.wscope                 show the report in the browser, also over ssh
   warpscope report warpscope.wscope               print the summary of a recording again
   warpscope doctor                                check this machine and suggest fixes"
 )]
@@ -150,7 +151,7 @@ pub struct Open {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  sudo warpscope demo")]
 pub struct Demo {
-    /// Write to FILE; may be repeated [default: demo.svg and demo.wscope].
+    /// Write to FILE; may be repeated [default: demo.html and demo.wscope].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }
