@@ -3,10 +3,14 @@
 /** Frames that say nothing about the program: they are folded unless the user unfolds them. */
 const PLUMBING = new RegExp([
   '^(_start|__libc_start_main.*|__libc_start_call_main|_dl_start_user|(__)?clone3?|start_thread|__libc_start_main_impl)$',
-  '^__device_stub__', '^(cuda|cu)LaunchKernel', '^\\[lib(cuda|cudart|cupti)[.\\w-]*\\]$', '^cudaLaunchDevice',
+  '^__device_stub__', '^(cuda|cu)LaunchKernel', '^\\[lib(c|stdc\\+\\+|pthread|cuda|cudart|cupti)[.\\w-]*\\]$', '^cudaLaunchDevice',
   '^(ffi_call\\w*|_call_function_pointer|_ctypes_callproc|PyCFuncPtr_call)\\b', '^\\[(libffi|_ctypes)[.\\w-]*\\]$',
   '^(Py_BytesMain|Py_RunMain|pymain_\\w+|PyEval_EvalCode|run_mod|run_eval_code_obj|_PyRun_\\w+|PyRun_\\w+)\\b',
   '^(_PyObject_\\w+|PyObject_(Call|Vectorcall)\\w*|_PyEval_\\w+|PyVectorcall_\\w+|cfunction_\\w+|method_vectorcall\\w*)\\b',
+  // Dispatch in PyTorch, and the import system.
+  '^Module\\._(wrapped_)?call_impl\\b', '\\(<frozen importlib', '^_call_with_frames_removed\\b', 'c10::impl::(wrap_kernel|make_boxed|BoxedKernel)',
+  '^c10::(Dispatcher|KernelFunction|OperatorHandle|TypedOperatorHandle|BoxedKernel)', '\\bat::_ops::\\w+::(call|redispatch)\\b',
+  '\\b(VariableType|ADInplaceOrView)::', 'WrapFunctionIntoFunctor_|wrapper_(CUDA|CompositeImplicit|CompositeExplicit)\\w*',
   '^(entry_SYSCALL_64\\w*|do_syscall_64|asm_\\w+)_\\[k\\]$',
 ].join('|'));
 

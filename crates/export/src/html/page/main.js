@@ -83,7 +83,9 @@ class App {
     if (!changes || 'theme' in changes) this.applyTheme();
     if (this.search && this.search.value !== values.q) this.search.value = values.q;
     for (const [key, select] of Object.entries(this.filters || {})) if (select) select.value = values[key] === null ? '' : String(values[key]);
-    const current = this.tabs.find(tab => tab.id === values.tab) || this.tabs[0];
+    // A trace has calls, and often no stacks.
+    const usual = this.recording.head.summary.mode.startsWith('trace') ? 'time' : 'flame';
+    const current = this.tabs.find(tab => tab.id === (values.tab || usual)) || this.tabs[0];
     this.root.tabs.replaceChildren(...this.tabs.map(tab => element('button', { role: 'tab', id: `tab-${tab.id}`, 'aria-selected': String(tab === current),
       onclick: () => this.state.set({ tab: tab.id }) }, tab.label)));
     if (this.root.view.firstChild !== current.view.root || this.root.view.children.length !== 1) this.root.view.replaceChildren(current.view.root);
