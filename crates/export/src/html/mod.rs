@@ -128,8 +128,9 @@ struct CounterInfo<'a> {
 fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, Vec<Column>) {
     let profile = flames.profile;
     let mut tree = Tree::new(profile);
-    let gathered = gather(profile, view, events, &mut tree);
+    // The sums first: the tree is bounded, and they must be whole.
     let mut columns = sums(profile, view, &mut tree);
+    let gathered = gather(profile, view, events, &mut tree);
     let counters = counters(profile, view, &mut tree, &mut columns);
     let summary = Summary::of(flames);
     columns.extend(idle(flames, &summary, &mut tree));

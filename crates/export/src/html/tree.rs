@@ -22,6 +22,12 @@ use crate::{
 /// Maximum length of a label, in characters.
 const LABEL_LENGTH: usize = 64;
 
+/// The most distinct kinds of work under distinct stacks. What comes after them is shown under its process alone.
+const MOST_WORK: usize = 1 << 20;
+
+/// The frame of work beyond that.
+const OTHER_WORK: &str = "[other GPU work]";
+
 /// The root, above the processes.
 pub const ROOT: u32 = 0;
 
@@ -126,6 +132,10 @@ impl<'a> Tree<'a> {
         let key = (process, capture.or(stack), capture.is_some(), device, what);
         if let Some(&node) = self.work.get(&key) {
             return node;
+        }
+        if self.work.len() >= MOST_WORK {
+            let node = self.process(process);
+            return self.named_child(node, OTHER_WORK, Family::Unknown);
         }
         let mut node = self.stack(process, capture.or(stack));
         if capture.is_some() {

@@ -28,8 +28,9 @@ class Table {
     this.rows = test ? rows.filter(row => columns.some(column => column.kind === 'text' && test(String(row[column.search || column.key])))) : rows;
     this.sort = this.sort || { key: (columns.find(column => column.bar) || columns[0]).key, down: true };
     const { key, down } = this.sort;
-    const order = (a, b) => a[key] < b[key] ? -1 : a[key] > b[key] ? 1 : 0;
-    this.rows.sort((a, b) => down ? order(b, a) : order(a, b));
+    const order = (a, b, by) => a[by] < b[by] ? -1 : a[by] > b[by] ? 1 : 0;
+    const { key: name } = columns.find(column => column.kind === 'text');
+    this.rows.sort((a, b) => (down ? order(b, a, key) : order(a, b, key)) || order(a, b, name));
     this.most = Object.fromEntries(columns.filter(column => column.bar).map(column =>
       [column.key, rows.reduce((most, row) => Math.max(most, row[column.key]), 0)]));
     const shown = test ? `${formatCount(this.rows.length)} of ${formatCounted(this.all, 'row', 'rows')}` : formatCounted(this.all, 'row', 'rows');
