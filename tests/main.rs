@@ -22,6 +22,7 @@ mod graphs;
 mod ground_truth;
 mod handover;
 mod hostile;
+mod html;
 mod known_stacks;
 mod ledger;
 mod matrix;
