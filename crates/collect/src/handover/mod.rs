@@ -255,7 +255,7 @@ fn joint(worker: StackId, caller: StackId) -> StackId {
         let hash = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash ^ hash >> 29
     };
-    StackId(mix(mix(caller.0, worker.0), 1) | 1)
+    StackId(mix(mix(mix(1, caller.0), worker.0), 2) | 1)
 }
 
 impl Places {
