@@ -20,6 +20,7 @@ mod full_disk;
 mod graphs;
 mod ground_truth;
 mod hostile;
+mod idle;
 mod known_stacks;
 mod ledger;
 mod matrix;

@@ -11,7 +11,7 @@ use crate::{
             raw_stack_record, record_type, sample_record, stack_record, thread_record,
         },
     },
-    hits::HitRecord,
+    hits::{HitRecord, WaitRecord},
     python::{PythonCode, PythonStack},
 };
 
@@ -72,6 +72,8 @@ pub enum Record {
     Point(Box<PointRecord>),
     /// A new key of hits, or a hit that did not fit into the kernel's map.
     Hit(HitRecord),
+    /// A thread that launches GPU work was off the CPU.
+    Wait(WaitRecord),
     /// A followed thread was running.
     Sample {
         /// The process image.
@@ -213,6 +215,8 @@ pub struct Losses {
     pub sums: u64,
     /// Hits of events that fitted neither into their map nor into the ring buffer.
     pub hits: u64,
+    /// Waits that did not fit into the ring buffer; the hits of their reasons include them.
+    pub waits: u64,
     /// Records of a type or length that the programs do not write.
     pub unparsed: u64,
     /// Failed reads of maps: sums are missing from what was read.
@@ -227,6 +231,7 @@ impl Record {
             Self::RawStack(raw) => raw.time,
             Self::Launch { time, .. } | Self::Sample { time, .. } => *time,
             Self::Hit(hit) => hit.time,
+            Self::Wait(wait) => wait.time,
             _ => 0,
         }
     }
@@ -262,6 +267,7 @@ impl Record {
             record_type::RECORD_SWITCH => Self::Switch(SwitchRecord::parse(bytes)?),
             record_type::RECORD_POINT => Self::Point(Box::new(PointRecord::parse(bytes)?)),
             record_type::RECORD_HIT => Self::Hit(HitRecord::parse(bytes)?),
+            record_type::RECORD_WAIT => Self::Wait(WaitRecord::parse(bytes)?),
             record_type::RECORD_SAMPLE => {
                 let sample_record { image, stack, python, time, tid, cpu, .. } = contract::read(bytes)?;
                 Self::Sample { image, stack, python, time, tid, cpu }

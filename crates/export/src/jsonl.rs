@@ -181,6 +181,14 @@ enum Line<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         stream: Option<u32>,
     },
+    Wait {
+        ts_ns: u64,
+        dur_ns: u64,
+        pid: u32,
+        tid: u32,
+        reason: &'a str,
+        stack: u64,
+    },
     Loss {
         cause: LossCause,
         count: u64,
@@ -387,6 +395,13 @@ impl Lines<'_> {
                 context: e.context,
                 stream: (e.stream != u32::MAX).then_some(e.stream),
             }),
+            Event::Wait(e) => {
+                let points = &self.profile.counters.points;
+                let reason = points.get(&e.reason).map_or("[waiting]", |point| &point.function);
+                let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
+                let dur_ns = e.end.saturating_sub(e.start);
+                self.line(&Line::Wait { ts_ns: e.start, dur_ns, pid, tid: e.tid, reason, stack })
+            }
             Event::Loss(e) => self.line(&Line::Loss { cause: e.cause, count: e.count }),
             Event::Note(e) => self.line(&Line::Note { text: &e.text }),
             Event::End(e) => self.line(&Line::End { ts_ns: e.time, status: e.status }),
@@ -408,7 +423,7 @@ impl Lines<'_> {
             }
             // Hidden by the view, or resolved: a session's totals are in the ledger.
             Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => Ok(()),
-            Event::Activity(_) | Event::Sync(_) | Event::Wait(_) => Ok(()),
+            Event::Activity(_) | Event::Sync(_) => Ok(()),
             Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
             // Written above, or summed up in the summary.
             Event::Function(_) | Event::Call(_) | Event::Switch(_) => Ok(()),

@@ -177,6 +177,7 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::GraphNodes => {
             "graph node or its stack was dropped: too many graph nodes|graph nodes or their stacks were dropped: too many graph nodes"
         }
+        LossCause::RingWaits => "wait was lost: the ring buffer was full|waits were lost: the ring buffer was full",
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
         LossCause::SessionsRefused => {
             "connection or launch was refused: too many CUDA sessions|connections or launches were refused: too many CUDA sessions"

@@ -1,7 +1,7 @@
 //! The summary of a recording: the numbers (`report --json`) and the text printed after `record`.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     io,
 };
 
@@ -16,7 +16,8 @@ use crate::{
     findings,
     flame::{Flame, Line},
     flames::Flames,
-    idle, losses, names,
+    idle, losses,
+    names::{self, GpuFrames},
     trace::TraceSummary,
     user_code::UserCode,
 };
@@ -112,6 +113,7 @@ impl Summary {
             threads: profile.threads.len() as u64,
             top_kernels: top_kernels(profile),
             top_paths: top_paths(&flames.gpu(), gpu_time_ns),
+            top_lines: top_lines(profile, &code, gpu_time_ns),
             top_functions: top_functions(&cpu.lines, cpu_time_ns),
             copies_by_direction: copies(profile),
             gpu_imbalance: imbalance(&devices),
@@ -249,6 +251,30 @@ fn top_paths(flame: &Flame, gpu_time_ns: u64) -> Vec<Path> {
             count: weight.operations,
             share: share(weight.amount, gpu_time_ns),
         })
+        .collect()
+}
+
+/// Sums GPU work by user code.
+fn top_lines(profile: &Profile, code: &UserCode<'_>, gpu_time_ns: u64) -> Vec<Path> {
+    let gpu_frames = GpuFrames::new(profile);
+    let mut paths = HashMap::new();
+    let mut sums: BTreeMap<Vec<String>, GpuWeight> = BTreeMap::new();
+    for (key, weight) in &profile.gpu {
+        let stack = key.capture.or(key.stack);
+        let frames = paths.entry((key.process, stack)).or_insert_with(|| {
+            let mut frames = vec![names::process(profile, key.process)];
+            match stack {
+                Some(stack) => frames.extend(code.path(key.process, stack)),
+                None => frames.push(names::LAUNCH_NOT_SEEN.to_owned()),
+            }
+            frames
+        });
+        let replay = key.capture.is_some().then(|| names::GRAPH_REPLAY.to_owned());
+        let operation = gpu_frames.name(key.device, key.what);
+        sums.entry(frames.iter().cloned().chain(replay).chain([operation]).collect()).or_default().add(weight);
+    }
+    top(sums, |weight| weight.ns)
+        .map(|(path, weight)| Path { path, ns: weight.ns, count: weight.count, share: share(weight.ns, gpu_time_ns) })
         .collect()
 }
 

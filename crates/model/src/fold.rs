@@ -190,6 +190,7 @@ impl Fold {
         let mut profile = self.profile;
         profile.calls.finish();
         profile.gpu = self.gpu.weights;
+        profile.pageable = self.gpu.pageable;
         spread(&mut profile.gpu, &self.gpu.stands_for);
         spread(&mut self.gpu.graphs, &self.gpu.stands_for);
         let mut counted = Counted::new();

@@ -51,6 +51,8 @@ pub struct Profile {
     pub cpu: FxHashMap<(ProcessId, StackId), CpuWeight>,
     /// GPU time.
     pub gpu: FxHashMap<GpuKey, GpuWeight>,
+    /// Copies from and to memory that is not pinned, by the stack that launched them.
+    pub pageable: FxHashMap<(ProcessId, Option<StackId>, Direction), GpuWeight>,
     /// Launches whose activity never arrived.
     pub pending: FxHashMap<(ProcessId, StackId, LaunchKind), u64>,
     /// Distinct kernel names, demangled for display; [`What::Kernel`] indexes them.
@@ -162,6 +164,8 @@ pub struct DeviceInfo {
     pub name: String,
     /// Time in which at least one kernel, copy or memset ran.
     pub busy_ns: u64,
+    /// Time in which at least one kernel ran.
+    pub kernel_busy_ns: u64,
     /// The longest idle intervals between its first work and its last, as (start, end), longest first.
     pub gaps: Vec<(u64, u64)>,
     /// Why it was idle.

@@ -9,6 +9,7 @@
 #define WARPSCOPE_LAUNCH_H
 
 #include "cost.h"
+#include "feeders.h"
 #include "open_calls.h"
 #include "python.h"
 #include "stack.h"
@@ -154,6 +155,7 @@ static __always_inline int launch(struct pt_regs *ctx)
 		tag_call(&record);
 	else
 		take_launch(ctx, image, pid_tgid, &record);
+	note_feeder();
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);
 end:
 	cost_end(COST_LAUNCH, begun);

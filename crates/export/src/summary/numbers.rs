@@ -25,7 +25,7 @@ pub struct Summary {
     pub cut_off: bool,
     /// The command's wait status.
     pub status: Option<i32>,
-    /// What costs time, and what to try; those that affect the most time first. Absent if there is nothing to say.
+    /// What costs time, and what to try: idle GPUs, then those that affect the most time. Absent if there is nothing to say.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
     /// Why each GPU was idle; absent in traces, and if GPU work was recorded only part of the time.
@@ -120,6 +120,8 @@ pub struct Summary {
     pub top_kernels: Vec<Kernel>,
     /// Call paths by the GPU time that they caused.
     pub top_paths: Vec<Path>,
+    /// The same by user code: paths with the same lines of user code and the same operation are one.
+    pub top_lines: Vec<Path>,
     /// CPU functions by self time.
     pub top_functions: Vec<Function>,
     /// Copies by direction, by bytes.
@@ -211,7 +213,7 @@ pub struct Kernel {
 /// GPU work of one kind under one call path.
 #[derive(Clone, Debug, Serialize)]
 pub struct Path {
-    /// The frames, from the process to the operation on the GPU.
+    /// The frames, from the process to the operation on the GPU; in `top_lines`, without the code of libraries.
     pub path: Vec<String>,
     /// Total time.
     pub ns: u64,

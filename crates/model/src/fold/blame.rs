@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::{busy::Gap, divide::divide};
 use crate::{
     event::{Launch, PointId, ProcessId, Sample, StackId, Wait},
-    idle::{Cause, Charge, Idle, IdleWeight, Phase},
+    idle::{Cause, Charge, Idle, IdleWeight, Phase, SHORT_GAP_NS},
 };
 
 /// The maximum number of samples and waits that are kept: about 16 MB.
@@ -138,6 +138,7 @@ pub struct Blame {
     pools: FxHashMap<(Phase, ThreadKey), Pool>,
     launching: FxHashMap<(Phase, ThreadKey, StackId), u64>,
     ns: [u64; Phase::ALL.len()],
+    short_gaps: (u64, u64),
     sums: usize,
 }
 
@@ -151,6 +152,9 @@ impl Blame {
         let launched = mark.time.clamp(start, end);
         let ns = &mut self.ns[phase as usize];
         *ns = ns.saturating_add(end - start);
+        if phase == Phase::Between && end - start < SHORT_GAP_NS {
+            self.short_gaps = (self.short_gaps.0 + 1, self.short_gaps.1 + (end - start));
+        }
         if launched < end {
             let sum = self.launching.entry((phase, mark.thread, mark.stack)).or_default();
             *sum = sum.saturating_add(end - launched);
@@ -197,7 +201,7 @@ impl Blame {
         }
         parts.retain(|(_, weight)| weight.ns > 0);
         parts.sort_unstable_by_key(|(charge, _)| *charge);
-        let idle = Idle { ns: self.ns, parts };
+        let idle = Idle { ns: self.ns, short_gaps: self.short_gaps, parts };
         debug_assert!(
             Phase::ALL.iter().all(|phase| idle.parts_of(*phase).map(|(_, w)| w.ns).sum::<u64>() == idle.of(*phase)),
             "what is charged adds up to the idle time"

@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     causes::Joined,
-    event::{Activity, Device, KernelName, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId, Wait, Work},
+    event::{
+        Activity, Device, Direction, KernelName, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId, Wait,
+        Work,
+    },
     ledger::Ledger,
     profile::{GpuKey, GpuWeight, KernelText, OTHER_DEVICE, Profile, What},
 };
@@ -77,6 +80,8 @@ pub struct GpuTime {
     pub graphs: FxHashMap<GpuKey, GpuWeight>,
     /// The number of those sums per process.
     shares: FxHashMap<ProcessId, u32>,
+    /// Copies from and to memory that is not pinned.
+    pub pageable: FxHashMap<(ProcessId, Option<StackId>, Direction), GpuWeight>,
     /// Launches after the end of the recording whose work was not reported: not part of it.
     pub launched_after_end: u64,
     /// Operations that did not get a sum of their own.
@@ -149,6 +154,9 @@ impl GpuTime {
         let device = self.stream((session, device, context, stream)).unwrap_or(OTHER_DEVICE);
         if start != 0 && device != OTHER_DEVICE {
             self.devices.add_busy(device, start, end, Feed::of(launch), &mut self.evidence);
+            if matches!(what, What::Kernel(_)) {
+                self.devices.add_kernel(device, start, end);
+            }
         }
         let key = GpuKey { process, stack: launch.map(|l| l.stack), capture, what, device, stream };
         let weight = match self.weights.get_mut(&key) {
@@ -160,6 +168,12 @@ impl GpuTime {
         weight.ns = weight.ns.saturating_add(ns);
         weight.max_ns = weight.max_ns.max(ns);
         weight.bytes = weight.bytes.saturating_add(bytes);
+        if let Some(direction) = pageable(&activity.work)
+            && self.pageable.len() < MAX_SUMS
+        {
+            let work = GpuWeight { count: 1, ns, max_ns: ns, bytes };
+            self.pageable.entry((process, key.stack, direction)).or_default().add(&work);
+        }
         if launch.is_some_and(|launch| launch.kind == LaunchKind::Graph) && self.graphs.len() < MAX_SUMS {
             let weight = self.graphs.entry(key).or_default();
             weight.count += 1;
@@ -248,6 +262,18 @@ pub fn count_times(start: u64, end: u64, ledger: &mut Ledger) {
         ledger.unfinished += 1;
     } else if start == 0 || end < start {
         ledger.zero_time += 1;
+    }
+}
+
+/// `CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE`
+const PAGEABLE: u8 = 1;
+
+/// Returns the direction of a copy between a GPU and host memory that is not pinned.
+fn pageable(work: &Work) -> Option<Direction> {
+    match *work {
+        Work::Copy { direction: direction @ Direction::HtoD, source: PAGEABLE, .. }
+        | Work::Copy { direction: direction @ Direction::DtoH, destination: PAGEABLE, .. } => Some(direction),
+        _ => None,
     }
 }
 

@@ -22,7 +22,7 @@ use crate::event::{
     KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame,
     NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, PointId, Process, ProcessId, ProgramCost, Sample,
     Sampling, Session, SessionCost, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread,
-    Totals, Unit, Uuid, Work,
+    Totals, Unit, Uuid, Wait, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -209,7 +209,12 @@ fn counted() -> impl Strategy<Value = Event> {
             Event::Hits(Hits { point: PointId(point), process, stack, count, weight, outside })
         },
     );
-    prop_oneof![counter, point, hits]
+    let wait = (process(), any::<[u32; 2]>(), any::<[u64; 2]>(), stack_id()).prop_map(
+        |(process, [tid, reason], [start, end], stack)| {
+            Event::Wait(Wait { process, tid, start, end, stack, reason: PointId(reason) })
+        },
+    );
+    prop_oneof![counter, point, hits, wait]
 }
 
 fn rare() -> impl Strategy<Value = Event> {
