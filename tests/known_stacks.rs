@@ -18,6 +18,12 @@ fn stacks_with_large_frames_are_recognised() {
     each_kernel_is_under_its_own_path("wide");
 }
 
+/// Check the same below 300 frames, whose words do not fit into the kernel's cache.
+#[test]
+fn deep_stacks_are_recognised() {
+    each_kernel_is_under_its_own_path("deep");
+}
+
 fn each_kernel_is_under_its_own_path(form: &str) {
     let scene = Scene::new();
     let command = format!("{} {ROUNDS} {form}", program("alike"));

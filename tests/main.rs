@@ -10,6 +10,7 @@ mod bad_recordings;
 mod behaviour;
 mod command_line;
 mod cost;
+mod deep;
 mod demo;
 mod devices;
 mod environment;

@@ -1,10 +1,10 @@
 /* Stacks that differ in a single word, at every depth.
  *
- *   alike ROUNDS [wide]
+ *   alike ROUNDS [wide | deep]
  *
  * Two functions with the same frame call each other DEPTH levels deep. In path 0 every level is `step_a`; in path N, level N is
  * `step_b`. All launches happen at the same stack pointer, and the kernel of path N is named `differs_N`.
- * With `wide` there is a frame of 200 KiB at the outer end of every stack.
+ * With `wide` there is a frame of 200 KiB at the outer end of every stack, with `deep` there are 300 frames.
  * After the first round it waits until the first stack is known: until then every launch is walked. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +49,14 @@ __attribute__((noinline)) static void large_frame(void) {
     __asm__ volatile("" ::"r"(room) : "memory");
 }
 
+__attribute__((noinline)) static void descend(int frames) {
+    if (frames > 1)
+        descend(frames - 1);
+    else
+        next(1);
+    __asm__ volatile("" ::"r"(&frames) : "memory");
+}
+
 /* Whether the memory in which warpscope publishes known stacks has one: a bucket behind its 40 bytes is not 0. */
 static int any_known(void) {
     char line[256];
@@ -71,10 +79,10 @@ int main(int argc, char **argv) {
         __cudaRegisterFunction(handle, &keys[path], names[path], names[path], -1, NULL, NULL, NULL, NULL, NULL);
     }
     __cudaRegisterFatBinaryEnd(handle);
-    int wide = argc > 2 && !strcmp(argv[2], "wide");
+    int wide = argc > 2 && !strcmp(argv[2], "wide"), deep = argc > 2 && !strcmp(argv[2], "deep");
     for (long rounds = argc > 1 ? atol(argv[1]) : 1, left = rounds; left > 0; left--) {
         for (differs = 0; differs <= DEPTH; differs++)
-            wide ? large_frame() : next(1);
+            deep ? descend(300) : wide ? large_frame() : next(1);
         cudaDeviceSynchronize();
         for (int tries = 0; left == rounds && tries < 60000 && !any_known(); tries++) usleep(1000);
     }

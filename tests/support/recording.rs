@@ -15,6 +15,8 @@ use super::Scene;
 pub struct Stack {
     /// Outermost first, without the probe's own.
     pub frames: Vec<NamedFrame>,
+    /// The number of frames with the probe's own, inlined functions not counted.
+    pub walked: usize,
     /// The reason why there are no more frames.
     pub end: StackEnd,
 }
@@ -64,8 +66,9 @@ impl Recording {
                 names.map(|names| names.to_vec()).unwrap_or_default()
             };
             let user = stack.frames.iter().rev().filter(|frame| !matches!(frame, Frame::Kernel(_)));
+            let walked = user.clone().count();
             let frames = user.flat_map(named).filter(|name| name.kind != FrameKind::Probe).collect();
-            recording.stacks.insert(stack.id, Stack { frames, end: stack.end });
+            recording.stacks.insert(stack.id, Stack { frames, walked, end: stack.end });
         }
         recording
     }

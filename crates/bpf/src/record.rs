@@ -7,8 +7,8 @@ use crate::{
     contract::{
         self,
         types::{
-            exit_record, launch_cpu, launch_record, limit, memo_record, process_origin, process_record,
-            raw_stack_record, record_type, sample_record, stack_record, thread_record,
+            deep_memo_record, deep_word, exit_record, launch_cpu, launch_record, limit, memo_record, process_origin,
+            process_record, raw_stack_record, record_type, sample_record, stack_record, thread_record,
         },
     },
     hits::{HitRecord, WaitRecord},
@@ -262,6 +262,7 @@ impl Record {
                 }
             }
             record_type::RECORD_MEMO => Self::Memo(Box::new(Memo::parse(bytes)?)),
+            record_type::RECORD_DEEP_MEMO => Self::Memo(Box::new(Memo::parse_deep(bytes)?)),
             record_type::RECORD_CALL => Self::Call(Box::new(CallRecord::parse(bytes)?)),
             record_type::RECORD_SYSCALL => Self::Syscall(Box::new(SyscallRecord::parse(bytes)?)),
             record_type::RECORD_SWITCH => Self::Switch(SwitchRecord::parse(bytes)?),
@@ -337,6 +338,14 @@ impl Memo {
             span: memo.span,
             words: places.iter().copied().zip(values.iter().copied()).collect(),
         })
+    }
+
+    fn parse_deep(bytes: &[u8]) -> Option<Self> {
+        const WORDS: usize = offset_of!(deep_memo_record, word);
+        let deep_memo_record { image, session, stack, sp, bp, count, span, .. } = contract::read_head(bytes, WORDS)?;
+        let words: Vec<deep_word> = contract::read_several(bytes, WORDS, count as usize)?;
+        let words = words.iter().map(|word| Some((word.place.try_into().ok()?, word.value))).collect::<Option<_>>()?;
+        Some(Self { image, session, stack, sp, bp, span, words })
     }
 }
 

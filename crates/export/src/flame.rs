@@ -32,6 +32,8 @@ pub struct View {
     pub idle: bool,
     /// A counted event instead of both, because its amounts are not times.
     pub event: Option<EventView>,
+    /// Draw each level of a recursion, instead of one frame for all. Other formats always have every level.
+    pub unfold_recursion: bool,
 }
 
 /// Which counted event to show, and how to weigh it.
@@ -45,7 +47,7 @@ pub struct EventView {
 
 impl Default for View {
     fn default() -> Self {
-        Self { cpu: true, gpu: true, waits: true, idle: false, event: None }
+        Self { cpu: true, gpu: true, waits: true, idle: false, event: None, unfold_recursion: false }
     }
 }
 

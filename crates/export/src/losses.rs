@@ -136,7 +136,7 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
 fn stack_end(end: StackEnd) -> Option<&'static str> {
     Some(match end {
         StackEnd::Whole => return None,
-        StackEnd::Truncated => "at 127 frames",
+        StackEnd::Truncated => "at 512 frames",
         StackEnd::Broken => "(unknown reason)",
         StackEnd::NoMapping => "at an address in no known file",
         StackEnd::NoRule => "at code without unwind information",

@@ -32,6 +32,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         event: Vec::new(),
         events_only: false,
         lines: false,
+        unfold_recursion: false,
         debug_dir: Vec::new(),
         as_root: false,
         quiet: false,

@@ -42,13 +42,13 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
         {
             bail!("the recording contains several events and nothing else: choose one with --event: {}", names());
         }
-        let both = !options.gpu_only && !options.cpu_only;
-        return Ok(View { cpu: !options.gpu_only, gpu: !options.cpu_only, waits: both, ..shown });
+        let (cpu, gpu, unfold_recursion) = (!options.gpu_only, !options.cpu_only, options.unfold_recursion);
+        return Ok(View { cpu, gpu, waits: cpu && gpu, unfold_recursion, ..shown });
     };
     match counters.named(name) {
         Some(counter) => {
             let event = EventView { counter: counter.id, by_count: options.count };
-            Ok(View { event: Some(event), ..View::default() })
+            Ok(View { event: Some(event), unfold_recursion: options.unfold_recursion, ..View::default() })
         }
         None if counters.all.is_empty() => bail!("the recording has no events: record some with --event"),
         None => bail!("the recording has no event called {name}; it has: {}", names()),

@@ -23,8 +23,8 @@ pub const BYTES: usize = 4 << 20;
 /// The number of buckets, a power of two.
 pub const BUCKETS: usize = 2048;
 
-/// The maximum number of words of one entry.
-pub const MOST_WORDS: usize = 256;
+/// The maximum number of words of one entry: two for each of 512 frames.
+pub const MOST_WORDS: usize = 1024;
 
 /// The maximum number of entries of one bucket that a reader tries.
 pub const MOST_TRIED: usize = 64;
@@ -72,7 +72,7 @@ pub struct Python {
 }
 
 /// The maximum number of Python frames that are hashed, with the interpreter's internal ones.
-pub const MOST_PYTHON_FRAMES: usize = 256;
+pub const MOST_PYTHON_FRAMES: usize = 1024;
 
 /// Adds a value to a hash of Python frames. The probe has the same function.
 pub const fn mix(hash: u64, value: u64) -> u64 {

@@ -18,6 +18,7 @@ SHARED_STRUCT(python_stack_record);
 SHARED_STRUCT(python_code_record);
 SHARED_STRUCT(launch_record);
 SHARED_STRUCT(memo_record);
+SHARED_STRUCT(deep_memo_record);
 SHARED_STRUCT(sample_record);
 SHARED_STRUCT(call_record);
 SHARED_STRUCT(syscall_record);

@@ -105,9 +105,19 @@ static __always_inline void offer_memo(const struct launch_record *record)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct scratch *scratch = bpf_task_storage_get(&launch_scratch, task, 0, 0);
 	struct walk_cache *cache = bpf_task_storage_get(&walk_caches, task, 0, 0);
+	struct deep_memo_record *deep;
+	struct memo *memo;
 
-	if (scratch && cache && scratch->remembered)
-		send_memo(&cache->memos[cache->last & (MEMOS - 1)], record->image, record->session);
+	if (!scratch || !cache || !scratch->remembered)
+		return;
+	memo = &cache->memos[cache->last & (MEMOS - 1)];
+	if (memo->count != MEMO_FULL) {
+		send_memo(memo, record->image, record->session);
+		return;
+	}
+	deep = bpf_task_storage_get(&deep_memos, task, 0, 0);
+	if (deep)
+		send_deep(deep, memo, record->image, record->session, record->stack, scratch->sp, scratch->span);
 }
 
 /* Takes both stacks of a launch. The thread may have recognised one of them or both (wire::known). */

@@ -10,6 +10,9 @@
  *
  * A thread that launches from several places in turn has several memos. The one to try is selected by a few words in
  * which its stacks differed; their positions are learnt from failed comparisons.
+ *
+ * A memo has room for the words of about 250 frames. Deeper stacks are not cached here: the words go to the thread, which
+ * recognises such a stack itself.
  */
 #ifndef WARPSCOPE_MEMO_H
 #define WARPSCOPE_MEMO_H
@@ -45,6 +48,7 @@ struct walk_cache {
 	u16 telltales;
 	u16 telltale[MEMO_TELLTALES];
 	u32 last; /* the memo that was used last */
+	u32 deep; /* a walk read more words than a memo has room for */
 	struct memo memos[MEMOS];
 	/* The current stack, from `sp` up; `fresh` is the number of words. */
 	u64 sp;
@@ -58,6 +62,14 @@ struct {
 	__type(key, int);
 	__type(value, struct walk_cache);
 } walk_caches SEC(".maps");
+
+/* The words of the walk in progress. Only threads with deep stacks have this. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct deep_memo_record);
+} deep_memos SEC(".maps");
 
 _Static_assert(sizeof(struct walk_cache) < 65000, "what a task storage may hold");
 
@@ -159,36 +171,56 @@ static __always_inline void begin_memo(struct memo *memo, const struct registers
 	memo->returns = 0;
 }
 
+/* Values of `count` of a memo that is not valid: the walk read too many words, or something that cannot be compared. */
+#define MEMO_FULL (MEMO_WORDS + 1)
+#define MEMO_SPOILT (MEMO_WORDS + 2)
+
 /* The walk read something that cannot be compared later: discard the memo. */
-static __always_inline void spoil_memo(struct memo *memo)
+static __always_inline void spoil_memo(struct memo *memo, struct deep_memo_record *deep)
 {
-	memo->count = MEMO_WORDS + 1;
+	memo->count = MEMO_SPOILT;
+	if (deep)
+		deep->count = DEEP_WORDS + 1;
 }
 
-/* Records a word that the walk has read. */
-static __always_inline void note_word(struct memo *memo, u64 sp, u32 *span, u64 address, u64 word)
+/* Records a word that the walk has read. `deep` may be null. */
+static __always_inline void note_word(struct memo *memo, struct deep_memo_record *deep, u64 sp, u32 *span, u64 address,
+				      u64 word)
 {
 	u64 place = (address - sp) >> 3;
-	u32 count = memo->count;
+	u32 count;
 
-	if (count >= MEMO_WORDS || place >= REACH || (address - sp) & 7) {
-		spoil_memo(memo);
+	if (place >= REACH || (address - sp) & 7) {
+		spoil_memo(memo, deep);
 		return;
 	}
-	memo->place[count] = place;
-	memo->value[count] = word;
-	memo->count = count + 1;
 	if (place >= *span)
 		*span = place + 1;
+	if (deep) {
+		count = deep->count;
+		if (count < DEEP_WORDS) {
+			deep->word[count].value = word;
+			deep->word[count].place = place;
+		}
+		if (count <= DEEP_WORDS)
+			deep->count = count + 1;
+	}
+	count = memo->count;
+	if (count < MEMO_WORDS) {
+		memo->place[count] = place;
+		memo->value[count] = word;
+	}
+	if (count <= MEMO_WORDS)
+		memo->count = count + 1;
 }
 
 /* Records a return address that is not on the stack. */
-static __always_inline void note_return(struct memo *memo, u64 slot, u64 real)
+static __always_inline void note_return(struct memo *memo, struct deep_memo_record *deep, u64 slot, u64 real)
 {
 	u64 count = memo->returns;
 
 	if (count >= MEMO_RETURNS) {
-		spoil_memo(memo);
+		spoil_memo(memo, deep);
 		return;
 	}
 	memo->slot[count] = slot;
@@ -204,10 +236,15 @@ struct {
 	__type(value, u8);
 } memos_sent SEC(".maps");
 
+static __always_inline u64 memo_key(const struct memo *memo, u64 id, u64 sp, u64 session)
+{
+	return mix(mix(mix(mix(id, sp), memo->bp), memo->owner), session);
+}
+
 /* Sends the memo of a finished walk to the reader, so that the thread itself can recognise the stack. */
 static __always_inline void send_memo(const struct memo *memo, u32 image, u64 session)
 {
-	u64 key = mix(mix(mix(mix(memo->id, memo->sp), memo->bp), memo->owner), session);
+	u64 key = memo_key(memo, memo->id, memo->sp, session);
 	struct memo_record *record;
 	u8 one = 1;
 
@@ -228,6 +265,27 @@ static __always_inline void send_memo(const struct memo *memo, u32 image, u64 se
 	bpf_probe_read_kernel(record->place, sizeof(record->place), memo->place);
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	bpf_map_update_elem(&memos_sent, &key, &one, BPF_ANY);
+}
+
+/* The same for a walk that read more words than the memo has room for. */
+static __always_inline void send_deep(struct deep_memo_record *deep, const struct memo *memo, u32 image, u64 session,
+				      u64 id, u64 sp, u32 span)
+{
+	u64 key = memo_key(memo, id, sp, session);
+	u64 count = deep->count;
+	u8 one = 1;
+
+	if (memo->returns || count > DEEP_WORDS || bpf_map_lookup_elem(&memos_sent, &key))
+		return;
+	deep->type = RECORD_DEEP_MEMO;
+	deep->image = image;
+	deep->session = session;
+	deep->stack = id;
+	deep->sp = sp;
+	deep->bp = memo->bp;
+	deep->span = span;
+	if (!bpf_ringbuf_output(&events, deep, DEEP_MEMO_HEADER + sizeof(struct deep_word) * count, BPF_RB_NO_WAKEUP))
+		bpf_map_update_elem(&memos_sent, &key, &one, BPF_ANY);
 }
 
 /*

@@ -15,13 +15,13 @@
 
 #define COMM_LENGTH 16
 #define MAX_KERNEL_FRAMES 64
-#define MAX_PYTHON_FRAMES 128
+#define MAX_PYTHON_FRAMES 512
 
 enum limit {
 	/* The interpreter's internal frames are between Python's, at most one for each. */
 	PYTHON_STEPS = 2 * MAX_PYTHON_FRAMES,
 	/* The most frames kept of the user part of a stack. */
-	MAX_USER_FRAMES = 127,
+	MAX_USER_FRAMES = 512,
 	/* Raw stacks that one image may send: enough for a short time at its start and after each dlopen. */
 	MAX_RAW_STACKS = 20000,
 	/* Maps of unwind rows. */
@@ -61,6 +61,7 @@ enum record_type {
 	RECORD_HIT = 32,
 	RECORD_WAIT = 33,
 	RECORD_MEMO = 40,
+	RECORD_DEEP_MEMO = 41,
 };
 
 /* How a process image was created. */
@@ -334,6 +335,25 @@ struct memo_record {
 	__u64 value[MEMO_WORDS];
 	__u16 place[MEMO_WORDS]; /* words from sp */
 };
+
+/* The same for a deep stack: most steps of a walk read one word, some read two. Sent as far as used. */
+#define DEEP_WORDS 1024
+struct deep_word {
+	__u64 value;
+	__u64 place; /* words from sp */
+};
+struct deep_memo_record {
+	__u32 type;
+	__u32 image;
+	__u64 session;
+	__u64 stack;
+	__u64 sp;
+	__u64 bp;
+	__u32 count;
+	__u32 span;
+	struct deep_word word[DEEP_WORDS];
+};
+#define DEEP_MEMO_HEADER 48
 
 struct sample_record {
 	__u32 type;
@@ -653,6 +673,7 @@ struct exit_record {
 _Static_assert(__builtin_offsetof(struct stack_record, frames) == STACK_HEADER, "stack_record");
 _Static_assert(__builtin_offsetof(struct python_stack_record, frames) == PYTHON_STACK_HEADER, "python_stack_record");
 _Static_assert(__builtin_offsetof(struct python_code_record, lines) == PYTHON_CODE_HEADER, "python_code_record");
+_Static_assert(__builtin_offsetof(struct deep_memo_record, word) == DEEP_MEMO_HEADER, "deep_memo_record");
 _Static_assert(__builtin_offsetof(struct call_record, word) == CALL_HEADER, "call_record");
 
 #endif

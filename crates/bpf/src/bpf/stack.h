@@ -126,6 +126,11 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 			return id;
 		walker.memo = &cache->memos[index & (MEMOS - 1)];
 		begin_memo(walker.memo, regs, scratch->owner);
+		if (cache->deep)
+			walker.deep = bpf_task_storage_get(&deep_memos, bpf_get_current_task_btf(), 0,
+							   BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (walker.deep)
+			walker.deep->count = 0;
 	}
 	scratch->hash = image_id;
 	scratch->sp = regs->general[REGISTER_RSP];
@@ -169,7 +174,10 @@ sent:
 	/* A stack that did not fit into the raw ring is tried again. */
 	if (cache && !scratch->state.by_register && !(scratch->unready && image->raw_left)) {
 		end_memo(walker.memo, scratch->sp, scratch->span, id);
-		scratch->remembered = scratch->result == WALK_END && !scratch->unready;
+		if (walker.memo->count == MEMO_FULL)
+			cache->deep = 1;
+		/* WALK_MORE: truncated at the most frames, which is the same again with the same words. */
+		scratch->remembered = (scratch->result == WALK_END || scratch->result == WALK_MORE) && !scratch->unready;
 	}
 	return id;
 }

@@ -68,7 +68,7 @@ struct scratch {
 	u32 result;
 	/* An address on the stack is in a mapping or a function that the reader has not published yet. */
 	u32 unready;
-	u32 remembered; /* this walk was recorded in a memo, and reached the end of the stack */
+	u32 remembered; /* the words of this walk determine the stack: no table was missing */
 	struct registers registers; /* the initial registers */
 	struct stack_record record;
 };
@@ -77,6 +77,7 @@ struct scratch {
 struct walker {
 	struct scratch *scratch;
 	struct memo *memo; /* records the words that are read; may be null */
+	struct deep_memo_record *deep; /* the same for deep stacks; null if the thread has none, or there is no memo */
 };
 
 /*
@@ -148,11 +149,11 @@ static __always_inline int walk_read(struct walker *walker, u64 *word, u64 addre
 {
 	if (bpf_probe_read_user(word, sizeof(*word), (const void *)address)) {
 		if (walker->memo)
-			spoil_memo(walker->memo);
+			spoil_memo(walker->memo, walker->deep);
 		return 1;
 	}
 	if (walker->memo)
-		note_word(walker->memo, walker->scratch->sp, &walker->scratch->span, address, *word);
+		note_word(walker->memo, walker->deep, walker->scratch->sp, &walker->scratch->span, address, *word);
 	return 0;
 }
 
@@ -166,7 +167,7 @@ static __always_inline void walk_return(struct walker *walker, u64 slot, u64 *ip
 	if (real)
 		*ip = real;
 	if (walker->memo)
-		note_return(walker->memo, slot, real);
+		note_return(walker->memo, walker->deep, slot, real);
 }
 
 static __always_inline int walk_find(struct walker *walker, u64 address, struct walk_table *table)

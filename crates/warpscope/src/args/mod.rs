@@ -118,6 +118,9 @@ pub struct Export {
     /// With --event, show the number of hits even if the event has a weight.
     #[arg(long, requires = "event")]
     pub count: bool,
+    /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
+    #[arg(long)]
+    pub unfold_recursion: bool,
 }
 
 /// `demo`

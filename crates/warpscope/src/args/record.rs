@@ -88,6 +88,9 @@ pub struct Record {
     /// Show the interpreter's native frames instead of Python functions.
     #[arg(long)]
     pub no_python: bool,
+    /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
+    #[arg(long)]
+    pub unfold_recursion: bool,
     /// Show file and line of native functions, and inlined functions as separate frames; requires debug information (-g).
     #[arg(long)]
     pub lines: bool,

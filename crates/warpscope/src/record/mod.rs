@@ -21,7 +21,7 @@ use collect::{
     },
     sink::{Recording, Sink as _},
 };
-use export::Flames;
+use export::{Flames, View};
 use model::{
     event::{End, Event},
     profile::Profile,
@@ -72,7 +72,7 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     if let Some(failure) = failure {
         say(failure);
     }
-    let view = view::default(&profile);
+    let view = View { unfold_recursion: options.unfold_recursion, ..view::default(&profile) };
     let flames = Flames::new(&profile);
     let whole = outputs.write(&flames, view, recorded) && recorded;
     if options.verbose {
