@@ -10,8 +10,12 @@ use model::{
     profile::Profile,
 };
 use serde::Serialize;
+use text::short::{short, split_place};
 
 use crate::{names, page::is_informative};
+
+/// The length of a name in a sentence, where it can be shortened to that.
+const SHORT: usize = 60;
 
 /// A line of code, or a function where lines are not known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -20,6 +24,18 @@ pub struct Place {
     pub frame: String,
     /// The source file of a Python frame, otherwise the program or library that contains it.
     pub file: String,
+}
+
+impl Place {
+    /// Returns the frame, shortened to fit into a sentence.
+    pub fn short(&self) -> String {
+        short(&self.frame, SHORT)
+    }
+
+    /// Returns the function, without the line.
+    pub fn function(&self) -> &str {
+        split_place(&self.frame).0
+    }
 }
 
 /// Whether a Python file is the user's, and not part of the interpreter or an installed package.

@@ -36,8 +36,8 @@ pub use crate::causes::Joined;
 use crate::{
     causes::{Cause, Causes},
     event::{
-        Event, LaunchKind, LossCause, Mode, OFF_CPU, PointId, Process, ProcessId, SHORT_WAITS, SessionId, Stack,
-        StackId, Sync, Totals,
+        Event, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, SessionId, Stack, StackId, Sync,
+        Totals,
     },
     join::Limits,
     ledger::Ledger,
@@ -290,7 +290,6 @@ impl Fold {
             Event::MemorySum(sum) => profile.calls.memory_sum(sum),
             Event::KernelSum(sum) => profile.calls.kernel_sum(*sum),
             Event::Counter(counter) => {
-                self.gpu.evidence.waits_recorded |= counter.source == OFF_CPU;
                 profile.counters.all.insert(counter.id, counter.clone());
             }
             Event::CounterPoint(point) => {

@@ -22,11 +22,11 @@ const PAGEABLE_NS: u64 = 10_000_000;
 
 /// Copies run while no kernel does.
 pub fn alone(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle]) -> Option<Finding> {
-    let time_of = |device: &DeviceIdle| {
-        let info = profile.devices.get(&device.device)?;
-        Some((device, info.busy_ns.saturating_sub(info.kernel_busy_ns)))
+    let without_kernel = |device: &DeviceIdle| {
+        profile.devices.get(&device.device).map_or(0, |info| info.busy_ns.saturating_sub(info.kernel_busy_ns))
     };
-    let (device, alone) = devices.iter().filter_map(time_of).max_by_key(|(_, alone)| *alone)?;
+    let device = devices.iter().max_by_key(|device| without_kernel(device))?;
+    let alone = without_kernel(device);
     if share(alone, device.span_ns) < ALONE {
         return None;
     }
@@ -43,7 +43,7 @@ pub fn alone(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle]) -> 
             "GPU {} only copies for {} of its time, most at {}: no kernel runs meanwhile",
             device.label,
             percent(alone, device.span_ns),
-            place.frame
+            place.short()
         ),
         evidence: vec![
             Evidence::ns("without a kernel", alone),
@@ -80,7 +80,7 @@ pub fn pageable(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
             counted(all.count, "copy", "copies"),
             bytes(all.bytes),
             bytes(rate(&all)),
-            place.frame
+            place.short()
         ),
         evidence: vec![
             Evidence::ns("time", all.ns),

@@ -81,7 +81,7 @@ pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle]) -> 
         }
         (values, None) => values.map(|(place, _)| place),
     };
-    let at = place.as_ref().map(|place| format!(", most of them at {}", place.frame)).unwrap_or_default();
+    let at = place.as_ref().map(|place| format!(", most of them at {}", place.short())).unwrap_or_default();
     Some(Finding {
         kind: Kind::Synchronization,
         title: format!(

@@ -26,7 +26,8 @@ fn healthy() -> Profile {
     });
     profile.end = Some(End { time: 10 * SECOND, status: Some(0) });
     profile.kernel_names.push(KernelText { mangled: "work".into(), text: "work".into() });
-    for (number, name) in [(1, "step (train.py:42)"), (2, "load (data.py:88)"), (3, "cudaStreamSynchronize")] {
+    let names = ["step (train.py:42)", "load (data.py:88)", "cudaStreamSynchronize", "load (data.py:89)"];
+    for (name, number) in names.into_iter().zip(1..) {
         let frame = Frame::Python(number);
         let named = NamedFrame { kind: FrameKind::Python, name: name.into(), module: "/home/me/x.py".into() };
         profile.symbols.add(Symbol { process: ProcessId(0), frame, since: 0, names: vec![named] });
@@ -82,7 +83,8 @@ fn nothing_is_said_about_healthy_recordings() {
 #[test]
 fn idle_gpus_come_first_and_name_the_line() {
     let mut profile = healthy();
-    add_idle(&mut profile, 2, Cause::Running, Some(2));
+    add_idle(&mut profile, 1, Cause::Running, Some(2));
+    add_idle(&mut profile, 1, Cause::Running, Some(4));
     add_idle(&mut profile, 1, Cause::Launching, Some(1));
     add_idle(&mut profile, 1, Cause::Unknown, None);
     let [finding] = &found(&profile)[..] else { panic!("one finding") };
@@ -106,12 +108,12 @@ fn short_gaps_between_shorter_kernels_are_launch_bound() {
     profile.devices.get_mut(&0).expect("it exists").idle.short_gaps = (500_000, 5 * SECOND);
     assert_eq!(kinds(&profile), [Kind::GpuIdle], "kernels of 1 ms");
     add_work(&mut profile, What::Kernel(0), 500_000, 5 * SECOND / 2);
-    assert_eq!(kinds(&profile), [Kind::GpuIdle, Kind::TinyKernels, Kind::LaunchBound]);
+    assert_eq!(kinds(&profile), [Kind::GpuIdle, Kind::LaunchBound, Kind::TinyKernels]);
     let title =
         "GPU 0 is launch-bound: 50.0 % of its time is in gaps of 10.0 µs on average, between kernels of 5.00 µs";
-    assert_eq!(found(&profile)[2].title, title);
-    let title = "500,000 kernels of 5.00 µs on average (100.0 % of all) are launched one by one at step (train.py:42)";
     assert_eq!(found(&profile)[1].title, title);
+    let title = "500,000 kernels of 5.00 µs on average (100.0 % of all) are launched one by one at step (train.py:42)";
+    assert_eq!(found(&profile)[2].title, title);
 }
 
 /// Check that waits count only if the GPU is idle, and that their line is that of small copies, or of samples.
