@@ -236,7 +236,7 @@ impl Gather<'_, '_> {
         if *self.own.entry(sample.stack).or_insert_with(|| self.profile.is_own_cost(sample.stack)) {
             return;
         }
-        let node = self.tree.stack(sample.process, Some(sample.stack));
+        let node = self.tree.sample(sample.process, sample.stack);
         let (thread, time) = (self.thread(sample.process, sample.tid), self.at(sample.time));
         self.all.overview.cpu(time, sample.weight);
         self.all.samples.push(CpuSample { thread, time, node, weight: sample.weight });

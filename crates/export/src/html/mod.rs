@@ -185,8 +185,7 @@ fn sums(profile: &Profile, view: View, tree: &mut Tree<'_>) -> Vec<Column> {
     let mut cpu: Vec<_> =
         profile.cpu.iter().filter(|((_, stack), _)| view.cpu && !profile.is_own_cost(*stack)).collect();
     cpu.sort_unstable_by_key(|(key, _)| **key);
-    let cpu_nodes: Vec<u64> =
-        cpu.iter().map(|((process, stack), _)| tree.stack(*process, Some(*stack)).into()).collect();
+    let cpu_nodes: Vec<u64> = cpu.iter().map(|((process, stack), _)| tree.sample(*process, *stack).into()).collect();
     vec![
         Column::delta("gpu.node", nodes),
         Column::plain("gpu.process", gpu.iter().map(|(key, _)| key.process.0.into())),

@@ -31,6 +31,8 @@ pub struct Tree<'a> {
     nodes: Vec<(u32, u32)>,
     children: HashMap<(u32, u32), u32>,
     stacks: HashMap<(ProcessId, Option<StackId>), u32>,
+    /// Of CPU samples.
+    samples: HashMap<(ProcessId, StackId), u32>,
     work: HashMap<Work, u32>,
 }
 
@@ -48,6 +50,7 @@ impl<'a> Tree<'a> {
             nodes: Vec::new(),
             children: HashMap::new(),
             stacks: HashMap::new(),
+            samples: HashMap::new(),
             work: HashMap::new(),
         };
         let root = tree.frame("", Family::Process);
@@ -107,6 +110,19 @@ impl<'a> Tree<'a> {
             }
         }
         self.stacks.insert((process, stack), node);
+        node
+    }
+
+    /// Returns the node of a CPU sample.
+    pub fn sample(&mut self, process: ProcessId, stack: StackId) -> u32 {
+        if let Some(&node) = self.samples.get(&(process, stack)) {
+            return node;
+        }
+        let mut node = self.stack(process, Some(stack));
+        if let Some(reason) = waits::spinning(&self.profile.frames(stack)) {
+            node = self.named_child(node, reason, Family::Wait);
+        }
+        self.samples.insert((process, stack), node);
         node
     }
 
