@@ -14,8 +14,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// A recording of 10 s in which nothing is wrong: one GPU that is always busy, with kernels of 1 ms.
 fn healthy() -> Profile {
-    let mut profile = Profile::default();
-    profile.start = Some(Start {
+    let start = Start {
         time: 0,
         wall_clock: 0,
         version: String::new(),
@@ -23,8 +22,9 @@ fn healthy() -> Profile {
         command: vec!["python3".into()],
         mode: Mode::Merged,
         frequency: 999,
-    });
-    profile.end = Some(End { time: 10 * SECOND, status: Some(0) });
+    };
+    let end = End { time: 10 * SECOND, status: Some(0) };
+    let mut profile = Profile { start: Some(start), end: Some(end), ..Profile::default() };
     profile.kernel_names.push(KernelText { mangled: "work".into(), text: "work".into() });
     let names = ["step (train.py:42)", "load (data.py:88)", "cudaStreamSynchronize", "load (data.py:89)"];
     for (name, number) in names.into_iter().zip(1..) {
