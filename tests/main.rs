@@ -32,6 +32,7 @@ mod off_cpu;
 mod outputs;
 mod privileges;
 mod python;
+mod ranks;
 mod robustness;
 mod sampling;
 mod signals;
