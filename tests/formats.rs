@@ -13,7 +13,7 @@ use crate::support::{
     scene::number,
 };
 
-const OUTPUTS: [&str; 6] = ["x.cpu.txt", "x.folded", "x.json", "x.jsonl", "x.svg", "x.wscope"];
+const OUTPUTS: [&str; 7] = ["x.cpu.txt", "x.folded", "x.html", "x.json", "x.jsonl", "x.svg", "x.wscope"];
 
 /// Records the ground-truth program to every format.
 fn recorded() -> Scene {

@@ -113,13 +113,18 @@ fn libraries_in_two_processes_are_traced() {
     assert_eq!(counts, [50, 50]);
 }
 
-/// Check a program with CUDA functions linked into it: they are found by their names, and others are not shown.
+/// Check a program with CUDA functions linked into it, and without libcuda: probes find them by their names, and others are not
+/// shown; otherwise a sentence says what to do.
 #[test]
 fn static_cuda_functions_are_traced() {
     let scene = Scene::new();
-    let ended = Ended::of(&mut scene.trace("--calls-from cupti -o none.jsonl", &program("linked"))).exits(0);
-    assert!(ended.err().contains("no process initialised CUDA"), "{}", ended.err());
-    Ended::of(&mut scene.trace("-q -o t.jsonl", &program("linked"))).exits(0);
+    let ended = Ended::of(&mut scene.trace("-o none.jsonl", &program("linked"))).exits(0);
+    assert!(
+        ended.err().contains("no process initialised CUDA") && ended.err().contains("--calls-from probes"),
+        "{}",
+        ended.err()
+    );
+    Ended::of(&mut scene.trace("-q --calls-from probes -o t.jsonl", &program("linked"))).exits(0);
     let trace = Trace::read(&scene.read("t.jsonl"));
     let calls = trace.outermost().into_values().next().expect("calls");
     assert_eq!(calls.len(), 60);

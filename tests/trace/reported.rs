@@ -27,7 +27,8 @@ fn both_ways(options: &str, command: &str, script: &str) -> [(Scene, Trace); 2] 
         assert_eq!(stderr.contains("reported by CUPTI"), way == "cupti", "{stderr}");
         assert!(!stderr.contains("0 processes were"), "{stderr}");
         let trace = Trace::read(&scene.read("t.jsonl"));
-        assert_eq!(lost(&scene.report("t.wscope")), 0, "{stderr}");
+        let report = scene.report("t.wscope");
+        assert_eq!(lost(&report), 0, "{}: {stderr}", report["lost"]);
         (scene, trace)
     })
 }

@@ -52,6 +52,8 @@ pub mod resource {
     pub const GRAPH_DESTROY_STARTING: u32 = 10;
     /// A node was added to a graph, explicitly or by a call on a capturing stream.
     pub const GRAPH_NODE_CREATED: u32 = 13;
+    /// A node is about to be destroyed.
+    pub const GRAPH_NODE_DESTROY_STARTING: u32 = 14;
     /// An executable graph is about to be destroyed.
     pub const GRAPH_EXEC_DESTROY_STARTING: u32 = 19;
     /// A node was copied from another graph, as instantiation does.

@@ -147,7 +147,11 @@ impl Flame {
                 own.add(weight);
                 continue;
             }
-            lines.entry(naming.stack(process, Some(stack))).or_default().add(weight);
+            let mut frames = naming.stack(process, Some(stack));
+            if let Some(reason) = waits::spinning(&profile.frames(stack)) {
+                frames.push(naming.name(reason.to_owned(), Family::Wait));
+            }
+            lines.entry(frames).or_default().add(weight);
         }
         Self { own, ..naming.flame(lines, Measure::Time) }
     }

@@ -11,6 +11,8 @@ pub enum Format {
     Folded,
     /// `.svg`: a flame graph.
     Svg,
+    /// `.html`: a report for the browser.
+    Html,
     /// `.json`: a time line for Perfetto and chrome://tracing.
     Chrome,
     /// `.cpu.txt`: one line per CPU sample.
@@ -29,7 +31,8 @@ pub struct UnknownExtension {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 6] = [Self::Recording, Self::Folded, Self::Svg, Self::Chrome, Self::CpuText, Self::Jsonl];
+    pub const ALL: [Self; 7] =
+        [Self::Recording, Self::Html, Self::Folded, Self::Svg, Self::Chrome, Self::CpuText, Self::Jsonl];
 
     /// Returns the file extension of this format.
     pub fn extension(self) -> &'static str {
@@ -37,6 +40,7 @@ impl Format {
             Self::Recording => ".wscope",
             Self::Folded => ".folded",
             Self::Svg => ".svg",
+            Self::Html => ".html",
             Self::Chrome => ".json",
             Self::CpuText => ".cpu.txt",
             Self::Jsonl => ".jsonl",
@@ -50,7 +54,7 @@ impl Format {
 
     /// Whether the format is written from events, not only from the profile.
     pub fn needs_events(self) -> bool {
-        matches!(self, Self::Chrome | Self::CpuText | Self::Jsonl)
+        matches!(self, Self::Html | Self::Chrome | Self::CpuText | Self::Jsonl)
     }
 
     /// Returns the format selected by the file's extension. A name that consists only of an extension selects none.
@@ -87,7 +91,7 @@ mod tests {
                 continue;
             }
             let error = Format::from_path(path).expect_err(name).to_string();
-            assert!(error.contains(".wscope .folded .svg .json .cpu.txt .jsonl"), "{error}");
+            assert!(error.contains(".wscope .html .folded .svg .json .cpu.txt .jsonl"), "{error}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The outputs generated from a recording: one module per format, the same bytes for the same recording.
 //!
 //! Formats of weighted stacks ([`folded`], [`svg`]) and the [`summary`] need only the [`Profile`]. Formats of
-//! individual events ([`chrome`], [`jsonl`], [`cpu_txt`]) read the recording again and use the profile of the first
+//! individual events ([`html`], [`chrome`], [`jsonl`], [`cpu_txt`]) read the recording again and use the profile of the first
 //! pass for the names, so that no format holds all events in memory.
 
 use std::io::{self, BufWriter, Write};
@@ -16,6 +16,7 @@ mod flames;
 pub mod folded;
 mod format;
 mod helpers;
+pub mod html;
 pub mod idle;
 pub mod jsonl;
 pub mod losses;
@@ -58,6 +59,7 @@ pub fn write<'a>(
         )),
         Format::Folded => folded::write(flames, view, out),
         Format::Svg => svg::write(flames, view, out),
+        Format::Html => html::write(flames, view, events()?, out),
         Format::Chrome => chrome::write(profile, view, events()?, out),
         Format::CpuText => cpu_txt::write(profile, events()?, out),
         Format::Jsonl => jsonl::write(profile, view, events()?, out),

@@ -27,6 +27,20 @@ fn range(family: Family) -> Range {
     }
 }
 
+/// All families, in their order.
+pub const ALL: [Family; 10] = [
+    Family::Process,
+    Family::Python,
+    Family::Native,
+    Family::OsKernel,
+    Family::Graph,
+    Family::GpuKernel,
+    Family::GpuMemory,
+    Family::Event,
+    Family::Wait,
+    Family::Unknown,
+];
+
 /// Returns a family's name in the legend.
 pub fn label(family: Family) -> &'static str {
     match family {

@@ -33,6 +33,13 @@ pub fn without_stack(reason: &CounterPoint) -> bool {
     reason.function == SHORT_WAITS
 }
 
+/// Returns the innermost frame of a CPU sample in a call that waits for the GPU: such a call may spin. One that copies may
+/// also do so, but it may as well copy.
+pub fn spinning(stack: &[NamedFrame]) -> Option<&'static str> {
+    let synchronizes = |frame: &NamedFrame| cuda::call(&frame.name).is_some_and(|call| call.role == Role::Synchronize);
+    stack.iter().any(synchronizes).then_some(GPU)
+}
+
 /// Returns the innermost frame of a wait: its reason. In a call that waits for the GPU, the driver may wait in any way.
 pub fn reason<'a>(reason: &'a CounterPoint, stack: &[NamedFrame]) -> &'a str {
     let waits_for_gpu = |frame: &NamedFrame| {
@@ -64,5 +71,7 @@ mod tests {
             assert_eq!(super::reason(&point(reason), &stack(&["main", "poll"])), reason);
         }
         assert_eq!(reason(&point(CPU), &synchronize), CPU);
+        assert_eq!(spinning(&synchronize), Some(GPU));
+        assert_eq!(spinning(&stack(&["main", "cudaMemcpy", "memcpy"])), None);
     }
 }

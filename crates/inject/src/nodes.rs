@@ -2,9 +2,10 @@
 //!
 //! A node that a launch-class call creates on a capturing stream has that call's stack, which the marker has already
 //! taken. A node that is added explicitly gets a marker of its own. Instantiation copies nodes: whatever it creates has
-//! no stack of interest. All of this is rare: a graph is created once and launched often.
+//! no stack of interest. Then it moves the nodes of child graphs into the executable graph, where they have other ids:
+//! those are queried when the call returns. All of this is rare: a graph is created once and launched often.
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,8 +20,9 @@ use crate::totals::{TOTALS, add};
 use crate::{library, lifecycle, sys};
 
 /// The callbacks about graphs. A release that does not know one rejects it: what it would report is then missing.
-pub const CALLBACKS: [u32; 5] = [
+pub const CALLBACKS: [u32; 6] = [
     resource::GRAPH_NODE_CREATED,
+    resource::GRAPH_NODE_DESTROY_STARTING,
     resource::GRAPH_NODE_CLONED,
     resource::GRAPH_NODE_UPDATED,
     resource::GRAPH_DESTROY_STARTING,
@@ -30,9 +32,21 @@ pub const CALLBACKS: [u32; 5] = [
 /// The number of the next marker.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
+/// The most nodes of one instantiation whose later ids are queried.
+const MOST_COPIES: usize = 1 << 16;
+
+/// What happened to a node's handle during an instantiation. The handle of a destroyed node may be used again.
+struct Handled {
+    node: *mut c_void,
+    /// The node's id and that of its original, or `None` if it was destroyed.
+    copy: Option<(u64, u64)>,
+}
+
 thread_local! {
     /// Whether the thread is in a call that instantiates a graph.
     static INSTANTIATING: Cell<bool> = const { Cell::new(false) };
+    /// What that call has done so far.
+    static HANDLED: RefCell<Vec<Handled>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Whether this call instantiates a graph.
@@ -42,7 +56,37 @@ pub fn instantiates(of: u32, cbid: u32) -> bool {
 
 /// Handles the entry and exit of a call that instantiates a graph.
 pub fn on_instantiate(data: &CallbackData) {
-    INSTANTIATING.set(data.site == site::ENTER);
+    let entry = data.site == site::ENTER;
+    INSTANTIATING.set(entry);
+    lifecycle::guarded((), || {
+        let handled = HANDLED.take();
+        // SAFETY: on exit CUPTI points this at the call's result; null is checked. If the call failed, its nodes are gone.
+        if !entry && unsafe { data.return_value.as_ref() } == Some(&0) {
+            report_moved(handled);
+        }
+    });
+}
+
+/// Reports the nodes that have another id than when they were copied.
+fn report_moved(mut handled: Vec<Handled>) {
+    handled.sort_by_key(|handled| handled.node);
+    for same in handled.chunk_by(|one, other| one.node == other.node) {
+        let Some(Handled { node, copy: Some((copied, original)) }) = same.last() else { continue };
+        // Within its graph a node moves only to the place of another one that had its stack.
+        if let Some(moved) = id(*node).filter(|moved| moved >> 32 != copied >> 32) {
+            report_copy(moved, *original);
+        }
+    }
+}
+
+fn remember(handled: Handled) {
+    lifecycle::guarded((), || {
+        HANDLED.with_borrow_mut(|all| {
+            if all.len() < MOST_COPIES {
+                all.push(handled);
+            }
+        });
+    });
 }
 
 /// Handles a callback about a graph. `launch` is the correlation id of the thread's current launch-class call, if its
@@ -54,7 +98,11 @@ pub fn on_event(callback: &Callback, cbid: u32, data: &ResourceData, launch: Opt
     let Some(graph) = (unsafe { data.descriptor.cast::<GraphData>().as_ref() }) else { return };
     match cbid {
         resource::GRAPH_NODE_CREATED => created(callback, graph, launch),
-        resource::GRAPH_NODE_CLONED | resource::GRAPH_NODE_UPDATED => copied(graph),
+        resource::GRAPH_NODE_DESTROY_STARTING if INSTANTIATING.get() => {
+            remember(Handled { node: graph.node, copy: None });
+        }
+        resource::GRAPH_NODE_CLONED => copied(graph),
+        resource::GRAPH_NODE_UPDATED => updated(graph),
         resource::GRAPH_DESTROY_STARTING => {
             destroyed(library::cupti().and_then(|cupti| cupti.get_graph_id), graph.graph);
         }
@@ -93,16 +141,40 @@ fn copied(graph: &GraphData) {
         return;
     }
     let (Some(node), Some(original)) = (id(graph.node), id(graph.original_node)) else { return };
+    if INSTANTIATING.get() {
+        remember(Handled { node: graph.node, copy: Some((node, original)) });
+    }
+    report_copy(node, original);
+}
+
+/// Handles the update of a node of an executable graph from a node of another graph. CUPTI 13.0 calls the latter the node
+/// and the former the original, contrary to copies, so the executable graph decides which is which.
+fn updated(graph: &GraphData) {
+    if !is_executed(graph.node_type) {
+        return;
+    }
+    let (Some(one), Some(other)) = (id(graph.node), id(graph.original_node)) else { return };
+    let get = library::cupti().and_then(|cupti| cupti.get_graph_exec_id);
+    let first = graph_id(get, graph.exec).is_some_and(|exec| one >> 32 == u64::from(exec));
+    let (node, from) = if first { (one, other) } else { (other, one) };
+    report_copy(node, from);
+}
+
+fn report_copy(node: u64, original: u64) {
     let mut bytes = [0; wire::NodeCopied::SIZE];
     wire::NodeCopied { node, original, time: sys::now() }.encode(&mut bytes);
     report(&bytes);
 }
 
-fn destroyed(get: Option<GetGraphId>, handle: *mut c_void) {
+/// Returns CUPTI's id of a graph or an executable graph.
+fn graph_id(get: Option<GetGraphId>, handle: *mut c_void) -> Option<u32> {
     let mut graph = 0;
     // SAFETY: the handle is of the type that the function expects, and `graph` is writable.
-    let known = get.is_some_and(|get| !handle.is_null() && unsafe { get(handle, &mut graph) } == result::SUCCESS);
-    if known {
+    get.is_some_and(|get| !handle.is_null() && unsafe { get(handle, &mut graph) } == result::SUCCESS).then_some(graph)
+}
+
+fn destroyed(get: Option<GetGraphId>, handle: *mut c_void) {
+    if let Some(graph) = graph_id(get, handle) {
         let mut bytes = [0; wire::GraphDestroyed::SIZE];
         wire::GraphDestroyed { graph }.encode(&mut bytes);
         report(&bytes);

@@ -114,8 +114,6 @@ pub struct Script {
     pub deliver_on_launcher: bool,
     /// The number of graph nodes whose creation is not reported.
     pub unseen_nodes: u64,
-    /// Whether nodes are also reported as created when their graph is instantiated.
-    pub instantiation_creates: bool,
 }
 
 impl Script {
@@ -143,7 +141,6 @@ impl Script {
             per_thread: true,
             deliver_on_launcher: false,
             unseen_nodes: 0,
-            instantiation_creates: false,
         }
     }
 
@@ -230,10 +227,6 @@ impl Script {
                 self.refuse_buffer = true;
             }
             "unseen_nodes" => self.unseen_nodes = number(value)?,
-            "instantiation" => {
-                one_of(value, &["creates"])?;
-                self.instantiation_creates = true;
-            }
             "deliver" => self.deliver_on_launcher = one_of(value, &["worker", "launcher"])? == 1,
             _ => {
                 let glob = key.strip_prefix("kernel[").and_then(|rest| rest.strip_suffix(']'));
@@ -331,8 +324,7 @@ mod tests {
     fn every_key_is_parsed() {
         let text = "release=12.8,devices=4,memory=1000,kernel_ns=3us,kernel[mat*,x]=50us,copy_gbps=12.5,order=shuffle,\
                     drop=1/7,zero_time=1/5,unfinished=1/3,subscriber=other,fail=cudaMalloc:1/2,slow=cuInit:2ms,\
-                    correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher,unseen_nodes=5,\
-                    instantiation=creates";
+                    correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher,unseen_nodes=5";
         let entries = text.replace("*,x", "*").replace(',', "\n");
         let script = Script::parse(entries.lines()).expect("a good script");
         assert_eq!((script.release.name, script.devices, script.memory), ("12.8", 4, 1000));
@@ -341,7 +333,7 @@ mod tests {
         assert_eq!((script.drop.period, script.zero_time.period, script.unfinished.period), (7, 5, 3));
         assert!(script.shuffle && script.other_subscriber && script.refuse_clock && script.refuse_buffer);
         assert!(script.per_thread && script.deliver_on_launcher);
-        assert!(script.unseen_nodes == 5 && script.instantiation_creates);
+        assert_eq!(script.unseen_nodes, 5);
         assert_eq!((script.correlation, script.truth.as_deref()), (4294967290, Some("/tmp/t")));
         assert!(matches!(script.faults[0], (ref f, Fault::Fail(_)) if f == "cudaMalloc"));
         assert!(matches!(script.faults[1], (ref f, Fault::Slow(2_000_000)) if f == "cuInit"));

@@ -1,6 +1,8 @@
 //! A small hand-made recording: an inference server with two processes on two GPUs, and every error case.
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
+pub mod counted;
+pub mod html;
 pub mod trace;
 
 use std::{fs, io, path::Path};

@@ -113,26 +113,24 @@ impl Graph {
 
     /// Adds a node that contains a copy of another graph.
     pub fn add_child(&mut self, child: &Graph) -> *mut c_void {
-        let copy = child.copied(new_graph(GRAPH_MAGIC), std::ptr::null_mut());
+        let copy = child.copied(new_graph(GRAPH_MAGIC));
         self.add_content(Content::Child(copy))
     }
 
     /// Copies the nodes to an empty graph, and reports each.
-    fn copied(&self, mut to: Box<Graph>, exec: *mut c_void) -> Box<Graph> {
+    fn copied(&self, mut to: Box<Graph>) -> Box<Graph> {
         let graph = address(&*to);
         for original in &self.nodes {
             let content = match &original.content {
                 Content::Operation(operation) => Content::Operation(*operation),
-                Content::Child(child) => Content::Child(child.copied(new_graph(GRAPH_MAGIC), exec)),
+                Content::Child(child) => Content::Child(child.copied(new_graph(GRAPH_MAGIC))),
             };
             let node_type = content.node_type();
             let node = address(to.push(content));
             let (original_graph, original_node) = (address(self), address(&**original));
-            let data = GraphData { graph, original_graph, node, original_node, node_type, exec, ..NOTHING };
+            announce(resource::GRAPH_NODE_CREATED, GraphData { graph, node, node_type, ..NOTHING });
+            let data = GraphData { graph, original_graph, node, original_node, node_type, ..NOTHING };
             announce(resource::GRAPH_NODE_CLONED, data);
-            if !exec.is_null() && script().instantiation_creates {
-                announce(resource::GRAPH_NODE_CREATED, GraphData { graph, node, node_type, exec, ..NOTHING });
-            }
         }
         to
     }
@@ -140,8 +138,27 @@ impl Graph {
     /// Creates an executable copy of the graph, as a `CUgraphExec`.
     pub fn instantiate(&self) -> *mut c_void {
         let exec = new_graph(EXEC_MAGIC);
-        let handle = address(&*exec);
-        Box::into_raw(self.copied(exec, handle)).cast()
+        let mut exec = self.copied(exec);
+        let (id, mut next) = (exec.id, exec.nodes.len() as u64);
+        exec.move_children(id, &mut next);
+        Box::into_raw(exec).cast()
+    }
+
+    /// Moves the nodes of child graphs into the executable graph: they keep their handles, but not their ids.
+    fn move_children(&mut self, exec: u32, next: &mut u64) {
+        let graph = address(self);
+        for node in &mut self.nodes {
+            let handle = address(&**node);
+            if let Content::Child(child) = &mut node.content {
+                announce(resource::GRAPH_NODE_DESTROY_STARTING, GraphData { graph, node: handle, ..NOTHING });
+                announce(resource::GRAPH_DESTROY_STARTING, GraphData { graph: address(&**child), ..NOTHING });
+                for node in &mut child.nodes {
+                    node.id = (u64::from(exec) << 32) | *next;
+                    *next += 1;
+                }
+                child.move_children(exec, next);
+            }
+        }
     }
 
     /// Whether the other graph has the same nodes, except for what they do.
@@ -164,18 +181,16 @@ impl Graph {
         Ok(())
     }
 
+    /// In the callbacks the node of the other graph is the node, and that of the executable graph the original.
     fn replace(&mut self, from: &Graph, exec: *mut c_void) {
-        let graph = address(self);
         for (node, original) in self.nodes.iter_mut().zip(&from.nodes) {
             match (&mut node.content, &original.content) {
                 (Content::Child(child), Content::Child(original)) => child.replace(original, exec),
                 (Content::Operation(operation), Content::Operation(original)) => *operation = *original,
                 _ => {}
             }
-            let (original_graph, original_node) = (address(from), address(&**original));
-            let (node_type, node) = (node.content.node_type(), address(&**node));
-            let data = GraphData { graph, original_graph, node, original_node, node_type, exec, ..NOTHING };
-            announce(resource::GRAPH_NODE_UPDATED, data);
+            let (original_node, node, node_type) = (address(&**node), address(&**original), node.content.node_type());
+            announce(resource::GRAPH_NODE_UPDATED, GraphData { node, original_node, node_type, exec, ..NOTHING });
         }
     }
 

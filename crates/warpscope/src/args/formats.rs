@@ -5,6 +5,7 @@ macro_rules! formats {
     () => {
         "The file extension selects the format; -o may be repeated:
   .wscope   recording; can be converted to every other format later
+  .html     report for the browser: flame graph, time line and tables in one file
   .svg      flame graph
   .folded   folded stacks, weights in microseconds (flamegraph.pl, speedscope)
   .json     Chrome trace (chrome://tracing, Perfetto)

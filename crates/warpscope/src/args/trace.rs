@@ -6,6 +6,7 @@ use clap::Args;
 
 const TRACE_HELP: &str = "The file extension selects the format; -o may be repeated:
   .wscope   recording; can be converted to every other format later
+  .html     report for the browser: time line and tables in one file
   .jsonl    one JSON object per call, request and kernel
   .json     Chrome trace (chrome://tracing, Perfetto)
 
@@ -70,8 +71,8 @@ pub struct Trace {
     /// Do not trace GPU activity; load nothing into the command.
     #[arg(long)]
     pub no_gpu: bool,
-    /// Where calls come from: probes on the functions, or CUPTI's callbacks inside the command, if no option needs probes.
-    #[arg(long, value_name = "SOURCE", value_enum, default_value_t = CallsFrom::Probes)]
+    /// Where calls come from: CUPTI's callbacks inside the command, if no option needs probes, or probes on the functions.
+    #[arg(long, value_name = "SOURCE", value_enum, default_value_t = CallsFrom::Cupti)]
     pub calls_from: CallsFrom,
     /// Print calls as they return: all, or those matching PATTERN.
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
@@ -108,10 +109,10 @@ pub struct Trace {
     pub command: Vec<OsString>,
 }
 
-/// Where `trace` takes calls from: probes on the functions, or CUPTI's callbacks inside the command, where possible.
+/// Where `trace` takes calls from: CUPTI's callbacks inside the command, where possible, or probes on the functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum CallsFrom {
     // Not doc comments: clap would print each option of `trace` in two lines.
-    Probes,
     Cupti,
+    Probes,
 }

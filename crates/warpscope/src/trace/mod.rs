@@ -83,7 +83,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         note_missed(&trace.libraries, all_calls, &mut sink);
         let unreported = trace.libraries.expects_reports() && trace.callbacks.as_ref().is_some_and(|c| c.count == 0);
         if unreported && trace.libraries.wanted.any() {
-            let text = "no process initialised CUDA (cuInit), so CUPTI reported no calls: trace others with probes";
+            let text = "no process initialised CUDA (cuInit), so CUPTI reported no calls; --calls-from probes traces other functions";
             sink.push(&Event::Note(Note { text: text.into() }));
         }
         if options.verbose {

@@ -1,0 +1,305 @@
+//! `.html`: a report in one file, for any browser, without network access. See `page/` for the page itself.
+
+mod block;
+mod bounded;
+mod gather;
+mod overview;
+mod tree;
+
+use std::io::{self, Write};
+
+use model::{event::Start, profile::Profile};
+use serde::Serialize;
+
+use crate::{
+    events::Events,
+    flame::{Measure, View},
+    flames::Flames,
+    palette,
+    summary::Summary,
+    waits,
+};
+use block::Column;
+use gather::{Gathered, ThreadInfo, Track, gather};
+use tree::Tree;
+
+/// The page. `{{name}}` marks where the parts go.
+const PAGE: &str = include_str!("page/index.html");
+const STYLE: &str = include_str!("page/style.css");
+const SCRIPTS: [&str; 10] = [
+    include_str!("page/format.js"),
+    include_str!("page/decode.js"),
+    include_str!("page/calls.js"),
+    include_str!("page/state.js"),
+    include_str!("page/colours.js"),
+    include_str!("page/overview.js"),
+    include_str!("page/flame.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/tables.js"),
+    include_str!("page/main.js"),
+];
+
+/// Writes the report of a recording.
+pub fn write(flames: &Flames<'_>, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let (head, columns) = data(flames, view, events);
+    let mut rest = PAGE;
+    while let Some((before, (name, after))) =
+        rest.split_once("{{").and_then(|(before, after)| Some((before, after.split_once("}}")?)))
+    {
+        out.write_all(before.as_bytes())?;
+        match name {
+            "title" => out.write_all(escape(&title(flames.profile)).as_bytes())?,
+            "style" => out.write_all(STYLE.as_bytes())?,
+            "data" => block::write(&head, &columns, out)?,
+            _ => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?,
+        }
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())?;
+    out.flush()
+}
+
+fn title(profile: &Profile) -> String {
+    let command = profile.start.as_ref().map(|start| start.command.join(" ")).unwrap_or_default();
+    let command = crate::names::printable(&command).chars().take(80).collect::<String>();
+    if command.is_empty() { "warpscope".to_owned() } else { format!("{command} - warpscope") }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// What the page knows besides the columns.
+#[derive(Serialize)]
+struct Head<'a> {
+    summary: Summary,
+    host: &'a str,
+    version: &'a str,
+    unix_ns: u64,
+    frequency: u32,
+    families: Vec<FamilyInfo>,
+    names: Vec<String>,
+    tracks: Vec<Track>,
+    threads: Vec<ThreadInfo>,
+    processes: Vec<ProcessRow<'a>>,
+    counters: Vec<CounterInfo<'a>>,
+    shapes: Vec<[u32; 8]>,
+    overview: OverviewInfo,
+    /// For operations, samples, waits, off-CPU intervals and calls: the number seen, and of how many one is in the page.
+    seen: [u64; 5],
+    stride: [u64; 5],
+}
+
+#[derive(Serialize)]
+struct OverviewInfo {
+    interval_ns: u64,
+    devices: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct FamilyInfo {
+    label: &'static str,
+}
+
+#[derive(Serialize)]
+struct ProcessRow<'a> {
+    id: u32,
+    pid: u32,
+    parent: Option<u32>,
+    name: &'a str,
+    start: u64,
+    end: u64,
+    /// The node of the call tree.
+    node: u32,
+}
+
+#[derive(Serialize)]
+struct CounterInfo<'a> {
+    name: &'a str,
+    source: &'a str,
+    weight: &'a str,
+    measure: &'static str,
+    waits: bool,
+    /// The number of its rows in the columns.
+    rows: usize,
+}
+
+/// Collects the data of the page.
+fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, Vec<Column>) {
+    let profile = flames.profile;
+    let mut tree = Tree::new(profile);
+    let gathered = gather(profile, view, events, &mut tree);
+    let mut columns = sums(profile, view, &mut tree);
+    let counters = counters(profile, view, &mut tree, &mut columns);
+    let origin = profile.start.as_ref().map_or(0, |start| start.time);
+    let processes = profile.processes.iter().map(|(id, process)| ProcessRow {
+        id: id.0,
+        pid: process.pid,
+        parent: process.parent.map(|parent| parent.0),
+        name: &process.comm,
+        start: process.start.saturating_sub(origin),
+        end: process.end.saturating_sub(origin),
+        node: tree.process(*id),
+    });
+    let processes = processes.collect();
+    let all = [
+        (gathered.operations.seen(), gathered.operations.stride()),
+        (gathered.samples.seen(), gathered.samples.stride()),
+        (gathered.waits.seen(), gathered.waits.stride()),
+        (gathered.switches.seen(), gathered.switches.stride()),
+        (gathered.calls.seen(), gathered.calls.stride()),
+    ];
+    let start: Option<&'a Start> = profile.start.as_ref();
+    let interval_ns = gathered.overview.interval_ns;
+    let (tracks, threads, shapes, devices) = event_columns(gathered, &mut columns);
+    let (more, names) = tree.columns();
+    columns.extend(more);
+    let head = Head {
+        summary: Summary::of(flames),
+        host: start.map_or("", |start| &start.host),
+        version: start.map_or("", |start| &start.version),
+        unix_ns: start.map_or(0, |start| start.wall_clock),
+        frequency: start.map_or(0, |start| start.frequency),
+        families: palette::ALL.iter().map(|family| FamilyInfo { label: palette::label(*family) }).collect(),
+        names,
+        tracks,
+        threads,
+        processes,
+        counters,
+        shapes,
+        overview: OverviewInfo { interval_ns, devices },
+        seen: all.map(|(seen, _)| seen),
+        stride: all.map(|(_, stride)| stride),
+    };
+    (head, columns)
+}
+
+/// Returns the exact sums over the whole recording.
+fn sums(profile: &Profile, view: View, tree: &mut Tree<'_>) -> Vec<Column> {
+    let mut gpu: Vec<_> = profile.gpu.iter().filter(|_| view.gpu).collect();
+    gpu.sort_unstable_by_key(|(key, _)| **key);
+    let nodes: Vec<u64> = gpu
+        .iter()
+        .map(|(key, _)| tree.work(key.process, key.stack, key.capture, key.device, key.what).into())
+        .collect();
+    let mut cpu: Vec<_> =
+        profile.cpu.iter().filter(|((_, stack), _)| view.cpu && !profile.is_own_cost(*stack)).collect();
+    cpu.sort_unstable_by_key(|(key, _)| **key);
+    let cpu_nodes: Vec<u64> = cpu.iter().map(|((process, stack), _)| tree.sample(*process, *stack).into()).collect();
+    vec![
+        Column::delta("gpu.node", nodes),
+        Column::plain("gpu.process", gpu.iter().map(|(key, _)| key.process.0.into())),
+        Column::plain("gpu.device", gpu.iter().map(|(key, _)| key.device.into())),
+        Column::plain("gpu.ns", gpu.iter().map(|(_, weight)| weight.ns)),
+        Column::plain("gpu.count", gpu.iter().map(|(_, weight)| weight.count)),
+        Column::plain("gpu.max", gpu.iter().map(|(_, weight)| weight.max_ns)),
+        Column::plain("gpu.bytes", gpu.iter().map(|(_, weight)| weight.bytes)),
+        Column::delta("cpu.node", cpu_nodes),
+        Column::plain("cpu.process", cpu.iter().map(|((process, _), _)| process.0.into())),
+        Column::plain("cpu.ns", cpu.iter().map(|(_, weight)| weight.ns)),
+        Column::plain("cpu.count", cpu.iter().map(|(_, weight)| weight.count)),
+    ]
+}
+
+/// Adds the sums of counted events, one event after the other.
+fn counters<'a>(
+    profile: &'a Profile,
+    view: View,
+    tree: &mut Tree<'_>,
+    columns: &mut Vec<Column>,
+) -> Vec<CounterInfo<'a>> {
+    let mut rows = Vec::new();
+    let mut all = Vec::new();
+    for counter in profile.counters.all.values().filter(|counter| view.waits || !waits::is(counter)) {
+        let before = rows.len();
+        for (point, process, stack, hits) in profile.counters.of(counter.id) {
+            if !profile.is_injected(stack) {
+                rows.push((tree.hit(counter, point, process, stack), hits.weight, hits.count, process.0));
+            }
+        }
+        let by_count = counter.weight.is_empty();
+        let measure = match Measure::of(counter, by_count) {
+            Measure::Time => "time",
+            Measure::Bytes => "bytes",
+            Measure::Number => "number",
+        };
+        all.push(CounterInfo {
+            name: &counter.name,
+            source: &counter.source,
+            weight: &counter.weight,
+            measure,
+            waits: waits::is(counter),
+            rows: rows.len() - before,
+        });
+    }
+    columns.push(Column::delta("hits.node", rows.iter().map(|row| row.0.into())));
+    columns.push(Column::plain("hits.process", rows.iter().map(|row| row.3.into())));
+    columns.push(Column::plain("hits.weight", rows.iter().map(|row| row.1)));
+    columns.push(Column::plain("hits.count", rows.iter().map(|row| row.2)));
+    all
+}
+
+/// Adds the events, by track or thread and by time.
+fn event_columns(
+    gathered: Gathered,
+    columns: &mut Vec<Column>,
+) -> (Vec<Track>, Vec<ThreadInfo>, Vec<[u32; 8]>, Vec<u32>) {
+    let Gathered { operations, samples, waits, switches, calls, tracks, threads, shapes, overview } = gathered;
+    let whole = operations.stride() == 1;
+    let mut operations = operations.into_items();
+    let interval_ns = overview.interval_ns;
+    let busy = whole.then(|| {
+        operations.sort_by_key(|operation| operation.start);
+        let device = |track: u32| tracks.get(track as usize).map_or(0, |track: &Track| track.device);
+        overview::busy(
+            interval_ns,
+            operations.iter().map(|operation| (device(operation.track), operation.start, operation.duration)),
+        )
+    });
+    let (more, devices) = overview.columns(busy);
+    columns.extend(more);
+
+    operations.sort_by_key(|operation| (operation.track, operation.start));
+    columns.extend([
+        Column::delta("op.track", operations.iter().map(|operation| operation.track.into())),
+        Column::delta("op.start", operations.iter().map(|operation| operation.start)),
+        Column::plain("op.duration", operations.iter().map(|operation| operation.duration)),
+        Column::plain("op.node", operations.iter().map(|operation| operation.node.into())),
+        Column::plain("op.delay", operations.iter().map(|operation| operation.delay)),
+        Column::plain("op.thread", operations.iter().map(|operation| operation.thread.into())),
+        Column::plain("op.amount", operations.iter().map(|operation| operation.amount)),
+    ]);
+    let mut samples = samples.into_items();
+    samples.sort_by_key(|sample| (sample.thread, sample.time));
+    columns.extend([
+        Column::delta("sample.thread", samples.iter().map(|sample| sample.thread.into())),
+        Column::delta("sample.time", samples.iter().map(|sample| sample.time)),
+        Column::plain("sample.node", samples.iter().map(|sample| sample.node.into())),
+        Column::plain("sample.weight", samples.iter().map(|sample| sample.weight)),
+    ]);
+    for (names, waits) in [
+        (["wait.owner", "wait.start", "wait.duration", "wait.frame"], waits),
+        (["switch.owner", "switch.start", "switch.duration", "switch.frame"], switches),
+    ] {
+        let mut waits = waits.into_items();
+        waits.sort_by_key(|wait| (wait.owner, wait.start));
+        let [owner, start, duration, frame] = names;
+        columns.extend([
+            Column::delta(owner, waits.iter().map(|wait| wait.owner.into())),
+            Column::delta(start, waits.iter().map(|wait| wait.start)),
+            Column::plain(duration, waits.iter().map(|wait| wait.duration)),
+            Column::plain(frame, waits.iter().map(|wait| wait.frame.into())),
+        ]);
+    }
+    let mut calls = calls.into_items();
+    calls.sort_by_key(|call| (call.thread, call.start, call.depth));
+    columns.extend([
+        Column::delta("call.thread", calls.iter().map(|call| call.thread.into())),
+        Column::delta("call.start", calls.iter().map(|call| call.start)),
+        Column::plain("call.duration", calls.iter().map(|call| call.duration)),
+        Column::plain("call.depth", calls.iter().map(|call| call.depth)),
+        Column::plain("call.frame", calls.iter().map(|call| call.frame.into())),
+        Column::plain("call.node", calls.iter().map(|call| call.node.into())),
+    ]);
+    (tracks, threads, shapes, devices)
+}

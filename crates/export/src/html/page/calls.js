@@ -1,0 +1,293 @@
+// The recording: the call tree, sums by node, and the trees that flame graphs draw.
+
+/** Frames that say nothing about the program: they are folded unless the user unfolds them. */
+const PLUMBING = new RegExp([
+  '^(_start|__libc_start_main.*|__libc_start_call_main|_dl_start_user|(__)?clone3?|start_thread|__libc_start_main_impl)$',
+  '^__device_stub__', '^(cuda|cu)LaunchKernel', '^\\[lib(cuda|cudart|cupti)[.\\w-]*\\]$', '^cudaLaunchDevice',
+  '^(ffi_call\\w*|_call_function_pointer|_ctypes_callproc|PyCFuncPtr_call)\\b', '^\\[(libffi|_ctypes)[.\\w-]*\\]$',
+  '^(Py_BytesMain|Py_RunMain|pymain_\\w+|PyEval_EvalCode|run_mod|run_eval_code_obj|_PyRun_\\w+|PyRun_\\w+)\\b',
+  '^(_PyObject_\\w+|PyObject_(Call|Vectorcall)\\w*|_PyEval_\\w+|PyVectorcall_\\w+|cfunction_\\w+|method_vectorcall\\w*)\\b',
+  '^(entry_SYSCALL_64\\w*|do_syscall_64|asm_\\w+)_\\[k\\]$',
+].join('|'));
+
+/** The name id of a row of folded frames. */
+const FOLDED = -1;
+
+class Recording {
+  constructor({ header, columns }) {
+    this.head = header;
+    this.names = header.names;
+    this.wall = Math.max(1, header.summary.wall_ns);
+    const whole = name => Uint32Array.from(columns[name]);
+    this.family = Uint8Array.from(columns['frame.family']);
+    this.function = whole('frame.function');
+    this.label = whole('frame.label');
+    this.parent = whole('node.parent');
+    this.frame = whole('node.frame');
+    this.nodes = this.parent.length;
+    this.plumbing = Uint8Array.from(this.family, (_, frame) => PLUMBING.test(this.names[frame]) ? 1 : 0);
+    this.gpu = { node: whole('gpu.node'), process: whole('gpu.process'), device: whole('gpu.device'),
+      ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'] };
+    this.cpu = { node: whole('cpu.node'), process: whole('cpu.process'), ns: columns['cpu.ns'], count: columns['cpu.count'] };
+    this.hits = { node: whole('hits.node'), process: whole('hits.process'), weight: columns['hits.weight'],
+      count: columns['hits.count'] };
+    this.op = { track: whole('op.track'), start: columns['op.start'], duration: columns['op.duration'],
+      node: whole('op.node'), delay: columns['op.delay'], thread: whole('op.thread'), amount: columns['op.amount'] };
+    this.sample = { thread: whole('sample.thread'), time: columns['sample.time'], node: whole('sample.node'),
+      weight: columns['sample.weight'] };
+    const waits = kind => ({ owner: whole(`${kind}.owner`), start: columns[`${kind}.start`],
+      duration: columns[`${kind}.duration`], frame: whole(`${kind}.frame`) });
+    this.wait = waits('wait');
+    this.switch = waits('switch');
+    this.call = { thread: whole('call.thread'), start: columns['call.start'], duration: columns['call.duration'],
+      depth: whole('call.depth'), frame: whole('call.frame'), node: whole('call.node') };
+    this.overviewGpu = columns['overview.gpu'];
+    this.overviewCpu = columns['overview.cpu'];
+    this.weights = this.findWeights();
+    this.textOfNode = new Map();
+  }
+
+  /** The kinds of weight that the recording has. */
+  findWeights() {
+    const all = [];
+    if (this.gpu.node.length) all.push({ id: 'gpu', label: 'GPU', measure: 'time', what: 'GPU time', unit: ['run', 'runs'] });
+    if (this.cpu.node.length) {
+      all.push({ id: 'cpu', label: 'CPU', measure: 'time', what: 'CPU time', unit: ['sample', 'samples'] });
+    }
+    let from = 0;
+    this.head.counters.forEach((counter, index) => {
+      const to = from + counter.rows;
+      if (counter.rows) {
+        all.push({ id: counter.waits ? 'wait' : `event${index}`, label: counter.waits ? 'Waiting' : counter.name, from, to,
+          measure: counter.measure, what: counter.waits ? 'time off the CPU' : counter.name,
+          unit: counter.waits ? ['wait', 'waits'] : ['hit', 'hits'], counted: !counter.weight });
+      }
+      from = to;
+    });
+    return all;
+  }
+
+  /** Returns the sums by node for a weight, within a time range and a filter. Counted events have no times. */
+  sums(id, range, filter) {
+    const made = { id, self: new Float64Array(this.nodes), count: new Float64Array(this.nodes), exact: true, ranged: !!range };
+    const weight = this.weights.find(weight => weight.id === id);
+    if (!weight) return made;
+    const takes = process => filter.process === null || filter.process === process;
+    if (id === 'gpu') {
+      made.max = new Float64Array(this.nodes);
+      made.bytes = new Float64Array(this.nodes);
+      const { op, gpu, head } = this;
+      const add = (node, ns, count, max, bytes) => {
+        made.self[node] += ns;
+        made.count[node] += count;
+        made.max[node] = Math.max(made.max[node], max);
+        made.bytes[node] += bytes;
+      };
+      const onDevice = device => filter.device === null || filter.device === device;
+      if (!range) {
+        for (let i = 0; i < gpu.node.length; i++) {
+          if (takes(gpu.process[i]) && onDevice(gpu.device[i])) add(gpu.node[i], gpu.ns[i], gpu.count[i], gpu.max[i], gpu.bytes[i]);
+        }
+        return made;
+      }
+      const stride = head.stride[0];
+      made.exact = stride === 1;
+      for (let i = 0; i < op.node.length; i++) {
+        const start = op.start[i], end = start + op.duration[i];
+        if (end < range[0] || start >= range[1]) continue;
+        const track = head.tracks[op.track[i]];
+        if (!takes(track.process) || !onDevice(track.device)) continue;
+        const ns = Math.min(end, range[1]) - Math.max(start, range[0]);
+        const bytes = this.family[this.frame[op.node[i]]] === FAMILY.memory ? op.amount[i] : 0;
+        add(op.node[i], ns * stride, stride, op.duration[i], bytes * stride);
+      }
+    } else if (id === 'cpu') {
+      const { cpu, sample, head } = this;
+      if (!range) {
+        for (let i = 0; i < cpu.node.length; i++) {
+          if (!takes(cpu.process[i])) continue;
+          made.self[cpu.node[i]] += cpu.ns[i];
+          made.count[cpu.node[i]] += cpu.count[i];
+        }
+        return made;
+      }
+      const stride = head.stride[1];
+      made.exact = stride === 1;
+      for (let i = 0; i < sample.node.length; i++) {
+        if (sample.time[i] < range[0] || sample.time[i] >= range[1]) continue;
+        if (!takes(head.threads[sample.thread[i]].process)) continue;
+        made.self[sample.node[i]] += sample.weight[i] * stride;
+        made.count[sample.node[i]] += stride;
+      }
+    } else {
+      made.ranged = false;
+      for (let i = weight.from; i < weight.to; i++) {
+        if (!takes(this.hits.process[i])) continue;
+        made.self[this.hits.node[i]] += weight.counted ? this.hits.count[i] : this.hits.weight[i];
+        made.count[this.hits.node[i]] += this.hits.count[i];
+      }
+    }
+    return made;
+  }
+
+  /** Adds the values of all children to their parents. */
+  totals(self) {
+    const totals = Float64Array.from(self);
+    for (let node = this.nodes - 1; node > 0; node--) totals[this.parent[node]] += totals[node];
+    return totals;
+  }
+
+  /** The name id of a node's frame, by line or by function. */
+  key(node, byFunction) {
+    const frame = this.frame[node];
+    return byFunction ? this.function[frame] : frame;
+  }
+
+  /** The nodes from below the root to this one. */
+  path(node) {
+    const nodes = [];
+    for (; node; node = this.parent[node]) nodes.push(node);
+    return nodes.reverse();
+  }
+
+  /** `main > step > kernel` without plumbing. */
+  pathText(node) {
+    let text = this.textOfNode.get(node);
+    if (text === undefined) {
+      const kept = this.path(node).filter(at => at === node || !this.plumbing[this.frame[at]]);
+      text = kept.map(at => printable(this.names[this.label[this.frame[at]]])).join(' › ');
+      this.textOfNode.set(node, text);
+    }
+    return text;
+  }
+
+  /** Marks the nodes whose path contains the selection. */
+  marked(selection, byFunction) {
+    if (!selection) return null;
+    const marks = new Uint8Array(this.nodes);
+    const { kind, id } = selection;
+    const target = kind === 'o' ? this.op.node[id] : id;
+    for (let node = 1; node < this.nodes; node++) {
+      const here = kind === 'f' ? this.key(node, false) === id || this.key(node, true) === id : node === target;
+      if (here || marks[this.parent[node]]) marks[node] = 1;
+    }
+    return marks;
+  }
+}
+
+/** The tree of a flame graph, made from sums: by line or function, top-down or bottom-up, with plumbing folded or not. */
+class FlameTree {
+  constructor(recording, sums, { byFunction, bottomUp, fold, open }) {
+    this.recording = recording;
+    this.bottomUp = bottomUp;
+    this.root = this.node(null, 0, 0);
+    this.size = 1;
+    this.byNode = new Array(bottomUp ? 0 : recording.nodes);
+    const keyed = new Map();
+    const child = (parent, key, from) => {
+      const id = parent.number * 0x2000000 + key + 1;
+      let node = keyed.get(id);
+      if (!node) {
+        node = this.node(parent, key, from);
+        node.number = this.size++;
+        parent.children.push(node);
+        keyed.set(id, node);
+      }
+      return node;
+    };
+    const folds = node => fold && recording.plumbing[recording.frame[node]];
+    // A run of plumbing becomes one row. Opened rows are known by the path to them.
+    const step = (parent, node) => {
+      const made = next(parent, node);
+      if (made.key === FOLDED) made.frames.add(recording.frame[node]);
+      return made;
+    };
+    const next = (parent, node) => {
+      if (!folds(node)) return child(parent, recording.key(node, byFunction), node);
+      if (parent.opened) {
+        const made = child(parent, recording.key(node, byFunction), node);
+        made.opened = true;
+        return made;
+      }
+      if (parent.key === FOLDED) return parent;
+      if (open.has(pathKey(parent))) {
+        const made = child(parent, recording.key(node, byFunction), node);
+        made.opened = true;
+        return made;
+      }
+      return child(parent, FOLDED, node);
+    };
+    const { self, count } = sums;
+    if (bottomUp) {
+      for (let node = 1; node < recording.nodes; node++) {
+        if (!self[node] && !count[node]) continue;
+        let at = this.root;
+        add(at, self[node], count[node]);
+        for (let up = node, first = true; up; up = recording.parent[up], first = false) {
+          const made = step(at, up);
+          if (made !== at) {
+            if (first) made.self += self[node];
+            add(made, self[node], count[node]);
+          }
+          at = made;
+        }
+      }
+    } else {
+      const totals = recording.totals(self), counts = recording.totals(count);
+      this.byNode[0] = this.root;
+      for (let node = 1; node < recording.nodes; node++) {
+        if (!totals[node] && !counts[node]) continue;
+        const made = step(this.byNode[recording.parent[node]], node);
+        this.byNode[node] = made;
+        if (made !== this.byNode[recording.parent[node]]) add(made, totals[node], counts[node]);
+        made.self += self[node];
+      }
+      add(this.root, totals[0], counts[0]);
+    }
+    this.sort(this.root);
+    function add(node, total, count) {
+      node.total += total;
+      node.count += count;
+    }
+  }
+
+  node(parent, key, from) {
+    return { parent, key, from, total: 0, self: 0, count: 0, number: 0, children: [], opened: false,
+      frames: key === FOLDED ? new Set() : null };
+  }
+
+  sort(node) {
+    const todo = [node];
+    while (todo.length) {
+      const next = todo.pop();
+      next.children.sort((a, b) => b.total - a.total || a.key - b.key);
+      todo.push(...next.children);
+    }
+  }
+
+  family(node) {
+    return node.key === FOLDED ? FAMILY.process : this.recording.family[this.recording.frame[node.from]];
+  }
+
+  name(node) {
+    if (node === this.root) return 'all';
+    if (node.key === FOLDED) return [...node.frames].map(frame => printable(this.recording.names[frame])).join(' › ') || 'folded frames';
+    return printable(this.recording.names[node.key]);
+  }
+
+  /** The name without what is least important. */
+  label(node) {
+    if (node === this.root || node.key === FOLDED) return this.name(node);
+    const { frame, label, names, function: functions } = this.recording;
+    const own = frame[node.from];
+    // By function the label of the line would show one of several lines.
+    return printable(node.key === functions[own] && node.key !== own ? names[node.key] : names[label[own]]);
+  }
+}
+
+/** Identifies a node of a flame graph by its frames. */
+function pathKey(node) {
+  const keys = [];
+  for (; node.parent; node = node.parent) keys.push(node.key);
+  return keys.reverse().join('.');
+}

@@ -1,0 +1,303 @@
+// The flame graph: root on top, one kind of weight at a time.
+
+const ROW = 20;
+const FOLDED_ROW = 6;
+
+class FlameGraph {
+  constructor(app) {
+    this.app = app;
+    this.open = new Set();
+    this.canvas = element('canvas', { tabindex: '0', 'aria-label': 'Flame graph', class: 'graph' });
+    this.crumbs = element('div', { class: 'crumbs' });
+    this.scroll = element('div', { class: 'scroll' }, this.canvas);
+    this.controls = element('div', { class: 'controls' });
+    this.message = element('p', { class: 'message', hidden: true });
+    this.legend = element('div', { class: 'legend' });
+    this.root = element('div', { class: 'tab' }, this.controls, this.crumbs, this.message, this.scroll, this.legend);
+    this.canvas.addEventListener('mousemove', event => this.hover(event));
+    this.canvas.addEventListener('mouseleave', () => this.app.hideTip());
+    this.canvas.addEventListener('click', event => this.click(event));
+    this.canvas.addEventListener('dblclick', () => this.zoomTo(this.tree.root));
+    this.canvas.addEventListener('keydown', event => this.key(event));
+    new ResizeObserver(() => this.draw()).observe(this.scroll);
+  }
+
+  /** Rebuilds the tree if anything changed that it depends on. */
+  update() {
+    const { recording, state } = this.app;
+    const { by, view, fold } = state.values;
+    const weight = this.app.weight();
+    const sums = this.app.sums(weight.id);
+    const key = JSON.stringify([this.app.sumsKey(weight.id), by, view, fold, [...this.open]]);
+    if (key !== this.built) {
+      this.tree = new FlameTree(recording, sums, { byFunction: by === 'function', bottomUp: view === 'up', fold, open: this.open });
+      this.built = key;
+      this.matchKey = null;
+    }
+    this.weight = weight;
+    this.zoomed = this.find(state.values.zoom) || this.tree.root;
+    this.match();
+    this.drawControls();
+    this.draw();
+  }
+
+  /** The node of the graph that shows a node of the call tree. */
+  find(node) {
+    if (node === null) return null;
+    if (!this.tree.bottomUp) return this.tree.byNode[node] || null;
+    const key = this.app.recording.key(node, this.app.state.values.by === 'function');
+    return this.tree.root.children.find(child => child.key === key) || null;
+  }
+
+  /** Finds the frames that match the search. A match within a match does not count again. */
+  match() {
+    const query = this.app.state.values.q;
+    if (query === this.matchKey) return;
+    this.matchKey = query;
+    this.matches = null;
+    this.app.searchError = '';
+    if (!query) return;
+    const test = matcher(query);
+    this.app.searchError = test.error || '';
+    const matching = new Map();
+    this.matches = { nodes: new Set(), total: 0, count: 0 };
+    const visit = (node, inside) => {
+      let here = false;
+      if (node.parent && node.key !== FOLDED) {
+        here = matching.get(node.key);
+        if (here === undefined) matching.set(node.key, here = test(this.app.recording.names[node.key]));
+      }
+      if (here) {
+        this.matches.nodes.add(node);
+        if (!inside) {
+          this.matches.total += node.total;
+          this.matches.count += node.count;
+        }
+      }
+      for (const child of node.children) visit(child, inside || here);
+    };
+    visit(this.tree.root, false);
+  }
+
+  drawControls() {
+    const { state, recording } = this.app;
+    const { by, view, fold, weight } = state.values;
+    const choice = (label, name, options) => element('span', { class: 'choice' }, element('label', {}, label),
+      ...options.map(([value, text]) => element('button', { 'aria-pressed': String(value === name.current), 'data-value': value,
+        onclick: () => state.set({ [name.key]: value, ...name.also }) }, text)));
+    const weights = recording.weights.map(weight => [weight.id, weight.label]);
+    const folds = element('label', { class: 'check' },
+      element('input', { type: 'checkbox', checked: fold, onchange: event => {
+        this.open.clear();
+        state.set({ fold: event.target.checked });
+      } }), 'fold plumbing');
+    this.controls.replaceChildren(
+      choice('weight', { key: 'weight', current: this.weight.id }, weights),
+      choice('by', { key: 'by', current: by }, [['line', 'line'], ['function', 'function']]),
+      choice('view', { key: 'view', current: view, also: { zoom: null } }, [['down', 'top-down'], ['up', 'bottom-up']]),
+      folds, element('span', { class: 'grow' }), this.found());
+    const shown = new Set();
+    const visit = node => {
+      if (node.parent && node.key !== FOLDED) shown.add(this.tree.family(node));
+      node.children.forEach(visit);
+    };
+    visit(this.tree.root);
+    this.legend.replaceChildren(...[...shown].sort((a, b) => a - b).map(family => element('span', {},
+      element('i', { style: { background: middleColour(family) } }), recording.head.families[family].label)));
+    const crumbs = [];
+    for (let node = this.zoomed; node; node = node.parent) crumbs.unshift(node);
+    this.crumbs.hidden = crumbs.length < 2;
+    this.crumbs.replaceChildren(...crumbs.filter(node => node.key !== FOLDED).flatMap((node, index) => [
+      index ? element('span', { class: 'faint' }, '›') : null,
+      element('button', { title: this.tree.name(node).slice(0, 400), onclick: () => this.zoomTo(node) }, shorten(this.tree.label(node), 40)),
+    ].filter(Boolean)));
+  }
+
+  found() {
+    const { matches, weight, tree } = this;
+    if (!matches) return element('span', { id: 'found' });
+    const text = this.app.searchError ? this.app.searchError
+      : matches.nodes.size === 0 ? `no frame matches`
+      : `matched ${formatAmount(matches.total, weight.measure)} of ${weight.what}, ${formatShare(matches.total, tree.root.total)}`;
+    return element('span', { id: 'found', class: 'found' }, text);
+  }
+
+  draw() {
+    if (!this.tree || !this.root.isConnected) return;
+    const width = this.scroll.clientWidth;
+    const { zoomed, tree } = this;
+    this.message.hidden = tree.root.total > 0;
+    this.scroll.hidden = !this.message.hidden;
+    if (!this.message.hidden) {
+      this.message.replaceChildren(...this.app.whyEmpty(this.weight));
+      return;
+    }
+    // The zoomed frame spans the width; its place among its siblings is in the path above.
+    const boxes = [];
+    const visit = (node, x, y, scale) => {
+      const w = node.total * scale, h = node.key === FOLDED ? FOLDED_ROW : ROW;
+      if (w < 0.4) return;
+      boxes.push({ node, x, y, w, h });
+      let at = x;
+      for (const child of node.children) {
+        visit(child, at, y + h, scale);
+        at += child.total * scale;
+      }
+    };
+    visit(zoomed, 0, 0, zoomed.total ? width / zoomed.total : 0);
+    this.boxes = boxes;
+    const height = boxes.reduce((most, box) => Math.max(most, box.y + box.h), ROW) + 1;
+    const context = crisp(this.canvas, width, height);
+    const selected = this.selected();
+    context.font = FONT;
+    context.textBaseline = 'middle';
+    for (const box of boxes) this.drawBox(context, box, selected);
+    if (selected) {
+      context.strokeStyle = theme.ink;
+      context.lineWidth = 2;
+      for (const { node, x, y, w, h } of boxes) if (selected.has(node)) context.strokeRect(x + 1, y + 1, Math.max(1, w - 2), h - 2);
+    }
+    this.app.drawn('flame');
+  }
+
+  drawBox(context, { node, x, y, w, h }, selected) {
+    const { tree, matches } = this;
+    const matched = matches && matches.nodes.has(node);
+    const dim = matches && !matched;
+    const gap = w > 3 ? 1 : w > 1 ? 0.4 : 0;
+    context.fillStyle = node === tree.root ? theme.panel : matched ? theme.match : colour(tree.family(node), tree.name(node));
+    if (node.key === FOLDED) context.fillStyle = theme.line;
+    context.globalAlpha = dim ? 0.35 : 1;
+    context.fillRect(x, y, Math.max(0.5, w - gap), h - 1);
+    if (node.key !== FOLDED && w > 24) {
+      context.fillStyle = matched ? '#1a1a1a' : theme.ink;
+      let room = w - 8;
+      if (w > 330) {
+        const amount = `${formatAmount(node.total, this.weight.measure)}  ${formatShare(node.total, tree.root.total)}`;
+        context.textAlign = 'right';
+        context.globalAlpha = dim ? 0.3 : 0.7;
+        context.fillText(amount, x + w - 6, y + h / 2);
+        context.textAlign = 'left';
+        context.globalAlpha = dim ? 0.45 : 1;
+        room -= amount.length * (characterWidth || 7) + 14;
+      }
+      const name = node === tree.root ? `all ${this.weight.what}` : tree.name(node);
+      drawLabel(context, node === tree.root ? [name] : [name, tree.label(node)], x + 4, y + h / 2, room);
+    }
+    context.globalAlpha = 1;
+  }
+
+  /** The nodes of the graph that show the selection. */
+  selected() {
+    const selection = this.app.state.values.sel;
+    if (!selection) return null;
+    const { recording } = this.app;
+    const nodes = new Set();
+    if (selection.kind === 'f') {
+      const visit = node => {
+        const here = node.parent && node.key !== FOLDED
+          && (node.key === selection.id || recording.function[recording.frame[node.from]] === selection.id);
+        if (here) nodes.add(node);
+        else node.children.forEach(visit);
+      };
+      visit(this.tree.root);
+    } else {
+      const node = this.find(selection.kind === 'o' ? recording.op.node[selection.id] : selection.id);
+      if (node) nodes.add(node);
+    }
+    return nodes;
+  }
+
+  at(event) {
+    const { left, top } = this.canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - left, event.clientY - top];
+    return (this.boxes || []).find(box => x >= box.x && x < box.x + box.w && y >= box.y && y < box.y + box.h);
+  }
+
+  hover(event) {
+    const box = this.at(event);
+    this.canvas.style.setProperty('cursor', box ? 'pointer' : 'default');
+    if (!box) return this.app.hideTip();
+    this.app.showTip(event, this.describe(box.node));
+  }
+
+  describe(node) {
+    const { tree, weight, zoomed } = this;
+    const amount = value => formatAmount(value, weight.measure);
+    const lines = [node === tree.root ? `all ${weight.what}` : tree.name(node)];
+    if (node.key === FOLDED) lines[0] = `${formatCounted(node.frames.size, 'folded frame', 'folded frames')}: ${lines[0]}`;
+    lines.push(`${amount(node.total)} of ${weight.what}, ${formatShare(node.total, tree.root.total)} of the recording${
+      this.app.state.values.range ? "'s selected time" : ''}${zoomed === tree.root ? '' : `, ${formatShare(node.total, zoomed.total)} of this view`}`);
+    const parts = [`self ${amount(node.self)}`, formatCounted(node.count, ...weight.unit)];
+    if (node.count && weight.id === 'gpu') parts.push(`mean ${amount(node.total / node.count)}`);
+    lines.push(parts.join(' · '));
+    if (node.key === FOLDED) lines.push('click to unfold');
+    return lines;
+  }
+
+  click(event) {
+    const box = this.at(event);
+    if (!box) return;
+    const { node } = box;
+    this.app.hideTip();
+    if (node.key === FOLDED) {
+      this.open.add(pathKey(node.parent));
+      this.update();
+    } else if (node === this.zoomed && node.parent) {
+      this.zoomTo(node.parent);
+    } else {
+      this.zoomTo(node);
+    }
+  }
+
+  /** Zooms to a node, and selects it. */
+  zoomTo(node) {
+    while (node.key === FOLDED) node = node.parent;
+    const id = node === this.tree.root ? null : node.from;
+    const sel = id === null ? this.app.state.values.sel
+      : this.tree.bottomUp ? { kind: 'f', id: node.key } : { kind: 'n', id };
+    // Bottom-up, only the outermost level can be found again from a node.
+    if (this.tree.bottomUp && node.parent && node.parent !== this.tree.root) return this.app.state.set({ sel });
+    this.app.state.set({ zoom: id, sel });
+  }
+
+  /** Goes back one step. Returns whether there was one. */
+  back() {
+    if (!this.tree || this.zoomed === this.tree.root) return false;
+    this.zoomTo(this.zoomed.parent);
+    return true;
+  }
+
+  key(event) {
+    const selected = [...this.selected() || []][0] || this.zoomed;
+    const siblings = selected.parent ? selected.parent.children : [selected];
+    const index = siblings.indexOf(selected);
+    const real = node => node && node.key === FOLDED ? node.children[0] : node;
+    const next = { ArrowDown: real(selected.children[0]), ArrowUp: selected.parent && selected.parent.key === FOLDED ? selected.parent.parent : selected.parent,
+      ArrowLeft: siblings[index - 1], ArrowRight: siblings[index + 1] }[event.key];
+    if (event.key === 'Enter') this.zoomTo(selected);
+    else if (next && next.parent && next.key !== FOLDED) {
+      this.app.state.set({ sel: this.tree.bottomUp ? { kind: 'f', id: next.key } : { kind: 'n', id: next.from } });
+    } else if (!event.key.startsWith('Arrow')) return;
+    event.preventDefault();
+  }
+}
+
+/** Tests names: for a part, without regard to case, or for a regular expression between slashes. */
+function matcher(query) {
+  const pattern = /^\/(.*?)\/?$/.exec(query);
+  if (!pattern || query.length < 2) {
+    const part = query.toLowerCase();
+    return name => name.toLowerCase().includes(part);
+  }
+  try {
+    const expression = new RegExp(pattern[1], 'i');
+    return name => expression.test(name);
+  } catch (error) {
+    return Object.assign(() => false, { error: error.message });
+  }
+}
+
+function shorten(text, most) {
+  return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
+}

@@ -1,0 +1,377 @@
+// Puts the page together.
+
+class App {
+  constructor(recording) {
+    this.recording = recording;
+    this.cache = new Map();
+    this.root = Object.fromEntries(['head', 'findings', 'overview', 'tabs', 'view', 'details', 'tip'].map(id => [id, document.getElementById(id)]));
+    this.state = new State(changes => this.changed(changes));
+    this.applyTheme();
+    this.overview = new Overview(this);
+    this.tabs = this.makeTabs();
+    this.makeHead();
+    this.makeFindings();
+    document.addEventListener('keydown', event => this.key(event));
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.changed({ theme: '' }));
+    this.changed({});
+  }
+
+  makeTabs() {
+    const { recording } = this;
+    const table = (name, make) => new Table(this, name, () => make(this));
+    const has = (family, array) => array.some(node => recording.family[recording.frame[node]] === family);
+    const { head } = recording;
+    return [
+      ['flame', 'Flame graph', new FlameGraph(this)],
+      ['time', 'Time line', new TimeLine(this), recording.op.start.length + recording.sample.time.length + recording.call.start.length > 0],
+      ['kernels', 'Kernels', table('kernels', kernelTable), has(FAMILY.kernel, recording.gpu.node)],
+      ['paths', 'Call paths', table('paths', pathTable), recording.gpu.node.length],
+      ['lines', 'Lines', table('lines', app => codeTable(app, false)), recording.function.some((name, frame) => name !== frame && recording.family[frame] <= FAMILY.system)],
+      ['functions', 'Functions', table('functions', app => codeTable(app, true)), recording.gpu.node.length + recording.cpu.node.length],
+      ['copies', 'Copies', table('copies', copyTable), has(FAMILY.memory, recording.gpu.node)],
+      ['waits', 'Waits', table('waits', waitTable), recording.wait.start.length + recording.switch.start.length + recording.weights.filter(weight => weight.id === 'wait').length],
+      ['calls', 'Calls', table('calls', callTable), recording.call.start.length],
+      ['processes', 'Processes', table('processes', processTable), head.processes.length],
+      ['devices', 'Devices', table('devices', deviceTable), head.summary.devices.length],
+      ['ledger', 'Ledger', new Ledger(this)],
+    ].filter(([,,, shown]) => shown !== 0 && shown !== false).map(([id, label, view]) => ({ id, label, view }));
+  }
+
+  makeHead() {
+    const { head, wall } = this.recording;
+    const { summary } = head;
+    const command = printable(summary.command.join(' ')) || 'running processes';
+    const started = head.unix_ns ? new Date(head.unix_ns / 1e6).toISOString().slice(0, 19).replace('T', ' ') : '';
+    const matched = summary.ledger.find(sentence => sentence.startsWith('matched'));
+    this.search = element('input', { type: 'search', placeholder: 'search: text or /regex/', 'aria-label': 'Search', title: 'Search frames and rows: text, or a regular expression between slashes (press /)',
+      oninput: event => this.state.set({ q: event.target.value }) });
+    const filter = (key, label, options) => options.length < 2 ? null : element('select', { id: `filter-${key}`, 'aria-label': label,
+      onchange: event => this.state.set({ [key]: event.target.value === '' ? null : Number(event.target.value) }) },
+      element('option', { value: '' }, `all ${label}`), ...options.map(([value, text]) => element('option', { value: String(value) }, shorten(printable(text), 60))));
+    const working = new Set([...this.recording.gpu.process, ...this.recording.cpu.process]);
+    this.filters = { process: filter('process', 'processes', head.processes.filter(process => working.has(process.id)).map(process => [process.id, `${process.name} ${process.pid}`])),
+      device: filter('device', 'GPUs', summary.devices.filter(device => device.streams).map(device => [device.index, `GPU ${device.label}`])) };
+    this.root.head.replaceChildren(...[
+      element('span', { class: 'brand' }, 'warpscope'),
+      element('span', { class: 'command', title: command.slice(0, 2000) }, shorten(command, 400)),
+      element('span', { class: 'faint', title: `${started} UTC, warpscope ${head.version}` }, [printable(head.host), formatTime(wall)].filter(Boolean).join('  ·  ')),
+      matched ? element('span', { class: summary.unmatched_activities ? 'matched bad' : 'matched', title: printable(matched) }, printable(matched.split('  (')[0])) : null,
+      element('span', { class: 'grow' }), this.filters.process, this.filters.device, this.search,
+      element('button', { title: 'Keys', 'aria-label': 'Help', onclick: () => this.help() }, '?'),
+      element('button', { title: 'Light or dark', id: 'theme', 'aria-label': 'Light or dark', onclick: () => this.state.set({ theme: theme.dark ? 'light' : 'dark' }) }, '◐'),
+    ].filter(Boolean));
+  }
+
+  makeFindings() {
+    this.root.findings.replaceChildren(...findings(this).map(({ parts, warning, show }) => element('p', { class: warning ? 'warning' : '' },
+      element('span', { title: parts.map(part => Array.isArray(part) ? part[0] : part).join('').slice(0, 1000) },
+        ...parts.map(part => Array.isArray(part) ? element('b', {}, printable(part[0])) : printable(part))),
+      show ? element('button', { onclick: () => this.state.set(show) }, 'show') : null)));
+  }
+
+  applyTheme() {
+    const chosen = this.state.values.theme;
+    if (chosen === 'light' || chosen === 'dark') document.documentElement.dataset.theme = chosen;
+    else delete document.documentElement.dataset.theme;
+    readTheme();
+  }
+
+  /** Draws what depends on the state. */
+  changed(changes) {
+    const { values } = this.state;
+    if (!changes || 'theme' in changes) this.applyTheme();
+    if (this.search && this.search.value !== values.q) this.search.value = values.q;
+    for (const [key, select] of Object.entries(this.filters || {})) if (select) select.value = values[key] === null ? '' : String(values[key]);
+    const current = this.tabs.find(tab => tab.id === values.tab) || this.tabs[0];
+    this.root.tabs.replaceChildren(...this.tabs.map(tab => element('button', { role: 'tab', id: `tab-${tab.id}`, 'aria-selected': String(tab === current),
+      onclick: () => this.state.set({ tab: tab.id }) }, tab.label)));
+    if (this.root.view.firstChild !== current.view.root || this.root.view.children.length !== 1) this.root.view.replaceChildren(current.view.root);
+    this.overview.draw();
+    current.view.update();
+    this.current = current;
+    this.drawDetails();
+  }
+
+  weight() {
+    const { weights } = this.recording;
+    return weights.find(weight => weight.id === this.state.values.weight) || weights[0]
+      || { id: 'none', label: 'GPU', measure: 'time', what: 'GPU time', unit: ['run', 'runs'] };
+  }
+
+  filter() {
+    const { process, device } = this.state.values;
+    return { process, device };
+  }
+
+  sumsKey(id) {
+    return JSON.stringify([id, this.state.values.range, this.filter()]);
+  }
+
+  /** The sums of a weight in the time range and filter. */
+  sums(id) {
+    const key = this.sumsKey(id);
+    let sums = this.cache.get(key);
+    if (!sums) {
+      if (this.cache.size > 12) this.cache.clear();
+      this.cache.set(key, sums = this.recording.sums(id, this.state.values.range, this.filter()));
+    }
+    return sums;
+  }
+
+  /** What is inexact in a time range. */
+  rangeNote(id) {
+    const { range } = this.state.values;
+    if (!range) return '';
+    const stride = this.recording.head.stride[id === 'cpu' ? 1 : 0];
+    return stride > 1 ? `estimated from 1 of ${formatCount(stride)} operations in the selected time` : 'in the selected time';
+  }
+
+  /** Why a flame graph is empty, and what to do. */
+  whyEmpty(weight) {
+    const { range, process, device } = this.state.values;
+    const { summary } = this.recording.head;
+    if (range || process !== null || device !== null) {
+      return [element('p', {}, `No ${weight.what} in the selected time and filter.`),
+        element('button', { onclick: () => this.state.set({ range: null, process: null, device: null }) }, 'show everything')];
+    }
+    const why = summary.no_gpu_work ? `No GPU work was recorded: ${summary.no_gpu_work}.` : 'Nothing was recorded: no CPU sample and no finished GPU work.';
+    return [element('p', {}, why), element('p', {}, 'Run warpscope doctor to check this machine. The Ledger tab lists everything that was lost.'),
+      ...summary.notes.map(note => element('p', { class: 'warn' }, printable(note)))];
+  }
+
+  showFlame(sel) {
+    this.state.set({ tab: 'flame', sel, zoom: sel.kind === 'n' ? sel.id : sel.kind === 'o' ? this.recording.op.node[sel.id] : null });
+  }
+
+  drawDetails() {
+    const { sel } = this.state.values;
+    const lines = sel ? describeSelection(this, sel) : null;
+    if (!lines) {
+      const hint = this.current.id === 'time' ? 'Click an operation to see its call path. W/S zoom, A/D pan, wheel zooms, drag pans.'
+        : this.current.id === 'flame' ? 'Click a frame to zoom and select it, Esc goes back, / searches. Drag over the strip above to select a time range.'
+        : 'Click a row to select it, double-click to show it in the flame graph.';
+      this.root.details.replaceChildren(element('div', { class: 'line faint' }, hint));
+      return;
+    }
+    this.root.details.replaceChildren(...lines);
+  }
+
+  showTip(event, lines) {
+    const { tip } = this.root;
+    tip.replaceChildren(...lines.map(line => element('div', {}, shorten(line, 900))));
+    tip.hidden = false;
+    const { width, height } = tip.getBoundingClientRect();
+    tip.style.setProperty('left', `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8))}px`);
+    tip.style.setProperty('top', `${event.clientY + 18 + height > innerHeight ? Math.max(4, event.clientY - height - 12) : event.clientY + 18}px`);
+  }
+
+  hideTip() {
+    this.root.tip.hidden = true;
+  }
+
+  /** For tests: which view is on the screen. */
+  drawn(view) {
+    document.body.dataset.drawn = view;
+  }
+
+  key(event) {
+    const typing = event.target === this.search;
+    if (event.key === 'Escape') return this.escape(typing);
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === 'SELECT') return;
+    if (event.key === '/') {
+      event.preventDefault();
+      this.search.focus();
+      this.search.select();
+    } else if (event.key === '?') {
+      this.help();
+    } else if (/^[1-9]$/.test(event.key) && this.tabs[event.key - 1]) {
+      this.state.set({ tab: this.tabs[event.key - 1].id });
+    } else if (this.current.view.shortcut && this.current.view.shortcut(event)) {
+      event.preventDefault();
+    }
+  }
+
+  /** Esc goes back one step: search, zoom, selection, time range. */
+  escape(typing) {
+    const { q, sel, range } = this.state.values;
+    this.hideTip();
+    if (typing && !q) this.search.blur();
+    else if (q) this.state.set({ q: '' });
+    else if (this.current.view.back && this.current.view.back()) return;
+    else if (sel) this.state.set({ sel: null });
+    else if (range) this.state.set({ range: null });
+  }
+
+  help() {
+    const rows = [['/', 'search: text, or /regular expression/'], ['Esc', 'back: search, zoom, selection, time range'], ['1 … 9', 'tabs'],
+      ['arrows, Enter', 'move in the flame graph and in tables, zoom'], ['W S A D', 'zoom and pan the time line; the wheel zooms, dragging pans'],
+      ['drag over the strip', 'select a time range for all tabs; double-click clears it'], ['Shift + drag', 'the same in the time line'], ['?', 'this help']];
+    const dialog = element('dialog', { onclose: () => dialog.remove() },
+      element('table', {}, ...rows.map(([key, text]) => element('tr', {}, element('td', {}, element('kbd', {}, key)), element('td', {}, text)))),
+      element('p', { class: 'faint' }, 'The address of this page contains the view: copy it to share what you see.'),
+      element('form', { method: 'dialog' }, element('button', {}, 'close')));
+    document.body.append(dialog);
+    dialog.showModal();
+  }
+}
+
+/** What the first screen says: one line each. */
+function findings(app) {
+  const { recording } = app;
+  const { summary } = recording.head;
+  const lines = [];
+  const working = summary.devices.filter(device => device.streams);
+  for (const device of working.slice(0, 4)) {
+    const parts = [[`GPU ${device.label}`], device.name ? ` (${device.name})` : '', ' busy ', [formatShare(device.busy_ns, summary.wall_ns)], ', idle ',
+      formatShare(summary.wall_ns - device.busy_ns, summary.wall_ns), ` of ${formatTime(summary.wall_ns)}`];
+    if (device === working[0] && summary.launches) {
+      parts.push(`  ·  ${formatCounted(summary.launches, 'launch', 'launches')} (${formatCount(summary.launches_per_second)} per second)`);
+      if (summary.host_waits) parts.push(`  ·  host threads waited ${formatTime(summary.host_wait_ns)} for the GPU in ${formatCounted(summary.host_waits, 'call', 'calls')}`);
+    }
+    lines.push({ parts });
+  }
+  if (working.length > 4) lines.push({ parts: [`and ${working.length - 4} more GPUs: see Devices`], show: { tab: 'devices' } });
+  const top = recording.gpu.node.length ? byFrame(app, FAMILY.kernel).sort((a, b) => b.total - a.total)[0] : null;
+  if (top) {
+    lines.push({ parts: ['top kernel ', [shorten(printable(recording.names[recording.label[top.sel.id]]).replace(/^\[GPU\S*_Kernel\] /, ''), 90)],
+      `: ${formatShare(top.share, 1)} of kernel time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`], show: { tab: 'flame', weight: 'gpu', view: 'down', sel: top.sel, zoom: null } });
+  }
+  const busiest = summary.top_functions[0];
+  if (busiest) {
+    const frame = recording.names.indexOf(busiest.name);
+    lines.push({ parts: ['top function on the CPU ', [shorten(busiest.name, 90)], `: ${formatTime(busiest.ns)} of ${formatTime(summary.cpu_time_ns)}`],
+      show: frame > 0 && recording.cpu.node.length ? { tab: 'flame', weight: 'cpu', view: 'down', sel: { kind: 'f', id: frame }, zoom: null } : null });
+  }
+  if (summary.no_gpu_work) lines.unshift({ warning: true, parts: [`No GPU work was recorded: ${summary.no_gpu_work}`] });
+  if (summary.cut_off) lines.push({ warning: true, parts: ['The recording is incomplete: it ends before the program did.'] });
+  const losses = summary.ledger.filter(sentence => !sentence.startsWith('matched')).length;
+  for (const note of summary.notes.slice(0, 3)) lines.push({ warning: true, parts: [note] });
+  if (losses && summary.unmatched_activities) lines.push({ warning: true, parts: [summary.ledger[0]], show: { tab: 'ledger' } });
+  recording.head.stride.forEach((stride, index) => {
+    if (stride > 1) {
+      lines.push({ warning: true, parts: [`The time line and time ranges show 1 of ${stride} of the ${formatCount(recording.head.seen[index])} ${['GPU operations', 'CPU samples', 'waits', 'off-CPU intervals', 'calls'][index]}; sums over the whole recording are exact.`] });
+    }
+  });
+  return lines;
+}
+
+/** The lines about the selection at the bottom. */
+function describeSelection(app, sel) {
+  const { recording } = app;
+  const bounds = { n: recording.nodes, f: recording.names.length, o: recording.op.start.length };
+  if (sel.id >= bounds[sel.kind]) return null;
+  const marks = recording.marked(sel, false);
+  const node = sel.kind === 'n' ? sel.id : sel.kind === 'o' ? recording.op.node[sel.id] : 0;
+  const name = printable(sel.kind === 'f' ? recording.names[sel.id] : recording.names[recording.frame[node]]);
+  const facts = [];
+  const kernels = new Map();
+  for (const weight of recording.weights) {
+    const sums = app.sums(weight.id);
+    let total = 0, whole = 0, count = 0, own = 0;
+    for (let at = 1; at < recording.nodes; at++) {
+      whole += sums.self[at];
+      if (!marks[at] || !sums.count[at]) continue;
+      total += sums.self[at];
+      count += sums.count[at];
+      if (at === node || (sel.kind === 'f' && (recording.key(at, false) === sel.id || recording.key(at, true) === sel.id))) own += sums.self[at];
+      const frame = recording.frame[at];
+      if (weight.id === 'gpu') kernels.set(frame, (kernels.get(frame) || 0) + sums.self[at]);
+    }
+    if (!count) continue;
+    let text = `${weight.label} ${formatAmount(total, weight.measure)} (${formatShare(total, whole)})`;
+    if (weight.id === 'cpu' && own) text += ` self ${formatAmount(own, weight.measure)}`;
+    if (weight.id === 'gpu') text += ` in ${formatCounted(count, 'run', 'runs')}, mean ${formatTime(total / count)}`;
+    facts.push(text);
+  }
+  const lines = [];
+  const buttons = [
+    app.current.id === 'flame' ? null : element('button', { onclick: () => app.showFlame(sel) }, 'flame graph'),
+    app.current.id === 'time' || !recording.op.start.length ? null : element('button', { onclick: () => app.state.set({ tab: 'time' }) }, 'time line'),
+    node ? element('button', { onclick: event => copyText(recording.path(node).map(at => recording.names[recording.frame[at]]).join(';')).then(copied => {
+      event.target.textContent = copied ? 'copied' : 'cannot copy';
+    }) }, 'copy path') : null,
+    element('button', { onclick: () => app.state.set({ sel: null }), title: 'Esc' }, 'clear'),
+  ].filter(Boolean);
+  lines.push(element('div', { class: 'line' }, element('span', { class: 'name', title: name.slice(0, 2000) }, shorten(name, 500)),
+    element('span', { class: 'rest' }, facts.join('  ·  ')), ...buttons));
+  const rest = [];
+  if (sel.kind === 'o') rest.push(describeOperation(recording, sel.id));
+  if (node) rest.push(recording.pathText(node));
+  else {
+    const places = new Set();
+    for (let at = 1; at < recording.nodes; at++) {
+      if ((recording.key(at, false) === sel.id || recording.key(at, true) === sel.id) && recording.parent[at]) places.add(recording.function[recording.frame[recording.parent[at]]]);
+    }
+    if (places.size) rest.push(`called from ${formatCounted(places.size, 'place', 'places')}: ${[...places].slice(0, 3).map(place => shorten(printable(recording.names[place]), 60)).join(', ')}`);
+  }
+  if (kernels.size > 1) {
+    const top = [...kernels].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([frame, ns]) => `${shorten(printable(recording.names[recording.label[frame]]).replace(/^\[GPU\S*_Kernel\] /, ''), 48)} ${formatTime(ns)}`);
+    rest.push(`GPU work: ${top.join(', ')}${kernels.size > 3 ? ` and ${kernels.size - 3} more` : ''}`);
+  }
+  lines.push(element('div', { class: 'line faint' }, element('span', { class: 'rest', title: rest.join('\n').slice(0, 3000) }, shorten(rest.join('  ·  '), 900))));
+  return lines;
+}
+
+/** `at 1.20 s for 3.4 µs on GPU 0, stream 7, 5.1 µs after its launch` */
+function describeOperation(recording, index) {
+  const { op, head } = recording;
+  const track = head.tracks[op.track[index]];
+  const device = head.summary.devices.find(device => device.index === track.device);
+  const parts = [`at ${formatTick(op.start[index], 1000)} for ${formatTime(op.duration[index])} on GPU ${device ? device.label : '?'}, stream ${track.stream}`];
+  if (op.thread[index]) parts.push(`${formatTime(op.delay[index])} after its launch`);
+  const family = recording.family[recording.frame[op.node[index]]];
+  if (family === FAMILY.memory) {
+    parts.push(`${formatBytes(op.amount[index])}${op.duration[index] ? `, ${formatBytes(op.amount[index] * 1e9 / op.duration[index])}/s` : ''}`);
+  } else {
+    const shape = head.shapes[op.amount[index] - 1];
+    if (shape) parts.push(`grid ${shape.slice(0, 3).join('×')}, block ${shape.slice(3, 6).join('×')}, ${shape[6]} registers, ${formatBytes(shape[7])} shared`);
+  }
+  return parts.join(', ');
+}
+
+/** What was seen, matched and lost, and what warpscope cost. */
+class Ledger {
+  constructor(app) {
+    this.app = app;
+    this.root = element('div', { class: 'ledger' });
+  }
+
+  update() {
+    const { summary, frequency, version, host } = this.app.recording.head;
+    const table = rows => element('table', {}, ...rows.map(([name, value]) => element('tr', {}, element('td', {}, name), element('td', { class: 'number' }, value))));
+    const section = (title, ...children) => element('section', {}, element('h2', {}, title), ...children);
+    const counts = ['launches', 'kernels', 'copies', 'memsets', 'matched', 'unmatched_activities', 'pending_launches', 'failed_launches',
+      'captured_launches', 'empty_launches', 'cpu_samples', 'own_samples', 'processes', 'threads', 'stacks'];
+    const words = key => key.replaceAll('_', ' ');
+    const children = [section('Ledger', ...summary.ledger.map((sentence, index) => element('p', { class: index === 0 && !summary.unmatched_activities ? 'good' : '' }, printable(sentence))),
+      ...(summary.ledger.length ? [] : [element('p', {}, 'Nothing was matched and nothing was lost.')]),
+      ...summary.notes.map(note => element('p', { class: 'warn' }, printable(note))))];
+    if (summary.cost) {
+      const { cost } = summary;
+      children.push(section('What warpscope cost', element('p', {}, `${formatTime(cost.total_ns)} in the program${cost.program_cpu_ns ? `, ${formatShare(cost.total_ns, cost.program_cpu_ns)} of its CPU time` : ''}; ${formatTime(cost.delay_ns)} of it delayed the program's threads.`),
+        table([...cost.parts.map(part => [part.name, formatTime(part.ns)]), [`per ${cost.unit}`, formatTime(cost.each_ns)], ["warpscope's own process, beside the program", formatTime(cost.collector_cpu_ns)]]),
+        ...cost.not_measured.map(what => element('p', { class: 'faint' }, `not measured: ${what}`))));
+    }
+    children.push(section('Counts', table(counts.filter(key => summary[key] !== undefined).map(key => [words(key), formatCount(summary[key])]))));
+    children.push(section('Losses by cause', table(Object.entries(summary.lost).map(([key, value]) => [words(key), formatCount(value)]))));
+    children.push(section('Recording', table([['mode', summary.mode], ['CPU samples per second', frequency ? String(frequency) : 'none'], ['host', printable(host)], ['warpscope', printable(version)],
+      ['command', shorten(printable(summary.command.join(' ')), 200)], ['wait status', summary.status === null ? 'unknown' : String(summary.status)]])));
+    this.root.replaceChildren(...children);
+    this.app.drawn('ledger');
+  }
+}
+
+/** Resolves when the page is ready. */
+const ready = (async () => {
+  const data = document.getElementById('data');
+  try {
+    const decoded = await decode(data.textContent);
+    data.textContent = '';
+    window.app = new App(new Recording(decoded));
+    document.body.dataset.ready = 'yes';
+  } catch (error) {
+    document.getElementById('view').replaceChildren(element('p', { class: 'message' }, `This report cannot be shown: ${error.message}. It needs a browser of 2023 or later (DecompressionStream).`));
+    document.body.dataset.ready = 'failed';
+    throw error;
+  }
+})();

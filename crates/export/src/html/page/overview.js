@@ -1,0 +1,165 @@
+// The strip of utilisation over time. Dragging selects the time range of everything below.
+
+const STRIP = 22;
+const STRIP_LABEL = 118;
+const MOST_STRIPS = 8;
+
+class Overview {
+  constructor(app) {
+    this.app = app;
+    this.canvas = element('canvas', { 'aria-label': 'Utilisation over time: drag to select a time range' });
+    this.note = element('span', { class: 'range' });
+    app.root.overview.replaceChildren(this.canvas, this.note);
+    this.rows = this.makeRows();
+    this.canvas.addEventListener('pointerdown', event => this.start(event));
+    this.canvas.addEventListener('pointermove', event => this.move(event));
+    this.canvas.addEventListener('pointerup', event => this.end(event));
+    this.canvas.addEventListener('pointerleave', () => this.app.hideTip());
+    this.canvas.addEventListener('dblclick', () => this.app.state.set({ range: null }));
+    new ResizeObserver(() => this.draw()).observe(this.canvas.parentElement);
+  }
+
+  makeRows() {
+    const { head, overviewGpu, overviewCpu, cpu } = this.app.recording;
+    const { interval_ns: interval, devices } = head.overview;
+    const bins = overviewCpu.length;
+    const label = device => (head.summary.devices.find(known => known.index === device) || {}).label ?? '?';
+    let rows = devices.map((device, index) => ({ label: `GPU ${label(device)}`, family: FAMILY.kernel, most: interval,
+      values: overviewGpu.subarray(index * bins, (index + 1) * bins) }));
+    if (rows.length > MOST_STRIPS) {
+      const mean = new Float64Array(bins);
+      for (const row of rows) row.values.forEach((value, bin) => { mean[bin] += value / rows.length; });
+      rows = [{ label: `${rows.length} GPUs, mean`, family: FAMILY.kernel, most: interval, values: mean }];
+    }
+    if (cpu.node.length) {
+      // The scale is a whole number of CPUs.
+      const most = Math.max(1, Math.ceil(Math.max(...overviewCpu) / interval - 0.25));
+      rows.push({ label: 'CPU', cpus: most, family: FAMILY.native, most: most * interval, values: overviewCpu });
+    }
+    return rows;
+  }
+
+  width() {
+    return Math.max(50, this.canvas.parentElement.clientWidth - STRIP_LABEL - 24);
+  }
+
+  time(x) {
+    return Math.min(1, Math.max(0, (x - STRIP_LABEL) / this.width())) * this.app.recording.wall;
+  }
+
+  x(time) {
+    return STRIP_LABEL + time / this.app.recording.wall * this.width();
+  }
+
+  draw() {
+    const { wall, head } = this.app.recording;
+    const full = this.canvas.parentElement.clientWidth - 24;
+    const height = this.rows.length * (STRIP + 4) + 18;
+    this.canvas.style.setProperty('width', `${full}px`);
+    const context = crisp(this.canvas, full, height);
+    context.font = SMALL;
+    context.textBaseline = 'middle';
+    const interval = head.overview.interval_ns;
+    this.rows.forEach((row, index) => {
+      const y = index * (STRIP + 4) + 2;
+      context.fillStyle = theme.panel;
+      context.fillRect(STRIP_LABEL, y, this.width(), STRIP);
+      context.fillStyle = theme.ink;
+      context.fillText(row.label, 0, y + STRIP / 2);
+      const share = row.values.reduce((sum, value) => sum + value, 0) / (wall || 1);
+      context.fillStyle = theme.faint;
+      context.textAlign = 'right';
+      context.fillText(row.cpus ? `${share.toFixed(1)} CPUs` : formatShare(share, 1), STRIP_LABEL - 8, y + STRIP / 2);
+      context.textAlign = 'left';
+      context.fillStyle = middleColour(row.family);
+      // One column per pixel: the mean of its intervals.
+      const columns = Math.floor(this.width());
+      for (let column = 0; column < columns; column++) {
+        const from = column / columns * wall / interval, to = (column + 1) / columns * wall / interval;
+        const value = meanOf(row.values, from, to) / row.most;
+        const h = Math.min(1, value) * STRIP;
+        if (value > 0) context.fillRect(STRIP_LABEL + column, y + STRIP - Math.max(1, h), 1, Math.max(1, h));
+      }
+    });
+    drawAxis(context, [0, wall], STRIP_LABEL, this.width(), height - 15, 0);
+    const range = this.dragged || this.app.state.values.range;
+    if (range) {
+      const [a, b] = range.map(time => this.x(time));
+      context.fillStyle = theme.back;
+      context.globalAlpha = 0.65;
+      context.fillRect(STRIP_LABEL, 0, a - STRIP_LABEL, height - 16);
+      context.fillRect(b, 0, STRIP_LABEL + this.width() - b, height - 16);
+      context.globalAlpha = 1;
+      context.strokeStyle = theme.accent;
+      context.lineWidth = 1.5;
+      context.strokeRect(a, 1, Math.max(1, b - a), height - 18);
+    }
+    const parts = [];
+    const shown = this.app.state.values.range;
+    if (shown) {
+      parts.push(`${formatTime(shown[0])} – ${formatTime(shown[1])} (${formatTime(shown[1] - shown[0])}) `,
+        element('button', { onclick: () => this.app.state.set({ range: null }) }, 'show all'));
+    }
+    this.note.replaceChildren(...parts);
+  }
+
+  start(event) {
+    if (event.button) return;
+    this.canvas.setPointerCapture(event.pointerId);
+    this.from = this.time(event.offsetX);
+  }
+
+  move(event) {
+    const time = this.time(event.offsetX);
+    if (this.from === undefined) {
+      const row = this.rows[Math.floor(event.offsetY / (STRIP + 4))];
+      if (!row || event.offsetX < STRIP_LABEL) return this.app.hideTip();
+      const value = row.values[Math.min(row.values.length - 1, Math.floor(time / this.app.recording.head.overview.interval_ns))];
+      const share = value / this.app.recording.head.overview.interval_ns;
+      return this.app.showTip(event, [`${row.label} at ${formatTime(time)}`, row.cpus ? `${share.toFixed(2)} CPUs busy` : `${formatShare(share, 1)} busy`]);
+    }
+    this.dragged = [Math.min(this.from, time), Math.max(this.from, time)];
+    this.draw();
+  }
+
+  end(event) {
+    const dragged = this.dragged;
+    this.from = this.dragged = undefined;
+    if (dragged && this.x(dragged[1]) - this.x(dragged[0]) > 3) this.app.state.set({ range: dragged.map(Math.round), window: null });
+    else this.draw();
+  }
+}
+
+function meanOf(values, from, to) {
+  const first = Math.floor(from), last = Math.min(values.length, Math.ceil(to));
+  let sum = 0;
+  for (let i = first; i < last; i++) sum += values[i];
+  return last > first ? sum / (last - first) : 0;
+}
+
+/** Draws a time axis: ticks at round times. */
+function drawAxis(context, [from, to], left, width, y, grid) {
+  const span = to - from;
+  if (!(span > 0)) return;
+  const wanted = Math.max(2, width / 110);
+  const power = 10 ** Math.floor(Math.log10(span / wanted));
+  const step = [1, 2, 5, 10].map(times => times * power).find(step => span / step <= wanted) || power * 10;
+  context.font = SMALL;
+  context.textBaseline = 'middle';
+  for (let time = Math.ceil(from / step) * step; time <= to; time += step) {
+    const x = Math.round(left + (time - from) / span * width) + 0.5;
+    context.fillStyle = theme.line;
+    context.fillRect(x, y, 1, grid || 4);
+    context.fillStyle = theme.faint;
+    const text = formatTick(time, step);
+    const w = context.measureText(text).width;
+    if (x + 4 + w < left + width + 20) context.fillText(text, x + 4, y + 8);
+  }
+}
+
+/** A time with as many digits as the step needs. */
+function formatTick(time, step) {
+  const [unit, scale] = time >= 1e9 || step >= 1e8 ? ['s', 1e9] : time >= 1e6 || step >= 1e5 ? ['ms', 1e6] : time >= 1e3 || step >= 100 ? ['µs', 1e3] : ['ns', 1];
+  const digits = Math.max(0, Math.ceil(Math.log10(scale / step) - 1e-9));
+  return `${(time / scale).toFixed(digits)} ${unit}`;
+}

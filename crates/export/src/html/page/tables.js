@@ -1,0 +1,335 @@
+// Tables: sorted, filtered by the search, drawn only where visible. A row selects.
+
+const TABLE_ROW = 25;
+
+class Table {
+  /** `make` returns { columns, rows, note }; a column has key, label, kind, and bar if its share is drawn. */
+  constructor(app, name, make) {
+    Object.assign(this, { app, name, make, sort: null });
+    this.head = element('div', { class: 'row heading', role: 'row' });
+    this.body = element('div', { class: 'rows' });
+    this.scroll = element('div', { class: 'scroll table', role: 'table', tabindex: '0' }, this.head, this.body);
+    this.note = element('span', { class: 'faint' });
+    this.message = element('p', { class: 'message', hidden: true });
+    this.copy = element('button', { onclick: () => this.copyCsv() }, 'copy as CSV');
+    this.root = element('div', { class: 'tab' },
+      element('div', { class: 'controls' }, this.note, element('span', { class: 'grow' }), this.copy), this.message, this.scroll);
+    this.scroll.addEventListener('scroll', () => this.draw());
+    this.scroll.addEventListener('keydown', event => this.key(event));
+    new ResizeObserver(() => this.draw()).observe(this.scroll);
+  }
+
+  update() {
+    const { columns, rows, note } = this.make();
+    this.columns = columns;
+    const { q } = this.app.state.values;
+    const test = q ? matcher(q) : null;
+    this.all = rows.length;
+    this.rows = test ? rows.filter(row => columns.some(column => column.kind === 'text' && test(String(row[column.search || column.key])))) : rows;
+    this.sort = this.sort || { key: (columns.find(column => column.bar) || columns[0]).key, down: true };
+    const { key, down } = this.sort;
+    const order = (a, b) => a[key] < b[key] ? -1 : a[key] > b[key] ? 1 : 0;
+    this.rows.sort((a, b) => down ? order(b, a) : order(a, b));
+    this.most = Object.fromEntries(columns.filter(column => column.bar).map(column =>
+      [column.key, rows.reduce((most, row) => Math.max(most, row[column.key]), 0)]));
+    const shown = test ? `${formatCount(this.rows.length)} of ${formatCounted(this.all, 'row', 'rows')}` : formatCounted(this.all, 'row', 'rows');
+    this.note.textContent = [shown, note].filter(Boolean).join(' · ');
+    this.scroll.style.setProperty('--columns', columns.map(column => column.kind === 'text' ? 'minmax(120px, 1fr)' : `${column.width || 104}px`).join(' '));
+    this.head.replaceChildren(...columns.map(column => element('button', { role: 'columnheader', class: column.kind === 'text' ? '' : 'number',
+      'aria-sort': column.key === key ? (down ? 'descending' : 'ascending') : 'none',
+      onclick: () => {
+        this.sort = { key: column.key, down: column.key === key ? !down : column.kind !== 'text' };
+        this.update();
+      } }, `${column.label}${column.key === key ? (down ? ' ↓' : ' ↑') : ''}`)));
+    this.message.hidden = this.rows.length > 0;
+    this.scroll.hidden = !this.message.hidden;
+    this.message.textContent = test && this.all ? `No row matches “${q}”. ` : 'Nothing in this time range or filter.';
+    if (test && this.all) this.message.append(element('button', { onclick: () => this.app.state.set({ q: '' }) }, 'clear the search'));
+    this.body.style.setProperty('height', `${this.rows.length * TABLE_ROW}px`);
+    this.drawnFrom = -1;
+    this.draw();
+    this.app.drawn(this.name);
+  }
+
+  /** Draws the visible rows. */
+  draw() {
+    if (!this.rows || !this.root.isConnected) return;
+    const from = Math.max(0, Math.floor(this.scroll.scrollTop / TABLE_ROW) - 5);
+    const to = Math.min(this.rows.length, from + Math.ceil((this.scroll.clientHeight || 600) / TABLE_ROW) + 12);
+    if (from === this.drawnFrom && to === this.drawnTo) return;
+    [this.drawnFrom, this.drawnTo] = [from, to];
+    this.body.replaceChildren(...this.rows.slice(from, to).map((row, index) => this.row(row, from + index)));
+  }
+
+  row(row, index) {
+    const { sel } = this.app.state.values;
+    const selected = sel && row.sel && sel.kind === row.sel.kind && sel.id === row.sel.id;
+    const made = element('div', { class: `row${selected ? ' selected' : ''}`, role: 'row', style: { top: `${index * TABLE_ROW}px` } },
+      ...this.columns.map(column => this.cell(row, column)));
+    if (row.sel) made.addEventListener('click', () => this.app.state.set({ sel: selected ? null : row.sel }));
+    if (row.sel) made.addEventListener('dblclick', () => this.app.showFlame(row.sel));
+    return made;
+  }
+
+  cell(row, column) {
+    const value = row[column.key];
+    const cell = element('span', { role: 'cell', class: column.kind === 'text' ? 'text' : 'number' });
+    if (column.bar && this.most[column.key]) {
+      cell.append(element('i', { class: `bar ${column.bar}`, style: { width: `${100 * value / this.most[column.key]}%` } }));
+    }
+    const text = formatCell(value, column.kind, row);
+    cell.append(element('b', {}, shorten(text, 600)));
+    if (column.kind === 'text') cell.title = printable(String(row[column.search || column.key])).slice(0, 2000);
+    return cell;
+  }
+
+  key(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step && event.key !== 'Enter') return;
+    event.preventDefault();
+    const { sel } = this.app.state.values;
+    const at = this.rows.findIndex(row => sel && row.sel && row.sel.kind === sel.kind && row.sel.id === sel.id);
+    if (!step) return sel && this.app.showFlame(sel);
+    const row = this.rows[Math.min(this.rows.length - 1, Math.max(0, at + step))];
+    if (!row || !row.sel) return;
+    const index = this.rows.indexOf(row), top = index * TABLE_ROW;
+    if (top < this.scroll.scrollTop) this.scroll.scrollTop = top;
+    if (top + 2 * TABLE_ROW > this.scroll.scrollTop + this.scroll.clientHeight) this.scroll.scrollTop = top + 2 * TABLE_ROW - this.scroll.clientHeight;
+    this.app.state.set({ sel: row.sel });
+  }
+
+  csv() {
+    const quote = value => /[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value;
+    const unit = { time: '_ns', bytes: '_bytes', rate: '_bytes_per_s' };
+    const lines = [this.columns.map(column => quote(column.label.replaceAll(' ', '_') + (unit[column.kind] || '')))];
+    for (const row of this.rows) lines.push(this.columns.map(column => quote(String(row[column.search || column.key]))));
+    return lines.map(line => line.join(',')).join('\n') + '\n';
+  }
+
+  async copyCsv() {
+    const copied = await copyText(this.csv());
+    this.copy.textContent = copied ? 'copied' : 'cannot copy';
+    setTimeout(() => { this.copy.textContent = 'copy as CSV'; }, 1500);
+  }
+}
+
+function formatCell(value, kind) {
+  if (kind === 'text') return printable(String(value));
+  if (value === null || value === undefined || Number.isNaN(value)) return '';
+  if (kind === 'time') return formatTime(value);
+  if (kind === 'bytes') return formatBytes(value);
+  if (kind === 'rate') return value ? `${formatBytes(value)}/s` : '';
+  if (kind === 'share') return formatShare(value, 1);
+  if (kind === 'id') return String(value);
+  return formatCount(value);
+}
+
+/** Copies text, also in a file that is opened without a server. */
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = element('textarea', { class: 'offscreen' });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const copied = document.execCommand('copy');
+    area.remove();
+    return copied;
+  }
+}
+
+/** Groups the sums of nodes by the name of their own frame. */
+function byFrame(app, family) {
+  const { recording } = app;
+  const sums = app.sums('gpu');
+  const rows = new Map();
+  let whole = 0;
+  for (let node = 1; node < recording.nodes; node++) {
+    const frame = recording.frame[node];
+    if (!sums.count[node] || recording.family[frame] !== family) continue;
+    let row = rows.get(frame);
+    if (!row) {
+      const name = recording.names[frame];
+      rows.set(frame, row = { name, label: name.replace(/^\[GPU\S*_Kernel\] /, ''), total: 0, count: 0, max: 0, bytes: 0, sel: { kind: 'f', id: frame } });
+    }
+    row.total += sums.self[node];
+    row.count += sums.count[node];
+    row.max = Math.max(row.max, sums.max[node]);
+    row.bytes += sums.bytes[node];
+    whole += sums.self[node];
+  }
+  const all = [...rows.values()];
+  for (const row of all) Object.assign(row, { share: whole ? row.total / whole : 0, mean: row.total / row.count, rate: row.total ? row.bytes * 1e9 / row.total : 0 });
+  return all;
+}
+
+function kernelTable(app) {
+  return { columns: [
+    { key: 'total', label: 'time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'share', kind: 'share', width: 76 },
+    { key: 'count', label: 'runs', kind: 'count', width: 90 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
+    { key: 'max', label: 'max', kind: 'time', width: 90 }, { key: 'label', label: 'kernel', kind: 'text' },
+  ], rows: byFrame(app, FAMILY.kernel), note: app.rangeNote('gpu') };
+}
+
+function copyTable(app) {
+  return { columns: [
+    { key: 'total', label: 'time', kind: 'time', bar: 'memory', width: 130 }, { key: 'share', label: 'share', kind: 'share', width: 76 },
+    { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'bytes', label: 'bytes', kind: 'bytes', width: 100 },
+    { key: 'rate', label: 'rate', kind: 'rate', width: 120 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
+    { key: 'max', label: 'max', kind: 'time', width: 90 }, { key: 'label', label: 'copy or memset', kind: 'text' },
+  ], rows: byFrame(app, FAMILY.memory), note: app.rangeNote('gpu') };
+}
+
+function pathTable(app) {
+  const { recording } = app;
+  const sums = app.sums('gpu');
+  const rows = [];
+  const whole = recording.totals(sums.self)[0];
+  for (let node = 1; node < recording.nodes; node++) {
+    if (!sums.count[node]) continue;
+    rows.push({ path: recording.pathText(node), total: sums.self[node], share: whole ? sums.self[node] / whole : 0, count: sums.count[node],
+      mean: sums.self[node] / sums.count[node], sel: { kind: 'n', id: node } });
+  }
+  return { columns: [
+    { key: 'total', label: 'time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'share', kind: 'share', width: 76 },
+    { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
+    { key: 'path', label: 'call path', kind: 'text' },
+  ], rows, note: app.rangeNote('gpu') };
+}
+
+/** Lines or functions: time in them on the CPU, and GPU time that they caused. */
+function codeTable(app, byFunction) {
+  const { recording } = app;
+  const rows = new Map();
+  const of = (key, frame) => {
+    let row = rows.get(key);
+    if (!row) rows.set(key, row = { name: recording.names[key], gpu: 0, runs: 0, cpu: 0, self: 0, wait: 0, family: recording.family[frame], sel: { kind: 'f', id: key } });
+    return row;
+  };
+  const is = node => {
+    const frame = recording.frame[node], family = recording.family[frame];
+    if (family < FAMILY.python || family > FAMILY.system) return false;
+    return byFunction || recording.function[frame] !== frame;
+  };
+  const nested = node => {
+    const key = recording.key(node, byFunction);
+    for (let up = recording.parent[node]; up; up = recording.parent[up]) if (recording.key(up, byFunction) === key) return true;
+    return false;
+  };
+  const has = id => recording.weights.some(weight => weight.id === id);
+  const all = ['gpu', 'cpu', 'wait'].filter(has).map(id => {
+    const sums = app.sums(id);
+    return { id, sums, totals: recording.totals(sums.self), counts: recording.totals(sums.count) };
+  });
+  for (let node = 1; node < recording.nodes; node++) {
+    if (!is(node) || !all.some(({ counts }) => counts[node])) continue;
+    const row = of(recording.key(node, byFunction), recording.frame[node]);
+    const again = nested(node);
+    for (const { id, sums, totals, counts } of all) {
+      if (id === 'cpu') row.self += sums.self[node];
+      if (again) continue;
+      row[id] += totals[node];
+      if (id === 'gpu') row.runs += counts[node];
+    }
+  }
+  const columns = [];
+  if (has('gpu')) columns.push({ key: 'gpu', label: 'GPU', kind: 'time', bar: 'gpu', width: 120 }, { key: 'runs', label: 'GPU runs', kind: 'count', width: 90 });
+  if (has('cpu')) columns.push({ key: 'self', label: 'CPU self', kind: 'time', bar: 'cpu', width: 110 }, { key: 'cpu', label: 'CPU total', kind: 'time', bar: 'cpu', width: 110 });
+  if (has('wait')) columns.push({ key: 'wait', label: 'waiting', kind: 'time', bar: 'wait', width: 110 });
+  columns.push({ key: 'name', label: byFunction ? 'function' : 'line', kind: 'text' });
+  return { columns, rows: [...rows.values()], note: app.rangeNote('gpu') };
+}
+
+/** Waits for the GPU, off-CPU intervals, and waits by reason. */
+function waitTable(app) {
+  const { recording } = app;
+  const { range, process } = app.state.values;
+  const rows = new Map();
+  const add = (kind, name, sel, ns, count, longest) => {
+    const key = `${kind} ${name}`;
+    let row = rows.get(key);
+    if (!row) rows.set(key, row = { kind, name, total: 0, count: 0, max: 0, sel });
+    row.total += ns;
+    row.count += count;
+    row.max = Math.max(row.max, longest);
+  };
+  const intervals = (waits, kind, stride, processOf) => {
+    for (let i = 0; i < waits.start.length; i++) {
+      const start = waits.start[i], end = start + waits.duration[i];
+      if (range && (end < range[0] || start >= range[1])) continue;
+      if (process !== null && processOf(waits.owner[i]) !== process) continue;
+      const ns = range ? Math.min(end, range[1]) - Math.max(start, range[0]) : end - start;
+      add(kind, recording.names[waits.frame[i]], null, ns * stride, stride, waits.duration[i]);
+    }
+  };
+  intervals(recording.wait, 'CUDA call waits for the GPU', recording.head.stride[2], owner => owner);
+  intervals(recording.switch, 'thread off the CPU', recording.head.stride[3], owner => recording.head.threads[owner].process);
+  if (recording.weights.some(weight => weight.id === 'wait')) {
+    const sums = app.sums('wait');
+    for (let node = 1; node < recording.nodes; node++) {
+      if (sums.count[node]) add('off the CPU, by stack', recording.names[recording.frame[node]], { kind: 'f', id: recording.frame[node] }, sums.self[node], sums.count[node], 0);
+    }
+  }
+  for (const row of rows.values()) row.mean = row.total / row.count;
+  return { columns: [
+    { key: 'total', label: 'time', kind: 'time', bar: 'wait', width: 130 }, { key: 'count', label: 'waits', kind: 'count', width: 90 },
+    { key: 'mean', label: 'mean', kind: 'time', width: 90 }, { key: 'max', label: 'max', kind: 'time', width: 90 },
+    { key: 'name', label: 'wait', kind: 'text' }, { key: 'kind', label: 'kind', kind: 'text' },
+  ], rows: [...rows.values()] };
+}
+
+/** Traced calls by function. */
+function callTable(app) {
+  const { recording } = app;
+  const { range, process } = app.state.values;
+  const rows = new Map();
+  const { call, head } = recording;
+  for (let i = 0; i < call.start.length; i++) {
+    if (range && (call.start[i] + call.duration[i] < range[0] || call.start[i] >= range[1])) continue;
+    if (process !== null && head.threads[call.thread[i]].process !== process) continue;
+    let row = rows.get(call.frame[i]);
+    if (!row) rows.set(call.frame[i], row = { name: recording.names[call.frame[i]], total: 0, count: 0, max: 0, sel: { kind: 'f', id: call.frame[i] } });
+    row.total += call.duration[i] * head.stride[4];
+    row.count += head.stride[4];
+    row.max = Math.max(row.max, call.duration[i]);
+  }
+  for (const row of rows.values()) row.mean = row.total / row.count;
+  return { columns: [
+    { key: 'total', label: 'time', kind: 'time', bar: 'cpu', width: 130 }, { key: 'count', label: 'calls', kind: 'count', width: 90 },
+    { key: 'mean', label: 'mean', kind: 'time', width: 90 }, { key: 'max', label: 'max', kind: 'time', width: 90 },
+    { key: 'name', label: 'function', kind: 'text' },
+  ], rows: [...rows.values()] };
+}
+
+function processTable(app) {
+  const { recording } = app;
+  const { head, gpu, cpu } = recording;
+  const rows = new Map(head.processes.map(process => [process.id, { name: process.name, pid: process.pid, start: process.start,
+    end: process.end || recording.wall, gpu: 0, runs: 0, cpu: 0 }]));
+  for (let i = 0; i < gpu.node.length; i++) {
+    const row = rows.get(gpu.process[i]);
+    if (row) [row.gpu, row.runs] = [row.gpu + gpu.ns[i], row.runs + gpu.count[i]];
+  }
+  for (let i = 0; i < cpu.node.length; i++) {
+    const row = rows.get(cpu.process[i]);
+    if (row) row.cpu += cpu.ns[i];
+  }
+  return { columns: [
+    { key: 'gpu', label: 'GPU', kind: 'time', bar: 'gpu', width: 120 }, { key: 'runs', label: 'GPU runs', kind: 'count', width: 90 },
+    { key: 'cpu', label: 'CPU', kind: 'time', bar: 'cpu', width: 120 }, { key: 'pid', label: 'pid', kind: 'id', width: 90 },
+    { key: 'start', label: 'from', kind: 'time', width: 90 }, { key: 'end', label: 'to', kind: 'time', width: 90 },
+    { key: 'name', label: 'process', kind: 'text' },
+  ], rows: [...rows.values()], note: 'over the whole recording' };
+}
+
+function deviceTable(app) {
+  const rows = app.recording.head.summary.devices.map(device => ({ ...device, name: [`GPU ${device.label}`, device.name].filter(Boolean).join(': '), uuid: device.uuid || '' }));
+  return { columns: [
+    { key: 'busy_ns', label: 'busy', kind: 'time', bar: 'gpu', width: 120 }, { key: 'busy_share', label: 'share', kind: 'share', width: 80 },
+    { key: 'time_ns', label: 'work', kind: 'time', width: 100 }, { key: 'streams', label: 'streams', kind: 'count', width: 90 },
+    { key: 'kernels', label: 'kernels', kind: 'count', width: 90 }, { key: 'copies', label: 'copies', kind: 'count', width: 90 },
+    { key: 'memsets', label: 'memsets', kind: 'count', width: 90 }, { key: 'name', label: 'device', kind: 'text' }, { key: 'uuid', label: 'UUID', kind: 'text' },
+  ], rows, note: 'over the whole recording; work adds up concurrent operations' };
+}

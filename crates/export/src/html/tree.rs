@@ -1,0 +1,200 @@
+//! The call tree of the page: every stack of the recording is a node, whose path to the root is the stack.
+
+use std::{collections::HashMap, sync::Arc};
+
+use model::{
+    event::{CounterPoint, ProcessId, StackId},
+    profile::{Profile, What},
+};
+use text::short::{short_frame, split_place};
+
+use super::block::Column;
+use crate::{
+    family::Family,
+    names::{self, GpuFrames},
+    waits,
+};
+
+/// Maximum length of a label, in characters.
+const LABEL_LENGTH: usize = 64;
+
+/// The root, above the processes.
+pub const ROOT: u32 = 0;
+
+/// The call tree. Parents precede their children.
+pub struct Tree<'a> {
+    profile: &'a Profile,
+    gpu_frames: GpuFrames<'a>,
+    frames: Vec<(Arc<str>, Family)>,
+    frame_ids: HashMap<Arc<str>, u32>,
+    /// The parent and the frame of each node.
+    nodes: Vec<(u32, u32)>,
+    children: HashMap<(u32, u32), u32>,
+    stacks: HashMap<(ProcessId, Option<StackId>), u32>,
+    /// Of CPU samples.
+    samples: HashMap<(ProcessId, StackId), u32>,
+    work: HashMap<Work, u32>,
+}
+
+/// The process, the stack, whether it is that of a graph's node, the device, and what ran.
+type Work = (ProcessId, Option<StackId>, bool, u32, What);
+
+impl<'a> Tree<'a> {
+    /// Creates a tree with the root only.
+    pub fn new(profile: &'a Profile) -> Self {
+        let mut tree = Self {
+            profile,
+            gpu_frames: GpuFrames::new(profile),
+            frames: Vec::new(),
+            frame_ids: HashMap::new(),
+            nodes: Vec::new(),
+            children: HashMap::new(),
+            stacks: HashMap::new(),
+            samples: HashMap::new(),
+            work: HashMap::new(),
+        };
+        let root = tree.frame("", Family::Process);
+        tree.nodes.push((ROOT, root));
+        tree
+    }
+
+    /// Returns the number of a frame. Where families disagree, the first in their order is used.
+    pub fn frame(&mut self, name: &str, family: Family) -> u32 {
+        match self.frame_ids.get(name) {
+            Some(&id) => {
+                let known = &mut self.frames[id as usize].1;
+                *known = family.min(*known);
+                id
+            }
+            None => {
+                let (name, id) = (Arc::<str>::from(name), self.frames.len() as u32);
+                self.frames.push((name.clone(), family));
+                self.frame_ids.insert(name, id);
+                id
+            }
+        }
+    }
+
+    fn child(&mut self, parent: u32, frame: u32) -> u32 {
+        let next = self.nodes.len() as u32;
+        let node = *self.children.entry((parent, frame)).or_insert(next);
+        if node == next {
+            self.nodes.push((parent, frame));
+        }
+        node
+    }
+
+    fn named_child(&mut self, parent: u32, name: &str, family: Family) -> u32 {
+        let frame = self.frame(name, family);
+        self.child(parent, frame)
+    }
+
+    /// Returns the node of a process.
+    pub fn process(&mut self, process: ProcessId) -> u32 {
+        let name = names::process(self.profile, process);
+        self.named_child(ROOT, &name, Family::Process)
+    }
+
+    /// Returns the node of a stack; without a stack, of a frame that says so.
+    pub fn stack(&mut self, process: ProcessId, stack: Option<StackId>) -> u32 {
+        if let Some(&node) = self.stacks.get(&(process, stack)) {
+            return node;
+        }
+        let mut node = self.process(process);
+        match stack {
+            None => node = self.named_child(node, names::LAUNCH_NOT_SEEN, Family::Unknown),
+            Some(id) => {
+                for frame in self.profile.frames(id) {
+                    node = self.named_child(node, &names::frame(&frame), Family::of_frame(&frame));
+                }
+            }
+        }
+        self.stacks.insert((process, stack), node);
+        node
+    }
+
+    /// Returns the node of a CPU sample.
+    pub fn sample(&mut self, process: ProcessId, stack: StackId) -> u32 {
+        if let Some(&node) = self.samples.get(&(process, stack)) {
+            return node;
+        }
+        let mut node = self.stack(process, Some(stack));
+        if let Some(reason) = waits::spinning(&self.profile.frames(stack)) {
+            node = self.named_child(node, reason, Family::Wait);
+        }
+        self.samples.insert((process, stack), node);
+        node
+    }
+
+    /// Returns the node of some work on a GPU.
+    pub fn work(
+        &mut self,
+        process: ProcessId,
+        stack: Option<StackId>,
+        capture: Option<StackId>,
+        device: u32,
+        what: What,
+    ) -> u32 {
+        let key = (process, capture.or(stack), capture.is_some(), device, what);
+        if let Some(&node) = self.work.get(&key) {
+            return node;
+        }
+        let mut node = self.stack(process, capture.or(stack));
+        if capture.is_some() {
+            node = self.named_child(node, names::GRAPH_REPLAY, Family::Graph);
+        }
+        let name = self.gpu_frames.name(device, what);
+        node = self.named_child(node, &name, Family::of_work(what));
+        self.work.insert(key, node);
+        node
+    }
+
+    /// Returns the node of a counted event, or of a wait.
+    pub fn hit(
+        &mut self,
+        counter: &model::event::Counter,
+        point: &CounterPoint,
+        process: ProcessId,
+        stack: StackId,
+    ) -> u32 {
+        if !waits::is(counter) {
+            let node = self.stack(process, Some(stack));
+            return self.named_child(node, &names::event(counter, point), Family::Event);
+        }
+        if waits::without_stack(point) {
+            let node = self.process(process);
+            return self.named_child(node, &point.function, Family::Wait);
+        }
+        let reason = waits::reason(point, &self.profile.frames(stack)).to_owned();
+        let node = self.stack(process, Some(stack));
+        self.named_child(node, &reason, Family::Wait)
+    }
+
+    /// Returns the columns of the tree, and its names: first those of the frames, then the texts that frames refer to.
+    pub fn columns(self) -> (Vec<Column>, Vec<String>) {
+        let mut names: Vec<String> = self.frames.iter().map(|(name, _)| name.to_string()).collect();
+        let mut ids = self.frame_ids;
+        let mut id = |text: &str| {
+            *ids.entry(Arc::from(text)).or_insert_with_key(|text| {
+                names.push(text.to_string());
+                names.len() as u32 - 1
+            })
+        };
+        let mut functions = Vec::with_capacity(self.frames.len());
+        let mut labels = Vec::with_capacity(self.frames.len());
+        for (name, family) in &self.frames {
+            let (function, place) = split_place(name);
+            let has_place = !place.is_empty() && matches!(family, Family::Python | Family::Native | Family::OsKernel);
+            functions.push(u64::from(id(if has_place { function } else { name })));
+            labels.push(u64::from(id(&short_frame(name, LABEL_LENGTH))));
+        }
+        let columns = vec![
+            Column::plain("frame.family", self.frames.iter().map(|(_, family)| *family as u64)),
+            Column::delta("frame.function", functions),
+            Column::delta("frame.label", labels),
+            Column::delta("node.parent", self.nodes.iter().map(|(parent, _)| u64::from(*parent))),
+            Column::plain("node.frame", self.nodes.iter().map(|(_, frame)| u64::from(*frame))),
+        ];
+        (columns, names)
+    }
+}

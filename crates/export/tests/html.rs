@@ -1,0 +1,147 @@
+//! The HTML report: its numbers are those of the other formats, and names in it are harmless.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use export::{EventView, Flames, Format, View, flame::Flame};
+use model::event::{Event, KernelName, SessionId};
+use serde_json::Value;
+use support::html;
+
+/// The decoded data of a report.
+struct Report {
+    page: String,
+    head: Value,
+    columns: BTreeMap<String, Vec<u64>>,
+}
+
+impl Report {
+    fn of(events: &[Event]) -> Self {
+        let page = support::export(Format::Html, events, View::default());
+        let (_, data) = page.split_once("id=\"data\">").expect("the data");
+        let (head, columns) = html::read(data.split('<').next().expect("the data"));
+        Self { page, head, columns }
+    }
+
+    /// The stack of a node, as in folded stacks.
+    fn stack(&self, node: u64) -> String {
+        let mut frames = Vec::new();
+        let mut node = node as usize;
+        while node != 0 {
+            let parent = self.columns["node.parent"][node] as usize;
+            assert!(parent < node, "parents precede children");
+            frames.push(self.head["names"][self.columns["node.frame"][node] as usize].as_str().expect("a name"));
+            node = parent;
+        }
+        frames.reverse();
+        frames.join(";")
+    }
+
+    /// Sums by stack.
+    fn sums(&self, nodes: &str, amounts: &str) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        for (node, amount) in self.columns[nodes].iter().zip(&self.columns[amounts]) {
+            *sums.entry(self.stack(*node)).or_default() += amount;
+        }
+        sums
+    }
+}
+
+fn lines(flame: &Flame, of: fn(&export::flame::Line) -> u64) -> BTreeMap<String, u64> {
+    flame.lines.iter().map(|line| (line.frames.join(";"), of(line))).collect()
+}
+
+/// Check that the sums of every stack are those of the flame graph, and their total that of the folded stacks.
+#[test]
+fn sums_equal_those_of_other_formats() {
+    let events = support::events();
+    let report = Report::of(&events);
+    let profile = support::fold(&events);
+    let flames = Flames::new(&profile);
+    assert_eq!(report.sums("gpu.node", "gpu.ns"), lines(&flames.gpu(), |line| line.weight.amount));
+    assert_eq!(report.sums("gpu.node", "gpu.count"), lines(&flames.gpu(), |line| line.weight.operations));
+    assert_eq!(report.sums("cpu.node", "cpu.ns"), lines(&flames.cpu(), |line| line.weight.amount));
+    assert_eq!(report.sums("cpu.node", "cpu.count"), lines(&flames.cpu(), |line| line.weight.samples));
+    let folded = support::export(Format::Folded, &events, View::default());
+    let total: u64 = folded.lines().map(|line| line.rsplit(' ').next().expect(line).parse::<u64>().expect(line)).sum();
+    let ns: u64 = report.columns["gpu.ns"].iter().chain(&report.columns["cpu.ns"]).sum();
+    assert_eq!(total, (ns + 500) / 1000);
+}
+
+/// Check that the single events add up to the sums, so that a range over the whole time shows the same.
+#[test]
+fn events_add_up_to_the_sums() {
+    let report = Report::of(&support::events());
+    let mut sums = report.sums("gpu.node", "gpu.ns");
+    // Work without times is in the sums, with a duration of 0, but has no place on the time line.
+    sums.retain(|_, ns| *ns > 0);
+    let mut events = report.sums("op.node", "op.duration");
+    events.retain(|_, ns| *ns > 0);
+    assert_eq!(events, sums);
+    assert_eq!(report.sums("sample.node", "sample.weight"), report.sums("cpu.node", "cpu.ns"));
+    assert_eq!(report.head["stride"], serde_json::json!([1, 1, 1, 1, 1]));
+    let tracks = &report.columns["op.track"];
+    let order: Vec<_> = tracks.iter().zip(&report.columns["op.start"]).collect();
+    assert!(order.is_sorted(), "by track and time");
+    assert!(tracks.iter().all(|track| report.head["tracks"][*track as usize].is_object()));
+}
+
+/// Check that counted events are in the report, with their own amounts.
+#[test]
+fn counted_events_are_included() {
+    let events = support::counted::events();
+    let report = Report::of(&events);
+    let profile = support::fold(&events);
+    let flames = Flames::new(&profile);
+    let mut from = 0;
+    for (info, counter) in
+        report.head["counters"].as_array().expect("counters").iter().zip(profile.counters.all.values())
+    {
+        assert_eq!(info["name"], counter.name);
+        let to = from + info["rows"].as_u64().expect("rows") as usize;
+        let mut sums = BTreeMap::<String, u64>::new();
+        for row in from..to {
+            let (weight, count) = (report.columns["hits.weight"][row], report.columns["hits.count"][row]);
+            let amount = if counter.weight.is_empty() { count } else { weight };
+            *sums.entry(report.stack(report.columns["hits.node"][row])).or_default() += amount;
+        }
+        let flame = flames.event(EventView { counter: counter.id, by_count: false });
+        assert_eq!(sums, lines(&flame, |line| line.weight.amount));
+        from = to;
+    }
+    assert!(from > 0);
+}
+
+/// Check that no name becomes markup, that the page needs no network, and that long names are kept.
+#[test]
+fn names_are_harmless() {
+    let mut events = support::events();
+    let long = "x".repeat(10_000);
+    let evil = "</script><script>alert(1)</script>\"'{{script}}\n";
+    for event in &mut events {
+        match event {
+            Event::KernelName(name) if name.id == 3 => name.name = long.clone(),
+            Event::KernelName(KernelName { session: SessionId(0), id: 1, name }) => *name = evil.into(),
+            Event::Start(start) => start.command = vec![evil.into()],
+            _ => {}
+        }
+    }
+    let report = Report::of(&events);
+    assert!(!report.page.contains("alert(1)</script>") && report.page.contains("&lt;script&gt;alert(1)"));
+    assert_eq!(report.page.matches("</script>").count(), 2);
+    assert_eq!(report.page.matches("<script").count(), 2);
+    assert!(report.page.contains("default-src 'none'"));
+    assert!(!report.page.contains("http:") && !report.page.contains("https:"));
+    let names: Vec<&str> = report.head["names"].as_array().expect("names").iter().filter_map(Value::as_str).collect();
+    assert!(names.iter().any(|name| name.ends_with(&long)));
+    assert!(names.iter().any(|name| name.contains("</script>")));
+}
+
+/// Check that a recording of nothing gives a page that can say so.
+#[test]
+fn empty_recordings_give_a_page() {
+    let report = Report::of(&support::events()[..2]);
+    assert!(report.columns["gpu.node"].is_empty() && report.columns["op.start"].is_empty());
+    assert_eq!(report.head["summary"]["launches"], 0);
+}
