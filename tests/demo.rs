@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path, process::Command};
 
 use quick_xml::{Reader, events::Event};
 
-use crate::support::{Ended, Scene, programs, scene::number};
+use crate::support::{Ended, Scene, browser::Browser, programs, scene::number};
 
 /// Asserts that a file is well-formed XML from its first to its last byte, and counts its elements.
 #[track_caller]
@@ -32,16 +32,19 @@ fn elements(scene: &Scene, file: &str) -> usize {
     count
 }
 
-/// Check that `demo`, in an empty directory, exits with 0 and gives a well-formed flame graph, a recording and a summary
-/// with `matched 100 %`.
+/// Check that `demo`, in an empty directory, exits with 0 and gives a report that opens in a browser, a recording and a
+/// summary with `matched 100 %`.
 #[test]
-fn demo_writes_a_flame_graph_and_a_summary() {
+fn demo_writes_a_report_and_a_summary() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.warpscope(&["demo"])).exits(0);
-    assert_eq!(scene.files(), ["demo.svg", "demo.wscope"]);
+    assert_eq!(scene.files(), ["demo.html", "demo.wscope"]);
     assert!(run.err().contains("matched 100 %"), "{}", run.err());
-    assert!(run.err().contains("Open demo.svg in a browser"), "{}", run.err());
-    assert!(elements(&scene, "demo.svg") > 100);
+    assert!(run.err().contains("Open demo.html in a browser"), "{}", run.err());
+    let mut browser = Browser::start(1280, 720);
+    browser.open(&format!("file://{}", scene.text("demo.html")));
+    assert_eq!(browser.js("document.body.dataset.drawn"), "flame");
+    assert_eq!(browser.errors(), Vec::<String>::new());
     let report = scene.report("demo.wscope");
     assert_eq!(number(&report, "matched"), number(&report, "launches"));
     assert!(number(&report, "kernels") > 100 && number(&report, "copies") > 0 && number(&report, "cpu_samples") > 0);
@@ -84,7 +87,7 @@ fn demo_needs_only_the_binary() {
     programs::copy(programs::WARPSCOPE, scene.path("warpscope"));
     let run = Ended::of(scene.bare(scene.path("warpscope")).arg("demo").env_clear()).exits(0);
     assert!(run.err().contains("matched 100 %"), "{}", run.err());
-    assert_eq!(scene.files(), ["demo.svg", "demo.wscope", "warpscope"]);
+    assert_eq!(scene.files(), ["demo.html", "demo.wscope", "warpscope"]);
 }
 
 /// Check that, without TMPDIR, the private directory is in /tmp, has an unpredictable name, and is removed at the end.

@@ -53,13 +53,17 @@ fn export_does_not_overwrite_its_input() {
     assert!(std::fs::read(scene.path("x.wscope")).expect("the recording") == before);
 }
 
-/// Check that `record` without -o writes a flame graph and a recording.
+/// Check that `record` without -o writes a report and a recording.
 #[test]
-fn default_outputs_are_a_flame_graph_and_a_recording() {
+fn default_outputs_are_a_report_and_a_recording() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.record("", "true")).exits(0);
-    assert_eq!(scene.files(), ["warpscope.svg", "warpscope.wscope"]);
-    assert!(run.err().contains("wrote warpscope.svg") && run.err().contains("wrote warpscope.wscope"), "{}", run.err());
+    assert_eq!(scene.files(), ["warpscope.html", "warpscope.wscope"]);
+    assert!(
+        run.err().contains("wrote warpscope.html") && run.err().contains("wrote warpscope.wscope"),
+        "{}",
+        run.err()
+    );
 }
 
 /// Check that `report --json` has the documented keys, and that its tables add up.

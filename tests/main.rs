@@ -21,6 +21,7 @@ mod full_disk;
 mod graphs;
 mod ground_truth;
 mod hostile;
+mod html;
 mod known_stacks;
 mod ledger;
 mod matrix;

@@ -14,23 +14,23 @@ fn fifo(scene: &Scene, name: &str) {
     crate::support::programs::run(Command::new("mkfifo").arg(scene.path(name)));
 }
 
-/// Check that, without -o, a run keeps the files of earlier runs, and gives the flame graph and the recording the same number.
+/// Check that, without -o, a run keeps the files of earlier runs, and gives the report and the recording the same number.
 #[test]
 fn default_outputs_are_numbered() {
     let scene = Scene::new();
     let record = || Ended::of(&mut scene.record("--sim", &format!("{} status", program("behave")))).exits(42);
-    assert!(record().err().contains("wrote warpscope.svg"));
-    let first = fs::read(scene.path("warpscope.svg")).expect("a picture");
+    assert!(record().err().contains("wrote warpscope.html"));
+    let first = fs::read(scene.path("warpscope.html")).expect("a report");
     let second = record();
-    for name in ["wrote warpscope-2.svg", "wrote warpscope-2.wscope"] {
+    for name in ["wrote warpscope-2.html", "wrote warpscope-2.wscope"] {
         assert!(second.err().contains(name), "{}", second.err());
     }
-    assert_eq!(fs::read(scene.path("warpscope.svg")).expect("still there"), first);
+    assert_eq!(fs::read(scene.path("warpscope.html")).expect("still there"), first);
     // A recording alone also reserves its number.
-    fs::remove_file(scene.path("warpscope.svg")).expect("it is there");
+    fs::remove_file(scene.path("warpscope.html")).expect("it is there");
     record();
     let expected =
-        ["warpscope-2.svg", "warpscope-2.wscope", "warpscope-3.svg", "warpscope-3.wscope", "warpscope.wscope"];
+        ["warpscope-2.html", "warpscope-2.wscope", "warpscope-3.html", "warpscope-3.wscope", "warpscope.wscope"];
     assert_eq!(scene.files(), expected);
 
     let trace = || Ended::of(&mut scene.trace("--sim -q", &format!("{} status", program("behave")))).exits(42);

@@ -1,6 +1,7 @@
 //! Support for the tests: a directory to run in, programs to run, and readers of their output.
 
 pub mod attacker;
+pub mod browser;
 pub mod calls;
 pub mod coverage;
 pub mod defaults;

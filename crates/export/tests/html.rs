@@ -2,10 +2,13 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
-use export::{EventView, Flames, Format, View, flame::Flame};
-use model::event::{Event, KernelName, SessionId};
+use export::{EventView, Events, Flames, Format, View, flame::Flame};
+use model::{
+    event::{Event, KernelName, LaunchKind, SessionId},
+    fold::Fold,
+};
 use serde_json::Value;
 use support::html;
 
@@ -18,7 +21,10 @@ struct Report {
 
 impl Report {
     fn of(events: &[Event]) -> Self {
-        let page = support::export(Format::Html, events, View::default());
+        Self::read(support::export(Format::Html, events, View::default()))
+    }
+
+    fn read(page: String) -> Self {
         let (_, data) = page.split_once("id=\"data\">").expect("the data");
         let (head, columns) = html::read(data.split('<').next().expect("the data"));
         Self { page, head, columns }
@@ -63,6 +69,8 @@ fn sums_equal_those_of_other_formats() {
     assert_eq!(report.sums("gpu.node", "gpu.count"), lines(&flames.gpu(), |line| line.weight.operations));
     assert_eq!(report.sums("cpu.node", "cpu.ns"), lines(&flames.cpu(), |line| line.weight.amount));
     assert_eq!(report.sums("cpu.node", "cpu.count"), lines(&flames.cpu(), |line| line.weight.samples));
+    let idle = flames.of(View { idle: true, ..View::default() });
+    assert_eq!(report.sums("idle.node", "idle.ns"), lines(&idle, |line| line.weight.amount));
     let folded = support::export(Format::Folded, &events, View::default());
     let total: u64 = folded.lines().map(|line| line.rsplit(' ').next().expect(line).parse::<u64>().expect(line)).sum();
     let ns: u64 = report.columns["gpu.ns"].iter().chain(&report.columns["cpu.ns"]).sum();
@@ -144,4 +152,36 @@ fn empty_recordings_give_a_page() {
     let report = Report::of(&support::events()[..2]);
     assert!(report.columns["gpu.node"].is_empty() && report.columns["op.start"].is_empty());
     assert_eq!(report.head["summary"]["launches"], 0);
+}
+
+/// Check that of very many operations the page has a sample, which stays small, while sums stay exact.
+#[test]
+fn very_many_operations_are_sampled() {
+    const LAUNCHES: u64 = 1_200_000;
+    let operations = |number: u64| {
+        // Irregular times, as a real program's.
+        let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        let (at, id) = (200 * support::MS + number * 10_000 + random % 3000, 1000 + number as u32);
+        let length = 1000 + random % 5000;
+        [
+            support::launch(0, id, LaunchKind::Kernel, at, 1 + number % 2),
+            support::activity(0, id, 0, 7, at + 4000 + random % 500, length, support::kernel(1 + (number % 2) as u32)),
+        ]
+    };
+    let mut base = support::events();
+    let end = base.pop().expect("an end");
+    let events = || base.iter().cloned().chain((0..LAUNCHES).flat_map(operations)).chain([end.clone()]);
+    let mut fold = Fold::new();
+    events().for_each(|event| fold.push(&event));
+    let profile = fold.finish();
+    let mut out = Vec::new();
+    let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events())) };
+    export::write(Format::Html, &Flames::new(&profile), View::default(), &mut open, &mut out).expect("written");
+    assert!(out.len() < 20 << 20, "{} bytes", out.len());
+    let report = Report::read(String::from_utf8(out).expect("text"));
+    assert_eq!(report.columns["gpu.count"].iter().sum::<u64>(), profile.ledger.kernels + 3);
+    let (seen, stride) = (&report.head["seen"][0], report.head["stride"][0].as_u64().expect("a number"));
+    assert!(seen.as_u64() > Some(LAUNCHES) && stride == 2, "{seen} {stride}");
+    let estimate = report.columns["op.start"].len() as u64 * stride;
+    assert!(estimate.abs_diff(LAUNCHES) < LAUNCHES / 100, "{estimate}");
 }

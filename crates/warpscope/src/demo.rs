@@ -14,7 +14,8 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
     bpf::features::require_privileges()?;
     let directory = Workspace::create()?;
     let program = directory.write_program("llm", embedded::WORKLOAD)?;
-    let output = if options.output.is_empty() { vec!["demo.svg".into(), "demo.wscope".into()] } else { options.output };
+    let output =
+        if options.output.is_empty() { vec!["demo.html".into(), "demo.wscope".into()] } else { options.output };
     eprintln!("Recording a small language model on a simulated GPU:\n");
     let code = record(args::Record {
         off_cpu: None,
@@ -40,12 +41,12 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         title: Some("llm: a small language model on a simulated GPU".into()),
         command: vec![program.into_os_string()],
     })?;
-    let picture = output.iter().find(|path| path.extension().is_some_and(|e| e == "svg"));
-    if let Some(picture) = picture {
+    let page = output.iter().find(|path| path.extension().is_some_and(|e| e == "html" || e == "svg"));
+    if let Some(page) = page {
         writeln!(
             io::stderr(),
             "\nOpen {} in a browser. On a machine with a GPU: sudo warpscope record -- YOUR PROGRAM",
-            picture.display()
+            page.display()
         )?;
     }
     Ok(code)

@@ -6,6 +6,7 @@ mod doctor;
 mod export_command;
 mod load;
 mod monitor;
+mod open;
 mod outputs;
 mod record;
 mod report;
@@ -55,6 +56,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Top(options) => monitor::top::run(options),
         Command::Report(options) => report::run(&options),
         Command::Export(options) => export_command::run(&options),
+        Command::Open(options) => open::run(&options),
         Command::Doctor => doctor::run(),
         Command::Demo(options) => demo::run(options, record::run),
         Command::Sim(options) => {

@@ -36,7 +36,7 @@ CASE static long recursion(int depth) {
 /* More frames than are kept. */
 CASE static long endless(int depth) {
     if (!depth) {
-        ACT("cut|endless*201");
+        ACT("cut|endless*601");
         return 0;
     }
     long below = endless(depth - 1);
@@ -137,7 +137,7 @@ static volatile long sink;
 INLINE void all(void) {
     sink += plain(1);
     sink += recursion(100);
-    sink += endless(200);
+    sink += endless(600);
     sink += with_alloca(5);
     sink += with_array(9);
     sink += with_large_frame(6);

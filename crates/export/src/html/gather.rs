@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Call, Event, KernelName, Layer, ProcessId, Sample, SessionId, StackId, Switch, Sync, Work},
+    event::{Activity, Call, Event, KernelName, Layer, ProcessId, Sample, SessionId, StackId, Switch, Sync, Work},
     profile::{Profile, What},
 };
 use serde::Serialize;
@@ -16,6 +16,9 @@ use crate::{events::Events, family::Family, flame::View, names, trace::reading::
 const LIMIT: usize = 1 << 20;
 /// The most distinct launch configurations of kernels.
 const MOST_SHAPES: usize = 1 << 16;
+
+/// The most streams and threads; what comes after them shares the last one.
+const MOST_TRACKS: usize = 1 << 16;
 
 /// An operation on a GPU.
 pub struct Operation {
@@ -181,13 +184,7 @@ impl Gather<'_, '_> {
         let process = launch.map_or(session, |launch| launch.process);
         let capture = capture.filter(|_| self.by_capture);
         let node = self.tree.work(process, launch.map(|launch| launch.stack), capture, device, what);
-        let next = self.tracks.len() as u32;
-        let track =
-            *self.tracks.entry((device, activity.session, activity.context, activity.stream)).or_insert_with(|| {
-                let (context, stream) = (activity.context, activity.stream);
-                self.all.tracks.push(Track { device, process: session.0, context, stream });
-                next
-            });
+        let track = self.track(activity, device, session);
         let thread = launch.map_or(0, |launch| self.thread(launch.process, launch.tid) + 1);
         let (start, duration) = (self.at(activity.start), activity.duration());
         self.all.overview.gpu(device, start, duration);
@@ -209,16 +206,32 @@ impl Gather<'_, '_> {
         number
     }
 
+    fn track(&mut self, activity: &Activity, device: u32, process: ProcessId) -> u32 {
+        let Activity { session, context, stream, .. } = *activity;
+        let key = (device, session, context, stream);
+        if let Some(&track) = self.tracks.get(&key) {
+            return track;
+        }
+        if self.tracks.len() < MOST_TRACKS {
+            self.tracks.insert(key, self.all.tracks.len() as u32);
+            self.all.tracks.push(Track { device, process: process.0, context, stream });
+        }
+        self.all.tracks.len() as u32 - 1
+    }
+
     fn thread(&mut self, process: ProcessId, tid: u32) -> u32 {
-        let next = self.threads.len() as u32;
-        *self.threads.entry((process, tid)).or_insert_with(|| {
+        if let Some(&thread) = self.threads.get(&(process, tid)) {
+            return thread;
+        }
+        if self.threads.len() < MOST_TRACKS {
+            self.threads.insert((process, tid), self.all.threads.len() as u32);
             let info = self.profile.processes.get(&process);
             let comm = info.map_or_else(String::new, |info| info.comm.clone());
             let name = self.profile.threads.get(&(process, tid)).cloned().unwrap_or(comm);
             let pid = info.map_or(0, |info| info.pid);
             self.all.threads.push(ThreadInfo { process: process.0, pid, tid, name });
-            next
-        })
+        }
+        self.all.threads.len() as u32 - 1
     }
 
     fn sync(&mut self, sync: &Sync) {

@@ -128,9 +128,12 @@ struct CounterInfo<'a> {
 fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, Vec<Column>) {
     let profile = flames.profile;
     let mut tree = Tree::new(profile);
-    let gathered = gather(profile, view, events, &mut tree);
+    // The sums first: the tree is bounded, and they must be whole.
     let mut columns = sums(profile, view, &mut tree);
+    let gathered = gather(profile, view, events, &mut tree);
     let counters = counters(profile, view, &mut tree, &mut columns);
+    let summary = Summary::of(flames);
+    columns.extend(idle(flames, &summary, &mut tree));
     let origin = profile.start.as_ref().map_or(0, |start| start.time);
     let processes = profile.processes.iter().map(|(id, process)| ProcessRow {
         id: id.0,
@@ -155,7 +158,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
     let (more, names) = tree.columns();
     columns.extend(more);
     let head = Head {
-        summary: Summary::of(flames),
+        summary,
         host: start.map_or("", |start| &start.host),
         version: start.map_or("", |start| &start.version),
         unix_ns: start.map_or(0, |start| start.wall_clock),
@@ -198,6 +201,18 @@ fn sums(profile: &Profile, view: View, tree: &mut Tree<'_>) -> Vec<Column> {
         Column::plain("cpu.process", cpu.iter().map(|((process, _), _)| process.0.into())),
         Column::plain("cpu.ns", cpu.iter().map(|(_, weight)| weight.ns)),
         Column::plain("cpu.count", cpu.iter().map(|(_, weight)| weight.count)),
+    ]
+}
+
+/// Returns the idle time of the GPUs, under what the threads that feed them did.
+fn idle(flames: &Flames<'_>, summary: &Summary, tree: &mut Tree<'_>) -> [Column; 3] {
+    let flame = flames.of(View { idle: true, ..View::default() });
+    let lines = if summary.idle.is_empty() { &[][..] } else { &flame.lines };
+    let nodes: Vec<u64> = lines.iter().map(|line| tree.line(line, &flame.families).into()).collect();
+    [
+        Column::delta("idle.node", nodes),
+        Column::plain("idle.ns", lines.iter().map(|line| line.weight.amount)),
+        Column::plain("idle.count", lines.iter().map(|line| line.weight.samples)),
     ]
 }
 

@@ -1,6 +1,9 @@
 //! The call tree of the page: every stack of the recording is a node, whose path to the root is the stack.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use model::{
     event::{CounterPoint, ProcessId, StackId},
@@ -11,12 +14,19 @@ use text::short::{short_frame, split_place};
 use super::block::Column;
 use crate::{
     family::Family,
+    flame::Line,
     names::{self, GpuFrames},
     waits,
 };
 
 /// Maximum length of a label, in characters.
 const LABEL_LENGTH: usize = 64;
+
+/// The most distinct kinds of work under distinct stacks. What comes after them is shown under its process alone.
+const MOST_WORK: usize = 1 << 20;
+
+/// The frame of work beyond that.
+const OTHER_WORK: &str = "[other GPU work]";
 
 /// The root, above the processes.
 pub const ROOT: u32 = 0;
@@ -139,6 +149,10 @@ impl<'a> Tree<'a> {
         if let Some(&node) = self.work.get(&key) {
             return node;
         }
+        if self.work.len() >= MOST_WORK {
+            let node = self.process(process);
+            return self.named_child(node, OTHER_WORK, Family::Unknown);
+        }
         let mut node = self.stack(process, capture.or(stack));
         if capture.is_some() {
             node = self.named_child(node, names::GRAPH_REPLAY, Family::Graph);
@@ -168,6 +182,13 @@ impl<'a> Tree<'a> {
         let reason = waits::reason(point, &self.profile.frames(stack)).to_owned();
         let node = self.stack(process, Some(stack));
         self.named_child(node, &reason, Family::Wait)
+    }
+
+    /// Returns the node of a line of a flame graph.
+    pub fn line(&mut self, line: &Line, families: &BTreeMap<Arc<str>, Family>) -> u32 {
+        line.frames.iter().fold(ROOT, |node, frame| {
+            self.named_child(node, frame, families.get(frame).copied().unwrap_or(Family::Unknown))
+        })
     }
 
     /// Returns the columns of the tree, and its names: first those of the frames, then the texts that frames refer to.

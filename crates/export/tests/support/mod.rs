@@ -180,7 +180,7 @@ fn cpu() -> Vec<Event> {
     ]
 }
 
-fn launch(session: u32, correlation: u32, kind: LaunchKind, at: u64, stack: u64) -> Event {
+pub fn launch(session: u32, correlation: u32, kind: LaunchKind, at: u64, stack: u64) -> Event {
     let (process, tid) = if session == 0 { (PYTHON, 4720) } else { (WORKER, 4712) };
     let (session, time, stack) = (SessionId(session), START + at, StackId(stack));
     Event::Launch(Launch { session, correlation, kind, process, tid, cpu: 5, time, stack, rate: 0 })
@@ -200,7 +200,7 @@ fn launch_of(process: ProcessId, tid: u32, correlation: u32, kind: LaunchKind, a
     }
 }
 
-fn activity(session: u32, correlation: u32, device: u32, stream: u32, at: u64, length: u64, work: Work) -> Event {
+pub fn activity(session: u32, correlation: u32, device: u32, stream: u32, at: u64, length: u64, work: Work) -> Event {
     let (start, end) = if at == 0 { (0, 0) } else { (START + at, START + at + length) };
     let (session, context) = (SessionId(session), 1);
     Event::Activity(Activity {
@@ -217,7 +217,7 @@ fn activity(session: u32, correlation: u32, device: u32, stream: u32, at: u64, l
     })
 }
 
-fn kernel(name: u32) -> Work {
+pub fn kernel(name: u32) -> Work {
     Work::Kernel { name, grid: [128, 1, 1], block: [256, 1, 1], registers: 40, shared_memory: 49_152 }
 }
 

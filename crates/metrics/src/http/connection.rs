@@ -17,8 +17,11 @@ use super::{
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// For the server to produce an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// For the client to read a whole answer.
+/// For the client to read a whole answer. A large one gets more, at the lowest rate in bytes per second: a report may be
+/// read over a slow link.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+const LARGE: usize = 2 << 20;
+const SLOWEST: u64 = 64 << 10;
 /// Between two requests: scrapers usually send one every minute.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 /// After the last answer, until the client has closed the connection.
@@ -134,7 +137,8 @@ impl Connection {
         self.head = response.head(self.keep_alive);
         self.body = if method == Method::Get { response.body } else { Arc::default() };
         self.sent = 0;
-        self.enter(State::Sending, SEND_TIMEOUT);
+        let time = SEND_TIMEOUT + Duration::from_secs(self.body.len().saturating_sub(LARGE) as u64 / SLOWEST);
+        self.enter(State::Sending, time);
         self.send()
     }
 

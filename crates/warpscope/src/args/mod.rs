@@ -24,9 +24,10 @@ pub use trace::{CallsFrom, Trace};
     max_term_width = 100,
     after_help = "Examples:
   sudo warpscope demo                             try it on a simulated GPU; no CUDA, no GPU needed
-  sudo warpscope record -- python3 train.py       write warpscope.svg, a flame graph
+  sudo warpscope record -- python3 train.py       write warpscope.html, a report
   sudo warpscope trace --driver -- ./vectoradd    trace CUDA calls and driver requests
   sudo warpscope monitor                          serve metrics of every GPU process to Prometheus
+  warpscope open warpscope.wscope                 show the report in the browser, also over ssh
   warpscope report warpscope.wscope               print the summary of a recording again
   warpscope doctor                                check this machine and suggest fixes"
 )]
@@ -51,6 +52,8 @@ pub enum Command {
     Report(Report),
     /// Convert a recording to other formats.
     Export(Export),
+    /// Open the report of a recording in the browser.
+    Open(Open),
     /// Check whether this machine can record, and suggest fixes.
     Doctor,
     /// Record a bundled workload on the simulated GPU; needs no CUDA and no GPU.
@@ -129,11 +132,32 @@ pub struct Export {
     pub unfold_recursion: bool,
 }
 
+/// `open`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Serves the report on the loopback interface, under an address with a random token, until Ctrl-C.
+On a machine without a display it prints the ssh command that makes the address work on yours.
+
+Examples:
+  warpscope open warpscope.wscope
+  warpscope open run.html"
+)]
+pub struct Open {
+    /// The recording (.wscope) or report (.html) to open.
+    pub file: PathBuf,
+    /// Listen on this port of the loopback interface; 0 selects a free one.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub port: u16,
+    /// Print the address without starting a browser.
+    #[arg(long)]
+    pub no_browser: bool,
+}
+
 /// `demo`
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  sudo warpscope demo")]
 pub struct Demo {
-    /// Write to FILE; may be repeated [default: demo.svg and demo.wscope].
+    /// Write to FILE; may be repeated [default: demo.html and demo.wscope].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }

@@ -204,7 +204,7 @@ impl Outputs {
     }
 }
 
-/// Returns a default name with the number of a run: `warpscope.svg`, `warpscope-2.svg`.
+/// Returns a default name with the number of a run: `warpscope.html`, `warpscope-2.html`.
 fn numbered(default: &Path, number: u32) -> PathBuf {
     let text = default.to_string_lossy();
     match text.split_once('.') {

@@ -15,7 +15,7 @@ use super::events;
 use crate::args;
 
 /// The default outputs.
-const DEFAULT_OUTPUTS: [&str; 2] = ["warpscope.svg", "warpscope.wscope"];
+const DEFAULT_OUTPUTS: [&str; 2] = ["warpscope.html", "warpscope.wscope"];
 
 /// What to record.
 pub struct Plan {
@@ -64,10 +64,9 @@ impl Plan {
         matches!(self.mode, Mode::GpuOnly | Mode::Merged)
     }
 
-    /// Returns the default outputs. Several events have no single flame graph.
+    /// Returns the default outputs.
     pub fn default_outputs(&self) -> &'static [&'static str] {
-        let events = self.events.len() + usize::from(self.off_cpu.is_some());
-        if self.mode == Mode::EventsOnly && events > 1 { &DEFAULT_OUTPUTS[1..] } else { &DEFAULT_OUTPUTS }
+        &DEFAULT_OUTPUTS
     }
 
     /// Returns the collector's options.

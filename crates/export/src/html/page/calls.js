@@ -3,10 +3,14 @@
 /** Frames that say nothing about the program: they are folded unless the user unfolds them. */
 const PLUMBING = new RegExp([
   '^(_start|__libc_start_main.*|__libc_start_call_main|_dl_start_user|(__)?clone3?|start_thread|__libc_start_main_impl)$',
-  '^__device_stub__', '^(cuda|cu)LaunchKernel', '^\\[lib(cuda|cudart|cupti)[.\\w-]*\\]$', '^cudaLaunchDevice',
+  '^__device_stub__', '^(cuda|cu)LaunchKernel', '^\\[lib(c|stdc\\+\\+|pthread|cuda|cudart|cupti)[.\\w-]*\\]$', '^cudaLaunchDevice',
   '^(ffi_call\\w*|_call_function_pointer|_ctypes_callproc|PyCFuncPtr_call)\\b', '^\\[(libffi|_ctypes)[.\\w-]*\\]$',
   '^(Py_BytesMain|Py_RunMain|pymain_\\w+|PyEval_EvalCode|run_mod|run_eval_code_obj|_PyRun_\\w+|PyRun_\\w+)\\b',
   '^(_PyObject_\\w+|PyObject_(Call|Vectorcall)\\w*|_PyEval_\\w+|PyVectorcall_\\w+|cfunction_\\w+|method_vectorcall\\w*)\\b',
+  // Dispatch in PyTorch, and the import system.
+  '^Module\\._(wrapped_)?call_impl\\b', '\\(<frozen importlib', '^_call_with_frames_removed\\b', 'c10::impl::(wrap_kernel|make_boxed|BoxedKernel)',
+  '^c10::(Dispatcher|KernelFunction|OperatorHandle|TypedOperatorHandle|BoxedKernel)', '\\bat::_ops::\\w+::(call|redispatch)\\b',
+  '\\b(VariableType|ADInplaceOrView)::', 'WrapFunctionIntoFunctor_|wrapper_(CUDA|CompositeImplicit|CompositeExplicit)\\w*',
   '^(entry_SYSCALL_64\\w*|do_syscall_64|asm_\\w+)_\\[k\\]$',
 ].join('|'));
 
@@ -26,9 +30,18 @@ class Recording {
     this.frame = whole('node.frame');
     this.nodes = this.parent.length;
     this.plumbing = Uint8Array.from(this.family, (_, frame) => PLUMBING.test(this.names[frame]) ? 1 : 0);
+    // The first frame of the same work on any GPU.
+    const first = new Map();
+    this.alike = Uint32Array.from(this.family, (family, frame) => {
+      if (family !== FAMILY.kernel && family !== FAMILY.memory) return frame;
+      const name = anyGpu(this.names[frame]);
+      if (!first.has(name)) first.set(name, frame);
+      return first.get(name);
+    });
     this.gpu = { node: whole('gpu.node'), process: whole('gpu.process'), device: whole('gpu.device'),
       ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'] };
     this.cpu = { node: whole('cpu.node'), process: whole('cpu.process'), ns: columns['cpu.ns'], count: columns['cpu.count'] };
+    this.idle = { node: whole('idle.node'), ns: columns['idle.ns'], count: columns['idle.count'] };
     this.hits = { node: whole('hits.node'), process: whole('hits.process'), weight: columns['hits.weight'],
       count: columns['hits.count'] };
     this.op = { track: whole('op.track'), start: columns['op.start'], duration: columns['op.duration'],
@@ -53,6 +66,9 @@ class Recording {
     if (this.gpu.node.length) all.push({ id: 'gpu', label: 'GPU', measure: 'time', what: 'GPU time', unit: ['run', 'runs'] });
     if (this.cpu.node.length) {
       all.push({ id: 'cpu', label: 'CPU', measure: 'time', what: 'CPU time', unit: ['sample', 'samples'] });
+    }
+    if (this.idle.node.length) {
+      all.push({ id: 'idle', label: 'GPU idle', measure: 'time', what: 'GPU idle time', unit: ['sample', 'samples'] });
     }
     let from = 0;
     this.head.counters.forEach((counter, index) => {
@@ -119,6 +135,13 @@ class Recording {
         made.self[sample.node[i]] += sample.weight[i] * stride;
         made.count[sample.node[i]] += stride;
       }
+    } else if (id === 'idle') {
+      // Samples are divided among all gaps, so that idle time has no place in time.
+      made.ranged = false;
+      for (let i = 0; i < this.idle.node.length; i++) {
+        made.self[this.idle.node[i]] += this.idle.ns[i];
+        made.count[this.idle.node[i]] += Math.max(1, this.idle.count[i]);
+      }
     } else {
       made.ranged = false;
       for (let i = weight.from; i < weight.to; i++) {
@@ -143,6 +166,12 @@ class Recording {
     return byFunction ? this.function[frame] : frame;
   }
 
+  /** Whether a node's frame has this name: as a line, as a function, or as the same work on another GPU. */
+  is(node, name) {
+    const frame = this.frame[node];
+    return frame === name || this.function[frame] === name || (name < this.alike.length && this.alike[frame] === this.alike[name]);
+  }
+
   /** The nodes from below the root to this one. */
   path(node) {
     const nodes = [];
@@ -155,20 +184,20 @@ class Recording {
     let text = this.textOfNode.get(node);
     if (text === undefined) {
       const kept = this.path(node).filter(at => at === node || !this.plumbing[this.frame[at]]);
-      text = kept.map(at => printable(this.names[this.label[this.frame[at]]])).join(' › ');
+      text = kept.map(at => workName(printable(this.names[this.label[this.frame[at]]]))).join(' › ');
       this.textOfNode.set(node, text);
     }
     return text;
   }
 
   /** Marks the nodes whose path contains the selection. */
-  marked(selection, byFunction) {
+  marked(selection) {
     if (!selection) return null;
     const marks = new Uint8Array(this.nodes);
     const { kind, id } = selection;
     const target = kind === 'o' ? this.op.node[id] : id;
     for (let node = 1; node < this.nodes; node++) {
-      const here = kind === 'f' ? this.key(node, false) === id || this.key(node, true) === id : node === target;
+      const here = kind === 'f' ? this.is(node, id) : node === target;
       if (here || marks[this.parent[node]]) marks[node] = 1;
     }
     return marks;
@@ -275,14 +304,29 @@ class FlameTree {
     return printable(this.recording.names[node.key]);
   }
 
+  /** The name as drawn: colours tell that it ran on the GPU. */
+  text(node) {
+    return workName(this.name(node));
+  }
+
   /** The name without what is least important. */
   label(node) {
     if (node === this.root || node.key === FOLDED) return this.name(node);
     const { frame, label, names, function: functions } = this.recording;
     const own = frame[node.from];
     // By function the label of the line would show one of several lines.
-    return printable(node.key === functions[own] && node.key !== own ? names[node.key] : names[label[own]]);
+    return workName(printable(node.key === functions[own] && node.key !== own ? names[node.key] : names[label[own]]));
   }
+}
+
+/** A frame of GPU work without `[GPU_Kernel]`; of several GPUs, with the GPU's number. */
+function workName(name) {
+  return name.replace(/^\[GPU(\S*)_Kernel\] /, (_, gpu) => gpu ? `GPU ${gpu}: ` : '').replace(/^\[GPU(\S*)_(Memcpy|Memset)( \w+)?\]/, (_, gpu, what, way) => `${gpu ? `GPU ${gpu}: ` : ''}${what}${way || ''}`);
+}
+
+/** A frame of GPU work without the number of the GPU. */
+function anyGpu(name) {
+  return name.replace(/^\[GPU[^_\s\]]*_/, '[GPU_');
 }
 
 /** Identifies a node of a flame graph by its frames. */

@@ -28,7 +28,7 @@ function colour(family, name) {
   if (!text) {
     const [hue, saturation, light, dark] = SHADES[family] || SHADES[9];
     const part = key % 64 / 63 - 0.5;
-    text = `hsl(${hue + part * 12} ${saturation}% ${(theme.dark ? dark : light) + part * 9}%)`;
+    text = `hsl(${hue + part * 12} ${saturation * (theme.dark ? 0.78 : 1)}% ${(theme.dark ? dark : light) + part * 9}%)`;
     shades.set(key, text);
   }
   return text;
@@ -36,7 +36,7 @@ function colour(family, name) {
 
 function middleColour(family) {
   const [hue, saturation, light, dark] = SHADES[family];
-  return `hsl(${hue} ${saturation}% ${theme.dark ? dark : light}%)`;
+  return `hsl(${hue} ${saturation * (theme.dark ? 0.78 : 1)}% ${theme.dark ? dark : light}%)`;
 }
 
 function hash(name) {

@@ -13,7 +13,7 @@ class FlameGraph {
     this.controls = element('div', { class: 'controls' });
     this.message = element('p', { class: 'message', hidden: true });
     this.legend = element('div', { class: 'legend' });
-    this.root = element('div', { class: 'tab' }, this.controls, this.crumbs, this.message, this.scroll, this.legend);
+    this.root = element('div', { class: 'tab' }, this.controls, this.crumbs, this.message, this.scroll);
     this.canvas.addEventListener('mousemove', event => this.hover(event));
     this.canvas.addEventListener('mouseleave', () => this.app.hideTip());
     this.canvas.addEventListener('click', event => this.click(event));
@@ -95,7 +95,7 @@ class FlameGraph {
       choice('weight', { key: 'weight', current: this.weight.id }, weights),
       choice('by', { key: 'by', current: by }, [['line', 'line'], ['function', 'function']]),
       choice('view', { key: 'view', current: view, also: { zoom: null } }, [['down', 'top-down'], ['up', 'bottom-up']]),
-      folds, element('span', { class: 'grow' }), this.found());
+      folds, element('span', { class: 'faint' }, this.app.rangeNote(this.weight.id)), element('span', { class: 'grow' }), this.found(), this.legend);
     const shown = new Set();
     const visit = node => {
       if (node.parent && node.key !== FOLDED) shown.add(this.tree.family(node));
@@ -181,7 +181,7 @@ class FlameGraph {
         context.globalAlpha = dim ? 0.45 : 1;
         room -= amount.length * (characterWidth || 7) + 14;
       }
-      const name = node === tree.root ? `all ${this.weight.what}` : tree.name(node);
+      const name = node === tree.root ? `all ${this.weight.what}` : tree.text(node);
       drawLabel(context, node === tree.root ? [name] : [name, tree.label(node)], x + 4, y + h / 2, room);
     }
     context.globalAlpha = 1;
@@ -195,8 +195,7 @@ class FlameGraph {
     const nodes = new Set();
     if (selection.kind === 'f') {
       const visit = node => {
-        const here = node.parent && node.key !== FOLDED
-          && (node.key === selection.id || recording.function[recording.frame[node.from]] === selection.id);
+        const here = node.parent && node.key !== FOLDED && recording.is(node.from, selection.id);
         if (here) nodes.add(node);
         else node.children.forEach(visit);
       };

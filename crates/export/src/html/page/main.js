@@ -30,6 +30,7 @@ class App {
       ['functions', 'Functions', table('functions', app => codeTable(app, true)), recording.gpu.node.length + recording.cpu.node.length],
       ['copies', 'Copies', table('copies', copyTable), has(FAMILY.memory, recording.gpu.node)],
       ['waits', 'Waits', table('waits', waitTable), recording.wait.start.length + recording.switch.start.length + recording.weights.filter(weight => weight.id === 'wait').length],
+      ['idle', 'Idle', table('idle', idleTable), (head.summary.idle || []).length],
       ['calls', 'Calls', table('calls', callTable), recording.call.start.length],
       ['processes', 'Processes', table('processes', processTable), head.processes.length],
       ['devices', 'Devices', table('devices', deviceTable), head.summary.devices.length],
@@ -82,7 +83,9 @@ class App {
     if (!changes || 'theme' in changes) this.applyTheme();
     if (this.search && this.search.value !== values.q) this.search.value = values.q;
     for (const [key, select] of Object.entries(this.filters || {})) if (select) select.value = values[key] === null ? '' : String(values[key]);
-    const current = this.tabs.find(tab => tab.id === values.tab) || this.tabs[0];
+    // A trace has calls, and often no stacks.
+    const usual = this.recording.head.summary.mode.startsWith('trace') ? 'time' : 'flame';
+    const current = this.tabs.find(tab => tab.id === (values.tab || usual)) || this.tabs[0];
     this.root.tabs.replaceChildren(...this.tabs.map(tab => element('button', { role: 'tab', id: `tab-${tab.id}`, 'aria-selected': String(tab === current),
       onclick: () => this.state.set({ tab: tab.id }) }, tab.label)));
     if (this.root.view.firstChild !== current.view.root || this.root.view.children.length !== 1) this.root.view.replaceChildren(current.view.root);
@@ -122,6 +125,7 @@ class App {
   rangeNote(id) {
     const { range } = this.state.values;
     if (!range) return '';
+    if (id !== 'gpu' && id !== 'cpu') return 'over the whole recording: this weight has no times';
     const stride = this.recording.head.stride[id === 'cpu' ? 1 : 0];
     return stride > 1 ? `estimated from 1 of ${formatCount(stride)} operations in the selected time` : 'in the selected time';
   }
@@ -176,6 +180,7 @@ class App {
 
   key(event) {
     const typing = event.target === this.search;
+    if (document.querySelector('dialog')) return;
     if (event.key === 'Escape') return this.escape(typing);
     if (typing || event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === 'SELECT') return;
     if (event.key === '/') {
@@ -218,23 +223,29 @@ class App {
 /** What the first screen says: one line each. */
 function findings(app) {
   const { recording } = app;
-  const { summary } = recording.head;
+  const { summary, stride, seen } = recording.head;
   const lines = [];
+  const warn = (text, show) => lines.push({ warning: true, parts: [text], show });
+  if (summary.no_gpu_work) warn(`No GPU work was recorded: ${summary.no_gpu_work}`);
   const working = summary.devices.filter(device => device.streams);
   for (const device of working.slice(0, 4)) {
-    const parts = [[`GPU ${device.label}`], device.name ? ` (${device.name})` : '', ' busy ', [formatShare(device.busy_ns, summary.wall_ns)], ', idle ',
-      formatShare(summary.wall_ns - device.busy_ns, summary.wall_ns), ` of ${formatTime(summary.wall_ns)}`];
+    const parts = [[`GPU ${device.label}`], device.name ? ` (${device.name})` : '', ' busy ', [formatShare(device.busy_ns, summary.wall_ns)], ' of ',
+      formatTime(summary.wall_ns)];
     if (device === working[0] && summary.launches) {
       parts.push(`  ·  ${formatCounted(summary.launches, 'launch', 'launches')} (${formatCount(summary.launches_per_second)} per second)`);
       if (summary.host_waits) parts.push(`  ·  host threads waited ${formatTime(summary.host_wait_ns)} for the GPU in ${formatCounted(summary.host_waits, 'call', 'calls')}`);
     }
     lines.push({ parts });
   }
-  if (working.length > 4) lines.push({ parts: [`and ${working.length - 4} more GPUs: see Devices`], show: { tab: 'devices' } });
-  const top = recording.gpu.node.length ? byFrame(app, FAMILY.kernel).sort((a, b) => b.total - a.total)[0] : null;
+  if (working.length > 4) lines.push({ parts: [`and ${working.length - 4} more GPUs`], show: { tab: 'devices' } });
+  for (const finding of summary.findings || []) {
+    lines.push({ parts: [[finding.title], finding.advice ? `  ·  try: ${finding.advice}` : ''], show: showFinding(recording, finding) });
+  }
+  const top = recording.gpu.node.length ? byFrame(app, FAMILY.kernel, recording.sums('gpu', null, { process: null, device: null })).sort((a, b) => b.total - a.total)[0] : null;
   if (top) {
-    lines.push({ parts: ['top kernel ', [shorten(printable(recording.names[recording.label[top.sel.id]]).replace(/^\[GPU\S*_Kernel\] /, ''), 90)],
-      `: ${formatShare(top.share, 1)} of kernel time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`], show: { tab: 'flame', weight: 'gpu', view: 'down', sel: top.sel, zoom: null } });
+    lines.push({ parts: ['top kernel ', [shorten(workName(anyGpu(printable(recording.names[recording.label[top.sel.id]]))), 90)],
+      `: ${formatShare(top.share, 1)} of kernel time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`],
+      show: { tab: 'flame', weight: 'gpu', view: 'down', sel: top.sel, zoom: null } });
   }
   const busiest = summary.top_functions[0];
   if (busiest) {
@@ -242,17 +253,24 @@ function findings(app) {
     lines.push({ parts: ['top function on the CPU ', [shorten(busiest.name, 90)], `: ${formatTime(busiest.ns)} of ${formatTime(summary.cpu_time_ns)}`],
       show: frame > 0 && recording.cpu.node.length ? { tab: 'flame', weight: 'cpu', view: 'down', sel: { kind: 'f', id: frame }, zoom: null } : null });
   }
-  if (summary.no_gpu_work) lines.unshift({ warning: true, parts: [`No GPU work was recorded: ${summary.no_gpu_work}`] });
-  if (summary.cut_off) lines.push({ warning: true, parts: ['The recording is incomplete: it ends before the program did.'] });
-  const losses = summary.ledger.filter(sentence => !sentence.startsWith('matched')).length;
-  for (const note of summary.notes.slice(0, 3)) lines.push({ warning: true, parts: [note] });
-  if (losses && summary.unmatched_activities) lines.push({ warning: true, parts: [summary.ledger[0]], show: { tab: 'ledger' } });
-  recording.head.stride.forEach((stride, index) => {
-    if (stride > 1) {
-      lines.push({ warning: true, parts: [`The time line and time ranges show 1 of ${stride} of the ${formatCount(recording.head.seen[index])} ${['GPU operations', 'CPU samples', 'waits', 'off-CPU intervals', 'calls'][index]}; sums over the whole recording are exact.`] });
+  if (summary.cut_off) warn('The recording is incomplete: it ends before the program did.');
+  if (summary.unmatched_activities) warn(summary.ledger[0], { tab: 'ledger' });
+  for (const note of summary.notes.slice(0, 3)) warn(note);
+  ['GPU operations', 'CPU samples', 'waits', 'off-CPU intervals', 'calls'].forEach((what, index) => {
+    if (stride[index] > 1) {
+      warn(`The time line and time ranges show 1 of ${formatCount(stride[index])} of the ${formatCount(seen[index])} ${what}. Sums over the whole recording are exact.`);
     }
   });
   return lines;
+}
+
+/** The view that shows the evidence of a finding. */
+function showFinding(recording, { kind, place }) {
+  const frame = place ? recording.names.indexOf(place.frame) : -1;
+  const sel = frame > 0 ? { kind: 'f', id: frame } : null;
+  if ((kind === 'gpu-idle' || kind === 'start') && recording.idle.node.length) return { tab: 'flame', weight: 'idle', view: 'down', zoom: null, range: null, sel };
+  if (kind === 'imbalance') return { tab: 'devices' };
+  return sel ? { tab: 'flame', weight: 'gpu', view: 'down', zoom: null, sel } : null;
 }
 
 /** The lines about the selection at the bottom. */
@@ -260,9 +278,9 @@ function describeSelection(app, sel) {
   const { recording } = app;
   const bounds = { n: recording.nodes, f: recording.names.length, o: recording.op.start.length };
   if (sel.id >= bounds[sel.kind]) return null;
-  const marks = recording.marked(sel, false);
+  const marks = recording.marked(sel);
   const node = sel.kind === 'n' ? sel.id : sel.kind === 'o' ? recording.op.node[sel.id] : 0;
-  const name = printable(sel.kind === 'f' ? recording.names[sel.id] : recording.names[recording.frame[node]]);
+  const name = printable(sel.kind === 'f' ? anyGpu(recording.names[sel.id]) : recording.names[recording.frame[node]]);
   const facts = [];
   const kernels = new Map();
   for (const weight of recording.weights) {
@@ -273,8 +291,8 @@ function describeSelection(app, sel) {
       if (!marks[at] || !sums.count[at]) continue;
       total += sums.self[at];
       count += sums.count[at];
-      if (at === node || (sel.kind === 'f' && (recording.key(at, false) === sel.id || recording.key(at, true) === sel.id))) own += sums.self[at];
-      const frame = recording.frame[at];
+      if (at === node || (sel.kind === 'f' && recording.is(at, sel.id))) own += sums.self[at];
+      const frame = recording.alike[recording.frame[at]];
       if (weight.id === 'gpu') kernels.set(frame, (kernels.get(frame) || 0) + sums.self[at]);
     }
     if (!count) continue;
@@ -300,12 +318,15 @@ function describeSelection(app, sel) {
   else {
     const places = new Set();
     for (let at = 1; at < recording.nodes; at++) {
-      if ((recording.key(at, false) === sel.id || recording.key(at, true) === sel.id) && recording.parent[at]) places.add(recording.function[recording.frame[recording.parent[at]]]);
+      if (!recording.is(at, sel.id)) continue;
+      let caller = recording.parent[at];
+      while (caller && recording.plumbing[recording.frame[caller]]) caller = recording.parent[caller];
+      if (caller) places.add(recording.frame[caller]);
     }
     if (places.size) rest.push(`called from ${formatCounted(places.size, 'place', 'places')}: ${[...places].slice(0, 3).map(place => shorten(printable(recording.names[place]), 60)).join(', ')}`);
   }
   if (kernels.size > 1) {
-    const top = [...kernels].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([frame, ns]) => `${shorten(printable(recording.names[recording.label[frame]]).replace(/^\[GPU\S*_Kernel\] /, ''), 48)} ${formatTime(ns)}`);
+    const top = [...kernels].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([frame, ns]) => `${shorten(workName(printable(recording.names[recording.label[frame]])), 48)} ${formatTime(ns)}`);
     rest.push(`GPU work: ${top.join(', ')}${kernels.size > 3 ? ` and ${kernels.size - 3} more` : ''}`);
   }
   lines.push(element('div', { class: 'line faint' }, element('span', { class: 'rest', title: rest.join('\n').slice(0, 3000) }, shorten(rest.join('  ·  '), 900))));

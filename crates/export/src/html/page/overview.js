@@ -32,8 +32,9 @@ class Overview {
       rows = [{ label: `${rows.length} GPUs, mean`, family: FAMILY.kernel, most: interval, values: mean }];
     }
     if (cpu.node.length) {
-      // The scale is a whole number of CPUs.
-      const most = Math.max(1, Math.ceil(Math.max(...overviewCpu) / interval - 0.25));
+      // The scale is a whole number of CPUs. A short burst on all CPUs must not hide the rest: it is cut off.
+      const usual = Float64Array.from(overviewCpu).sort()[Math.floor(bins * 0.97)];
+      const most = Math.max(1, Math.ceil(usual / interval - 0.25));
       rows.push({ label: 'CPU', cpus: most, family: FAMILY.native, most: most * interval, values: overviewCpu });
     }
     return rows;

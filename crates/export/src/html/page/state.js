@@ -1,6 +1,6 @@
 // What the page shows: one selection, one time range, one filter. All of it is in the URL's fragment.
 
-const DEFAULTS = { tab: 'flame', weight: '', by: 'line', view: 'down', fold: true, q: '', range: null, process: null,
+const DEFAULTS = { tab: '', weight: '', by: 'line', view: 'down', fold: true, q: '', range: null, process: null,
   device: null, sel: null, zoom: null, window: null, theme: '' };
 
 class State {

@@ -28,8 +28,9 @@ class Table {
     this.rows = test ? rows.filter(row => columns.some(column => column.kind === 'text' && test(String(row[column.search || column.key])))) : rows;
     this.sort = this.sort || { key: (columns.find(column => column.bar) || columns[0]).key, down: true };
     const { key, down } = this.sort;
-    const order = (a, b) => a[key] < b[key] ? -1 : a[key] > b[key] ? 1 : 0;
-    this.rows.sort((a, b) => down ? order(b, a) : order(a, b));
+    const order = (a, b, by) => a[by] < b[by] ? -1 : a[by] > b[by] ? 1 : 0;
+    const { key: name } = columns.find(column => column.kind === 'text');
+    this.rows.sort((a, b) => (down ? order(b, a, key) : order(a, b, key)) || order(a, b, name));
     this.most = Object.fromEntries(columns.filter(column => column.bar).map(column =>
       [column.key, rows.reduce((most, row) => Math.max(most, row[column.key]), 0)]));
     const shown = test ? `${formatCount(this.rows.length)} of ${formatCounted(this.all, 'row', 'rows')}` : formatCounted(this.all, 'row', 'rows');
@@ -116,7 +117,7 @@ class Table {
 function formatCell(value, kind) {
   if (kind === 'text') return printable(String(value));
   if (value === null || value === undefined || Number.isNaN(value)) return '';
-  if (kind === 'time') return formatTime(value);
+  if (kind === 'time') return value ? formatTime(value) : '';
   if (kind === 'bytes') return formatBytes(value);
   if (kind === 'rate') return value ? `${formatBytes(value)}/s` : '';
   if (kind === 'share') return formatShare(value, 1);
@@ -141,18 +142,16 @@ async function copyText(text) {
 }
 
 /** Groups the sums of nodes by the name of their own frame. */
-function byFrame(app, family) {
-  const { recording } = app;
-  const sums = app.sums('gpu');
+function byFrame({ recording }, family, sums) {
   const rows = new Map();
   let whole = 0;
   for (let node = 1; node < recording.nodes; node++) {
-    const frame = recording.frame[node];
+    const frame = recording.alike[recording.frame[node]];
     if (!sums.count[node] || recording.family[frame] !== family) continue;
     let row = rows.get(frame);
     if (!row) {
-      const name = recording.names[frame];
-      rows.set(frame, row = { name, label: name.replace(/^\[GPU\S*_Kernel\] /, ''), total: 0, count: 0, max: 0, bytes: 0, sel: { kind: 'f', id: frame } });
+      const name = anyGpu(recording.names[frame]);
+      rows.set(frame, row = { name, label: workName(name), total: 0, count: 0, max: 0, bytes: 0, sel: { kind: 'f', id: frame } });
     }
     row.total += sums.self[node];
     row.count += sums.count[node];
@@ -170,7 +169,7 @@ function kernelTable(app) {
     { key: 'total', label: 'time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'share', kind: 'share', width: 76 },
     { key: 'count', label: 'runs', kind: 'count', width: 90 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
     { key: 'max', label: 'max', kind: 'time', width: 90 }, { key: 'label', label: 'kernel', kind: 'text' },
-  ], rows: byFrame(app, FAMILY.kernel), note: app.rangeNote('gpu') };
+  ], rows: byFrame(app, FAMILY.kernel, app.sums('gpu')), note: app.rangeNote('gpu') };
 }
 
 function copyTable(app) {
@@ -179,7 +178,7 @@ function copyTable(app) {
     { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'bytes', label: 'bytes', kind: 'bytes', width: 100 },
     { key: 'rate', label: 'rate', kind: 'rate', width: 120 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
     { key: 'max', label: 'max', kind: 'time', width: 90 }, { key: 'label', label: 'copy or memset', kind: 'text' },
-  ], rows: byFrame(app, FAMILY.memory), note: app.rangeNote('gpu') };
+  ], rows: byFrame(app, FAMILY.memory, app.sums('gpu')), note: app.rangeNote('gpu') };
 }
 
 function pathTable(app) {
@@ -211,6 +210,7 @@ function codeTable(app, byFunction) {
   const is = node => {
     const frame = recording.frame[node], family = recording.family[frame];
     if (family < FAMILY.python || family > FAMILY.system) return false;
+    if (app.state.values.fold && recording.plumbing[frame]) return false;
     return byFunction || recording.function[frame] !== frame;
   };
   const nested = node => {
@@ -239,7 +239,8 @@ function codeTable(app, byFunction) {
   if (has('cpu')) columns.push({ key: 'self', label: 'CPU self', kind: 'time', bar: 'cpu', width: 110 }, { key: 'cpu', label: 'CPU total', kind: 'time', bar: 'cpu', width: 110 });
   if (has('wait')) columns.push({ key: 'wait', label: 'waiting', kind: 'time', bar: 'wait', width: 110 });
   columns.push({ key: 'name', label: byFunction ? 'function' : 'line', kind: 'text' });
-  return { columns, rows: [...rows.values()], note: app.rangeNote('gpu') };
+  const folded = app.state.values.fold && byFunction ? 'without plumbing' : '';
+  return { columns, rows: [...rows.values()], note: [app.rangeNote('gpu'), folded].filter(Boolean).join(' · ') };
 }
 
 /** Waits for the GPU, off-CPU intervals, and waits by reason. */
@@ -332,4 +333,26 @@ function deviceTable(app) {
     { key: 'kernels', label: 'kernels', kind: 'count', width: 90 }, { key: 'copies', label: 'copies', kind: 'count', width: 90 },
     { key: 'memsets', label: 'memsets', kind: 'count', width: 90 }, { key: 'name', label: 'device', kind: 'text' }, { key: 'uuid', label: 'UUID', kind: 'text' },
   ], rows, note: 'over the whole recording; work adds up concurrent operations' };
+}
+
+/** What each GPU waited for while it was idle. */
+function idleTable(app) {
+  const { summary } = app.recording.head;
+  const { device } = app.state.values;
+  const rows = [];
+  const doing = { running: 'ran on the CPU', waiting: 'waited', launching: 'launched the next work', unknown: 'unknown', other: 'several causes' };
+  for (const gpu of summary.idle.filter(gpu => device === null || gpu.device === device)) {
+    for (const [phase, causes] of [['between operations', gpu.causes], ['before the first operation', gpu.before]]) {
+      for (const { cause, reason, place, ns, share } of causes) {
+        const frame = place ? app.recording.names.indexOf(place.frame) : -1;
+        rows.push({ ns, share, phase, gpu: `GPU ${gpu.label}`, cause: [doing[cause] || cause, reason].filter(Boolean).join(' '), place: place ? place.frame : '',
+          sel: frame > 0 ? { kind: 'f', id: frame } : null });
+      }
+    }
+  }
+  return { columns: [
+    { key: 'ns', label: 'idle', kind: 'time', bar: 'wait', width: 120 }, { key: 'share', label: 'share', kind: 'share', width: 76 },
+    { key: 'place', label: 'code', kind: 'text' }, { key: 'cause', label: 'what the feeding thread did', kind: 'text' },
+    { key: 'phase', label: 'when', kind: 'text' }, { key: 'gpu', label: 'device', kind: 'text' },
+  ], rows, note: 'over the whole recording' };
 }

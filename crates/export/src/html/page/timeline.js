@@ -159,7 +159,9 @@ class TimeLine {
       rows.push({ kind: 'heading', height: 22, label: `${name} ${pid}` });
       for (const row of waiting.get(id) || []) rows.push(row);
       for (const thread of own) {
-        rows.push({ kind: 'thread', height: 18, label: `${thread.name} ${thread.tid}` }, ...thread.rows);
+        const [first] = thread.rows;
+        Object.assign(first, { note: first.label, label: `${thread.name} ${thread.tid}`, height: first.height + 2, leads: true });
+        for (const row of thread.rows) rows.push(Object.assign(row, { thread: true }));
       }
     }
     let y = AXIS;
@@ -175,7 +177,7 @@ class TimeLine {
     const { recording, state } = this.app;
     this.rows ||= this.makeRows();
     const { sel, q } = state.values;
-    this.marks = sel && sel.kind !== 'o' ? recording.marked(sel, false) : null;
+    this.marks = sel && sel.kind !== 'o' ? recording.marked(sel) : null;
     const test = q ? matcher(q) : null;
     this.matching = test ? Uint8Array.from(recording.family, (_, frame) => test(recording.names[frame]) ? 1 : 0) : null;
     this.draw();
@@ -241,18 +243,27 @@ class TimeLine {
     for (const row of this.rows) {
       const out = (row.track && ((device !== null && row.device !== device) || (process !== null && row.track.process !== process)));
       context.globalAlpha = 1;
-      if (row.kind === 'heading' || row.kind === 'thread') {
-        context.fillStyle = row.kind === 'heading' ? theme.panel : theme.back;
-        if (row.kind === 'heading') context.fillRect(0, row.y + 2, full, row.height - 4);
-        context.font = SMALL;
-        context.fillStyle = row.kind === 'heading' ? theme.ink : theme.faint;
-        if (row.kind === 'heading') context.font = `600 ${SMALL}`;
-        context.fillText(shorten(printable(row.label), 60), row.kind === 'heading' ? 6 : 12, row.y + row.height / 2);
+      if (row.kind === 'heading') {
+        context.fillStyle = theme.panel;
+        context.fillRect(0, row.y + 2, full, row.height - 4);
+        context.font = `600 ${SMALL}`;
+        context.fillStyle = theme.ink;
+        context.fillText(shorten(printable(row.label), 60), 6, row.y + row.height / 2);
         continue;
       }
       context.font = SMALL;
-      context.fillStyle = theme.faint;
-      context.fillText(shorten(printable(row.label), 30), 20, row.y + row.height / 2);
+      const middle = row.y + row.height / 2;
+      const kind = row.leads ? row.note : row.thread ? row.label : '';
+      if (kind) {
+        context.fillStyle = theme.faint;
+        context.textAlign = 'right';
+        context.fillText(kind, TIME_LABEL - 10, middle);
+        context.textAlign = 'left';
+      }
+      if (row.leads || !row.thread) {
+        context.fillStyle = row.leads ? theme.ink : theme.faint;
+        context.fillText(shorten(printable(row.label), row.leads ? 18 : 30), 12, middle);
+      }
       this.drawSlices(context, row, from, to, out ? 0.15 : 1);
     }
     const { sel, range } = this.app.state.values;
@@ -297,7 +308,7 @@ class TimeLine {
         context.fillRect(a, row.y + 1, Math.max(1, b - a - (x1 - x0 > 4 ? 1 : 0)), h);
         if (b - a > 40 && row.kind !== 'sample') {
           context.fillStyle = theme.ink;
-          drawLabel(context, [printable(names[label[frame]]).replace(/^\[GPU\S*?\] /, '')], a + 3, row.y + 1 + h / 2, b - a - 6);
+          drawLabel(context, [workName(printable(names[label[frame]])).replace(/^GPU \S+: /, '')], a + 3, row.y + 1 + h / 2, b - a - 6);
         }
         i++;
         continue;

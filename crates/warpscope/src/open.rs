@@ -1,0 +1,120 @@
+//! `open`: serves a report on the loopback interface and opens it in the browser.
+
+use std::{
+    env,
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Command, ExitCode, Stdio},
+    sync::Arc,
+};
+
+use anyhow::{Context, bail};
+use collect::command::user::{User, acting_as, become_user};
+use export::{Flames, Format};
+use metrics::http::{Peer, Request, Response, Server};
+
+use crate::{args, load::load, outputs};
+
+/// The longest report that is read.
+const LONGEST: u64 = 1 << 30;
+
+/// Runs the command until it is interrupted.
+pub fn run(options: &args::Open) -> anyhow::Result<ExitCode> {
+    let user = User::behind_sudo();
+    let page: Arc<[u8]> = page(&options.file, user.as_ref())?.into();
+    let path = format!("/{}/", token()?);
+    // SAFETY: always succeeds.
+    let owner = user.as_ref().map_or_else(|| unsafe { libc::geteuid() }, |user| user.uid);
+    let expected = path.clone();
+    let answer = move |request: &Request| answer(request, &expected, owner, &page);
+    let server = Server::start(&format!("127.0.0.1:{}", options.port), Arc::new(answer)).map_err(anyhow::Error::msg)?;
+    let port = server.address().port();
+    let url = format!("http://localhost:{port}{path}");
+    writeln!(io::stdout(), "{url}")?;
+    if !options.no_browser && has_display() && start_browser(&url, user.as_ref()) {
+        eprintln!("Opened in the browser. Press Ctrl-C to stop.");
+    } else {
+        eprintln!("Open this address in a browser. If this machine has none, first run on yours:");
+        eprintln!("  ssh -L {port}:localhost:{port} {}", login(user.as_ref()));
+        eprintln!("Press Ctrl-C to stop.");
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Returns the page: an HTML file as it is, or the report of a recording.
+fn page(path: &Path, user: Option<&User>) -> anyhow::Result<Vec<u8>> {
+    match Format::from_path(path) {
+        Ok(Format::Html) => acting_as(user, || -> anyhow::Result<Vec<u8>> {
+            let mut page = Vec::new();
+            let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+            file.take(LONGEST).read_to_end(&mut page).with_context(|| format!("cannot read {}", path.display()))?;
+            Ok(page)
+        }),
+        Ok(Format::Recording) => {
+            let loaded = load(path)?;
+            let mut page = Vec::new();
+            let view = outputs::view::default(&loaded.profile);
+            export::write(
+                Format::Html,
+                &Flames::new(&loaded.profile),
+                view,
+                &mut || outputs::events(&loaded.file),
+                &mut page,
+            )?;
+            Ok(page)
+        }
+        _ => bail!("cannot open {}: give a recording (.wscope) or a report (.html)", path.display()),
+    }
+}
+
+/// Answers with the page only if the path contains the token and the connection is the user's own: the address is visible
+/// to others on this machine while the browser starts.
+fn answer(request: &Request, expected: &str, owner: u32, page: &Arc<[u8]>) -> Response {
+    match request.peer {
+        Peer::User(uid) if uid != owner && uid != 0 => Response::text(403, "this report belongs to another user\n"),
+        _ if request.path != expected => Response::text(404, "not found: use the address that warpscope printed\n"),
+        _ => Response { status: 200, content_type: "text/html; charset=utf-8", body: page.clone(), shared: false },
+    }
+}
+
+/// Returns 128 random bits as text.
+fn token() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("cannot read /dev/urandom")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Whether a browser can show something here. Over ssh, it would show it on the wrong machine.
+fn has_display() -> bool {
+    let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    (set("DISPLAY") || set("WAYLAND_DISPLAY")) && !set("SSH_CONNECTION")
+}
+
+/// Starts the browser, as the user who called sudo.
+fn start_browser(url: &str, user: Option<&User>) -> bool {
+    let mut command = Command::new("xdg-open");
+    command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if let Some(user) = user.cloned() {
+        if let Some(home) = &user.home {
+            command.env("HOME", home);
+        }
+        command.env("USER", &user.name).env("XDG_RUNTIME_DIR", format!("/run/user/{}", user.uid));
+        // SAFETY: only system calls between fork and exec.
+        unsafe {
+            command.pre_exec(move || become_user(&user));
+        }
+    }
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// `user@host`, as ssh needs it.
+fn login(user: Option<&User>) -> String {
+    let name =
+        user.map(|user| user.name.clone()).or_else(|| env::var("USER").ok()).unwrap_or_else(|| "USER".to_owned());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{name}@{}", host.trim())
+}
