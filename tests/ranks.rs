@@ -113,7 +113,7 @@ fn one_rank_can_be_selected() {
     assert_eq!(Events::read(&scene.read("one.jsonl")).of("kernel").count() as u64, 3 * ROUNDS);
     assert!(scene.read("x.json").contains("ranks (rank 4)") && !scene.read("one.json").contains("(rank 4)"));
     let report = |rank: &str| scene.warpscope(&["report", "x.wscope", "--json", "--rank", rank]);
-    let json: Value = serde_json::from_str(&Ended::of(&mut report("4")).exits(0).out()).expect("JSON");
+    let json: Value = serde_json::from_str(Ended::of(&mut report("4")).exits(0).out()).expect("JSON");
     assert_eq!((number(&json, "kernels"), number(&json, "launches")), (2 * ROUNDS, 2 * ROUNDS));
     assert_eq!(number(&json, "gpu_busy_ns"), ROUNDS * 45_000);
     assert!(Ended::of(&mut report("9")).exits(1).err().contains("no rank 9; it has: 4, 5"));

@@ -27,6 +27,7 @@ pub mod events;
 mod findings_text;
 mod numbers;
 mod ranks;
+mod ranks_text;
 pub(crate) mod render;
 pub mod sampling;
 mod tables;
