@@ -20,6 +20,7 @@ mod formats;
 mod full_disk;
 mod graphs;
 mod ground_truth;
+mod handover;
 mod hostile;
 mod html;
 mod known_stacks;

@@ -20,6 +20,8 @@ pub struct Options {
     pub hits: Option<u32>,
     /// Sum the time off the CPU, too, and keep the stacks of waits of at least this many nanoseconds. Needs `hits`.
     pub off_cpu: Option<u64>,
+    /// Find the calls that hand work to other threads.
+    pub handover: bool,
     /// Running processes to follow; they become the images 1, 2 and so on.
     pub found: Vec<u32>,
 }

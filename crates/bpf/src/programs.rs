@@ -30,6 +30,13 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
     }
     prepare_tracing(&mut open, options.tracing.as_ref(), multi).map_err(load_error)?;
     prepare_hits(&mut open, options.hits, multi).map_err(load_error)?;
+    let handover = &mut open.progs;
+    for program in [&mut handover.hand_over_multi, &mut handover.hand_back_multi, &mut handover.handed_node_multi] {
+        program.set_autoload(options.handover && multi);
+    }
+    for program in [&mut handover.hand_over_single, &mut handover.hand_back_single, &mut handover.handed_node_single] {
+        program.set_autoload(options.handover && !multi);
+    }
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {
         data.shortest_wait = options.off_cpu.unwrap_or(0);
     }

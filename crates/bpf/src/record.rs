@@ -7,8 +7,9 @@ use crate::{
     contract::{
         self,
         types::{
-            deep_memo_record, deep_word, exit_record, launch_cpu, launch_record, limit, memo_record, process_origin,
-            process_record, raw_stack_record, record_type, sample_record, stack_record, thread_record,
+            deep_memo_record, deep_word, exit_record, handover_cause, handover_record, launch_cpu, launch_record,
+            limit, memo_record, process_origin, process_record, raw_stack_record, record_type, sample_record,
+            stack_record, thread_record,
         },
     },
     hits::HitRecord,
@@ -22,6 +23,46 @@ pub struct Recognised {
     pub native: bool,
     /// The Python stack.
     pub python: bool,
+}
+
+/// The call that handed over the work of a thread, if the thread does such work. Its stack says whether it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// None is in progress.
+    None,
+    /// The call with this id.
+    Call(u32),
+    /// One of several in progress.
+    Unknown,
+}
+
+impl Cause {
+    fn of(cause: u32) -> Self {
+        match handover_cause(cause) {
+            handover_cause::CAUSE_NONE => Self::None,
+            handover_cause::CAUSE_UNKNOWN => Self::Unknown,
+            handover_cause(id) => Self::Call(id),
+        }
+    }
+}
+
+/// A call that hands work to other threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handover {
+    /// Its id, never used twice.
+    pub id: u32,
+    /// The process image.
+    pub image: u32,
+    /// The stack's id, 0 if it could not be taken.
+    pub stack: u64,
+    /// The id of its Python part, 0 if there is none.
+    pub python: u64,
+    /// When it began.
+    pub time: u64,
+    /// The thread.
+    pub tid: u32,
+    /// The call that handed the work over in which this call was made.
+    pub cause: Cause,
 }
 
 /// One record.
@@ -59,7 +100,11 @@ pub enum Record {
         work: u16,
         /// The parts of its stack that the thread recognised, so that they were not walked.
         recognised: Recognised,
+        /// The call that handed the work over, if the thread does such work.
+        cause: Cause,
     },
+    /// A call that hands work to other threads has begun.
+    Handover(Handover),
     /// What determined the walk of a launch's stack.
     Memo(Box<Memo>),
     /// A watched function was called.
@@ -86,6 +131,8 @@ pub enum Record {
         tid: u32,
         /// The CPU.
         cpu: u32,
+        /// The call that handed the work over, if the thread does such work.
+        cause: Cause,
     },
     /// A new process image is followed.
     Process {
@@ -227,6 +274,7 @@ impl Record {
             Self::RawStack(raw) => raw.time,
             Self::Launch { time, .. } | Self::Sample { time, .. } => *time,
             Self::Hit(hit) => hit.time,
+            Self::Handover(call) => call.time,
             _ => 0,
         }
     }
@@ -254,7 +302,12 @@ impl Record {
                     correlation: launch.correlation,
                     work: launch.work,
                     recognised: Recognised { native: flags & native != 0, python: flags & python != 0 },
+                    cause: Cause::of(launch.cause),
                 }
+            }
+            record_type::RECORD_HANDOVER => {
+                let handover_record { id, image, stack, python, time, tid, cause, .. } = contract::read(bytes)?;
+                Self::Handover(Handover { id, image, stack, python, time, tid, cause: Cause::of(cause) })
             }
             record_type::RECORD_MEMO => Self::Memo(Box::new(Memo::parse(bytes)?)),
             record_type::RECORD_DEEP_MEMO => Self::Memo(Box::new(Memo::parse_deep(bytes)?)),
@@ -264,8 +317,8 @@ impl Record {
             record_type::RECORD_POINT => Self::Point(Box::new(PointRecord::parse(bytes)?)),
             record_type::RECORD_HIT => Self::Hit(HitRecord::parse(bytes)?),
             record_type::RECORD_SAMPLE => {
-                let sample_record { image, stack, python, time, tid, cpu, .. } = contract::read(bytes)?;
-                Self::Sample { image, stack, python, time, tid, cpu }
+                let sample_record { image, stack, python, time, tid, cpu, cause, .. } = contract::read(bytes)?;
+                Self::Sample { image, stack, python, time, tid, cpu, cause: Cause::of(cause) }
             }
             record_type::RECORD_PROCESS => {
                 let process_record { image, parent, origin, time, pid, comm, .. } = contract::read(bytes)?;
@@ -350,10 +403,10 @@ mod tests {
     /// Check that a truncated record or one of an unknown type is `None`, never a panic.
     #[test]
     fn invalid_records_are_rejected() {
-        let mut bytes = vec![0; 56];
+        let mut bytes = vec![0; 64];
         bytes[0] = 2;
         assert!(Record::parse(&bytes).is_some());
-        assert_eq!(Record::parse(&bytes[..55]), None);
+        assert_eq!(Record::parse(&bytes[..63]), None);
         bytes[0] = 99;
         assert_eq!(Record::parse(&bytes), None);
         assert_eq!(Record::parse(&[]), None);

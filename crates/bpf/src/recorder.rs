@@ -65,8 +65,9 @@ impl std::fmt::Debug for Recorder {
 impl Recorder {
     /// Loads and attaches the programs. No process is followed yet.
     pub fn start(options: &Options) -> Result<Self> {
-        let multi = (options.marker.is_some() || options.tracing.is_some() || options.hits.is_some())
-            && features::uprobe_multi();
+        let multi =
+            (options.marker.is_some() || options.tracing.is_some() || options.hits.is_some() || options.handover)
+                && features::uprobe_multi();
         match Self::start_with(options, multi) {
             // A kernel without this feature rejects it: fall back to the plain probe.
             Err(Error::Load(..) | Error::OldKernel { .. } | Error::Attach { what: MARKER, .. }) if multi => {
@@ -198,8 +199,14 @@ impl Recorder {
 
     fn follow_as(&self, tgid: u32, id: u32, children_only: bool) -> Result<()> {
         // The address of its mm_struct is not known here.
-        let value =
-            image { id, children_only: children_only.into(), raw_left: limit::MAX_RAW_STACKS.0, held: 0, memory: 0 };
+        let value = image {
+            id,
+            children_only: children_only.into(),
+            raw_left: limit::MAX_RAW_STACKS.0,
+            held: 0,
+            memory: 0,
+            handed: 0,
+        };
         self.skel
             .maps
             .images

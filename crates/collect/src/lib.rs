@@ -8,6 +8,7 @@
 //!   stacks    unwind tables for the kernel's walker; stacks walked here; Python frames
 //!   calls     functions that are traced, one by one or summed up
 //!   events    what `--event` names, counted by stack
+//!   handover  work that one thread handed to another
 //!   collector the loop that waits for all of these, in the order that matters
 //!   sink      where events go
 //! ```
@@ -16,6 +17,7 @@ pub mod calls;
 mod collector;
 pub mod command;
 pub mod events;
+mod handover;
 mod injector;
 pub mod process;
 pub mod sessions;

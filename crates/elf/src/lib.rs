@@ -15,6 +15,7 @@ mod budget;
 mod bytes;
 mod dynamic;
 mod error;
+mod hash;
 mod header;
 mod notes;
 mod place;

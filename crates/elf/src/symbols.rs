@@ -7,7 +7,10 @@ use object::{
     read::elf::Sym,
 };
 
-use crate::{Bytes, Elf, Error, Section, bytes::fill};
+use crate::{
+    Bytes, Elf, Error, Section,
+    bytes::{fill, one, read},
+};
 
 /// Number of symbols read at a time.
 const PIECE: usize = 4096;
@@ -100,6 +103,15 @@ impl<'a> Symbols<'a> {
             done += symbols.len();
         }
         Ok(())
+    }
+
+    /// Reads one symbol of a 64-bit file.
+    pub(crate) fn at<B: Bytes + ?Sized>(&self, bytes: &B, index: u64) -> Option<Symbol> {
+        let offset =
+            index.checked_mul(size_of::<Sym64<Le>>() as u64).filter(|offset| *offset < self.table.place.size)?;
+        let read =
+            read(bytes, self.table.place.offset.checked_add(offset)?, size_of::<Sym64<Le>>() as u64, "symbol").ok()?;
+        one::<Sym64<Le>>(&read).map(convert)
     }
 
     /// Reads the name of one symbol: for a few of many.

@@ -177,6 +177,9 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::GraphNodes => {
             "graph node or its stack was dropped: too many graph nodes|graph nodes or their stacks were dropped: too many graph nodes"
         }
+        LossCause::Handovers => {
+            "launch or CPU sample of PyTorch's autograd appears under its own thread: it is not known which backward() caused it|launches and CPU samples of PyTorch's autograd appear under their own threads: it is not known which backward() caused them"
+        }
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
         LossCause::SessionsRefused => {
             "connection or launch was refused: too many CUDA sessions|connections or launches were refused: too many CUDA sessions"

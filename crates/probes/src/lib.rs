@@ -12,7 +12,7 @@
 //!
 //! - [`exported`] lists the functions of a library, [`find`] looks one up by name, [`matching`] many, local ones too.
 //! - [`usdt`] lists static tracepoints.
-//! - [`choose`] picks the site in a function's code.
+//! - [`choose`] picks the site in a function's code, [`returns`] lists its return instructions.
 //! - [`for_library`] is the default selection for a library without `--match`.
 //! - [`summary`] counts functions by cost.
 //!
@@ -22,6 +22,7 @@
 mod error;
 mod library;
 mod listing;
+mod returns;
 mod site;
 mod usdt;
 mod usual;
@@ -29,6 +30,7 @@ mod usual;
 pub use error::Error;
 pub use library::{Function, chosen_at_load, exported, find, linked, matching, offset_in_code, open};
 pub use listing::{Summary, summary};
+pub use returns::returns;
 pub use site::{Cost, Site, choose};
 pub use usdt::{Argument, Place, Usdt, usdt};
 pub use usual::{for_library, registrations};

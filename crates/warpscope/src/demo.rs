@@ -27,6 +27,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         kill: false,
         output: output.clone(),
         sim: true,
+        no_handover: false,
         no_python: false,
         graph_level: false,
         graph_stacks: args::GraphStacks::default(),

@@ -9,6 +9,7 @@
 #define WARPSCOPE_LAUNCH_H
 
 #include "cost.h"
+#include "handover_state.h"
 #include "open_calls.h"
 #include "python.h"
 #include "stack.h"
@@ -162,8 +163,10 @@ static __always_inline int launch(struct pt_regs *ctx)
 		goto end; /* traces show graphs by their launches */
 	else if (calls_traced)
 		tag_call(&record);
-	else
+	else {
+		record.cause = cause_of(image);
 		take_launch(ctx, image, pid_tgid, &record);
+	}
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);
 end:
 	cost_end(COST_LAUNCH, begun);

@@ -6,6 +6,7 @@
 #ifndef WARPSCOPE_PROCESS_H
 #define WARPSCOPE_PROCESS_H
 
+#include "handover_state.h"
 #include "open_calls.h"
 #include "python.h"
 #include "stack.h"
@@ -125,6 +126,8 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	if (calls)
 		send_unfinished(calls);
 
+	if (image)
+		end_handing_of(task, image);
 	/* The process ends with its last thread. */
 	if (image && !BPF_CORE_READ(task, signal, live.counter))
 		end_image(task, image->id);

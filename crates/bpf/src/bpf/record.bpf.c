@@ -2,6 +2,7 @@
 /* All BPF programs of `warpscope record` and `warpscope trace`. */
 #include "process.h"
 #include "launch.h"
+#include "handover.h"
 #include "sample.h"
 #include "calls.h"
 #include "driver.h"

@@ -4,6 +4,7 @@
 #define WARPSCOPE_SAMPLE_H
 
 #include "cost.h"
+#include "handover_state.h"
 #include "python.h"
 #include "stack.h"
 
@@ -103,6 +104,7 @@ int sample(struct bpf_perf_event_data *ctx)
 	own = own_pid_tgid(pid_tgid);
 	record.pid = own >> 32;
 	record.tid = own;
+	record.cause = cause_of(image);
 	take_registers(ctx, &scratch->registers);
 	record.stack = take_stack(ctx, scratch, 0, image, pid_tgid, record.time, true);
 	process = bpf_map_lookup_elem(&python_processes, &record.image);

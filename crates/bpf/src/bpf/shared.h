@@ -58,6 +58,7 @@ enum record_type {
 	RECORD_SYSCALL = 11,
 	RECORD_SWITCH = 12,
 	RECORD_POINT = 13,
+	RECORD_HANDOVER = 14,
 	RECORD_HIT = 32,
 	RECORD_MEMO = 40,
 	RECORD_DEEP_MEMO = 41,
@@ -118,6 +119,8 @@ struct image {
 	 * no longer exists. 0 if unknown.
 	 */
 	__u64 memory;
+	/* Calls in progress that hand work to other threads: their number in the upper 16 bits, the sum of their ids below. */
+	__u64 handed;
 };
 
 struct stack_record {
@@ -310,6 +313,27 @@ struct launch_record {
 	__u32 correlation;
 	__u16 cpu; /* with flags: which parts of its stack the thread recognised */
 	__u16 work;
+	__u32 cause; /* the call that handed the work over, if this thread is one of the threads that do such work */
+	__u32 pad;
+};
+
+/* In place of the id of a call that hands work over. */
+enum handover_cause {
+	CAUSE_NONE = 0,
+	CAUSE_UNKNOWN = 0xffffffff, /* several are in progress */
+};
+
+/* A call that hands work to other threads has begun. */
+struct handover_record {
+	__u32 type;
+	__u32 image;
+	__u64 stack;
+	__u64 python;
+	__u64 time;
+	__u32 pid;
+	__u32 tid;
+	__u32 id;
+	__u32 cause; /* of the call itself */
 };
 enum launch_cpu {
 	LAUNCH_KNOWN = 0x8000,
@@ -362,7 +386,7 @@ struct sample_record {
 	__u32 pid;
 	__u32 tid;
 	__u32 cpu;
-	__u32 pad;
+	__u32 cause; /* as in launch_record */
 };
 
 #define CALL_TEXT 4096

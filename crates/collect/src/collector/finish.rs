@@ -10,6 +10,7 @@ use super::{parts::Collector, records, run::IDLE};
 use crate::{
     calls::{sums, tracer::Tracer},
     command::signals::Signals,
+    handover::Handovers,
     process::{cpu_time, procfs},
     sessions::{RecognisedLaunches, Sessions},
     sink::Sink,
@@ -129,6 +130,10 @@ impl<S: Sink> Collector<S> {
         if let Some(pythons) = &mut self.pythons {
             pythons.finish(sink);
         }
+        if let Some(handovers) = &mut self.handovers {
+            let pythons = self.pythons.as_ref();
+            handovers.finish(sink, &|number| pythons?.named(number).cloned());
+        }
         if let Some(sessions) = &mut self.sessions {
             sessions.finish(&mut |event| sink.push(&event));
         }
@@ -180,6 +185,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::Mappings, mappings),
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
             (LossCause::UnwindTables, self.unwinding.panics()),
+            (LossCause::Handovers, self.handovers.as_ref().map_or(0, Handovers::unknown)),
             (LossCause::PythonStacksUneven, self.pythons.as_ref().map_or(0, Pythons::uneven)),
         ] {
             if count > 0 {

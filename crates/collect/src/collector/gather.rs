@@ -75,8 +75,15 @@ impl<S: Sink> Collector<S> {
         for image in published {
             self.reused.published(image, bpf::now());
         }
-        if let Some(pythons) = pythons {
+        if let Some(pythons) = pythons.as_mut() {
             pythons.settle(sink);
+        }
+        if let Some(handovers) = &mut self.handovers {
+            handovers.settle(sink, &|number| pythons.as_ref()?.named(number).cloned());
+            if let Some(error) = handovers.watch_work(&mut self.recorder) {
+                let text = format!("some work of PyTorch's autograd appears under its own threads: {error}");
+                sink.push(&Event::Note(Note { text }));
+            }
         }
         let images = &self.images;
         if let Some(sessions) = &mut self.sessions {
@@ -155,9 +162,14 @@ impl<S: Sink> Collector<S> {
         }
         let pythons = self.pythons.as_mut();
         let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
+        let handovers = self.handovers.as_mut();
+        let unwatched = handovers.and_then(|h| h.mapped(mapping, file, &self.kept.files, &mut self.recorder));
         let sink = &mut self.sink;
         if let Some(sessions) = &mut self.sessions {
             sessions.mapped(mapping, pid);
+        }
+        if let Some(text) = unwatched {
+            sink.push(&Event::Note(Note { text }));
         }
         if let Some(why) = unsupported {
             sink.push(&Event::Note(Note { text: format!("{}: {why}", mapping.path) }));

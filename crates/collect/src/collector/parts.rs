@@ -9,6 +9,7 @@ use crate::{
     calls::tracer::Tracer,
     command::signals::Signals,
     events::Events,
+    handover::Handovers,
     process::{images::Images, reused::Reused},
     sessions::Sessions,
     stacks::{python::Pythons, unwinding::Unwinding},
@@ -34,6 +35,8 @@ pub struct Collector<S> {
     pub trace: Option<Tracer>,
     /// Present if events are counted.
     pub(super) events: Option<Events>,
+    /// Present if work handed to other threads appears under its cause.
+    pub(super) handovers: Option<Handovers>,
     /// The injected libraries, where there are any.
     pub(super) sessions: Option<Sessions>,
     pub(super) images: Images,

@@ -11,6 +11,7 @@ use symbols::Kept;
 use super::parts::{Collector, Rescan};
 use crate::{
     command::{limits, signals::Signals},
+    handover::Handovers,
     process::{images::Images, procfs, reused::Reused},
     sessions::Sessions,
     sink::Sink,
@@ -82,6 +83,7 @@ pub struct Prepared {
     kept: Kept,
     unwinding: Unwinding,
     pythons: Option<Pythons>,
+    handovers: Option<Handovers>,
     period: u64,
 }
 
@@ -99,7 +101,9 @@ impl Prepared {
         }
         let pythons = if python { Some(Pythons::new(recorder.python_maps()?)) } else { None };
         let period = programs.sample_hz.map_or(0, |hz| 1_000_000_000 / u64::from(hz.max(1)));
-        Ok(Self { recorder, mappings: Mappings::watch(mappings), sessions, kept, unwinding, pythons, period })
+        let handovers = programs.handover.then(Handovers::default);
+        let mappings = Mappings::watch(mappings);
+        Ok(Self { recorder, mappings, sessions, kept, unwinding, pythons, handovers, period })
     }
 
     /// Whether the kernel can watch many functions with one program.
@@ -129,6 +133,7 @@ impl Prepared {
             pythons: self.pythons,
             trace: None,
             events: None,
+            handovers: self.handovers,
             sessions: self.sessions,
             images: Images::default(),
             reused: Reused::default(),

@@ -1,6 +1,6 @@
 //! Converts records of the BPF programs to events.
 
-use bpf::{Origin, Record};
+use bpf::{Cause, Origin, Record};
 use model::event::{
     self, Event, Frame, Launch, LaunchKind, NodeStack, Process, ProcessId, Sample, SessionId, Stack, StackEnd, StackId,
     Thread,
@@ -79,17 +79,37 @@ impl<S: Sink> Collector<S> {
                 }
                 return;
             }
-            Record::Launch { image, session, stack, python, time, tid, correlation, work, .. }
+            Record::Handover(call) => {
+                let stack = self.handed_stack(call.image, (call.stack, call.python), (call.cause, call.tid), call.time);
+                if let Some(handovers) = &mut self.handovers {
+                    handovers.begun(&call, stack);
+                }
+                return;
+            }
+            Record::Launch { image, session, stack, python, time, tid, correlation, work, cause, .. }
                 if u32::from(work) == wire::WORK_NODE =>
             {
                 let Some(session) = self.sessions.as_mut().and_then(|s| s.id(session, ProcessId(image))) else {
                     return;
                 };
                 let (process, mark) = (ProcessId(image), correlation);
-                let stack = self.whole_stack(image, stack, python, time);
+                let stack = self.handed_stack(image, (stack, python), (cause, tid), time);
                 Event::NodeStack(NodeStack { session, mark, process, tid, time, stack })
             }
-            Record::Launch { image, session, stack, python, time, tid, cpu, correlation, work, recognised, .. } => {
+            Record::Launch {
+                image,
+                session,
+                stack,
+                python,
+                time,
+                tid,
+                cpu,
+                correlation,
+                work,
+                recognised,
+                cause,
+                ..
+            } => {
                 let Some(sessions) = &mut self.sessions else { return };
                 sessions.count_recognised(recognised);
                 let Some(kind) = LaunchKind::from_number(work as u8) else { return };
@@ -102,7 +122,7 @@ impl<S: Sink> Collector<S> {
                     tid,
                     cpu,
                     time,
-                    stack: self.whole_stack(image, stack, python, time),
+                    stack: self.handed_stack(image, (stack, python), (cause, tid), time),
                     rate: ((work >> wire::RATE_SHIFT) as u8).min(15),
                 })
             }
@@ -112,12 +132,12 @@ impl<S: Sink> Collector<S> {
                 events.hit(&hit, stack, &mut |event| sink.push(&event));
                 return;
             }
-            Record::Sample { image, stack, python, time, tid, cpu } => Event::Sample(Sample {
+            Record::Sample { image, stack, python, time, tid, cpu, cause } => Event::Sample(Sample {
                 process: ProcessId(image),
                 tid,
                 cpu,
                 time,
-                stack: self.whole_stack(image, stack, python, time),
+                stack: self.handed_stack(image, (stack, python), (cause, tid), time),
                 weight: self.period,
             }),
             Record::Process { image, parent, origin, time, pid, comm } => {
@@ -134,6 +154,9 @@ impl<S: Sink> Collector<S> {
                 }
                 if let Some(pythons) = &mut self.pythons {
                     pythons.born(id, forked_from);
+                }
+                if let Some(handovers) = &mut self.handovers {
+                    handovers.born(id, forked_from);
                 }
                 if origin == Origin::Exec {
                     self.died(ProcessId(parent));
@@ -168,6 +191,13 @@ impl<S: Sink> Collector<S> {
             Some(pythons) => pythons.pair(ProcessId(image), native, python, time),
             None => StackId(native),
         }
+    }
+
+    /// The same, below the stack of the call that handed the work to this thread, if there was one.
+    fn handed_stack(&mut self, image: u32, (native, python): (u64, u64), cause: (Cause, u32), time: u64) -> StackId {
+        let stack = self.whole_stack(image, native, python, time);
+        let Some(handovers) = self.handovers.as_mut().filter(|_| cause.0 != Cause::None) else { return stack };
+        handovers.under(ProcessId(image), (StackId(native), stack), cause, time, &self.sink)
     }
 
     /// Returns the native part: a different stack if its addresses have been reused by another file.

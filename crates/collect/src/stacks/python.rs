@@ -50,6 +50,7 @@ struct Found {
 #[derive(Default)]
 struct Numbers {
     known: HashMap<(String, Arc<str>), u32>,
+    names: HashMap<u32, NamedFrame>,
     next: u32,
 }
 
@@ -236,6 +237,7 @@ impl Pythons {
         self.paired.retain(|_, image| !gone(*image));
         if self.numbers.known.len() > MANY {
             self.numbers.known.clear();
+            self.numbers.names.clear();
         }
     }
 
@@ -251,6 +253,11 @@ impl Pythons {
     /// Removes interpreters in files that are no longer known.
     pub fn forget_files(&mut self, known: &HashSet<FileId>) {
         self.files.retain(|id, _| known.contains(id));
+    }
+
+    /// Returns the name of a frame by its number.
+    pub fn named(&self, number: u32) -> Option<&NamedFrame> {
+        self.numbers.names.get(&number)
     }
 
     /// Returns the number of stacks whose parts do not match.
@@ -331,6 +338,7 @@ fn number(numbers: &mut Numbers, name: &NamedFrame, sink: &mut dyn Sink) -> Fram
     let frame = Frame::Python(number);
     if number == next {
         numbers.next = next.wrapping_add(1);
+        numbers.names.insert(number, name.clone());
         sink.push(&Event::Symbol(Symbol { process: ProcessId(0), frame, since: 0, names: vec![name.clone()] }));
     }
     frame

@@ -99,11 +99,13 @@ pub enum LossCause {
     Hits = 32,
     /// Nodes of graphs, or their stacks, beyond the limits.
     GraphNodes = 33,
+    /// Launches and samples of threads to which work was handed, by a call that is not known.
+    Handovers = 34,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -129,6 +131,7 @@ impl LossCause {
         Self::MapsUnread,
         Self::Hits,
         Self::GraphNodes,
+        Self::Handovers,
     ];
 
     /// Returns the cause with this number.

@@ -82,6 +82,7 @@ impl Plan {
             marker,
             hits: (!self.events.is_empty() || self.off_cpu.is_some()).then_some(MAX_HITS),
             off_cpu: self.off_cpu,
+            handover: !options.no_handover && self.mode != Mode::EventsOnly,
             ring_bytes: RING_BYTES,
             ..bpf::Options::default()
         };

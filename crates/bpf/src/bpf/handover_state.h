@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which call handed over the work that a thread does.
+ *
+ * A call that hands work to other threads (handover.h) returns when all of that work is done. So while exactly one such
+ * call is in progress in a process, the work that its worker threads do is that call's. `image.handed` says so in one
+ * word, updated with one atomic addition: the number of calls in progress and the sum of their ids, which is the id
+ * itself if there is only one.
+ *
+ * A worker may make such a call itself, within its work. It then does work of its own call or of others; those of its own
+ * call are part of the work that it was doing. So its own calls do not count: if one other is in progress, its work is
+ * that call's. Where several are left, a probe on each piece of work says whose it is.
+ */
+#ifndef WARPSCOPE_HANDOVER_STATE_H
+#define WARPSCOPE_HANDOVER_STATE_H
+
+#include "events.h"
+
+#define HANDED_ONE (1ull << 48)
+/* The most calls in progress of one thread, each within the work of the one before. A power of two. */
+#define HANDING_DEPTH 64
+
+/* A call in progress. */
+struct handing_call {
+	u64 sp; /* at its entry */
+	u64 task; /* what identifies its work */
+	u32 id;
+	u32 before; /* the thread's `node` at its entry */
+};
+
+/* The calls in progress of a thread, and the call whose work it does. */
+struct handing_thread {
+	u32 image;
+	u32 depth;
+	u32 node; /* 0 if no probe has reported it */
+	u32 pad;
+	u64 own; /* its calls in progress, as in `image.handed` */
+	struct handing_call calls[HANDING_DEPTH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct handing_thread);
+} handing_threads SEC(".maps");
+
+struct task_key {
+	u64 task;
+	u32 image;
+	u32 pad;
+};
+
+/* The ids of calls in progress, by what identifies their work. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct task_key);
+	__type(value, u32);
+} handed_tasks SEC(".maps");
+
+/* Whether any piece of work has been reported by a probe. */
+bool nodes_reported = false;
+
+/* The call whose work the current thread does, if it does such work at all, which its stack tells. */
+static __always_inline u32 cause_of(const struct image *image)
+{
+	u64 handed = *(const volatile u64 *)&image->handed;
+
+	if (!handed)
+		return CAUSE_NONE;
+	if (nodes_reported || handed >> 48 > 1) {
+		struct handing_thread *thread = bpf_task_storage_get(&handing_threads, bpf_get_current_task_btf(), 0, 0);
+
+		if (thread && thread->image == image->id) {
+			if (thread->node)
+				return thread->node;
+			handed -= thread->own;
+		}
+	}
+	if (!handed)
+		return CAUSE_NONE;
+	return handed >> 48 == 1 ? (u32)handed : CAUSE_UNKNOWN;
+}
+
+/* Ends the calls of a thread whose stack began below `sp`. */
+static __always_inline void end_handing(struct handing_thread *thread, struct image *image, u64 sp)
+{
+	struct task_key key = { .image = image->id };
+
+	for (u32 i = 0; i < HANDING_DEPTH; i++) {
+		struct handing_call *call = &thread->calls[(thread->depth - 1) & (HANDING_DEPTH - 1)];
+
+		if (!thread->depth || call->sp >= sp)
+			break;
+		thread->depth--;
+		thread->node = call->before;
+		key.task = call->task;
+		bpf_map_delete_elem(&handed_tasks, &key);
+		thread->own -= HANDED_ONE | call->id;
+		__sync_fetch_and_add(&image->handed, -(HANDED_ONE | call->id));
+	}
+}
+
+/* The calls of an exiting thread end with it. */
+static __always_inline void end_handing_of(struct task_struct *task, struct image *image)
+{
+	struct handing_thread *thread = bpf_task_storage_get(&handing_threads, task, 0, 0);
+
+	if (thread && thread->depth && thread->image == image->id)
+		end_handing(thread, image, (u64)-1);
+}
+
+#endif

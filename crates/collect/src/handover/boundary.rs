@@ -1,0 +1,66 @@
+//! The frame that marks a hand-over, named after the user's code that caused it.
+
+use model::event::{FrameKind, NamedFrame};
+
+/// What `execute_with_graph_task` is called for, where no Python function says it.
+const BACKWARD: &str = "backward";
+/// Directories of code that the user did not write.
+const LIBRARIES: [&str; 3] = ["/site-packages/", "/dist-packages/", "/lib/python3"];
+
+/// Returns the boundary's name for a caller with these Python frames, innermost first: the line of the user's code, and the
+/// function that was called there.
+pub fn name(python: impl Iterator<Item = NamedFrame>) -> String {
+    let frames: Vec<NamedFrame> = python.collect();
+    let user = frames.iter().position(|frame| !is_library(&frame.module)).unwrap_or(0);
+    let Some((function, line)) = frames.get(user).and_then(split) else {
+        return format!("[handed over by {BACKWARD}]");
+    };
+    let called = user.checked_sub(1).and_then(|inner| split(&frames[inner])).map_or(function, |(called, _)| called);
+    format!("[handed over by {called} ({line})]")
+}
+
+/// Returns the frame with this name.
+pub fn frame(name: &str) -> NamedFrame {
+    NamedFrame { kind: FrameKind::Native, name: name.into(), module: "".into() }
+}
+
+fn is_library(file: &str) -> bool {
+    file.is_empty() || file.starts_with('<') || LIBRARIES.iter().any(|directory| file.contains(directory))
+}
+
+/// Splits `function (file:line)`; the function without its class.
+fn split(frame: &NamedFrame) -> Option<(&str, &str)> {
+    let (function, line) = frame.name.strip_suffix(')')?.rsplit_once(" (")?;
+    Some((function.rsplit('.').next().unwrap_or(function), line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(frames: &[(&str, &str)]) -> String {
+        let frame = |(name, module): &(&str, &str)| NamedFrame {
+            kind: FrameKind::Python,
+            name: (*name).into(),
+            module: (*module).into(),
+        };
+        name(frames.iter().map(frame))
+    }
+
+    /// Check that the boundary names the user's line and what was called there, not PyTorch's own lines.
+    #[test]
+    fn the_users_line_is_named() {
+        let torch = "/venv/lib/python3.12/site-packages/torch/_tensor.py";
+        let frames = [
+            ("_engine_run_backward (graph.py:841)", torch),
+            ("Tensor.backward (_tensor.py:648)", torch),
+            ("step (train.py:31)", "/home/me/train.py"),
+            ("<module> (train.py:50)", "/home/me/train.py"),
+        ];
+        assert_eq!(named(&frames), "[handed over by backward (train.py:31)]");
+        assert_eq!(named(&frames[2..]), "[handed over by step (train.py:31)]");
+        assert_eq!(named(&frames[..2]), "[handed over by _engine_run_backward (graph.py:841)]");
+        assert_eq!(named(&[]), "[handed over by backward]");
+        assert_eq!(named(&[("[python]", "")]), "[handed over by backward]");
+    }
+}

@@ -1,0 +1,93 @@
+//! PyTorch's autograd engine in a file: the functions that hand work over and do it.
+
+use std::{fs::File, ops::Range, os::fd::AsRawFd, path::PathBuf};
+
+use bpf::Recorder;
+use elf::{Elf, Segments, Symbols, read};
+
+/// The library that contains the engine.
+pub const LIBRARY: &str = "libtorch_cpu.so";
+
+/// `Engine::execute_with_graph_task(std::shared_ptr<GraphTask> const&, std::shared_ptr<Node>, InputBuffer&&)`: runs on the
+/// thread that called `backward()`, and returns when the graph task is complete.
+const EXECUTE: &str = "_ZN5torch8autograd6Engine23execute_with_graph_taskERKSt10shared_ptrINS0_9GraphTaskEES2_INS0_4NodeEEONS0_11InputBufferE";
+/// `Engine::evaluate_function(std::shared_ptr<GraphTask>&, Node*, InputBuffer&, std::shared_ptr<ReadyQueue> const&)`: runs
+/// on the thread that does the work, once for each node.
+const EVALUATE: &str = "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferERKS2_INS0_10ReadyQueueEE";
+/// `GraphTask::mark_as_completed_and_run_post_processing()`: runs callbacks on the thread that completed the graph task,
+/// before `EXECUTE` returns.
+const COMPLETE: &str = "_ZN5torch8autograd9GraphTask41mark_as_completed_and_run_post_processingEv";
+
+/// The most bytes of a function whose return instructions are searched.
+const LARGEST: u64 = 1 << 16;
+
+/// The engine's functions in one file.
+pub struct Engine {
+    file: File,
+    segments: Segments,
+    execute: Function,
+    /// The return instructions of `execute` in the file.
+    returns: Vec<u64>,
+    evaluate: Function,
+    complete: Option<Function>,
+}
+
+struct Function {
+    /// Its virtual addresses.
+    addresses: Range<u64>,
+    /// Its entry in the file.
+    offset: u64,
+}
+
+/// The engine's functions in the memory of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// Hands work over.
+    pub hands: Vec<Range<u64>>,
+    /// Do work that was handed over.
+    pub works: Vec<Range<u64>>,
+}
+
+impl Engine {
+    /// Finds the engine in a file; `None` if it does not export the functions.
+    pub fn find(file: File) -> Option<Self> {
+        let elf = Elf::read(&file).ok()?;
+        let function = |name| {
+            let symbol = Symbols::exported(&elf, &file, name)?;
+            let (offset, _) = elf.segments.offset_of_vaddr(symbol.address)?;
+            // Of a function without a size, only its first byte is known: no frame is in it.
+            let end = symbol.address.checked_add(symbol.size.max(1))?;
+            Some(Function { addresses: symbol.address..end, offset })
+        };
+        let (execute, evaluate, complete) = (function(EXECUTE)?, function(EVALUATE)?, function(COMPLETE));
+        let size = execute.addresses.end - execute.addresses.start;
+        let code = (size <= LARGEST).then(|| read(&file, execute.offset, size, "code").ok())??;
+        let returns: Vec<u64> = probes::returns(&code)?.into_iter().map(|at| execute.offset + at).collect();
+        let segments = elf.segments.clone();
+        (!returns.is_empty()).then_some(Self { file, segments, execute, returns, evaluate, complete })
+    }
+
+    /// Adds where a mapping of the file has the functions.
+    pub fn place(&self, start: u64, offset: u64, places: &mut Places) {
+        let Some(bias) = self.segments.bias(start, offset) else { return };
+        let moved = |f: &Function| f.addresses.start.wrapping_add(bias)..f.addresses.end.wrapping_add(bias);
+        let works = [Some(&self.evaluate), self.complete.as_ref()].into_iter().flatten();
+        places.hands.push(moved(&self.execute));
+        places.works.extend(works.map(moved));
+    }
+
+    /// Watches the calls that hand work over.
+    pub fn watch_calls(&self, recorder: &mut Recorder) -> bpf::Result<()> {
+        recorder.watch_handovers(&self.path(), self.execute.offset, &self.returns)
+    }
+
+    /// Watches every piece of work.
+    pub fn watch_work(&self, recorder: &mut Recorder) -> bpf::Result<()> {
+        recorder.watch_handed_work(&self.path(), self.evaluate.offset)
+    }
+
+    /// The open file itself, whatever is at its path by now.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+}

@@ -1,0 +1,404 @@
+//! Work handed to other threads: the work of PyTorch's autograd appears under the call of `backward()` that caused it.
+//!
+//! ```text
+//!   caller   main > step (train.py:31) > backward > ... > Engine::execute_with_graph_task
+//!   worker   start_thread > Engine::thread_main > Engine::evaluate_function > ... > cudaLaunchKernel
+//!
+//!   shown    main > step (train.py:31) > backward > ... > [handed over by backward (train.py:31)]
+//!              > start_thread > Engine::thread_main > Engine::evaluate_function > ... > cudaLaunchKernel
+//! ```
+//!
+//! The BPF programs know which call the work of a thread belongs to, if the thread does such work (`handover_state.h`).
+//! Whether it does is seen on its stack: the outermost of the engine's functions there is one that works. On the calling
+//! thread it is the call itself, and the stack is complete as it is.
+//!
+//! Both stacks become one stack of the recording once both have arrived.
+
+mod boundary;
+mod engine;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    ops::Range,
+    path::Path,
+};
+
+use bpf::{Cause, Recorder};
+use model::event::{ADDRESS, Event, Frame, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol};
+use symbols::{FileId, Files};
+
+use self::engine::{Engine, LIBRARY, Places};
+use crate::{calls::file, sink::Sink};
+
+/// The most calls that are remembered. Work refers to calls in progress.
+const MAX_CALLS: usize = 1 << 16;
+/// The most calls that are nested in each other's work.
+const MAX_NESTED: usize = 256;
+/// Frames that mark a hand-over have numbers from here on; those of Python count from 0.
+const FIRST_BOUNDARY: u32 = 1 << 31;
+
+/// The calls that hand work over, and the stacks of that work.
+#[derive(Default)]
+pub struct Handovers {
+    files: HashMap<FileId, Option<Engine>>,
+    images: HashMap<ProcessId, Places>,
+    calls: HashMap<u32, Call>,
+    /// The ids of `calls`, oldest first.
+    order: VecDeque<u32>,
+    waiting: Vec<Joint>,
+    joined: HashSet<StackId>,
+    /// Work of an unknown call, if it is work: its stack has not arrived.
+    undecided: HashMap<(ProcessId, StackId), u64>,
+    boundaries: HashMap<String, u32>,
+    unknown: u64,
+    work_is_watched: bool,
+}
+
+/// A call that hands work over.
+struct Call {
+    tid: u32,
+    stack: StackId,
+    cause: Cause,
+}
+
+/// A stack of two parts.
+struct Joint {
+    id: StackId,
+    image: ProcessId,
+    worker: StackId,
+    caller: StackId,
+    time: u64,
+}
+
+/// The stack of the call that caused something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// No other thread did.
+    Own,
+    Caller(StackId),
+    Unknown,
+}
+
+impl Handovers {
+    /// Adds a new image: a forked one has its parent's mappings.
+    pub fn born(&mut self, image: ProcessId, forked_from: Option<ProcessId>) {
+        if let Some(places) = forked_from.and_then(|parent| self.images.get(&parent)) {
+            self.images.insert(image, places.clone());
+        }
+    }
+
+    /// Handles a file mapped as code: watches PyTorch. Returns what prevents it.
+    pub fn mapped(
+        &mut self,
+        mapping: &Mapping,
+        file: Option<FileId>,
+        files: &Files,
+        recorder: &mut Recorder,
+    ) -> Option<String> {
+        let id = file.filter(|_| file::is(Path::new(LIBRARY), &mapping.path))?;
+        let mut problem = None;
+        let work_is_watched = self.work_is_watched;
+        let engine = self.files.entry(id).or_insert_with(|| {
+            let found = files.open(id).and_then(Engine::find).ok_or("its functions were not found".to_owned());
+            let watched = found.and_then(|engine| {
+                let work = if work_is_watched { engine.watch_work(recorder) } else { Ok(()) };
+                work.and_then(|()| engine.watch_calls(recorder)).map_err(|error| error.to_string())?;
+                Ok(engine)
+            });
+            watched.map_err(|why| problem = Some(why)).ok()
+        });
+        if let Some(engine) = engine {
+            engine.place(mapping.start, mapping.offset, self.images.entry(mapping.process).or_default());
+        }
+        problem.map(|why| {
+            format!(
+                "the work of PyTorch's autograd appears under its own threads: {} cannot be probed: {why}",
+                mapping.path
+            )
+        })
+    }
+
+    /// Adds a call that begins; `stack` is its stack.
+    pub fn begun(&mut self, call: &bpf::Handover, stack: StackId) {
+        self.calls.insert(call.id, Call { tid: call.tid, stack, cause: call.cause });
+        self.order.push_back(call.id);
+        if self.order.len() > MAX_CALLS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.calls.remove(&oldest);
+        }
+    }
+
+    /// Returns the stack that something on this thread appears under: its own, or its own below that of its cause. `native`
+    /// is the native part of its own stack, which arrives first.
+    pub fn under(
+        &mut self,
+        image: ProcessId,
+        (native, stack): (StackId, StackId),
+        (cause, tid): (Cause, u32),
+        time: u64,
+        sink: &dyn Sink,
+    ) -> StackId {
+        let found = self.find(cause, tid);
+        let Some(places) = self.images.get(&image).filter(|_| found != Found::Own) else { return stack };
+        if let Found::Caller(caller) = found
+            && self.joined.contains(&joint(stack, caller))
+        {
+            return joint(stack, caller);
+        }
+        match (found, sink.stack(native).map(|stack| places.work(&stack.frames))) {
+            (Found::Own, _) | (_, Some(false)) => {}
+            (Found::Unknown, Some(true)) => self.unknown += 1,
+            (Found::Unknown, None) => *self.undecided.entry((image, native)).or_default() += 1,
+            (Found::Caller(caller), _) => {
+                let id = joint(stack, caller);
+                self.joined.insert(id);
+                self.waiting.push(Joint { id, image, worker: stack, caller, time });
+                return id;
+            }
+        }
+        stack
+    }
+
+    /// Finds the call that another thread made.
+    fn find(&self, mut cause: Cause, tid: u32) -> Found {
+        for _ in 0..MAX_NESTED {
+            cause = match cause {
+                Cause::None => return Found::Own,
+                Cause::Unknown => return Found::Unknown,
+                Cause::Call(id) => match self.calls.get(&id) {
+                    None => return Found::Unknown,
+                    Some(call) if call.tid != tid => return Found::Caller(call.stack),
+                    // Its own call, within work that was handed to it.
+                    Some(call) => call.cause,
+                },
+            }
+        }
+        Found::Unknown
+    }
+
+    /// Watches each piece of work from now on, if calls could not be distinguished without.
+    pub fn watch_work(&mut self, recorder: &mut Recorder) -> Option<String> {
+        if self.unknown == 0 || self.work_is_watched {
+            return None;
+        }
+        self.work_is_watched = true;
+        let mut engines = self.files.values().flatten();
+        engines.find_map(|engine| engine.watch_work(recorder).err()).map(|error| error.to_string())
+    }
+
+    /// Pushes every stack whose parts have arrived to the sink. `python` returns the name of a Python frame.
+    pub fn settle(&mut self, sink: &mut dyn Sink, python: &dyn Fn(u32) -> Option<NamedFrame>) {
+        for joint in std::mem::take(&mut self.waiting) {
+            if sink.stack(joint.worker).is_some() && sink.stack(joint.caller).is_some() {
+                self.emit(&joint, sink, python);
+            } else {
+                self.waiting.push(joint);
+            }
+        }
+        let (images, unknown) = (&self.images, &mut self.unknown);
+        self.undecided.retain(|(image, stack), times| {
+            let Some(stack) = sink.stack(*stack) else { return true };
+            if images.get(image).is_some_and(|places| places.work(&stack.frames)) {
+                *unknown += *times;
+            }
+            false
+        });
+    }
+
+    /// Pushes all remaining stacks to the sink, with the parts that have arrived.
+    pub fn finish(&mut self, sink: &mut dyn Sink, python: &dyn Fn(u32) -> Option<NamedFrame>) {
+        for joint in std::mem::take(&mut self.waiting) {
+            self.emit(&joint, sink, python);
+        }
+    }
+
+    /// Returns how many launches and samples belong to a call that is not known.
+    pub fn unknown(&self) -> u64 {
+        self.unknown
+    }
+
+    fn emit(&mut self, joint: &Joint, sink: &mut dyn Sink, python: &dyn Fn(u32) -> Option<NamedFrame>) {
+        let Some(worker) = sink.stack(joint.worker) else { return };
+        let mut stack = Stack { id: joint.id, process: joint.image, time: joint.time, ..worker.clone() };
+        let works = self.images.get(&joint.image).is_some_and(|places| places.work(&stack.frames));
+        if works && let Some(Stack { frames, end, .. }) = sink.stack(joint.caller).cloned() {
+            let named = frames.iter().filter_map(|frame| match frame {
+                Frame::Python(number) => python(*number),
+                _ => None,
+            });
+            stack.frames.push(self.boundary(boundary::name(named), sink));
+            stack.frames.extend(frames);
+            if stack.end == StackEnd::Whole {
+                stack.end = end;
+            }
+        }
+        sink.push(&Event::Stack(stack));
+    }
+
+    /// Returns the frame with this name; a new one is named first.
+    fn boundary(&mut self, name: String, sink: &mut dyn Sink) -> Frame {
+        let next = FIRST_BOUNDARY.saturating_add(self.boundaries.len() as u32);
+        let number = *self.boundaries.entry(name.clone()).or_insert(next);
+        let frame = Frame::Python(number);
+        if number == next {
+            let names = vec![boundary::frame(&name)];
+            sink.push(&Event::Symbol(Symbol { process: ProcessId(0), frame, since: 0, names }));
+        }
+        frame
+    }
+}
+
+/// Returns the id of a worker's stack below its caller's. Calls within calls give chains, so the order matters.
+fn joint(worker: StackId, caller: StackId) -> StackId {
+    let mix = |hash: u64, value: u64| {
+        let hash = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^ hash >> 29
+    };
+    StackId(mix(mix(caller.0, worker.0), 1) | 1)
+}
+
+impl Places {
+    /// Whether a stack is that of a thread that does work handed to it.
+    fn work(&self, frames: &[Frame]) -> bool {
+        let inside = |ranges: &[Range<u64>], address| ranges.iter().any(|range| range.contains(&address));
+        let outermost = frames.iter().rev().find_map(|frame| match frame {
+            Frame::User(address) if inside(&self.works, address & ADDRESS) => Some(true),
+            Frame::User(address) if inside(&self.hands, address & ADDRESS) => Some(false),
+            _ => None,
+        });
+        outermost.unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IMAGE: ProcessId = ProcessId(7);
+
+    /// A sink that keeps stacks.
+    #[derive(Default)]
+    struct Stacks(HashMap<StackId, Stack>);
+
+    impl Sink for Stacks {
+        fn push(&mut self, event: &Event) {
+            if let Event::Stack(stack) = event {
+                self.0.insert(stack.id, stack.clone());
+            }
+        }
+
+        fn stack(&self, id: StackId) -> Option<&Stack> {
+            self.0.get(&id)
+        }
+    }
+
+    fn stack(id: u64, addresses: &[u64]) -> Event {
+        let frames = addresses.iter().copied().map(Frame::User).collect();
+        Event::Stack(Stack { id: StackId(id), process: IMAGE, time: 1, frames, end: StackEnd::Whole })
+    }
+
+    /// Functions at 100 (hands over) and 200 (works).
+    fn handovers() -> Handovers {
+        let mut handovers = Handovers::default();
+        handovers.images.insert(IMAGE, Places { hands: vec![100..105, 105..110], works: vec![200..205, 205..210] });
+        handovers
+    }
+
+    fn call(id: u32, tid: u32, cause: Cause) -> bpf::Handover {
+        bpf::Handover { id, image: IMAGE.0, stack: 0, python: 0, time: 1, tid, cause }
+    }
+
+    fn addresses(sink: &Stacks, id: StackId) -> Vec<Option<u64>> {
+        let address = |frame: &Frame| if let Frame::User(address) = frame { Some(*address) } else { None };
+        sink.0[&id].frames.iter().map(address).collect()
+    }
+
+    /// Check that a worker's stack is below its cause's, and that other stacks are as they were: those of other threads,
+    /// and of the caller itself.
+    #[test]
+    fn workers_appear_under_their_cause() {
+        let (mut handovers, mut sink) = (handovers(), Stacks::default());
+        for (id, frames) in [(1, &[1, 2][..]), (2, &[9, 205, 8]), (3, &[9, 8]), (4, &[9, 205, 105, 2])] {
+            sink.push(&stack(id, frames));
+        }
+        handovers.begun(&call(1, 10, Cause::None), StackId(1));
+        let under = |handovers: &mut Handovers, sink: &Stacks, id, tid| {
+            handovers.under(IMAGE, (StackId(id), StackId(id)), (Cause::Call(1), tid), 5, sink)
+        };
+        let joined = under(&mut handovers, &sink, 2, 11);
+        assert_eq!(under(&mut handovers, &sink, 2, 12), joined);
+        assert_eq!(under(&mut handovers, &sink, 3, 11), StackId(3), "another thread");
+        assert_eq!(under(&mut handovers, &sink, 4, 10), StackId(4), "the caller");
+        assert_eq!(handovers.under(IMAGE, (StackId(2), StackId(2)), (Cause::None, 11), 5, &sink), StackId(2));
+        handovers.settle(&mut sink, &|_| None);
+        assert_eq!(addresses(&sink, joined), [Some(9), Some(205), Some(8), None, Some(1), Some(2)]);
+        assert_eq!(handovers.unknown(), 0);
+    }
+
+    /// Check that a call within such work appears under the outer call, and that a worker's own call does not hide it.
+    #[test]
+    fn calls_within_work_have_causes() {
+        let (mut handovers, mut sink) = (handovers(), Stacks::default());
+        for (id, frames) in [(1, &[1][..]), (2, &[3, 205, 8]), (3, &[9, 205, 7]), (4, &[9, 206, 105, 3, 205, 8])] {
+            sink.push(&stack(id, frames));
+        }
+        handovers.begun(&call(1, 10, Cause::None), StackId(1));
+        let inner = handovers.under(IMAGE, (StackId(2), StackId(2)), (Cause::Call(1), 11), 5, &sink);
+        handovers.begun(&call(2, 11, Cause::Call(1)), inner);
+        let other = handovers.under(IMAGE, (StackId(3), StackId(3)), (Cause::Call(2), 12), 6, &sink);
+        let same = handovers.under(IMAGE, (StackId(4), StackId(4)), (Cause::Call(2), 11), 6, &sink);
+        for _ in 0..2 {
+            handovers.settle(&mut sink, &|_| None);
+        }
+        let outer = [Some(3), Some(205), Some(8), None, Some(1)];
+        assert_eq!(addresses(&sink, other)[..4], [Some(9), Some(205), Some(7), None]);
+        assert_eq!(addresses(&sink, other)[4..], outer);
+        assert_eq!(addresses(&sink, same)[..3], [Some(9), Some(206), Some(105)]);
+        assert_eq!(addresses(&sink, same)[3..], outer);
+    }
+
+    /// Check that stacks of the same parts in another order are different.
+    #[test]
+    fn chains_have_an_order() {
+        let (a, b, c) = (StackId(11), StackId(23), StackId(5));
+        assert_ne!(joint(a, joint(b, c)), joint(b, joint(a, c)));
+        assert_ne!(joint(a, b), joint(b, a));
+    }
+
+    /// Check that work of an unknown call is counted and stays where it is, also if its stack arrives later.
+    #[test]
+    fn unknown_calls_are_counted() {
+        let (mut handovers, mut sink) = (handovers(), Stacks::default());
+        sink.push(&stack(2, &[9, 205, 8]));
+        sink.push(&stack(3, &[9, 8]));
+        for (id, cause) in [(2, Cause::Unknown), (2, Cause::Call(77)), (3, Cause::Unknown), (4, Cause::Unknown)] {
+            assert_eq!(handovers.under(IMAGE, (StackId(id), StackId(id)), (cause, 11), 5, &sink), StackId(id));
+        }
+        assert_eq!(handovers.unknown(), 2);
+        sink.push(&stack(4, &[205]));
+        handovers.settle(&mut sink, &|_| None);
+        assert_eq!(handovers.unknown(), 3);
+    }
+
+    /// Check that a worker's stack waits for its cause's, and that memory is bounded.
+    #[test]
+    fn parts_arrive_in_any_order() {
+        let (mut handovers, mut sink) = (handovers(), Stacks::default());
+        handovers.begun(&call(1, 10, Cause::None), StackId(1));
+        let joined = handovers.under(IMAGE, (StackId(2), StackId(2)), (Cause::Call(1), 11), 5, &sink);
+        let idle = handovers.under(IMAGE, (StackId(3), StackId(3)), (Cause::Call(1), 11), 5, &sink);
+        sink.push(&stack(2, &[9, 205]));
+        sink.push(&stack(3, &[9]));
+        handovers.settle(&mut sink, &|_| None);
+        assert!(sink.stack(joined).is_none());
+        sink.push(&stack(1, &[1]));
+        handovers.settle(&mut sink, &|_| None);
+        assert_eq!(addresses(&sink, joined), [Some(9), Some(205), None, Some(1)]);
+        assert_eq!(addresses(&sink, idle), [Some(9)], "no work of the engine");
+        for id in 2..MAX_CALLS as u32 + 10 {
+            handovers.begun(&call(id, 10, Cause::None), StackId(1));
+        }
+        assert_eq!((handovers.calls.len(), handovers.order.len()), (MAX_CALLS, MAX_CALLS));
+    }
+}
