@@ -35,6 +35,7 @@ mod off_cpu;
 mod outputs;
 mod privileges;
 mod python;
+mod ranks;
 mod robustness;
 mod sampling;
 mod signals;

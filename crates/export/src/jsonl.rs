@@ -113,6 +113,18 @@ enum Line<'a> {
         cupti: u32,
         driver: u32,
     },
+    Rank {
+        session: SessionId,
+        pid: u32,
+        process: ProcessId,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rank: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        local_rank: Option<u32>,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        variable: &'a str,
+        mps: bool,
+    },
     Device {
         session: SessionId,
         device: u32,
@@ -346,6 +358,12 @@ impl Lines<'_> {
                 let pid = self.pid(e.process);
                 let (session, process, cupti, driver) = (e.id, e.process, e.cupti, e.driver);
                 self.line(&Line::Session { session, pid, process, cupti, driver })
+            }
+            Event::Rank(e) => {
+                let process = self.profile.sessions.get(&e.session).map_or(ProcessId(0), |session| session.process);
+                let (session, pid, mps) = (e.session, self.session_pid(e.session), e.mps);
+                let (rank, local_rank, variable) = (e.rank, e.local, e.variable.as_str());
+                self.line(&Line::Rank { session, pid, process, rank, local_rank, variable, mps })
             }
             Event::Device(e) => {
                 let device = self.profile.device(e.session, e.index);

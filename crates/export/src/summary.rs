@@ -8,6 +8,7 @@ use std::{
 use model::{
     event::{Direction, LossCause, Mode, Origin},
     profile::{GpuWeight, Profile, What},
+    ranks::is_communication,
 };
 use text::units::hundredths;
 
@@ -26,6 +27,8 @@ pub mod cost;
 pub mod events;
 mod findings_text;
 mod numbers;
+mod ranks;
+mod ranks_text;
 pub(crate) mod render;
 pub mod sampling;
 mod tables;
@@ -33,6 +36,7 @@ mod tables;
 pub use cost::Cost;
 pub use events::EventSummary;
 pub use numbers::{Copies, Device, Function, Graphs, Kernel, Path, Summary};
+pub use ranks::{Communication, Rank};
 pub use render::render;
 pub use sampling::Sampling;
 use tables::{TOP, share};
@@ -119,6 +123,9 @@ impl Summary {
             gpu_imbalance: imbalance(&devices),
             devices,
             device_numbering: profile.numbering,
+            ranks: Rank::of(profile, wall_ns),
+            communication: Communication::of(profile, gpu_time_ns),
+            mps_processes: profile.sessions.values().filter(|session| session.mps).count() as u64,
             events: events::of(flames),
             sampling: sampling.clone(),
             cost: Cost::of(profile, trace.as_ref().map(|trace| trace.calls)),
@@ -233,6 +240,7 @@ fn top_kernels(profile: &Profile) -> Vec<Kernel> {
     }
     let kernel = |(name, weight): (&str, GpuWeight)| Kernel {
         name: name.to_owned(),
+        communication: is_communication(name),
         count: weight.count,
         ns: weight.ns,
         mean_ns: weight.ns / weight.count.max(1),

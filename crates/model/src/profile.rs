@@ -14,6 +14,7 @@ use crate::{
     },
     idle::Idle,
     ledger::Ledger,
+    ranks::Ranks,
     symbols::Symbols,
 };
 
@@ -35,6 +36,8 @@ pub struct Profile {
     pub threads: BTreeMap<(ProcessId, u32), String>,
     /// CUDA processes.
     pub sessions: BTreeMap<SessionId, SessionInfo>,
+    /// Ranks of a distributed program; empty if no process has one.
+    pub ranks: Ranks,
     /// GPUs by number.
     pub devices: BTreeMap<u32, DeviceInfo>,
     /// The number of each session's devices, by session and the session's own index.
@@ -134,6 +137,8 @@ pub struct SessionInfo {
     pub cupti: u32,
     /// The driver's version.
     pub driver: u32,
+    /// It uses the Multi-Process Service (MPS).
+    pub mps: bool,
 }
 
 /// How GPUs are numbered.
@@ -244,6 +249,11 @@ impl GpuWeight {
 }
 
 impl Profile {
+    /// Returns the rank of a process: its own, or that of the process that started it.
+    pub fn rank(&self, process: ProcessId) -> Option<u32> {
+        self.ranks.of(process, |id| self.processes.get(&id).and_then(|info| info.parent))
+    }
+
     /// Returns the number of a session's device.
     pub fn device(&self, session: SessionId, index: u32) -> u32 {
         self.device_numbers.get(&(session, index)).copied().unwrap_or(OTHER_DEVICE)

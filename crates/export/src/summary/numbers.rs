@@ -9,8 +9,21 @@ use model::{
 };
 use serde::Serialize;
 
-use super::{cost::Cost, events::EventSummary, sampling::Sampling};
+use super::{
+    cost::Cost,
+    events::EventSummary,
+    ranks::{Communication, Rank},
+    sampling::Sampling,
+};
 use crate::{findings::Finding, idle::DeviceIdle, trace::TraceSummary};
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
 
 /// The numbers of a recording.
 #[derive(Clone, Debug, Serialize)]
@@ -116,6 +129,16 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_imbalance: Option<f64>,
 
+    /// Ranks of a distributed program; absent if no process has one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<Rank>,
+    /// Communication kernels; absent if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub communication: Option<Communication>,
+    /// CUDA processes that use the Multi-Process Service (MPS); absent if there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub mps_processes: u64,
+
     /// Kernels by time.
     pub top_kernels: Vec<Kernel>,
     /// Call paths by the GPU time that they caused.
@@ -198,6 +221,9 @@ pub struct Device {
 pub struct Kernel {
     /// The whole name.
     pub name: String,
+    /// It is a communication kernel (NCCL); absent for others.
+    #[serde(skip_serializing_if = "is_false")]
+    pub communication: bool,
     /// Runs.
     pub count: u64,
     /// Total time.

@@ -102,6 +102,7 @@ impl Page {
             let line = self.ink(Ink::Dim, &cost);
             self.line(&line);
         }
+        self.ranks(s);
     }
 
     /// Writes one line of counts, and one of waits.

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use super::{
     blame::{Evidence, Feed},
     devices::Devices,
+    ranks::RankWork,
 };
 use crate::{
     causes::Joined,
@@ -53,6 +54,12 @@ impl KernelNames {
         }
     }
 
+    /// Returns the index and the text of a name.
+    pub fn indexed(&mut self, session: SessionId, id: u32) -> (u32, &str) {
+        let index = self.index(session, id);
+        (index, self.texts.get(index as usize).map_or(NAME_LOST, |text| &text.mangled))
+    }
+
     fn intern(&mut self, name: &str) -> u32 {
         if let Some(index) = self.by_text.get(name) {
             return *index;
@@ -87,6 +94,8 @@ pub struct GpuTime {
     /// Operations that did not get a sum of their own.
     pub merged: u64,
     devices: Devices,
+    /// The work of each rank.
+    pub ranks: RankWork,
     /// What threads did, to explain why devices were idle.
     pub evidence: Evidence,
     /// Every stream seen, with the slot of its device: one lookup for both.
@@ -111,6 +120,13 @@ impl GpuTime {
             Work::Memset { .. } => ledger.memsets += 1,
         }
         count_times(activity.start, activity.end, ledger);
+        if !self.ranks.is_empty() {
+            let names = &mut self.names;
+            self.ranks.activity(activity, || match activity.work {
+                Work::Kernel { name, .. } => Some(names.indexed(activity.session, name)),
+                Work::Copy { .. } | Work::Memset { .. } => None,
+            });
+        }
         let Activity { session, device, context, stream, .. } = *activity;
         if self.stream((session, device, context, stream)).is_none() {
             *ledger.lost.causes.entry(LossCause::DevicesRefused).or_default() += 1;
