@@ -2,7 +2,7 @@
 
 use crate::contract::{
     self,
-    types::{hit_key, hit_limit, hit_point, hit_record, hit_register, hit_source, hit_sum, wait_reason},
+    types::{hit_key, hit_limit, hit_point, hit_record, hit_register, hit_source, hit_sum, wait_reason, wait_record},
 };
 
 /// The default limit of distinct (place, process image, stack) keys in the kernel: about 40 MiB if all are used.
@@ -171,6 +171,26 @@ impl HitRecord {
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let hit_record { time, key, sum, .. } = contract::read(bytes)?;
         Some(Self { time, key: key.into(), sum: sum.into() })
+    }
+}
+
+/// A thread that launches GPU work was off the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitRecord {
+    /// The thread.
+    pub tid: u32,
+    /// When it left the CPU.
+    pub time: u64,
+    /// When it ran again.
+    pub end: u64,
+    /// Its stack; the place is the reason.
+    pub key: HitKey,
+}
+
+impl WaitRecord {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let wait_record { tid, time, end, key, .. } = contract::read(bytes)?;
+        Some(Self { tid, time, end, key: key.into() })
     }
 }
 

@@ -36,6 +36,7 @@ pub use cost::{CostProgram, ProgramCost};
 pub use error::{Error, Result};
 pub use hits::{
     HitKey, HitPoint, HitProbe, HitRecord, HitSource, HitSum, HitWeight, MAX_HIT_POINTS, MAX_HITS, WAIT_REASONS,
+    WaitRecord,
 };
 pub use hooks::{Refused, try_hook};
 pub use mappings::{MapEvent, Mapped, Mappings};

@@ -39,6 +39,7 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
     }
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {
         data.shortest_wait = options.off_cpu.unwrap_or(0);
+        data.waits_recorded = options.off_cpu.is_some();
     }
     open.progs.off_cpu.set_autoload(options.off_cpu.is_some());
     open.progs.off_cpu_end.set_autoload(options.off_cpu.is_some());

@@ -12,7 +12,7 @@ use crate::{
             stack_record, thread_record,
         },
     },
-    hits::HitRecord,
+    hits::{HitRecord, WaitRecord},
     python::{PythonCode, PythonStack},
 };
 
@@ -117,6 +117,8 @@ pub enum Record {
     Point(Box<PointRecord>),
     /// A new key of hits, or a hit that did not fit into the kernel's map.
     Hit(HitRecord),
+    /// A thread that launches GPU work was off the CPU.
+    Wait(WaitRecord),
     /// A followed thread was running.
     Sample {
         /// The process image.
@@ -260,6 +262,8 @@ pub struct Losses {
     pub sums: u64,
     /// Hits of events that fitted neither into their map nor into the ring buffer.
     pub hits: u64,
+    /// Waits that did not fit into the ring buffer; the hits of their reasons include them.
+    pub waits: u64,
     /// Records of a type or length that the programs do not write.
     pub unparsed: u64,
     /// Failed reads of maps: sums are missing from what was read.
@@ -274,6 +278,7 @@ impl Record {
             Self::RawStack(raw) => raw.time,
             Self::Launch { time, .. } | Self::Sample { time, .. } => *time,
             Self::Hit(hit) => hit.time,
+            Self::Wait(wait) => wait.time,
             Self::Handover(call) => call.time,
             _ => 0,
         }
@@ -316,6 +321,7 @@ impl Record {
             record_type::RECORD_SWITCH => Self::Switch(SwitchRecord::parse(bytes)?),
             record_type::RECORD_POINT => Self::Point(Box::new(PointRecord::parse(bytes)?)),
             record_type::RECORD_HIT => Self::Hit(HitRecord::parse(bytes)?),
+            record_type::RECORD_WAIT => Self::Wait(WaitRecord::parse(bytes)?),
             record_type::RECORD_SAMPLE => {
                 let sample_record { image, stack, python, time, tid, cpu, cause, .. } = contract::read(bytes)?;
                 Self::Sample { image, stack, python, time, tid, cpu, cause: Cause::of(cause) }

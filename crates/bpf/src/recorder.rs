@@ -283,6 +283,7 @@ impl Recorder {
             deep_calls: count(loss::LOSS_CALL_DEPTH),
             sums: count(loss::LOSS_CALL_SUMS),
             hits: count(loss::LOSS_HIT),
+            waits: count(loss::LOSS_WAIT),
             unparsed: self.unparsed.get(),
             unread: self.unread.get(),
         }

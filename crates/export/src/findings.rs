@@ -3,10 +3,12 @@
 //! Each file of this module has the rules of one subject. A rule returns no finding where there is nothing to say. To add
 //! a finding, add a [`Kind`] and a rule, and call the rule in [`findings`].
 
+mod copies;
 mod devices;
 mod finding;
 mod idle;
 mod kernels;
+mod launches;
 
 use model::profile::Profile;
 
@@ -16,7 +18,7 @@ use crate::{idle::DeviceIdle, user_code::UserCode};
 /// The maximum number of findings: a reader acts on the first ones.
 const MAX: usize = 8;
 
-/// Returns the findings of a profile, those that affect the most time first.
+/// Returns the findings of a profile: idle GPUs, then the others, those that affect the most time first.
 pub fn findings(profile: &Profile, code: &UserCode<'_>, idle: &[DeviceIdle]) -> Vec<Finding> {
     // A trace explains single calls, and has its own report.
     if profile.is_trace() {
@@ -24,9 +26,19 @@ pub fn findings(profile: &Profile, code: &UserCode<'_>, idle: &[DeviceIdle]) -> 
     }
     let mut all = idle::idle(profile, idle);
     all.extend(idle::start(profile, idle));
+    all.extend(launches::bound(profile, idle));
+    all.extend(launches::waits(profile, code, idle));
+    all.extend(copies::alone(profile, code, idle));
+    all.extend(copies::pageable(profile, code));
     all.extend(kernels::tiny(profile, code));
     all.extend(devices::imbalance(profile));
-    all.sort_by(|a: &Finding, b| b.share.total_cmp(&a.share));
+    // Why a GPU is idle comes first: other findings are often parts of the answer.
+    all.sort_by(|a: &Finding, b| {
+        (a.kind != Kind::GpuIdle).cmp(&(b.kind != Kind::GpuIdle)).then(b.share.total_cmp(&a.share))
+    });
     all.truncate(MAX);
     all
 }
+
+#[cfg(test)]
+mod tests;

@@ -194,7 +194,7 @@ impl Flame {
                 }
                 match charge.stack {
                     Some(stack) => frames.extend(naming.stack(charge.process, Some(stack))),
-                    None => frames.push(naming.process(charge.process)),
+                    None => frames.extend(naming.root(charge.process)),
                 }
                 let doing = match charge.cause {
                     Cause::Launching => Some(names::LAUNCHING.to_owned()),
@@ -227,7 +227,8 @@ impl Flame {
                 frames = naming.stack(process, Some(stack));
                 frames.push(naming.name(names::event(counter, point), Family::Event));
             } else if waits::without_stack(point) {
-                frames = vec![naming.process(process), naming.name(point.function.clone(), Family::Wait)];
+                frames = naming.root(process);
+                frames.push(naming.name(point.function.clone(), Family::Wait));
             } else {
                 frames = naming.stack(process, Some(stack));
                 let reason = waits::reason(point, &profile.frames(stack)).to_owned();
@@ -277,9 +278,16 @@ impl<'a> Naming<'a> {
         self.name(names::process(self.profile, process), Family::Process)
     }
 
+    /// Returns the frames above those of a process: its rank, if there are several, and the process.
+    fn root(&mut self, process: ProcessId) -> Frames {
+        let rank = if self.profile.ranks.all.len() > 1 { self.profile.rank(process) } else { None };
+        let rank = rank.map(|rank| self.name(names::rank(rank), Family::Process));
+        rank.into_iter().chain([self.process(process)]).collect()
+    }
+
     /// Returns a process and its frames; without a stack, a frame that says so.
     fn stack(&mut self, process: ProcessId, stack: Option<StackId>) -> Vec<Arc<str>> {
-        let mut frames = vec![self.process(process)];
+        let mut frames = self.root(process);
         match stack {
             None => frames.push(self.name(names::LAUNCH_NOT_SEEN.to_owned(), Family::Unknown)),
             Some(id) => match self.stacks.get(&id) {

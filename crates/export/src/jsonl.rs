@@ -113,6 +113,18 @@ enum Line<'a> {
         cupti: u32,
         driver: u32,
     },
+    Rank {
+        session: SessionId,
+        pid: u32,
+        process: ProcessId,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rank: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        local_rank: Option<u32>,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        variable: &'a str,
+        mps: bool,
+    },
     Device {
         session: SessionId,
         device: u32,
@@ -180,6 +192,14 @@ enum Line<'a> {
         context: u32,
         #[serde(skip_serializing_if = "Option::is_none")]
         stream: Option<u32>,
+    },
+    Wait {
+        ts_ns: u64,
+        dur_ns: u64,
+        pid: u32,
+        tid: u32,
+        reason: &'a str,
+        stack: u64,
     },
     Loss {
         cause: LossCause,
@@ -339,6 +359,12 @@ impl Lines<'_> {
                 let (session, process, cupti, driver) = (e.id, e.process, e.cupti, e.driver);
                 self.line(&Line::Session { session, pid, process, cupti, driver })
             }
+            Event::Rank(e) => {
+                let process = self.profile.sessions.get(&e.session).map_or(ProcessId(0), |session| session.process);
+                let (session, pid, mps) = (e.session, self.session_pid(e.session), e.mps);
+                let (rank, local_rank, variable) = (e.rank, e.local, e.variable.as_str());
+                self.line(&Line::Rank { session, pid, process, rank, local_rank, variable, mps })
+            }
             Event::Device(e) => {
                 let device = self.profile.device(e.session, e.index);
                 let info = self.profile.devices.get(&device);
@@ -387,6 +413,13 @@ impl Lines<'_> {
                 context: e.context,
                 stream: (e.stream != u32::MAX).then_some(e.stream),
             }),
+            Event::Wait(e) => {
+                let points = &self.profile.counters.points;
+                let reason = points.get(&e.reason).map_or("[waiting]", |point| &point.function);
+                let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
+                let dur_ns = e.end.saturating_sub(e.start);
+                self.line(&Line::Wait { ts_ns: e.start, dur_ns, pid, tid: e.tid, reason, stack })
+            }
             Event::Loss(e) => self.line(&Line::Loss { cause: e.cause, count: e.count }),
             Event::Note(e) => self.line(&Line::Note { text: &e.text }),
             Event::End(e) => self.line(&Line::End { ts_ns: e.time, status: e.status }),
@@ -408,7 +441,7 @@ impl Lines<'_> {
             }
             // Hidden by the view, or resolved: a session's totals are in the ledger.
             Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => Ok(()),
-            Event::Activity(_) | Event::Sync(_) | Event::Wait(_) => Ok(()),
+            Event::Activity(_) | Event::Sync(_) => Ok(()),
             Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
             // Written above, or summed up in the summary.
             Event::Function(_) | Event::Call(_) | Event::Switch(_) => Ok(()),

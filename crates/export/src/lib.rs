@@ -15,6 +15,7 @@ pub mod flame;
 mod flames;
 pub mod folded;
 mod format;
+mod helpers;
 pub mod html;
 pub mod idle;
 pub mod jsonl;

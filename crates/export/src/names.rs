@@ -34,6 +34,16 @@ pub fn process(profile: &Profile, id: ProcessId) -> String {
     profile.processes.get(&id).map_or_else(|| "[unknown_process]".to_owned(), |p| word(&p.comm))
 }
 
+/// The outermost frame of the processes of a rank.
+pub fn rank(rank: u32) -> String {
+    format!("[rank {rank}]")
+}
+
+/// Whether a frame is that of a rank.
+pub fn is_rank(frame: &str) -> bool {
+    frame.starts_with("[rank ")
+}
+
 /// A CPU frame, with the `_[k]` of the operating system's kernel.
 pub fn frame(frame: &NamedFrame) -> String {
     let name = clean(&frame.name);

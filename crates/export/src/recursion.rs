@@ -14,7 +14,10 @@ use std::{
     sync::Arc,
 };
 
-use crate::flame::{Flame, Frames, Line, Weight};
+use crate::{
+    flame::{Flame, Frames, Line, Weight},
+    names,
+};
 
 /// The number of a frame in the folded tree, by its caller's number and its name; and the deepest recursion there.
 #[derive(Default)]
@@ -68,9 +71,10 @@ pub fn folded(flame: &Flame) -> Flame {
     Flame { lines, families, own: flame.own, measure: flame.measure, launches }
 }
 
-/// Returns the nodes of a stack. The first frame is the process, which is not a function.
+/// Returns the nodes of a stack. The first frame is the process, possibly below its rank, which are not functions.
 fn fold(tree: &mut Tree, frames: &[Arc<str>]) -> Vec<usize> {
-    let (process, functions) = frames.split_at(frames.len().min(1));
+    let outer = 1 + usize::from(frames.first().is_some_and(|name| names::is_rank(name)));
+    let (process, functions) = frames.split_at(frames.len().min(outer));
     let runs = process.chunks(1).chain(functions.chunk_by(|a, b| a == b));
     let mut nodes = Vec::new();
     let mut caller = 0;

@@ -1,13 +1,14 @@
 //! The summary of a recording: the numbers (`report --json`) and the text printed after `record`.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     io,
 };
 
 use model::{
     event::{Direction, LossCause, Mode, Origin},
     profile::{GpuWeight, Profile, What},
+    ranks::is_communication,
 };
 use text::units::hundredths;
 
@@ -16,7 +17,8 @@ use crate::{
     findings,
     flame::{Flame, Line},
     flames::Flames,
-    idle, losses, names,
+    idle, losses,
+    names::{self, GpuFrames},
     trace::TraceSummary,
     user_code::UserCode,
 };
@@ -25,6 +27,8 @@ pub mod cost;
 pub mod events;
 mod findings_text;
 mod numbers;
+mod ranks;
+mod ranks_text;
 pub(crate) mod render;
 pub mod sampling;
 mod tables;
@@ -32,6 +36,7 @@ mod tables;
 pub use cost::Cost;
 pub use events::EventSummary;
 pub use numbers::{Copies, Device, Function, Graphs, Kernel, Path, Summary};
+pub use ranks::{Communication, Rank};
 pub use render::render;
 pub use sampling::Sampling;
 use tables::{TOP, share};
@@ -112,11 +117,15 @@ impl Summary {
             threads: profile.threads.len() as u64,
             top_kernels: top_kernels(profile),
             top_paths: top_paths(&flames.gpu(), gpu_time_ns),
+            top_lines: top_lines(profile, &code, gpu_time_ns),
             top_functions: top_functions(&cpu.lines, cpu_time_ns),
             copies_by_direction: copies(profile),
             gpu_imbalance: imbalance(&devices),
             devices,
             device_numbering: profile.numbering,
+            ranks: Rank::of(profile, wall_ns),
+            communication: Communication::of(profile, gpu_time_ns),
+            mps_processes: profile.sessions.values().filter(|session| session.mps).count() as u64,
             events: events::of(flames),
             sampling: sampling.clone(),
             cost: Cost::of(profile, trace.as_ref().map(|trace| trace.calls)),
@@ -231,6 +240,7 @@ fn top_kernels(profile: &Profile) -> Vec<Kernel> {
     }
     let kernel = |(name, weight): (&str, GpuWeight)| Kernel {
         name: name.to_owned(),
+        communication: is_communication(name),
         count: weight.count,
         ns: weight.ns,
         mean_ns: weight.ns / weight.count.max(1),
@@ -249,6 +259,30 @@ fn top_paths(flame: &Flame, gpu_time_ns: u64) -> Vec<Path> {
             count: weight.operations,
             share: share(weight.amount, gpu_time_ns),
         })
+        .collect()
+}
+
+/// Sums GPU work by user code.
+fn top_lines(profile: &Profile, code: &UserCode<'_>, gpu_time_ns: u64) -> Vec<Path> {
+    let gpu_frames = GpuFrames::new(profile);
+    let mut paths = HashMap::new();
+    let mut sums: BTreeMap<Vec<String>, GpuWeight> = BTreeMap::new();
+    for (key, weight) in &profile.gpu {
+        let stack = key.capture.or(key.stack);
+        let frames = paths.entry((key.process, stack)).or_insert_with(|| {
+            let mut frames = vec![names::process(profile, key.process)];
+            match stack {
+                Some(stack) => frames.extend(code.path(key.process, stack)),
+                None => frames.push(names::LAUNCH_NOT_SEEN.to_owned()),
+            }
+            frames
+        });
+        let replay = key.capture.is_some().then(|| names::GRAPH_REPLAY.to_owned());
+        let operation = gpu_frames.name(key.device, key.what);
+        sums.entry(frames.iter().cloned().chain(replay).chain([operation]).collect()).or_default().add(weight);
+    }
+    top(sums, |weight| weight.ns)
+        .map(|(path, weight)| Path { path, ns: weight.ns, count: weight.count, share: share(weight.ns, gpu_time_ns) })
         .collect()
 }
 

@@ -28,7 +28,7 @@ use crate::{
     family::Family,
     flame::{Flame, Line, Measure, View, Weight},
     flames::Flames,
-    losses, names, palette, recursion, waits,
+    helpers, losses, names, palette, recursion, waits,
 };
 
 const FRAME_HEIGHT: usize = 18;
@@ -58,6 +58,9 @@ text { font-family:ui-monospace,\"SF Mono\",Menlo,Consolas,\"DejaVu Sans Mono\",
 /// Draws the stacks of a profile. A profile without any time still gives a valid picture, which says so.
 pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result<()> {
     let (profile, mut flame) = (flames.profile, flames.of(view));
+    if let Some(folded) = helpers::folded(&flame) {
+        flame = Rc::new(folded);
+    }
     if !view.unfold_recursion {
         flame = Rc::new(recursion::folded(&flame));
     }

@@ -10,8 +10,12 @@ use model::{
     profile::Profile,
 };
 use serde::Serialize;
+use text::short::{short, split_place};
 
 use crate::{names, page::is_informative};
+
+/// The length of a name in a sentence, where it can be shortened to that.
+const SHORT: usize = 60;
 
 /// A line of code, or a function where lines are not known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -20,6 +24,18 @@ pub struct Place {
     pub frame: String,
     /// The source file of a Python frame, otherwise the program or library that contains it.
     pub file: String,
+}
+
+impl Place {
+    /// Returns the frame, shortened to fit into a sentence.
+    pub fn short(&self) -> String {
+        short(&self.frame, SHORT)
+    }
+
+    /// Returns the function, without the line.
+    pub fn function(&self) -> &str {
+        split_place(&self.frame).0
+    }
 }
 
 /// Whether a Python file is the user's, and not part of the interpreter or an installed package.
@@ -35,19 +51,36 @@ fn is_user_file(path: &str) -> bool {
     !inside && !path.is_empty() && !path.starts_with("<frozen")
 }
 
+/// Whether a native frame is a function of the executable. Those of an interpreter are not user code.
+fn is_of_program(frame: &NamedFrame, program: &str) -> bool {
+    frame.kind == FrameKind::Native
+        && &*frame.module == program
+        && !program.starts_with("python")
+        && (is_informative(&frame.name) || &*frame.name == "main")
+}
+
+/// Returns the frames of user code, outermost first. If there are none, those that are informative.
+fn path(frames: &[NamedFrame], program: &str) -> Vec<String> {
+    let python = |frame: &&NamedFrame| frame.kind == FrameKind::Python;
+    let is_python = frames.iter().any(|frame| python(&frame));
+    let is_user = |frame: &&NamedFrame| {
+        if is_python { python(frame) && is_user_file(&frame.module) } else { is_of_program(frame, program) }
+    };
+    let informative = |frame: &&NamedFrame| {
+        frame.kind != FrameKind::Kernel && (is_informative(&frame.name)) && (!is_python || python(frame))
+    };
+    let ours: Vec<String> = frames.iter().filter(is_user).map(names::frame).collect();
+    if ours.is_empty() { frames.iter().filter(informative).map(names::frame).collect() } else { ours }
+}
+
 /// Returns the index of the innermost frame of user code. `program` is the file name of the executable. If a Python
 /// stack has none, this is its innermost Python frame.
 pub fn innermost(frames: &[NamedFrame], program: &str) -> Option<usize> {
     let last = |wanted: &dyn Fn(&NamedFrame) -> bool| frames.iter().rposition(wanted);
     let python = |frame: &NamedFrame| frame.kind == FrameKind::Python;
-    let native = |frame: &NamedFrame| {
-        frame.kind == FrameKind::Native
-            && &*frame.module == program
-            && (is_informative(&frame.name) || &*frame.name == "main")
-    };
     last(&|frame| python(frame) && is_user_file(&frame.module))
         .or_else(|| last(&python))
-        .or_else(|| if program.starts_with("python") { None } else { last(&native) })
+        .or_else(|| last(&|frame| is_of_program(frame, program)))
 }
 
 /// Finds user code in the stacks of a profile.
@@ -84,6 +117,11 @@ impl<'a> UserCode<'a> {
             image = self.profile.processes.get(&id).and_then(|info| info.parent);
         }
         ""
+    }
+
+    /// Returns the frames of user code of a stack, outermost first. If there are none, those that are informative.
+    pub fn path(&self, process: ProcessId, stack: StackId) -> Vec<String> {
+        path(&self.profile.frames(stack), self.program(process))
     }
 
     /// Returns the innermost line of user code of a stack. If there is none, the innermost frame that is informative.

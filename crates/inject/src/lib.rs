@@ -39,6 +39,7 @@ mod notices;
 mod python;
 mod queue;
 mod random;
+mod rank;
 mod records;
 mod sampling;
 mod search;

@@ -7,7 +7,7 @@ use crate::library::{self, Cupti};
 use crate::limiter::Limiter;
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{buffers, clock, connect, cost, environment, lifecycle, sender, subscription, sys};
+use crate::{buffers, clock, connect, cost, environment, lifecycle, rank, sender, subscription, sys};
 
 /// The result of the search for libcupti.
 pub enum Found {
@@ -58,6 +58,7 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
     let mut bytes = [0; wire::Hello::SIZE];
     hello.encode(&mut bytes);
     QUEUE.append(&bytes, 0);
+    rank::announce();
     if let Some(limiter) = Limiter::new() {
         limiter.begin();
     }

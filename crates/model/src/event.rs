@@ -18,7 +18,7 @@ pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHORT_WAITS, Unit, Wait};
 pub use gpu::{
     Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, GraphDestroyed, KernelName, Launch,
-    LaunchKind, NodeCopied, NodeCreated, NodeStack, Sampling, Session, Sync, Work,
+    LaunchKind, NodeCopied, NodeCreated, NodeStack, Rank, Sampling, Session, Sync, Work,
 };
 pub use ids::{ProcessId, SessionId, StackId, Uuid};
 pub use loss::{Loss, LossCause, Totals};
@@ -45,6 +45,8 @@ pub enum Event {
     Sample(Sample),
     /// An injected library connected.
     Session(Session),
+    /// The place of a CUDA process in a distributed program.
+    Rank(Rank),
     /// A kernel's name.
     KernelName(KernelName),
     /// A GPU.

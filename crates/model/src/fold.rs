@@ -18,6 +18,7 @@ mod busy;
 mod devices;
 mod divide;
 mod gpu;
+mod ranks;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ pub use crate::causes::Joined;
 use crate::{
     causes::{Cause, Causes},
     event::{
-        Event, LaunchKind, LossCause, Mode, OFF_CPU, PointId, Process, ProcessId, SHORT_WAITS, SessionId, Stack,
+        Event, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, Session, SessionId, Stack,
         StackId, Sync, Totals,
     },
     join::Limits,
@@ -92,6 +93,7 @@ impl Fold {
                 if launch.kind == LaunchKind::Graph {
                     *self.graph_launches.entry(launch.process).or_default() += 1;
                 }
+                gpu.ranks.launch(launch.session);
                 profile.sampled.without_stack += u64::from(launch.stack == StackId::NOT_SAMPLED);
                 causes.launch(launch, |cause| settle(cause, gpu, profile, &mut on_joined));
             }
@@ -186,10 +188,15 @@ impl Fold {
         let Self { causes, gpu, profile, .. } = &mut self;
         causes.finish(|cause| settle(cause, gpu, profile, &mut on_joined));
         gpu.number_devices(profile);
+        profile.ranks = std::mem::take(&mut gpu.ranks).finish();
+        let of_session = |session| profile.sessions.get(&session).map(|info| info.process);
+        let all = profile.ranks.all.iter().flat_map(|(rank, info)| info.sessions.iter().map(|id| (*id, *rank)));
+        profile.ranks.of_process = all.filter_map(|(id, rank)| Some((of_session(id)?, rank))).collect();
         let mut ledger = self.ledger();
         let mut profile = self.profile;
         profile.calls.finish();
         profile.gpu = self.gpu.weights;
+        profile.pageable = self.gpu.pageable;
         spread(&mut profile.gpu, &self.gpu.stands_for);
         spread(&mut self.gpu.graphs, &self.gpu.stands_for);
         let mut counted = Counted::new();
@@ -247,8 +254,14 @@ impl Fold {
             }
             Event::Stack(stack) => self.stack(stack),
             Event::Session(session) => {
-                let info = SessionInfo { process: session.process, cupti: session.cupti, driver: session.driver };
-                profile.sessions.insert(session.id, info);
+                let Session { id, process, cupti, driver } = *session;
+                profile.sessions.insert(id, SessionInfo { process, cupti, driver, mps: false });
+            }
+            Event::Rank(rank) => {
+                if let Some(session) = profile.sessions.get_mut(&rank.session) {
+                    session.mps |= rank.mps;
+                    self.gpu.ranks.describe(rank);
+                }
             }
             Event::Counted(counted) => {
                 let name = match counted.kind {
@@ -289,7 +302,6 @@ impl Fold {
             Event::MemorySum(sum) => profile.calls.memory_sum(sum),
             Event::KernelSum(sum) => profile.calls.kernel_sum(*sum),
             Event::Counter(counter) => {
-                self.gpu.evidence.waits_recorded |= counter.source == OFF_CPU;
                 profile.counters.all.insert(counter.id, counter.clone());
             }
             Event::CounterPoint(point) => {

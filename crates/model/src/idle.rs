@@ -28,11 +28,17 @@ use serde::Serialize;
 
 use crate::event::{PointId, ProcessId, StackId};
 
+/// A loop that only launches leaves gaps shorter than this: a launch takes the CPU and the GPU several microseconds each.
+/// A longer gap has another cause.
+pub const SHORT_GAP_NS: u64 = 50_000;
+
 /// The idle time of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Idle {
     /// Idle time, by [`Phase`].
     pub ns: [u64; Phase::ALL.len()],
+    /// The gaps between its first work and its last that are shorter than [`SHORT_GAP_NS`]: number and time.
+    pub short_gaps: (u64, u64),
     /// What it is charged to, sorted. The parts of a phase add up to its idle time.
     pub parts: Vec<(Charge, IdleWeight)>,
 }

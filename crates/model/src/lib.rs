@@ -15,5 +15,6 @@ pub mod join;
 pub mod ledger;
 mod nodes;
 pub mod profile;
+pub mod ranks;
 pub mod recording;
 pub mod symbols;

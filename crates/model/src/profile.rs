@@ -14,6 +14,7 @@ use crate::{
     },
     idle::Idle,
     ledger::Ledger,
+    ranks::Ranks,
     symbols::Symbols,
 };
 
@@ -35,6 +36,8 @@ pub struct Profile {
     pub threads: BTreeMap<(ProcessId, u32), String>,
     /// CUDA processes.
     pub sessions: BTreeMap<SessionId, SessionInfo>,
+    /// Ranks of a distributed program; empty if no process has one.
+    pub ranks: Ranks,
     /// GPUs by number.
     pub devices: BTreeMap<u32, DeviceInfo>,
     /// The number of each session's devices, by session and the session's own index.
@@ -51,6 +54,8 @@ pub struct Profile {
     pub cpu: FxHashMap<(ProcessId, StackId), CpuWeight>,
     /// GPU time.
     pub gpu: FxHashMap<GpuKey, GpuWeight>,
+    /// Copies from and to memory that is not pinned, by the stack that launched them.
+    pub pageable: FxHashMap<(ProcessId, Option<StackId>, Direction), GpuWeight>,
     /// Launches whose activity never arrived.
     pub pending: FxHashMap<(ProcessId, StackId, LaunchKind), u64>,
     /// Distinct kernel names, demangled for display; [`What::Kernel`] indexes them.
@@ -132,6 +137,8 @@ pub struct SessionInfo {
     pub cupti: u32,
     /// The driver's version.
     pub driver: u32,
+    /// It uses the Multi-Process Service (MPS).
+    pub mps: bool,
 }
 
 /// How GPUs are numbered.
@@ -162,6 +169,8 @@ pub struct DeviceInfo {
     pub name: String,
     /// Time in which at least one kernel, copy or memset ran.
     pub busy_ns: u64,
+    /// Time in which at least one kernel ran.
+    pub kernel_busy_ns: u64,
     /// The longest idle intervals between its first work and its last, as (start, end), longest first.
     pub gaps: Vec<(u64, u64)>,
     /// Why it was idle.
@@ -240,6 +249,11 @@ impl GpuWeight {
 }
 
 impl Profile {
+    /// Returns the rank of a process: its own, or that of the process that started it.
+    pub fn rank(&self, process: ProcessId) -> Option<u32> {
+        self.ranks.of(process, |id| self.processes.get(&id).and_then(|info| info.parent))
+    }
+
     /// Returns the number of a session's device.
     pub fn device(&self, session: SessionId, index: u32) -> u32 {
         self.device_numbers.get(&(session, index)).copied().unwrap_or(OTHER_DEVICE)

@@ -17,9 +17,9 @@ use crate::{
 /// Runs the command.
 pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     let mut outputs = Outputs::open(&options.output, &[], User::behind_sudo().as_ref())?;
-    let mut loaded = load(&options.recording)?;
+    let mut loaded = load(&options.recording, options.rank)?;
     options.graph_stacks.apply(&mut loaded.profile);
-    outputs.read_from(loaded.file)?;
+    outputs.read_from(loaded.file, loaded.selection.take())?;
     let view = chosen_view(options, &loaded.profile)?;
     for note in &loaded.profile.notes {
         say(note);

@@ -55,14 +55,14 @@ fn page(path: &Path, user: Option<&User>) -> anyhow::Result<Vec<u8>> {
             Ok(page)
         }),
         Ok(Format::Recording) => {
-            let loaded = load(path)?;
+            let loaded = load(path, None)?;
             let mut page = Vec::new();
             let view = outputs::view::default(&loaded.profile);
             export::write(
                 Format::Html,
                 &Flames::new(&loaded.profile),
                 view,
-                &mut || outputs::events(&loaded.file),
+                &mut || outputs::events(&loaded.file, None),
                 &mut page,
             )?;
             Ok(page)

@@ -16,11 +16,11 @@ use crate::{
 
 /// Runs the command.
 pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
-    let Loaded { file, mut profile } = load(&options.recording)?;
+    let Loaded { file, mut profile, selection } = load(&options.recording, options.rank)?;
     options.graph_stacks.apply(&mut profile);
     let mut out = io::stdout().lock();
     let width = width(io::stdout());
-    let mut events = || events(&file);
+    let mut events = || events(&file, selection.clone());
     let flames = Flames::new(&profile);
     if options.json {
         let summary = Summary::with_events(&flames, &mut events, width)?;

@@ -39,6 +39,18 @@ pub const WELCOME_PATIENCE_MS: i32 = 2000;
 /// CUPTI has a callback for, and [`FunctionsEnd`]. The welcome has a second descriptor: the memory described in [`calls`].
 pub const CALLS_VARIABLE: &str = "WARPSCOPE_CALLS";
 
+/// The environment variables with the rank of a process in a distributed program and, where there is one, its rank on the
+/// machine. The first rank that is set counts: `torchrun` may run below Slurm.
+pub const RANK_VARIABLES: [(&str, &str); 4] = [
+    ("RANK", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "MPI_LOCALRANKID"),
+    ("SLURM_PROCID", "SLURM_LOCALID"),
+];
+
+/// Set in the environment of processes that use the Multi-Process Service (MPS).
+pub const MPS_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
+
 /// The environment variable with the path of the socket.
 pub const SOCKET_VARIABLE: &str = "WARPSCOPE_SOCKET";
 

@@ -309,6 +309,18 @@ messages! {
         pci: u64,
     }
 
+    /// The place of the process in a distributed program, by its environment. Sent once, if anything is known.
+    Rank = 30 {
+        /// Its rank; `u32::MAX` if it has none.
+        rank: u32,
+        /// Its rank on this machine; `u32::MAX` if unknown.
+        local: u32,
+        /// Index into [`crate::RANK_VARIABLES`].
+        source: u8,
+        /// 1 if it uses the Multi-Process Service (MPS).
+        mps: u8,
+    }
+
     /// Totals since the start of the process, sent occasionally; each message replaces the last.
     Totals = 7 {
         /// Markers called.

@@ -26,6 +26,7 @@ SHARED_STRUCT(syscall_record);
 SHARED_STRUCT(switch_record);
 SHARED_STRUCT(point_record);
 SHARED_STRUCT(hit_record);
+SHARED_STRUCT(wait_record);
 SHARED_STRUCT(process_record);
 SHARED_STRUCT(thread_record);
 SHARED_STRUCT(exit_record);

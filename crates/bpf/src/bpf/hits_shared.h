@@ -69,6 +69,15 @@ struct hit_sum {
 	__u64 outside; /* hits whose weight was unreadable, negative or too large; not included in `weight` */
 };
 
+/* A thread that launches GPU work was off the CPU. */
+struct wait_record {
+	__u32 type;
+	__u32 tid;
+	__u64 time; /* when it left the CPU */
+	__u64 end;
+	struct hit_key key;
+};
+
 /* A new key, with a sum of 0; or a hit that did not fit into the map. */
 struct hit_record {
 	__u32 type;

@@ -9,6 +9,7 @@
 #define WARPSCOPE_LAUNCH_H
 
 #include "cost.h"
+#include "feeders.h"
 #include "handover_state.h"
 #include "open_calls.h"
 #include "python.h"
@@ -167,6 +168,7 @@ static __always_inline int launch(struct pt_regs *ctx)
 		record.cause = cause_of(image);
 		take_launch(ctx, image, pid_tgid, &record);
 	}
+	note_feeder();
 	send(&record, sizeof(record), wake_seldom(), LOSS_LAUNCH);
 end:
 	cost_end(COST_LAUNCH, begun);

@@ -60,6 +60,7 @@ enum record_type {
 	RECORD_POINT = 13,
 	RECORD_HANDOVER = 14,
 	RECORD_HIT = 32,
+	RECORD_WAIT = 33,
 	RECORD_MEMO = 40,
 	RECORD_DEEP_MEMO = 41,
 };
@@ -82,7 +83,8 @@ enum loss {
 	LOSS_CALL_DEPTH = 6, /* calls nested too deeply to be followed */
 	LOSS_CALL_SUMS = 7, /* calls that did not fit into the sums */
 	LOSS_HIT = 8, /* hits of `--event` that fitted neither into their map nor into the ring */
-	LOSS_COUNT = 9,
+	LOSS_WAIT = 9, /* waits of threads that launch GPU work that did not fit into the ring */
+	LOSS_COUNT = 10,
 };
 
 /* The programs whose time is measured; indices of the map `costs`. */

@@ -4,7 +4,8 @@
  * weight is its duration.
  *
  * The stack is taken when a thread leaves the CPU, while its memory can still be read, and added when the thread runs
- * again. Waits shorter than `shortest_wait` are summed without a stack.
+ * again. Waits shorter than `shortest_wait` are summed without a stack. Other waits of threads that launch GPU work are
+ * also sent with their times.
  */
 #ifndef WARPSCOPE_WAITS_H
 #define WARPSCOPE_WAITS_H
@@ -24,7 +25,7 @@ struct waiting_thread {
 	u64 since; /* 0 if it runs */
 	struct hit_key key;
 	u32 pid;
-	u32 pad;
+	u32 tid;
 };
 
 struct {
@@ -141,6 +142,7 @@ static __always_inline void begin_wait(void *ctx, struct task_struct *task, stru
 	}
 	user = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	waiting->pid = pid_tgid >> 32;
+	waiting->tid = (u32)own_pid_tgid(pid_tgid);
 	waiting->since = now;
 	waiting->key.image = image_id;
 	waiting->key.generation = range ? range->generation : 0;
@@ -153,8 +155,21 @@ static __always_inline void begin_wait(void *ctx, struct task_struct *task, stru
 		waiting->key.python = python_of_wait(process, waiting);
 }
 
+static __always_inline void send_wait(const struct waiting_thread *waiting, u64 now)
+{
+	struct wait_record record = {
+		.type = RECORD_WAIT,
+		.tid = waiting->tid,
+		.time = waiting->since,
+		.end = now,
+		.key = waiting->key,
+	};
+
+	send(&record, sizeof(record), wake_seldom(), LOSS_WAIT);
+}
+
 /* A thread runs again. */
-static __always_inline void end_wait(struct waiting_thread *waiting, u64 now)
+static __always_inline void end_wait(struct task_struct *task, struct waiting_thread *waiting, u64 now)
 {
 	struct hit_record record = { .type = RECORD_HIT };
 	u64 took = now - waiting->since;
@@ -166,6 +181,8 @@ static __always_inline void end_wait(struct waiting_thread *waiting, u64 now)
 		record.key.point = WAIT_SHORT;
 		record.key.stack = 0;
 		record.key.python = 0;
+	} else if (is_feeder(task)) {
+		send_wait(waiting, now);
 	}
 	waiting->since = 0;
 	add_hit(&record, took, true);
@@ -180,7 +197,7 @@ int BPF_PROG(off_cpu, bool preempted, struct task_struct *from, struct task_stru
 	struct waiting_thread *waiting = bpf_task_storage_get(&waiting_threads, to, 0, 0);
 
 	if (waiting && waiting->since)
-		end_wait(waiting, now);
+		end_wait(to, waiting, now);
 	if (image)
 		begin_wait(ctx, from, image, preempted, now);
 	if (image || waiting)
@@ -199,7 +216,7 @@ int off_cpu_end(struct bpf_iter__task *ctx)
 		return 0;
 	waiting = bpf_task_storage_get(&waiting_threads, task, 0, 0);
 	if (waiting && waiting->since)
-		end_wait(waiting, bpf_ktime_get_ns());
+		end_wait(task, waiting, bpf_ktime_get_ns());
 	return 0;
 }
 

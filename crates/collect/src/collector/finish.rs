@@ -182,6 +182,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::CallSums, losses.sums),
             (LossCause::MapsUnread, losses.unread),
             (LossCause::Hits, losses.hits + self.events.as_ref().map_or(0, |_| self.recorder.hits_missed())),
+            (LossCause::RingWaits, losses.waits),
             (LossCause::Mappings, mappings),
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
             (LossCause::UnwindTables, self.unwinding.panics()),

@@ -2,8 +2,8 @@
 
 use bpf::{Cause, Origin, Record};
 use model::event::{
-    self, Event, Frame, Launch, LaunchKind, NodeStack, Process, ProcessId, Sample, SessionId, Stack, StackEnd, StackId,
-    Thread,
+    self, Event, Frame, Launch, LaunchKind, NodeStack, PointId, Process, ProcessId, Sample, SessionId, Stack, StackEnd,
+    StackId, Thread, Wait,
 };
 use unwind::Ended;
 use wire::Refusal;
@@ -132,6 +132,14 @@ impl<S: Sink> Collector<S> {
                 events.hit(&hit, stack, &mut |event| sink.push(&event));
                 return;
             }
+            Record::Wait(wait) => Event::Wait(Wait {
+                process: ProcessId(wait.key.image),
+                tid: wait.tid,
+                start: wait.time,
+                end: wait.end,
+                stack: self.whole_stack(wait.key.image, wait.key.stack, wait.key.python, wait.time),
+                reason: PointId(wait.key.point),
+            }),
             Record::Sample { image, stack, python, time, tid, cpu, cause } => Event::Sample(Sample {
                 process: ProcessId(image),
                 tid,

@@ -7,8 +7,8 @@ use std::{
 
 use model::event::{
     self, Activity, Captured, Counted, DeviceIdentity, Direction, Event, Failed, GraphDestroyed, KernelName, Launch,
-    LaunchKind, LossCause, NodeCopied, NodeCreated, Note, ProcessId, Sampling, SessionCost, SessionId, StackId, Totals,
-    Uuid, Work,
+    LaunchKind, LossCause, NodeCopied, NodeCreated, Note, ProcessId, Rank, Sampling, SessionCost, SessionId, StackId,
+    Totals, Uuid, Work,
 };
 use wire::{Message, Notice};
 
@@ -39,6 +39,8 @@ pub struct Connection {
     /// Whether the totals have changed since they were passed on.
     counted: bool,
     ended: bool,
+    /// It has reported its rank.
+    ranked: bool,
     pub welcomed: bool,
     used: Used,
     /// The stacks that its threads recognise by themselves.
@@ -65,6 +67,7 @@ impl Connection {
             totals: wire::Totals::default(),
             counted: false,
             ended: false,
+            ranked: false,
             welcomed: false,
             used: Used::default(),
             known: None,
@@ -213,6 +216,19 @@ impl Connection {
                 Event::NodeCopied(NodeCopied { session, node: n.node, original: n.original, time: n.time })
             }
             Message::GraphDestroyed(g) => Event::GraphDestroyed(GraphDestroyed { session, graph: g.graph }),
+            // A process has one place; what else it sends is ignored.
+            Message::Rank(_) if std::mem::replace(&mut self.ranked, true) => return None,
+            Message::Rank(r) => {
+                let rank = (r.rank != u32::MAX).then_some(r.rank);
+                let variable = wire::RANK_VARIABLES.get(usize::from(r.source)).filter(|_| rank.is_some());
+                Event::Rank(Rank {
+                    session,
+                    rank,
+                    local: (r.local != u32::MAX).then_some(r.local),
+                    variable: variable.map_or("", |(rank, _)| rank).to_owned(),
+                    mps: r.mps != 0,
+                })
+            }
             Message::Unmarked(u) => Event::Launch(Launch {
                 session,
                 correlation: u.correlation,

@@ -80,7 +80,9 @@ impl Tracks {
         let process_name = |pid: u32| {
             // Of several images with one pid (fork, then exec) the last determines the name.
             let image = profile.processes.values().rev().find(|p| p.pid == pid);
-            image.map_or_else(|| "[unknown process]".to_owned(), |p| p.comm.clone())
+            let rank = self.threads.iter().find(|(of, ..)| *of == pid).and_then(|(_, _, id)| profile.rank(*id));
+            let name = image.map_or_else(|| "[unknown process]".to_owned(), |p| p.comm.clone());
+            rank.map_or_else(|| name.clone(), |rank| format!("{name} (rank {rank})"))
         };
         let pids: BTreeSet<u32> =
             self.threads.iter().map(|(pid, ..)| *pid).chain(self.waits.values().map(|(pid, _)| *pid)).collect();

@@ -19,7 +19,7 @@ pub struct Finding {
     pub place: Option<Place>,
     /// What to try.
     pub advice: String,
-    /// The share of the recorded time that it affects, 0 to 1. Findings are sorted by it.
+    /// The share of the recorded time that it affects, 0 to 1.
     pub share: f64,
 }
 
@@ -31,6 +31,14 @@ pub enum Kind {
     GpuIdle,
     /// No GPU does anything for a long time after the start.
     Start,
+    /// A GPU waits for launches: its kernels are shorter than the gaps between them.
+    LaunchBound,
+    /// The program waits for the GPU again and again.
+    Synchronization,
+    /// Copies run while no kernel does.
+    CopiesAlone,
+    /// Copies use memory that is not pinned.
+    PageableCopies,
     /// Many short kernels are launched one by one from one line.
     TinyKernels,
     /// Some GPUs have much more work than others.
@@ -67,6 +75,10 @@ impl Evidence {
 
     pub(super) fn ns(name: &'static str, value: u64) -> Self {
         Self { name, value, unit: Unit::Ns }
+    }
+
+    pub(super) fn bytes(name: &'static str, value: u64) -> Self {
+        Self { name, value, unit: Unit::Bytes }
     }
 
     /// Formats the number with its name: `mean duration 2.10 µs`.

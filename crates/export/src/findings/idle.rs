@@ -78,7 +78,8 @@ pub fn start(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
     })
 }
 
-/// A cause as it is named in a title: all time at one line, all launches, or all that is unknown.
+/// A cause as it is named in a title: all time in one function, by its most expensive line; all launches; or all that is
+/// unknown.
 struct Named {
     text: String,
     doing: Doing,
@@ -88,16 +89,16 @@ struct Named {
 
 /// Adds up causes by the name that the title uses, the longest first.
 fn named(causes: &[IdleCause]) -> Vec<Named> {
-    let mut sums: BTreeMap<String, Named> = BTreeMap::new();
+    let mut sums: BTreeMap<(&str, &str), Named> = BTreeMap::new();
+    // The longest come first, so the first line of a function is the most expensive one.
     for cause in causes {
-        let (text, place) = match (cause.cause, &cause.place) {
-            (Doing::Launching, _) => ("launching".to_owned(), None),
+        let (key, text, place) = match (cause.cause, &cause.place) {
+            (Doing::Launching, _) => (("launching", ""), "launching".to_owned(), None),
             (Doing::Other, _) => continue,
-            (_, Some(place)) => (place.frame.clone(), Some(place.clone())),
-            (_, None) => ("[unknown]".to_owned(), None),
+            (_, Some(place)) => ((place.function(), &*place.file), place.short(), Some(place.clone())),
+            (_, None) => (("[unknown]", ""), "[unknown]".to_owned(), None),
         };
-        let new = || Named { text: text.clone(), doing: cause.cause, place, ns: 0 };
-        let sum = sums.entry(text.clone()).or_insert_with(new);
+        let sum = sums.entry(key).or_insert(Named { text, doing: cause.cause, place, ns: 0 });
         sum.ns = sum.ns.saturating_add(cause.ns);
     }
     let mut all: Vec<Named> = sums.into_values().collect();

@@ -40,7 +40,7 @@ pub fn tiny(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
             count(weight.count),
             time(mean(&weight)),
             percent(weight.count, kernels),
-            place.frame
+            place.short()
         ),
         evidence: vec![
             Evidence::count("kernels", weight.count),

@@ -9,8 +9,21 @@ use model::{
 };
 use serde::Serialize;
 
-use super::{cost::Cost, events::EventSummary, sampling::Sampling};
+use super::{
+    cost::Cost,
+    events::EventSummary,
+    ranks::{Communication, Rank},
+    sampling::Sampling,
+};
 use crate::{findings::Finding, idle::DeviceIdle, trace::TraceSummary};
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
 
 /// The numbers of a recording.
 #[derive(Clone, Debug, Serialize)]
@@ -25,7 +38,7 @@ pub struct Summary {
     pub cut_off: bool,
     /// The command's wait status.
     pub status: Option<i32>,
-    /// What costs time, and what to try; those that affect the most time first. Absent if there is nothing to say.
+    /// What costs time, and what to try: idle GPUs, then those that affect the most time. Absent if there is nothing to say.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
     /// Why each GPU was idle; absent in traces, and if GPU work was recorded only part of the time.
@@ -116,10 +129,22 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_imbalance: Option<f64>,
 
+    /// Ranks of a distributed program; absent if no process has one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<Rank>,
+    /// Communication kernels; absent if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub communication: Option<Communication>,
+    /// CUDA processes that use the Multi-Process Service (MPS); absent if there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub mps_processes: u64,
+
     /// Kernels by time.
     pub top_kernels: Vec<Kernel>,
     /// Call paths by the GPU time that they caused.
     pub top_paths: Vec<Path>,
+    /// The same by user code: paths with the same lines of user code and the same operation are one.
+    pub top_lines: Vec<Path>,
     /// CPU functions by self time.
     pub top_functions: Vec<Function>,
     /// Copies by direction, by bytes.
@@ -196,6 +221,9 @@ pub struct Device {
 pub struct Kernel {
     /// The whole name.
     pub name: String,
+    /// It is a communication kernel (NCCL); absent for others.
+    #[serde(skip_serializing_if = "is_false")]
+    pub communication: bool,
     /// Runs.
     pub count: u64,
     /// Total time.
@@ -211,7 +239,7 @@ pub struct Kernel {
 /// GPU work of one kind under one call path.
 #[derive(Clone, Debug, Serialize)]
 pub struct Path {
-    /// The frames, from the process to the operation on the GPU.
+    /// The frames, from the process to the operation on the GPU; in `top_lines`, without the code of libraries.
     pub path: Vec<String>,
     /// Total time.
     pub ns: u64,

@@ -3,7 +3,13 @@
 use model::{event::OFF_CPU, profile::Numbering};
 use text::units::{bytes, count, counted, percent, time};
 
-use super::{cost::Cost, events::EventSummary, numbers::Summary, sampling::Sampling};
+use super::{
+    cost::Cost,
+    events::EventSummary,
+    numbers::{Path, Summary},
+    sampling::Sampling,
+    tables::share,
+};
 use crate::{
     flame::Weight,
     losses, names,
@@ -96,6 +102,7 @@ impl Page {
             let line = self.ink(Ink::Dim, &cost);
             self.line(&line);
         }
+        self.ranks(s);
     }
 
     /// Writes one line of counts, and one of waits.
@@ -134,14 +141,24 @@ impl Page {
     }
 
     fn paths(&mut self, s: &Summary) {
-        if s.top_paths.is_empty() {
-            return;
+        let shared = shared_frames(&s.top_lines);
+        let Some(first) = s.top_lines.first() else { return };
+        let under = path_text(&first.path[..shared], self.rest(17));
+        let under = if shared == 0 { String::new() } else { format!("  under {under}") };
+        self.heading("Paths", &format!("{:>7}{under}", "count"));
+        // Rows that look alike become one.
+        let mut rows: Vec<(String, u64, u64)> = Vec::new();
+        for path in &s.top_lines {
+            let text = path_text(&path.path[shared..], self.rest(11));
+            match rows.iter_mut().find(|row| row.0 == text) {
+                Some(row) => (row.1, row.2) = (row.1.saturating_add(path.ns), row.2 + path.count),
+                None => rows.push((text, path.ns, path.count)),
+            }
         }
-        self.heading("Paths", &format!("{:>7}", "count"));
-        for path in &s.top_paths {
-            let row = self.row(Ink::Blue, path.ns, path.share, s.gpu_time_ns);
-            let text = path_text(&path.path, self.rest(11));
-            self.line(&format!("{row}  {:>7}  {text}", count(path.count)));
+        rows.sort_by_key(|row| std::cmp::Reverse(row.1));
+        for (text, ns, runs) in rows {
+            let row = self.row(Ink::Blue, ns, share(ns, s.gpu_time_ns), s.gpu_time_ns);
+            self.line(&format!("{row}  {:>7}  {text}", count(runs)));
         }
     }
 
@@ -263,6 +280,19 @@ impl Page {
             self.line(&format!("{row}{hits}  {text}"));
         }
     }
+}
+
+/// Returns the number of outermost frames that all paths share, such that each keeps its innermost frame of user code
+/// and its operation.
+fn shared_frames(paths: &[Path]) -> usize {
+    let Some(first) = paths.first() else { return 0 };
+    let innermost = |path: &Path| {
+        let outer = &path.path[..path.path.len().saturating_sub(1)];
+        let replayed = outer.last().is_some_and(|frame| frame == names::GRAPH_REPLAY);
+        outer.len().saturating_sub(1 + usize::from(replayed))
+    };
+    let most = paths.iter().map(innermost).min().unwrap_or(0);
+    (0..most).find(|&at| paths.iter().any(|path| path.path[at] != first.path[at])).unwrap_or(most)
 }
 
 /// Says how GPUs are numbered, where that is not as the machine numbers them.

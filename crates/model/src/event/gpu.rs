@@ -17,6 +17,21 @@ pub struct Session {
     pub driver: u32,
 }
 
+/// The place of a CUDA process in a distributed program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// Its rank, if it has one.
+    pub rank: Option<u32>,
+    /// Its rank on this machine, if known.
+    pub local: Option<u32>,
+    /// The environment variable that contains the rank; empty without a rank.
+    pub variable: String,
+    /// It uses the Multi-Process Service (MPS).
+    pub mps: bool,
+}
+
 /// A kernel's mangled name from CUPTI. Id 0 stands for a kernel whose name was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelName {

@@ -101,11 +101,13 @@ pub enum LossCause {
     GraphNodes = 33,
     /// Launches and samples of threads to which work was handed, by a call that is not known.
     Handovers = 34,
+    /// Waits of threads that launch GPU work, dropped because the ring buffer was full.
+    RingWaits = 40,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -132,6 +134,7 @@ impl LossCause {
         Self::Hits,
         Self::GraphNodes,
         Self::Handovers,
+        Self::RingWaits,
     ];
 
     /// Returns the cause with this number.

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::{busy::Gap, divide::divide};
 use crate::{
     event::{Launch, PointId, ProcessId, Sample, StackId, Wait},
-    idle::{Cause, Charge, Idle, IdleWeight, Phase},
+    idle::{Cause, Charge, Idle, IdleWeight, Phase, SHORT_GAP_NS},
 };
 
 /// The maximum number of samples and waits that are kept: about 16 MB.
@@ -81,6 +81,7 @@ impl Evidence {
         self.unsorted |= track.unsorted;
         track.waits.push((wait.end, wait.start, wait.stack, wait.reason));
         self.kept += 1;
+        self.waits_recorded = true;
     }
 
     /// Whether there is too much of it.
@@ -138,6 +139,7 @@ pub struct Blame {
     pools: FxHashMap<(Phase, ThreadKey), Pool>,
     launching: FxHashMap<(Phase, ThreadKey, StackId), u64>,
     ns: [u64; Phase::ALL.len()],
+    short_gaps: (u64, u64),
     sums: usize,
 }
 
@@ -151,6 +153,9 @@ impl Blame {
         let launched = mark.time.clamp(start, end);
         let ns = &mut self.ns[phase as usize];
         *ns = ns.saturating_add(end - start);
+        if phase == Phase::Between && end - start < SHORT_GAP_NS {
+            self.short_gaps = (self.short_gaps.0 + 1, self.short_gaps.1 + (end - start));
+        }
         if launched < end {
             let sum = self.launching.entry((phase, mark.thread, mark.stack)).or_default();
             *sum = sum.saturating_add(end - launched);
@@ -193,11 +198,13 @@ impl Blame {
         }
         for ((phase, (process, tid)), pool) in self.pools {
             let charge = |cause, stack| Charge { phase, process, tid, cause, stack };
-            pool.divide(waits_recorded, |cause, stack, weight| parts.push((charge(cause, stack), weight)));
+            // The waits of a thread are recorded from its first launch on.
+            let complete = waits_recorded && phase != Phase::Before;
+            pool.divide(complete, |cause, stack, weight| parts.push((charge(cause, stack), weight)));
         }
         parts.retain(|(_, weight)| weight.ns > 0);
         parts.sort_unstable_by_key(|(charge, _)| *charge);
-        let idle = Idle { ns: self.ns, parts };
+        let idle = Idle { ns: self.ns, short_gaps: self.short_gaps, parts };
         debug_assert!(
             Phase::ALL.iter().all(|phase| idle.parts_of(*phase).map(|(_, w)| w.ns).sum::<u64>() == idle.of(*phase)),
             "what is charged adds up to the idle time"
@@ -217,8 +224,9 @@ fn admits<K: Eq + std::hash::Hash, V>(sums: &FxHashMap<K, V>, key: &K, count: &m
 }
 
 impl Pool {
-    /// Divides its time: first to waits, which are exact, then to samples.
-    fn divide(self, waits_recorded: bool, mut on: impl FnMut(Cause, Option<StackId>, IdleWeight)) {
+    /// Divides its time: first to waits, which are exact, then to samples. If all waits are known, the thread ran for the
+    /// rest of the time.
+    fn divide(self, all_waits: bool, mut on: impl FnMut(Cause, Option<StackId>, IdleWeight)) {
         let mut waits: Vec<_> = self.waits.into_iter().collect();
         waits.sort_unstable();
         let mut samples: Vec<_> = self.samples.into_iter().collect();
@@ -231,7 +239,7 @@ impl Pool {
         }
         let rest = self.own_ns - waited;
         let sampled = samples.iter().fold(0_u64, |sum, (_, (_, weight))| sum.saturating_add(*weight));
-        let running = if waits_recorded && sampled > 0 { rest } else { rest.min(sampled) };
+        let running = if all_waits && sampled > 0 { rest } else { rest.min(sampled) };
         let ns = divide(running, &samples.iter().map(|(_, (_, weight))| *weight).collect::<Vec<_>>());
         for ((stack, (count, _)), ns) in samples.into_iter().zip(ns) {
             on(Cause::Running, Some(stack), IdleWeight { ns, samples: count });

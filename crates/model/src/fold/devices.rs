@@ -66,6 +66,8 @@ struct Slot {
     machine_index: Option<u32>,
     name: String,
     busy: Option<BusyTime<Feed>>,
+    /// The part of it in which kernels ran.
+    kernels: BusyTime,
     /// What its idle time is charged to.
     blame: Blame,
     streams: BTreeSet<(SessionId, u32, u32)>,
@@ -126,6 +128,7 @@ impl Devices {
             machine_index,
             name: String::new(),
             busy: None,
+            kernels: BusyTime::default(),
             blame: Blame::default(),
             streams: BTreeSet::new(),
             used: false,
@@ -148,6 +151,7 @@ impl Devices {
             machine_index: None,
             name: String::new(),
             busy: None,
+            kernels: BusyTime::default(),
             blame: Blame::default(),
             streams: BTreeSet::new(),
             used: false,
@@ -179,6 +183,12 @@ impl Devices {
                 blame.assign(Phase::Between, gap, evidence);
             }
         });
+    }
+
+    /// Adds an interval in which a kernel ran.
+    #[inline]
+    pub fn add_kernel(&mut self, slot: u32, start: u64, end: u64) {
+        self.slots[slot as usize].kernels.add(start, end);
     }
 
     /// Assigns the older half of the evidence to the gaps known so far, and drops it.
@@ -250,6 +260,7 @@ impl Slot {
             gpu_uuid: if self.is_instance() { format!("GPU-{}", self.gpu) } else { String::new() },
             name: self.name,
             busy_ns,
+            kernel_busy_ns: self.kernels.total(),
             gaps,
             idle,
             streams: self.streams,

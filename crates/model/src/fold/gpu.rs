@@ -7,10 +7,14 @@ use rustc_hash::FxHashMap;
 use super::{
     blame::{Evidence, Feed},
     devices::Devices,
+    ranks::RankWork,
 };
 use crate::{
     causes::Joined,
-    event::{Activity, Device, KernelName, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId, Wait, Work},
+    event::{
+        Activity, Device, Direction, KernelName, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId, Wait,
+        Work,
+    },
     ledger::Ledger,
     profile::{GpuKey, GpuWeight, KernelText, OTHER_DEVICE, Profile, What},
 };
@@ -50,6 +54,12 @@ impl KernelNames {
         }
     }
 
+    /// Returns the index and the text of a name.
+    pub fn indexed(&mut self, session: SessionId, id: u32) -> (u32, &str) {
+        let index = self.index(session, id);
+        (index, self.texts.get(index as usize).map_or(NAME_LOST, |text| &text.mangled))
+    }
+
     fn intern(&mut self, name: &str) -> u32 {
         if let Some(index) = self.by_text.get(name) {
             return *index;
@@ -77,11 +87,15 @@ pub struct GpuTime {
     pub graphs: FxHashMap<GpuKey, GpuWeight>,
     /// The number of those sums per process.
     shares: FxHashMap<ProcessId, u32>,
+    /// Copies from and to memory that is not pinned.
+    pub pageable: FxHashMap<(ProcessId, Option<StackId>, Direction), GpuWeight>,
     /// Launches after the end of the recording whose work was not reported: not part of it.
     pub launched_after_end: u64,
     /// Operations that did not get a sum of their own.
     pub merged: u64,
     devices: Devices,
+    /// The work of each rank.
+    pub ranks: RankWork,
     /// What threads did, to explain why devices were idle.
     pub evidence: Evidence,
     /// Every stream seen, with the slot of its device: one lookup for both.
@@ -106,6 +120,13 @@ impl GpuTime {
             Work::Memset { .. } => ledger.memsets += 1,
         }
         count_times(activity.start, activity.end, ledger);
+        if !self.ranks.is_empty() {
+            let names = &mut self.names;
+            self.ranks.activity(activity, || match activity.work {
+                Work::Kernel { name, .. } => Some(names.indexed(activity.session, name)),
+                Work::Copy { .. } | Work::Memset { .. } => None,
+            });
+        }
         let Activity { session, device, context, stream, .. } = *activity;
         if self.stream((session, device, context, stream)).is_none() {
             *ledger.lost.causes.entry(LossCause::DevicesRefused).or_default() += 1;
@@ -149,6 +170,9 @@ impl GpuTime {
         let device = self.stream((session, device, context, stream)).unwrap_or(OTHER_DEVICE);
         if start != 0 && device != OTHER_DEVICE {
             self.devices.add_busy(device, start, end, Feed::of(launch), &mut self.evidence);
+            if matches!(what, What::Kernel(_)) {
+                self.devices.add_kernel(device, start, end);
+            }
         }
         let key = GpuKey { process, stack: launch.map(|l| l.stack), capture, what, device, stream };
         let weight = match self.weights.get_mut(&key) {
@@ -160,6 +184,12 @@ impl GpuTime {
         weight.ns = weight.ns.saturating_add(ns);
         weight.max_ns = weight.max_ns.max(ns);
         weight.bytes = weight.bytes.saturating_add(bytes);
+        if let Some(direction) = pageable(&activity.work)
+            && self.pageable.len() < MAX_SUMS
+        {
+            let work = GpuWeight { count: 1, ns, max_ns: ns, bytes };
+            self.pageable.entry((process, key.stack, direction)).or_default().add(&work);
+        }
         if launch.is_some_and(|launch| launch.kind == LaunchKind::Graph) && self.graphs.len() < MAX_SUMS {
             let weight = self.graphs.entry(key).or_default();
             weight.count += 1;
@@ -248,6 +278,18 @@ pub fn count_times(start: u64, end: u64, ledger: &mut Ledger) {
         ledger.unfinished += 1;
     } else if start == 0 || end < start {
         ledger.zero_time += 1;
+    }
+}
+
+/// `CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE`
+const PAGEABLE: u8 = 1;
+
+/// Returns the direction of a copy between a GPU and host memory that is not pinned.
+fn pageable(work: &Work) -> Option<Direction> {
+    match *work {
+        Work::Copy { direction: direction @ Direction::HtoD, source: PAGEABLE, .. }
+        | Work::Copy { direction: direction @ Direction::DtoH, destination: PAGEABLE, .. } => Some(direction),
+        _ => None,
     }
 }
 

@@ -9,8 +9,8 @@ use crate::{
     event::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
         GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied, NodeCreated,
-        NodeStack, Note, OwnCost, Process, ProgramCost, Sampling, Session, SessionCost, Stack, Start, Sum, Switch,
-        Symbol, Thread, Totals, Wait,
+        NodeStack, Note, OwnCost, Process, ProgramCost, Rank, Sampling, Session, SessionCost, Stack, Start, Sum,
+        Switch, Symbol, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -191,6 +191,7 @@ records! {
     52 = NodeStack { session, mark, process, tid, time, stack }
     53 = NodeCopied { session, node, original, time }
     54 = GraphDestroyed { session, graph }
+    70 = Rank { session, rank, local, variable, mps }
     60 = Wait { process, tid, start, end from start, stack, reason }
 }
 

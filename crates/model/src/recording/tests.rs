@@ -20,9 +20,9 @@ use crate::event::{
     Activity, Call, Captured, CostProgram, Counted, Counter, CounterId, CounterPoint, Device, DeviceIdentity,
     Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, GraphDestroyed, Hits,
     KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame,
-    NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, PointId, Process, ProcessId, ProgramCost, Sample,
+    NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, PointId, Process, ProcessId, ProgramCost, Rank, Sample,
     Sampling, Session, SessionCost, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread,
-    Totals, Unit, Uuid, Work,
+    Totals, Unit, Uuid, Wait, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -209,7 +209,12 @@ fn counted() -> impl Strategy<Value = Event> {
             Event::Hits(Hits { point: PointId(point), process, stack, count, weight, outside })
         },
     );
-    prop_oneof![counter, point, hits]
+    let wait = (process(), any::<[u32; 2]>(), any::<[u64; 2]>(), stack_id()).prop_map(
+        |(process, [tid, reason], [start, end], stack)| {
+            Event::Wait(Wait { process, tid, start, end, stack, reason: PointId(reason) })
+        },
+    );
+    prop_oneof![counter, point, hits, wait]
 }
 
 fn rare() -> impl Strategy<Value = Event> {
@@ -237,6 +242,8 @@ fn rare() -> impl Strategy<Value = Event> {
         .prop_map(|(id, process, time, frames, end)| Event::Stack(Stack { id, process, time, frames, end }));
     let connects = (session(), process(), any::<u32>(), any::<u32>())
         .prop_map(|(id, process, cupti, driver)| Event::Session(Session { id, process, cupti, driver }));
+    let rank = (session(), any::<[Option<u32>; 2]>(), text(), any::<bool>())
+        .prop_map(|(session, [rank, local], variable, mps)| Event::Rank(Rank { session, rank, local, variable, mps }));
     let name = (session(), any::<u32>(), text())
         .prop_map(|(session, id, name)| Event::KernelName(KernelName { session, id, name }));
     let device = (session(), any::<u32>(), text(), any::<[u128; 2]>(), any::<u64>(), any::<Option<u32>>()).prop_map(
@@ -302,7 +309,7 @@ fn rare() -> impl Strategy<Value = Event> {
         .prop_map(|(process, frame, since, names)| Event::Symbol(Symbol { process, frame, since, names }));
     let end = (time(), any::<Option<i32>>()).prop_map(|(time, status)| Event::End(End { time, status }));
     prop_oneof![
-        prop_oneof![start, appears, thread, exit, mapping, stack, connects, name],
+        prop_oneof![start, appears, thread, exit, mapping, stack, connects, rank, name],
         prop_oneof![device, failed, captured, empty, totals, loss, note, symbol, end],
         prop_oneof![costs, programs, session_costs, counts, sampling],
         prop_oneof![node, node_stack, copied, destroyed],

@@ -82,6 +82,9 @@ pub struct Report {
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Include only the processes of one rank of a distributed program.
+    #[arg(long, value_name = "N")]
+    pub rank: Option<u32>,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
@@ -121,6 +124,9 @@ pub struct Export {
     /// With --event, show the number of hits even if the event has a weight.
     #[arg(long, requires = "event")]
     pub count: bool,
+    /// Include only the processes of one rank of a distributed program.
+    #[arg(long, value_name = "N")]
+    pub rank: Option<u32>,
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,

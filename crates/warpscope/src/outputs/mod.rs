@@ -9,12 +9,13 @@ use std::{
     fs::File,
     io::{self, BufReader, BufWriter, Seek, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::{Context, bail};
 use collect::command::user::User;
 use export::{Events, Flames, Format, View};
-use model::recording::Reader;
+use model::{ranks::Selection, recording::Reader};
 use text::names::printable;
 
 use crate::say::say;
@@ -31,6 +32,8 @@ pub struct Outputs {
     numbered: bool,
     /// Where the events are.
     recording: Option<File>,
+    /// The events to use, if not all.
+    selection: Option<Arc<Selection>>,
     /// The recording under its temporary name.
     begun: Option<Unfinished>,
 }
@@ -63,7 +66,7 @@ impl Outputs {
             let place = if numbered { Place::open_default(&path, user) } else { Place::open(&path, user) }?;
             outputs.push(Output { format, path, place, size: None });
         }
-        Ok(Self { outputs, numbered, recording: None, begun: None })
+        Ok(Self { outputs, numbered, recording: None, selection: None, begun: None })
     }
 
     /// Creates the recording: as `NAME.partial` if a `.wscope` file is requested, otherwise in an unnamed file.
@@ -114,11 +117,15 @@ impl Outputs {
     }
 
     /// Uses an existing recording as the source of events.
-    pub fn read_from(&mut self, recording: File) -> anyhow::Result<()> {
+    pub fn read_from(&mut self, recording: File, selection: Option<Arc<Selection>>) -> anyhow::Result<()> {
+        if selection.is_some() && self.outputs.iter().any(|output| output.format == Format::Recording) {
+            bail!("a recording is copied as a whole: --rank cannot be used with a .wscope file");
+        }
         if let Some(output) = self.outputs.iter().find(|output| output.place.is(&recording)) {
             bail!("{} is the recording itself", output.path.display());
         }
         self.recording = Some(recording);
+        self.selection = selection;
         Ok(())
     }
 
@@ -182,7 +189,7 @@ impl Outputs {
 
     /// Returns the events of the recording, from its beginning.
     pub fn events(&self) -> io::Result<Events<'static>> {
-        events(self.recording.as_ref().ok_or(io::ErrorKind::NotFound)?)
+        events(self.recording.as_ref().ok_or(io::ErrorKind::NotFound)?, self.selection.clone())
     }
 
     /// Prints which files were written.
@@ -206,12 +213,15 @@ fn numbered(default: &Path, number: u32) -> PathBuf {
     }
 }
 
-/// Returns the events of a recording, from its beginning.
-pub fn events(recording: &File) -> io::Result<Events<'static>> {
+/// Returns the events of a recording, or the selected ones, from its beginning.
+pub fn events(recording: &File, selection: Option<Arc<Selection>>) -> io::Result<Events<'static>> {
     let mut file = recording.try_clone()?;
     file.rewind()?;
     let reader = Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(io::Error::other)?;
-    Ok(Box::new(reader))
+    Ok(match selection {
+        None => Box::new(reader),
+        Some(selection) => Box::new(reader.filter(move |event| selection.includes(event))),
+    })
 }
 
 #[cfg(test)]

@@ -4,10 +4,7 @@ use proptest::prelude::*;
 
 use super::MAX_KEPT;
 use crate::{
-    event::{
-        Activity, Counter, CounterId, End, Event, Launch, LaunchKind, OFF_CPU, PointId, ProcessId, Sample, SessionId,
-        StackId, Start, Wait,
-    },
+    event::{Activity, End, Event, Launch, LaunchKind, PointId, ProcessId, Sample, SessionId, StackId, Start, Wait},
     fold::Fold,
     idle::{Cause, Idle, Phase},
     profile::Profile,
@@ -60,13 +57,6 @@ impl Script {
     }
 
     fn wait(&mut self, tid: u32, (start, end): (u64, u64), stack: u64) -> &mut Self {
-        if self.events.len() == 1 {
-            self.events.push(Event::Counter(Counter {
-                id: CounterId(1),
-                source: OFF_CPU.into(),
-                ..Counter::default()
-            }));
-        }
         let (stack, reason) = (StackId(stack), PointId(4));
         self.events.push(Event::Wait(Wait { process: IMAGE, tid, start, end, stack, reason }));
         self
@@ -123,7 +113,7 @@ fn each_cause_is_charged_exactly() {
     let idle = &profile.devices[&0].idle;
     assert_eq!(idle.ns, [50, 117 + 100 + 60 + 171, 90]);
     let own = |stack, ns| (7, RUNNING, Some(stack), ns);
-    assert_eq!(parts(idle, Phase::Before), [(7, LAUNCHING, Some(1007), 10), own(41, 40)]);
+    assert_eq!(parts(idle, Phase::Before), [(7, LAUNCHING, Some(1007), 10), own(41, 10), (7, UNKNOWN, None, 30)]);
     // The pool of thread 7: 110 + 80 + 70 of its own time, 77 of it asleep; the rest is divided by 10, 10 and 30.
     let expected = [
         (0, UNKNOWN, None, 60),

@@ -1,0 +1,147 @@
+//! Profiles that have one problem each, and the same without it.
+
+use model::{
+    event::{Direction, End, Frame, FrameKind, Mode, NamedFrame, ProcessId, Stack, StackEnd, StackId, Start, Symbol},
+    idle::{Cause, Charge, IdleWeight, Phase},
+    profile::{CpuWeight, DeviceInfo, GpuKey, GpuWeight, KernelText, Profile, What},
+};
+
+use super::{Finding, Kind, findings};
+use crate::{idle, user_code::UserCode};
+
+const IMAGE: ProcessId = ProcessId(1);
+const SECOND: u64 = 1_000_000_000;
+
+/// A recording of 10 s in which nothing is wrong: one GPU that is always busy, with kernels of 1 ms.
+fn healthy() -> Profile {
+    let start = Start {
+        time: 0,
+        wall_clock: 0,
+        version: String::new(),
+        host: String::new(),
+        command: vec!["python3".into()],
+        mode: Mode::Merged,
+        frequency: 999,
+    };
+    let end = End { time: 10 * SECOND, status: Some(0) };
+    let mut profile = Profile { start: Some(start), end: Some(end), ..Profile::default() };
+    profile.kernel_names.push(KernelText { mangled: "work".into(), text: "work".into() });
+    let names = ["step (train.py:42)", "load (data.py:88)", "cudaStreamSynchronize", "load (data.py:89)"];
+    for (name, number) in names.into_iter().zip(1..) {
+        let frame = Frame::Python(number);
+        let named = NamedFrame { kind: FrameKind::Python, name: name.into(), module: "/home/me/x.py".into() };
+        profile.symbols.add(Symbol { process: ProcessId(0), frame, since: 0, names: vec![named] });
+        let (id, frames, end) = (StackId(number.into()), vec![frame], StackEnd::Whole);
+        profile.stacks.insert(id, Stack { id, process: IMAGE, time: 0, frames, end });
+    }
+    add_device(&mut profile, 0, 10 * SECOND);
+    add_work(&mut profile, What::Kernel(0), 10_000, 10 * SECOND);
+    profile
+}
+
+fn add_device(profile: &mut Profile, number: u32, busy_ns: u64) {
+    let streams = [(model::event::SessionId(0), 1, 7)].into();
+    let label = number.to_string();
+    profile
+        .devices
+        .insert(number, DeviceInfo { label, busy_ns, kernel_busy_ns: busy_ns, streams, ..DeviceInfo::default() });
+}
+
+fn add_work(profile: &mut Profile, what: What, count: u64, ns: u64) {
+    let key = GpuKey { process: IMAGE, stack: Some(StackId(1)), capture: None, what, device: 0, stream: 7 };
+    profile.gpu.insert(key, GpuWeight { count, ns, max_ns: ns / count, bytes: 0 });
+}
+
+/// Makes the GPU idle for some seconds, for one reason.
+fn add_idle(profile: &mut Profile, seconds: u64, cause: Cause, stack: Option<u64>) {
+    let device = profile.devices.get_mut(&0).expect("it exists");
+    let ns = seconds * SECOND;
+    device.idle.ns[Phase::Between as usize] += ns;
+    device.busy_ns -= ns;
+    device.kernel_busy_ns -= ns;
+    let charge = Charge { phase: Phase::Between, process: IMAGE, tid: 7, cause, stack: stack.map(StackId) };
+    device.idle.parts.push((charge, IdleWeight { ns, samples: 0 }));
+}
+
+fn found(profile: &Profile) -> Vec<Finding> {
+    let code = UserCode::new(profile);
+    findings(profile, &code, &idle::of(profile, &code))
+}
+
+fn kinds(profile: &Profile) -> Vec<Kind> {
+    found(profile).iter().map(|finding| finding.kind).collect()
+}
+
+/// Check that a recording without a problem has no findings, nor an empty one.
+#[test]
+fn nothing_is_said_about_healthy_recordings() {
+    assert_eq!(found(&healthy()), []);
+    assert_eq!(found(&Profile::default()), []);
+}
+
+/// Check the text about an idle GPU: its share, its causes by line, largest first, and the basis.
+#[test]
+fn idle_gpus_come_first_and_name_the_line() {
+    let mut profile = healthy();
+    add_idle(&mut profile, 1, Cause::Running, Some(2));
+    add_idle(&mut profile, 1, Cause::Running, Some(4));
+    add_idle(&mut profile, 1, Cause::Launching, Some(1));
+    add_idle(&mut profile, 1, Cause::Unknown, None);
+    let [finding] = &found(&profile)[..] else { panic!("one finding") };
+    assert_eq!(finding.title, "GPU 0 idle 40 % of 10.0 s: 20 % load (data.py:88), 10 % [unknown], 10 % launching");
+    let numbers: Vec<String> = finding.evidence.iter().map(super::Evidence::text).collect();
+    let expected = ["idle 4.00 s", "from intervals 1.00 s", "from samples 2.00 s", "without evidence 1.00 s"];
+    assert_eq!(numbers, expected);
+    assert_eq!(finding.place.as_ref().map(|place| place.frame.as_str()), Some("load (data.py:88)"));
+    assert!(finding.advice.contains("ahead of time"), "{}", finding.advice);
+
+    add_device(&mut profile, 1, SECOND);
+    assert_eq!(kinds(&profile), [Kind::GpuIdle, Kind::Imbalance]);
+}
+
+/// Check that a GPU is launch-bound only if the gaps are short, many, and longer than its kernels.
+#[test]
+fn short_gaps_between_shorter_kernels_are_launch_bound() {
+    let mut profile = healthy();
+    add_idle(&mut profile, 5, Cause::Launching, Some(1));
+    assert_eq!(kinds(&profile), [Kind::GpuIdle]);
+    profile.devices.get_mut(&0).expect("it exists").idle.short_gaps = (500_000, 5 * SECOND);
+    assert_eq!(kinds(&profile), [Kind::GpuIdle], "kernels of 1 ms");
+    add_work(&mut profile, What::Kernel(0), 500_000, 5 * SECOND / 2);
+    assert_eq!(kinds(&profile), [Kind::GpuIdle, Kind::LaunchBound, Kind::TinyKernels]);
+    let title =
+        "GPU 0 is launch-bound: 50.0 % of its time is in gaps of 10.0 µs on average, between kernels of 5.00 µs";
+    assert_eq!(found(&profile)[1].title, title);
+    let title = "500,000 kernels of 5.00 µs on average (100.0 % of all) are launched one by one at step (train.py:42)";
+    assert_eq!(found(&profile)[2].title, title);
+}
+
+/// Check that waits count only if the GPU is idle, and that their line is that of small copies, or of samples.
+#[test]
+fn synchronisation_matters_if_the_gpu_is_idle() {
+    let mut profile = healthy();
+    profile.waits = CpuWeight { count: 2_000, ns: 2 * SECOND };
+    profile.cpu.insert((IMAGE, StackId(3)), CpuWeight { count: 9, ns: 9_000_000 });
+    assert_eq!(kinds(&profile), []);
+    add_idle(&mut profile, 3, Cause::Unknown, None);
+    let place = |profile: &Profile| found(profile)[1].place.clone().map(|place| place.frame);
+    assert_eq!(kinds(&profile), [Kind::GpuIdle, Kind::Synchronization]);
+    assert_eq!(place(&profile).as_deref(), Some("cudaStreamSynchronize"));
+    add_work(&mut profile, What::Copy(Direction::DtoH, 8), 1_900, 1_000);
+    assert_eq!(place(&profile).as_deref(), Some("step (train.py:42)"));
+}
+
+/// Check that copies are reported if no kernel runs meanwhile, and if their memory is not pinned.
+#[test]
+fn copies_that_cost_time_are_reported() {
+    let mut profile = healthy();
+    add_work(&mut profile, What::Copy(Direction::HtoD, 1 << 20), 100, 3 * SECOND);
+    assert_eq!(kinds(&profile), [], "they overlap");
+    profile.devices.get_mut(&0).expect("it exists").kernel_busy_ns = 7 * SECOND;
+    assert_eq!(kinds(&profile), [Kind::CopiesAlone]);
+    let weight = GpuWeight { count: 100, ns: 3 * SECOND, max_ns: 1, bytes: 9 << 30 };
+    profile.pageable.insert((IMAGE, Some(StackId(2)), Direction::HtoD), weight);
+    assert_eq!(kinds(&profile), [Kind::CopiesAlone, Kind::PageableCopies]);
+    let title = "100 copies from pageable memory move 9.00 GiB at 3.00 GiB/s, most at load (data.py:88)";
+    assert_eq!(found(&profile)[1].title, title);
+}

@@ -1,0 +1,200 @@
+//! Ranks of a distributed program: the work of each, and which ones the others waited for.
+//!
+//! A collective operation (NCCL) runs one kernel on each rank, and ends only after the last rank has joined in. The k-th
+//! run of a kernel on one rank and the k-th run of the same kernel on another belong together, if all ranks ran it equally
+//! often. The time from the start of a rank's kernel to the start of the last one is spent waiting:
+//!
+//! ```text
+//!   rank 0   --[####====]----[###====]-     # waits for rank 1    = all ranks take part
+//!   rank 1   ------[====]-------[====]-
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustc_hash::FxHashSet;
+
+use crate::event::{Event, ProcessId, SessionId};
+
+/// All ranks of a recording.
+#[derive(Clone, Debug, Default)]
+pub struct Ranks {
+    /// By rank.
+    pub all: BTreeMap<u32, RankInfo>,
+    /// The ranks of the processes that report one.
+    pub of_process: BTreeMap<ProcessId, u32>,
+    /// Collective operations that all ranks took part in.
+    pub collectives: u64,
+    /// Kernels of collective operations that could not be assigned, because the ranks ran them unequally often, or there
+    /// were too many.
+    pub unassigned: u64,
+}
+
+/// A rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankInfo {
+    /// Its rank on this machine, if known.
+    pub local: Option<u32>,
+    /// The environment variable that contains the rank.
+    pub variable: String,
+    /// Its CUDA processes.
+    pub sessions: BTreeSet<SessionId>,
+    /// Launches.
+    pub launches: u64,
+    /// Kernels, copies and memsets.
+    pub operations: u64,
+    /// Their durations, added up.
+    pub gpu_ns: u64,
+    /// Time in which at least one of them ran.
+    pub busy_ns: u64,
+    /// Communication kernels.
+    pub communication: u64,
+    /// Their durations, added up.
+    pub communication_ns: u64,
+    /// Time that its communication kernels waited for each other rank.
+    pub waited: BTreeMap<u32, u64>,
+    /// Collective operations that it started last.
+    pub last: u64,
+}
+
+impl RankInfo {
+    /// Returns the time that its communication kernels waited for other ranks.
+    pub fn waited_ns(&self) -> u64 {
+        self.waited.values().fold(0, |sum, ns| sum.saturating_add(*ns))
+    }
+}
+
+/// Whether a kernel belongs to NCCL, by its mangled or demangled name: `ncclDevKernel_AllReduce_Sum_f32_RING_LL`.
+pub fn is_communication(kernel: &str) -> bool {
+    let name = kernel.strip_prefix("_Z").map_or(kernel, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    let name = name.strip_prefix("void ").unwrap_or(name);
+    name.starts_with("nccl") && name.split_once('_').is_some_and(|(first, _)| first.ends_with("Kernel"))
+}
+
+/// Whether a communication kernel involves all ranks: those that send and receive involve two.
+pub fn is_collective(kernel: &str) -> bool {
+    is_communication(kernel) && !kernel.contains("SendRecv")
+}
+
+impl Ranks {
+    /// Returns the rank of a process: its own, or that of the process that started it.
+    pub fn of(&self, process: ProcessId, parent: impl Fn(ProcessId) -> Option<ProcessId>) -> Option<u32> {
+        let mut image = Some(process);
+        // Images refer to earlier ones; a damaged recording may contain a circle.
+        for _ in 0..64 {
+            let id = image?;
+            if let Some(rank) = self.of_process.get(&id) {
+                return Some(*rank);
+            }
+            image = parent(id);
+        }
+        None
+    }
+}
+
+/// The events of one rank: of its processes and their children.
+#[derive(Debug, Default)]
+pub struct Selection {
+    processes: FxHashSet<ProcessId>,
+    sessions: FxHashSet<SessionId>,
+}
+
+impl Selection {
+    /// Finds the processes of a rank. If there is no such rank, the error has all ranks.
+    pub fn of(rank: u32, events: impl Iterator<Item = Event>) -> Result<Self, BTreeSet<u32>> {
+        let mut parents: BTreeMap<ProcessId, ProcessId> = BTreeMap::new();
+        let mut sessions: BTreeMap<SessionId, ProcessId> = BTreeMap::new();
+        let mut ranks = Ranks::default();
+        for event in events {
+            match event {
+                Event::Process(process) => drop(parents.insert(process.id, process.parent)),
+                Event::Session(session) => drop(sessions.insert(session.id, session.process)),
+                Event::Rank(found) => {
+                    if let (Some(rank), Some(process)) = (found.rank, sessions.get(&found.session)) {
+                        ranks.of_process.insert(*process, rank);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let all: BTreeSet<u32> = ranks.of_process.values().copied().collect();
+        if !all.contains(&rank) {
+            return Err(all);
+        }
+        let is_member = |id: &ProcessId| ranks.of(*id, |id| parents.get(&id).copied()) == Some(rank);
+        Ok(Self {
+            processes: parents.keys().copied().filter(is_member).collect(),
+            sessions: sessions.iter().filter(|(_, process)| is_member(process)).map(|(id, _)| *id).collect(),
+        })
+    }
+
+    /// Whether an event belongs to the rank, or to the recording as a whole.
+    pub fn includes(&self, event: &Event) -> bool {
+        let process = |id: ProcessId| self.processes.contains(&id);
+        let session = |id: SessionId| self.sessions.contains(&id);
+        match event {
+            Event::Process(e) => process(e.id),
+            Event::Thread(e) => process(e.process),
+            Event::Exit(e) => process(e.process),
+            Event::Sample(e) => process(e.process),
+            Event::Hits(e) => process(e.process),
+            Event::Wait(e) => process(e.process),
+            Event::Call(e) => process(e.process),
+            Event::Switch(e) => process(e.process),
+            Event::Sum(e) => process(e.process),
+            Event::MemorySum(e) => process(e.process),
+            Event::KernelSum(e) => process(e.process),
+            Event::Session(e) => session(e.id),
+            Event::Rank(e) => session(e.session),
+            Event::KernelName(e) => session(e.session),
+            Event::Device(e) => session(e.session),
+            Event::Launch(e) => session(e.session),
+            Event::Activity(e) => session(e.session),
+            Event::Sync(e) => session(e.session),
+            Event::Failed(e) => session(e.session),
+            Event::Captured(e) => session(e.session),
+            Event::Empty(e) => session(e.session),
+            Event::NodeCreated(e) => session(e.session),
+            Event::NodeStack(e) => session(e.session),
+            Event::NodeCopied(e) => session(e.session),
+            Event::GraphDestroyed(e) => session(e.session),
+            Event::Counted(e) => session(e.session),
+            Event::Sampling(e) => session(e.session),
+            Event::Totals(e) => session(e.session),
+            Event::SessionCost(e) => session(e.session),
+            // Stacks, symbols and mappings are used only by the events above; the rest concerns all processes.
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that NCCL's kernels are recognised by their mangled and demangled names, and others are not.
+    #[test]
+    fn communication_is_recognised_by_name() {
+        for name in [
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+            "_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE",
+            "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)",
+            "ncclSymDevKernel_AllGather_ST(ncclSymDevArgs)",
+        ] {
+            assert!(is_communication(name), "{name}");
+        }
+        assert!(is_communication("ncclDevKernel_SendRecv()") && !is_collective("ncclDevKernel_SendRecv()"));
+        for name in ["my_ncclDevKernel_x", "nccl", "ncclReduce_x", "_Z6kernelv", "void gemm<float>()"] {
+            assert!(!is_communication(name), "{name}");
+        }
+    }
+
+    /// Check that a process without a rank has that of the process that started it.
+    #[test]
+    fn children_have_the_rank_of_their_parent() {
+        let ranks = Ranks { of_process: [(ProcessId(2), 7)].into(), ..Ranks::default() };
+        let parent = |id: ProcessId| (id.0 > 1).then(|| ProcessId(id.0 - 1));
+        let of = |id: u32| ranks.of(ProcessId(id), parent);
+        assert_eq!([of(1), of(2), of(4)], [None, Some(7), Some(7)]);
+        assert_eq!(ranks.of(ProcessId(9), Some), None, "a circle");
+    }
+}
