@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io};
 
 use export::{EventView, Events, Flames, Format, View, flame::Flame};
 use model::{
-    event::{Event, KernelName, LaunchKind, SessionId},
+    event::{Event, KernelName, LaunchKind, Rank, SessionId},
     fold::Fold,
 };
 use serde_json::Value;
@@ -93,6 +93,23 @@ fn events_add_up_to_the_sums() {
     let order: Vec<_> = tracks.iter().zip(&report.columns["op.start"]).collect();
     assert!(order.is_sorted(), "by track and time");
     assert!(tracks.iter().all(|track| report.head["tracks"][*track as usize].is_object()));
+}
+
+/// Check that processes appear below their ranks, as in the flame graph.
+#[test]
+fn ranks_are_the_outermost_frames() {
+    let mut events = support::events();
+    let end = events.pop().expect("an end");
+    for rank in [0, 1] {
+        let (session, variable) = (SessionId(rank), "RANK".into());
+        events.push(Event::Rank(Rank { session, rank: Some(rank), local: None, variable, mps: false }));
+    }
+    events.push(end);
+    let report = Report::of(&events);
+    let profile = support::fold(&events);
+    let sums = report.sums("gpu.node", "gpu.ns");
+    assert!(sums.keys().any(|stack| stack.starts_with("[rank 1];")), "{sums:?}");
+    assert_eq!(sums, lines(&Flames::new(&profile).gpu(), |line| line.weight.amount));
 }
 
 /// Check that counted events are in the report, with their own amounts.

@@ -99,10 +99,12 @@ impl<'a> Tree<'a> {
         self.child(parent, frame)
     }
 
-    /// Returns the node of a process.
+    /// Returns the node of a process, below its rank if there are several.
     pub fn process(&mut self, process: ProcessId) -> u32 {
+        let rank = if self.profile.ranks.all.len() > 1 { self.profile.rank(process) } else { None };
+        let above = rank.map_or(ROOT, |rank| self.named_child(ROOT, &names::rank(rank), Family::Process));
         let name = names::process(self.profile, process);
-        self.named_child(ROOT, &name, Family::Process)
+        self.named_child(above, &name, Family::Process)
     }
 
     /// Returns the node of a stack; without a stack, of a frame that says so.
