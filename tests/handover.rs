@@ -192,17 +192,18 @@ fn samples_appear_under_the_call_that_handed_the_work_over() {
 fn boundaries_name_the_line_that_called_backward() {
     const ROUNDS: u64 = 20;
     let script = sources().join("programs/autograd/train.py").canonicalize().expect("it is there");
+    let built = Scene::new();
+    build(&built);
+    std::fs::create_dir(built.path("site-packages")).expect("a directory");
+    let library = sources().join("programs/autograd/tensor.py");
+    std::fs::copy(library, built.path("site-packages/tensor.py")).expect("it is there");
     for python in installed() {
         let scene = Scene::new();
-        build(&scene);
-        std::fs::create_dir(scene.path("site-packages")).expect("a directory");
-        let library = sources().join("programs/autograd/tensor.py");
-        std::fs::copy(library, scene.path("site-packages/tensor.py")).expect("it is there");
         let command = format!("{python} {} {ROUNDS}", script.display());
         let mut recording = scene.record("--sim -q --gpu-only -o x.jsonl -o x.wscope", &command);
         recording
             .env("WARPSCOPE_SIM", "kernel_ns=2us")
-            .env("TRAIN_LIBRARIES", scene.text(""))
+            .env("TRAIN_LIBRARIES", built.text(""))
             .env("PYTHONDONTWRITEBYTECODE", "1");
         Ended::of(&mut recording).exits(0);
         let counts = kernels(&scene, |frames, path| {

@@ -67,7 +67,7 @@ pub struct Record {
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
     pub frequency: u32,
     /// Limit the cost to PERCENT of the program's time: record the stacks of only some launches, then GPU work only part
-    /// of the time, counting the other launches. Totals by kernel and call path stay unbiased. So far only with --sim.
+    /// of the time, counting the other launches. Totals by kernel and call path stay unbiased.
     #[arg(long, value_name = "PERCENT", conflicts_with_all = ["cpu_only", "events_only"])]
     pub max_overhead: Option<f64>,
     /// Stop recording after SECS seconds; the command keeps running.
