@@ -151,31 +151,39 @@ pub(crate) fn is_informative(name: &str) -> bool {
         || matches!(name, "_start" | "main" | "start_thread" | "clone3" | "clone" | "__clone3"))
 }
 
-/// Formats `python3 > … > train > forward > linear > matmul`: the process, the operation, and its nearest callers.
+/// Formats `python3 > … > train > forward > linear > matmul`: the operation and its nearest caller, then the process,
+/// then as many callers as fit.
 pub(crate) fn path_text(path: &[String], most: usize) -> String {
     const BETWEEN: &str = " > ";
+    const LEFT_OUT: &str = "…";
     let inner = 1..path.len().saturating_sub(1);
     let shown = path.iter().enumerate().filter(|(i, name)| !inner.contains(i) || is_informative(name));
     let mut names: Vec<String> = shown.map(|(_, name)| step(name)).collect();
     // nvcc's host function has the kernel's name.
     names.dedup();
     let whole = names.join(BETWEEN);
-    if names.len() < 2 || whole.chars().count() <= most {
+    if names.len() < 3 || whole.chars().count() <= most {
         return cut(&whole, most);
     }
-    let length = |name: &String| name.chars().count() + BETWEEN.len();
-    let last = &names[names.len() - 1];
-    // The process, the ellipsis and the operation; then callers from the innermost on, as many as fit.
-    let mut used = length(&names[0]) + 1 + length(last);
-    if used > most {
-        return cut(&format!("…{BETWEEN}{last}"), most);
+    let length = |name: &str| name.chars().count() + BETWEEN.len();
+    let mut from = names.len() - 2;
+    let mut room = most + BETWEEN.len();
+    for name in [&names[from], &names[from + 1], LEFT_OUT] {
+        match room.checked_sub(length(name)) {
+            Some(left) => room = left,
+            None => return cut(&names[from..].join(BETWEEN), most),
+        }
     }
-    let mut from = names.len() - 1;
-    while from > 2 && used + length(&names[from - 1]) <= most {
+    let mut start = vec![LEFT_OUT.to_owned()];
+    if from > 0 && length(&names[0]) <= room {
+        room -= length(&names[0]);
+        start.insert(0, names[0].clone());
+    }
+    while from > 1 && length(&names[from - 1]) <= room {
         from -= 1;
-        used += length(&names[from]);
+        room -= length(&names[from]);
     }
-    [&[names[0].clone(), "…".to_owned()], &names[from..]].concat().join(BETWEEN)
+    [&start[..], &names[from..]].concat().join(BETWEEN)
 }
 
 #[cfg(test)]
@@ -191,6 +199,8 @@ mod tests {
                 .to_vec();
         assert_eq!(path_text(&path, 200), "python3 > load > train > forward > linear > gemm<4>");
         assert_eq!(path_text(&path, 42), "python3 > … > forward > linear > gemm<4>");
+        assert_eq!(path_text(&path, 29), "… > linear > gemm<4>");
+        assert_eq!(path_text(&path, 18), "linear > gemm<4>", "the nearest caller is more important than the process");
         for most in 1..90 {
             assert!(path_text(&path, most).chars().count() <= most);
         }
