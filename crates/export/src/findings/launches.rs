@@ -20,6 +20,8 @@ const MANY: u64 = 1_000;
 const MANY_WAITS: u64 = 100;
 /// A smaller share of a GPU's time in short gaps is normal: even queued kernels start a microsecond apart.
 const GAPS: f64 = 0.2;
+/// Waits for a smaller share of the time cost nothing worth mentioning.
+const WAITING: f64 = 0.01;
 /// A GPU that is idle for a smaller share does not suffer from synchronisation: the host waits for work that runs.
 const IDLE: f64 = 0.1;
 /// A copy to the host of at most this size is a value that the program looks at, such as `loss.item()`.
@@ -62,7 +64,8 @@ pub fn bound(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
 pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle]) -> Option<Finding> {
     let waits = profile.waits;
     let idle = devices.iter().map(|device| device.idle_share).fold(0.0, f64::max);
-    if waits.count < MANY_WAITS || idle < IDLE {
+    let waiting = share(waits.ns, profile.wall_ns());
+    if waits.count < MANY_WAITS || waiting < WAITING || idle < IDLE {
         return None;
     }
     let mut evidence = vec![
@@ -75,11 +78,11 @@ pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle]) -> 
             evidence.push(Evidence::count("values copied there", copies));
             Some(place)
         }
-        (_, Some((place, samples))) => {
+        (_, Some((place, samples, all))) if 2 * samples >= all => {
             evidence.push(Evidence::count("samples there", samples));
             Some(place)
         }
-        (values, None) => values.map(|(place, _)| place),
+        _ => None,
     };
     let at = place.as_ref().map(|place| format!(", most of them at {}", place.short())).unwrap_or_default();
     Some(Finding {
@@ -94,7 +97,7 @@ pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle]) -> 
         advice:
             "synchronise less often: read values such as loss.item() only every few steps, or with non_blocking copies"
                 .into(),
-        share: share(waits.ns, profile.wall_ns()),
+        share: waiting,
     })
 }
 
@@ -111,8 +114,8 @@ fn values(profile: &Profile, code: &UserCode<'_>) -> Option<(Place, u64)> {
     lines.into_iter().max_by_key(|(_, copies)| *copies)
 }
 
-/// The line with the most samples in a call that waits for the GPU.
-fn sampled(profile: &Profile, code: &UserCode<'_>) -> Option<(Place, u64)> {
+/// The line with the most samples in calls that wait for the GPU, how many, and how many there are in all of these calls.
+fn sampled(profile: &Profile, code: &UserCode<'_>) -> Option<(Place, u64, u64)> {
     let mut lines: BTreeMap<Place, u64> = BTreeMap::new();
     let waits = |name: &str| cuda::call(name).is_some_and(|call| call.role == Role::Synchronize);
     for (&(process, stack), weight) in &profile.cpu {
@@ -120,5 +123,6 @@ fn sampled(profile: &Profile, code: &UserCode<'_>) -> Option<(Place, u64)> {
             *lines.entry(code.place(process, stack)).or_default() += weight.count;
         }
     }
-    lines.into_iter().max_by_key(|(_, samples)| *samples)
+    let all = lines.values().sum();
+    lines.into_iter().max_by_key(|(_, samples)| *samples).map(|(place, samples)| (place, samples, all))
 }
