@@ -5,7 +5,7 @@
 //! library is loaded, still have probes ([`has_callback`]); their calls are put in their place between the others.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     fs, io,
     ops::ControlFlow,
     os::fd::BorrowedFd,
@@ -99,6 +99,8 @@ impl Traced {
 #[derive(Default)]
 pub struct Callbacks {
     processes: Vec<Reporting>,
+    /// The last processes that have ended, with the functions that they reported.
+    over: VecDeque<(ProcessId, HashSet<FunctionId>)>,
     /// Calls of probed functions in processes that may report others, in the order of their return.
     held: HashMap<ProcessId, Vec<Held>>,
     /// Processes without reported calls that have ended.
@@ -194,10 +196,12 @@ impl Callbacks {
         self.processes.iter().any(|reporting| reporting.process == process)
     }
 
-    /// Whether the calls of this function in this process are reported by the process itself.
+    /// Whether the calls of this function in this process are reported by the process itself. Records of its probes may
+    /// arrive after its end: probes in a file stop all processes that map it, so they may be there for another one.
     pub fn reports(&self, process: ProcessId, function: FunctionId) -> bool {
-        let process = self.processes.iter().find(|reporting| reporting.process == process && !reporting.ended);
-        process.is_some_and(|reporting| reporting.ids.contains(&function))
+        let reporting = self.processes.iter().map(|reporting| (reporting.process, &reporting.ids));
+        let over = self.over.iter().map(|(process, ids)| (*process, ids));
+        reporting.chain(over).any(|(which, ids)| which == process && ids.contains(&function))
     }
 
     /// Takes a call of a probed function, to be put in its place. Returns it if its place is certain already.
@@ -256,9 +260,12 @@ impl Callbacks {
                 self.held.insert(reporting.process, held);
             }
         }
-        for over in self.processes.extract_if(.., |reporting| reporting.ended && left > 0) {
+        for mut over in self.processes.extract_if(.., |reporting| reporting.ended && left > 0) {
+            self.over.push_back((over.process, std::mem::take(&mut over.ids)));
             over.finish(&mut events);
         }
+        let past = self.over.len().saturating_sub(MOST_PROCESSES);
+        self.over.drain(..past);
         let reports = |process: &ProcessId| self.processes.iter().any(|reporting| reporting.process == *process);
         for process in self.gone.extract_if(.., |process| !reports(process)) {
             for Held { call, .. } in self.held.remove(&process).unwrap_or_default() {
@@ -504,5 +511,19 @@ mod tests {
         }
         assert!(has_callback("cudaMalloc") && has_callback("cuMemAlloc_v2"));
         assert!(!has_callback("cuInit") && !has_callback("__cudaRegisterFunction") && !has_callback("ncclSend"));
+    }
+
+    /// Check that a function counts as reported after the end of its process, when records of probes may still arrive.
+    #[test]
+    fn ended_processes_have_reported_their_calls() {
+        let (mut callbacks, process, function) = (Callbacks::default(), ProcessId(7), FunctionId(3));
+        let traced = Traced::new(function, Gather::default(), "cudaMalloc", true);
+        let file = callbacks.open(process, SessionId(1), (7, 7), vec![(5, "cudaMalloc".into(), traced)]);
+        assert!(file.expect("memory").is_some());
+        callbacks.ended(process);
+        assert!(callbacks.has(process) && callbacks.reports(process, function));
+        callbacks.read(&mut |_| None, &mut |_| {});
+        assert!(!callbacks.has(process) && callbacks.reports(process, function));
+        assert!(!callbacks.reports(process, FunctionId(4)) && !callbacks.reports(ProcessId(8), function));
     }
 }
