@@ -63,7 +63,7 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     } else {
         None
     };
-    let mut monitor = Monitor::start(options, signals, scrapes)?;
+    let mut monitor = Monitor::start(options, signals, scrapes.clone())?;
     if let (Some(server), false) = (&server, quiet) {
         eprintln!("warpscope: metrics on http://{}/metrics", server.address());
     }
@@ -78,6 +78,10 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     }
     health::trim_heap();
     monitor.watch(display.as_ref());
+    // Nobody answers scrapes any more, and the server's thread must not wait for that.
+    if let Some(scrapes) = &scrapes {
+        scrapes.close();
+    }
     // Includes losses of the last moments.
     monitor.log_losses();
     Ok(ExitCode::SUCCESS)

@@ -124,6 +124,10 @@ impl Scrapes {
         }
         let (answer, made) = mpsc::sync_channel(1);
         lock(&self.waiting).push(answer);
+        // It may have been closed meanwhile.
+        if self.is_closed() {
+            return None;
+        }
         self.ring();
         made.recv_timeout(TIMEOUT).ok()
     }
