@@ -63,7 +63,7 @@ struct {
 /* Whether any piece of work has been reported by a probe. */
 bool nodes_reported = false;
 
-/* The call whose work the current thread does, if it does such work at all, which its stack tells. */
+/* The call whose work the current thread does. Whether it does such work at all is decided later, by its stack. */
 static __always_inline u32 cause_of(const struct image *image)
 {
 	u64 handed = *(const volatile u64 *)&image->handed;
