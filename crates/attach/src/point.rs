@@ -1,0 +1,137 @@
+//! Safe points: where a thread may be borrowed.
+
+use libc::user_regs_struct as Registers;
+
+use crate::{frame::Frame, library::Library, process::Mapping};
+
+/// The stack that the frame and `pthread_create` may use, as a signal handler would.
+const ROOM: u64 = 48 << 10;
+/// How much of the stack is searched for signal frames.
+const MAX_STACK: u64 = 1 << 20;
+/// How much of it is searched for the functions in which the thread waits.
+const INNERMOST: usize = 4096 / 8;
+/// 64-bit user code.
+const CODE_SEGMENT: u64 = 0x33;
+
+/// System calls that wait, in the order of preference. Interrupted, the kernel restarts the first group as if nothing
+/// had happened; the second returns `EINTR`, and is repeated with the same arguments.
+pub(crate) const WAITING: [i64; 24] = [
+    libc::SYS_futex,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_pause,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_flock,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    441, // epoll_pwait2
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_getevents,
+];
+
+/// The kernel's `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND` and `ERESTART_RESTARTBLOCK`, which user code never
+/// sees.
+const RESTART: [i64; 4] = [-512, -513, -514, -516];
+
+/// How an interrupted system call goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Return {
+    /// For the signal frame: the system call is repeated from its beginning.
+    pub alone: Registers,
+    /// For the tracer: the kernel restarts it and knows the time that is left.
+    pub traced: Registers,
+}
+
+impl Return {
+    /// Takes the registers of a thread that was interrupted by us in a system call, with no signal pending.
+    pub fn to(registers: &Registers) -> Self {
+        let result = registers.rax as i64;
+        let mut repeated = *registers;
+        repeated.rax = registers.orig_rax;
+        repeated.rip = registers.rip.wrapping_sub(2);
+        repeated.orig_rax = u64::MAX;
+        match result {
+            _ if RESTART.contains(&result) => Return { alone: repeated, traced: *registers },
+            _ if result == -i64::from(libc::EINTR) => Return { alone: repeated, traced: repeated },
+            _ => Return { alone: *registers, traced: *registers },
+        }
+    }
+}
+
+/// Returns why a stopped thread is not at a safe point, or nothing if it is.
+pub(crate) fn objection(
+    registers: &Registers,
+    library: &Library,
+    mappings: &[Mapping],
+    read: impl Fn(u64, &mut [u8]) -> bool,
+) -> Option<&'static str> {
+    if registers.cs != CODE_SEGMENT {
+        return Some("a thread runs 32-bit code");
+    }
+    let mut code = [0; 2];
+    let waits = WAITING.contains(&(registers.orig_rax as i64));
+    if !waits || !read(registers.rip.wrapping_sub(2), &mut code) || code != [0x0f, 0x05] {
+        return Some("a thread was running, not waiting");
+    }
+    let sp = registers.rsp;
+    let Some(stack) = mappings.iter().find(|mapping| mapping.contains(sp)) else {
+        return Some("a thread's stack is unknown");
+    };
+    // glibc and musl put a thread's descriptor, to which fs points, at the upper end of its stack.
+    let own = stack.contains(registers.fs_base) && sp < registers.fs_base;
+    if !stack.writable || stack.shared || !(own || stack.name == "[stack]") {
+        return Some("a thread uses a stack of its own making, such as a coroutine's or a signal handler's");
+    }
+    if sp - stack.start < ROOM {
+        return Some("a thread has little stack left");
+    }
+    let end = if own { registers.fs_base } else { stack.end };
+    let mut bytes = vec![0; usize::try_from((end - sp).min(MAX_STACK)).unwrap_or(0) & !7];
+    if !read(sp, &mut bytes) {
+        return Some("a thread's stack cannot be read");
+    }
+    let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    let in_handler = words.iter().enumerate().any(|(index, word)| {
+        *word == library.restorer && Frame::looks_real(&words[index..], sp + 8 * index as u64)
+    });
+    if in_handler {
+        return Some("a thread was in a signal handler");
+    }
+    if registers.orig_rax as i64 == libc::SYS_futex {
+        let called = |address: u64| follows_a_call(address, &read);
+        let innermost = &words[..words.len().min(INNERMOST)];
+        if let Some(loader) = &library.loader
+            && innermost.iter().any(|word| loader.contains(word) && called(*word))
+        {
+            return Some("a thread was in the dynamic loader");
+        }
+        let locking = |word: &u64| library.locking.iter().any(|function| function.contains(word));
+        if innermost.iter().any(|word| locking(word) && called(*word)) {
+            return Some("a thread was in the memory allocator or the loader");
+        }
+    }
+    None
+}
+
+/// Returns whether an address may be a return address.
+fn follows_a_call(address: u64, read: impl Fn(u64, &mut [u8]) -> bool) -> bool {
+    let mut code = [0; 7];
+    if !read(address.wrapping_sub(7), &mut code) {
+        return false;
+    }
+    let indirect = |at: usize| code[at] == 0xff && code[at + 1] >> 3 & 7 == 2;
+    code[2] == 0xe8 || [5, 4, 1, 0].into_iter().any(indirect)
+}
