@@ -92,11 +92,13 @@ impl Attach<'_> {
     /// Loads the library and calls its entry. The library stays loaded.
     pub fn load(&self) -> Result<Loaded, Error> {
         // A thread of its own: when it ends, the kernel detaches whatever it traces.
-        thread::scope(|scope| scope.spawn(|| self.run()).join())
-            .unwrap_or_else(|_| Err(Error::Interrupted { pid: self.pid, why: "an internal error".to_owned() }))
+        let (file, stopped) = thread::scope(|scope| scope.spawn(|| self.enter()).join())
+            .unwrap_or_else(|_| Err(Error::Interrupted { pid: self.pid, why: "an internal error".to_owned() }))?;
+        self.wait(&file, stopped)
     }
 
-    fn run(&self) -> Result<Loaded, Error> {
+    /// Starts the new thread in the target. Returns the memory file, and how long the borrowed thread was stopped.
+    fn enter(&self) -> Result<(File, Duration), Error> {
         let pid = self.pid;
         if self.library.len() > MAX_LIBRARY {
             return Err(Error::TooLarge { what: "the library", limit: MAX_LIBRARY });
@@ -112,9 +114,8 @@ impl Attach<'_> {
         }
         let visit = self.borrow(&library, &memory)?;
         let file = self.start(&visit, &library, &memory);
-        // If the visit was interrupted, its end reports the same, and the thread returns by its frame.
         let stopped = visit.end();
-        self.wait(&file?, stopped?)
+        Ok((file?, stopped))
     }
 
     /// Refuses processes that could be harmed, before they are touched.

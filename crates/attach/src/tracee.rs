@@ -2,7 +2,7 @@
 
 use std::{
     io, mem, ptr, thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use libc::{c_long, c_uint, c_void, user_regs_struct as Registers};
@@ -11,8 +11,6 @@ use libc::{c_long, c_uint, c_void, user_regs_struct as Registers};
 const NT_X86_XSTATE: usize = 0x202;
 /// With AMX it has 11 KiB.
 const MAX_XSTATE: usize = 1 << 15;
-/// The pause between two looks at a running thread.
-const PAUSE: Duration = Duration::from_micros(20);
 
 /// Why a thread has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +70,8 @@ impl Tracee {
             let found = unsafe { libc::waitpid(self.tid as i32, &mut status, libc::__WALL | libc::WNOHANG) };
             match found {
                 0 if Instant::now() >= self.deadline => return Err(io::ErrorKind::TimedOut.into()),
-                0 => thread::sleep(PAUSE),
+                // Not a sleep: a stop lasts microseconds, and on a busy machine a sleep lasts milliseconds.
+                0 => thread::yield_now(),
                 -1 => match io::Error::last_os_error() {
                     error if error.raw_os_error() == Some(libc::ECHILD) => return Ok(Stop::Exit),
                     error => return Err(error),

@@ -122,9 +122,18 @@ impl<'a> Visit<'a> {
         Ok(if (-4095..0).contains(&result) { Err(io::Error::from_raw_os_error(-result as i32)) } else { Ok(result as u64) })
     }
 
-    /// Calls a function in the thread. Returns whether it has started a thread.
+    /// Calls a function in the thread. Returns whether it has started a thread, or may do so when the time limit was
+    /// reached: the function goes on without a tracer.
     pub fn starts_thread(&self, function: u64, arguments: [u64; 6]) -> Result<bool, Error> {
         self.set(&self.entry(function, arguments, 0))?;
+        match self.follow() {
+            Err(Error::Interrupted { .. }) if self.over.get().is_some() => Ok(true),
+            result => result,
+        }
+    }
+
+    /// Follows a function to its return.
+    fn follow(&self) -> Result<bool, Error> {
         let mut started = false;
         loop {
             let entered = self.to_system_call()?;
@@ -142,38 +151,35 @@ impl<'a> Visit<'a> {
     }
 
     /// Returns the thread to where it was. Returns how long it was stopped.
-    pub fn end(mut self) -> Result<Duration, Error> {
-        let failed = |what| Error::io(self.pid, what);
+    ///
+    /// If this cannot be done in time, the thread returns by its frame when the current thread ends.
+    pub fn end(self) -> Duration {
+        let since = self.since;
+        // An error needs no other action: the thread has ended, or it returns by its frame.
+        let _ = self.restore();
+        since.elapsed()
+    }
+
+    fn restore(mut self) -> io::Result<()> {
         match self.over.get() {
-            // The thread returns by its frame, after the signal.
-            Some(Over::Stopped(signal)) => {
-                let error = self.interrupted("it received a signal");
-                self.tracee.detach(signal).map_err(failed("detach from a thread"))?;
-                return Err(error);
-            }
-            // The end of the current thread detaches it, and it returns by its frame.
-            Some(Over::Late) => return Err(self.interrupted("the time limit was reached")),
+            Some(Over::Stopped(signal)) => return self.tracee.detach(signal),
+            Some(Over::Late) => return Ok(()),
             None => {}
         }
         // The kernel restarts a system call only after a stop for an interrupt.
-        self.tracee.interrupt().map_err(failed("stop a thread"))?;
-        self.tracee.resume().map_err(failed("continue a thread"))?;
-        match self.tracee.wait().map_err(failed("stop a thread"))? {
+        self.tracee.interrupt()?;
+        self.tracee.resume()?;
+        match self.tracee.wait()? {
             Stop::Interrupt | Stop::Group => {}
-            Stop::Exit => return Err(Error::Exited(self.pid)),
-            Stop::Signal(signal) => {
-                let error = self.interrupted("it received a signal");
-                self.tracee.detach(signal).map_err(failed("detach from a thread"))?;
-                return Err(error);
-            }
-            Stop::SystemCall => return Err(self.interrupted("the thread went on")),
+            Stop::Signal(signal) => return self.tracee.detach(signal),
+            Stop::Exit => return Ok(()),
+            Stop::SystemCall => return self.tracee.detach(0),
         }
         // The general registers last: until then the thread returns by the frame.
-        self.tracee.set_mask(self.mask).map_err(failed("restore the signal mask"))?;
-        self.tracee.set_xstate(&mut self.xstate).map_err(failed("restore the vector registers"))?;
-        self.tracee.set_registers(&self.back.traced).map_err(failed("restore the registers"))?;
-        self.tracee.detach(0).map_err(failed("detach from a thread"))?;
-        Ok(self.since.elapsed())
+        self.tracee.set_mask(self.mask)?;
+        self.tracee.set_xstate(&mut self.xstate)?;
+        self.tracee.set_registers(&self.back.traced)?;
+        self.tracee.detach(0)
     }
 
     /// Returns the registers at the entry of a function, with the frame as its caller.

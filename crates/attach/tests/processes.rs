@@ -14,7 +14,8 @@ fn thousand_rounds_do_no_harm() {
     let before = program.descriptors();
     let mut longest = Duration::ZERO;
     for round in 0..1000 {
-        let loaded = attach(&program, &library, c"entry", &[1, 2, 3]).load().expect("attach");
+        let loaded = attach(&program, &library, c"entry", &[1, 2, 3]).load();
+        let loaded = loaded.unwrap_or_else(|error| panic!("round {round}, longest stop {longest:?}: {error}"));
         assert_eq!(loaded.result, 6 << 32 | u64::from(program.pid()), "round {round}");
         longest = longest.max(loaded.stopped);
     }
