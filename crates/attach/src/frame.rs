@@ -113,3 +113,55 @@ fn component(bit: u32) -> (usize, usize) {
     let found = std::arch::x86_64::__cpuid_count(0xd, bit);
     (found.ebx as usize, found.eax as usize)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A state as the kernel reports it on this processor, with nothing but the legacy part in use.
+    fn xstate() -> Vec<u8> {
+        let mut bytes = vec![0; 4096];
+        bytes[SOFTWARE] = 0b11;
+        bytes[XSAVE_HEADER] = 0b11;
+        bytes
+    }
+
+    /// Check the places that `rt_sigreturn` reads, and the alignment that it needs.
+    #[test]
+    fn frame_has_the_layout_of_the_kernel() {
+        // SAFETY: all fields are integers.
+        let mut registers: Registers = unsafe { std::mem::zeroed() };
+        (registers.rsp, registers.rip, registers.cs, registers.ss) = (0x7fff_0123, 0x1234, 0x33, 0x2b);
+        let frame = Frame::build(&registers, 0xabcd, &xstate(), 0x5678).expect("a frame");
+        let word = |at: usize| u64::from_le_bytes(frame.bytes[at..at + 8].try_into().expect("8 bytes"));
+        assert_eq!(frame.address % 16, 8);
+        assert_eq!((word(0), word(8)), (0x5678, 7));
+        assert_eq!((word(168), word(176)), (0x7fff_0123, 0x1234));
+        assert_eq!(word(192), 0x33 | 0x2b << 48);
+        assert_eq!(word(304), 0xabcd);
+        let fpstate = word(232);
+        assert_eq!(fpstate % 64, 0);
+        assert_eq!(word((fpstate - frame.address) as usize + SOFTWARE) as u32, MAGIC1);
+        assert!(frame.address + frame.bytes.len() as u64 <= frame.scratch);
+        assert!(frame.scratch + SCRATCH + RED_ZONE <= registers.rsp);
+        let words: Vec<u64> = frame.bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        assert!(Frame::looks_real(&words, frame.address));
+        assert!(!Frame::looks_real(&[0x5678, 1], 0));
+    }
+
+    /// Check that a truncated or contradictory state, or a stack pointer near 0, gives no frame.
+    #[test]
+    fn unknown_states_are_refused() {
+        // SAFETY: all fields are integers.
+        let mut registers: Registers = unsafe { std::mem::zeroed() };
+        assert_eq!(Frame::build(&registers, 0, &xstate(), 0), None);
+        registers.rsp = 1 << 40;
+        assert!(Frame::build(&registers, 0, &xstate(), 0).is_some());
+        for length in [0, 100, 519, 575] {
+            assert_eq!(Frame::build(&registers, 0, &xstate()[..length], 0), None);
+        }
+        let mut more = xstate();
+        more[XSAVE_HEADER] = 0b111;
+        assert_eq!(Frame::build(&registers, 0, &more, 0), None, "more is in use than the processor has");
+    }
+}

@@ -13,12 +13,23 @@ const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 /// `syscall; ret`
 const SYSTEM_CALL: [u8; 3] = [0x0f, 0x05, 0xc3];
 /// What is called in the target.
-const NEEDED: [&str; 7] =
-    ["dlopen", "dlsym", "dlerror", "pthread_create", "pthread_self", "pthread_detach", "munmap"];
+const NEEDED: [&str; 7] = ["dlopen", "dlsym", "dlerror", "pthread_create", "pthread_self", "pthread_detach", "munmap"];
 /// A thread that waits within one of these may hold a lock that the call needs.
 const UNSAFE: [&str; 14] = [
-    "malloc", "calloc", "realloc", "free", "memalign", "posix_memalign", "aligned_alloc", "malloc_trim", "fork",
-    "pthread_create", "dlopen", "dlclose", "dlsym", "dl_iterate_phdr",
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "memalign",
+    "posix_memalign",
+    "aligned_alloc",
+    "malloc_trim",
+    "fork",
+    "pthread_create",
+    "dlopen",
+    "dlclose",
+    "dlsym",
+    "dl_iterate_phdr",
 ];
 
 /// What is known about the target's C library.
@@ -89,7 +100,8 @@ impl Library {
             })
             .ok()?;
         let size = (mapping.end - mapping.start).min(MAX_TEXT);
-        let text = elf::read(file, mapping.offset, size.min(file.length().saturating_sub(mapping.offset)), "code").ok()?;
+        let text =
+            elf::read(file, mapping.offset, size.min(file.length().saturating_sub(mapping.offset)), "code").ok()?;
         let find = |code: &[u8]| text.windows(code.len()).position(|window| window == code);
         if self.restorer == 0
             && let (Some(restorer), Some(system_call)) = (find(&RESTORER), find(&SYSTEM_CALL))

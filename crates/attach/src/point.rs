@@ -2,7 +2,11 @@
 
 use libc::user_regs_struct as Registers;
 
-use crate::{frame::Frame, library::Library, process::Mapping};
+use crate::{
+    frame::Frame,
+    library::Library,
+    process::{Mapping, SystemCall},
+};
 
 /// The stack that the frame and `pthread_create` may use, as a signal handler would.
 const ROOM: u64 = 48 << 10;
@@ -13,9 +17,11 @@ const INNERMOST: usize = 4096 / 8;
 /// 64-bit user code.
 const CODE_SEGMENT: u64 = 0x33;
 
+const EPOLL_PWAIT2: i64 = 441;
+
 /// System calls that wait, in the order of preference. Interrupted, the kernel restarts the first group as if nothing
 /// had happened; the second returns `EINTR`, and is repeated with the same arguments.
-pub(crate) const WAITING: [i64; 24] = [
+const WAITING: [i64; 23] = [
     libc::SYS_futex,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
@@ -35,12 +41,39 @@ pub(crate) const WAITING: [i64; 24] = [
     libc::SYS_flock,
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
-    441, // epoll_pwait2
+    EPOLL_PWAIT2,
     libc::SYS_semop,
     libc::SYS_semtimedop,
     libc::SYS_rt_sigtimedwait,
-    libc::SYS_io_getevents,
 ];
+
+/// Returns how suitable a waiting thread is, the lowest first, or nothing if it does not wait.
+///
+/// Calls without a time limit come first: the signal frame alone repeats them without any difference.
+pub(crate) fn rank(call: &SystemCall) -> Option<(bool, usize)> {
+    let [_, _, third, fourth, fifth, _] = call.arguments;
+    let endless = |milliseconds: u64| (milliseconds as i32) < 0;
+    let limited = match call.number {
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep => true,
+        libc::SYS_poll => !endless(third),
+        libc::SYS_ppoll | libc::SYS_rt_sigtimedwait => third != 0,
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => !endless(fourth),
+        libc::SYS_futex | libc::SYS_semtimedop | EPOLL_PWAIT2 => fourth != 0,
+        libc::SYS_select | libc::SYS_pselect6 => fifth != 0,
+        _ => false,
+    };
+    // Interrupted, these return what they have so far, and the program may take that for the end.
+    let all = libc::MSG_WAITALL as u64;
+    let partial = match call.number {
+        libc::SYS_recvfrom => fourth & all != 0,
+        libc::SYS_recvmsg => third & all != 0,
+        _ => false,
+    };
+    if partial {
+        return None;
+    }
+    Some((limited, WAITING.iter().position(|waiting| *waiting == call.number)?))
+}
 
 /// The kernel's `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND` and `ERESTART_RESTARTBLOCK`, which user code never
 /// sees.
@@ -104,9 +137,10 @@ pub(crate) fn objection(
         return Some("a thread's stack cannot be read");
     }
     let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-    let in_handler = words.iter().enumerate().any(|(index, word)| {
-        *word == library.restorer && Frame::looks_real(&words[index..], sp + 8 * index as u64)
-    });
+    let in_handler = words
+        .iter()
+        .enumerate()
+        .any(|(index, word)| *word == library.restorer && Frame::looks_real(&words[index..], sp + 8 * index as u64));
     if in_handler {
         return Some("a thread was in a signal handler");
     }
@@ -134,4 +168,59 @@ fn follows_a_call(address: u64, read: impl Fn(u64, &mut [u8]) -> bool) -> bool {
     }
     let indirect = |at: usize| code[at] == 0xff && code[at + 1] >> 3 & 7 == 2;
     code[2] == 0xe8 || [5, 4, 1, 0].into_iter().any(indirect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(number: i64, arguments: [u64; 6]) -> Option<(bool, usize)> {
+        rank(&SystemCall { number, arguments })
+    }
+
+    /// Check that calls without a time limit come first, and that partial or other calls are not interrupted.
+    #[test]
+    fn endless_waits_come_first() {
+        let endless = call(libc::SYS_poll, [0, 1, 0xffff_ffff, 0, 0, 0]);
+        let limited = call(libc::SYS_futex, [0, 0, 0, 0x7f00, 0, 0]);
+        assert!(endless < limited, "{endless:?} {limited:?}");
+        assert_eq!(call(libc::SYS_futex, [0; 6]), Some((false, 0)));
+        assert_eq!(call(libc::SYS_recvfrom, [3, 0, 10, libc::MSG_WAITALL as u64, 0, 0]), None);
+        assert!(call(libc::SYS_recvfrom, [3, 0, 10, 0, 0, 0]).is_some());
+        assert_eq!(call(libc::SYS_write, [0; 6]), None);
+    }
+
+    /// Check how each result of an interrupted system call goes on.
+    #[test]
+    fn interrupted_calls_are_repeated() {
+        // SAFETY: all fields are integers.
+        let mut registers: Registers = unsafe { std::mem::zeroed() };
+        (registers.rip, registers.orig_rax) = (0x1002, 202);
+        let mut result = |rax: i64| {
+            registers.rax = rax as u64;
+            let back = Return::to(&registers);
+            let traced = (back.traced.rip, back.traced.rax as i64);
+            ((back.alone.rip, back.alone.rax as i64), traced)
+        };
+        assert_eq!(result(-512), ((0x1000, 202), (0x1002, -512)), "the kernel restarts it after the tracer's stop");
+        assert_eq!(result(-516), ((0x1000, 202), (0x1002, -516)), "with the time that is left");
+        assert_eq!(result(-4), ((0x1000, 202), (0x1000, 202)), "EINTR is not for the program");
+        assert_eq!(result(0), ((0x1002, 0), (0x1002, 0)), "it has just returned");
+    }
+
+    /// Check that return addresses are recognised.
+    #[test]
+    fn return_addresses_follow_calls() {
+        let follows = |code: [u8; 7]| {
+            follows_a_call(7, |_, bytes| {
+                bytes.copy_from_slice(&code);
+                true
+            })
+        };
+        assert!(follows([0x90, 0x90, 0xe8, 1, 2, 3, 4]));
+        assert!(follows([0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xd0]), "call *%rax");
+        assert!(follows([0x90, 0xff, 0x15, 1, 2, 3, 4]), "call *n(%rip)");
+        assert!(!follows([0x90; 7]));
+        assert!(!follows_a_call(0, |_, _| false));
+    }
 }

@@ -10,6 +10,8 @@ const MAX_MAPS: u64 = 16 << 20;
 const MAX_STATUS: u64 = 1 << 16;
 /// More threads are not inspected.
 const MAX_THREADS: usize = 4096;
+/// More open files are not inspected.
+const MAX_FILES: usize = 1 << 20;
 
 /// What the status of a thread says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -62,10 +64,38 @@ pub(crate) fn threads(pid: u32) -> io::Result<Vec<u32>> {
     Ok(entries.flatten().take(MAX_THREADS).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// Returns the number of the system call in which a thread waits.
-pub(crate) fn system_call(pid: u32, tid: u32) -> Option<i64> {
-    let text = text(&format!("/proc/{pid}/task/{tid}/syscall"), 4096).ok()?;
-    text.split_whitespace().next()?.parse().ok().filter(|number| *number >= 0)
+/// The system call in which a thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SystemCall {
+    pub number: i64,
+    pub arguments: [u64; 6],
+}
+
+impl SystemCall {
+    pub fn of_thread(pid: u32, tid: u32) -> Option<Self> {
+        Self::parse(&text(&format!("/proc/{pid}/task/{tid}/syscall"), 4096).ok()?)
+    }
+
+    /// Parses `NUMBER ARGUMENT... SP PC`; a thread outside a system call has `running` or -1.
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split_whitespace();
+        let number = fields.next()?.parse().ok().filter(|number| *number >= 0)?;
+        let mut arguments = [0; 6];
+        for argument in &mut arguments {
+            *argument = u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok()?;
+        }
+        Some(SystemCall { number, arguments })
+    }
+}
+
+/// Returns the number of an open memory file with this name.
+pub(crate) fn memory_file(pid: u32, name: &str) -> io::Result<Option<u64>> {
+    let link = format!("/memfd:{name} (deleted)");
+    let found = fs::read_dir(format!("/proc/{pid}/fd"))?.flatten().take(MAX_FILES).find_map(|entry| {
+        let same = fs::read_link(entry.path()).is_ok_and(|found| found.as_os_str() == link.as_str());
+        same.then(|| entry.file_name().to_str()?.parse().ok()).flatten()
+    });
+    Ok(found)
 }
 
 /// A mapping.
@@ -135,6 +165,16 @@ mod tests {
         assert_eq!((mapping.name.as_str(), mapping.file_name()), ("/a b/libc.so.6", "libc.so.6"));
         for nonsense in ["", "-", "x-y r-xp 0 0 0", "1-2 r"] {
             assert_eq!(Mapping::parse(nonsense), None);
+        }
+    }
+
+    /// Check that system calls are parsed, and that a running thread has none.
+    #[test]
+    fn system_calls_are_parsed() {
+        let call = SystemCall::parse("202 0x7f 0x80 0x0 0x10 0x0 0xffffffff 0x7ffd 0x7f01\n").expect("a system call");
+        assert_eq!(call, SystemCall { number: 202, arguments: [0x7f, 0x80, 0, 0x10, 0, 0xffff_ffff] });
+        for nothing in ["", "running\n", "-1 0x7ffd 0x7f01\n", "202 0x7f\n", "202 7f 1 1 1 1 1"] {
+            assert_eq!(SystemCall::parse(nothing), None);
         }
     }
 

@@ -1,9 +1,6 @@
 //! One traced thread. The only file with `ptrace`.
 
-use std::{
-    io, mem, ptr, thread,
-    time::Instant,
-};
+use std::{io, mem, ptr, thread, time::Instant};
 
 use libc::{c_long, c_uint, c_void, user_regs_struct as Registers};
 

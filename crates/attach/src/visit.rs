@@ -12,12 +12,21 @@ use libc::user_regs_struct as Registers;
 
 use crate::{
     Error,
-    frame::Frame,
+    frame::{Frame, SCRATCH},
     library::Library,
     point::{self, Return},
-    process::{self, Status},
+    process::{Mapping, Status},
     tracee::{Stop, Tracee},
 };
+
+/// A process that may be visited.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub pid: u32,
+    pub library: Library,
+    /// `/proc/PID/mem`
+    pub memory: File,
+}
 
 /// Why a visit has ended early. In every case the thread runs on as before.
 #[derive(Debug)]
@@ -31,9 +40,8 @@ pub(crate) enum Ended {
 /// A borrowed thread, stopped, with a signal frame on its stack.
 #[derive(Debug)]
 pub(crate) struct Visit<'a> {
-    pid: u32,
+    target: &'a Target,
     tracee: Tracee,
-    library: &'a Library,
     frame: Frame,
     back: Return,
     mask: u64,
@@ -54,11 +62,17 @@ enum Over {
 
 impl<'a> Visit<'a> {
     /// Stops a thread and prepares it for calls if it is at a safe point; otherwise lets it run on.
-    pub fn begin(pid: u32, tid: u32, library: &'a Library, memory: &File, limit: Duration) -> Result<Self, Ended> {
+    pub fn begin(target: &'a Target, tid: u32, mappings: &[Mapping], limit: Duration) -> Result<Self, Ended> {
+        let Target { pid, library, memory } = target;
+        let pid = *pid;
         let failed = |what| move |error: io::Error| Ended::Failed(Error::io(pid, what)(error));
         let since = Instant::now();
         let tracee = Tracee::seize(tid, since + limit).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => Ended::Unsuitable("a thread has ended".to_owned()),
+            // Also by a thread of this process that is just ending.
+            Some(libc::EPERM) if Status::of_thread(pid, tid).is_ok_and(|status| status.tracer != 0) => {
+                Ended::Unsuitable("a thread has another tracer".to_owned())
+            }
             _ => Ended::Failed(Error::io(pid, "trace a thread")(error)),
         })?;
         tracee.interrupt().map_err(failed("stop a thread"))?;
@@ -68,21 +82,22 @@ impl<'a> Visit<'a> {
             // Not ours to disturb: the signal is delivered, and the process stays stopped if it was.
             Ok(Stop::Signal(signal)) => return Err(leave(tracee, signal, "a thread was receiving a signal")),
             Ok(_) => return Err(leave(tracee, 0, "the process was being stopped")),
+            // It can be detached only when it stops, or by the end of the current thread.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                return Err(Ended::Unsuitable("a thread could not be stopped in time".to_owned()));
+                let why = "a thread could not be stopped in time".to_owned();
+                return Err(Ended::Failed(Error::Interrupted { pid, why }));
             }
             Err(error) => return Err(failed("stop a thread")(error)),
         }
         let registers = tracee.registers().map_err(failed("read the registers"))?;
         let mask = tracee.mask().map_err(failed("read the signal mask"))?;
         let xstate = tracee.xstate().map_err(failed("read the vector registers"))?;
-        let mappings = process::mappings(pid).map_err(failed("read the mappings"))?;
         let status = Status::of_thread(pid, tid).map_err(failed("read the status"))?;
         let read = |address: u64, bytes: &mut [u8]| memory.read_exact_at(bytes, address).is_ok();
         if status.pending & !status.blocked != 0 {
             return Err(leave(tracee, 0, "a thread was receiving a signal"));
         }
-        if let Some(objection) = point::objection(&registers, library, &mappings, read) {
+        if let Some(objection) = point::objection(&registers, library, mappings, read) {
             return Err(leave(tracee, 0, objection));
         }
         let back = Return::to(&registers);
@@ -91,16 +106,25 @@ impl<'a> Visit<'a> {
         };
         // Below the red zone of the stack: this memory is unused until the registers change.
         memory.write_all_at(&frame.bytes, frame.address).map_err(failed("write to the stack"))?;
-        let visit = Visit { pid, tracee, library, frame, back, mask, xstate, since, over: Cell::new(None) };
+        let visit = Visit { target, tracee, frame, back, mask, xstate, since, over: Cell::new(None) };
         // The registers first: from here on the thread returns by the frame, which also has the mask.
-        visit.set(&visit.entry(visit.library.restorer, [0; 6], 8)).map_err(Ended::Failed)?;
+        visit.set(&visit.entry(library.restorer, [0; 6], 8)).map_err(Ended::Failed)?;
         visit.tracee.set_mask(u64::MAX).map_err(failed("block the signals"))?;
         Ok(visit)
     }
 
+    /// Returns the process.
+    pub fn target(&self) -> &'a Target {
+        self.target
+    }
+
     /// Writes a short string for a system call and returns its address.
-    pub fn scratch(&self, memory: &File, text: &[u8]) -> Result<u64, Error> {
-        memory.write_all_at(text, self.frame.scratch).map_err(Error::io(self.pid, "write to the stack"))?;
+    pub fn scratch(&self, text: &[u8]) -> Result<u64, Error> {
+        let text = text.get(..text.len().min(SCRATCH as usize)).unwrap_or_default();
+        self.target
+            .memory
+            .write_all_at(text, self.frame.scratch)
+            .map_err(Error::io(self.target.pid, "write to the stack"))?;
         Ok(self.frame.scratch)
     }
 
@@ -109,7 +133,7 @@ impl<'a> Visit<'a> {
         if self.over.get().is_some() {
             return Err(self.interrupted("it received a signal or the time limit was reached"));
         }
-        let mut registers = self.entry(self.library.system_call, arguments, 0);
+        let mut registers = self.entry(self.target.library.system_call, arguments, 0);
         registers.rax = number as u64;
         // The fourth argument of a system call.
         registers.r10 = arguments[3];
@@ -119,7 +143,11 @@ impl<'a> Visit<'a> {
             return Err(self.interrupted("the thread did not execute the system call"));
         }
         let result = self.to_system_call()?.rax as i64;
-        Ok(if (-4095..0).contains(&result) { Err(io::Error::from_raw_os_error(-result as i32)) } else { Ok(result as u64) })
+        Ok(if (-4095..0).contains(&result) {
+            Err(io::Error::from_raw_os_error(-result as i32))
+        } else {
+            Ok(result as u64)
+        })
     }
 
     /// Calls a function in the thread. Returns whether it has started a thread, or may do so when the time limit was
@@ -145,7 +173,7 @@ impl<'a> Visit<'a> {
             started |= (number == libc::SYS_clone || number == libc::SYS_clone3) && (left.rax as i64) > 0;
         }
         // Skips this rt_sigreturn. Without a tracer, the thread executes it again.
-        self.set(&self.entry(self.library.restorer, [0; 6], 8))?;
+        self.set(&self.entry(self.target.library.restorer, [0; 6], 8))?;
         self.to_system_call()?;
         Ok(started)
     }
@@ -187,19 +215,31 @@ impl<'a> Visit<'a> {
         let [rdi, rsi, rdx, rcx, r8, r9] = arguments;
         let rsp = self.frame.address + popped;
         // The direction flag is clear and no system call is restarted.
-        Registers { rip: function, rsp, rdi, rsi, rdx, rcx, r8, r9, orig_rax: u64::MAX, eflags: 0x202, ..self.back.alone }
+        Registers {
+            rip: function,
+            rsp,
+            rdi,
+            rsi,
+            rdx,
+            rcx,
+            r8,
+            r9,
+            orig_rax: u64::MAX,
+            eflags: 0x202,
+            ..self.back.alone
+        }
     }
 
     fn set(&self, registers: &Registers) -> Result<(), Error> {
-        self.tracee.set_registers(registers).map_err(Error::io(self.pid, "set the registers"))
+        self.tracee.set_registers(registers).map_err(Error::io(self.target.pid, "set the registers"))
     }
 
     /// Continues to the next entry or exit of a system call. An error ends the visit: the thread returns by its frame.
     fn to_system_call(&self) -> Result<Registers, Error> {
-        self.tracee.to_system_call().map_err(Error::io(self.pid, "continue a thread"))?;
+        self.tracee.to_system_call().map_err(Error::io(self.target.pid, "continue a thread"))?;
         match self.tracee.wait() {
-            Ok(Stop::SystemCall) => self.tracee.registers().map_err(Error::io(self.pid, "read the registers")),
-            Ok(Stop::Exit) => Err(Error::Exited(self.pid)),
+            Ok(Stop::SystemCall) => self.tracee.registers().map_err(Error::io(self.target.pid, "read the registers")),
+            Ok(Stop::Exit) => Err(Error::Exited(self.target.pid)),
             Ok(stop) => {
                 self.over.set(Some(Over::Stopped(if let Stop::Signal(signal) = stop { signal } else { 0 })));
                 Err(self.interrupted("it received a signal"))
@@ -208,12 +248,12 @@ impl<'a> Visit<'a> {
                 self.over.set(Some(Over::Late));
                 Err(self.interrupted("the time limit was reached"))
             }
-            Err(error) => Err(Error::io(self.pid, "wait for a thread")(error)),
+            Err(error) => Err(Error::io(self.target.pid, "wait for a thread")(error)),
         }
     }
 
     fn interrupted(&self, why: &str) -> Error {
-        Error::Interrupted { pid: self.pid, why: why.to_owned() }
+        Error::Interrupted { pid: self.target.pid, why: why.to_owned() }
     }
 }
 
