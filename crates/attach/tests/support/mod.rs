@@ -15,6 +15,7 @@ use attach::Attach;
 /// A running program of `tests/*.c` that has written "ready".
 pub struct Program {
     child: Child,
+    pid: u32,
     output: BufReader<ChildStdout>,
     _folder: tempfile::TempDir,
 }
@@ -41,20 +42,46 @@ pub fn attach<'a>(program: &Program, library: &'a [u8], entry: &'a CStr, argumen
 }
 
 impl Program {
-    pub fn start(source: &str, options: &[&str]) -> Self {
+    pub fn start(source: &str, options: &[&str], arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let program = compile(folder.path(), source, options);
-        let mut child =
-            Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start the program");
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("start the program");
         let mut output = BufReader::new(child.stdout.take().expect("its output"));
         let mut line = String::new();
         output.read_line(&mut line).expect("a line");
-        assert_eq!(line, "ready\n");
-        Program { child, output, _folder: folder }
+        let pid = line.strip_prefix("ready").expect("ready").trim().parse().unwrap_or(child.id());
+        Program { child, pid, output, _folder: folder }
     }
 
+    /// Returns the process to enter.
     pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Returns the process that was started.
+    pub fn parent(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Sends a signal by name.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.pid.to_string()]).status();
+        assert!(status.expect("kill").success());
+    }
+
+    /// Kills it.
+    pub fn kill(&self) {
+        self.signal("KILL");
+    }
+
+    /// Waits until its main thread is in this state.
+    pub fn wait_for_state(&self, state: char) {
+        let stat = || fs::read_to_string(format!("/proc/{}/stat", self.pid)).expect("its state");
+        while !stat().contains(&format!(") {state} ")) {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Returns the number of open files.
