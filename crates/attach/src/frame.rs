@@ -76,10 +76,22 @@ impl Frame {
     }
 }
 
+/// Marks the register of the protection keys as present in a state of `PTRACE_GETREGSET`, if it is not 0. Without this
+/// mark it would be restored as 0, which permits everything.
+pub(crate) fn keep_protection_keys(xstate: &mut [u8]) {
+    let has_keys = xstate.get(SOFTWARE + 1).is_some_and(|features| features & (PKRU >> 8) as u8 != 0);
+    let (at, size) = component(9);
+    let keys = xstate.get(at..at.saturating_add(size)).unwrap_or_default();
+    let used = has_keys && keys.iter().any(|byte| *byte != 0);
+    if let Some(present) = xstate.get_mut(XSAVE_HEADER + 1).filter(|_| used) {
+        *present |= (PKRU >> 8) as u8;
+    }
+}
+
 /// Converts the state of `PTRACE_GETREGSET` to that of a signal frame.
 fn fpstate(xstate: &[u8]) -> Option<Vec<u8>> {
     let word = |at: usize| xstate.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
-    let mut present = word(XSAVE_HEADER)?;
+    let present = word(XSAVE_HEADER)?;
     // The kernel puts the processor's features here; without AMX in use a thread's state has no room for tiles.
     let features = word(SOFTWARE)? & !(TILE_DATA & !present);
     let size = size(features)?;
@@ -87,11 +99,6 @@ fn fpstate(xstate: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let mut bytes = xstate.get(..size)?.to_vec();
-    // Without its bit the register would become 0, which permits everything.
-    if features & PKRU != 0 && word(component(9).0)? != 0 {
-        present |= PKRU;
-    }
-    bytes[XSAVE_HEADER..XSAVE_HEADER + 8].copy_from_slice(&present.to_le_bytes());
     let total = u32::try_from(size).ok()?;
     let software = [MAGIC1, total + 4, features as u32, (features >> 32) as u32, total];
     bytes[SOFTWARE..XSAVE_HEADER].fill(0);

@@ -19,8 +19,10 @@ const CODE_SEGMENT: u64 = 0x33;
 
 const EPOLL_PWAIT2: i64 = 441;
 
-/// System calls that wait, in the order of preference. Interrupted, the kernel restarts the first group as if nothing
-/// had happened; the second returns `EINTR`, and is repeated with the same arguments.
+/// How many of them the kernel restarts after an interrupt. The others return `EINTR`.
+const RESTARTED: usize = 17;
+
+/// System calls that wait, in the order of preference.
 const WAITING: [i64; 23] = [
     libc::SYS_futex,
     libc::SYS_clock_nanosleep,
@@ -47,18 +49,25 @@ const WAITING: [i64; 23] = [
     libc::SYS_rt_sigtimedwait,
 ];
 
+/// How an interrupted system call goes on, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wait {
+    /// The kernel restarts it. So does the signal frame, without any difference.
+    Endless,
+    /// The kernel restarts it with the time that is left, the signal frame with its whole time.
+    Limited,
+    /// It returns `EINTR`, and we repeat it. If this process is killed just before, the program sees `EINTR`.
+    NotRestarted,
+}
+
 /// Returns how suitable a waiting thread is, the lowest first, or nothing if it does not wait.
-///
-/// Calls without a time limit come first: the signal frame alone repeats them without any difference.
-pub(crate) fn rank(call: &SystemCall) -> Option<(bool, usize)> {
+pub(crate) fn rank(call: &SystemCall) -> Option<(Wait, usize)> {
     let [_, _, third, fourth, fifth, _] = call.arguments;
-    let endless = |milliseconds: u64| (milliseconds as i32) < 0;
     let limited = match call.number {
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => true,
-        libc::SYS_poll => !endless(third),
-        libc::SYS_ppoll | libc::SYS_rt_sigtimedwait => third != 0,
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => !endless(fourth),
-        libc::SYS_futex | libc::SYS_semtimedop | EPOLL_PWAIT2 => fourth != 0,
+        libc::SYS_poll => third as i32 >= 0,
+        libc::SYS_ppoll => third != 0,
+        libc::SYS_futex => fourth != 0,
         libc::SYS_select | libc::SYS_pselect6 => fifth != 0,
         _ => false,
     };
@@ -72,7 +81,13 @@ pub(crate) fn rank(call: &SystemCall) -> Option<(bool, usize)> {
     if partial {
         return None;
     }
-    Some((limited, WAITING.iter().position(|waiting| *waiting == call.number)?))
+    let position = WAITING.iter().position(|waiting| *waiting == call.number)?;
+    let wait = match position {
+        _ if position >= RESTARTED => Wait::NotRestarted,
+        _ if limited => Wait::Limited,
+        _ => Wait::Endless,
+    };
+    Some((wait, position))
 }
 
 /// The kernel's `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND` and `ERESTART_RESTARTBLOCK`, which user code never
@@ -89,7 +104,7 @@ pub(crate) struct Return {
 }
 
 impl Return {
-    /// Takes the registers of a thread that was interrupted by us in a system call, with no signal pending.
+    /// Takes the registers of a thread that was interrupted by us, with no signal pending.
     pub fn to(registers: &Registers) -> Self {
         let result = registers.rax as i64;
         let mut repeated = *registers;
@@ -98,7 +113,9 @@ impl Return {
         repeated.orig_rax = u64::MAX;
         match result {
             _ if RESTART.contains(&result) => Return { alone: repeated, traced: *registers },
-            _ if result == -i64::from(libc::EINTR) => Return { alone: repeated, traced: repeated },
+            _ if result == -i64::from(libc::EINTR) && WAITING.contains(&(registers.orig_rax as i64)) => {
+                Return { alone: repeated, traced: repeated }
+            }
             _ => Return { alone: *registers, traced: *registers },
         }
     }
@@ -174,7 +191,7 @@ fn follows_a_call(address: u64, read: impl Fn(u64, &mut [u8]) -> bool) -> bool {
 mod tests {
     use super::*;
 
-    fn call(number: i64, arguments: [u64; 6]) -> Option<(bool, usize)> {
+    fn call(number: i64, arguments: [u64; 6]) -> Option<(Wait, usize)> {
         rank(&SystemCall { number, arguments })
     }
 
@@ -184,7 +201,10 @@ mod tests {
         let endless = call(libc::SYS_poll, [0, 1, 0xffff_ffff, 0, 0, 0]);
         let limited = call(libc::SYS_futex, [0, 0, 0, 0x7f00, 0, 0]);
         assert!(endless < limited, "{endless:?} {limited:?}");
-        assert_eq!(call(libc::SYS_futex, [0; 6]), Some((false, 0)));
+        assert_eq!(call(libc::SYS_futex, [0; 6]), Some((Wait::Endless, 0)));
+        let epoll = call(libc::SYS_epoll_wait, [3, 0, 1, u64::MAX, 0, 0]);
+        assert_eq!(epoll, Some((Wait::NotRestarted, RESTARTED)));
+        assert!(limited < epoll);
         assert_eq!(call(libc::SYS_recvfrom, [3, 0, 10, libc::MSG_WAITALL as u64, 0, 0]), None);
         assert!(call(libc::SYS_recvfrom, [3, 0, 10, 0, 0, 0]).is_some());
         assert_eq!(call(libc::SYS_write, [0; 6]), None);

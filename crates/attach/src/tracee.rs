@@ -39,6 +39,11 @@ impl Tracee {
         Ok(tracee)
     }
 
+    /// Returns whether the deadline has passed.
+    pub fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
     /// Requests a stop.
     pub fn interrupt(&self) -> io::Result<()> {
         self.request(libc::PTRACE_INTERRUPT, 0, 0).map(drop)
@@ -66,7 +71,7 @@ impl Tracee {
             // SAFETY: waitpid writes the status only.
             let found = unsafe { libc::waitpid(self.tid as i32, &mut status, libc::__WALL | libc::WNOHANG) };
             match found {
-                0 if Instant::now() >= self.deadline => return Err(io::ErrorKind::TimedOut.into()),
+                0 if self.is_late() => return Err(io::ErrorKind::TimedOut.into()),
                 // Not a sleep: a stop lasts microseconds, and on a busy machine a sleep lasts milliseconds.
                 0 => thread::yield_now(),
                 -1 => match io::Error::last_os_error() {

@@ -12,7 +12,7 @@ use libc::user_regs_struct as Registers;
 
 use crate::{
     Error,
-    frame::{Frame, SCRATCH},
+    frame::{self, Frame, SCRATCH},
     library::Library,
     point::{self, Return},
     process::{Mapping, Status},
@@ -91,17 +91,21 @@ impl<'a> Visit<'a> {
         }
         let registers = tracee.registers().map_err(failed("read the registers"))?;
         let mask = tracee.mask().map_err(failed("read the signal mask"))?;
-        let xstate = tracee.xstate().map_err(failed("read the vector registers"))?;
+        let mut xstate = tracee.xstate().map_err(failed("read the vector registers"))?;
+        frame::keep_protection_keys(&mut xstate);
         let status = Status::of_thread(pid, tid).map_err(failed("read the status"))?;
         let read = |address: u64, bytes: &mut [u8]| memory.read_exact_at(bytes, address).is_ok();
         if status.pending & !status.blocked != 0 {
             return Err(leave(tracee, 0, "a thread was receiving a signal"));
         }
+        let back = Return::to(&registers);
         if let Some(objection) = point::objection(&registers, library, mappings, read) {
+            // The program must not see an EINTR that is ours.
+            tracee.set_registers(&back.traced).map_err(failed("set the registers"))?;
             return Err(leave(tracee, 0, objection));
         }
-        let back = Return::to(&registers);
         let Some(frame) = Frame::build(&back.alone, mask, &xstate, library.restorer) else {
+            tracee.set_registers(&back.traced).map_err(failed("set the registers"))?;
             return Err(leave(tracee, 0, "a thread's vector registers are of an unknown kind"));
         };
         // Below the red zone of the stack: this memory is unused until the registers change.
@@ -236,6 +240,11 @@ impl<'a> Visit<'a> {
 
     /// Continues to the next entry or exit of a system call. An error ends the visit: the thread returns by its frame.
     fn to_system_call(&self) -> Result<Registers, Error> {
+        // Also for a target that makes system calls without end.
+        if self.tracee.is_late() {
+            self.over.set(Some(Over::Stopped(0)));
+            return Err(self.interrupted("the time limit was reached"));
+        }
         self.tracee.to_system_call().map_err(Error::io(self.target.pid, "continue a thread"))?;
         match self.tracee.wait() {
             Ok(Stop::SystemCall) => self.tracee.registers().map_err(Error::io(self.target.pid, "read the registers")),

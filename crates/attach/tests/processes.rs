@@ -207,10 +207,10 @@ fn uninterruptible_sleep_is_given_up() {
 #[test]
 fn stopped_processes_stay_stopped() {
     let program = Program::start("cases.c", &[], &[]);
-    program.signal("STOP");
+    program.signal(libc::SIGSTOP);
     program.wait_for_state('T');
     assert!(matches!(attach(&program, &library(), c"entry", &[]).load(), Err(Error::Stopped(_))));
     program.wait_for_state('T');
-    program.signal("CONT");
+    program.signal(libc::SIGCONT);
     assert_eq!(program.finish(), "ok\n");
 }
