@@ -112,7 +112,7 @@ fn fpstate(xstate: &[u8]) -> Option<Vec<u8>> {
 /// Returns the size of a state with these features.
 fn size(features: u64) -> Option<usize> {
     let extended = (2..63).filter(|bit| features >> bit & 1 == 1);
-    extended.map(|bit| component(bit)).try_fold(MIN_XSTATE, |most, (at, size)| Some(most.max(at.checked_add(size)?)))
+    extended.map(component).try_fold(MIN_XSTATE, |most, (at, size)| Some(most.max(at.checked_add(size)?)))
 }
 
 /// Returns offset and size of a part of the state.
