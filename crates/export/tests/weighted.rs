@@ -9,12 +9,14 @@ use model::event::{Event, Mapping, ProcessId, Rank, SessionId};
 use serde_json::Value;
 use support::proto::Message;
 
+/// Names, outermost first; labels; one amount for each type.
+type Sample = (Vec<String>, BTreeMap<String, String>, Vec<u64>);
+
 /// A profile as pprof reads it.
 #[derive(Debug, Default, PartialEq)]
 struct Pprof {
     types: Vec<(String, String)>,
-    /// Names, outermost first; labels; one amount for each type.
-    samples: Vec<(Vec<String>, BTreeMap<String, String>, Vec<u64>)>,
+    samples: Vec<Sample>,
     /// Path and build id.
     mappings: Vec<(String, String)>,
     comments: Vec<String>,
