@@ -17,13 +17,11 @@ use model::{
 use serde::Serialize;
 
 use crate::{
-    chrome::{
-        json::Json,
-        tracks::{Lanes, Tracks},
-    },
+    chrome::{json::Json, tracks::Tracks},
     cpu_txt::StackTexts,
     events::Events,
     flame::View,
+    lanes::Lanes,
     names,
     names::SessionKernels,
     trace::{is_trace, reading::Reader},
