@@ -69,7 +69,7 @@ pub fn write<'a>(
         Format::Svg => svg::write(flames, view, out),
         Format::Html => html::write(flames, view, events()?, out),
         Format::Chrome => chrome::write(profile, view, events()?, out),
-        Format::CpuText => cpu_txt::write(profile, events()?, out),
+        Format::CpuText => cpu_txt::write(profile, view, events()?, out),
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
         Format::Pprof => pprof::write(profile, view, events()?, out),
         Format::Speedscope => speedscope::write(profile, view, events()?, out),
