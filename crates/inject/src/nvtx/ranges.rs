@@ -51,8 +51,11 @@ thread_local! {
 
 /// A path is the number of the path around it, a category and a name.
 static PATHS_SEEN: Names = Names::new(PATHS, PATH_BYTES);
+static BEGUN: Mutex<Option<Begun>> = Mutex::new(None);
+
 /// Ranges that any thread may end, with their start.
-static BEGUN: Mutex<Option<HashMap<u64, (Label, u64)>>> = Mutex::new(None);
+type Begun = HashMap<u64, (Label, u64)>;
+
 static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Whether NVTX's functions were replaced.
 static ACTIVE: AtomicBool = AtomicBool::new(false);

@@ -21,9 +21,11 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry { strings: Vec::new(), do
 struct Registry {
     strings: Vec<Box<[u8]>>,
     domains: Vec<Box<[u8]>>,
-    /// By domain and number.
-    categories: Option<HashMap<(usize, u32), Box<[u8]>>>,
+    categories: Option<Categories>,
 }
+
+/// Names by domain and number.
+type Categories = HashMap<(usize, u32), Box<[u8]>>;
 
 /// Locks something, but does not wait for long.
 pub fn lock<T>(of: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
