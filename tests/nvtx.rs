@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{
     Ended, Scene, folded,
@@ -75,11 +75,11 @@ fn ranges_have_their_launches() {
     let ranges: Vec<_> = events.of("range").collect();
     assert_eq!(ranges.len() as u64, 4 * ROUNDS + 1);
     // Ranges are inside the ranges around them.
-    let of = |path: &str| {
-        let times = |e: &&&Value| (number(e, "ts_ns"), number(e, "ts_ns") + number(e, "dur_ns"));
-        ranges.iter().filter(|e| e["path"].to_string() == path).map(|e| times(&e)).collect::<Vec<_>>()
+    let of = |path: &Value| {
+        let times = |e: &&Value| (number(e, "ts_ns"), number(e, "ts_ns") + number(e, "dur_ns"));
+        ranges.iter().filter(|e| e["path"] == *path).map(times).collect::<Vec<_>>()
     };
-    let (steps, inner) = (of(r#"["step"]"#), of(r#"["step","lib:backward"]"#));
+    let (steps, inner) = (of(&json!(["step"])), of(&json!(["step", "lib:backward"])));
     assert_eq!((steps.len() as u64, inner.len() as u64), (ROUNDS, ROUNDS));
     assert!(steps.iter().zip(&inner).all(|(step, inner)| step.0 <= inner.0 && inner.1 <= step.1));
     assert!(ranges.iter().all(|e| (e["path"][1] == "lib:backward") == (e["category"] == "math")));
