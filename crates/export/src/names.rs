@@ -39,6 +39,11 @@ pub fn rank(rank: u32) -> String {
     format!("[rank {rank}]")
 }
 
+/// The frame of an NVTX range, below its process.
+pub fn range(name: &str) -> String {
+    format!("[nvtx: {}]", clean(name))
+}
+
 /// Whether a frame is that of a rank.
 pub fn is_rank(frame: &str) -> bool {
     frame.starts_with("[rank ")

@@ -93,6 +93,7 @@ impl Trace<'_> {
                 Event::Call(call) => self.call(&call)?,
                 Event::Switch(switch) => self.switch(&switch)?,
                 Event::Wait(wait) if view.waits => self.wait(&wait)?,
+                Event::Range(range) => self.range(&range)?,
                 other => causes.note(&other),
             }
         }

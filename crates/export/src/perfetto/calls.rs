@@ -1,13 +1,16 @@
-//! Traced calls and off-CPU intervals on the time line.
+//! Traced calls, off-CPU intervals and NVTX ranges on the time line.
 
 use std::io;
 
-use model::event::{Call, Layer, StackId, Switch, Wait};
+use model::event::{Call, Layer, ProcessId, Range, StackId, Switch, Wait};
 
 use super::{Point, Trace, Track, annotation};
-use crate::trace::{
-    jsonl::library,
-    line::{OFF_CPU, off_cpu},
+use crate::{
+    lanes::LANES,
+    trace::{
+        jsonl::library,
+        line::{OFF_CPU, off_cpu},
+    },
 };
 
 impl Trace<'_> {
@@ -67,5 +70,21 @@ impl Trace<'_> {
         let point = Point { time: wait.start, track, name };
         let end = Some(wait.end.max(wait.start));
         self.packets.slice(&mut self.interned, point, end, |event| event.number(56, stack))
+    }
+
+    /// Writes an NVTX range or mark. Ranges that a program starts and ends in any order may overlap.
+    pub(super) fn range(&mut self, range: &Range) -> io::Result<()> {
+        let process = self.profile.sessions.get(&range.session).map_or(ProcessId(0), |session| session.process);
+        let ranges = &self.profile.ranges;
+        let mut path = ranges.path(ranges.number(range.session, range.path));
+        let depth = path.len() as u32 * LANES;
+        let name = self.interned.name(path.pop().unwrap_or("[unknown]"));
+        let end = range.end.max(range.start);
+        let track = self.lane(Track::Ranges(process, range.tid, depth), range.start, end)?;
+        let point = Point { time: range.start, track, name };
+        if range.mark {
+            return self.packets.instant(&mut self.interned, point, |_| {});
+        }
+        self.packets.slice(&mut self.interned, point, Some(end), |_| {})
     }
 }

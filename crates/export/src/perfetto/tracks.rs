@@ -24,6 +24,8 @@ pub(super) enum Track {
     Thread(ProcessId, u32),
     /// The off-CPU intervals of a thread, which cross the ends of its calls.
     OffCpu(ProcessId, u32),
+    /// The NVTX ranges of a thread, by their depth and lane.
+    Ranges(ProcessId, u32, u32),
     /// A GPU.
     Gpu(u32),
     /// A stream: device, session, context, stream, lane.
@@ -42,6 +44,7 @@ impl Track {
         match self {
             Self::Stream(device, session, context, stream, _) => Self::Stream(device, session, context, stream, lane),
             Self::Waits(session, _) => Self::Waits(session, lane),
+            Self::Ranges(process, tid, depth) => Self::Ranges(process, tid, depth + lane),
             other => other,
         }
     }
@@ -74,7 +77,9 @@ impl Tracks {
             }
         }
         let parent = match track {
-            Track::Thread(process, _) | Track::OffCpu(process, _) => Some(Track::Process(pid(process))),
+            Track::Thread(process, _) | Track::OffCpu(process, _) | Track::Ranges(process, ..) => {
+                Some(Track::Process(pid(process)))
+            }
             Track::Stream(device, ..) | Track::Running(device) => Some(Track::Gpu(device)),
             Track::Waits(session, _) => {
                 Some(Track::Process(profile.sessions.get(&session).map_or(0, |info| pid(info.process))))
@@ -124,6 +129,7 @@ fn name(profile: &Profile, track: Track) -> String {
         Track::Process(pid) => names::pid(profile, pid),
         Track::Thread(process, tid) => thread(process, tid),
         Track::OffCpu(process, tid) => format!("{} {tid}, off the CPU", thread(process, tid)),
+        Track::Ranges(process, tid, _) => format!("{} {tid}, NVTX", thread(process, tid)),
         Track::Gpu(device) => names::gpu(profile, device),
         Track::Stream(_, session, _, stream, _) => names::stream(profile, session, stream),
         Track::Waits(..) => "GPU waits".to_owned(),
