@@ -120,9 +120,9 @@ impl Tracks {
 
 fn name(profile: &Profile, track: Track) -> String {
     let thread = |process: ProcessId, tid: u32| {
-        let process = profile.processes.get(&process).map(|info| &info.comm).zip(Some(process));
-        let named = process.and_then(|(comm, id)| Some(profile.threads.get(&(id, tid)).unwrap_or(comm).clone()));
-        named.unwrap_or_else(|| "[unknown thread]".to_owned())
+        let comm = profile.processes.get(&process).map(|info| &info.comm);
+        let named = profile.threads.get(&(process, tid)).or(comm);
+        named.cloned().unwrap_or_else(|| "[unknown thread]".to_owned())
     };
     match track {
         Track::About => "warpscope".to_owned(),
