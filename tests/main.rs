@@ -34,6 +34,7 @@ mod no_gpu_work;
 mod nvtx;
 mod off_cpu;
 mod outputs;
+mod parts;
 mod privileges;
 mod python;
 mod ranks;

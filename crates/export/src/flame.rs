@@ -16,6 +16,7 @@ use crate::{
     family::Family,
     idle,
     names::{self, GpuFrames},
+    tables::Table,
     waits,
 };
 
@@ -34,6 +35,8 @@ pub struct View {
     pub event: Option<EventView>,
     /// Draw each level of a recursion, instead of one frame for all. Other formats always have every level.
     pub unfold_recursion: bool,
+    /// The table of a `.csv` file.
+    pub table: Table,
 }
 
 /// Which counted event to show, and how to weigh it.
@@ -47,7 +50,15 @@ pub struct EventView {
 
 impl Default for View {
     fn default() -> Self {
-        Self { cpu: true, gpu: true, waits: true, idle: false, event: None, unfold_recursion: false }
+        Self {
+            cpu: true,
+            gpu: true,
+            waits: true,
+            idle: false,
+            event: None,
+            unfold_recursion: false,
+            table: Table::default(),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use flate2::{Compression, write::GzEncoder};
 
 pub mod chrome;
 pub mod cpu_txt;
+pub mod diff;
 mod events;
 pub mod family;
 pub mod findings;
@@ -33,6 +34,7 @@ mod recursion;
 pub mod speedscope;
 pub mod summary;
 pub mod svg;
+pub mod tables;
 pub mod trace;
 mod user_code;
 mod waits;
@@ -45,6 +47,7 @@ pub use crate::{
     flames::Flames,
     format::{Format, UnknownExtension},
     summary::Summary,
+    tables::Table,
     user_code::Place,
 };
 
@@ -73,6 +76,7 @@ pub fn write<'a>(
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
         Format::Pprof => pprof::write(profile, view, events()?, out),
         Format::Speedscope => speedscope::write(profile, view, events()?, out),
+        Format::Csv => view.table.rows(flames, events)?.csv(out),
         Format::Perfetto => perfetto::write(profile, view, events()?, out),
         Format::PerfettoGz => gzip(out, |out| perfetto::write(profile, view, events()?, out)),
         Format::ChromeGz => gzip(out, |out| chrome::write(profile, view, events()?, out)),

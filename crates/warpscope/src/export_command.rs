@@ -1,10 +1,10 @@
 //! `export`: converts a recording to other formats.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use anyhow::bail;
 use collect::command::user::User;
-use export::{EventView, Flames, View};
+use export::{EventView, Flames, Format, View};
 use model::profile::Profile;
 
 use crate::{
@@ -16,15 +16,21 @@ use crate::{
 
 /// Runs the command.
 pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
-    let mut outputs = Outputs::open(&options.output, &[], User::behind_sudo().as_ref())?;
-    let mut loaded = load(&options.recording, options.rank)?;
+    let format = options.format.as_deref().map(format).transpose()?;
+    let mut outputs = Outputs::open_as(format, &options.output, &[], User::behind_sudo().as_ref())?;
+    let mut loaded = load(&options.recording, &options.filters)?;
     options.graph_stacks.apply(&mut loaded.profile);
-    outputs.read_from(loaded.file, loaded.selection.take())?;
-    let view = chosen_view(options, &loaded.profile)?;
+    outputs.read_from(loaded.file, loaded.filter.take())?;
+    let view = View { table: options.table.unwrap_or_default().0, ..chosen_view(options, &loaded.profile)? };
     for note in &loaded.profile.notes {
         say(note);
     }
     Ok(if outputs.write(&Flames::new(&loaded.profile), view, true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns the format with an extension, such as `folded` or `.cpu.txt`.
+fn format(extension: &str) -> anyhow::Result<Format> {
+    Ok(Format::from_path(Path::new(&format!("output.{}", extension.trim_start_matches('.'))))?)
 }
 
 /// Returns the view that flame graphs and folded stacks show.
