@@ -16,7 +16,10 @@ use text::{
     units::{count, time},
 };
 
-use crate::tables::{by_kernel, by_line};
+use crate::{
+    page::joined_path_text,
+    tables::{by_kernel, by_line},
+};
 
 /// What a comparison needs of one recording.
 #[derive(Clone, Debug, Default)]
@@ -131,7 +134,9 @@ impl Diff {
                     (a, b) if a == b => count(a),
                     (a, b) => format!("{} -> {}", count(a), count(b)),
                 };
-                let name = short(&printable(&row.name), width.saturating_sub(66).max(30));
+                let room = width.saturating_sub(66).max(30);
+                let is_path = title == "Paths";
+                let name = if is_path { joined_path_text(&row.name, room) } else { short(&printable(&row.name), room) };
                 let (before, after) = (time(row.before_ns), time(row.after_ns));
                 let _ = writeln!(text, "{:<10}{before:>10}  {after:>10}  {change:>8}{mark}  {runs:>17}  {name}", "");
             }

@@ -7,6 +7,7 @@ use text::{
 };
 
 use super::{Cell, Rows};
+use crate::page::joined_path_text;
 
 /// The width of a name, where the line would be too long.
 const SHORTEST: usize = 20;
@@ -33,7 +34,10 @@ impl Rows {
                 let last = index + 1 == texts.len();
                 let others: usize = texts[..texts.len() - 1].iter().map(|at| widths[*at].min(SHORTEST) + 2).sum();
                 let room = if last { width.saturating_sub(used + others).max(SHORTEST) } else { SHORTEST };
-                let cell = short(&printable(&cells(*at)), room);
+                let cell = match self.columns[*at] {
+                    "path" => joined_path_text(&cells(*at), room),
+                    _ => short(&printable(&cells(*at)), room),
+                };
                 let padding = if last { 0 } else { widths[*at].min(SHORTEST) + 2 };
                 line += &format!("{cell:<padding$}");
             }
