@@ -27,6 +27,7 @@ mod record;
 mod recorder;
 mod shares;
 mod sums;
+mod tensors;
 pub mod tracefs;
 mod tracing;
 mod unwind_maps;
@@ -46,6 +47,7 @@ pub use record::{Cause, Handover, Losses, Memo, Origin, RawStack, Recognised, Re
 pub use recorder::Recorder;
 pub use shares::Share;
 pub use sums::SumRooms;
+pub use tensors::{MAX_TENSOR_POINTS, TensorChange, TensorPoint, TensorProbe, TensorRecord};
 pub use tracing::{Probe, Watch};
 pub use unwind_maps::{Code, MOST_FRAMES, MOST_PER_IMAGE, Place, UnwindMaps};
 
