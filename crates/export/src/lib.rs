@@ -20,6 +20,7 @@ pub mod html;
 pub mod idle;
 pub mod jsonl;
 pub mod losses;
+pub mod memory;
 pub mod names;
 mod page;
 mod palette;
@@ -33,7 +34,7 @@ mod waits;
 pub use crate::{
     events::Events,
     findings::Finding,
-    flame::{EventView, View},
+    flame::{EventView, MemoryView, View},
     flames::Flames,
     format::{Format, UnknownExtension},
     summary::Summary,

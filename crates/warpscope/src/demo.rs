@@ -19,6 +19,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
     eprintln!("Recording a small language model on a simulated GPU:\n");
     let code = record(args::Record {
         off_cpu: None,
+        memory: false,
         gpu_only: false,
         cpu_only: false,
         frequency: 499,

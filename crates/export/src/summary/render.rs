@@ -35,6 +35,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
         page.copies(summary);
     }
     page.functions(summary);
+    page.gpu_memory(&summary.memory);
     page.events(summary);
     page.ledger(summary);
     page.text

@@ -112,6 +112,9 @@ fn start(
     user: Option<&User>,
 ) -> anyhow::Result<Child> {
     collector.count_events(plan.events, plan.off_cpu.is_some(), &options.command[0], injection.simulator.as_deref())?;
+    if options.memory {
+        collector.record_memory(&options.command[0], injection.simulator.as_deref())?;
+    }
     let child = collector.start(&options.command, injection, user)?;
     if options.verbose {
         eprintln!("warpscope: recording process {}", child.id());
