@@ -36,6 +36,7 @@ TOOLS = {
     "bare CUPTI": None,
     "record": [*RECORD, "-o", "OUT.wscope"],
     "record --gpu-only": [*RECORD, "--gpu-only", "-o", "OUT.wscope"],
+    "record --no-handover": [*RECORD, "--no-handover", "-o", "OUT.wscope"],
     "record --off-cpu": [*RECORD, "--off-cpu", "-o", "OUT.wscope"],
     "record --memory": [*RECORD, "--memory", "-o", "OUT.wscope"],
     "record --max-overhead 3": [*RECORD, "--max-overhead", "3", "-o", "OUT.wscope"],
@@ -163,6 +164,12 @@ def table(program, measured):
         own = measured["own_estimate"].get(tool)
         ratios += f"{statistics.median(own):>9.3f}" if own else f"{'-':>9}"
         lines.append(f"{tool:<24}{median:>12.1f}  {f'{min(values):.1f}..{max(values):.1f}':>22}{ratios}")
+    for base in ("bare", "bare CUPTI"):
+        for tool, values in times.items():
+            if tool != base and tool != "bare" and base in times and len(values) == len(times[base]):
+                rounds = [value / other for value, other in zip(values, times[base])]
+                by_round = " ".join(f"{ratio:.2f}" for ratio in rounds)
+                lines.append(f"{tool} to {base}, by round: {by_round}; median {statistics.median(rounds):.3f}")
     if measured.get("bpf_ns"):
         lines.append(f"BPF time per launch under record: {measured['bpf_ns']:.0f} ns")
     if measured.get("launches"):

@@ -16,6 +16,7 @@ pub mod ledger;
 pub mod memory;
 mod nodes;
 pub mod profile;
+pub mod ranges;
 pub mod ranks;
 pub mod recording;
 pub mod symbols;

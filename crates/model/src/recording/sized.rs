@@ -9,8 +9,8 @@ use crate::{
     event::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
         GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied, NodeCreated,
-        NodeStack, Note, OwnCost, Process, ProgramCost, Rank, Sampling, Session, SessionCost, Shutdown, Stack, Start,
-        Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
+        NodeStack, Note, OwnCost, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sampling, Session,
+        SessionCost, Shutdown, Stack, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -195,6 +195,9 @@ records! {
     80 = Tensor { process, tid, time, device, address, bytes, stack }
     81 = TensorFreed { process, tid, time, address }
     82 = Shutdown { process, time }
+    71 = RangeName { session, id, parent, category, name }
+    72 = Range { session, path, tid, start, end from start, mark }
+    73 = RangedLaunch { session, correlation, path }
     60 = Wait { process, tid, start, end from start, stack, reason }
 }
 
