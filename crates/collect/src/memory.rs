@@ -59,12 +59,7 @@ impl Default for Memory {
 
 impl Memory {
     /// Probes what the program is likely to load, before it runs.
-    pub fn watch(
-        &mut self,
-        program: Option<&Path>,
-        simulator: Option<&Path>,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<()> {
+    pub fn watch(&mut self, program: Option<&Path>, simulator: Option<&Path>, recorder: &mut Recorder) {
         let directories = search::directories(program, simulator);
         let mut files = search::files(&directories, wants);
         files.extend(program.map(Path::to_owned));
@@ -72,10 +67,11 @@ impl Memory {
             let real = std::fs::canonicalize(&file).unwrap_or(file);
             let name = real.to_string_lossy().into_owned();
             if wants(&name) {
-                self.watch_file(&real, &name, recorder)?;
+                // A file with a matching name may be something else, such as a directory or a linker script. What cannot
+                // be probed is reported when a process maps it.
+                let _ = self.watch_file(&real, &name, recorder);
             }
         }
-        Ok(())
     }
 
     /// Returns the files with probes.
@@ -116,7 +112,7 @@ impl Memory {
         let file = file::open(place)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let (identity, stamp) = file::known_by(&file.metadata()?);
-        if self.files.insert(identity, stamp) == Some(stamp) {
+        if self.files.get(&identity) == Some(&stamp) {
             return Ok(false);
         }
         let data = probes::open(&place)?;
@@ -131,12 +127,12 @@ impl Memory {
             recorder.describe_tensors(number, point)?;
             probes.push(TensorProbe { offset, semaphore, number });
         }
-        if probes.is_empty() {
-            return Ok(false);
+        if !probes.is_empty() {
+            recorder.watch_tensors(&place, &probes)?;
+            self.watched.push(path.into());
         }
-        recorder.watch_tensors(&place, &probes)?;
-        self.watched.push(path.into());
-        Ok(true)
+        self.files.insert(identity, stamp);
+        Ok(!probes.is_empty())
     }
 }
 

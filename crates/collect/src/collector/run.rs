@@ -78,7 +78,7 @@ impl<S: Sink> Collector<S> {
         if let Some(program) = &program {
             let _ = trace.watch(program, recorder, push);
         }
-        memory.watch(program.as_deref(), simulator, recorder)?;
+        memory.watch(program.as_deref(), simulator, recorder);
         recorder.open_calls(true);
         self.unwinding.prepare(&mut self.kept.files, memory.watched_files());
         (self.trace, self.memory) = (Some(trace), Some(memory));
