@@ -16,7 +16,7 @@ use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
-use crate::{calls, cost, counting, gate, lifecycle, nodes, sampling, sys, waits};
+use crate::{calls, cost, counting, gate, lifecycle, nodes, nvtx, sampling, sys, waits};
 
 /// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
@@ -156,6 +156,9 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 thread.shard.count_launch();
                 gate::pass();
                 let choice = sampling::choose();
+                if choice != Choice::Count {
+                    nvtx::on_launch(data.correlation_id);
+                }
                 match choice {
                     Choice::Stack(rate) => {
                         let work = u32::from(work) | u32::from(rate) << wire::RATE_SHIFT;

@@ -12,6 +12,9 @@ use std::{
 use super::signals::Signals;
 use super::user::{User, become_user};
 
+/// In the environment of a program: the library that NVTX loads.
+pub const NVTX_LIBRARY: &str = "NVTX_INJECTION64_PATH";
+
 /// Additions to the command's environment.
 #[derive(Debug, Default)]
 pub struct Injection {
@@ -21,6 +24,8 @@ pub struct Injection {
     pub max_overhead: Option<f64>,
     /// Graphs are recorded as wholes.
     pub graph_level: bool,
+    /// NVTX ranges are recorded.
+    pub nvtx: bool,
     /// The directory of the simulated GPU's libraries.
     pub simulator: Option<PathBuf>,
     /// The injected library reports API calls.
@@ -71,6 +76,9 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
         }
         if injection.graph_level {
             child.env(wire::GRAPH_LEVEL_VARIABLE, "1");
+        }
+        if injection.nvtx {
+            child.env(NVTX_LIBRARY, library).env(wire::NVTX_VARIABLE, "1");
         }
         if let Some(percent) = injection.max_overhead {
             child.env(wire::MAX_OVERHEAD_VARIABLE, percent.to_string());
