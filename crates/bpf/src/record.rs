@@ -3,13 +3,13 @@
 use std::mem::offset_of;
 
 use crate::{
+    Cause,
     calls::{CallRecord, PointRecord, SwitchRecord, SyscallRecord},
     contract::{
         self,
         types::{
-            deep_memo_record, deep_word, exit_record, handover_cause, handover_record, launch_cpu, launch_record,
-            limit, memo_record, process_origin, process_record, raw_stack_record, record_type, sample_record,
-            stack_record, thread_record,
+            deep_memo_record, deep_word, exit_record, handover_record, launch_cpu, launch_record, limit, memo_record,
+            process_origin, process_record, raw_stack_record, record_type, sample_record, stack_record, thread_record,
         },
     },
     hits::{HitRecord, WaitRecord},
@@ -24,27 +24,6 @@ pub struct Recognised {
     pub native: bool,
     /// The Python stack.
     pub python: bool,
-}
-
-/// The call that handed over the work of a thread, if the thread does such work. Its stack says whether it does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// None is in progress.
-    None,
-    /// The call with this id.
-    Call(u32),
-    /// One of several in progress.
-    Unknown,
-}
-
-impl Cause {
-    pub(crate) fn of(cause: u32) -> Self {
-        match handover_cause(cause) {
-            handover_cause::CAUSE_NONE => Self::None,
-            handover_cause::CAUSE_UNKNOWN => Self::Unknown,
-            handover_cause(id) => Self::Call(id),
-        }
-    }
 }
 
 /// A call that hands work to other threads.

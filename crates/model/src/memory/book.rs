@@ -8,7 +8,11 @@ use cuda::{
 };
 use rustc_hash::FxHashMap;
 
-use super::{Counts, GpuMemory, Use, blocks, sums::Sums};
+use super::{
+    blocks,
+    moment::{Counts, GpuMemory, Use},
+    sums::Sums,
+};
 use crate::{
     calls::{Accounts, Allocated, Change, Place, Spaces, captured, is_error, known},
     event::{Call, Function, FunctionId, ProcessId, Shutdown, StackId, Tensor, TensorFreed},

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Amount, DeviceMemory, Moment, Use};
+use super::moment::{Amount, DeviceMemory, Moment, Use};
 use crate::event::StackId;
 
 /// The memory of one process on one device.

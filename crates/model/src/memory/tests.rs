@@ -1,7 +1,9 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{Call, Function, FunctionId, Shutdown, Tensor, TensorFreed};
+use crate::event::{Call, Function, FunctionId, ProcessId, Shutdown, StackId, Tensor, TensorFreed};
 
 const PROCESS: ProcessId = ProcessId(3);
 const MIB: u64 = 1 << 20;
