@@ -32,9 +32,11 @@ struct CallArgs<'a> {
 }
 
 #[derive(Serialize)]
-struct SwitchArgs {
+struct SwitchArgs<'a> {
     state: &'static str,
     cpu: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack: Option<&'a str>,
 }
 
 impl Trace<'_> {
@@ -72,7 +74,8 @@ impl Trace<'_> {
         let track = self.tracks.switches(self.profile, switch.process, switch.tid);
         let mut slice = Entry::new('X', OFF_CPU, "scheduler", track, self.at(switch.start));
         slice.dur = Some(micros(switch.end.saturating_sub(switch.start)));
-        slice.args = Some(SwitchArgs { state: off_cpu(switch), cpu: switch.cpu });
+        let stack = switch.stack.map(|stack| self.stacks.get(stack));
+        slice.args = Some(SwitchArgs { state: off_cpu(switch), cpu: switch.cpu, stack });
         self.json.event(&slice)
     }
 }
