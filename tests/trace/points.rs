@@ -50,7 +50,11 @@ fn off_cpu_intervals_have_stacks() {
         let chrome: Value = serde_json::from_str(&scene.read("t.json")).expect("JSON");
         let drawn =
             chrome["traceEvents"].as_array().expect("events").iter().filter(|event| event["cat"] == "scheduler");
-        let in_doze = drawn.filter(|event| event["args"]["stack"].as_str().is_some_and(|stack| stack.contains("doze")));
+        let in_doze = drawn.filter(|event| {
+            let frame = |id: u64| &chrome["stackFrames"][id.to_string()];
+            let outer = |id: &u64| frame(*id)["parent"].as_u64();
+            std::iter::successors(event["sf"].as_u64(), outer).any(|id| frame(id)["name"] == "doze")
+        });
         assert_eq!(in_doze.count(), if stacks { 5 } else { 0 });
     }
 }

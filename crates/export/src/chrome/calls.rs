@@ -30,11 +30,9 @@ struct CallArgs<'a> {
 }
 
 #[derive(Serialize)]
-struct SwitchArgs<'a> {
+struct SwitchArgs {
     state: &'static str,
     cpu: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stack: Option<&'a str>,
 }
 
 impl Trace<'_> {
@@ -72,8 +70,8 @@ impl Trace<'_> {
         let track = self.tracks.switches(self.profile, switch.process, switch.tid);
         let mut slice = Entry::new('X', OFF_CPU, "scheduler", track, self.at(switch.start));
         slice.dur = Some(micros(switch.end.saturating_sub(switch.start)));
-        let stack = switch.stack.map(|stack| self.stacks.get(stack));
-        slice.args = Some(SwitchArgs { state: off_cpu(switch), cpu: switch.cpu, stack });
+        slice.args = Some(SwitchArgs { state: off_cpu(switch), cpu: switch.cpu });
+        slice.sf = switch.stack.map(|stack| self.stacks.get(stack));
         self.json.event(&slice)
     }
 }
