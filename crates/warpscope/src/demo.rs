@@ -18,6 +18,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         if options.output.is_empty() { vec!["demo.html".into(), "demo.wscope".into()] } else { options.output };
     eprintln!("Recording a small language model on a simulated GPU:\n");
     let code = record(args::Record {
+        pid: Vec::new(),
         off_cpu: None,
         gpu_only: false,
         cpu_only: false,

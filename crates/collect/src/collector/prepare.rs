@@ -135,6 +135,8 @@ impl Prepared {
             events: None,
             handovers: self.handovers,
             sessions: self.sessions,
+            attaching: None,
+            on_attached: |_, _| {},
             images: Images::default(),
             reused: Reused::default(),
             rescan: Rescan::default(),

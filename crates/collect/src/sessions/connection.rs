@@ -42,6 +42,8 @@ pub struct Connection {
     /// It has reported its rank.
     ranked: bool,
     pub welcomed: bool,
+    /// warpscope has attached to the process.
+    pub attached: bool,
     used: Used,
     /// The stacks that its threads recognise by themselves.
     pub known: Option<KnownStacks>,
@@ -69,6 +71,7 @@ impl Connection {
             ended: false,
             ranked: false,
             welcomed: false,
+            attached: false,
             used: Used::default(),
             known: None,
             device_ids: HashMap::new(),

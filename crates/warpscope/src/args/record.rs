@@ -14,6 +14,9 @@ Child processes are recorded too. The command's output is untouched; warpscope p
 to stderr after the command exits. warpscope exits with the command's exit status, or with 0 if
 --kill terminated the command.
 
+With -p, CPU samples begin at once. For GPU activity, warpscope loads its library into the process;
+the process must have loaded CUDA. At the end everything is disabled, and the process runs on.
+
 Events:
   uprobe:LIB:FUNCTION       function entry; a symbol, a C++ or Rust name, or a pattern (* ? [])
   uprobe:LIB:0xOFFSET       instruction at an offset in the file
@@ -36,6 +39,7 @@ Examples:
   sudo warpscope record --gpu-only -o run.svg -o run.json -- ./transformer 64
   sudo warpscope record -F 997 -d 10 -o run.wscope -- torchrun --nproc-per-node 2 train.py
   sudo warpscope record -d 10 --kill -- ./server
+  sudo warpscope record -p 4711 -d 10
   sudo warpscope record --events-only --event uprobe:libc.so.6:malloc,weight=arg1,unit=bytes \\
       -o malloc.svg -- ./app
   sudo warpscope record --event tracepoint:syscalls:sys_enter_write,weight=count -- python3 train.py
@@ -47,6 +51,9 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = RECORD_HELP)]
 pub struct Record {
+    /// Record a running process and its future children; may be repeated. Ends with -d, Ctrl-C or the process.
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "kill", "sim"])]
+    pub pid: Vec<u32>,
     /// Record only GPU activity, with the stacks that launched it; no CPU samples.
     #[arg(long, conflicts_with = "cpu_only")]
     pub gpu_only: bool,
@@ -116,6 +123,6 @@ pub struct Record {
     #[arg(skip)]
     pub title: Option<String>,
     /// The command to run, and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
