@@ -14,7 +14,12 @@ use std::{
 use attach::Attach;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::{INJECTOR, command::target::Injection, process::procfs, sessions::refusal_sentence};
+use crate::{
+    INJECTOR,
+    command::{priority, target::Injection},
+    process::procfs,
+    sessions::refusal_sentence,
+};
 
 /// How long to search for a thread at a safe point.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -58,6 +63,8 @@ impl Attaching {
         for part in pids.chunks(each) {
             let (part, settings, results) = (part.to_vec(), settings.clone(), sender.clone());
             let spawned = thread::Builder::new().name("attach".into()).spawn(move || {
+                // A thread of the target is stopped meanwhile.
+                priority::raise();
                 for pid in part {
                     send(&results, enter(pid, &settings));
                 }
