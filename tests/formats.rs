@@ -13,7 +13,8 @@ use crate::support::{
     scene::number,
 };
 
-const OUTPUTS: [&str; 7] = ["x.cpu.txt", "x.folded", "x.html", "x.json", "x.jsonl", "x.svg", "x.wscope"];
+const OUTPUTS: [&str; 9] =
+    ["x.cpu.txt", "x.folded", "x.html", "x.json", "x.jsonl", "x.pb.gz", "x.speedscope.json", "x.svg", "x.wscope"];
 
 /// Records the ground-truth program to every format.
 fn recorded() -> Scene {

@@ -32,6 +32,7 @@ mod monitor;
 mod namespaces;
 mod neighbours;
 mod no_gpu_work;
+mod nvtx;
 mod off_cpu;
 mod outputs;
 mod privileges;

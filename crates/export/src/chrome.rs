@@ -11,7 +11,7 @@ use std::{
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Event, Launch, LaunchKind, ProcessId, Sample, SessionId, Sync, Work},
+    event::{Event, Launch, LaunchKind, ProcessId, Range, Sample, SessionId, Sync, Work},
     profile::Profile,
 };
 use serde::Serialize;
@@ -202,6 +202,7 @@ impl Trace<'_> {
                 }
                 Event::Sync(sync) if view.gpu => self.sync(&sync)?,
                 Event::Sample(sample) if view.cpu => self.sample(&sample)?,
+                Event::Range(range) => self.range(&range)?,
                 Event::KernelName(name) => self.kernels.learn(&name),
                 Event::Call(call) => self.call(&call)?,
                 Event::Switch(switch) => self.switch(&switch)?,
@@ -319,6 +320,20 @@ impl Trace<'_> {
         let stream = (sync.stream != u32::MAX).then_some(sync.stream);
         slice.args = Some(SyncArgs { correlation: sync.correlation, context: sync.context, stream });
         self.json.event(&slice)
+    }
+
+    fn range(&mut self, range: &Range) -> io::Result<()> {
+        let track = self.tracks.ranges(self.profile, range.session, range.tid);
+        let ranges = &self.profile.ranges;
+        let name = ranges.path(ranges.number(range.session, range.path)).pop().unwrap_or("[unknown]");
+        let ts = self.at(range.start);
+        let mut entry = Entry::<NoArgs>::new(if range.mark { 'i' } else { 'X' }, name, "nvtx", track, ts);
+        if range.mark {
+            entry.s = Some('t');
+        } else {
+            entry.dur = Some(micros(range.end.saturating_sub(range.start)));
+        }
+        self.json.event(&entry)
     }
 
     fn sample(&mut self, sample: &Sample) -> io::Result<()> {

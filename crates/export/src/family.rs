@@ -26,6 +26,8 @@ pub enum Family {
     Event,
     /// The reason why a thread was off the CPU.
     Wait,
+    /// An NVTX range.
+    Range,
     /// Unknown: a lost stack, or a launch that was not seen.
     Unknown,
 }

@@ -163,14 +163,14 @@ impl Flame {
         let gpu_frames = GpuFrames::new(profile);
         let mut launches: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
         for (key, gpu) in &profile.gpu {
-            let mut frames = naming.stack(key.process, key.capture.or(key.stack));
+            let mut frames = naming.ranged(key.process, key.capture.or(key.stack), key.range);
             if key.capture.is_some() {
                 frames.push(naming.name(names::GRAPH_REPLAY.to_owned(), Family::Graph));
             }
             frames.push(naming.name(gpu_frames.name(key.device, key.what), Family::of_work(key.what)));
             let weight = Weight { amount: gpu.ns, operations: gpu.count, ..Weight::default() };
             if key.capture.is_some() {
-                let launch = naming.stack(key.process, key.stack);
+                let launch = naming.ranged(key.process, key.stack, key.range);
                 let amount = launches.entry(frames.clone()).or_default().entry(launch).or_default();
                 *amount = amount.saturating_add(gpu.ns);
             }
@@ -286,8 +286,16 @@ impl<'a> Naming<'a> {
     }
 
     /// Returns a process and its frames; without a stack, a frame that says so.
-    fn stack(&mut self, process: ProcessId, stack: Option<StackId>) -> Vec<Arc<str>> {
+    fn stack(&mut self, process: ProcessId, stack: Option<StackId>) -> Frames {
+        self.ranged(process, stack, 0)
+    }
+
+    /// The same, with the NVTX ranges of a path between the process and its frames.
+    fn ranged(&mut self, process: ProcessId, stack: Option<StackId>, range: u32) -> Frames {
         let mut frames = self.root(process);
+        frames.extend(
+            self.profile.ranges.path(range).into_iter().map(|name| self.name(names::range(name), Family::Range)),
+        );
         match stack {
             None => frames.push(self.name(names::LAUNCH_NOT_SEEN.to_owned(), Family::Unknown)),
             Some(id) => match self.stacks.get(&id) {

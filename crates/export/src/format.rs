@@ -19,6 +19,10 @@ pub enum Format {
     CpuText,
     /// `.jsonl`: one JSON object per event.
     Jsonl,
+    /// `.pb.gz`: stacks for pprof.
+    Pprof,
+    /// `.speedscope.json`: stacks for speedscope.
+    Speedscope,
 }
 
 /// A file name whose extension matches no format.
@@ -31,8 +35,17 @@ pub struct UnknownExtension {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 7] =
-        [Self::Recording, Self::Html, Self::Folded, Self::Svg, Self::Chrome, Self::CpuText, Self::Jsonl];
+    pub const ALL: [Self; 9] = [
+        Self::Recording,
+        Self::Html,
+        Self::Folded,
+        Self::Svg,
+        Self::Chrome,
+        Self::CpuText,
+        Self::Jsonl,
+        Self::Pprof,
+        Self::Speedscope,
+    ];
 
     /// Returns the file extension of this format.
     pub fn extension(self) -> &'static str {
@@ -44,6 +57,8 @@ impl Format {
             Self::Chrome => ".json",
             Self::CpuText => ".cpu.txt",
             Self::Jsonl => ".jsonl",
+            Self::Pprof => ".pb.gz",
+            Self::Speedscope => ".speedscope.json",
         }
     }
 
@@ -54,15 +69,17 @@ impl Format {
 
     /// Whether the format is written from events, not only from the profile.
     pub fn needs_events(self) -> bool {
-        matches!(self, Self::Html | Self::Chrome | Self::CpuText | Self::Jsonl)
+        !matches!(self, Self::Recording | Self::Folded | Self::Svg)
     }
 
-    /// Returns the format selected by the file's extension. A name that consists only of an extension selects none.
+    /// Returns the format selected by the file's extension, the longest that matches. A name that consists only of an
+    /// extension selects none.
     pub fn from_path(path: &Path) -> Result<Self, UnknownExtension> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         Self::ALL
             .into_iter()
-            .find(|format| name.len() > format.extension().len() && name.ends_with(format.extension()))
+            .filter(|format| name.len() > format.extension().len() && name.ends_with(format.extension()))
+            .max_by_key(|format| format.extension().len())
             .ok_or_else(|| UnknownExtension { path: path.to_owned() })
     }
 }
@@ -91,7 +108,10 @@ mod tests {
                 continue;
             }
             let error = Format::from_path(path).expect_err(name).to_string();
-            assert!(error.contains(".wscope .html .folded .svg .json .cpu.txt .jsonl"), "{error}");
+            assert!(
+                error.contains(".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json"),
+                "{error}"
+            );
         }
     }
 }

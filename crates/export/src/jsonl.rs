@@ -125,6 +125,17 @@ enum Line<'a> {
         variable: &'a str,
         mps: bool,
     },
+    Range {
+        ts_ns: u64,
+        dur_ns: u64,
+        pid: u32,
+        tid: u32,
+        session: SessionId,
+        path: Vec<&'a str>,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        category: &'a str,
+        mark: bool,
+    },
     Device {
         session: SessionId,
         device: u32,
@@ -359,6 +370,17 @@ impl Lines<'_> {
                 let (session, process, cupti, driver) = (e.id, e.process, e.cupti, e.driver);
                 self.line(&Line::Session { session, pid, process, cupti, driver })
             }
+            Event::RangeName(_) | Event::RangedLaunch(_) => Ok(()),
+            Event::Range(e) => self.line(&Line::Range {
+                ts_ns: e.start,
+                dur_ns: e.end.saturating_sub(e.start),
+                pid: self.session_pid(e.session),
+                tid: e.tid,
+                session: e.session,
+                path: self.profile.ranges.path(self.profile.ranges.number(e.session, e.path)),
+                category: self.profile.ranges.category(self.profile.ranges.number(e.session, e.path)),
+                mark: e.mark,
+            }),
             Event::Rank(e) => {
                 let process = self.profile.sessions.get(&e.session).map_or(ProcessId(0), |session| session.process);
                 let (session, pid, mps) = (e.session, self.session_pid(e.session), e.mps);

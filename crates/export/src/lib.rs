@@ -1,8 +1,8 @@
 //! The outputs generated from a recording: one module per format, the same bytes for the same recording.
 //!
 //! Formats of weighted stacks ([`folded`], [`svg`]) and the [`summary`] need only the [`Profile`]. Formats of
-//! individual events ([`html`], [`chrome`], [`jsonl`], [`cpu_txt`]) read the recording again and use the profile of the first
-//! pass for the names, so that no format holds all events in memory.
+//! individual events or threads ([`html`], [`chrome`], [`jsonl`], [`pprof`], ...) read the recording again and use the
+//! profile of the first pass for the names, so that no format holds all events in memory.
 
 use std::io::{self, BufWriter, Write};
 
@@ -23,12 +23,16 @@ pub mod losses;
 pub mod names;
 mod page;
 mod palette;
+pub mod pprof;
+mod proto;
 mod recursion;
+pub mod speedscope;
 pub mod summary;
 pub mod svg;
 pub mod trace;
 mod user_code;
 mod waits;
+mod weighted;
 
 pub use crate::{
     events::Events,
@@ -63,6 +67,8 @@ pub fn write<'a>(
         Format::Chrome => chrome::write(profile, view, events()?, out),
         Format::CpuText => cpu_txt::write(profile, events()?, out),
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
+        Format::Pprof => pprof::write(profile, view, events()?, out),
+        Format::Speedscope => speedscope::write(profile, view, events()?, out),
     }
 }
 

@@ -102,7 +102,10 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
             "GPU record was dropped: the injected library's queue was full|GPU records were dropped: the injected library's queue was full",
         ),
         (*invalid_records, "GPU record was invalid|GPU records were invalid"),
-        (*names, "kernel has no name: the table of names was full|kernels have no name: the table of names was full"),
+        (
+            *names,
+            "kernel or NVTX range has no name: the table of names was full|kernels or NVTX ranges have no name: the table of names was full",
+        ),
         (
             *buffers_refused,
             "buffer request of CUPTI was refused: too many buffers were in use|buffer requests of CUPTI were refused: too many buffers were in use",

@@ -3,7 +3,7 @@
 //! Names come from programs and may contain anything. What is written to a line of text goes through [`clean`]; JSON
 //! keeps names as they are.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use model::{
     event::{Counter, CounterPoint, FrameKind, KernelName, NamedFrame, ProcessId, SessionId},
@@ -37,6 +37,11 @@ pub fn process(profile: &Profile, id: ProcessId) -> String {
 /// The outermost frame of the processes of a rank.
 pub fn rank(rank: u32) -> String {
     format!("[rank {rank}]")
+}
+
+/// The frame of an NVTX range, below its process.
+pub fn range(name: &str) -> String {
+    format!("[nvtx: {}]", clean(name))
 }
 
 /// Whether a frame is that of a rank.
@@ -105,9 +110,18 @@ impl<'a> GpuFrames<'a> {
 
     /// The frame of some work on a GPU.
     pub fn name(&self, device: u32, what: What) -> String {
+        self.with(device, what, clean)
+    }
+
+    /// The same for formats where names may contain anything.
+    pub fn raw_name(&self, device: u32, what: What) -> String {
+        self.with(device, what, |name| name.into())
+    }
+
+    fn with(&self, device: u32, what: What, kernel_name: impl Fn(&str) -> Cow<'_, str>) -> String {
         let gpu = if self.several { format!("GPU{}", self.profile.device_label(device)) } else { "GPU".to_owned() };
         match what {
-            What::Kernel(index) => format!("[{gpu}_Kernel] {}", clean(kernel(self.profile, index))),
+            What::Kernel(index) => format!("[{gpu}_Kernel] {}", kernel_name(kernel(self.profile, index))),
             What::Copy(direction, size) => format!("[{gpu}_Memcpy {direction}] {}", units::size_range(size)),
             What::Memset => format!("[{gpu}_Memset]"),
         }

@@ -23,12 +23,13 @@ fn range(family: Family) -> Range {
         Family::GpuMemory => range((168.0, 178.0), (46.0, 58.0), (58.0, 68.0)),
         Family::Wait => range((326.0, 338.0), (26.0, 36.0), (80.0, 86.0)),
         Family::Event => range((268.0, 284.0), (52.0, 66.0), (72.0, 80.0)),
+        Family::Range => range((44.0, 52.0), (40.0, 52.0), (76.0, 84.0)),
         Family::Unknown => range((0.0, 0.0), (0.0, 0.0), (74.0, 80.0)),
     }
 }
 
 /// All families, in their order.
-pub const ALL: [Family; 10] = [
+pub const ALL: [Family; 11] = [
     Family::Process,
     Family::Python,
     Family::Native,
@@ -38,6 +39,7 @@ pub const ALL: [Family; 10] = [
     Family::GpuMemory,
     Family::Event,
     Family::Wait,
+    Family::Range,
     Family::Unknown,
 ];
 
@@ -53,6 +55,7 @@ pub fn label(family: Family) -> &'static str {
         Family::GpuMemory => "GPU copy, memset",
         Family::Event => "event",
         Family::Wait => "waiting",
+        Family::Range => "NVTX range",
         Family::Unknown => "unknown",
     }
 }

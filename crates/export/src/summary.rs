@@ -27,6 +27,8 @@ pub mod cost;
 pub mod events;
 mod findings_text;
 mod numbers;
+mod ranges;
+mod ranges_text;
 mod ranks;
 mod ranks_text;
 pub(crate) mod render;
@@ -36,6 +38,7 @@ mod tables;
 pub use cost::Cost;
 pub use events::EventSummary;
 pub use numbers::{Copies, Device, Function, Graphs, Kernel, Path, Summary};
+pub use ranges::Range;
 pub use ranks::{Communication, Rank};
 pub use render::render;
 pub use sampling::Sampling;
@@ -124,6 +127,7 @@ impl Summary {
             devices,
             device_numbering: profile.numbering,
             ranks: Rank::of(profile, wall_ns),
+            ranges: Range::of(profile, gpu_time_ns),
             communication: Communication::of(profile, gpu_time_ns),
             mps_processes: profile.sessions.values().filter(|session| session.mps).count() as u64,
             events: events::of(flames),

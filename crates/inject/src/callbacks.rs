@@ -16,7 +16,7 @@ use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
-use crate::{calls, cost, counting, gate, lifecycle, nodes, sampling, sys, waits};
+use crate::{calls, cost, counting, gate, lifecycle, nodes, nvtx, sampling, sys, waits};
 
 /// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
@@ -147,6 +147,10 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
     THREAD.with(|thread| {
         if data.site == site::ENTER {
             if thread.marked.get() != id {
+                // The callback for the end of the last call was disabled meanwhile.
+                if thread.call.get() != 0 {
+                    thread.shard.count_return();
+                }
                 thread.marked.set(id);
                 thread.call.set(call);
                 thread.node.set(false);
@@ -161,6 +165,9 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 }
                 thread.shard.count_launch();
                 let choice = sampling::choose();
+                if choice != Choice::Count {
+                    nvtx::on_launch(data.correlation_id);
+                }
                 match choice {
                     Choice::Stack(rate) => {
                         let work = u32::from(work) | u32::from(rate) << wire::RATE_SHIFT;
@@ -173,6 +180,10 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 thread.stacked.set(matches!(choice, Choice::Stack(_)));
                 callback.begin_call(choice != Choice::Count);
                 return matches!(choice, Choice::Stack(_));
+            }
+            // The runtime's callback may be disabled before its call returns: the driver's return ends a counted launch.
+            if thread.counted.get() && thread.call.get() != 0 && work == Work::Kernel as u8 {
+                thread.call.set(call);
             }
         } else if data.site == site::EXIT && thread.marked.get() == id && thread.call.get() == call {
             cost::end_call();

@@ -17,6 +17,8 @@ const SAMPLING: u32 = 32;
 const LONGEST: u64 = 200_000;
 
 static CALLBACKS: AtomicU64 = AtomicU64::new(0);
+/// The number of callbacks that were timed.
+static TIMED_CALLBACKS: AtomicU64 = AtomicU64::new(0);
 static STACKS: AtomicU64 = AtomicU64::new(0);
 /// The number of stacks that were timed.
 static TIMED_STACKS: AtomicU64 = AtomicU64::new(0);
@@ -83,6 +85,7 @@ impl Callback {
     pub fn end(self) {
         if let Some(start) = self.start {
             count(&CALLBACKS, sys::now() - start, self.readings.get());
+            add(&TIMED_CALLBACKS, 1);
         }
     }
 }
@@ -139,6 +142,11 @@ pub fn end_call() {
 pub fn record_cost() -> Option<u64> {
     let [without, with] = &CALLS;
     Some(with.median()?.saturating_sub(without.median()?))
+}
+
+/// Returns the number of callbacks so far, estimated from the samples.
+pub fn callbacks() -> u64 {
+    TIMED_CALLBACKS.load(Relaxed) * u64::from(SAMPLING)
 }
 
 /// Returns the mean time of taking a stack.

@@ -37,7 +37,8 @@ struct Table {
 }
 
 impl Names {
-    const fn new(most: usize, most_bytes: usize) -> Self {
+    /// An empty table of at most `most` names with `most_bytes` bytes.
+    pub const fn new(most: usize, most_bytes: usize) -> Self {
         Self { most, most_bytes, table: Mutex::new(Table { ids: None, bytes: 0 }) }
     }
 
@@ -50,6 +51,17 @@ impl Names {
     /// Returns the number of a name. A new name is passed to `send` as a message; the table keeps it only if that
     /// succeeds. The lock is held meanwhile, so no thread can use a number whose name is not in the queue yet.
     pub fn intern(&self, name: &[u8], send: impl FnOnce(&[u8]) -> bool) -> Named {
+        self.intern_within(self.most, name, wire::encode_name, send)
+    }
+
+    /// The same with another kind of message, which `encode` writes, and at most `most` names.
+    pub fn intern_within(
+        &self,
+        most: usize,
+        name: &[u8],
+        encode: fn(u32, &[u8], &mut [u8]),
+        send: impl FnOnce(&[u8]) -> bool,
+    ) -> Named {
         let name = &name[..name.len().min(MAX_TEXT)];
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let table = &mut *table;
@@ -59,7 +71,7 @@ impl Names {
         }
         let mut owned = Vec::new();
         // A failed allocation must not abort the program: such a name gets no number.
-        if ids.len() >= self.most
+        if ids.len() >= most.min(self.most)
             || table.bytes + name.len() > self.most_bytes
             || ids.try_reserve(1).is_err()
             || owned.try_reserve_exact(name.len()).is_err()
@@ -69,7 +81,7 @@ impl Names {
         owned.extend_from_slice(name);
         let id = ids.len() as u32 + 1;
         let mut message = [0; 7 + MAX_TEXT];
-        wire::encode_name(id, name, &mut message);
+        encode(id, name, &mut message);
         if !send(&message[..wire::text_size(name)]) {
             return Named::Unsent;
         }

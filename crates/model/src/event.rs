@@ -8,6 +8,7 @@ mod counter;
 mod gpu;
 mod ids;
 mod loss;
+mod nvtx;
 mod process;
 mod stack;
 mod trace;
@@ -22,6 +23,7 @@ pub use gpu::{
 };
 pub use ids::{ProcessId, SessionId, StackId, Uuid};
 pub use loss::{Loss, LossCause, Totals};
+pub use nvtx::{Range, RangeName, RangedLaunch};
 pub use process::{ADDRESS, Exit, Mapping, Origin, Process, Thread};
 pub use stack::{Frame, FrameKind, NamedFrame, Sample, Stack, StackEnd, Symbol};
 pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, Memory, MemorySum, Sum, Switch};
@@ -47,6 +49,12 @@ pub enum Event {
     Session(Session),
     /// The place of a CUDA process in a distributed program.
     Rank(Rank),
+    /// Declares a path of NVTX ranges.
+    RangeName(RangeName),
+    /// An NVTX range ended, or a mark was set.
+    Range(Range),
+    /// A launch within an NVTX range.
+    RangedLaunch(RangedLaunch),
     /// A kernel's name.
     KernelName(KernelName),
     /// A GPU.

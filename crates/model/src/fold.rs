@@ -5,7 +5,7 @@
 //! activities are summed as soon as their launch is certain ([`Causes`]), and then dropped.
 //!
 //! ```text
-//!   Launch ----> join ---- (launch, activity) --> GPU time by (image, stack, capture, what, device, stream)
+//!   Launch ----> join ---- (launch, activity) --> GPU time by (image, stack, capture, what, device, stream, NVTX range)
 //!   Activity ->  join ---- (none, activity) ----> the same, without a stack: the total stays right
 //!           \        `---- (launch, none) ------> pending by (image, stack, kind)
 //!            `-> busy time of the device
@@ -257,6 +257,12 @@ impl Fold {
                 let Session { id, process, cupti, driver } = *session;
                 profile.sessions.insert(id, SessionInfo { process, cupti, driver, mps: false });
             }
+            Event::RangeName(name) => profile.ranges.declare(name),
+            Event::Range(range) => {
+                profile.note_time(range.end);
+                profile.ranges.add(range);
+            }
+            Event::RangedLaunch(launch) => self.gpu.ranged.note(launch, &profile.ranges),
             Event::Rank(rank) => {
                 if let Some(session) = profile.sessions.get_mut(&rank.session) {
                     session.mps |= rank.mps;
@@ -364,7 +370,10 @@ fn settle(cause: Cause<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joined:
                 profile.ledger.graph_operations_unknown += u64::from(capture.is_none());
             }
             let session = || profile.sessions.get(&activity.session).map_or(ProcessId(0), |session| session.process);
-            gpu.settle(&joined, launch.map_or_else(session, |launch| launch.process));
+            let process = launch.map_or_else(session, |launch| launch.process);
+            let range = gpu.ranged.of(activity);
+            profile.ranges.activity(range, activity);
+            gpu.settle(&joined, process, range);
             on_joined(joined);
         }
         Cause::Pending(launch) if profile.end.is_some_and(|end| launch.time >= end.time) => {

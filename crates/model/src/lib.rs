@@ -15,6 +15,7 @@ pub mod join;
 pub mod ledger;
 mod nodes;
 pub mod profile;
+pub mod ranges;
 pub mod ranks;
 pub mod recording;
 pub mod symbols;

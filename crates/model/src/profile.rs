@@ -14,6 +14,7 @@ use crate::{
     },
     idle::Idle,
     ledger::Ledger,
+    ranges::Ranges,
     ranks::Ranks,
     symbols::Symbols,
 };
@@ -38,6 +39,8 @@ pub struct Profile {
     pub sessions: BTreeMap<SessionId, SessionInfo>,
     /// Ranks of a distributed program; empty if no process has one.
     pub ranks: Ranks,
+    /// NVTX ranges; empty unless they were requested.
+    pub ranges: Ranges,
     /// GPUs by number.
     pub devices: BTreeMap<u32, DeviceInfo>,
     /// The number of each session's devices, by session and the session's own index.
@@ -203,6 +206,8 @@ pub struct GpuKey {
     pub device: u32,
     /// The stream.
     pub stream: u32,
+    /// The NVTX range that it was launched in, a number of [`Profile::ranges`]; 0 if there is none.
+    pub range: u32,
 }
 
 /// What ran on the GPU, as distinguished in a flame graph.

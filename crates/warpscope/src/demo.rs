@@ -31,6 +31,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         no_handover: false,
         no_python: false,
         graph_level: false,
+        nvtx: false,
         graph_stacks: args::GraphStacks::default(),
         event: Vec::new(),
         events_only: false,

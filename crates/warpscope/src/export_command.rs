@@ -30,6 +30,9 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
 /// Returns the view that flame graphs and folded stacks show.
 fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View> {
     if options.idle {
+        if let Some(path) = options.output.iter().find(|path| !view::shows_stacks(path)) {
+            bail!("cannot write idle time to {}: --idle needs an .svg or .folded file", path.display());
+        }
         return idle_view(profile);
     }
     let counters = &profile.counters;

@@ -48,6 +48,9 @@ pub const RANK_VARIABLES: [(&str, &str); 4] = [
     ("SLURM_PROCID", "SLURM_LOCALID"),
 ];
 
+/// In the environment of a command whose NVTX ranges are recorded.
+pub const NVTX_VARIABLE: &str = "WARPSCOPE_NVTX";
+
 /// Set in the environment of processes that use the Multi-Process Service (MPS).
 pub const MPS_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 

@@ -77,6 +77,9 @@ macro_rules! messages {
             Notice(Notice, &'a [u8]),
             /// A function that CUPTI has a callback for: its number (see [`crate::calls::function`]) and its name.
             Function(u32, &'a [u8]),
+            /// A path of NVTX ranges: its id; then the id of the path around it (4 bytes), the length of its category's name
+            /// (1 byte), that name, and its own name.
+            RangeName(u32, &'a [u8]),
         }
 
         impl<'a> Message<'a> {
@@ -102,6 +105,10 @@ macro_rules! messages {
                         let (number, text) = decode_text(packet)?;
                         Message::Function(number, text)
                     }
+                    TAG_RANGE_NAME => {
+                        let (id, text) = decode_text(packet)?;
+                        Message::RangeName(id, text)
+                    }
                     _ => return Err(Malformed),
                 };
                 Ok(Some(message))
@@ -114,6 +121,7 @@ const TAG_NAME: u8 = 64;
 const TAG_DEVICE: u8 = 65;
 const TAG_NOTICE: u8 = 66;
 const TAG_FUNCTION: u8 = 67;
+const TAG_RANGE_NAME: u8 = 68;
 
 messages! {
     /// Opens a connection.
@@ -321,6 +329,28 @@ messages! {
         mps: u8,
     }
 
+    /// An NVTX range ended, or a mark was set.
+    Range = 31 {
+        /// Id of a [`Message::RangeName`] sent before.
+        path: u32,
+        /// The thread that ended it.
+        tid: u32,
+        /// Start, nanoseconds.
+        start: u64,
+        /// End, nanoseconds.
+        end: u64,
+        /// 1 for a mark.
+        mark: u8,
+    }
+
+    /// A launch-class call began within an NVTX range. Sent before the call's activity.
+    RangedLaunch = 32 {
+        /// The call's correlation id.
+        correlation: u32,
+        /// The innermost range: id of a [`Message::RangeName`] sent before.
+        path: u32,
+    }
+
     /// Totals since the start of the process, sent occasionally; each message replaces the last.
     Totals = 7 {
         /// Markers called.
@@ -447,6 +477,11 @@ fn encode_text(tag: u8, id: u32, text: &[u8], out: &mut [u8]) {
 /// Writes a [`Message::Name`]; `out` must hold [`text_size`] bytes.
 pub fn encode_name(id: u32, text: &[u8], out: &mut [u8]) {
     encode_text(TAG_NAME, id, text, out);
+}
+
+/// Writes a [`Message::RangeName`]; `out` must hold [`text_size`] bytes.
+pub fn encode_range_name(id: u32, text: &[u8], out: &mut [u8]) {
+    encode_text(TAG_RANGE_NAME, id, text, out);
 }
 
 /// Writes a [`Message::Device`]; `out` must hold [`text_size`] bytes.

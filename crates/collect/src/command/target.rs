@@ -12,6 +12,9 @@ use std::{
 use super::signals::Signals;
 use super::user::{User, become_user};
 
+/// In the environment of a program: the library that NVTX loads.
+pub const NVTX_LIBRARY: &str = "NVTX_INJECTION64_PATH";
+
 /// Additions to the command's environment.
 #[derive(Debug, Default)]
 pub struct Injection {
@@ -21,6 +24,8 @@ pub struct Injection {
     pub max_overhead: Option<f64>,
     /// Graphs are recorded as wholes.
     pub graph_level: bool,
+    /// NVTX ranges are recorded.
+    pub nvtx: bool,
     /// The directory of the simulated GPU's libraries.
     pub simulator: Option<PathBuf>,
     /// The injected library reports API calls.
@@ -89,6 +94,9 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
     if let Some((library, socket)) = &injection.library {
         child.env("CUDA_INJECTION64_PATH", library).env(wire::SOCKET_VARIABLE, socket);
         child.envs(injection.variables());
+        if injection.nvtx {
+            child.env(NVTX_LIBRARY, library).env(wire::NVTX_VARIABLE, "1");
+        }
         let filters = seccomp_filters();
         if filters > 0 {
             child.env(wire::FILTERS_VARIABLE, filters.to_string());

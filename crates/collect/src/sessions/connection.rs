@@ -7,8 +7,8 @@ use std::{
 
 use model::event::{
     self, Activity, Captured, Counted, DeviceIdentity, Direction, Event, Failed, GraphDestroyed, KernelName, Launch,
-    LaunchKind, LossCause, NodeCopied, NodeCreated, Note, ProcessId, Rank, Sampling, SessionCost, SessionId, StackId,
-    Totals, Uuid, Work,
+    LaunchKind, LossCause, NodeCopied, NodeCreated, Note, ProcessId, Range, RangeName, RangedLaunch, Rank, Sampling,
+    SessionCost, SessionId, StackId, Totals, Uuid, Work,
 };
 use wire::{Message, Notice};
 
@@ -106,7 +106,7 @@ impl Connection {
     /// Whether the data of a message can be kept; if not, the cause of the loss.
     pub fn allowed(&mut self, all: &mut Used, message: &Message<'_>) -> Result<(), LossCause> {
         let (wanted, cause): (&[(Kind, u64)], _) = match message {
-            Message::Name(_, text) => {
+            Message::Name(_, text) | Message::RangeName(_, text) => {
                 (&[(Kind::Names, 1), (Kind::NameBytes, text.len() as u64)], LossCause::NamesRefused)
             }
             Message::DeviceId(id) if id.index >= MOST_DEVICES => return Err(LossCause::DevicesRefused),
@@ -231,6 +231,24 @@ impl Connection {
                     variable: variable.map_or("", |(rank, _)| rank).to_owned(),
                     mps: r.mps != 0,
                 })
+            }
+            Message::RangeName(id, text) => {
+                let (parent, name) = text.split_first_chunk::<4>()?;
+                let (length, name) = name.split_first()?;
+                let (category, name) = name.split_at_checked(usize::from(*length))?;
+                let parent = u32::from_le_bytes(*parent);
+                Event::RangeName(RangeName { session, id, parent, category: short(category), name: short(name) })
+            }
+            Message::Range(r) => Event::Range(Range {
+                session,
+                path: r.path,
+                tid: r.tid,
+                start: self.time(r.start),
+                end: self.time(r.end),
+                mark: r.mark != 0,
+            }),
+            Message::RangedLaunch(l) => {
+                Event::RangedLaunch(RangedLaunch { session, correlation: l.correlation, path: l.path })
             }
             Message::Unmarked(u) => Event::Launch(Launch {
                 session,

@@ -21,6 +21,7 @@ const GPU_PID: u32 = 1_000_000_000;
 const STREAM_TID: u32 = 1_000_000_000;
 const WAIT_TID: u32 = 2_000_000_000;
 const SWITCH_TID: u32 = 1_500_000_000;
+const RANGE_TID: u32 = 1_750_000_000;
 /// Maximum number of tracks of one stream, or of one process's waits.
 const LANES: u32 = 16;
 
@@ -32,6 +33,8 @@ pub struct Tracks {
     waits: BTreeMap<SessionId, (u32, u32)>,
     /// The track beside each thread, by (pid, tid).
     switches: BTreeMap<(u32, u32), u32>,
+    /// The track of each thread's NVTX ranges, by (pid, tid).
+    ranges: BTreeMap<(u32, u32), u32>,
 }
 
 impl Tracks {
@@ -41,7 +44,13 @@ impl Tracks {
             info.streams.iter().map(move |&(session, context, stream)| (device, session, context, stream))
         });
         let streams = known.zip(0..).map(|(stream, at)| (stream, STREAM_TID + at * LANES)).collect();
-        Self { threads: BTreeSet::new(), streams, waits: BTreeMap::new(), switches: BTreeMap::new() }
+        Self {
+            threads: BTreeSet::new(),
+            streams,
+            waits: BTreeMap::new(),
+            switches: BTreeMap::new(),
+            ranges: BTreeMap::new(),
+        }
     }
 
     /// Returns the track of a thread of a process.
@@ -75,6 +84,14 @@ impl Tracks {
         (pid, *self.switches.entry((pid, tid)).or_insert(next))
     }
 
+    /// Returns the process of a session, and the track of a thread's NVTX ranges.
+    pub fn ranges(&mut self, profile: &Profile, session: SessionId, tid: u32) -> (u32, u32) {
+        let process = profile.sessions.get(&session).map_or(ProcessId(0), |session| session.process);
+        let (pid, tid) = self.thread(profile, process, tid);
+        let next = RANGE_TID + self.ranges.len() as u32;
+        (pid, *self.ranges.entry((pid, tid)).or_insert(next))
+    }
+
     /// Writes the names of all processes and threads in use, GPUs below the processes.
     pub fn write(&self, profile: &Profile, lanes: &HashMap<u32, Lanes>, json: &mut Json<'_>) -> io::Result<()> {
         let process_name = |pid: u32| {
@@ -94,6 +111,10 @@ impl Tracks {
         for ((pid, tid), id) in threads {
             let name = profile.threads.get(&(id, tid)).cloned().unwrap_or_else(|| process_name(pid));
             json.event(&Metadata::thread(pid, tid, &name))?;
+            if let Some(&beside) = self.ranges.get(&(pid, tid)) {
+                json.event(&Metadata::thread(pid, beside, &format!("{name}, NVTX")))?;
+                json.event(&Metadata::sort("thread_sort_index", pid, beside, i64::from(tid)))?;
+            }
             if let Some(&beside) = self.switches.get(&(pid, tid)) {
                 json.event(&Metadata::sort("thread_sort_index", pid, tid, i64::from(tid)))?;
                 json.event(&Metadata::thread(pid, beside, &format!("{name}, off the CPU")))?;

@@ -48,7 +48,7 @@ fn add_device(profile: &mut Profile, number: u32, busy_ns: u64) {
 }
 
 fn add_work(profile: &mut Profile, what: What, count: u64, ns: u64) {
-    let key = GpuKey { process: IMAGE, stack: Some(StackId(1)), capture: None, what, device: 0, stream: 7 };
+    let key = GpuKey { process: IMAGE, stack: Some(StackId(1)), capture: None, what, device: 0, stream: 7, range: 0 };
     profile.gpu.insert(key, GpuWeight { count, ns, max_ns: ns / count, bytes: 0 });
 }
 

@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Activity, Call, Event, KernelName, Layer, ProcessId, Sample, SessionId, StackId, Switch, Sync, Work},
-    profile::{Profile, What},
+    event::{
+        Activity, Call, Event, KernelName, Layer, ProcessId, Range, Sample, SessionId, StackId, Switch, Sync, Work,
+    },
+    profile::{GpuKey, Profile, What},
+    ranges::RangedLaunches,
 };
 use serde::Serialize;
 
@@ -42,7 +45,7 @@ pub struct CpuSample {
     pub weight: u64,
 }
 
-/// A wait for a GPU, or an off-CPU interval.
+/// A wait for a GPU, an off-CPU interval, or an NVTX range.
 pub struct Wait {
     /// A session's process for a wait for a GPU, otherwise a thread.
     pub owner: u32,
@@ -86,6 +89,8 @@ pub struct Gathered {
     pub samples: Bounded<CpuSample>,
     pub waits: Bounded<Wait>,
     pub switches: Bounded<Wait>,
+    /// NVTX ranges.
+    pub ranges: Bounded<Wait>,
     pub calls: Bounded<TracedCall>,
     pub tracks: Vec<Track>,
     pub threads: Vec<ThreadInfo>,
@@ -101,6 +106,7 @@ pub fn gather<'a>(profile: &'a Profile, view: View, events: Events<'_>, tree: &m
         samples: Bounded::new(LIMIT),
         waits: Bounded::new(LIMIT),
         switches: Bounded::new(LIMIT),
+        ranges: Bounded::new(LIMIT),
         calls: Bounded::new(LIMIT),
         tracks: Vec::new(),
         threads: Vec::new(),
@@ -119,6 +125,7 @@ pub fn gather<'a>(profile: &'a Profile, view: View, events: Events<'_>, tree: &m
         threads: HashMap::new(),
         shapes: HashMap::new(),
         own: HashMap::new(),
+        ranged: RangedLaunches::default(),
         all: gathered,
     };
     gather.events(view, events);
@@ -136,6 +143,7 @@ struct Gather<'a, 'b> {
     threads: HashMap<(ProcessId, u32), u32>,
     shapes: HashMap<[u32; 8], u64>,
     own: HashMap<StackId, bool>,
+    ranged: RangedLaunches,
     all: Gathered,
 }
 
@@ -152,6 +160,8 @@ impl Gather<'_, '_> {
                 Event::KernelName(name) => self.kernels.learn(&name),
                 Event::Call(call) => self.call(&call),
                 Event::Switch(switch) => self.switch(&switch),
+                Event::RangedLaunch(launch) => self.ranged.note(&launch, &self.profile.ranges),
+                Event::Range(range) if !range.mark => self.range(&range),
                 other => causes.note(&other),
             }
         }
@@ -183,7 +193,10 @@ impl Gather<'_, '_> {
         let session = self.profile.sessions.get(&activity.session).map_or(ProcessId(0), |session| session.process);
         let process = launch.map_or(session, |launch| launch.process);
         let capture = capture.filter(|_| self.by_capture);
-        let node = self.tree.work(process, launch.map(|launch| launch.stack), capture, device, what);
+        let range = self.ranged.of(activity);
+        let stack = launch.map(|launch| launch.stack);
+        let stream = activity.stream;
+        let node = self.tree.work(&GpuKey { process, stack, capture, what, device, stream, range });
         let track = self.track(activity, device, session);
         let thread = launch.map_or(0, |launch| self.thread(launch.process, launch.tid) + 1);
         let (start, duration) = (self.at(activity.start), activity.duration());
@@ -265,6 +278,15 @@ impl Gather<'_, '_> {
         let (start, duration) = (self.at(call.start), end.saturating_sub(call.start));
         let thread = self.thread(call.process, call.tid);
         self.all.calls.push(TracedCall { thread, start, duration, depth: call.depth.into(), frame, node });
+    }
+
+    fn range(&mut self, range: &Range) {
+        let ranges = &self.profile.ranges;
+        let path = ranges.path(ranges.number(range.session, range.path));
+        let frame = self.tree.frame(&names::range(path.last().unwrap_or(&"")), Family::Range);
+        let process = self.profile.sessions.get(&range.session).map_or(ProcessId(0), |session| session.process);
+        let (owner, start) = (self.thread(process, range.tid), self.at(range.start));
+        self.all.ranges.push(Wait { owner, start, duration: range.end.saturating_sub(range.start), frame });
     }
 
     fn switch(&mut self, switch: &Switch) {

@@ -6,7 +6,10 @@ mod gather;
 mod overview;
 mod tree;
 
-use std::io::{self, Write};
+use std::{
+    cmp::Reverse,
+    io::{self, Write},
+};
 
 use model::{event::Start, profile::Profile};
 use serde::Serialize;
@@ -85,9 +88,10 @@ struct Head<'a> {
     counters: Vec<CounterInfo<'a>>,
     shapes: Vec<[u32; 8]>,
     overview: OverviewInfo,
-    /// For operations, samples, waits, off-CPU intervals and calls: the number seen, and of how many one is in the page.
-    seen: [u64; 5],
-    stride: [u64; 5],
+    /// For operations, samples, waits, off-CPU intervals, calls and NVTX ranges: the number seen, and of how many one is in
+    /// the page.
+    seen: [u64; 6],
+    stride: [u64; 6],
 }
 
 #[derive(Serialize)]
@@ -151,6 +155,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
         (gathered.waits.seen(), gathered.waits.stride()),
         (gathered.switches.seen(), gathered.switches.stride()),
         (gathered.calls.seen(), gathered.calls.stride()),
+        (gathered.ranges.seen(), gathered.ranges.stride()),
     ];
     let start: Option<&'a Start> = profile.start.as_ref();
     let interval_ns = gathered.overview.interval_ns;
@@ -181,10 +186,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
 fn sums(profile: &Profile, view: View, tree: &mut Tree<'_>) -> Vec<Column> {
     let mut gpu: Vec<_> = profile.gpu.iter().filter(|_| view.gpu).collect();
     gpu.sort_unstable_by_key(|(key, _)| **key);
-    let nodes: Vec<u64> = gpu
-        .iter()
-        .map(|(key, _)| tree.work(key.process, key.stack, key.capture, key.device, key.what).into())
-        .collect();
+    let nodes: Vec<u64> = gpu.iter().map(|(key, _)| tree.work(key).into()).collect();
     let mut cpu: Vec<_> =
         profile.cpu.iter().filter(|((_, stack), _)| view.cpu && !profile.is_own_cost(*stack)).collect();
     cpu.sort_unstable_by_key(|(key, _)| **key);
@@ -259,7 +261,7 @@ fn event_columns(
     gathered: Gathered,
     columns: &mut Vec<Column>,
 ) -> (Vec<Track>, Vec<ThreadInfo>, Vec<[u32; 8]>, Vec<u32>) {
-    let Gathered { operations, samples, waits, switches, calls, tracks, threads, shapes, overview } = gathered;
+    let Gathered { operations, samples, waits, switches, ranges, calls, tracks, threads, shapes, overview } = gathered;
     let whole = operations.stride() == 1;
     let mut operations = operations.into_items();
     let interval_ns = overview.interval_ns;
@@ -295,9 +297,11 @@ fn event_columns(
     for (names, waits) in [
         (["wait.owner", "wait.start", "wait.duration", "wait.frame"], waits),
         (["switch.owner", "switch.start", "switch.duration", "switch.frame"], switches),
+        (["range.owner", "range.start", "range.duration", "range.frame"], ranges),
     ] {
         let mut waits = waits.into_items();
-        waits.sort_by_key(|wait| (wait.owner, wait.start));
+        // Where ranges begin at the same time, the inner ones are shorter.
+        waits.sort_by_key(|wait| (wait.owner, wait.start, Reverse(wait.duration)));
         let [owner, start, duration, frame] = names;
         columns.extend([
             Column::delta(owner, waits.iter().map(|wait| wait.owner.into())),

@@ -7,7 +7,7 @@ use std::{
 
 use model::{
     event::{CounterPoint, ProcessId, StackId},
-    profile::{Profile, What},
+    profile::{GpuKey, Profile, What},
 };
 use text::short::{short_frame, split_place};
 
@@ -40,14 +40,15 @@ pub struct Tree<'a> {
     /// The parent and the frame of each node.
     nodes: Vec<(u32, u32)>,
     children: HashMap<(u32, u32), u32>,
-    stacks: HashMap<(ProcessId, Option<StackId>), u32>,
+    /// By process, NVTX range and stack.
+    stacks: HashMap<(ProcessId, u32, Option<StackId>), u32>,
     /// Of CPU samples.
     samples: HashMap<(ProcessId, StackId), u32>,
     work: HashMap<Work, u32>,
 }
 
-/// The process, the stack, whether it is that of a graph's node, the device, and what ran.
-type Work = (ProcessId, Option<StackId>, bool, u32, What);
+/// The process, the NVTX range, the stack, whether it is that of a graph's node, the device, and what ran.
+type Work = (ProcessId, u32, Option<StackId>, bool, u32, What);
 
 impl<'a> Tree<'a> {
     /// Creates a tree with the root only.
@@ -109,10 +110,18 @@ impl<'a> Tree<'a> {
 
     /// Returns the node of a stack; without a stack, of a frame that says so.
     pub fn stack(&mut self, process: ProcessId, stack: Option<StackId>) -> u32 {
-        if let Some(&node) = self.stacks.get(&(process, stack)) {
+        self.ranged(process, 0, stack)
+    }
+
+    /// The same, with the NVTX ranges of a path between the process and its frames.
+    fn ranged(&mut self, process: ProcessId, range: u32, stack: Option<StackId>) -> u32 {
+        if let Some(&node) = self.stacks.get(&(process, range, stack)) {
             return node;
         }
         let mut node = self.process(process);
+        for name in self.profile.ranges.path(range) {
+            node = self.named_child(node, &names::range(name), Family::Range);
+        }
         match stack {
             None => node = self.named_child(node, names::LAUNCH_NOT_SEEN, Family::Unknown),
             Some(id) => {
@@ -121,7 +130,7 @@ impl<'a> Tree<'a> {
                 }
             }
         }
-        self.stacks.insert((process, stack), node);
+        self.stacks.insert((process, range, stack), node);
         node
     }
 
@@ -138,16 +147,10 @@ impl<'a> Tree<'a> {
         node
     }
 
-    /// Returns the node of some work on a GPU.
-    pub fn work(
-        &mut self,
-        process: ProcessId,
-        stack: Option<StackId>,
-        capture: Option<StackId>,
-        device: u32,
-        what: What,
-    ) -> u32 {
-        let key = (process, capture.or(stack), capture.is_some(), device, what);
+    /// Returns the node of some work on a GPU; the stream does not matter.
+    pub fn work(&mut self, work: &GpuKey) -> u32 {
+        let &GpuKey { process, stack, capture, device, what, range, .. } = work;
+        let key = (process, range, capture.or(stack), capture.is_some(), device, what);
         if let Some(&node) = self.work.get(&key) {
             return node;
         }
@@ -155,7 +158,7 @@ impl<'a> Tree<'a> {
             let node = self.process(process);
             return self.named_child(node, OTHER_WORK, Family::Unknown);
         }
-        let mut node = self.stack(process, capture.or(stack));
+        let mut node = self.ranged(process, range, capture.or(stack));
         if capture.is_some() {
             node = self.named_child(node, names::GRAPH_REPLAY, Family::Graph);
         }

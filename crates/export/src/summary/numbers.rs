@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{
     cost::Cost,
     events::EventSummary,
+    ranges::Range,
     ranks::{Communication, Rank},
     sampling::Sampling,
 };
@@ -132,6 +133,9 @@ pub struct Summary {
     /// Ranks of a distributed program; absent if no process has one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<Rank>,
+    /// NVTX ranges and marks, by name; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<Range>,
     /// Communication kernels; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub communication: Option<Communication>,

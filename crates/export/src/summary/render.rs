@@ -32,6 +32,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
     } else {
         page.kernels(summary);
         page.paths(summary);
+        page.ranges(summary);
         page.copies(summary);
     }
     page.functions(summary);

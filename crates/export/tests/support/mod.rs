@@ -3,6 +3,7 @@
 
 pub mod counted;
 pub mod html;
+pub mod proto;
 pub mod trace;
 
 use std::{fs, io, path::Path};
@@ -291,12 +292,35 @@ pub fn fold(events: &[Event]) -> Profile {
     fold.finish()
 }
 
-/// Returns the recording in a format, as text.
-pub fn export(format: Format, events: &[Event], view: View) -> String {
+/// Returns the recording in a format.
+pub fn bytes(format: Format, events: &[Event], view: View) -> Vec<u8> {
     let mut out = Vec::new();
     let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
     export::write(format, &export::Flames::new(&fold(events)), view, &mut open, &mut out).expect("export");
-    String::from_utf8(out).expect("UTF-8")
+    out
+}
+
+/// Returns the recording in a format, as text.
+pub fn export(format: Format, events: &[Event], view: View) -> String {
+    String::from_utf8(bytes(format, events, view)).expect("UTF-8")
+}
+
+/// Decompresses gzip.
+pub fn gunzip(gz: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut flate2::read::MultiGzDecoder::new(gz), &mut bytes).expect("gzip");
+    bytes
+}
+
+/// Reports something that this machine cannot test. `./test` prints a summary.
+pub fn not_covered(what: &str) {
+    match std::env::var_os("WARPSCOPE_NOT_COVERED") {
+        None => eprintln!("not covered: {what}"),
+        Some(path) => {
+            let mut file = fs::OpenOptions::new().append(true).create(true).open(path).expect("the file opens");
+            io::Write::write_all(&mut file, format!("{what}\n").as_bytes()).expect("written");
+        }
+    }
 }
 
 /// Compares with a golden file, or rewrites it.

@@ -17,6 +17,7 @@ use crate::{
     },
     ledger::Ledger,
     profile::{GpuKey, GpuWeight, KernelText, OTHER_DEVICE, Profile, What},
+    ranges::RangedLaunches,
 };
 
 /// Stands for a kernel whose name was lost: the session's table was full, or the recording lacks the name.
@@ -94,6 +95,8 @@ pub struct GpuTime {
     /// Operations that did not get a sum of their own.
     pub merged: u64,
     devices: Devices,
+    /// The NVTX range of each launch.
+    pub ranged: RangedLaunches,
     /// The work of each rank.
     pub ranks: RankWork,
     /// What threads did, to explain why devices were idle.
@@ -158,7 +161,7 @@ impl GpuTime {
 
     /// Adds an activity whose launch is now certain, or certain to stay unknown.
     #[inline]
-    pub fn settle(&mut self, joined: &Joined<'_>, process: ProcessId) {
+    pub fn settle(&mut self, joined: &Joined<'_>, process: ProcessId, range: u32) {
         let &Joined { launch, activity, capture } = joined;
         let (what, bytes) = match activity.work {
             Work::Kernel { name, .. } => (What::Kernel(self.names.index(activity.session, name)), 0),
@@ -174,7 +177,7 @@ impl GpuTime {
                 self.devices.add_kernel(device, start, end);
             }
         }
-        let key = GpuKey { process, stack: launch.map(|l| l.stack), capture, what, device, stream };
+        let key = GpuKey { process, stack: launch.map(|l| l.stack), capture, what, device, stream, range };
         let weight = match self.weights.get_mut(&key) {
             Some(weight) => weight,
             None => self.new_sum(key),
@@ -238,6 +241,7 @@ impl GpuTime {
                 what,
                 device: key.device,
                 stream: 0,
+                range: 0,
             };
         }
         self.weights.entry(key).or_default()

@@ -16,8 +16,15 @@ use crate::{
     profile::{Estimated, GpuKey, GpuWeight, What},
 };
 
-/// Work launched without a stack, by the place in which it looks for stacks.
-type Places = BTreeMap<(ProcessId, Option<StackId>, What, Option<(u32, u32)>), Vec<(GpuKey, GpuWeight)>>;
+/// Sampled launches by the places in which work without a stack looks for stacks: the same kernel in the same NVTX range
+/// on the same device and stream, in the same range, in any range.
+type Places = BTreeMap<(ProcessId, Option<StackId>, What, Lane), Vec<(GpuKey, GpuWeight)>>;
+type Lane = Option<(u32, Option<(u32, u32)>)>;
+
+/// The places of a key, the best first.
+fn lanes(key: &GpuKey) -> [Lane; 3] {
+    [Some((key.range, Some((key.device, key.stream)))), Some((key.range, None)), None]
+}
 
 /// Adds `work` to the sums of `keys`, in proportion to their weights: count by count, time by time, bytes by bytes.
 fn add(weights: &mut FxHashMap<GpuKey, GpuWeight>, work: &GpuWeight, keys: &[(GpuKey, GpuWeight)]) {
@@ -38,8 +45,8 @@ fn add(weights: &mut FxHashMap<GpuKey, GpuWeight>, work: &GpuWeight, keys: &[(Gp
 }
 
 /// Moves the work of launches without a stack to the stacks of the same kernel on the same stream or, if there are
-/// none, in the same process; for nodes of graphs, to launches of the same node. `stands_for` is the work for which sampled launches stand, besides their own. Work that
-/// finds no stack stays where it is.
+/// none, in the same process; for nodes of graphs, to launches of the same node. `stands_for` is the work for which
+/// sampled launches stand, besides their own. Work that finds no stack stays where it is.
 pub fn spread(weights: &mut FxHashMap<GpuKey, GpuWeight>, stands_for: &FxHashMap<GpuKey, GpuWeight>) {
     let mut without: Vec<GpuKey> =
         weights.keys().filter(|key| key.stack == Some(StackId::NOT_SAMPLED)).copied().collect();
@@ -49,19 +56,20 @@ pub fn spread(weights: &mut FxHashMap<GpuKey, GpuWeight>, stands_for: &FxHashMap
     without.sort();
     let mut places = Places::new();
     for (key, weight) in stands_for {
-        for lane in [Some((key.device, key.stream)), None] {
+        for lane in lanes(key) {
             places.entry((key.process, key.capture, key.what, lane)).or_default().push((*key, *weight));
         }
     }
     places.values_mut().for_each(|keys| keys.sort_by_key(|(key, _)| *key));
     for key in without {
-        let found = places
-            .get(&(key.process, key.capture, key.what, Some((key.device, key.stream))))
-            .or_else(|| places.get(&(key.process, key.capture, key.what, None)));
+        let found = lanes(&key).iter().find_map(|lane| places.get(&(key.process, key.capture, key.what, *lane)));
         if let Some(keys) = found
             && let Some(work) = weights.remove(&key)
         {
-            add(weights, &work, keys);
+            // The range of a launch is known even if its stack is not.
+            let keys: Vec<_> =
+                keys.iter().map(|(found, weight)| (GpuKey { range: key.range, ..*found }, *weight)).collect();
+            add(weights, &work, &keys);
         }
     }
 }
@@ -129,6 +137,7 @@ mod tests {
             what: What::Kernel(kernel),
             device: 0,
             stream: 7,
+            range: 0,
         }
     }
 

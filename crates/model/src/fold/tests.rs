@@ -93,7 +93,7 @@ fn fold(events: &[Event]) -> Profile {
 }
 
 fn key(stack: Option<u64>, what: What) -> GpuKey {
-    GpuKey { process: IMAGE, stack: stack.map(StackId), capture: None, what, device: 0, stream: 7 }
+    GpuKey { process: IMAGE, stack: stack.map(StackId), capture: None, what, device: 0, stream: 7, range: 0 }
 }
 
 /// Check that GPU time appears under the launching stack, that a kernel name used by two sessions is one name, that

@@ -9,8 +9,8 @@ use crate::{
     event::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
         GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied, NodeCreated,
-        NodeStack, Note, OwnCost, Process, ProgramCost, Rank, Sampling, Session, SessionCost, Stack, Start, Sum,
-        Switch, Symbol, Thread, Totals, Wait,
+        NodeStack, Note, OwnCost, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sampling, Session,
+        SessionCost, Stack, Start, Sum, Switch, Symbol, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -192,6 +192,9 @@ records! {
     53 = NodeCopied { session, node, original, time }
     54 = GraphDestroyed { session, graph }
     70 = Rank { session, rank, local, variable, mps }
+    71 = RangeName { session, id, parent, category, name }
+    72 = Range { session, path, tid, start, end from start, mark }
+    73 = RangedLaunch { session, correlation, path }
     60 = Wait { process, tid, start, end from start, stack, reason }
 }
 

@@ -20,9 +20,9 @@ use crate::event::{
     Activity, Call, Captured, CostProgram, Counted, Counter, CounterId, CounterPoint, Device, DeviceIdentity,
     Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, GraphDestroyed, Hits,
     KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame,
-    NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, PointId, Process, ProcessId, ProgramCost, Rank, Sample,
-    Sampling, Session, SessionCost, SessionId, Stack, StackEnd, StackId, Start, Sum, Switch, Symbol, Sync, Thread,
-    Totals, Unit, Uuid, Wait, Work,
+    NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, PointId, Process, ProcessId, ProgramCost, Range,
+    RangeName, RangedLaunch, Rank, Sample, Sampling, Session, SessionCost, SessionId, Stack, StackEnd, StackId, Start,
+    Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Uuid, Wait, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -244,6 +244,15 @@ fn rare() -> impl Strategy<Value = Event> {
         .prop_map(|(id, process, cupti, driver)| Event::Session(Session { id, process, cupti, driver }));
     let rank = (session(), any::<[Option<u32>; 2]>(), text(), any::<bool>())
         .prop_map(|(session, [rank, local], variable, mps)| Event::Rank(Rank { session, rank, local, variable, mps }));
+    let range_name =
+        (session(), any::<[u32; 2]>(), [text(), text()]).prop_map(|(session, [id, parent], [category, name])| {
+            Event::RangeName(RangeName { session, id, parent, category, name })
+        });
+    let range = (session(), any::<[u32; 2]>(), any::<[u64; 2]>(), any::<bool>()).prop_map(
+        |(session, [path, tid], [start, end], mark)| Event::Range(Range { session, path, tid, start, end, mark }),
+    );
+    let ranged = (session(), any::<[u32; 2]>())
+        .prop_map(|(session, [correlation, path])| Event::RangedLaunch(RangedLaunch { session, correlation, path }));
     let name = (session(), any::<u32>(), text())
         .prop_map(|(session, id, name)| Event::KernelName(KernelName { session, id, name }));
     let device = (session(), any::<u32>(), text(), any::<[u128; 2]>(), any::<u64>(), any::<Option<u32>>()).prop_map(
@@ -313,6 +322,7 @@ fn rare() -> impl Strategy<Value = Event> {
         prop_oneof![device, failed, captured, empty, totals, loss, note, symbol, end],
         prop_oneof![costs, programs, session_costs, counts, sampling],
         prop_oneof![node, node_stack, copied, destroyed],
+        prop_oneof![range_name, range, ranged],
         traced_rarely(),
         counted()
     ]

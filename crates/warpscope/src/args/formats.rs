@@ -4,13 +4,15 @@
 macro_rules! formats {
     () => {
         "The file extension selects the format; -o may be repeated:
-  .wscope   recording; can be converted to every other format later
-  .html     report for the browser: flame graph, time line and tables in one file
-  .svg      flame graph
-  .folded   folded stacks, weights in microseconds (flamegraph.pl, speedscope)
-  .json     Chrome trace (chrome://tracing, Perfetto)
-  .jsonl    one JSON object per event
-  .cpu.txt  one line per CPU sample: time, comm, pid, tid, cpu, stack"
+  .wscope           recording; can be converted to every other format later
+  .html             report for the browser: flame graph, time line and tables in one file
+  .svg              flame graph
+  .folded           folded stacks, weights in microseconds (flamegraph.pl)
+  .pb.gz            stacks with GPU, CPU and off-CPU time and launches (pprof)
+  .speedscope.json  the same for speedscope
+  .json             Chrome trace (chrome://tracing, Perfetto)
+  .jsonl            one JSON object per event
+  .cpu.txt          one line per CPU sample: time, comm, pid, tid, cpu, stack"
     };
 }
 

@@ -52,7 +52,7 @@ Examples:
 #[command(after_help = RECORD_HELP)]
 pub struct Record {
     /// Record a running process and its future children; may be repeated. Ends with -d, Ctrl-C or the process.
-    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "kill", "sim"])]
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "kill", "sim", "nvtx"])]
     pub pid: Vec<u32>,
     /// Record only GPU activity, with the stacks that launched it; no CPU samples.
     #[arg(long, conflicts_with = "cpu_only")]
@@ -89,6 +89,9 @@ pub struct Record {
     /// Record each launch of a CUDA graph as one operation, without its kernels, copies and memsets: the lowest cost.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
     pub graph_level: bool,
+    /// Record NVTX ranges and marks, with the GPU work that was launched in them.
+    #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
+    pub nvtx: bool,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,

@@ -16,14 +16,14 @@ use collect::{
     command::{
         setup::Setup,
         signals::Signals,
-        target::{self, Ending, Injection},
+        target::{self, Ending, Injection, NVTX_LIBRARY},
         user::User,
     },
     sink::{Recording, Sink as _},
 };
 use export::{Flames, View};
 use model::{
-    event::{End, Event},
+    event::{End, Event, Note},
     profile::Profile,
 };
 use symbols::DebugFiles;
@@ -50,11 +50,17 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let Setup { workspace, mut injection, sessions, marker } = setup;
     injection.max_overhead = options.max_overhead;
     injection.graph_level = options.graph_level;
+    let other_nvtx = std::env::var_os(NVTX_LIBRARY).filter(|path| options.nvtx && !path.is_empty());
+    injection.nvtx = options.nvtx && other_nvtx.is_none();
 
     let prepared = Prepared::new(plan.collect(&options, &injection, sessions, marker))?;
     let (file, path) = outputs.recording()?;
     let mut sink = Recording::new(file, path).context("cannot start the recording")?;
     sink.push(&Event::Start(plan.start(&options)));
+    if let Some(path) = other_nvtx {
+        let text = format!("no NVTX ranges: the command uses the library of {NVTX_LIBRARY}: {}", path.display());
+        sink.push(&Event::Note(Note { text }));
+    }
     let mut collector = prepared.collect(signals, sink);
     let started = start(&mut collector, plan, &options, &injection, user.as_ref());
     let mut child = started.inspect_err(|_| outputs.remove_recording())?;

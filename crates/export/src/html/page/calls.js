@@ -52,6 +52,7 @@ class Recording {
       duration: columns[`${kind}.duration`], frame: whole(`${kind}.frame`) });
     this.wait = waits('wait');
     this.switch = waits('switch');
+    this.range = waits('range');
     this.call = { thread: whole('call.thread'), start: columns['call.start'], duration: columns['call.duration'],
       depth: whole('call.depth'), frame: whole('call.frame'), node: whole('call.node') };
     this.overviewGpu = columns['overview.gpu'];

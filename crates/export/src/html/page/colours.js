@@ -1,12 +1,13 @@
 // One hue for each family of frames, one shade for each name, in light and dark.
 
 /** Families by number, as crates/export/src/family.rs orders them. */
-const FAMILY = { process: 0, python: 1, native: 2, system: 3, graph: 4, kernel: 5, memory: 6, event: 7, wait: 8, unknown: 9 };
+const FAMILY = { process: 0, python: 1, native: 2, system: 3, graph: 4, kernel: 5, memory: 6, event: 7, wait: 8, range: 9, unknown: 10 };
 
 // Hue, saturation, and the lightness in light and dark. Hues differ in lightness too, for colour-blind eyes.
 const SHADES = [
   [220, 12, 84, 30], [88, 50, 68, 32], [24, 72, 76, 36], [42, 82, 66, 34], [250, 40, 84, 38],
-  [212, 78, 70, 42], [174, 46, 60, 32], [284, 52, 78, 42], [338, 42, 84, 38], [0, 0, 78, 34],
+  [212, 78, 70, 42], [174, 46, 60, 32], [284, 52, 78, 42], [338, 42, 84, 38],
+  [48, 46, 80, 36], [0, 0, 78, 34],
 ];
 
 const theme = { dark: false, ink: '', faint: '', line: '', accent: '', back: '', panel: '' };
@@ -26,7 +27,7 @@ function colour(family, name) {
   const key = family * 64 + hash(name) % 64;
   let text = shades.get(key);
   if (!text) {
-    const [hue, saturation, light, dark] = SHADES[family] || SHADES[9];
+    const [hue, saturation, light, dark] = SHADES[family] || SHADES[FAMILY.unknown];
     const part = key % 64 / 63 - 0.5;
     text = `hsl(${hue + part * 12} ${saturation * (theme.dark ? 0.78 : 1)}% ${(theme.dark ? dark : light) + part * 9}%)`;
     shades.set(key, text);

@@ -120,6 +120,11 @@ class TimeLine {
       if (!launches.has(op.thread[i] - 1)) launches.set(op.thread[i] - 1, []);
       launches.get(op.thread[i] - 1).push(i);
     }
+    const waitRows = (waits, label, add) => runs(waits.owner, (owner, from, to) => {
+      lanes(waits.start, waits.duration, from, to).forEach((slices, lane) => add(owner, { kind: 'wait', label: lane ? '' : label, slices, height: 14,
+        frameOf: i => waits.frame[slices.id(i)], nodeOf: () => 0, selectionOf: () => null }));
+    });
+    waitRows(recording.range, 'NVTX', (thread, row) => threads[thread].rows.push(row));
     runs(call.thread, (thread, from, to) => {
       const depths = [];
       for (let i = from; i < to; i++) (depths[Math.min(call.depth[i], MOST_LANES - 1)] ||= []).push(i);
@@ -144,10 +149,6 @@ class TimeLine {
       const slices = new Slices(Float64Array.from(list, i => Math.max(0, sample.time[i] - sample.weight[i])), Float64Array.from(list, i => sample.weight[i]), i => list[i]);
       threads[thread].rows.push({ kind: 'sample', label: 'on the CPU', slices, height: 14, frameOf: i => recording.frame[sample.node[slices.id(i)]],
         nodeOf: i => sample.node[slices.id(i)], selectionOf: i => ({ kind: 'n', id: sample.node[slices.id(i)] }) });
-    });
-    const waitRows = (waits, label, add) => runs(waits.owner, (owner, from, to) => {
-      lanes(waits.start, waits.duration, from, to).forEach((slices, lane) => add(owner, { kind: 'wait', label: lane ? '' : label, slices, height: 14,
-        frameOf: i => waits.frame[slices.id(i)], nodeOf: () => 0, selectionOf: () => null }));
     });
     waitRows(recording.switch, 'off the CPU', (thread, row) => threads[thread].rows.push(row));
     const waiting = new Map();
