@@ -67,7 +67,7 @@ impl Target {
         let mut run = Running::start(&mut self.record(scene, &format!("{options} -o x.wscope")));
         run.stderr_until("attached to process");
         wait_until("there are launches", || {
-            let report = Ended::of(&mut scene.warpscope(&["report", "--json", "x.wscope"]));
+            let report = Ended::of(&mut scene.warpscope(&["report", "--json", "x.wscope.partial"]));
             let report: Option<Value> = serde_json::from_str(report.out()).ok();
             report.is_some_and(|report| report["launches"].as_u64().is_some_and(|count| count >= launches))
         });
