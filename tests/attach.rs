@@ -259,6 +259,29 @@ fn processes_without_cuda_are_sampled_only() {
     Ended::of(&mut scene.warpscope(&["record", "-p", "4194304"])).exits(1).says(&["there is no process 4194304"]);
 }
 
+/// Check that processes are selected by name and by CUDA, each with its own GPU activity, and that no match is an error.
+#[test]
+fn processes_are_selected_by_name() {
+    let scene = Scene::new();
+    let renamed = scene.path("selected");
+    crate::support::programs::copy(program("attached"), &renamed);
+    let start =
+        || Target::of(scene.bare(&renamed).arg("2").env("LD_LIBRARY_PATH", crate::support::programs::libraries()));
+    let (one, other) = (start(), start());
+    let mut run = Running::start(&mut scene.warpscope(&["record", "-v", "-a", "--comm", "select?d", "-o", "x.wscope"]));
+    run.stderr_until("attached to process");
+    run.stderr_until("attached to process");
+    run.signal(libc::SIGINT);
+    run.wait().exits(0);
+    let report = scene.report("x.wscope");
+    is_exact(&report);
+    assert_eq!(number(&report, "processes"), 2);
+    one.ends_well();
+    other.ends_well();
+    let none = Ended::of(&mut scene.warpscope(&["record", "-a", "--comm", "no-such-name"])).exits(1);
+    none.says(&["no running process meets the conditions"]);
+}
+
 /// Check that a process is recorded until it ends.
 #[test]
 fn recordings_end_with_the_process() {

@@ -14,7 +14,7 @@
 
 #include "cuda.h"
 
-enum { MOST = 64, BATCH = 20 };
+enum { MOST = 64, BATCH = 4 };
 
 static atomic_int stop, ready;
 static atomic_long launched;
@@ -26,7 +26,7 @@ static void die(const char *what, long got) {
     _exit(1);
 }
 
-static void launch(CUfunction function, CUstream stream) {
+static inline __attribute__((always_inline)) void launch(CUfunction function, CUstream stream) {
     int error = cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL);
     if (error) die("result", error);
     launched++;
@@ -53,12 +53,12 @@ __attribute__((noinline)) static void b(CUstream stream) {
 }
 
 static void rest(void) {
-    struct timespec time = {0, 2000000}, before, after;
+    struct timespec time = {0, 10000000}, before, after;
     clock_gettime(CLOCK_MONOTONIC, &before);
     int result = clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
     clock_gettime(CLOCK_MONOTONIC, &after);
     if (result) die("result of a sleep", result);
-    if ((after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec < 2000000) die("short sleep", 0);
+    if ((after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec < 10000000) die("short sleep", 0);
 }
 
 static void *worker(void *unused) {
@@ -72,7 +72,7 @@ static void *worker(void *unused) {
             else b(stream);
             sum += i * 0.5;
         }
-        if (sum != 95.0) die("sum", (long)sum);
+        if (sum != 3.0) die("sum", (long)sum);
         if (!round) ready++;
         rest();
     }

@@ -19,6 +19,10 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
     eprintln!("Recording a small language model on a simulated GPU:\n");
     let code = record(args::Record {
         pid: Vec::new(),
+        all: false,
+        comm: Vec::new(),
+        cgroup: None,
+        container: None,
         off_cpu: None,
         gpu_only: false,
         cpu_only: false,

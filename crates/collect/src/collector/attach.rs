@@ -17,15 +17,24 @@ use crate::{
     sink::Sink,
 };
 
+/// How long GPU activity waits for unwind tables. Those of PyTorch take more than a second.
+const FIRST_TABLES: Duration = Duration::from_secs(10);
 /// How long the end of a recording waits for processes that are being entered: longer than that takes.
 const LAST_ENTRIES: Duration = Duration::from_secs(20);
 
 impl<S: Sink> Collector<S> {
     /// Follows running processes, which the programs know as the images 1, 2 and so on. If `injection` is given, also loads
-    /// the injected library into them, while they are followed.
+    /// the injected library into them, once their unwind tables are compiled, while they are followed.
     pub fn follow(&mut self, pids: &[u32], injection: Option<&Injection>) {
         for (pid, image) in pids.iter().zip(1..) {
             self.adopt(*pid, ProcessId(image), 0, "");
+        }
+        // Otherwise the stacks of the first launches fill the ring as raw memory.
+        let deadline = Instant::now() + FIRST_TABLES;
+        while injection.is_some() && self.unwinding.is_compiling() && Instant::now() < deadline {
+            if !self.gather() {
+                self.sleep(IDLE, None);
+            }
         }
         self.attaching = injection.map(|injection| Attaching::start(pids, injection));
     }

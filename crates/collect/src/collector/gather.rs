@@ -19,7 +19,7 @@ impl<S: Sink> Collector<S> {
         let waiting = match &mut self.sessions {
             Some(sessions) => {
                 sessions.accept();
-                sessions.waiting()
+                sessions.waiting(!self.unwinding.is_compiling())
             }
             None => Vec::new(),
         };

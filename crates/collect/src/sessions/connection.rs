@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     os::fd::OwnedFd,
+    time::Instant,
 };
 
 use model::event::{
@@ -44,6 +45,8 @@ pub struct Connection {
     pub welcomed: bool,
     /// warpscope has attached to the process.
     pub attached: bool,
+    /// When it was accepted.
+    pub since: Instant,
     used: Used,
     /// The stacks that its threads recognise by themselves.
     pub known: Option<KnownStacks>,
@@ -72,6 +75,7 @@ impl Connection {
             ranked: false,
             welcomed: false,
             attached: false,
+            since: Instant::now(),
             used: Used::default(),
             known: None,
             device_ids: HashMap::new(),

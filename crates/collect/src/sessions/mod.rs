@@ -16,6 +16,7 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     path::Path,
+    time::Duration,
 };
 
 use bpf::{Memo, Recognised};
@@ -40,6 +41,8 @@ const MOST_OF_IMAGE: usize = 64;
 const ACCEPTED: usize = 256;
 const PACKETS: usize = 512;
 const PACKETS_OF_ONE: usize = 64;
+/// How long the welcome is delayed for unwind tables. The library waits twice as long.
+const MOST_DELAY: Duration = Duration::from_secs(5);
 /// The most memory for known stacks of all sessions.
 const MOST_KNOWN_BYTES: usize = 64 << 20;
 
@@ -212,9 +215,12 @@ impl Sessions {
         }
     }
 
-    /// Returns the connections that have sent a hello and wait for the reply.
-    pub fn waiting(&self) -> Vec<RawFd> {
-        let waits = |c: &&Connection| c.session.is_some() && !c.welcomed && (c.announced.is_some() || !self.calls);
+    /// Returns the connections that have sent a hello and wait for the reply. A process that warpscope has attached to runs
+    /// meanwhile: it waits until stacks can be walked (`walkable`), but not for ever.
+    pub fn waiting(&self, walkable: bool) -> Vec<RawFd> {
+        let ready = |c: &Connection| !c.attached || walkable || c.since.elapsed() > MOST_DELAY;
+        let waits =
+            |c: &&Connection| c.session.is_some() && !c.welcomed && (c.announced.is_some() || !self.calls) && ready(c);
         self.connections.iter().filter(waits).map(|c| c.socket.as_raw_fd()).collect()
     }
 

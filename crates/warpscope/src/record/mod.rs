@@ -37,7 +37,8 @@ use crate::{
 use plan::Plan;
 
 /// Runs the command.
-pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
+pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
+    plan::select(&mut options)?;
     let plan = Plan::new(&options)?;
     let user = if options.as_root { None } else { User::behind_sudo() };
     let mut outputs = Outputs::open(&options.output, plan.default_outputs(), User::behind_sudo().as_ref())?;

@@ -6,7 +6,7 @@ use collect::{
     RING_BYTES,
     command::{setup::expected_files, target::Injection},
     events::spec::{self, Spec},
-    process::procfs,
+    process::{procfs, select::Criteria},
     sessions::Sessions,
     sink,
 };
@@ -39,7 +39,7 @@ impl Plan {
         };
         let off_cpu = options.off_cpu.as_deref().map(shortest_wait).transpose()?;
         if options.pid.is_empty() && options.command.is_empty() {
-            bail!("specify what to record: -p PID, or -- COMMAND");
+            bail!("specify what to record: -p PID, -a for every process that uses CUDA, or -- COMMAND");
         }
         for pid in &options.pid {
             if procfs::comm(*pid).is_none() {
@@ -115,6 +115,23 @@ impl Plan {
         };
         sink::start(command, self.mode, if self.samples() { options.frequency } else { 0 })
     }
+}
+
+/// Finds the running processes that the options select.
+pub fn select(options: &mut args::Record) -> anyhow::Result<()> {
+    let criteria = Criteria {
+        cuda: options.all,
+        names: options.comm.clone(),
+        cgroup: options.cgroup.clone(),
+        container: options.container.clone(),
+    };
+    if criteria.any() {
+        options.pid = criteria.processes()?;
+        if options.pid.is_empty() {
+            bail!("no running process meets the conditions of -a, --comm, --cgroup and --container");
+        }
+    }
+    Ok(())
 }
 
 /// Describes a running process.
