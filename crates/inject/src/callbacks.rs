@@ -16,7 +16,7 @@ use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
-use crate::{calls, cost, counting, gate, lifecycle, nodes, nvtx, sampling, sys, waits};
+use crate::{calls, cost, counting, gate, lifecycle, nodes, nvtx, quirks, sampling, sys, waits};
 
 /// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
@@ -164,6 +164,9 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                     return false;
                 }
                 thread.shard.count_launch();
+                if work == Work::Graph as u8 {
+                    quirks::graph_launched();
+                }
                 let choice = sampling::choose();
                 if choice != Choice::Count {
                     nvtx::on_launch(data.correlation_id);

@@ -41,6 +41,7 @@ mod notices;
 mod nvtx;
 mod python;
 mod queue;
+mod quirks;
 mod random;
 mod rank;
 mod records;

@@ -11,8 +11,8 @@ use crate::names::NAMES_SEEN;
 use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
 use crate::{
-    buffers, calls, connect, cost, counting, driver, known, library, lifecycle, sampling, setup, subscription, sys,
-    wakeup,
+    buffers, calls, connect, cost, counting, driver, known, library, lifecycle, quirks, sampling, setup, subscription,
+    sys, wakeup,
 };
 
 /// Time between two flushes. A killed process loses what completed since the last one.
@@ -147,6 +147,8 @@ impl Sender {
         let welcome = connect::await_welcome(lifecycle::socket(), LONGEST_WELCOME_MS);
         lifecycle::close_other_end();
         if !welcome {
+            // The recording has ended before it began.
+            self.finish()?;
             return Err(Disconnected);
         }
         let records = setup::begin(cupti, notices);
@@ -324,6 +326,7 @@ impl Sender {
             wakeup::pause(100_000);
         }
         self.report_sampling();
+        quirks::report();
         self.send_queued(true, FOREVER)?;
         let mut last = [0; wire::Cost::SIZE + wire::Totals::SIZE + wire::SessionEnd::SIZE];
         cost::snapshot().encode(&mut last);

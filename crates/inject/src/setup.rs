@@ -8,7 +8,7 @@ use crate::limiter::Limiter;
 use crate::names::NAMES_SEEN;
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{buffers, clock, cost, driver, lifecycle, rank, sampling, subscription, sys, totals, wakeup};
+use crate::{buffers, clock, cost, driver, lifecycle, quirks, rank, sampling, subscription, sys, totals, wakeup};
 
 /// The result of the search for libcupti.
 pub enum Found {
@@ -40,6 +40,7 @@ pub fn open(socket: i32) -> Result<(), Refused> {
     NAMES_SEEN.clear();
     totals::begin();
     sampling::begin();
+    quirks::begin();
     if !lifecycle::open(socket) {
         return Err(Refused(Refusal::Exit, sys::errno()));
     }
