@@ -27,7 +27,8 @@ fn meaningless_options_are_rejected() {
 #[test]
 fn unknown_extensions_are_rejected() {
     let scene = Scene::new();
-    let endings = ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json";
+    let endings =
+        ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz";
     for name in ["x.pdf", "x", "x.svg.gz", ".svg"] {
         refused(&scene, &format!("-o {name}"), &[name, endings]);
     }

@@ -13,8 +13,19 @@ use crate::support::{
     scene::number,
 };
 
-const OUTPUTS: [&str; 9] =
-    ["x.cpu.txt", "x.folded", "x.html", "x.json", "x.jsonl", "x.pb.gz", "x.speedscope.json", "x.svg", "x.wscope"];
+const OUTPUTS: [&str; 11] = [
+    "x.cpu.txt",
+    "x.folded",
+    "x.html",
+    "x.json",
+    "x.json.gz",
+    "x.jsonl",
+    "x.pb.gz",
+    "x.pftrace",
+    "x.speedscope.json",
+    "x.svg",
+    "x.wscope",
+];
 
 /// Records the ground-truth program to every format.
 fn recorded() -> Scene {
@@ -187,22 +198,31 @@ fn chrome_trace_is_consistent() {
     assert_eq!(slices.get("launch"), Some(&10_000), "{slices:?}");
 }
 
-/// Check that the CPU samples in the text format (`time comm pid tid cpu stack`) are those of the events.
+/// Check that the lines of the text format (`time comm pid tid cpu stack`) are the samples and launches of the events, and
+/// that --gpu-only and --cpu-only select one of them.
 #[test]
-fn cpu_text_matches_the_samples() {
+fn cpu_text_matches_the_events() {
     let scene = recorded();
     let events = Events::read(&scene.read("x.jsonl"));
-    let samples: BTreeSet<[u64; 4]> =
-        events.of("sample").map(|sample| ["ts_ns", "pid", "tid", "cpu"].map(|key| number(sample, key))).collect();
-    let text = scene.read("x.cpu.txt");
-    let lines: BTreeSet<[u64; 4]> = text
-        .lines()
-        .map(|line| {
+    let of = |kind| -> BTreeSet<[u64; 4]> {
+        events.of(kind).map(|event| ["ts_ns", "pid", "tid", "cpu"].map(|key| number(event, key))).collect()
+    };
+    let (samples, launches) = (of("sample"), of("launch"));
+    assert!(!samples.is_empty() && launches.len() == 10_000);
+    let lines = |name: &str| -> (BTreeSet<[u64; 4]>, BTreeSet<[u64; 4]>) {
+        let text = scene.read(name);
+        let (launches, samples): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.contains(";[GPU_Launch_"));
+        let numbers = |line: &&str| {
             let words: Vec<&str> = line.splitn(6, ' ').collect();
             assert!(words.len() == 6 && !words[5].is_empty(), "{line}");
             [0, 2, 3, 4].map(|at| words[at].parse().unwrap_or_else(|_| panic!("not a number: {line}")))
-        })
-        .collect();
-    assert_eq!(lines, samples);
-    assert!(!samples.is_empty());
+        };
+        (samples.iter().map(numbers).collect(), launches.iter().map(numbers).collect())
+    };
+    assert_eq!(lines("x.cpu.txt"), (samples.clone(), launches.clone()));
+    for (option, expected) in [("--gpu-only", (BTreeSet::new(), launches)), ("--cpu-only", (samples, BTreeSet::new()))]
+    {
+        Ended::of(&mut scene.warpscope(&["export", "x.wscope", option, "-o", "half.cpu.txt"])).exits(0);
+        assert_eq!(lines("half.cpu.txt"), expected, "{option}");
+    }
 }

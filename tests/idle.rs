@@ -135,4 +135,7 @@ fn without_evidence_idle_time_is_unknown() {
     assert_eq!(unknown, number(idle(&report), "unknown_ns"));
     assert!(unknown >= 3 * 10 * MS, "{unknown} ns: {:?}", causes(&report));
     assert_eq!(unknown + sum(&report, |cause| cause["cause"] == "launching"), number(idle(&report), "idle_ns"));
+    // Formats that would show something else are refused.
+    let run = Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--idle", "-o", "x.json"])).exits(1);
+    run.says(&["cannot write idle time to x.json: --idle needs an .svg or .folded file"]);
 }

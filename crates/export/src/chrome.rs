@@ -17,13 +17,10 @@ use model::{
 use serde::Serialize;
 
 use crate::{
-    chrome::{
-        json::Json,
-        tracks::{Lanes, Tracks},
-    },
-    cpu_txt::StackTexts,
+    chrome::{json::Json, stacks::Stacks, tracks::Tracks},
     events::Events,
     flame::View,
+    lanes::Lanes,
     names,
     names::SessionKernels,
     trace::{is_trace, reading::Reader},
@@ -31,6 +28,7 @@ use crate::{
 
 mod calls;
 mod json;
+mod stacks;
 mod tracks;
 
 /// The displayed length of a launch: its start is known, its end is not.
@@ -43,7 +41,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         origin: profile.start.as_ref().map_or(0, |start| start.time),
         tracks: Tracks::new(profile),
         kernels: SessionKernels::new(profile),
-        stacks: StackTexts::new(profile),
+        stacks: Stacks::new(profile),
         last_launch: BTreeMap::new(),
         lanes: HashMap::new(),
         flows: 0,
@@ -54,7 +52,9 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
     trace.json.out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
     trace.events(view, events)?;
     trace.tracks.write(profile, &trace.lanes, &mut trace.json)?;
-    trace.json.out.write_all(b"\n],\"otherData\":")?;
+    trace.json.out.write_all(b"\n],\"stackFrames\":")?;
+    trace.stacks.write(trace.json.out)?;
+    trace.json.out.write_all(b",\"otherData\":")?;
     serde_json::to_writer(&mut *trace.json.out, &Other::of(profile))?;
     trace.json.out.write_all(b"}\n")?;
     trace.json.out.flush()
@@ -104,6 +104,9 @@ struct Entry<'a, A: Serialize> {
     /// An instant belongs to its thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<char>,
+    /// The innermost frame of its stack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sf: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     args: Option<A>,
 }
@@ -112,22 +115,20 @@ type NoArgs = ();
 
 impl<'a, A: Serialize> Entry<'a, A> {
     fn new(ph: char, name: &'a str, cat: &'static str, (pid, tid): (u32, u32), ts: f64) -> Self {
-        Self { ph, name, cat, pid, tid, ts, dur: None, id: None, bp: None, s: None, args: None }
+        Self { ph, name, cat, pid, tid, ts, dur: None, id: None, bp: None, s: None, sf: None, args: None }
     }
 }
 
 #[derive(Serialize)]
-struct LaunchArgs<'a> {
+struct LaunchArgs {
     correlation: u32,
     session: SessionId,
     cpu: u32,
-    stack: &'a str,
 }
 
 #[derive(Serialize)]
-struct SampleArgs<'a> {
+struct SampleArgs {
     cpu: u32,
-    stack: &'a str,
 }
 
 #[derive(Serialize)]
@@ -139,7 +140,7 @@ struct SyncArgs {
 }
 
 #[derive(Default, Serialize)]
-struct ActivityArgs<'a> {
+struct ActivityArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     grid: Option<[u32; 3]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,9 +157,9 @@ struct ActivityArgs<'a> {
     session: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     graph_node: Option<u64>,
+    /// The innermost frame of the stack that created the node.
     #[serde(skip_serializing_if = "Option::is_none")]
-    capture: Option<String>,
-    stack: &'a str,
+    capture: Option<u32>,
 }
 
 struct Trace<'a> {
@@ -166,7 +167,7 @@ struct Trace<'a> {
     origin: u64,
     tracks: Tracks,
     kernels: SessionKernels<'a>,
-    stacks: StackTexts<'a>,
+    stacks: Stacks<'a>,
     /// The last launch of each thread: its displayed length depends on the next.
     last_launch: BTreeMap<(ProcessId, u32), Launch>,
     lanes: HashMap<u32, Lanes>,
@@ -249,9 +250,8 @@ impl Trace<'_> {
         let track = self.thread(launch.process, launch.tid);
         let mut slice = Entry::new('X', name, "launch", track, self.at(launch.time));
         slice.dur = Some(micros(length));
-        let stack = self.stacks.get(launch.stack);
-        slice.args =
-            Some(LaunchArgs { correlation: launch.correlation, session: launch.session, cpu: launch.cpu, stack });
+        slice.sf = Some(self.stacks.get(launch.stack));
+        slice.args = Some(LaunchArgs { correlation: launch.correlation, session: launch.session, cpu: launch.cpu });
         self.json.event(&slice)
     }
 
@@ -284,14 +284,12 @@ impl Trace<'_> {
                 ("Memset".to_owned(), "memset")
             }
         };
-        if let Some(capture) = capture {
-            args.capture = Some(self.stacks.get(capture).to_owned());
-        }
-        args.stack = launch.map_or(names::LAUNCH_NOT_SEEN, |launch| self.stacks.get(launch.stack));
+        args.capture = capture.map(|capture| self.stacks.get(capture));
         let (pid, first) = self.tracks.stream(self.profile, activity);
         let track = (pid, self.lanes.entry(first).or_default().place(first, activity.start, activity.end));
         let mut slice = Entry::new('X', &name, category, track, relative(activity.start, self.origin));
         slice.dur = Some(micros(duration));
+        slice.sf = launch.map(|launch| self.stacks.get(launch.stack));
         slice.args = Some(args);
         self.json.event(&slice)?;
         launch.map_or(Ok(()), |launch| self.arrow(launch, track, activity.start))
@@ -339,11 +337,11 @@ impl Trace<'_> {
     fn sample(&mut self, sample: &Sample) -> io::Result<()> {
         let track = self.thread(sample.process, sample.tid);
         let ts = self.at(sample.time);
-        let stack = self.stacks.get(sample.stack);
-        let innermost = stack.rsplit(';').next().unwrap_or(stack);
-        let mut instant = Entry::new('i', innermost, "sample", track, ts);
-        instant.s = Some('t');
-        instant.args = Some(SampleArgs { cpu: sample.cpu, stack });
+        let innermost = self.stacks.get(sample.stack);
+        let name = self.stacks.name(innermost);
+        let mut instant = Entry::new('i', &name, "sample", track, ts);
+        (instant.s, instant.sf) = (Some('t'), Some(innermost));
+        instant.args = Some(SampleArgs { cpu: sample.cpu });
         self.json.event(&instant)
     }
 

@@ -1,4 +1,4 @@
-//! `.cpu.txt`: `timestamp_ns comm pid tid cpu a;b;c`, one line per CPU sample: extended folded.
+//! `.cpu.txt`: `timestamp_ns comm pid tid cpu a;b;c`, one line per CPU sample and launch: extended folded.
 
 use std::{
     collections::HashMap,
@@ -6,41 +6,57 @@ use std::{
 };
 
 use model::{
-    event::{Event, StackId},
+    event::{Event, LaunchKind, ProcessId, StackId},
     profile::Profile,
 };
 
-use crate::{events::Events, names};
+use crate::{events::Events, flame::View, names};
 
-/// Writes each sample in order of arrival. The name is the thread's last name with blanks as `_`, or otherwise the name
-/// of the process.
-pub fn write(profile: &Profile, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
+/// Writes each sample and launch in order of arrival. The name is the thread's last name with blanks as `_`, or otherwise
+/// the name of the process.
+pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut stacks = StackTexts::new(profile);
     for event in events {
-        let Event::Sample(sample) = event else { continue };
-        let comm = match profile.threads.get(&(sample.process, sample.tid)) {
-            Some(comm) => names::word(comm),
-            None => names::process(profile, sample.process),
+        let (time, process, tid, cpu, stack, last) = match event {
+            Event::Sample(e) if view.cpu => (e.time, e.process, e.tid, e.cpu, e.stack, ""),
+            Event::Launch(e) if view.gpu => (e.time, e.process, e.tid, e.cpu, e.stack, launch(e.kind)),
+            _ => continue,
         };
-        let pid = profile.processes.get(&sample.process).map_or(0, |p| p.pid);
-        let stack = stacks.get(sample.stack);
-        writeln!(out, "{} {comm} {pid} {} {} {stack}", sample.time, sample.tid, sample.cpu)?;
+        let (comm, pid) = (comm(profile, process, tid), profile.processes.get(&process).map_or(0, |info| info.pid));
+        writeln!(out, "{time} {comm} {pid} {tid} {cpu} {}{last}", stacks.get(stack))?;
     }
     out.flush()
 }
 
+/// The innermost frame of a launch.
+fn launch(kind: LaunchKind) -> &'static str {
+    match kind {
+        LaunchKind::Kernel => ";[GPU_Launch_Kernel]",
+        LaunchKind::Copy => ";[GPU_Launch_Memcpy]",
+        LaunchKind::Memset => ";[GPU_Launch_Memset]",
+        LaunchKind::Graph => ";[GPU_Launch_Graph]",
+    }
+}
+
+fn comm(profile: &Profile, process: ProcessId, tid: u32) -> String {
+    match profile.threads.get(&(process, tid)) {
+        Some(comm) => names::word(comm),
+        None => names::process(profile, process),
+    }
+}
+
 /// Stacks as text, `a;b;c`, outermost first, each formatted once.
-pub(crate) struct StackTexts<'a> {
+struct StackTexts<'a> {
     profile: &'a Profile,
     texts: HashMap<StackId, String>,
 }
 
 impl<'a> StackTexts<'a> {
-    pub(crate) fn new(profile: &'a Profile) -> Self {
+    fn new(profile: &'a Profile) -> Self {
         Self { profile, texts: HashMap::new() }
     }
 
-    pub(crate) fn get(&mut self, stack: StackId) -> &str {
+    fn get(&mut self, stack: StackId) -> &str {
         self.texts.entry(stack).or_insert_with(|| {
             let frames = self.profile.frames(stack);
             match frames.as_slice() {

@@ -23,6 +23,12 @@ pub enum Format {
     Pprof,
     /// `.speedscope.json`: stacks for speedscope.
     Speedscope,
+    /// `.pftrace`: a time line for Perfetto.
+    Perfetto,
+    /// `.pftrace.gz`: the same, compressed.
+    PerfettoGz,
+    /// `.json.gz`: [`Format::Chrome`], compressed.
+    ChromeGz,
 }
 
 /// A file name whose extension matches no format.
@@ -35,7 +41,7 @@ pub struct UnknownExtension {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Recording,
         Self::Html,
         Self::Folded,
@@ -45,6 +51,9 @@ impl Format {
         Self::Jsonl,
         Self::Pprof,
         Self::Speedscope,
+        Self::Perfetto,
+        Self::PerfettoGz,
+        Self::ChromeGz,
     ];
 
     /// Returns the file extension of this format.
@@ -59,6 +68,9 @@ impl Format {
             Self::Jsonl => ".jsonl",
             Self::Pprof => ".pb.gz",
             Self::Speedscope => ".speedscope.json",
+            Self::Perfetto => ".pftrace",
+            Self::PerfettoGz => ".pftrace.gz",
+            Self::ChromeGz => ".json.gz",
         }
     }
 
@@ -109,7 +121,7 @@ mod tests {
             }
             let error = Format::from_path(path).expect_err(name).to_string();
             assert!(
-                error.contains(".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json"),
+                error.contains(".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz"),
                 "{error}"
             );
         }

@@ -6,6 +6,8 @@
 
 use std::io::{self, BufWriter, Write};
 
+use flate2::{Compression, write::GzEncoder};
+
 pub mod chrome;
 pub mod cpu_txt;
 mod events;
@@ -19,10 +21,12 @@ mod helpers;
 pub mod html;
 pub mod idle;
 pub mod jsonl;
+mod lanes;
 pub mod losses;
 pub mod names;
 mod page;
 mod palette;
+pub mod perfetto;
 pub mod pprof;
 mod proto;
 mod recursion;
@@ -65,11 +69,21 @@ pub fn write<'a>(
         Format::Svg => svg::write(flames, view, out),
         Format::Html => html::write(flames, view, events()?, out),
         Format::Chrome => chrome::write(profile, view, events()?, out),
-        Format::CpuText => cpu_txt::write(profile, events()?, out),
+        Format::CpuText => cpu_txt::write(profile, view, events()?, out),
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
         Format::Pprof => pprof::write(profile, view, events()?, out),
         Format::Speedscope => speedscope::write(profile, view, events()?, out),
+        Format::Perfetto => perfetto::write(profile, view, events()?, out),
+        Format::PerfettoGz => gzip(out, |out| perfetto::write(profile, view, events()?, out)),
+        Format::ChromeGz => gzip(out, |out| chrome::write(profile, view, events()?, out)),
     }
+}
+
+/// Compresses what `write` writes. Level 3 takes a third of the time of the usual 6, for a file that is a tenth larger.
+fn gzip(out: &mut dyn Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = GzEncoder::new(out, Compression::new(3));
+    write(&mut out)?;
+    out.finish()?.flush()
 }
 
 /// Returns the text of a recording: its summary, and for a trace the idle gaps and the time line. `events` opens the

@@ -6,7 +6,7 @@
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use model::{
-    event::{Counter, CounterPoint, FrameKind, KernelName, NamedFrame, ProcessId, SessionId},
+    event::{Counter, CounterPoint, FrameKind, KernelName, Mapping, NamedFrame, ProcessId, SessionId},
     fold::NAME_LOST,
     profile::{Profile, What},
 };
@@ -47,6 +47,38 @@ pub fn range(name: &str) -> String {
 /// Whether a frame is that of a rank.
 pub fn is_rank(frame: &str) -> bool {
     frame.starts_with("[rank ")
+}
+
+/// A process by its pid, with its rank. Of several images with one pid (fork, then exec) the last determines the name.
+pub fn pid(profile: &Profile, pid: u32) -> String {
+    let image = profile.processes.iter().rev().find(|(_, info)| info.pid == pid);
+    let Some((id, info)) = image else { return "[unknown process]".to_owned() };
+    profile.rank(*id).map_or_else(|| info.comm.clone(), |rank| format!("{} (rank {rank})", info.comm))
+}
+
+/// A GPU: `GPU 0: NVIDIA H200`.
+pub fn gpu(profile: &Profile, device: u32) -> String {
+    let name = profile.devices.get(&device).map_or("", |info| info.name.as_str());
+    let label = profile.device_label(device);
+    if name.is_empty() { format!("GPU {label}") } else { format!("GPU {label}: {name}") }
+}
+
+/// A stream and the process that it belongs to.
+pub fn stream(profile: &Profile, session: SessionId, stream: u32) -> String {
+    let owner = profile.sessions.get(&session).and_then(|info| profile.processes.get(&info.process));
+    let owner = owner.map_or_else(String::new, |info| format!(" ({} {})", word(&info.comm), info.pid));
+    format!("stream {stream}{owner}")
+}
+
+/// The mapping of a program or library, by the file name that frames have.
+pub(crate) fn mapping<'a>(profile: &'a Profile, module: &str) -> Option<&'a Mapping> {
+    let is = |mapping: &&Mapping| mapping.path.rsplit('/').next().unwrap_or_default() == module;
+    profile.mappings.iter().find(is).filter(|_| !module.is_empty())
+}
+
+/// A build id in hexadecimal digits.
+pub(crate) fn build_id(mapping: &Mapping) -> String {
+    mapping.build_id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A CPU frame, with the `_[k]` of the operating system's kernel.

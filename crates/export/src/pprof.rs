@@ -15,6 +15,7 @@ use model::profile::Profile;
 use crate::{
     events::Events,
     flame::{Measure, View},
+    names,
     proto::Message,
     weighted::{Frame, Kind, Row, Weighted},
 };
@@ -185,12 +186,9 @@ impl<W: Write> Pprof<'_, W> {
     /// Writes a program or library: its path and build id. Locations have names instead of addresses, so it has no
     /// addresses either.
     fn mapping(&mut self, id: u64, module: &str) -> io::Result<()> {
-        let known =
-            self.profile.mappings.iter().find(|mapping| mapping.path.rsplit('/').next().unwrap_or_default() == module);
+        let known = names::mapping(self.profile, module);
         let path = known.map_or(module, |mapping| &mapping.path);
-        let build_id: String = known
-            .map(|mapping| mapping.build_id.iter().map(|byte| format!("{byte:02x}")).collect())
-            .unwrap_or_default();
+        let build_id = known.map(names::build_id).unwrap_or_default();
         self.write(|message, strings| {
             let (path, build_id) = (strings.index(path), strings.index(&build_id));
             message.message(3, |mapping| {

@@ -5,6 +5,8 @@
 
 /// The wire type of a varint.
 const VARINT: u64 = 0;
+/// The wire type of a field with eight bytes.
+const FIXED_64: u64 = 1;
 /// The wire type of a field with a length.
 const LENGTH: u64 = 2;
 
@@ -36,6 +38,12 @@ impl Message {
         self.number(field, value.min(i64::MAX as u64));
     }
 
+    /// Adds a fixed64, or the bits of a double.
+    pub fn fixed(&mut self, field: u32, value: u64) {
+        self.tag(field, FIXED_64);
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
     /// Adds a text.
     pub fn text(&mut self, field: u32, text: &str) {
         self.tag(field, LENGTH);
@@ -63,6 +71,13 @@ impl Message {
         let mut size = [0; 10];
         let used = encode(length as u64, &mut size);
         self.bytes.splice(start..=start, size[..used].iter().copied());
+    }
+
+    /// Adds a message that is already encoded.
+    pub fn embed(&mut self, field: u32, other: &Self) {
+        self.tag(field, LENGTH);
+        self.varint(other.bytes.len() as u64);
+        self.bytes.extend_from_slice(&other.bytes);
     }
 
     fn tag(&mut self, field: u32, kind: u64) {

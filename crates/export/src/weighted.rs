@@ -146,7 +146,7 @@ impl<'a> Gather<'a> {
         let mut work: Vec<_> = self.profile.gpu.iter().collect();
         work.sort_unstable_by_key(|(key, _)| **key);
         for (key, weight) in work {
-            let mut frames = self.stack(key.process, key.capture.or(key.stack));
+            let mut frames = self.ranged(key.process, key.capture.or(key.stack), key.range);
             if key.capture.is_some() {
                 frames.push(self.own(names::GRAPH_REPLAY.to_owned()));
             }
@@ -247,7 +247,13 @@ impl<'a> Gather<'a> {
     }
 
     fn stack(&mut self, process: ProcessId, stack: Option<StackId>) -> Vec<u32> {
+        self.ranged(process, stack, 0)
+    }
+
+    /// Returns the frames of a process, of the NVTX ranges of a path, and of a stack.
+    fn ranged(&mut self, process: ProcessId, stack: Option<StackId>, range: u32) -> Vec<u32> {
         let mut frames = self.root(process);
+        frames.extend(self.profile.ranges.path(range).into_iter().map(|name| self.own(format!("[nvtx: {name}]"))));
         let Some(id) = stack else {
             frames.push(self.own(names::LAUNCH_NOT_SEEN.to_owned()));
             return frames;

@@ -78,6 +78,16 @@ fn chrome_tracks() {
     }
     assert_eq!(used, named);
     assert_eq!(trace["otherData"]["ledger"]["launches_pending"], 1);
+    // Every stack leads to an outermost frame.
+    let frames = &trace["stackFrames"];
+    for event in trace_events(&trace) {
+        let mut frame = event["sf"].as_u64();
+        while let Some(number) = frame {
+            let parent = frames[number.to_string()]["parent"].as_u64();
+            assert!(frames[number.to_string()]["name"].is_string() && parent.is_none_or(|parent| parent < number));
+            frame = parent;
+        }
+    }
     let kernels = trace_events(&trace).iter().filter(|event| event["cat"] == "kernel");
     // All but the one without times.
     assert_eq!(kernels.count(), 41);
@@ -124,9 +134,10 @@ fn chrome_slices_and_arrows() {
         let ([tail], [head]) = (tails.as_slice(), heads.as_slice()) else { panic!("{tails:?} {heads:?}") };
         let (launch, activity) = (slice_at(tail), slice_at(head));
         assert_eq!(launch["cat"], "launch");
-        for key in ["correlation", "session", "stack"] {
+        for key in ["correlation", "session"] {
             assert_eq!(launch["args"][key], activity["args"][key]);
         }
+        assert!(launch["sf"].is_u64() && launch["sf"] == activity["sf"], "{launch} {activity}");
     }
 }
 

@@ -27,8 +27,6 @@ struct CallArgs<'a> {
     session: Option<SessionId>,
     library: &'a str,
     cpu: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stack: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -63,8 +61,8 @@ impl Trace<'_> {
             session: call.launch.map(|(session, _)| session),
             library: library(reading.function),
             cpu: call.cpu,
-            stack: call.stack.map(|stack| self.stacks.get(stack)),
         });
+        slice.sf = call.stack.map(|stack| self.stacks.get(stack));
         self.json.event(&slice)
     }
 

@@ -15,15 +15,16 @@ use model::{
 use serde::Serialize;
 
 use super::json::Json;
-use crate::names;
+use crate::{
+    lanes::{LANES, Lanes},
+    names,
+};
 
 const GPU_PID: u32 = 1_000_000_000;
 const STREAM_TID: u32 = 1_000_000_000;
 const WAIT_TID: u32 = 2_000_000_000;
 const SWITCH_TID: u32 = 1_500_000_000;
 const RANGE_TID: u32 = 1_750_000_000;
-/// Maximum number of tracks of one stream, or of one process's waits.
-const LANES: u32 = 16;
 
 /// The tracks in use.
 pub struct Tracks {
@@ -94,13 +95,7 @@ impl Tracks {
 
     /// Writes the names of all processes and threads in use, GPUs below the processes.
     pub fn write(&self, profile: &Profile, lanes: &HashMap<u32, Lanes>, json: &mut Json<'_>) -> io::Result<()> {
-        let process_name = |pid: u32| {
-            // Of several images with one pid (fork, then exec) the last determines the name.
-            let image = profile.processes.values().rev().find(|p| p.pid == pid);
-            let rank = self.threads.iter().find(|(of, ..)| *of == pid).and_then(|(_, _, id)| profile.rank(*id));
-            let name = image.map_or_else(|| "[unknown process]".to_owned(), |p| p.comm.clone());
-            rank.map_or_else(|| name.clone(), |rank| format!("{name} (rank {rank})"))
-        };
+        let process_name = |pid: u32| names::pid(profile, pid);
         let pids: BTreeSet<u32> =
             self.threads.iter().map(|(pid, ..)| *pid).chain(self.waits.values().map(|(pid, _)| *pid)).collect();
         for (order, &pid) in pids.iter().enumerate() {
@@ -129,19 +124,15 @@ impl Tracks {
         }
         let devices: BTreeSet<u32> = self.streams.keys().map(|(device, ..)| *device).collect();
         for device in devices {
-            let name = profile.devices.get(&device).map_or("", |info| info.name.as_str());
-            let label = profile.device_label(device);
-            let name = if name.is_empty() { format!("GPU {label}") } else { format!("GPU {label}: {name}") };
-            json.event(&Metadata::process(gpu_pid(device), &name))?;
+            json.event(&Metadata::process(gpu_pid(device), &names::gpu(profile, device)))?;
             json.event(&Metadata::sort("process_sort_index", gpu_pid(device), 0, 1_000_000 + i64::from(device)))?;
         }
         for (&(device, session, _, stream), &first) in &self.streams {
-            let owner = profile.sessions.get(&session).map(|s| s.process).and_then(|p| profile.processes.get(&p));
-            let owner = owner.map_or_else(String::new, |p| format!(" ({} {})", names::word(&p.comm), p.pid));
+            let stream = names::stream(profile, session, stream);
             for lane in 0..lanes.get(&first).map_or(0, Lanes::count) {
                 let name = match lane {
-                    0 => format!("stream {stream}{owner}"),
-                    _ => format!("stream {stream}{owner}, overlapping"),
+                    0 => stream.clone(),
+                    _ => format!("{stream}, overlapping"),
                 };
                 let (pid, tid) = (gpu_pid(device), first + lane);
                 json.event(&Metadata::thread(pid, tid, &name))?;
@@ -154,30 +145,6 @@ impl Tracks {
 
 fn gpu_pid(device: u32) -> u32 {
     GPU_PID.saturating_add(device)
-}
-
-/// The lanes of one stream. Viewers drop slices that overlap without nesting, so work that begins before the last slice
-/// of a lane has ended is put on the next lane: dependent launches, graph branches, records out of order.
-#[derive(Default)]
-pub struct Lanes {
-    /// When each lane becomes free.
-    free: Vec<u64>,
-}
-
-impl Lanes {
-    /// Returns the track for work from `start` to `end`; the last lane accepts what fits in no other.
-    pub fn place(&mut self, first: u32, start: u64, end: u64) -> u32 {
-        let lane = self.free.iter().position(|&free| free <= start).unwrap_or(self.free.len()).min(LANES as usize - 1);
-        match self.free.get_mut(lane) {
-            Some(free) => *free = end.max(*free),
-            None => self.free.push(end),
-        }
-        first + lane as u32
-    }
-
-    fn count(&self) -> u32 {
-        self.free.len() as u32
-    }
 }
 
 #[derive(Serialize)]
@@ -207,35 +174,5 @@ impl<'a> Metadata<'a> {
 
     fn sort(name: &'static str, pid: u32, tid: u32, index: i64) -> Self {
         Self { ph: 'M', name, pid, tid, args: Args::SortIndex(index) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Check that overlapping work gets a separate lane.
-    ///
-    /// ```text
-    ///   lane 0   ====    ====
-    ///   lane 1     ====
-    /// ```
-    #[test]
-    fn overlaps_get_their_own_lane() {
-        let mut lanes = Lanes::default();
-        assert_eq!(lanes.place(100, 0, 4), 100);
-        assert_eq!(lanes.place(100, 2, 6), 101);
-        assert_eq!(lanes.place(100, 8, 12), 100);
-        assert_eq!(lanes.count(), 2);
-    }
-
-    /// Check that the number of lanes is bounded.
-    #[test]
-    fn lanes_are_bounded() {
-        let mut lanes = Lanes::default();
-        for _ in 0..100 {
-            assert!(lanes.place(0, 5, 1_000) < LANES);
-        }
-        assert_eq!(lanes.count(), LANES);
     }
 }

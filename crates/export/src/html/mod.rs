@@ -3,7 +3,7 @@
 mod block;
 mod bounded;
 mod gather;
-mod overview;
+pub(crate) mod overview;
 mod tree;
 
 use std::{

@@ -36,6 +36,11 @@ impl Overview {
         spread(&mut self.cpu, self.interval_ns, time.saturating_sub(weight), weight);
     }
 
+    /// Returns the durations by device, and the CPU time.
+    pub fn bins(&self) -> (&BTreeMap<u32, Vec<u64>>, &Vec<u64>) {
+        (&self.gpus, &self.cpu)
+    }
+
     /// Returns the columns, and the devices in their order. `busy` is the exact time in which each device was busy,
     /// where all operations are known.
     pub fn columns(self, busy: Option<BTreeMap<u32, Vec<u64>>>) -> (Vec<Column>, Vec<u32>) {

@@ -58,6 +58,13 @@ impl<'a> Message<'a> {
         numbers
     }
 
+    /// All numbers of a repeated field that is not packed, such as fixed64.
+    pub fn numbers_fixed(&self, field: u32) -> Vec<u64> {
+        self.of(field)
+            .filter_map(|value| if let Value::Number(number) = value { Some(*number) } else { None })
+            .collect()
+    }
+
     pub fn texts(&self, field: u32) -> Vec<&'a str> {
         let text = |bytes| std::str::from_utf8(bytes).expect("UTF-8");
         self.of(field)

@@ -10,9 +10,10 @@ macro_rules! formats {
   .folded           folded stacks, weights in microseconds (flamegraph.pl)
   .pb.gz            stacks with GPU, CPU and off-CPU time and launches (pprof)
   .speedscope.json  the same for speedscope
-  .json             Chrome trace (chrome://tracing, Perfetto)
+  .pftrace          time line with stacks and arrows (ui.perfetto.dev); also .pftrace.gz
+  .json             Chrome trace (chrome://tracing, Perfetto); also .json.gz
   .jsonl            one JSON object per event
-  .cpu.txt          one line per CPU sample: time, comm, pid, tid, cpu, stack"
+  .cpu.txt          one line per CPU sample and launch: time, comm, pid, tid, cpu, stack"
     };
 }
 

@@ -1,0 +1,293 @@
+//! The Perfetto trace: read as trace_processor reads it, and with Perfetto's own schema where that is installed.
+
+mod support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    process::Command,
+};
+
+use export::{Format, View};
+use model::event::Event;
+use support::proto::Message;
+
+/// A slice or instant.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Slice {
+    track: u64,
+    name: String,
+    start: u64,
+    /// Absent for an instant, and for a slice without an end.
+    end: Option<u64>,
+    flows: Vec<u64>,
+    /// Outermost first.
+    stack: Vec<String>,
+    arguments: BTreeMap<String, String>,
+}
+
+/// A trace as trace_processor reads it: packets sorted by time, names and stacks resolved.
+#[derive(Debug, Default)]
+struct Trace {
+    /// Name and parent of each track; a thread's name is followed by its pid and tid.
+    tracks: BTreeMap<u64, (String, u64)>,
+    slices: Vec<Slice>,
+    /// Time, pid, tid, weight, stack.
+    samples: Vec<(u64, u64, u64, u64, Vec<String>)>,
+    counters: BTreeMap<u64, Vec<f64>>,
+}
+
+impl Trace {
+    fn read(bytes: &[u8]) -> Self {
+        let mut trace = Self::default();
+        // Tables of interned data, by field and number.
+        let mut texts: BTreeMap<(u32, u64), String> = BTreeMap::new();
+        let mut frames: BTreeMap<u64, String> = BTreeMap::new();
+        let mut stacks: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        let mut mappings = BTreeSet::new();
+        let mut events = Vec::new();
+        for packet in Message::read(bytes).messages(1) {
+            assert_eq!(packet.number(10), Some(1), "one sequence");
+            for new in packet.messages(12) {
+                for table in [2, 3, 5, 16, 17, 18, 29] {
+                    for entry in new.messages(table) {
+                        let known = (table, entry.number(1).expect("a number"));
+                        let text = entry.text(2).expect("a text").to_owned();
+                        assert_eq!(texts.insert(known, text), None, "written once");
+                    }
+                }
+                for mapping in new.messages(19) {
+                    assert!(mapping.numbers(7).iter().all(|part| texts.contains_key(&(17, *part))));
+                    assert!(texts.contains_key(&(16, mapping.number(2).expect("a build id"))));
+                    assert!(mappings.insert(mapping.number(1).expect("a number")));
+                }
+                for frame in new.messages(6) {
+                    assert!(mappings.contains(&frame.number(3).expect("a mapping")));
+                    let name = texts[&(5, frame.number(2).expect("a name"))].clone();
+                    assert_eq!(frames.insert(frame.number(1).expect("a number"), name), None);
+                }
+                for stack in new.messages(7) {
+                    let names = stack.numbers(2).iter().map(|frame| frames[frame].clone()).collect();
+                    assert_eq!(stacks.insert(stack.number(1).expect("a number"), names), None);
+                }
+            }
+            if let Some(track) = packet.message(60) {
+                let id = track.number(1).expect("an id");
+                let process = track.message(3).map(|process| process.text(6).expect("a name").to_owned());
+                let thread = track.message(4).map(|thread| {
+                    let number = |field| thread.number(field).expect("a number");
+                    format!("{} {}/{}", thread.text(5).expect("a name"), number(1), number(2))
+                });
+                let name = process.or(thread).unwrap_or_else(|| track.text(2).expect("a name").to_owned());
+                assert_eq!(trace.tracks.insert(id, (name, track.number(5).unwrap_or(0))), None, "described once");
+            }
+            let time = packet.number(8).unwrap_or(0);
+            if let Some(sample) = packet.message(66) {
+                let number = |field| sample.number(field).expect("a number");
+                trace.samples.push((time, number(2), number(3), number(6), stacks[&number(4)].clone()));
+            }
+            if let Some(event) = packet.message(11) {
+                let argument = |annotation: &Message<'_>| {
+                    let name = annotation.number(1).map(|name| texts[&(3, name)].as_str()).or(annotation.text(10));
+                    let value = annotation.number(17).map(|value| texts[&(29, value)].clone());
+                    let number = annotation.number(3).or(annotation.number(2)).map(|number| number.to_string());
+                    let value = value.or(number).or(annotation.text(6).or(annotation.text(9)).map(str::to_owned));
+                    (name.expect("a name").to_owned(), value.expect("a value"))
+                };
+                let slice = Slice {
+                    track: event.number(11).expect("a track"),
+                    name: event.number(10).map(|name| texts[&(2, name)].clone()).unwrap_or_default(),
+                    start: time,
+                    end: None,
+                    flows: [event.numbers_fixed(47), event.numbers_fixed(48)].concat(),
+                    stack: event.number(56).map(|stack| stacks[&stack].clone()).unwrap_or_default(),
+                    arguments: event.messages(4).iter().map(argument).collect(),
+                };
+                events.push((time, event.number(9).expect("a type"), slice, event.number(44)));
+            }
+        }
+        events.sort_by_key(|(time, ..)| *time);
+        let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (time, kind, slice, value) in events {
+            let track = slice.track;
+            assert!(trace.tracks.contains_key(&track), "a track without a description");
+            match kind {
+                1 => {
+                    open.entry(track).or_default().push(trace.slices.len());
+                    trace.slices.push(slice);
+                }
+                2 => {
+                    let begun = open.get_mut(&track).and_then(Vec::pop).expect("a slice to end");
+                    trace.slices[begun].end = Some(time);
+                }
+                3 => trace.slices.push(slice),
+                4 => trace.counters.entry(track).or_default().push(f64::from_bits(value.expect("a value"))),
+                kind => panic!("type {kind}"),
+            }
+        }
+        assert!(open.values().all(Vec::is_empty), "slices without an end");
+        trace
+    }
+
+    fn on(&self, track: &str) -> Vec<&Slice> {
+        self.slices.iter().filter(|slice| self.tracks[&slice.track].0 == track).collect()
+    }
+}
+
+fn trace(events: &[Event]) -> Trace {
+    Trace::read(&support::bytes(Format::Perfetto, events, View::default()))
+}
+
+/// Check that GPU work is on the tracks of its streams, with its times, and adds up to the profile's time.
+#[test]
+fn work_is_on_its_stream() {
+    let events = support::events();
+    let (trace, profile) = (trace(&events), support::fold(&events));
+    let streams: Vec<_> = trace.tracks.values().filter(|(name, _)| name.starts_with("stream ")).collect();
+    let parents: BTreeSet<&str> = streams.iter().map(|(_, parent)| trace.tracks[parent].0.as_str()).collect();
+    assert_eq!(parents.into_iter().collect::<Vec<_>>(), ["GPU 0: NVIDIA H200", "GPU 1: NVIDIA H200"]);
+    let work: Vec<_> =
+        trace.slices.iter().filter(|slice| trace.tracks[&slice.track].0.starts_with("stream ")).collect();
+    let gpu: u64 = profile.gpu.values().map(|weight| weight.ns).sum();
+    assert_eq!(work.iter().map(|slice| slice.end.expect("an end") - slice.start).sum::<u64>(), gpu);
+    let ledger = &profile.ledger;
+    assert_eq!(work.len() as u64, ledger.kernels + ledger.copies + ledger.memsets - ledger.zero_time);
+    let worker = trace.on("stream 7 (tok_worker 4712)");
+    assert_eq!((worker[0].start, worker[0].end), (70_015_000, Some(70_515_000)));
+    assert_eq!(worker[0].name, "matmul_kernel(float*, float const*, float const*, int, int)");
+    let shape = "grid 128x1x1, block 256x1x1, 40 registers, 49152 bytes of shared memory";
+    assert_eq!(worker[0].arguments["shape"], shape);
+    let copy = work.iter().find(|slice| slice.name == "Memcpy HtoD").expect("a copy");
+    assert_eq!(copy.arguments["bytes"], (100 << 20).to_string());
+}
+
+/// Check that each launch is on its thread with its stack, and that an arrow leads from it to its work.
+#[test]
+fn arrows_lead_from_launches_to_work() {
+    let events = support::events();
+    let (trace, profile) = (trace(&events), support::fold(&events));
+    let launches: Vec<_> = trace.slices.iter().filter(|slice| slice.name.starts_with("launch ")).collect();
+    assert_eq!(launches.len() as u64, profile.ledger.launches);
+    let from: BTreeMap<u64, &Slice> = launches.iter().map(|slice| (slice.flows[0], *slice)).collect();
+    assert_eq!(from.len(), launches.len(), "each has its own");
+    let mut arrows = 0;
+    for slice in trace.slices.iter().filter(|slice| !slice.name.starts_with("launch ")) {
+        for flow in &slice.flows {
+            let launch = from[flow];
+            assert!(launch.start <= slice.start, "{launch:?} {slice:?}");
+            assert!(launch.stack.last().is_some_and(|name| name.starts_with("cu")), "{launch:?}");
+            arrows += 1;
+        }
+    }
+    assert_eq!(arrows, profile.ledger.activities_matched - profile.ledger.zero_time);
+    assert_eq!(trace.on("tok worker 4712/4712").iter().filter(|slice| slice.name == "launch kernel").count(), 5);
+    // A node of a graph has the stack that created it.
+    let node = trace.slices.iter().find(|slice| slice.start == 60_050_000).expect("the node");
+    assert_eq!(node.stack.last().map(String::as_str), Some("cudaLaunchKernel"));
+}
+
+/// Check CPU samples, waits, counters and the ledger.
+#[test]
+fn samples_waits_counters_and_ledger() {
+    let events = support::events();
+    let (trace, profile) = (trace(&events), support::fold(&events));
+    let cpu: u64 = profile.cpu.values().map(|weight| weight.ns).sum();
+    assert_eq!(trace.samples.iter().map(|(.., weight, _)| *weight).sum::<u64>(), cpu);
+    let (time, pid, tid, _, stack) = &trace.samples[1];
+    assert_eq!((*time, *pid, *tid), (11_000_000, 4711, 4720));
+    assert_eq!(stack.last().map(String::as_str), Some("vfs_read_[k]"));
+    let waits = trace.on("GPU waits");
+    assert_eq!(
+        (waits[0].name.as_str(), waits[0].start, waits[0].end),
+        ("stream synchronize", 63_000_000, Some(64_000_000))
+    );
+    let about = trace.on("warpscope");
+    let ledger: serde_json::Value = serde_json::from_str(&about[0].arguments["ledger"]).expect("JSON");
+    assert_eq!(ledger, serde_json::to_value(&profile.ledger).expect("JSON"));
+    let names: BTreeSet<&str> = trace.counters.keys().map(|track| trace.tracks[track].0.as_str()).collect();
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["operations in progress, average", "threads on a CPU, average"]);
+}
+
+/// Check that calls of a trace have their true lengths and arguments.
+#[test]
+fn calls_have_their_true_lengths() {
+    let events = support::trace::events();
+    let bytes = support::bytes(Format::Perfetto, &events, View::default());
+    // A call that never returns has no end, so the slices are not checked for that here.
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains("cudaLaunchKernel") && text.contains("libcudart.so.12"));
+    let open = events.iter().filter(|event| matches!(event, Event::Call(call) if call.end == 0)).count();
+    let packets = Message::read(&bytes);
+    let kinds = packets.messages(1).iter().filter_map(|packet| packet.message(11)?.number(9)).collect::<Vec<_>>();
+    let count = |kind| kinds.iter().filter(|known| **known == kind).count();
+    assert_eq!(count(1), count(2) + open);
+}
+
+/// Check that a slice takes at most 50 bytes, with its launch, arrow and arguments.
+#[test]
+fn slices_take_few_bytes() {
+    let mut events = support::events();
+    let end = events.pop().expect("an end");
+    let count = 20_000;
+    for at in 0..count {
+        let (time, id) = (100 * support::MS + u64::from(at) * 10 * support::US, 1_000 + at);
+        events.push(support::launch(0, id, model::event::LaunchKind::Kernel, time, 1));
+        events.push(support::activity(0, id, 0, 7, time + 5_000, 4_000, support::kernel(1)));
+    }
+    events.push(end);
+    let whole = support::bytes(Format::Perfetto, &events, View::default()).len();
+    let rest = support::bytes(Format::Perfetto, &support::events(), View::default()).len();
+    let each = (whole - rest) as f64 / f64::from(2 * count);
+    assert!(each <= 50.0, "{each} bytes");
+}
+
+/// Check that Perfetto's schema, where it is installed (`pip install perfetto`), reads the file without unknown fields.
+#[test]
+fn the_official_schema_reads_the_trace() {
+    const SCRIPT: &str = r"
+import sys
+try:
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as schema
+    from google.protobuf.unknown_fields import UnknownFieldSet
+except ImportError:
+    sys.exit(77)
+trace = schema.Trace()
+trace.ParseFromString(open(sys.argv[1], 'rb').read())
+def known(message):
+    assert len(UnknownFieldSet(message)) == 0, message
+    for field, value in message.ListFields():
+        if field.message_type:
+            for part in value if field.is_repeated else [value]:
+                known(part)
+known(trace)
+begins = sum(p.track_event.type == schema.TrackEvent.TYPE_SLICE_BEGIN for p in trace.packet)
+samples = sum(p.perf_sample.timebase_count for p in trace.packet)
+print(begins, samples)
+";
+    let events = support::events();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("run.pftrace");
+    fs::write(&file, support::bytes(Format::Perfetto, &events, View::default())).expect("written");
+    let python = std::env::var("WARPSCOPE_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let run = Command::new(python).args(["-c", SCRIPT]).arg(&file).output();
+    let run = match run {
+        Ok(run) if run.status.code() != Some(77) => run,
+        _ => return support::not_covered("Perfetto's schema: `pip install perfetto`"),
+    };
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let profile = support::fold(&events);
+    let trace = trace(&events);
+    let begins = trace.slices.iter().filter(|slice| slice.end.is_some()).count();
+    let samples: u64 = profile.cpu.values().map(|weight| weight.ns).sum();
+    assert_eq!(String::from_utf8_lossy(&run.stdout).trim(), format!("{begins} {samples}"));
+}
+
+/// Check that the compressed files contain the others.
+#[test]
+fn compressed_files_contain_the_others() {
+    let events = support::events();
+    for (plain, compressed) in [(Format::Perfetto, Format::PerfettoGz), (Format::Chrome, Format::ChromeGz)] {
+        let expected = support::bytes(plain, &events, View::default());
+        assert_eq!(support::gunzip(&support::bytes(compressed, &events, View::default())), expected);
+    }
+}
