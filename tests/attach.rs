@@ -202,7 +202,10 @@ fn killed(count: u64) {
         thread::sleep(Duration::from_micros(RandomState::new().hash_one(round) % 1_500_000));
         run.signal(libc::SIGKILL);
         run.wait().dies_of(libc::SIGKILL);
-        fs::remove_file(scene.path("x.wscope")).ok();
+        // The unfinished recording, if there is one.
+        for name in scene.files() {
+            fs::remove_file(scene.path(&name)).expect("a recording");
+        }
     }
     wait_until("the last session has ended", || {
         let now = target.possessions();
