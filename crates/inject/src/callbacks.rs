@@ -147,10 +147,6 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
     THREAD.with(|thread| {
         if data.site == site::ENTER {
             if thread.marked.get() != id {
-                // The callback for the end of the last call was disabled meanwhile.
-                if thread.call.get() != 0 {
-                    thread.shard.count_return();
-                }
                 thread.marked.set(id);
                 thread.call.set(call);
                 thread.node.set(false);
@@ -183,10 +179,6 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 thread.stacked.set(matches!(choice, Choice::Stack(_)));
                 callback.begin_call(choice != Choice::Count);
                 return matches!(choice, Choice::Stack(_));
-            }
-            // The runtime's callback may be disabled before its call returns: the driver's return ends a counted launch.
-            if thread.counted.get() && thread.call.get() != 0 && work == Work::Kernel as u8 {
-                thread.call.set(call);
             }
         } else if data.site == site::EXIT && thread.marked.get() == id && thread.call.get() == call {
             cost::end_call();

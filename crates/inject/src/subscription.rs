@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use cupti::ids::{INSTANTIATE_CALLS, LAUNCH_CALLS, WAIT_CALLS, Work, domain, kind, result};
+use cupti::ids::{INSTANTIATE_CALLS, LAUNCH_CALLS, WAIT_CALLS, domain, kind, result};
 use cupti::types::SubscriberParams;
 use wire::Notice;
 
@@ -193,21 +193,17 @@ const ATTEMPTS: u32 = 20;
 
 /// Switches records on or off. Returns false, and changes nothing, if launches in flight do not return soon.
 ///
-/// While records are off, launches are counted, for which the callbacks of the driver suffice: a kernel that the runtime
-/// launches is launched by the driver in the end. Those of the runtime are off meanwhile, which halves the cost.
+/// The callbacks stay enabled. To count launches, those of the driver suffice, but when the callbacks of the runtime were
+/// switched as well (CUPTI 13.0 on an H200), most launches had no callback at all.
 pub fn switch(on: bool) -> bool {
-    let subscriber = SUBSCRIBER.load(Ordering::SeqCst);
-    let Some(cupti) = library::cupti().filter(|_| !subscriber.is_null()) else { return false };
-    gate::close_for(SHORT_PATIENCE, || {
-        for kind in kinds() {
-            // SAFETY: only takes a number.
-            unsafe { if on { (cupti.enable)(kind) } else { (cupti.disable)(kind) } };
-        }
-        for call in LAUNCH_CALLS.iter().filter(|call| call.domain == domain::RUNTIME && call.work == Work::Kernel) {
-            // SAFETY: the subscriber is subscribed. An id that CUPTI does not know is refused.
-            unsafe { (cupti.enable_callback)(u32::from(on), subscriber, call.domain, call.cbid) };
-        }
-        sampling::set_recording(on);
+    library::cupti().is_some_and(|cupti| {
+        gate::close_for(SHORT_PATIENCE, || {
+            for kind in kinds() {
+                // SAFETY: only takes a number.
+                unsafe { if on { (cupti.enable)(kind) } else { (cupti.disable)(kind) } };
+            }
+            sampling::set_recording(on);
+        })
     })
 }
 
