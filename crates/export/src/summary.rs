@@ -7,7 +7,7 @@ use std::{
 
 use model::{
     event::{Direction, LossCause, Mode, Origin},
-    profile::{GpuWeight, Profile, What},
+    profile::{GpuWeight, ProcessInfo, Profile, What},
     ranks::is_communication,
 };
 use text::units::hundredths;
@@ -115,7 +115,7 @@ impl Summary {
             cpu_time_ns,
             own_samples: cpu.own.samples,
             own_time_ns: cpu.own.amount,
-            processes: profile.processes.values().filter(|image| image.origin != Origin::Exec).count() as u64,
+            processes: processes(profile),
             images: profile.processes.len() as u64,
             threads: profile.threads.len() as u64,
             top_kernels: top_kernels(profile),
@@ -161,6 +161,12 @@ impl Summary {
         }
         Ok(summary)
     }
+}
+
+/// Counts processes. A process that runs another program has another image, but is the same process.
+fn processes(profile: &Profile) -> u64 {
+    let before = |image: &ProcessInfo| image.parent.is_some_and(|before| profile.processes.contains_key(&before));
+    profile.processes.values().filter(|image| image.origin != Origin::Exec || !before(image)).count() as u64
 }
 
 fn stacks(profile: &Profile) -> u64 {

@@ -641,6 +641,8 @@ struct switch_record {
 	__u64 out;
 	__u64 in;
 	__u64 around; /* see call_record */
+	__u64 stack; /* when it left the CPU; 0 if it was not taken */
+	__u64 python;
 	__u32 pid;
 	__u32 tid;
 	__u16 cpu;

@@ -528,7 +528,7 @@ impl Tracer {
 }
 
 /// Converts a context switch to an event.
-pub fn switch(record: SwitchRecord) -> Event {
+pub fn switch(record: SwitchRecord, stack: Option<StackId>) -> Event {
     Event::Switch(Switch {
         process: ProcessId(record.image),
         tid: record.tid,
@@ -538,6 +538,7 @@ pub fn switch(record: SwitchRecord) -> Event {
         end: record.back,
         preempted: record.preempted,
         state: record.state,
+        stack,
         around: record.around,
     })
 }

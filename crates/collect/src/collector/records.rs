@@ -64,7 +64,11 @@ impl<S: Sink> Collector<S> {
                 trace.syscall(*call, launch, &mut |event| sink.push(&event));
                 return;
             }
-            Record::Switch(record) => switch(record),
+            Record::Switch(record) => {
+                let stack = (record.stack != 0)
+                    .then(|| self.whole_stack(record.image, record.stack, record.python, record.out));
+                switch(record, stack)
+            }
             Record::Point(point) => {
                 let Some(trace) = &self.trace else { return };
                 trace.point(&point)

@@ -295,19 +295,20 @@ fn event_columns(
         Column::plain("sample.weight", samples.iter().map(|sample| sample.weight)),
     ]);
     for (names, waits) in [
-        (["wait.owner", "wait.start", "wait.duration", "wait.frame"], waits),
-        (["switch.owner", "switch.start", "switch.duration", "switch.frame"], switches),
-        (["range.owner", "range.start", "range.duration", "range.frame"], ranges),
+        (["wait.owner", "wait.start", "wait.duration", "wait.frame", "wait.node"], waits),
+        (["switch.owner", "switch.start", "switch.duration", "switch.frame", "switch.node"], switches),
+        (["range.owner", "range.start", "range.duration", "range.frame", "range.node"], ranges),
     ] {
         let mut waits = waits.into_items();
         // Where ranges begin at the same time, the inner ones are shorter.
         waits.sort_by_key(|wait| (wait.owner, wait.start, Reverse(wait.duration)));
-        let [owner, start, duration, frame] = names;
+        let [owner, start, duration, frame, node] = names;
         columns.extend([
             Column::delta(owner, waits.iter().map(|wait| wait.owner.into())),
             Column::delta(start, waits.iter().map(|wait| wait.start)),
             Column::plain(duration, waits.iter().map(|wait| wait.duration)),
             Column::plain(frame, waits.iter().map(|wait| wait.frame.into())),
+            Column::plain(node, waits.iter().map(|wait| wait.node.into())),
         ]);
     }
     let mut calls = calls.into_items();

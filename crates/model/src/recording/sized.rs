@@ -170,7 +170,10 @@ records! {
         [flags nested 1, launches 16, enclosed 32; has out 2, launch 4, stack 8],
         start, end from start, result, out?, launch?, stack?, words, payload, around unless 0 from start,
     }
-    34 = Switch { process, tid, cpu, depth, start, end from start, preempted, state, around unless 0 from start }
+    34 = Switch {
+        process, tid, cpu, depth, start, end from start, [flags preempted 1; has stack 2], state, stack?,
+        around unless 0 from start,
+    }
     35 = Sum {
         function, process, class, nested, count, errors, ns, max_ns, bytes, buckets, self_ns or ns, outer_ns or ns,
         min_ns or shortest(Vec::as_slice(&buckets), max_ns),

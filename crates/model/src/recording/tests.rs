@@ -128,9 +128,10 @@ fn traced() -> impl Strategy<Value = Event> {
             payload,
         })
     });
-    let switch = (process(), any::<[u32; 3]>(), any::<u8>(), time(), time(), any::<bool>(), time()).prop_map(
-        |(process, [tid, cpu, state], depth, start, end, preempted, around)| {
-            Event::Switch(Switch { process, tid, cpu, depth, start, end, preempted, state, around })
+    let stack = any::<Option<u64>>().prop_map(|id| id.map(StackId));
+    let switch = (process(), any::<[u32; 3]>(), any::<u8>(), time(), time(), any::<bool>(), time(), stack).prop_map(
+        |(process, [tid, cpu, state], depth, start, end, preempted, around, stack)| {
+            Event::Switch(Switch { process, tid, cpu, depth, start, end, preempted, state, stack, around })
         },
     );
     prop_oneof![3 => call, 1 => switch]

@@ -49,7 +49,7 @@ class Recording {
     this.sample = { thread: whole('sample.thread'), time: columns['sample.time'], node: whole('sample.node'),
       weight: columns['sample.weight'] };
     const waits = kind => ({ owner: whole(`${kind}.owner`), start: columns[`${kind}.start`],
-      duration: columns[`${kind}.duration`], frame: whole(`${kind}.frame`) });
+      duration: columns[`${kind}.duration`], frame: whole(`${kind}.frame`), node: whole(`${kind}.node`) });
     this.wait = waits('wait');
     this.switch = waits('switch');
     this.range = waits('range');
