@@ -5,6 +5,7 @@
 
 mod accounts;
 mod alone;
+mod attach;
 mod bad_input;
 mod bad_recordings;
 mod behaviour;

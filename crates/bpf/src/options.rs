@@ -9,6 +9,8 @@ pub struct Options {
     pub sample_hz: Option<u32>,
     /// The marker function to watch.
     pub marker: Option<Marker>,
+    /// Marker functions are added later.
+    pub later_markers: bool,
     /// Size of the ring buffer in bytes, a power of two.
     pub ring_bytes: u32,
     /// Size of the ring buffer for raw stacks, a power of two; 16 MiB if `None`.

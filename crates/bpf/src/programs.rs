@@ -48,8 +48,9 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
     if let Some(data) = open.maps.data_data.as_deref_mut() {
         data.next_image += options.found.len() as u32;
     }
-    open.progs.launch_multi.set_autoload(options.marker.is_some() && multi);
-    open.progs.launch_single.set_autoload(options.marker.is_some() && !multi);
+    let launches = options.marker.is_some() || options.later_markers;
+    open.progs.launch_multi.set_autoload(launches && multi);
+    open.progs.launch_single.set_autoload(launches && !multi);
     open.progs.sample.set_autoload(options.sample_hz.is_some());
     open.progs.list_processes.set_autoload(!options.found.is_empty());
     open.load().map_err(load_error)

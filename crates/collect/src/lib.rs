@@ -2,6 +2,7 @@
 //! the injected libraries report, and passes it on as [`model::event::Event`]s. It knows none of the commands.
 //!
 //! ```text
+//!   attaching the injected library in running processes
 //!   command   the target: its user, environment, signals, private directory
 //!   process   which processes run, what they have mapped, and since when
 //!   sessions  the injected libraries: what CUPTI recorded arrives here
@@ -14,6 +15,7 @@
 //!   sink      where events go
 //! ```
 
+pub mod attaching;
 pub mod calls;
 mod collector;
 pub mod command;

@@ -15,10 +15,11 @@ impl<S: Sink> Collector<S> {
     /// and exec that led to a connection. Mappings are read last, so that everything mapped before one of the records
     /// is known. A mapping may be newer than all of them; [`Images`] keeps it until its process is known.
     pub fn gather(&mut self) -> bool {
+        self.take_attached();
         let waiting = match &mut self.sessions {
             Some(sessions) => {
                 sessions.accept();
-                sessions.waiting()
+                sessions.waiting(!self.unwinding.is_compiling())
             }
             None => Vec::new(),
         };

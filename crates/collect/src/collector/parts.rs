@@ -1,11 +1,12 @@
 //! The parts of a collector.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bpf::{Mappings, Recorder};
 use symbols::Kept;
 
 use crate::{
+    attaching::Attaching,
     calls::tracer::Tracer,
     command::signals::Signals,
     events::Events,
@@ -42,6 +43,10 @@ pub struct Collector<S> {
     pub(super) handovers: Option<Handovers>,
     /// The injected libraries, where there are any.
     pub(super) sessions: Option<Sessions>,
+    /// Present if warpscope attaches to running processes.
+    pub(super) attaching: Option<Attaching>,
+    /// Called for each process that it has attached to, with the longest stop of a thread.
+    pub on_attached: fn(u32, Duration),
     pub(super) images: Images,
     pub(super) reused: Reused,
     pub(super) rescan: Rescan,

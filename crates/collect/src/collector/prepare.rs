@@ -136,6 +136,8 @@ impl Prepared {
             memory: None,
             handovers: self.handovers,
             sessions: self.sessions,
+            attaching: None,
+            on_attached: |_, _| {},
             images: Images::default(),
             reused: Reused::default(),
             rescan: Rescan::default(),
