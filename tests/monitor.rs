@@ -4,6 +4,7 @@ mod containers;
 mod deploy;
 pub mod exact;
 mod faults;
+mod limited;
 mod many;
 mod processes;
 mod prometheus;

@@ -119,6 +119,17 @@ fn one_rank_can_be_selected() {
     assert!(Ended::of(&mut report("9")).exits(1).err().contains("no rank 9; it has: 4, 5"));
 }
 
+/// Check that a process that gets its rank when it runs another program counts as a process of that rank.
+#[test]
+fn programs_started_with_a_rank_are_counted() {
+    let scene = Scene::new();
+    let command = ["3", "4"].map(|rank| format!("RANK={rank} {} 2 || exit 1; ", program("alike"))).concat();
+    Ended::of(&mut scene.record_words("--sim -q -o x.wscope", &["sh", "-c", &command])).exits(0);
+    let of_rank = Ended::of(&mut scene.warpscope(&["report", "x.wscope", "--json", "--rank", "3"])).exits(0);
+    let json: Value = serde_json::from_str(of_rank.out()).expect("JSON");
+    assert_eq!((number(&json, "processes"), number(&scene.report("x.wscope"), "processes")), (1, 3));
+}
+
 /// Check that nothing is claimed about collectives that the ranks ran unequally often.
 #[test]
 fn unequal_collectives_are_not_assigned() {

@@ -1,9 +1,12 @@
 //! The scheduler, and tracepoints by name.
 
+use serde_json::Value;
+
 use crate::support::{
     Ended, Scene,
     calls::{Trace, end, start},
     program,
+    pythons::installed,
     scene::number,
 };
 
@@ -18,13 +21,57 @@ fn off_cpu_intervals_are_exact() {
     let trace = Trace::read(&scene.read("t.jsonl"));
     let dozes: Vec<_> = trace.named("doze").collect();
     assert_eq!(dozes.len(), 5);
-    let asleep = |event: &&serde_json::Value| event["args"]["state"] == "sleeping" && event["depth"] == 1;
+    let asleep = |event: &&Value| event["args"]["state"] == "sleeping" && event["depth"] == 1;
     let sleeps: Vec<_> = trace.of("scheduler").filter(asleep).collect();
     assert_eq!(sleeps.len(), 5);
     for (sleep, doze) in sleeps.iter().zip(dozes) {
         assert_eq!((&sleep["name"], &sleep["args"]["preempted"]), (&"off-cpu".into(), &false.into()));
         assert!(end(sleep) - start(sleep) >= 19_900_000, "{sleep}");
         assert!(start(doze) <= start(sleep) && end(sleep) <= end(doze), "{sleep} is not in {doze}");
+    }
+}
+
+/// Check that --sched --stacks shows where a thread left the CPU, in every format, and that there are no stacks without.
+#[test]
+fn off_cpu_intervals_have_stacks() {
+    let scene = Scene::new();
+    let linked = program("linked");
+    for (options, stacks) in [("--stacks", true), ("", false)] {
+        let options = format!("-q --sched {options} --uprobe {linked}:doze -o t.jsonl -o t.json");
+        Ended::of(&mut scene.trace(&options, &linked)).exits(0);
+        let trace = Trace::read(&scene.read("t.jsonl"));
+        let sleeps = trace.of("scheduler").filter(|event| event["args"]["state"] == "sleeping" && event["depth"] == 1);
+        let frames: Vec<_> = sleeps.map(|sleep| sleep["stack"].as_array()).collect();
+        assert_eq!(frames.len(), 5);
+        for frames in frames {
+            let named = |name: &str| frames.is_some_and(|frames| frames.iter().any(|frame| frame == name));
+            assert_eq!((frames.is_some(), named("main"), named("doze")), (stacks, stacks, stacks), "{frames:?}");
+        }
+        let chrome: Value = serde_json::from_str(&scene.read("t.json")).expect("JSON");
+        let drawn =
+            chrome["traceEvents"].as_array().expect("events").iter().filter(|event| event["cat"] == "scheduler");
+        let in_doze = drawn.filter(|event| {
+            let frame = |id: u64| &chrome["stackFrames"][id.to_string()];
+            let outer = |id: &u64| frame(*id)["parent"].as_u64();
+            std::iter::successors(event["sf"].as_u64(), outer).any(|id| frame(id)["name"] == "doze")
+        });
+        assert_eq!(in_doze.count(), if stacks { 5 } else { 0 });
+    }
+}
+
+/// Check that the stacks of Python threads that leave the CPU have their Python functions.
+#[test]
+fn off_cpu_intervals_have_python_frames() {
+    let script = "import time\ndef nap():\n    time.sleep(0.02)\nfor i in range(20):\n    nap()\n";
+    for python in installed() {
+        let scene = Scene::new();
+        std::fs::write(scene.path("nap.py"), script).expect("a script");
+        Ended::of(&mut scene.trace("-q --sched --stacks -o t.jsonl", &format!("{python} nap.py"))).exits(0);
+        let trace = Trace::read(&scene.read("t.jsonl"));
+        let stacks = trace.of("scheduler").filter_map(|event| event["stack"].as_array());
+        let naps = stacks.filter(|stack| stack.iter().any(|frame| frame == "nap (nap.py:3)")).count();
+        // The first ones may come before warpscope has found the interpreter.
+        assert!(naps > 0, "{python}");
     }
 }
 

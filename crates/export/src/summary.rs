@@ -7,7 +7,7 @@ use std::{
 
 use model::{
     event::{Direction, LossCause, Mode, Origin},
-    profile::{GpuWeight, Profile, What},
+    profile::{GpuWeight, ProcessInfo, Profile, What},
     ranks::is_communication,
 };
 use text::units::hundredths;
@@ -17,7 +17,7 @@ use crate::{
     findings,
     flame::{Flame, Line},
     flames::Flames,
-    idle, losses,
+    idle, losses, memory,
     names::{self, GpuFrames},
     trace::TraceSummary,
     user_code::UserCode,
@@ -26,6 +26,7 @@ use crate::{
 pub mod cost;
 pub mod events;
 mod findings_text;
+mod memory_text;
 mod numbers;
 mod ranges;
 mod ranges_text;
@@ -60,6 +61,7 @@ impl Summary {
         let launches = ledger.launches.saturating_add(estimated.launches);
         let code = UserCode::new(profile);
         let idle = idle::of(profile, &code);
+        let memory = memory::of(profile, &code);
         let sampling = Sampling::of(profile);
         let trace = TraceSummary::of(profile);
         let mut lost = ledger.lost.clone();
@@ -72,8 +74,9 @@ impl Summary {
             wall_ns,
             cut_off: profile.end.is_none(),
             status: profile.end.and_then(|end| end.status),
-            findings: findings::findings(profile, &code, &idle),
+            findings: findings::findings(profile, &code, &idle, &memory),
             idle,
+            memory,
             gpu_time_ns,
             kernel_time_ns: ledger.kernel_ns.saturating_add(estimated.kernel_ns),
             kernel_time_delivered_ns: ledger.kernel_ns_delivered,
@@ -115,7 +118,7 @@ impl Summary {
             cpu_time_ns,
             own_samples: cpu.own.samples,
             own_time_ns: cpu.own.amount,
-            processes: profile.processes.values().filter(|image| image.origin != Origin::Exec).count() as u64,
+            processes: processes(profile),
             images: profile.processes.len() as u64,
             threads: profile.threads.len() as u64,
             top_kernels: top_kernels(profile),
@@ -161,6 +164,12 @@ impl Summary {
         }
         Ok(summary)
     }
+}
+
+/// Counts processes. A process that runs another program has another image, but is the same process.
+fn processes(profile: &Profile) -> u64 {
+    let before = |image: &ProcessInfo| image.parent.is_some_and(|before| profile.processes.contains_key(&before));
+    profile.processes.values().filter(|image| image.origin != Origin::Exec || !before(image)).count() as u64
 }
 
 fn stacks(profile: &Profile) -> u64 {

@@ -54,10 +54,12 @@ pub struct Settings {
     pub nvml: Option<bool>,
     /// Record the call stacks of allocations.
     pub stacks: Option<bool>,
+    /// Limit the cost to this share of the processes' CPU time, in percent.
+    pub max_overhead: Option<f64>,
 }
 
 /// The names of all keys in a configuration file.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "memleak",
     "cudatrace",
     "bandwidth",
@@ -74,6 +76,7 @@ const KEYS: [&str; 16] = [
     "lib",
     "nvml",
     "stacks",
+    "max-overhead",
 ];
 
 /// Validated options.
@@ -103,6 +106,8 @@ pub struct Options {
     pub nvml: bool,
     /// Record the call stacks of allocations.
     pub stacks: bool,
+    /// Limit the cost to this share of the processes' CPU time, in percent.
+    pub max_overhead: Option<f64>,
 }
 
 impl Settings {
@@ -148,6 +153,7 @@ impl Settings {
             lib: self.lib.or(below.lib),
             nvml: self.nvml.or(below.nvml),
             stacks: self.stacks.or(below.stacks),
+            max_overhead: self.max_overhead.or(below.max_overhead),
         }
     }
 
@@ -173,6 +179,9 @@ impl Settings {
         if !(0.0..=LONGEST_INTERVAL).contains(&keep_ended) {
             return Err(format!("keep-ended is {keep_ended}: expected seconds, from 0 to 86400"));
         }
+        if let Some(percent) = self.max_overhead.filter(|percent| !(percent.is_finite() && *percent > 0.0)) {
+            return Err(format!("max-overhead is {percent}: expected a percentage greater than 0, such as 3"));
+        }
         if self.pid.as_ref().is_some_and(|pids| pids.contains(&0)) {
             return Err("pid 0 is not a process".to_owned());
         }
@@ -197,6 +206,7 @@ impl Settings {
             libraries: self.lib.unwrap_or_default(),
             nvml: self.nvml.unwrap_or(true),
             stacks: self.stacks.unwrap_or(true),
+            max_overhead: self.max_overhead,
         })
     }
 }
@@ -213,7 +223,7 @@ mod tests {
     #[test]
     fn every_key_is_parsed() {
         let all = "memleak = true\ncudatrace = false\nbandwidth = true\nerrors = true\nmetrics-addr = \"[::1]:1\"\n\
-                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nkeep-ended = 60\nlib = [\"/opt/libcuda.so.1\"]\nnvml = false\nstacks = false";
+                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nkeep-ended = 60\nlib = [\"/opt/libcuda.so.1\"]\nnvml = false\nstacks = false\nmax-overhead = 3";
         let settings = Settings::parse(all).expect("good");
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
         let options = settings.options().expect("good");
@@ -265,6 +275,7 @@ mod tests {
         assert!(error("display-interval = -1").contains("display-interval"));
         assert!(error("display-interval = nan").contains("display-interval"));
         assert!(error("max-series = 5").contains("max-series"));
+        assert!(error("max-overhead = 0").contains("max-overhead is 0"));
         assert!(error("keep-ended = -1").contains("keep-ended"));
         assert!(error("memleak=false\nerrors=false\nbandwidth=false\ncudatrace=false").contains("nothing to monitor"));
         let missing = Settings::read(Path::new("/nonexistent/monitor.toml")).expect_err("missing");

@@ -254,6 +254,8 @@ pub struct Health {
     pub maps: Vec<(&'static str, u64, u64)>,
     /// Time series summed into "other" because of the limit.
     pub series_dropped: u64,
+    /// How long launches, copies and errors were not counted, to limit the cost; `None` if it is not limited.
+    pub paused: Option<Duration>,
     /// Time in the BPF programs: name, runs, seconds.
     pub programs: Vec<(&'static str, u64, f64)>,
     /// CPU time used by warpscope, in seconds.

@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode};
 
 use anyhow::bail;
 use collect::command::user::User;
-use export::{EventView, Flames, Format, View};
+use export::{EventView, Flames, Format, MemoryView, View};
 use model::profile::Profile;
 
 use crate::{
@@ -41,6 +41,9 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
         }
         return idle_view(profile);
     }
+    if let Some(moment) = options.memory {
+        return memory_view(moment, profile);
+    }
     let counters = &profile.counters;
     let names = || counters.all.values().map(|counter| counter.name.as_str()).collect::<Vec<_>>().join(", ");
     let Some(name) = &options.event else {
@@ -62,6 +65,18 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
         None if counters.all.is_empty() => bail!("the recording has no events: record some with --event"),
         None => bail!("the recording has no event called {name}; it has: {}", names()),
     }
+}
+
+/// Returns the view of GPU memory, if it was recorded.
+fn memory_view(moment: args::MemoryMoment, profile: &Profile) -> anyhow::Result<View> {
+    if profile.memory.is_empty() {
+        bail!("the recording has no GPU memory: record with --memory; if it was, no GPU memory was allocated");
+    }
+    let memory = match moment {
+        args::MemoryMoment::Peak => MemoryView::Peak,
+        args::MemoryMoment::End => MemoryView::End,
+    };
+    Ok(View { memory: Some(memory), ..View::default() })
 }
 
 /// Returns the view of idle GPUs, if the recording can explain them.

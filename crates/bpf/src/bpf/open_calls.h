@@ -35,6 +35,8 @@ struct thread_calls {
 	u64 place_below;
 	struct syscall_record syscall;
 	u64 switched_out; /* when it last left a CPU */
+	u64 wait_stack; /* its stack then, native and Python; 0 if not taken */
+	u64 wait_python;
 	u32 state;
 	u32 preempted;
 	struct open_call calls[CALL_DEPTH];

@@ -3,12 +3,14 @@
 #ifndef WARPSCOPE_POINTS_H
 #define WARPSCOPE_POINTS_H
 
+#include "calls.h"
 #include "open_calls.h"
+#include "waits.h"
 
 /* Set before loading: report tracepoints of every process, not only of followed ones. */
 const volatile bool points_of_all = false;
 
-/* A followed thread is scheduled again: reports when it left the CPU and for how long. */
+/* A followed thread is scheduled again: reports when it left the CPU, for how long and, on request, its stack. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct task_struct *to)
 {
@@ -23,6 +25,15 @@ int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct tas
 			calls->switched_out = now;
 			calls->state = BPF_CORE_READ(from, __state);
 			calls->preempted = preempted;
+			calls->wait_stack = 0;
+			calls->wait_python = 0;
+			if (call_stacks && has_stack(from, calls->state)) {
+				u32 zero = 0;
+				struct scratch *scratch = bpf_map_lookup_elem(&wait_scratch, &zero);
+
+				if (scratch)
+					take_wait_stack(ctx, scratch, image, now, &calls->wait_stack, &calls->wait_python);
+			}
 		}
 	}
 	pid = BPF_CORE_READ(to, tgid);
@@ -37,6 +48,8 @@ int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct tas
 			.out = calls->switched_out,
 			.in = now,
 			.around = innermost(calls),
+			.stack = calls->wait_stack,
+			.python = calls->wait_python,
 			.pid = own_tgid(to),
 			.tid = own_tid(to),
 			.cpu = bpf_get_smp_processor_id(),

@@ -104,10 +104,9 @@ static __always_inline u32 wait_reason(u64 system_call)
 	return WAIT_OTHER;
 }
 
-static __always_inline u64 python_of_wait(struct python_process *process, const struct waiting_thread *waiting)
+static __always_inline u64 python_of_current(struct python_process *process, struct python_scratch *scratch, u32 image,
+					     u32 pid, u64 now)
 {
-	u32 zero = 0;
-	struct python_scratch *scratch = bpf_map_lookup_elem(&wait_python, &zero);
 	struct python_thread *thread =
 		bpf_task_storage_get(&hit_threads, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
@@ -115,10 +114,39 @@ static __always_inline u64 python_of_wait(struct python_process *process, const 
 		count_loss(LOSS_WALK);
 		return 0;
 	}
-	scratch->image = waiting->key.image;
-	scratch->pid = waiting->pid;
-	scratch->time = waiting->since;
+	scratch->image = image;
+	scratch->pid = pid;
+	scratch->time = now;
 	return take_python(scratch, thread, 0, process);
+}
+
+/* Threads of the kernel have no registers of a process, and those that end need none. */
+static __always_inline bool has_stack(struct task_struct *task, u32 state)
+{
+	return !(state & STATE_DEAD) && !(BPF_CORE_READ(task, flags) & (PF_IO_WORKER | PF_KTHREAD));
+}
+
+/* Takes the stack of the current thread, which is in the kernel. */
+static __always_inline void take_user_stack(void *ctx, struct scratch *scratch, struct python_scratch *python_scratch,
+					    struct image *image, u64 now, u64 *native, u64 *python)
+{
+	u32 image_id = image->id;
+	u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct python_process *process;
+
+	take_user_registers(&scratch->registers);
+	*native = take_stack(ctx, scratch, 0, image, pid_tgid, now, false);
+	process = bpf_map_lookup_elem(&python_processes, &image_id);
+	*python = process ? python_of_current(process, python_scratch, image_id, pid_tgid >> 32, now) : 0;
+}
+
+/* The same for a thread that leaves the CPU. */
+static __always_inline void take_wait_stack(void *ctx, struct scratch *scratch, struct image *image, u64 now, u64 *native,
+					    u64 *python)
+{
+	u32 zero = 0;
+
+	take_user_stack(ctx, scratch, bpf_map_lookup_elem(&wait_python, &zero), image, now, native, python);
 }
 
 /* The current thread leaves the CPU. */
@@ -129,11 +157,9 @@ static __always_inline void begin_wait(void *ctx, struct task_struct *task, stru
 	struct range *range = bpf_map_lookup_elem(&mapping_ranges, &image_id);
 	u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct waiting_thread *waiting;
-	struct python_process *process;
 	struct pt_regs *user;
 
-	/* Threads of the kernel have no registers of a process. */
-	if (!scratch || state & STATE_DEAD || BPF_CORE_READ(task, flags) & (PF_IO_WORKER | PF_KTHREAD))
+	if (!scratch || !has_stack(task, state))
 		return;
 	waiting = bpf_task_storage_get(&waiting_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!waiting) {
@@ -147,12 +173,7 @@ static __always_inline void begin_wait(void *ctx, struct task_struct *task, stru
 	waiting->key.image = image_id;
 	waiting->key.generation = range ? range->generation : 0;
 	waiting->key.point = preempted || !state ? WAIT_CPU : wait_reason(user->orig_ax);
-	waiting->key.python = 0;
-	take_user_registers(&scratch->registers);
-	waiting->key.stack = take_stack(ctx, scratch, 0, image, pid_tgid, now, false);
-	process = bpf_map_lookup_elem(&python_processes, &image_id);
-	if (process)
-		waiting->key.python = python_of_wait(process, waiting);
+	take_wait_stack(ctx, scratch, image, now, &waiting->key.stack, &waiting->key.python);
 }
 
 static __always_inline void send_wait(const struct waiting_thread *waiting, u64 now)

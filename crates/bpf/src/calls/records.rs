@@ -168,6 +168,10 @@ pub struct SwitchRecord {
     pub back: u64,
     /// When the innermost enclosing call began; 0 if there is none.
     pub around: u64,
+    /// Its stack when it left the CPU, 0 if it was not taken.
+    pub stack: u64,
+    /// The id of its Python part, 0 if there is none.
+    pub python: u64,
     /// Whether it was still runnable and was preempted.
     pub preempted: bool,
     /// The kernel's `TASK_*` state in which it left.
@@ -185,6 +189,8 @@ impl SwitchRecord {
             out: switch.out,
             back: switch.r#in,
             around: switch.around,
+            stack: switch.stack,
+            python: switch.python,
             preempted: switch.preempted != 0,
             state: switch.state,
         })

@@ -21,6 +21,7 @@ use super::{
     effort::Effort,
     file::{Identity, Stamp, known_by, open},
     functions::{Functions, gather},
+    pausable::Pausable,
     wanted::{Found, INIT, Limits, Wanted},
 };
 
@@ -35,7 +36,9 @@ struct Known {
     stamp: Stamp,
     owner: u32,
     /// When watching began; `None` if the file has nothing to watch.
-    watch: Option<(Watch, u64)>,
+    since: Option<u64>,
+    /// Its probes, except those that can be removed for a while.
+    watch: Option<Watch>,
 }
 
 /// The outcome of watching a file.
@@ -63,6 +66,8 @@ pub struct Libraries {
     pub costs: probes::Summary,
     /// How long attaching took.
     pub spent: Duration,
+    /// For the daemon: probes that can be removed for a while, if the cost is limited.
+    pub pausable: Option<Pausable>,
     /// Functions that processes report themselves are not probed.
     reported: bool,
     /// Functions that are not probed as long as processes report them.
@@ -101,6 +106,7 @@ impl Libraries {
             known: HashMap::new(),
             costs: probes::Summary::default(),
             spent: Duration::ZERO,
+            pausable: None,
             reported: false,
             unprobed: Vec::new(),
             by_name: HashMap::new(),
@@ -192,6 +198,11 @@ impl Libraries {
         Self { limits: Limits::DAEMON, effort: Some(Effort::new(Instant::now())), ..self }
     }
 
+    /// Makes the probes that do not need every call removable.
+    pub fn pausable(self) -> Self {
+        Self { pausable: Some(Pausable::default()), ..self }
+    }
+
     /// Whether a file of this user may be inspected now.
     pub fn has_time_for(&mut self, owner: u32) -> bool {
         self.effort.as_mut().is_none_or(|effort| effort.allows(owner, Instant::now()))
@@ -211,11 +222,16 @@ impl Libraries {
         let (identity, stamp) = known_by(&info);
         match self.known.get(&identity) {
             Some(known) if known.stamp == stamp => {
-                return Ok(known.watch.map_or(Watching::Nothing, |(_, since)| Watching::Since(since)));
+                return Ok(known.since.map_or(Watching::Nothing, Watching::Since));
             }
             // The file was overwritten in place: its functions have moved.
-            Some(Known { watch: Some((watch, _)), .. }) => recorder.unwatch(&[*watch]),
-            Some(_) | None => {}
+            Some(known) => {
+                recorder.unwatch(known.watch.as_slice());
+                if let Some(pausable) = &mut self.pausable {
+                    pausable.forget(|other| *other == identity, recorder);
+                }
+            }
+            None => {}
         }
         let owner = info.uid();
         self.known.remove(&identity);
@@ -224,13 +240,13 @@ impl Libraries {
             return Ok(Watching::Later(owner));
         }
         let begun = Instant::now();
-        self.known.insert(identity, Known { stamp, owner, watch: None });
+        self.known.insert(identity, Known { stamp, owner, since: None, watch: None });
         let watch = self.inspect(&file, path, recorder, functions, push);
         if let Some(effort) = &mut self.effort {
             effort.spend(owner, begun.elapsed(), Instant::now());
         }
         let Some((watch, since)) = watch? else { return Ok(Watching::Nothing) };
-        self.known.insert(identity, Known { stamp, owner, watch: Some((watch, since)) });
+        self.known.insert(identity, Known { stamp, owner, since: Some(since), watch });
         Ok(Watching::Since(since))
     }
 
@@ -242,11 +258,11 @@ impl Libraries {
         recorder: &mut Recorder,
         functions: &mut Functions,
         push: &mut dyn FnMut(Event),
-    ) -> anyhow::Result<Option<(Watch, u64)>> {
+    ) -> anyhow::Result<Option<(Option<Watch>, u64)>> {
         let mut found = self.wanted.find(file, path, &self.limits, self.reported)?;
         found.retain(|found| found.function.site.cost != Cost::Refused);
         let mut unknown = self.limits.unknown_functions;
-        let mut probes = Vec::new();
+        let (mut probes, mut removable) = (Vec::new(), Vec::new());
         let mut chosen = Vec::new();
         let mut unprobed = Vec::new();
         let mut refused = std::mem::take(&mut self.wanted.refused);
@@ -274,7 +290,8 @@ impl Libraries {
                 unprobed.push((probe, function));
                 continue;
             }
-            probes.push(probe);
+            let removes = self.pausable.is_some() && Pausable::takes(&gather);
+            if removes { &mut removable } else { &mut probes }.push(probe);
             chosen.push(function);
         }
         if !unprobed.is_empty() {
@@ -284,14 +301,22 @@ impl Libraries {
             let text = format!("{refused} functions of {path} are not probed: too many functions");
             push(Event::Note(Note { text }));
         }
-        if probes.is_empty() {
+        if chosen.is_empty() {
             return Ok(None);
         }
-        // By descriptor: a path in /proc disappears with its process.
-        let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let (watch, spent) = recorder.watch(&place, &probes)?;
+        if let Some(pausable) = self.pausable.as_mut().filter(|_| !removable.is_empty()) {
+            let (identity, _) = known_by(&file.metadata()?);
+            self.spent += pausable.add(identity, file, removable, recorder)?;
+        }
+        let mut watch = None;
+        if !probes.is_empty() {
+            // By descriptor: a path in /proc disappears with its process.
+            let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            let (watched, spent) = recorder.watch(&place, &probes)?;
+            watch = Some(watched);
+            self.spent += spent;
+        }
         let since = bpf::now();
-        self.spent += spent;
         self.costs.add(&probes::summary(&chosen));
         Ok(Some((watch, since)))
     }
@@ -302,7 +327,7 @@ impl Libraries {
         if self.count() >= files {
             bail!("the limit of {files} libraries is reached");
         }
-        let of_owner = self.known.values().filter(|known| known.watch.is_some() && known.owner == owner).count();
+        let of_owner = self.known.values().filter(|known| known.since.is_some() && known.owner == owner).count();
         if owner != 0 && of_owner >= files_of_user {
             bail!("the limit of {files_of_user} libraries of user {owner} is reached");
         }
@@ -311,7 +336,7 @@ impl Libraries {
 
     /// Returns the number of watched files.
     pub fn count(&self) -> usize {
-        self.known.values().filter(|known| known.watch.is_some()).count()
+        self.known.values().filter(|known| known.since.is_some()).count()
     }
 
     /// Returns the number of remembered files, watched or not.
@@ -322,7 +347,10 @@ impl Libraries {
     /// Stops watching files that no process has mapped.
     pub fn forget_all_but(&mut self, mapped: &HashSet<Identity>, recorder: &mut Recorder) {
         let gone = self.known.extract_if(|identity, _| !mapped.contains(identity));
-        let gone: Vec<Watch> = gone.filter_map(|(_, known)| Some(known.watch?.0)).collect();
+        let gone: Vec<Watch> = gone.filter_map(|(_, known)| known.watch).collect();
         recorder.unwatch(&gone);
+        if let Some(pausable) = &mut self.pausable {
+            pausable.forget(|identity| !mapped.contains(identity), recorder);
+        }
     }
 }

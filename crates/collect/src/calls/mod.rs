@@ -8,6 +8,7 @@ pub mod kernel;
 pub mod late;
 pub mod libraries;
 pub mod named;
+pub mod pausable;
 pub mod points;
 mod rings;
 pub mod search;

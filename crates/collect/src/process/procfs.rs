@@ -35,6 +35,25 @@ pub fn runs(pid: u32) -> bool {
     })
 }
 
+/// Whether a process has mapped libcuda.
+pub fn has_cuda(pid: u32) -> bool {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let is_libcuda = |line: &str| line.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so"));
+    String::from_utf8_lossy(&maps).lines().any(is_libcuda)
+}
+
+/// Returns the CPU time of a process in nanoseconds.
+pub fn cpu_ns(pid: u32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // `4711 (name) S ...`: the name may contain anything. The times are the 14th and 15th field, in ticks.
+    let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let fields = std::str::from_utf8(stat.get(after..)?).ok()?.split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap_or(0)).sum();
+    // SAFETY: only reads a setting of the system.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    ticks.checked_mul(1_000_000_000)?.checked_div(u64::try_from(per_second).ok()?)
+}
+
 /// Returns all processes.
 pub fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -71,6 +71,7 @@ impl Trace<'_> {
         let mut slice = Entry::new('X', OFF_CPU, "scheduler", track, self.at(switch.start));
         slice.dur = Some(micros(switch.end.saturating_sub(switch.start)));
         slice.args = Some(SwitchArgs { state: off_cpu(switch), cpu: switch.cpu });
+        slice.sf = switch.stack.map(|stack| self.stacks.get(stack));
         self.json.event(&slice)
     }
 }

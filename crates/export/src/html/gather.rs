@@ -52,6 +52,8 @@ pub struct Wait {
     pub start: u64,
     pub duration: u64,
     pub frame: u32,
+    /// The stack; 0 if it was not collected.
+    pub node: u32,
 }
 
 /// A traced call.
@@ -254,7 +256,7 @@ impl Gather<'_, '_> {
         let owner = self.profile.sessions.get(&sync.session).map_or(0, |session| session.process.0);
         let frame = self.tree.frame(names::sync(sync.kind), Family::Wait);
         let start = self.at(sync.start);
-        self.all.waits.push(Wait { owner, start, duration: sync.end - sync.start, frame });
+        self.all.waits.push(Wait { owner, start, duration: sync.end - sync.start, frame, node: 0 });
     }
 
     fn sample(&mut self, sample: &Sample) {
@@ -286,13 +288,16 @@ impl Gather<'_, '_> {
         let frame = self.tree.frame(&names::range(path.last().unwrap_or(&"")), Family::Range);
         let process = self.profile.sessions.get(&range.session).map_or(ProcessId(0), |session| session.process);
         let (owner, start) = (self.thread(process, range.tid), self.at(range.start));
-        self.all.ranges.push(Wait { owner, start, duration: range.end.saturating_sub(range.start), frame });
+        let duration = range.end.saturating_sub(range.start);
+        self.all.ranges.push(Wait { owner, start, duration, frame, node: 0 });
     }
 
     fn switch(&mut self, switch: &Switch) {
         let frame = self.tree.frame(if switch.preempted { "preempted" } else { "off the CPU" }, Family::Wait);
         let (owner, start) = (self.thread(switch.process, switch.tid), self.at(switch.start));
-        self.all.switches.push(Wait { owner, start, duration: switch.end.saturating_sub(switch.start), frame });
+        let node = switch.stack.map_or(0, |stack| self.tree.stack(switch.process, Some(stack)));
+        let duration = switch.end.saturating_sub(switch.start);
+        self.all.switches.push(Wait { owner, start, duration, frame, node });
     }
 }
 

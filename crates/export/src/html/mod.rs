@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::{
     events::Events,
-    flame::{Measure, View},
+    flame::{Measure, MemoryView, View},
     flames::Flames,
     palette,
     summary::Summary,
@@ -138,6 +138,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
     let counters = counters(profile, view, &mut tree, &mut columns);
     let summary = Summary::of(flames);
     columns.extend(idle(flames, &summary, &mut tree));
+    columns.extend(memory(flames, &mut tree));
     let origin = profile.start.as_ref().map_or(0, |start| start.time);
     let processes = profile.processes.iter().map(|(id, process)| ProcessRow {
         id: id.0,
@@ -218,6 +219,24 @@ fn idle(flames: &Flames<'_>, summary: &Summary, tree: &mut Tree<'_>) -> [Column;
     ]
 }
 
+/// Returns GPU memory under the stacks that allocated it: at the peak (0) and at the end (1).
+fn memory(flames: &Flames<'_>, tree: &mut Tree<'_>) -> [Column; 4] {
+    let (mut nodes, mut rows) = (Vec::<u64>::new(), Vec::new());
+    for (moment, view) in [(0_u64, MemoryView::Peak), (1, MemoryView::End)] {
+        let flame = flames.memory(view);
+        for line in &flame.lines {
+            nodes.push(tree.line(line, &flame.families).into());
+            rows.push((moment, line.weight));
+        }
+    }
+    [
+        Column::delta("memory.node", nodes),
+        Column::plain("memory.when", rows.iter().map(|(moment, _)| *moment)),
+        Column::plain("memory.bytes", rows.iter().map(|(_, weight)| weight.amount)),
+        Column::plain("memory.count", rows.iter().map(|(_, weight)| weight.hits)),
+    ]
+}
+
 /// Adds the sums of counted events, one event after the other.
 fn counters<'a>(
     profile: &'a Profile,
@@ -295,19 +314,20 @@ fn event_columns(
         Column::plain("sample.weight", samples.iter().map(|sample| sample.weight)),
     ]);
     for (names, waits) in [
-        (["wait.owner", "wait.start", "wait.duration", "wait.frame"], waits),
-        (["switch.owner", "switch.start", "switch.duration", "switch.frame"], switches),
-        (["range.owner", "range.start", "range.duration", "range.frame"], ranges),
+        (["wait.owner", "wait.start", "wait.duration", "wait.frame", "wait.node"], waits),
+        (["switch.owner", "switch.start", "switch.duration", "switch.frame", "switch.node"], switches),
+        (["range.owner", "range.start", "range.duration", "range.frame", "range.node"], ranges),
     ] {
         let mut waits = waits.into_items();
         // Where ranges begin at the same time, the inner ones are shorter.
         waits.sort_by_key(|wait| (wait.owner, wait.start, Reverse(wait.duration)));
-        let [owner, start, duration, frame] = names;
+        let [owner, start, duration, frame, node] = names;
         columns.extend([
             Column::delta(owner, waits.iter().map(|wait| wait.owner.into())),
             Column::delta(start, waits.iter().map(|wait| wait.start)),
             Column::plain(duration, waits.iter().map(|wait| wait.duration)),
             Column::plain(frame, waits.iter().map(|wait| wait.frame.into())),
+            Column::plain(node, waits.iter().map(|wait| wait.node.into())),
         ]);
     }
     let mut calls = calls.into_items();

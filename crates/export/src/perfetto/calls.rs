@@ -52,12 +52,16 @@ impl Trace<'_> {
         let track = self.track(Track::OffCpu(switch.process, switch.tid))?;
         let name = self.interned.name(OFF_CPU);
         let state = (self.interned.argument("state"), self.interned.value(off_cpu(switch)));
+        let stack = switch.stack.map(|stack| self.interned.stack(stack));
         let point = Point { time: switch.start, track, name };
         self.packets.slice(&mut self.interned, point, Some(switch.end.max(switch.start)), |event| {
             event.message(4, |annotation| {
                 annotation.number(1, state.0);
                 annotation.number(17, state.1);
             });
+            if let Some(stack) = stack {
+                event.number(56, stack);
+            }
         })
     }
 

@@ -3,7 +3,7 @@
 
 use model::{
     calls::{MemoryChange, MemoryChanges, MemoryOperation, Nesting, Placed, Tier},
-    event::{Activity, Call, Event, Function, Layer, ProcessId, SessionId, Switch, Work},
+    event::{Activity, Call, Event, Function, Layer, ProcessId, SessionId, StackId, Switch, Work},
     profile::Profile,
 };
 use serde::Serialize;
@@ -196,7 +196,7 @@ impl<'a> TraceLines<'a> {
             (_, 0) => ("kernel", 'B'),
             (..) => ("kernel", 'X'),
         };
-        let stack = call.stack.map(|id| self.profile.frames(id).iter().map(names::raw_frame).collect());
+        let stack = call.stack.map(|id| self.stack(id));
         let line = self.line(placed, call.start, kind, &reading.function.name, phase, reading.args);
         Line {
             pid: self.pid(call.process),
@@ -212,6 +212,10 @@ impl<'a> TraceLines<'a> {
             stack,
             ..line
         }
+    }
+
+    fn stack(&self, id: StackId) -> Vec<String> {
+        self.profile.frames(id).iter().map(names::raw_frame).collect()
     }
 
     fn memory(&self, placed: Placed, call: &Call, change: MemoryChange) -> Line<'static, ()> {
@@ -243,6 +247,7 @@ impl<'a> TraceLines<'a> {
             tid: Some(switch.tid),
             depth: Some(switch.depth),
             duration_us: Some(micros(switch.end.saturating_sub(switch.start))),
+            stack: switch.stack.map(|id| self.stack(id)),
             ..self.line(placed, switch.start, "scheduler", OFF_CPU, 'X', args)
         }
     }

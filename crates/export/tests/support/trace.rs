@@ -190,6 +190,7 @@ fn memory() -> Vec<Event> {
         end: START + 2_800 * US,
         preempted: false,
         state: 1,
+        stack: None,
         around: START + 2 * MS,
     };
     let work = Work::Copy { direction: Direction::HtoD, bytes: 16 << 20, source: 1, destination: 3, peer: None };
@@ -263,6 +264,7 @@ fn trouble() -> Vec<Event> {
         end: START + 49_500 * US,
         preempted: true,
         state: 0,
+        stack: None,
         around: 0,
     };
     // The call around this one is lost.

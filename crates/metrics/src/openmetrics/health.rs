@@ -25,6 +25,8 @@ define! {
     MAP_ROOM = Gauge "warpscope_map_max_entries", "", "Capacity of a BPF map.";
     SUMMED = Gauge "warpscope_summed_series", "",
         "Series summed into \"other\" because of max-series and top-kernels.";
+    PAUSED = Counter "warpscope_paused_seconds", "seconds",
+        "Time in which launches, copies and errors were not counted, because of max-overhead.";
     CPU = Counter "warpscope_cpu_seconds", "seconds", "CPU time used by warpscope.";
     BPF_TIME = Counter "warpscope_bpf_seconds", "seconds",
         "Time in warpscope's BPF programs, by program; estimated from a sample of their runs, without the kernel's traps.";
@@ -50,6 +52,9 @@ pub fn write(snapshot: &Snapshot, summed: u64, took: Duration, format: Format, t
     one(&LATE_TIME, Labels::default(), health.late.as_secs_f64().into());
     one(&MISSED, Labels::default(), health.missed_processes.into());
     one(&SUMMED, Labels::default(), (summed + health.series_dropped).into());
+    if let Some(paused) = health.paused {
+        one(&PAUSED, Labels::default(), paused.as_secs_f64().into());
+    }
     one(&CPU, Labels::default(), health.cpu_seconds.into());
     one(&RESIDENT, Labels::default(), health.resident_bytes.into());
     one(&SCRAPE, Labels::default(), took.as_secs_f64().into());

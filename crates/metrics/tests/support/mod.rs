@@ -185,6 +185,7 @@ pub fn machine(step: u64) -> Snapshot {
         devices: vec![device(step)],
         kinds: Kinds::ALL,
         health: Health {
+            paused: Some(Duration::from_millis(1500)),
             libraries: 2,
             functions: 61,
             late_processes: 1,

@@ -117,6 +117,8 @@ pub struct Switch {
     pub preempted: bool,
     /// Its `TASK_*` state when it was switched out.
     pub state: u32,
+    /// Its stack then, if it was taken.
+    pub stack: Option<StackId>,
     /// When the innermost call around it began; 0 if there is none.
     pub around: u64,
 }

@@ -10,7 +10,7 @@ use crate::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
         GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied, NodeCreated,
         NodeStack, Note, OwnCost, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sampling, Session,
-        SessionCost, Stack, Start, Sum, Switch, Symbol, Thread, Totals, Wait,
+        SessionCost, Shutdown, Stack, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -170,7 +170,10 @@ records! {
         [flags nested 1, launches 16, enclosed 32; has out 2, launch 4, stack 8],
         start, end from start, result, out?, launch?, stack?, words, payload, around unless 0 from start,
     }
-    34 = Switch { process, tid, cpu, depth, start, end from start, preempted, state, around unless 0 from start }
+    34 = Switch {
+        process, tid, cpu, depth, start, end from start, [flags preempted 1; has stack 2], state, stack?,
+        around unless 0 from start,
+    }
     35 = Sum {
         function, process, class, nested, count, errors, ns, max_ns, bytes, buckets, self_ns or ns, outer_ns or ns,
         min_ns or shortest(Vec::as_slice(&buckets), max_ns),
@@ -192,6 +195,9 @@ records! {
     53 = NodeCopied { session, node, original, time }
     54 = GraphDestroyed { session, graph }
     70 = Rank { session, rank, local, variable, mps }
+    80 = Tensor { process, tid, time, device, address, bytes, stack }
+    81 = TensorFreed { process, tid, time, address }
+    82 = Shutdown { process, time }
     71 = RangeName { session, id, parent, category, name }
     72 = Range { session, path, tid, start, end from start, mark }
     73 = RangedLaunch { session, correlation, path }

@@ -51,6 +51,10 @@ pub struct Monitor {
     /// Read options from a TOML file; command-line options take precedence.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Limit the cost to PERCENT of the CPU time of the monitored processes: launches, copies and errors are then counted
+    /// only part of the time, memory always.
+    #[arg(long, value_name = "PERCENT")]
+    pub max_overhead: Option<f64>,
     /// Limit the number of per-process time series; the rest are summed as "other" [default: 20000].
     #[arg(long, value_name = "N")]
     pub max_series: Option<usize>,

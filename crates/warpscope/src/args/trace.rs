@@ -65,7 +65,7 @@ pub struct Trace {
     /// Record off-CPU intervals.
     #[arg(long)]
     pub sched: bool,
-    /// Record the stack of every call.
+    /// Record the stack of every call and, with --sched, of every thread that leaves the CPU.
     #[arg(long)]
     pub stacks: bool,
     /// Do not trace GPU activity; load nothing into the command.

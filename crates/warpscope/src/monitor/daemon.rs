@@ -22,6 +22,7 @@ use text::pattern::Selection;
 use super::{
     cgroup, choice,
     display::Display,
+    limit::Limit,
     namer::{Named, Namer},
     periodic::Periodic,
     rescan::Rescan,
@@ -50,6 +51,7 @@ pub struct Monitor {
     pub evicted: u64,
     pub periodic: Periodic,
     pub rescan: Rescan,
+    pub limit: Option<Limit>,
 }
 
 /// Rejects options that would fail later.
@@ -101,11 +103,15 @@ impl Monitor {
         .require_mappings()?;
         let wanted = Wanted::new(Selection::default(), Vec::new(), Vec::new());
         let mut libraries = Libraries::new(wanted, choice::choice(&options)).for_daemon();
+        if options.max_overhead.is_some() {
+            libraries = libraries.pausable();
+        }
         if !prepared.can_watch_many() {
             libraries.wanted.shorten()?;
         }
         let mut collector = prepared.collect(signals, State::default());
         collector.trace = Some(Tracer::by_name(libraries, all));
+        let limit = options.max_overhead.map(Limit::new);
         let namer = Namer::start().context("cannot start the thread for names")?;
         let mut monitor = Self {
             collector,
@@ -118,6 +124,7 @@ impl Monitor {
             evicted: 0,
             periodic: Periodic::new(),
             rescan: Rescan::new(),
+            limit,
         };
         monitor.ask_nvml();
         monitor.watch_given()?;
@@ -200,6 +207,9 @@ impl Monitor {
             }
             self.forget();
             self.rescan.advance(&mut self.collector);
+            if let Some(limit) = &mut self.limit {
+                limit.advance(&mut self.collector);
+            }
             if !busy {
                 let next = if self.options.display_interval.is_some() { next_display } else { self.periodic.next() };
                 let left = next.min(self.periodic.next()).saturating_duration_since(Instant::now());

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bpf::calls::MemorySum;
+use collect::calls::pausable::Pausable;
 use cuda::calls::Role;
 use metrics::{
     config::Options,
@@ -173,6 +174,7 @@ impl Monitor {
             lost: self.lost(),
             maps,
             series_dropped: self.evicted,
+            paused: trace.and_then(|trace| trace.libraries.pausable.as_ref()).map(Pausable::paused),
             programs: health::programs(&collector.recorder.costs()),
             cpu_seconds: health::cpu_seconds(),
             resident_bytes: health::resident_bytes(),

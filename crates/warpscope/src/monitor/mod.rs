@@ -11,6 +11,7 @@ mod gather;
 mod health;
 mod kernels;
 mod labels;
+mod limit;
 mod map;
 mod namer;
 mod periodic;
@@ -109,6 +110,7 @@ fn settings(options: args::Monitor) -> anyhow::Result<Options> {
         lib: Some(options.lib).filter(|libraries| !libraries.is_empty()),
         nvml: options.no_nvml.then_some(false),
         stacks: options.no_stacks.then_some(false),
+        max_overhead: options.max_overhead,
     };
     given.over(file).options().map_err(anyhow::Error::msg)
 }

@@ -122,7 +122,8 @@ class TimeLine {
     }
     const waitRows = (waits, label, add) => runs(waits.owner, (owner, from, to) => {
       lanes(waits.start, waits.duration, from, to).forEach((slices, lane) => add(owner, { kind: 'wait', label: lane ? '' : label, slices, height: 14,
-        frameOf: i => waits.frame[slices.id(i)], nodeOf: () => 0, selectionOf: () => null }));
+        frameOf: i => waits.frame[slices.id(i)], nodeOf: i => waits.node[slices.id(i)],
+        selectionOf: i => waits.node[slices.id(i)] ? { kind: 'n', id: waits.node[slices.id(i)] } : null }));
     });
     waitRows(recording.range, 'NVTX', (thread, row) => threads[thread].rows.push(row));
     runs(call.thread, (thread, from, to) => {
