@@ -28,6 +28,7 @@ mod idle;
 mod known_stacks;
 mod ledger;
 mod matrix;
+mod memory;
 mod monitor;
 mod namespaces;
 mod neighbours;

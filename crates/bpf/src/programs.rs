@@ -37,6 +37,8 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
     for program in [&mut handover.hand_over_single, &mut handover.hand_back_single, &mut handover.handed_node_single] {
         program.set_autoload(options.handover && !multi);
     }
+    open.progs.tensor_multi.set_autoload(options.tensors && multi);
+    open.progs.tensor_single.set_autoload(options.tensors && !multi);
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {
         data.shortest_wait = options.off_cpu.unwrap_or(0);
         data.waits_recorded = options.off_cpu.is_some();
@@ -61,7 +63,7 @@ fn prepare_tracing(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, mul
     let tracing = tracing.unwrap_or(&off);
     let allocations = open.maps.allocations.max_entries();
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {
-        data.calls_traced = on;
+        data.calls_traced = on && !tracing.beside;
         data.call_records = !tracing.sums_only;
         data.call_stacks = tracing.stacks;
         data.call_names = tracing.names;

@@ -3,17 +3,18 @@
 use std::mem::offset_of;
 
 use crate::{
+    Cause,
     calls::{CallRecord, PointRecord, SwitchRecord, SyscallRecord},
     contract::{
         self,
         types::{
-            deep_memo_record, deep_word, exit_record, handover_cause, handover_record, launch_cpu, launch_record,
-            limit, memo_record, process_origin, process_record, raw_stack_record, record_type, sample_record,
-            stack_record, thread_record,
+            deep_memo_record, deep_word, exit_record, handover_record, launch_cpu, launch_record, limit, memo_record,
+            process_origin, process_record, raw_stack_record, record_type, sample_record, stack_record, thread_record,
         },
     },
     hits::{HitRecord, WaitRecord},
     python::{PythonCode, PythonStack},
+    tensors::TensorRecord,
 };
 
 /// The parts of a launch's stack that the thread recognised itself.
@@ -23,27 +24,6 @@ pub struct Recognised {
     pub native: bool,
     /// The Python stack.
     pub python: bool,
-}
-
-/// The call that handed over the work of a thread, if the thread does such work. Its stack says whether it does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// None is in progress.
-    None,
-    /// The call with this id.
-    Call(u32),
-    /// One of several in progress.
-    Unknown,
-}
-
-impl Cause {
-    fn of(cause: u32) -> Self {
-        match handover_cause(cause) {
-            handover_cause::CAUSE_NONE => Self::None,
-            handover_cause::CAUSE_UNKNOWN => Self::Unknown,
-            handover_cause(id) => Self::Call(id),
-        }
-    }
 }
 
 /// A call that hands work to other threads.
@@ -119,6 +99,8 @@ pub enum Record {
     Hit(HitRecord),
     /// A thread that launches GPU work was off the CPU.
     Wait(WaitRecord),
+    /// The memory of a tensor changed.
+    Tensor(TensorRecord),
     /// A followed thread was running.
     Sample {
         /// The process image.
@@ -264,6 +246,8 @@ pub struct Losses {
     pub hits: u64,
     /// Waits that did not fit into the ring buffer; the hits of their reasons include them.
     pub waits: u64,
+    /// Allocations and frees of tensors that did not fit into the ring buffer.
+    pub tensors: u64,
     /// Records of a type or length that the programs do not write.
     pub unparsed: u64,
     /// Failed reads of maps: sums are missing from what was read.
@@ -279,6 +263,7 @@ impl Record {
             Self::Launch { time, .. } | Self::Sample { time, .. } => *time,
             Self::Hit(hit) => hit.time,
             Self::Wait(wait) => wait.time,
+            Self::Tensor(tensor) => tensor.time,
             Self::Handover(call) => call.time,
             _ => 0,
         }
@@ -322,6 +307,7 @@ impl Record {
             record_type::RECORD_POINT => Self::Point(Box::new(PointRecord::parse(bytes)?)),
             record_type::RECORD_HIT => Self::Hit(HitRecord::parse(bytes)?),
             record_type::RECORD_WAIT => Self::Wait(WaitRecord::parse(bytes)?),
+            record_type::RECORD_TENSOR => Self::Tensor(TensorRecord::parse(bytes)?),
             record_type::RECORD_SAMPLE => {
                 let sample_record { image, stack, python, time, tid, cpu, cause, .. } = contract::read(bytes)?;
                 Self::Sample { image, stack, python, time, tid, cpu, cause: Cause::of(cause) }

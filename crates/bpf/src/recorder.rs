@@ -66,8 +66,9 @@ impl Recorder {
     /// Loads and attaches the programs. No process is followed yet.
     pub fn start(options: &Options) -> Result<Self> {
         let launches = options.marker.is_some() || options.later_markers;
-        let multi = (launches || options.tracing.is_some() || options.hits.is_some() || options.handover)
-            && features::uprobe_multi();
+        let multi =
+            (launches || options.tracing.is_some() || options.hits.is_some() || options.handover || options.tensors)
+                && features::uprobe_multi();
         match Self::start_with(options, multi) {
             // A kernel without this feature rejects it: fall back to the plain probe.
             Err(Error::Load(..) | Error::OldKernel { .. } | Error::Attach { what: MARKER, .. }) if multi => {
@@ -291,6 +292,7 @@ impl Recorder {
             sums: count(loss::LOSS_CALL_SUMS),
             hits: count(loss::LOSS_HIT),
             waits: count(loss::LOSS_WAIT),
+            tensors: count(loss::LOSS_TENSOR),
             unparsed: self.unparsed.get(),
             unread: self.unread.get(),
         }

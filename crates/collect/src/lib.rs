@@ -9,6 +9,7 @@
 //!   stacks    unwind tables for the kernel's walker; stacks walked here; Python frames
 //!   calls     functions that are traced, one by one or summed up
 //!   events    what `--event` names, counted by stack
+//!   memory    what allocates and frees GPU memory
 //!   handover  work that one thread handed to another
 //!   collector the loop that waits for all of these, in the order that matters
 //!   sink      where events go
@@ -21,6 +22,7 @@ pub mod command;
 pub mod events;
 mod handover;
 mod injector;
+mod memory;
 pub mod process;
 pub mod sessions;
 pub mod sink;

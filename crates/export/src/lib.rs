@@ -23,6 +23,7 @@ pub mod idle;
 pub mod jsonl;
 mod lanes;
 pub mod losses;
+pub mod memory;
 pub mod names;
 mod page;
 mod palette;
@@ -41,7 +42,7 @@ mod weighted;
 pub use crate::{
     events::Events,
     findings::Finding,
-    flame::{EventView, View},
+    flame::{EventView, MemoryView, View},
     flames::Flames,
     format::{Format, UnknownExtension},
     summary::Summary,

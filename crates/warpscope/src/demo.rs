@@ -24,6 +24,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         cgroup: None,
         container: None,
         off_cpu: None,
+        memory: false,
         gpu_only: false,
         cpu_only: false,
         frequency: 499,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use collect::command::user::User;
-use export::{EventView, Flames, View};
+use export::{EventView, Flames, MemoryView, View};
 use model::profile::Profile;
 
 use crate::{
@@ -35,6 +35,9 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
         }
         return idle_view(profile);
     }
+    if let Some(moment) = options.memory {
+        return memory_view(moment, profile);
+    }
     let counters = &profile.counters;
     let names = || counters.all.values().map(|counter| counter.name.as_str()).collect::<Vec<_>>().join(", ");
     let Some(name) = &options.event else {
@@ -56,6 +59,18 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
         None if counters.all.is_empty() => bail!("the recording has no events: record some with --event"),
         None => bail!("the recording has no event called {name}; it has: {}", names()),
     }
+}
+
+/// Returns the view of GPU memory, if it was recorded.
+fn memory_view(moment: args::MemoryMoment, profile: &Profile) -> anyhow::Result<View> {
+    if profile.memory.is_empty() {
+        bail!("the recording has no GPU memory: record with --memory; if it was, no GPU memory was allocated");
+    }
+    let memory = match moment {
+        args::MemoryMoment::Peak => MemoryView::Peak,
+        args::MemoryMoment::End => MemoryView::End,
+    };
+    Ok(View { memory: Some(memory), ..View::default() })
 }
 
 /// Returns the view of idle GPUs, if the recording can explain them.

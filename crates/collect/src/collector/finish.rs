@@ -50,11 +50,12 @@ impl<S: Sink> Collector<S> {
     /// Reads what is still pending and detaches everything, so that running processes are no longer affected.
     pub fn finish(mut self) -> Collected<S> {
         self.end_sessions();
-        if self.trace.is_some() {
+        let traced = self.trace.as_ref().is_some_and(|trace| !trace.beside_profile);
+        if traced {
             self.end_trace();
         }
         self.drain();
-        if self.trace.is_some() {
+        if traced {
             let sink = &mut self.sink;
             sums::read(&self.recorder, &mut |event| sink.push(&event));
             let missed = self.recorder.missed_by_hooks();
@@ -195,6 +196,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::MapsUnread, losses.unread),
             (LossCause::Hits, losses.hits + self.events.as_ref().map_or(0, |_| self.recorder.hits_missed())),
             (LossCause::RingWaits, losses.waits),
+            (LossCause::RingTensors, losses.tensors),
             (LossCause::Mappings, mappings),
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
             (LossCause::UnwindTables, self.unwinding.panics()),

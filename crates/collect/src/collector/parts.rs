@@ -11,6 +11,7 @@ use crate::{
     command::signals::Signals,
     events::Events,
     handover::Handovers,
+    memory::Memory,
     process::{images::Images, reused::Reused},
     sessions::Sessions,
     stacks::{python::Pythons, unwinding::Unwinding},
@@ -36,6 +37,8 @@ pub struct Collector<S> {
     pub trace: Option<Tracer>,
     /// Present if events are counted.
     pub(super) events: Option<Events>,
+    /// Present if GPU memory is recorded.
+    pub(super) memory: Option<Memory>,
     /// Present if work handed to other threads appears under its cause.
     pub(super) handovers: Option<Handovers>,
     /// The injected libraries, where there are any.

@@ -133,6 +133,7 @@ impl Prepared {
             pythons: self.pythons,
             trace: None,
             events: None,
+            memory: None,
             handovers: self.handovers,
             sessions: self.sessions,
             attaching: None,

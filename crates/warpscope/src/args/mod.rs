@@ -98,7 +98,8 @@ pub struct Report {
 
 Examples:
   warpscope export warpscope.wscope -o run.svg -o run.json
-  warpscope export warpscope.wscope --event malloc -o malloc.svg"
+  warpscope export warpscope.wscope --event malloc -o malloc.svg
+  warpscope export warpscope.wscope --memory peak -o memory.svg"
 ))]
 pub struct Export {
     /// The recording to read (.wscope).
@@ -118,6 +119,9 @@ pub struct Export {
     /// Show why GPUs were idle, instead of time, in flame graphs and folded stacks: under each GPU, what the thread that feeds it did.
     #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only", "event"])]
     pub idle: bool,
+    /// Show who held GPU memory when most was in use (peak) or at the end, instead of time, in flame graphs and folded stacks; requires `record --memory`.
+    #[arg(long, value_name = "WHEN", value_enum, conflicts_with_all = ["gpu_only", "cpu_only", "event", "idle"])]
+    pub memory: Option<MemoryMoment>,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
@@ -130,6 +134,15 @@ pub struct Export {
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,
+}
+
+/// When GPU memory is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum MemoryMoment {
+    /// When most was in use.
+    Peak,
+    /// At the end.
+    End,
 }
 
 /// `open`

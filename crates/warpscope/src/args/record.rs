@@ -45,6 +45,7 @@ Examples:
       -o malloc.svg -- ./app
   sudo warpscope record --event tracepoint:syscalls:sys_enter_write,weight=count -- python3 train.py
   sudo warpscope record --off-cpu -- python3 train.py
+  sudo warpscope record --memory -- python3 train.py
   sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
 );
 
@@ -80,6 +81,9 @@ pub struct Record {
     /// added up without a stack.
     #[arg(long, value_name = "MIN", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub off_cpu: Option<String>,
+    /// Record who allocates and frees GPU memory: driver allocations, and tensors inside PyTorch's caching allocator.
+    #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
+    pub memory: bool,
     /// Record only events (--event, --off-cpu); no CPU samples, no GPU activity.
     #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only"])]
     pub events_only: bool,

@@ -137,6 +137,9 @@ fn start(
         (None, pid) => format!("/proc/{}/exe", pid.copied().unwrap_or(0)).into(),
     };
     collector.count_events(plan.events, plan.off_cpu.is_some(), &program, injection.simulator.as_deref())?;
+    if options.memory {
+        collector.record_memory(&program, injection.simulator.as_deref())?;
+    }
     if options.command.is_empty() {
         if options.verbose {
             collector.on_attached = print_stop;

@@ -1,7 +1,7 @@
 //! Interprets the options of `record`.
 
 use anyhow::bail;
-use bpf::{MAX_HITS, Marker};
+use bpf::{MAX_HITS, Marker, Tracing};
 use collect::{
     RING_BYTES,
     command::{setup::expected_files, target::Injection},
@@ -94,6 +94,8 @@ impl Plan {
             hits: (!self.events.is_empty() || self.off_cpu.is_some()).then_some(MAX_HITS),
             off_cpu: self.off_cpu,
             handover: !options.no_handover && self.mode != Mode::EventsOnly,
+            tensors: options.memory,
+            tracing: options.memory.then(|| Tracing { beside: true, stacks: true, ..Tracing::default() }),
             ring_bytes: RING_BYTES,
             ..bpf::Options::default()
         };
