@@ -5,6 +5,7 @@ mod graph_stacks;
 mod monitor;
 mod record;
 mod trace;
+mod values;
 
 use std::path::PathBuf;
 
