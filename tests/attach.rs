@@ -79,7 +79,14 @@ impl Target {
         let count = |what: &str| fs::read_dir(format!("/proc/{}/{what}", self.pid())).expect("it runs").count();
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("it runs");
         let shared = maps.lines().filter(|line| line.contains("s ") && line.contains("warpscope")).count();
-        BTreeMap::from([("threads", count("task")), ("files", count("fd")), ("shared memory", shared)])
+        BTreeMap::from([("threads", self.threads().len()), ("files", count("fd")), ("shared memory", shared)])
+    }
+
+    /// The names of its threads, except that of CUPTI, which starts when it is first needed, and stays.
+    fn threads(&self) -> Vec<String> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it runs").flatten();
+        let name = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("comm")).ok();
+        threads.filter_map(name).filter(|name| name != "cupti-worker\n").collect()
     }
 
     /// Waits until it has no more than before; a thread that has finished may still exist for a moment.
@@ -119,11 +126,7 @@ fn visited(scene: &Scene, threads: u32) -> (Target, BTreeMap<&'static str, usize
     let mut seen = target.possessions();
     wait_until("the sender has ended", || {
         let before = std::mem::replace(&mut seen, target.possessions());
-        let names = fs::read_dir(format!("/proc/{}/task", target.pid())).expect("it runs").flatten();
-        let sender = |thread: fs::DirEntry| {
-            fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.starts_with("warpscope"))
-        };
-        !names.into_iter().any(sender) && before == seen
+        !target.threads().iter().any(|name| name.starts_with("warpscope")) && before == seen
     });
     assert_eq!(seen["shared memory"], 0);
     (target, seen)

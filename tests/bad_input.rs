@@ -92,7 +92,7 @@ fn commands_that_cannot_run_exit_like_the_shell() {
 #[test]
 fn unknown_arguments_show_the_usage() {
     let scene = Scene::new();
-    for arguments in [&["record"][..], &["record", "--no-such-option", "--", "true"], &["no-such-command"], &[]] {
+    for arguments in [&["record", "--no-such-option", "--", "true"][..], &["no-such-command"], &[]] {
         let run = Ended::of(&mut scene.warpscope(arguments)).exits(2);
         assert!(run.err().contains("Usage:"), "{}", run.err());
     }

@@ -8,6 +8,7 @@ mod monitor;
 mod record;
 mod table;
 mod trace;
+mod values;
 
 use std::path::PathBuf;
 

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
 
-use super::{formats::formats, graph_stacks::GraphStacks};
+use super::{formats::formats, graph_stacks::GraphStacks, values};
 
 const RECORD_HELP: &str = concat!(
     formats!(),
@@ -88,14 +88,14 @@ pub struct Record {
     #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only"])]
     pub events_only: bool,
     /// Sample every CPU HZ times per second.
-    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99, value_parser = values::hertz)]
     pub frequency: u32,
     /// Limit the cost to PERCENT of the program's time: record the stacks of only some launches, then GPU work only part
     /// of the time, counting the other launches. Totals by kernel and call path stay unbiased.
     #[arg(long, value_name = "PERCENT", conflicts_with_all = ["cpu_only", "events_only"])]
     pub max_overhead: Option<f64>,
-    /// Stop recording after SECS seconds; the command keeps running.
-    #[arg(short, long, value_name = "SECS")]
+    /// Stop recording after SECS seconds, or a time such as 500ms or 2m; the command keeps running.
+    #[arg(short, long, value_name = "SECS", value_parser = values::seconds)]
     pub duration: Option<f64>,
     /// With -d, terminate the command after recording: SIGTERM, then SIGKILL after 5 seconds.
     #[arg(long, requires = "duration")]
@@ -142,7 +142,7 @@ pub struct Record {
     /// The title of the recording; the command's name if not set.
     #[arg(skip)]
     pub title: Option<String>,
-    /// The command to run, and its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
+    /// The command to run, and its arguments. What follows the command belongs to it.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
