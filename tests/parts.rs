@@ -31,7 +31,10 @@ fn parts_add_up_to_the_whole() {
             assert_eq!(number(part, key), 0, "{key}: {}", part["ledger"]);
         }
         assert_eq!(number(part, "launches"), number(part, "matched"), "one operation each");
-        assert_eq!(part["ledger"][0], "matched 100 %");
+        // A thread without GPU work has nothing to match.
+        if number(part, "matched") > 0 {
+            assert_eq!(part["ledger"][0], "matched 100 %");
+        }
         assert_eq!(part["lost"], whole["lost"], "a part has lost nothing more");
     };
     let total = |parts: &[Value], key: &str| parts.iter().map(|part| number(part, key)).sum::<u64>();
