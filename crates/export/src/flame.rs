@@ -16,7 +16,7 @@ use crate::{
     family::Family,
     idle, memory,
     names::{self, GpuFrames},
-    tables::Table,
+    table::Table,
     waits,
 };
 

@@ -35,6 +35,7 @@ mod recursion;
 pub mod speedscope;
 pub mod summary;
 pub mod svg;
+mod table;
 pub mod tables;
 pub mod trace;
 mod user_code;
@@ -48,7 +49,7 @@ pub use crate::{
     flames::Flames,
     format::{Format, UnknownExtension},
     summary::Summary,
-    tables::Table,
+    table::Table,
     user_code::Place,
 };
 
