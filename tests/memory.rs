@@ -130,6 +130,15 @@ fn driver_allocations_have_stacks() {
     assert_eq!(lines(&memory["peak"]), BTreeMap::from(at_peak));
     let at_end = [line("other", "late", 9000, 1), line("other", "weights", 5 * MIB, 1)];
     assert_eq!(lines(&memory["end"]), BTreeMap::from(at_end));
+    let export = |arguments: &[&str]| {
+        Ended::of(&mut scene.warpscope(&[&["export", "x.wscope", "--memory", "end"], arguments].concat()))
+    };
+    let run = export(&["--format", "folded", "-o", "-"]).exits(0);
+    let bytes = |line: &str| line.rsplit(' ').next().and_then(|bytes| bytes.parse::<u64>().ok()).expect("a number");
+    assert_eq!(run.out().lines().map(bytes).sum::<u64>(), 9000 + 5 * MIB, "{}", run.out());
+    export(&["-o", "x.json"])
+        .exits(1)
+        .says(&["cannot write GPU memory to x.json: --memory needs an .svg or .folded file"]);
     assert_eq!(number(memory, "most_held_bytes"), 8 * MIB + 100);
 }
 

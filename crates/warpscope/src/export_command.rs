@@ -36,12 +36,11 @@ fn format(extension: &str) -> anyhow::Result<Format> {
 /// Returns the view that flame graphs and folded stacks show.
 fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View> {
     if options.idle {
-        if let Some(path) = options.output.iter().find(|path| !view::shows_stacks(path)) {
-            bail!("cannot write idle time to {}: --idle needs an .svg or .folded file", path.display());
-        }
+        needs_stacks(options, "idle time", "--idle")?;
         return idle_view(profile);
     }
     if let Some(moment) = options.memory {
+        needs_stacks(options, "GPU memory", "--memory")?;
         return memory_view(moment, profile);
     }
     let counters = &profile.counters;
@@ -64,6 +63,16 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
         }
         None if counters.all.is_empty() => bail!("the recording has no events: record some with --event"),
         None => bail!("the recording has no event called {name}; it has: {}", names()),
+    }
+}
+
+/// Rejects outputs that do not show stacks, for an option that changes what stacks show.
+fn needs_stacks(options: &args::Export, what: &str, option: &str) -> anyhow::Result<()> {
+    let otherwise = options.format.as_deref().and_then(|extension| format(extension).ok());
+    let shows = |path: &Path| Format::from_path(path).ok().or(otherwise).is_some_and(view::is_of_stacks);
+    match options.output.iter().find(|path| !shows(path)) {
+        Some(path) => bail!("cannot write {what} to {}: {option} needs an .svg or .folded file", path.display()),
+        None => Ok(()),
     }
 }
 
