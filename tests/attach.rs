@@ -161,7 +161,7 @@ fn recordings_come_and_go() {
 
 /// The same for 1,000 rounds on 32 threads.
 #[test]
-#[ignore = "takes an hour"]
+#[ignore = "takes an hour: run it by name with --ignored"]
 fn a_thousand_recordings_come_and_go() {
     rounds(1000);
 }
@@ -192,7 +192,7 @@ fn killed_recordings_do_no_harm() {
 
 /// The same for 200 rounds.
 #[test]
-#[ignore = "takes many minutes"]
+#[ignore = "takes many minutes: run it by name with --ignored"]
 fn two_hundred_killed_recordings_do_no_harm() {
     killed(200);
 }

@@ -94,7 +94,7 @@ impl Diff {
         }
     }
 
-    /// Whether the GPU time has increased by more than `share`, and not only by chance where that can be told.
+    /// Whether the GPU time has increased by more than `share`, and, with several recordings, significantly.
     pub fn is_above(&self, share: f64) -> bool {
         let gpu = self.totals.iter().find(|total| total.name == GPU_TIME);
         gpu.is_some_and(|gpu| {

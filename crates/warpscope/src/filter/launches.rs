@@ -32,7 +32,7 @@ impl Launches {
 mod tests {
     use super::*;
 
-    /// Check that launches of different sessions and blocks are told apart.
+    /// Check that launches of different sessions and blocks are distinguished.
     #[test]
     fn launches_are_told_apart() {
         let mut launches = Launches::default();
