@@ -20,3 +20,4 @@ pub mod ranges;
 pub mod ranks;
 pub mod recording;
 pub mod symbols;
+pub mod window;
