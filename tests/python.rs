@@ -73,6 +73,9 @@ fn launches_have_exact_python_stacks() {
 }
 
 fn check_path(python: &Python, path: &[String], stack: &[String]) {
+    // The interpreter reports the frames of the thread, not those of the thread that started it.
+    let starts = stack.iter().rposition(|frame| frame.starts_with("[started by "));
+    let stack = &stack[starts.map_or(0, |at| at + 1)..];
     let wrong = || format!("{python}: {path:#?} has the stack {stack:#?}");
     let places: Vec<usize> = (0..stack.len()).filter(|place| is_python(&stack[*place])).collect();
     let shown: Vec<&String> = places.iter().map(|place| &stack[*place]).collect();

@@ -10,5 +10,6 @@
 #include "points.h"
 #include "hits.h"
 #include "waits.h"
+#include "threads.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
