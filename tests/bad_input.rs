@@ -28,7 +28,7 @@ fn meaningless_options_are_rejected() {
 fn unknown_extensions_are_rejected() {
     let scene = Scene::new();
     let endings =
-        ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz";
+        ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv";
     for name in ["x.pdf", "x", "x.svg.gz", ".svg"] {
         refused(&scene, &format!("-o {name}"), &[name, endings]);
     }
@@ -92,7 +92,7 @@ fn commands_that_cannot_run_exit_like_the_shell() {
 #[test]
 fn unknown_arguments_show_the_usage() {
     let scene = Scene::new();
-    for arguments in [&["record"][..], &["record", "--no-such-option", "--", "true"], &["no-such-command"], &[]] {
+    for arguments in [&["record", "--no-such-option", "--", "true"][..], &["no-such-command"], &[]] {
         let run = Ended::of(&mut scene.warpscope(arguments)).exits(2);
         assert!(run.err().contains("Usage:"), "{}", run.err());
     }

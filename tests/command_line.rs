@@ -70,3 +70,34 @@ fn completions_and_manual_are_valid() {
     let run = Ended::of(&mut scene.warpscope(&["man"])).exits(0);
     assert!(run.out().starts_with(".ie") && run.out().contains(".TH warpscope 1"), "{}", &run.out()[..80]);
 }
+
+/// Check that `--` is optional, that options after the command belong to it, and that a mistyped option is not taken as a command.
+#[test]
+fn the_command_needs_no_dashes() {
+    let scene = Scene::new();
+    for command in ["record", "trace"] {
+        let arguments = [command, "--sim", "-q", "-o", "x.wscope", "echo", "-q", "--sim", "-o", "--"];
+        let run = Ended::of(&mut scene.warpscope(&arguments)).exits(0);
+        assert_eq!(run.out(), "-q --sim -o --\n", "{command}");
+        let run = Ended::of(&mut scene.warpscope(&[command, "--simm", "echo"])).exits(2);
+        assert!(run.err().contains("unexpected argument '--simm'"), "{}", run.err());
+        let run = Ended::of(&mut scene.warpscope(&[command])).exits(1);
+        assert!(run.err().contains("-- COMMAND"), "{}", run.err());
+    }
+}
+
+/// Check that times have units, and that bad values are explained.
+#[test]
+fn values_are_explained() {
+    let scene = Scene::new();
+    Ended::of(
+        &mut scene.warpscope(&["record", "--sim", "-q", "-d", "50ms", "--kill", "-o", "x.wscope", "sleep", "60"]),
+    )
+    .exits(0);
+    for (option, value, reason) in
+        [("-d", "10x", "expected a time such as 10"), ("-F", "abc", "expected a whole number")]
+    {
+        let run = Ended::of(&mut scene.warpscope(&["record", option, value, "true"])).exits(2);
+        assert!(run.err().contains(reason), "{}", run.err());
+    }
+}

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod alone;
+mod attach;
 mod bad_input;
 mod bad_recordings;
 mod behaviour;
@@ -27,6 +28,7 @@ mod idle;
 mod known_stacks;
 mod ledger;
 mod matrix;
+mod memory;
 mod monitor;
 mod namespaces;
 mod neighbours;
@@ -34,6 +36,7 @@ mod no_gpu_work;
 mod nvtx;
 mod off_cpu;
 mod outputs;
+mod parts;
 mod privileges;
 mod python;
 mod ranks;

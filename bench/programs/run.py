@@ -38,6 +38,7 @@ TOOLS = {
     "record --gpu-only": [*RECORD, "--gpu-only", "-o", "OUT.wscope"],
     "record --no-handover": [*RECORD, "--no-handover", "-o", "OUT.wscope"],
     "record --off-cpu": [*RECORD, "--off-cpu", "-o", "OUT.wscope"],
+    "record --memory": [*RECORD, "--memory", "-o", "OUT.wscope"],
     "record --max-overhead 3": [*RECORD, "--max-overhead", "3", "-o", "OUT.wscope"],
     "trace": [*TRACE, "-o", "OUT.wscope"],
     "trace --calls-from cupti": [*TRACE, "--calls-from", "cupti", "-o", "OUT.wscope"],

@@ -124,7 +124,7 @@ fn watches_new_libraries(scene: &Scene, attacker: &Attacker, monitor: &Monitor) 
 }
 
 /// Check that the monitor survives libraries that are truncated and rewritten all the time, while it reads them for names and
-/// stacks. It used to be killed by SIGBUS.
+/// stacks: a mapped file would raise SIGBUS.
 #[test]
 fn monitor_survives_truncated_libraries() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
@@ -169,7 +169,7 @@ fn loadable_bombs(attacker: &Attacker) -> Vec<String> {
 }
 
 /// Check that the monitor's memory is bounded with sections and notes of 3 GiB in sparse files, and compressed DWARF that grows
-/// to 512 MiB. It used to be killed for its memory.
+/// to 512 MiB.
 #[test]
 fn monitor_memory_is_bounded_with_huge_libraries() {
     let (scene, attacker) = (Scene::new(), Attacker::new());

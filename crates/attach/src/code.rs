@@ -49,7 +49,10 @@ std::arch::global_asm!(
     "call 9f",
     "call [rbx + 24]", // pthread_self
     "mov rdi, rax",
-    "call [rbx + 32]", // pthread_detach
+    "call [rbx + 32]",     // pthread_detach
+    "mov rax, [rbx + 96]", // the entry of a library that is loaded already
+    "test rax, rax",
+    "jnz 1f",
     "lea rdi, [rbx + 128]",
     "mov esi, 2", // RTLD_NOW | RTLD_LOCAL
     "call [rbx]", // dlopen
@@ -60,6 +63,7 @@ std::arch::global_asm!(
     "call [rbx + 8]", // dlsym
     "test rax, rax",
     "jz 2f",
+    "1:",
     "lea rdi, [rbx + 640]",
     "mov rsi, [rbx + 72]",
     "call rax",
@@ -138,6 +142,8 @@ pub(crate) struct Call<'a> {
     /// may be the same the next time.
     pub nonce: u64,
     pub entry: &'a CStr,
+    /// The address of the entry if the library is loaded already, otherwise 0.
+    pub loaded: u64,
     pub argument: &'a [u8],
 }
 
@@ -160,7 +166,7 @@ pub(crate) fn data(library: &Library, call: Call<'_>) -> Result<Vec<u8>, Error> 
     }
     let report = call.offset + MAPPED;
     let length = call.argument.len() as u64;
-    let numbers = [call.base, MAPPED, call.number, length, report, report + MESSAGE as u64];
+    let numbers = [call.base, MAPPED, call.number, length, report, report + MESSAGE as u64, call.loaded];
     for (index, value) in numbers.into_iter().enumerate() {
         put(NUMBERS + 8 * index, &value.to_le_bytes(), 8, "a number")?;
     }
@@ -223,8 +229,15 @@ mod tests {
     /// Check that arguments and names over their limits are refused.
     #[test]
     fn large_arguments_are_refused() {
-        let call =
-            Call { base: 1, number: 2, offset: 3, nonce: u64::MAX, entry: c"entry", argument: &[0; MAX_ARGUMENT] };
+        let call = Call {
+            base: 1,
+            number: 2,
+            offset: 3,
+            nonce: u64::MAX,
+            entry: c"entry",
+            loaded: 0,
+            argument: &[0; MAX_ARGUMENT],
+        };
         assert!(data(&Library::default(), call).is_ok());
         let large = Call { argument: &[0; MAX_ARGUMENT + 1], ..call };
         assert!(matches!(data(&Library::default(), large), Err(Error::TooLarge { limit: MAX_ARGUMENT, .. })));

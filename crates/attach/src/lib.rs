@@ -33,6 +33,7 @@ mod error;
 mod frame;
 mod library;
 mod point;
+mod present;
 mod process;
 mod tracee;
 mod visit;
@@ -51,6 +52,7 @@ use std::{
 use code::{Call, Report};
 pub use error::Error;
 use library::Library;
+use present::Present;
 use process::{Mapping, Status, SystemCall};
 use visit::{Ended, Target, Visit};
 
@@ -58,6 +60,8 @@ use visit::{Ended, Target, Visit};
 const STOP: Duration = Duration::from_millis(50);
 /// The pause between two rounds in search of a safe point, and between two looks at the result.
 const PAUSE: Duration = Duration::from_millis(1);
+/// The longest name: with its number, it must fit the scratch space of a visit.
+const MAX_NAME: usize = 100;
 /// The largest library.
 const MAX_LIBRARY: usize = 64 << 20;
 
@@ -68,6 +72,8 @@ pub struct Attach<'a> {
     pub pid: u32,
     /// The bytes of a shared library.
     pub library: &'a [u8],
+    /// Its file name, at most 100 bytes. The memory file has this name, a dot and a random number.
+    pub name: &'a str,
     /// The function to call: `uint64_t entry(const void *argument, size_t size)`.
     pub entry: &'a CStr,
     /// Its argument, at most 1024 bytes. It is valid during the call.
@@ -79,32 +85,48 @@ pub struct Attach<'a> {
 }
 
 /// What has happened in the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Loaded {
     /// What the function has returned.
     pub result: u64,
-    /// How long the borrowed thread was stopped.
+    /// The longest stop of a thread.
     pub stopped: Duration,
+    /// The library's file in the process.
+    pub file: File,
 }
 
 impl Attach<'_> {
-    /// Loads the library and calls its entry. The library stays loaded.
+    /// Loads the library, unless the process has it already, and calls its entry. The library stays loaded.
     pub fn load(&self) -> Result<Loaded, Error> {
         let pid = self.pid;
         if self.library.len() > MAX_LIBRARY {
             return Err(Error::TooLarge { what: "the library", limit: MAX_LIBRARY });
         }
+        if self.name.len() > MAX_NAME {
+            return Err(Error::TooLarge { what: "the name of the library", limit: MAX_NAME });
+        }
         self.check()?;
         let target = self.target()?;
+        let mappings = process::mappings(pid).map_err(Error::io(pid, "read the mappings"))?;
+        let present = Present::find(&mappings, self.library, self.name, self.entry, |mapping| open(pid, mapping));
+        // Of a library that is loaded already, the memory file has nothing.
+        let library = if present.is_some() { &[] } else { self.library };
+        let step = Attach { library, ..*self };
+        let loaded = step.run(&target, present.as_ref().map_or(0, |present| present.entry))?;
+        Ok(Loaded { file: present.map_or(loaded.file, |present| present.file), ..loaded })
+    }
+
+    fn run(&self, target: &Target, entry: u64) -> Result<Loaded, Error> {
+        let pid = self.pid;
         // Steps that were interrupted find by its name what they have left in the target.
         let nonce = RandomState::new().hash_one(pid);
-        let name = format!("warpscope-{nonce:016x}");
-        let (number, first) = self.visit(&target, |visit, again| self.create(visit, &name, again))?;
+        let name = format!("{}.{nonce:016x}", self.name);
+        let (number, first) = self.visit(target, |visit, again| self.create(visit, &name, again))?;
         let written = self.write(number);
         let started = written.and_then(|file| {
-            let (started, second) = self.visit(&target, |visit, again| {
+            let (started, second) = self.visit(target, |visit, again| {
                 let base = if again { self.mapping(&name)? } else { None };
-                self.start(visit, &file, number, nonce, base)
+                self.start(visit, &file, (number, nonce, entry), base)
             })?;
             if started {
                 Ok((file, second))
@@ -113,10 +135,10 @@ impl Attach<'_> {
             }
         });
         match started {
-            Ok((file, second)) => self.wait(&file, first.max(second)),
+            Ok((file, second)) => self.wait(file, first.max(second)),
             Err(error) => {
                 // The first error is reported. If this fails too, a closed-on-exec file and 8 KiB stay in the target.
-                let _ = self.visit(&target, |visit, _| self.discard(visit, number, &name));
+                let _ = self.visit(target, |visit, _| self.discard(visit, number, &name));
                 Err(error)
             }
         }
@@ -247,7 +269,13 @@ impl Attach<'_> {
     }
 
     /// Maps the code and starts the new thread. Returns whether it was started.
-    fn start(&self, visit: &Visit<'_>, file: &File, number: u64, nonce: u64, base: Option<u64>) -> Result<bool, Error> {
+    fn start(
+        &self,
+        visit: &Visit<'_>,
+        file: &File,
+        (number, nonce, loaded): (u64, u64, u64),
+        base: Option<u64>,
+    ) -> Result<bool, Error> {
         let failed = |what| Error::io(self.pid, what);
         let base = match base {
             Some(base) => base,
@@ -260,7 +288,7 @@ impl Attach<'_> {
             }
         };
         let (entry, argument, offset) = (self.entry, self.argument, self.offset());
-        let data = code::data(&visit.target().library, Call { base, number, offset, nonce, entry, argument })?;
+        let data = code::data(&visit.target().library, Call { base, number, offset, nonce, entry, loaded, argument })?;
         file.write_all_at(&data, offset + code::PAGE).map_err(failed("write the memory file"))?;
         let identifier = visit.scratch(&[0; 8])?;
         let function = visit.target().library.function("pthread_create");
@@ -295,7 +323,7 @@ impl Attach<'_> {
     }
 
     /// Waits for the result of the new thread, while the target runs.
-    fn wait(&self, file: &File, stopped: Duration) -> Result<Loaded, Error> {
+    fn wait(&self, file: File, stopped: Duration) -> Result<Loaded, Error> {
         let since = Instant::now();
         let mut page = vec![0; code::PAGE as usize];
         loop {
@@ -303,7 +331,7 @@ impl Attach<'_> {
             file.read_exact_at(&mut page, self.offset() + code::MAPPED)
                 .map_err(Error::io(self.pid, "read the result"))?;
             match Report::read(&page) {
-                Report::Returned(result) => return Ok(Loaded { result, stopped }),
+                Report::Returned(result) => return Ok(Loaded { result, stopped, file }),
                 Report::Failed(why) => return Err(Error::Load { pid: self.pid, why }),
                 Report::None if !alive => return Err(Error::Exited(self.pid)),
                 Report::None if since.elapsed() > self.answer => return Err(Error::NoAnswer(self.pid)),

@@ -1,11 +1,17 @@
 //! One traced thread. The only file with `ptrace`.
 
-use std::{io, mem, ptr, thread, time::Instant};
+use std::{
+    hint, io, mem, ptr, thread,
+    time::{Duration, Instant},
+};
 
 use libc::{c_long, c_uint, c_void, user_regs_struct as Registers};
 
 /// `NT_X86_XSTATE`: the extended state as `XSAVE` writes it.
 const NT_X86_XSTATE: usize = 0x202;
+/// How long to wait for a stop without a pause, and the pause.
+const SPINNING: Duration = Duration::from_micros(10);
+const PAUSE: Duration = Duration::from_micros(20);
 /// With AMX it has 11 KiB.
 const MAX_XSTATE: usize = 1 << 15;
 
@@ -66,14 +72,16 @@ impl Tracee {
 
     /// Waits for the next stop until the deadline.
     pub fn wait(&self) -> io::Result<Stop> {
+        let since = Instant::now();
         loop {
             let mut status = 0;
             // SAFETY: waitpid writes the status only.
             let found = unsafe { libc::waitpid(self.tid as i32, &mut status, libc::__WALL | libc::WNOHANG) };
             match found {
                 0 if self.is_late() => return Err(io::ErrorKind::TimedOut.into()),
-                // Not a sleep: a stop lasts microseconds, and on a busy machine a sleep lasts milliseconds.
-                0 => thread::yield_now(),
+                // A stop lasts microseconds. If it takes longer, the thread may need this very processor.
+                0 if since.elapsed() < SPINNING => hint::spin_loop(),
+                0 => thread::sleep(PAUSE),
                 -1 => match io::Error::last_os_error() {
                     error if error.raw_os_error() == Some(libc::ECHILD) => return Ok(Stop::Exit),
                     error => return Err(error),

@@ -26,3 +26,8 @@ uint64_t slow(const void *argument, size_t size) {
         if (strstr(text, "TracerPid:\t0\n")) return 7;
     }
 }
+
+uint64_t count(const void *argument, size_t size) {
+    static uint64_t calls;
+    return ++calls;
+}

@@ -93,7 +93,15 @@ fn attacher() {
     let library = fs::read(env::var("ATTACH_LIBRARY").expect("a path")).expect("the library");
     let limit = Duration::from_secs(60);
     loop {
-        let attach = Attach { pid, library: &library, entry: c"entry", argument: &[], patience: limit, answer: limit };
+        let attach = Attach {
+            pid,
+            library: &library,
+            name: "library.so",
+            entry: c"entry",
+            argument: &[],
+            patience: limit,
+            answer: limit,
+        };
         attach.load().expect("attach");
     }
 }
@@ -147,6 +155,19 @@ fn function_runs_beside_the_target() {
     let program = Program::start("cases.c", &[], &[]);
     let loaded = attach(&program, &library(), c"slow", &[]).load().expect("attach");
     assert_eq!(loaded.result, 7);
+    assert_eq!(program.finish(), "ok\n");
+}
+
+/// Check that a library is loaded once, and that another one of the same name is a different library.
+#[test]
+fn loaded_libraries_are_used_again() {
+    let program = Program::start("cases.c", &[], &[]);
+    let mut library = library();
+    let calls = |library: &[u8]| attach(&program, library, c"count", &[]).load().expect("attach").result;
+    assert_eq!([calls(&library), calls(&library), calls(&library)], [1, 2, 3]);
+    // Bytes behind the end of a library mean nothing to the loader.
+    library.push(1);
+    assert_eq!([calls(&library), calls(&library)], [1, 2]);
     assert_eq!(program.finish(), "ok\n");
 }
 

@@ -8,6 +8,7 @@
 
 mod btf;
 pub mod calls;
+mod cause;
 mod contract;
 mod cost;
 mod counting;
@@ -27,11 +28,14 @@ mod record;
 mod recorder;
 mod shares;
 mod sums;
+mod tensor_probes;
+mod tensors;
 pub mod tracefs;
 mod tracing;
 mod unwind_maps;
 
 pub use btf::{KernelFunction, KernelResult, functions_of, kernel_functions};
+pub use cause::Cause;
 pub use cost::{CostProgram, ProgramCost};
 pub use error::{Error, Result};
 pub use hits::{
@@ -46,6 +50,7 @@ pub use record::{Cause, Handover, Losses, Memo, Origin, RawStack, Recognised, Re
 pub use recorder::Recorder;
 pub use shares::Share;
 pub use sums::SumRooms;
+pub use tensors::{MAX_TENSOR_POINTS, TensorChange, TensorPoint, TensorProbe, TensorRecord};
 pub use tracing::{Probe, Watch};
 pub use unwind_maps::{Code, MOST_FRAMES, MOST_PER_IMAGE, Place, UnwindMaps};
 

@@ -9,6 +9,8 @@ pub struct Options {
     pub sample_hz: Option<u32>,
     /// The marker function to watch.
     pub marker: Option<Marker>,
+    /// Marker functions are added later.
+    pub later_markers: bool,
     /// Size of the ring buffer in bytes, a power of two.
     pub ring_bytes: u32,
     /// Size of the ring buffer for raw stacks, a power of two; 16 MiB if `None`.
@@ -22,6 +24,8 @@ pub struct Options {
     pub off_cpu: Option<u64>,
     /// Find the calls that hand work to other threads.
     pub handover: bool,
+    /// Record the memory of PyTorch's caching allocator.
+    pub tensors: bool,
     /// Running processes to follow; they become the images 1, 2 and so on.
     pub found: Vec<u32>,
 }
@@ -38,6 +42,8 @@ pub struct Marker {
 /// What a trace watches besides functions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tracing {
+    /// Calls are traced beside a profile: launches have stacks of their own, not those of their calls.
+    pub beside: bool,
     /// Only sum calls, in the kernel.
     pub sums_only: bool,
     /// Take stacks at the functions that request it.

@@ -38,6 +38,8 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
         program.set_autoload(options.handover && !multi);
     }
     open.progs.thread_start.set_autoload(options.handover);
+    open.progs.tensor_multi.set_autoload(options.tensors && multi);
+    open.progs.tensor_single.set_autoload(options.tensors && !multi);
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {
         data.shortest_wait = options.off_cpu.unwrap_or(0);
         data.waits_recorded = options.off_cpu.is_some();
@@ -47,8 +49,9 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
     if let Some(data) = open.maps.data_data.as_deref_mut() {
         data.next_image += options.found.len() as u32;
     }
-    open.progs.launch_multi.set_autoload(options.marker.is_some() && multi);
-    open.progs.launch_single.set_autoload(options.marker.is_some() && !multi);
+    let launches = options.marker.is_some() || options.later_markers;
+    open.progs.launch_multi.set_autoload(launches && multi);
+    open.progs.launch_single.set_autoload(launches && !multi);
     open.progs.sample.set_autoload(options.sample_hz.is_some());
     open.progs.list_processes.set_autoload(!options.found.is_empty());
     open.load().map_err(load_error)
@@ -61,7 +64,7 @@ fn prepare_tracing(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, mul
     let tracing = tracing.unwrap_or(&off);
     let allocations = open.maps.allocations.max_entries();
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {
-        data.calls_traced = on;
+        data.calls_traced = on && !tracing.beside;
         data.call_records = !tracing.sums_only;
         data.call_stacks = tracing.stacks;
         data.call_names = tracing.names;

@@ -3,6 +3,7 @@
 use std::mem::offset_of;
 
 use crate::{
+    Cause,
     calls::{CallRecord, PointRecord, SwitchRecord, SyscallRecord},
     contract::{
         self,
@@ -14,6 +15,7 @@ use crate::{
     },
     hits::{HitRecord, WaitRecord},
     python::{PythonCode, PythonStack},
+    tensors::TensorRecord,
 };
 
 /// The parts of a launch's stack that the thread recognised itself.
@@ -23,27 +25,6 @@ pub struct Recognised {
     pub native: bool,
     /// The Python stack.
     pub python: bool,
-}
-
-/// The call that handed over the work of a thread, if the thread does such work. Its stack says whether it does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// None is in progress.
-    None,
-    /// The call with this id.
-    Call(u32),
-    /// One of several in progress.
-    Unknown,
-}
-
-impl Cause {
-    fn of(cause: u32) -> Self {
-        match handover_cause(cause) {
-            handover_cause::CAUSE_NONE => Self::None,
-            handover_cause::CAUSE_UNKNOWN => Self::Unknown,
-            handover_cause(id) => Self::Call(id),
-        }
-    }
 }
 
 /// A call that hands work to other threads.
@@ -140,6 +121,8 @@ pub enum Record {
     Hit(HitRecord),
     /// A thread that launches GPU work was off the CPU.
     Wait(WaitRecord),
+    /// The memory of a tensor changed.
+    Tensor(TensorRecord),
     /// A followed thread was running.
     Sample {
         /// The process image.
@@ -285,6 +268,8 @@ pub struct Losses {
     pub hits: u64,
     /// Waits that did not fit into the ring buffer; the hits of their reasons include them.
     pub waits: u64,
+    /// Allocations and frees of tensors that did not fit into the ring buffer.
+    pub tensors: u64,
     /// Records of a type or length that the programs do not write.
     pub unparsed: u64,
     /// Failed reads of maps: sums are missing from what was read.
@@ -300,6 +285,7 @@ impl Record {
             Self::Launch { time, .. } | Self::Sample { time, .. } => *time,
             Self::Hit(hit) => hit.time,
             Self::Wait(wait) => wait.time,
+            Self::Tensor(tensor) => tensor.time,
             Self::Handover(call) => call.time,
             Self::Started(start) => start.time,
             _ => 0,
@@ -348,6 +334,7 @@ impl Record {
             record_type::RECORD_POINT => Self::Point(Box::new(PointRecord::parse(bytes)?)),
             record_type::RECORD_HIT => Self::Hit(HitRecord::parse(bytes)?),
             record_type::RECORD_WAIT => Self::Wait(WaitRecord::parse(bytes)?),
+            record_type::RECORD_TENSOR => Self::Tensor(TensorRecord::parse(bytes)?),
             record_type::RECORD_SAMPLE => {
                 let sample_record { image, stack, python, time, tid, cpu, cause, .. } = contract::read(bytes)?;
                 Self::Sample { image, stack, python, time, tid, cpu, cause: Cause::of(cause) }

@@ -65,8 +65,9 @@ impl std::fmt::Debug for Recorder {
 impl Recorder {
     /// Loads and attaches the programs. No process is followed yet.
     pub fn start(options: &Options) -> Result<Self> {
+        let launches = options.marker.is_some() || options.later_markers;
         let multi =
-            (options.marker.is_some() || options.tracing.is_some() || options.hits.is_some() || options.handover)
+            (launches || options.tracing.is_some() || options.hits.is_some() || options.handover || options.tensors)
                 && features::uprobe_multi();
         match Self::start_with(options, multi) {
             // A kernel without this feature rejects it: fall back to the plain probe.
@@ -156,6 +157,13 @@ impl Recorder {
                 let _ = timer.into_raw_fd();
             }
         }
+        Ok(())
+    }
+
+    /// Watches another marker function, if [`Options::later_markers`] is set.
+    pub fn add_marker(&mut self, marker: &Marker) -> Result<()> {
+        let link = self.attach_marker(marker).map_err(|source| Error::Attach { what: MARKER, source })?;
+        self.links.push(link);
         Ok(())
     }
 
@@ -288,6 +296,7 @@ impl Recorder {
             sums: count(loss::LOSS_CALL_SUMS),
             hits: count(loss::LOSS_HIT),
             waits: count(loss::LOSS_WAIT),
+            tensors: count(loss::LOSS_TENSOR),
             unparsed: self.unparsed.get(),
             unread: self.unread.get(),
         }

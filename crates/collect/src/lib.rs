@@ -2,23 +2,27 @@
 //! the injected libraries report, and passes it on as [`model::event::Event`]s. It knows none of the commands.
 //!
 //! ```text
+//!   attaching the injected library in running processes
 //!   command   the target: its user, environment, signals, private directory
 //!   process   which processes run, what they have mapped, and since when
 //!   sessions  the injected libraries: what CUPTI recorded arrives here
 //!   stacks    unwind tables for the kernel's walker; stacks walked here; Python frames
 //!   calls     functions that are traced, one by one or summed up
 //!   events    what `--event` names, counted by stack
+//!   memory    what allocates and frees GPU memory
 //!   handover  work that one thread handed to another
 //!   collector the loop that waits for all of these, in the order that matters
 //!   sink      where events go
 //! ```
 
+pub mod attaching;
 pub mod calls;
 mod collector;
 pub mod command;
 pub mod events;
 mod handover;
 mod injector;
+mod memory;
 pub mod process;
 pub mod sessions;
 pub mod sink;

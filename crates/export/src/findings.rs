@@ -9,17 +9,18 @@ mod finding;
 mod idle;
 mod kernels;
 mod launches;
+mod memory;
 
 use model::profile::Profile;
 
 pub use self::finding::{Evidence, Finding, Kind, Unit};
-use crate::{idle::DeviceIdle, user_code::UserCode};
+use crate::{idle::DeviceIdle, memory::DeviceMemory, user_code::UserCode};
 
 /// The maximum number of findings: a reader acts on the first ones.
 const MAX: usize = 8;
 
 /// Returns the findings of a profile: idle GPUs, then the others, those that affect the most time first.
-pub fn findings(profile: &Profile, code: &UserCode<'_>, idle: &[DeviceIdle]) -> Vec<Finding> {
+pub fn findings(profile: &Profile, code: &UserCode<'_>, idle: &[DeviceIdle], memory: &[DeviceMemory]) -> Vec<Finding> {
     // A trace explains single calls, and has its own report.
     if profile.is_trace() {
         return Vec::new();
@@ -37,6 +38,8 @@ pub fn findings(profile: &Profile, code: &UserCode<'_>, idle: &[DeviceIdle]) -> 
         (a.kind != Kind::GpuIdle).cmp(&(b.kind != Kind::GpuIdle)).then(b.share.total_cmp(&a.share))
     });
     all.truncate(MAX);
+    // Memory affects no time, so it has no place among the others.
+    all.extend(memory::peak(memory));
     all
 }
 

@@ -14,8 +14,9 @@ use text::units;
 
 use crate::{
     family::Family,
-    idle,
+    idle, memory,
     names::{self, GpuFrames},
+    table::Table,
     waits,
 };
 
@@ -30,10 +31,23 @@ pub struct View {
     pub waits: bool,
     /// The idle time of the GPUs instead, under what the threads that feed them did.
     pub idle: bool,
+    /// GPU memory instead, under the stacks that allocated it.
+    pub memory: Option<MemoryView>,
     /// A counted event instead of both, because its amounts are not times.
     pub event: Option<EventView>,
     /// Draw each level of a recursion, instead of one frame for all. Other formats always have every level.
     pub unfold_recursion: bool,
+    /// The table of a `.csv` file.
+    pub table: Table,
+}
+
+/// When to show GPU memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryView {
+    /// When most was in use.
+    Peak,
+    /// At the end.
+    End,
 }
 
 /// Which counted event to show, and how to weigh it.
@@ -47,7 +61,16 @@ pub struct EventView {
 
 impl Default for View {
     fn default() -> Self {
-        Self { cpu: true, gpu: true, waits: true, idle: false, event: None, unfold_recursion: false }
+        Self {
+            cpu: true,
+            gpu: true,
+            waits: true,
+            idle: false,
+            memory: None,
+            event: None,
+            unfold_recursion: false,
+            table: Table::default(),
+        }
     }
 }
 
@@ -209,6 +232,30 @@ impl Flame {
             }
         }
         naming.flame(lines, Measure::Time)
+    }
+
+    /// Adds GPU memory, under the stacks that allocated it: the innermost frame is its use. If several GPUs or processes
+    /// have memory, each GPU has a frame.
+    pub fn of_memory(profile: &Profile, view: MemoryView) -> Self {
+        let mut naming = Naming::new(profile);
+        let mut lines = Lines::new();
+        let several = profile.memory.devices.len() > 1;
+        for (&(process, index), memory) in &profile.memory.devices {
+            let label = several.then(|| format!("GPU {}", memory::label(profile, process, index)));
+            let device = label.map(|label| naming.name(label, Family::GpuKernel));
+            let moment = match view {
+                MemoryView::Peak => &memory.peak,
+                MemoryView::End => &memory.end,
+            };
+            for (what, stack, amount) in &moment.holders {
+                let mut frames: Frames = device.iter().cloned().collect();
+                frames.extend(naming.stack(process, Some(*stack)));
+                frames.push(naming.name(names::memory(*what).to_owned(), Family::GpuMemory));
+                let weight = Weight { amount: amount.bytes, hits: amount.count, ..Weight::default() };
+                lines.entry(frames).or_default().add(weight);
+            }
+        }
+        naming.flame(lines, Measure::Bytes)
     }
 
     /// Adds a counted event: the innermost frame is the place that was hit, or what was waited for.

@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 use model::profile::Profile;
 
 use crate::{
-    flame::{EventView, Flame, Line, Measure, View, Weight},
+    flame::{EventView, Flame, Line, Measure, MemoryView, View, Weight},
     waits,
 };
 
@@ -22,6 +22,7 @@ enum Part {
     Cpu,
     Gpu,
     Idle,
+    Memory(MemoryView),
     Event(EventView),
     Several(View),
 }
@@ -39,6 +40,9 @@ impl<'a> Flames<'a> {
         }
         if view.idle {
             return self.get(Part::Idle, || Flame::of_idle(self.profile));
+        }
+        if let Some(memory) = view.memory {
+            return self.memory(memory);
         }
         let mut parts = Vec::new();
         parts.extend(view.cpu.then(|| self.cpu()));
@@ -60,6 +64,11 @@ impl<'a> Flames<'a> {
     /// Returns the tree of GPU work, under the stacks that launched it.
     pub fn gpu(&self) -> Rc<Flame> {
         self.get(Part::Gpu, || Flame::of_gpu(self.profile))
+    }
+
+    /// Returns the tree of GPU memory.
+    pub fn memory(&self, view: MemoryView) -> Rc<Flame> {
+        self.get(Part::Memory(view), || Flame::of_memory(self.profile, view))
     }
 
     /// Returns the tree of a counted event.

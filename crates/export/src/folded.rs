@@ -1,5 +1,5 @@
 //! `.folded`: `process;frame;frame;[GPU_Kernel] name weight`, one line per distinct stack, in microseconds; for a
-//! counted event, its hits or their weight.
+//! counted event, its hits or their weight; for GPU memory, bytes.
 //!
 //! The format of flamegraph.pl, inferno, speedscope and many others.
 
@@ -12,8 +12,8 @@ use crate::{flame::View, flames::Flames};
 pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result<()> {
     let flame = flames.of(view);
     let amounts: Vec<u64> = flame.lines.iter().map(|line| line.weight.amount).collect();
-    // Counted events are written without conversion.
-    let weights = if view.event.is_some() { amounts } else { microseconds(&amounts) };
+    // Counted events and bytes are written without conversion.
+    let weights = if view.event.is_some() || view.memory.is_some() { amounts } else { microseconds(&amounts) };
     let mut lines: Vec<String> = flame
         .lines
         .iter()

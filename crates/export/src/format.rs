@@ -29,6 +29,8 @@ pub enum Format {
     PerfettoGz,
     /// `.json.gz`: [`Format::Chrome`], compressed.
     ChromeGz,
+    /// `.csv`: a table.
+    Csv,
 }
 
 /// A file name whose extension matches no format.
@@ -41,7 +43,7 @@ pub struct UnknownExtension {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Recording,
         Self::Html,
         Self::Folded,
@@ -54,6 +56,7 @@ impl Format {
         Self::Perfetto,
         Self::PerfettoGz,
         Self::ChromeGz,
+        Self::Csv,
     ];
 
     /// Returns the file extension of this format.
@@ -71,7 +74,13 @@ impl Format {
             Self::Perfetto => ".pftrace",
             Self::PerfettoGz => ".pftrace.gz",
             Self::ChromeGz => ".json.gz",
+            Self::Csv => ".csv",
         }
+    }
+
+    /// Whether a terminal can show it.
+    pub fn is_text(self) -> bool {
+        !matches!(self, Self::Recording | Self::Pprof | Self::Perfetto | Self::PerfettoGz | Self::ChromeGz)
     }
 
     /// Returns all extensions, for messages.
@@ -121,7 +130,7 @@ mod tests {
             }
             let error = Format::from_path(path).expect_err(name).to_string();
             assert!(
-                error.contains(".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz"),
+                error.contains(".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv"),
                 "{error}"
             );
         }

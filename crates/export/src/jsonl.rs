@@ -212,6 +212,25 @@ enum Line<'a> {
         reason: &'a str,
         stack: u64,
     },
+    Tensor {
+        ts_ns: u64,
+        pid: u32,
+        tid: u32,
+        device: u32,
+        address: u64,
+        bytes: u64,
+        stack: u64,
+    },
+    Shutdown {
+        ts_ns: u64,
+        pid: u32,
+    },
+    TensorFreed {
+        ts_ns: u64,
+        pid: u32,
+        tid: u32,
+        address: u64,
+    },
     Loss {
         cause: LossCause,
         count: u64,
@@ -442,6 +461,15 @@ impl Lines<'_> {
                 let dur_ns = e.end.saturating_sub(e.start);
                 self.line(&Line::Wait { ts_ns: e.start, dur_ns, pid, tid: e.tid, reason, stack })
             }
+            Event::Tensor(e) => {
+                let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
+                let (ts_ns, tid, device, address, bytes) = (e.time, e.tid, e.device, e.address, e.bytes);
+                self.line(&Line::Tensor { ts_ns, pid, tid, device, address, bytes, stack })
+            }
+            Event::TensorFreed(e) => {
+                let pid = self.pid(e.process);
+                self.line(&Line::TensorFreed { ts_ns: e.time, pid, tid: e.tid, address: e.address })
+            }
             Event::Loss(e) => self.line(&Line::Loss { cause: e.cause, count: e.count }),
             Event::Note(e) => self.line(&Line::Note { text: &e.text }),
             Event::End(e) => self.line(&Line::End { ts_ns: e.time, status: e.status }),
@@ -460,6 +488,10 @@ impl Lines<'_> {
                 let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
                 let weight = (!counter.weight.is_empty()).then_some(e.weight);
                 self.line(&Line::Hits { event: &counter.name, function, pid, stack, count: e.count, weight })
+            }
+            Event::Shutdown(e) => {
+                let pid = self.pid(e.process);
+                self.line(&Line::Shutdown { ts_ns: e.time, pid })
             }
             // Hidden by the view, or resolved: a session's totals are in the ledger.
             Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => Ok(()),

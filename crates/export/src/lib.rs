@@ -10,6 +10,7 @@ use flate2::{Compression, write::GzEncoder};
 
 pub mod chrome;
 pub mod cpu_txt;
+pub mod diff;
 mod events;
 pub mod family;
 pub mod findings;
@@ -23,6 +24,7 @@ pub mod idle;
 pub mod jsonl;
 mod lanes;
 pub mod losses;
+pub mod memory;
 pub mod names;
 mod page;
 mod palette;
@@ -33,6 +35,8 @@ mod recursion;
 pub mod speedscope;
 pub mod summary;
 pub mod svg;
+mod table;
+pub mod tables;
 pub mod trace;
 mod user_code;
 mod waits;
@@ -41,10 +45,11 @@ mod weighted;
 pub use crate::{
     events::Events,
     findings::Finding,
-    flame::{EventView, View},
+    flame::{EventView, MemoryView, View},
     flames::Flames,
     format::{Format, UnknownExtension},
     summary::Summary,
+    table::Table,
     user_code::Place,
 };
 
@@ -73,6 +78,7 @@ pub fn write<'a>(
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
         Format::Pprof => pprof::write(profile, view, events()?, out),
         Format::Speedscope => speedscope::write(profile, view, events()?, out),
+        Format::Csv => view.table.rows(flames, events)?.csv(out),
         Format::Perfetto => perfetto::write(profile, view, events()?, out),
         Format::PerfettoGz => gzip(out, |out| perfetto::write(profile, view, events()?, out)),
         Format::ChromeGz => gzip(out, |out| chrome::write(profile, view, events()?, out)),

@@ -8,6 +8,7 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 use model::{
     event::{Counter, CounterPoint, FrameKind, KernelName, Mapping, NamedFrame, ProcessId, SessionId},
     fold::NAME_LOST,
+    memory::Use,
     profile::{Profile, What},
 };
 
@@ -19,6 +20,15 @@ pub const LAUNCH_NOT_SEEN: &str = "[launch not seen]";
 
 /// The frame between the stack that created a node of a graph and the node's work, which runs at each launch of the graph.
 pub const GRAPH_REPLAY: &str = "[CUDA graph replay]";
+
+/// Returns the frame of GPU memory, by its use.
+pub fn memory(what: Use) -> &'static str {
+    match what {
+        Use::Tensor => "[tensors]",
+        Use::Cached => "[cached by PyTorch, free]",
+        Use::Other => "[GPU memory]",
+    }
+}
 
 /// The innermost frame of a GPU's idle time.
 pub const GPU_IDLE: &str = "[GPU idle]";

@@ -151,6 +151,11 @@ pub(crate) fn is_informative(name: &str) -> bool {
         || matches!(name, "_start" | "main" | "start_thread" | "clone3" | "clone" | "__clone3"))
 }
 
+/// Returns a path whose frames are separated by `;`, shortened as [`path_text`] does.
+pub(crate) fn joined_path_text(path: &str, most: usize) -> String {
+    path_text(&path.split(';').map(str::to_owned).collect::<Vec<_>>(), most)
+}
+
 /// Formats `python3 > … > train > forward > linear > matmul`: the operation and its nearest caller, then the process,
 /// then as many callers as fit.
 pub(crate) fn path_text(path: &[String], most: usize) -> String {

@@ -17,7 +17,7 @@ use crate::{
     findings,
     flame::{Flame, Line},
     flames::Flames,
-    idle, losses,
+    idle, losses, memory,
     names::{self, GpuFrames},
     trace::TraceSummary,
     user_code::UserCode,
@@ -26,6 +26,7 @@ use crate::{
 pub mod cost;
 pub mod events;
 mod findings_text;
+mod memory_text;
 mod numbers;
 mod ranges;
 mod ranges_text;
@@ -60,6 +61,7 @@ impl Summary {
         let launches = ledger.launches.saturating_add(estimated.launches);
         let code = UserCode::new(profile);
         let idle = idle::of(profile, &code);
+        let memory = memory::of(profile, &code);
         let sampling = Sampling::of(profile);
         let trace = TraceSummary::of(profile);
         let mut lost = ledger.lost.clone();
@@ -72,8 +74,9 @@ impl Summary {
             wall_ns,
             cut_off: profile.end.is_none(),
             status: profile.end.and_then(|end| end.status),
-            findings: findings::findings(profile, &code, &idle),
+            findings: findings::findings(profile, &code, &idle, &memory),
             idle,
+            memory,
             gpu_time_ns,
             kernel_time_ns: ledger.kernel_ns.saturating_add(estimated.kernel_ns),
             kernel_time_delivered_ns: ledger.kernel_ns_delivered,

@@ -17,16 +17,17 @@ use inferno::flamegraph::{
 use model::{
     event::{Counter, OFF_CPU},
     idle::Phase,
+    memory::Use,
     profile::{DeviceInfo, Profile},
 };
 use text::{
     short::short_frame,
-    units::{count, counted, percent, time},
+    units::{bytes, count, counted, percent, time},
 };
 
 use crate::{
     family::Family,
-    flame::{Flame, Line, Measure, View, Weight},
+    flame::{Flame, Line, Measure, MemoryView, View, Weight},
     flames::Flames,
     helpers, losses, names, palette, recursion, waits,
 };
@@ -43,6 +44,7 @@ const LABEL_LENGTH: usize = 100;
 const LABEL_OF_TIP: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
 const LABEL: &str = r#"(t.getAttribute("fg:l") || find_child(e, "title").textContent.replace(/\([^(]*\)$/,""))"#;
 const NO_TIME: &str = "no CPU sample and no finished GPU work";
+const NO_MEMORY: &str = "no GPU memory was allocated";
 const NO_IDLE: &str = "no GPU worked, or none was idle";
 const NO_HITS: &str = "the event did not occur, or all its weights are 0";
 const STYLE: &str = "<style type=\"text/css\">
@@ -72,6 +74,11 @@ pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result
     let counter = view.event.and_then(|event| profile.counters.all.get(&event.counter));
     let (title, subtitle) = match counter {
         None if view.idle => (cut(&format!("GPU idle: {}", title(profile)), TITLE_LENGTH), idle_subtitle(profile)),
+        None if view.memory.is_some() => {
+            let when = if view.memory == Some(MemoryView::End) { "at the end" } else { "at its peak" };
+            let title = cut(&format!("GPU memory {when}: {}", title(profile)), TITLE_LENGTH);
+            (title, memory_subtitle(&flame))
+        }
         None => (title(profile), subtitle(profile)),
         Some(counter) => (event_title(counter, profile), event_subtitle(counter, profile, &flame)),
     };
@@ -79,6 +86,7 @@ pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result
         let nothing = match counter {
             Some(_) => NO_HITS,
             None if view.idle => NO_IDLE,
+            None if view.memory.is_some() => NO_MEMORY,
             None => NO_TIME,
         };
         write_empty(profile, &title, &subtitle, nothing, out)?;
@@ -330,6 +338,18 @@ fn title(profile: &Profile) -> String {
         names::printable(&command).into_owned()
     };
     if name.is_empty() { "warpscope".to_owned() } else { cut(&name, TITLE_LENGTH) }
+}
+
+/// `1.21 GiB: tensors 1.00 GiB · cached 215 MiB`
+fn memory_subtitle(flame: &Flame) -> String {
+    let sum = |name: Option<&str>| -> u64 {
+        let is_meant = |line: &&Line| name.is_none_or(|name| line.frames.last().is_some_and(|frame| **frame == *name));
+        flame.lines.iter().filter(is_meant).fold(0, |sum, line| sum.saturating_add(line.weight.amount))
+    };
+    let parts = Use::ALL.map(|what| (what.name(), sum(Some(names::memory(what)))));
+    let parts = parts.iter().filter(|(_, amount)| *amount > 0);
+    let parts: Vec<String> = parts.map(|(name, amount)| format!("{name} {}", bytes(*amount))).collect();
+    cut(&format!("{}: {}", bytes(sum(None)), parts.join(" · ")), TITLE_LENGTH)
 }
 
 /// `GPU 0 idle 4.21 s of 10.2 s (41.3 %)`

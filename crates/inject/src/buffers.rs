@@ -46,7 +46,9 @@ impl Pool {
     }
 
     fn prepare(&self) -> bool {
-        self.memory.store(sys::reserve(POOL), Ordering::Release);
+        if self.memory.load(Ordering::Acquire).is_null() {
+            self.memory.store(sys::reserve(POOL), Ordering::Release);
+        }
         !self.memory.load(Ordering::Acquire).is_null()
     }
 
@@ -74,6 +76,20 @@ impl Pool {
         None
     }
 
+    /// Returns the pages of all free buffers to the kernel.
+    fn discard(&self) {
+        let mut taken = [ptr::null_mut(); LARGE_COUNT + SMALL_COUNT];
+        for place in &mut taken {
+            let Some((buffer, size)) = self.take() else { break };
+            // SAFETY: the buffer is taken, so nobody else uses it.
+            unsafe { sys::discard(buffer, size) };
+            *place = buffer;
+        }
+        taken.iter().take_while(|buffer| !buffer.is_null()).for_each(|buffer| {
+            self.give_back(*buffer);
+        });
+    }
+
     const fn place(word: usize, bit: usize) -> (usize, usize) {
         if word == 0 { (bit * LARGE, LARGE) } else { (LARGE * LARGE_COUNT + ((word - 1) * 64 + bit) * SMALL, SMALL) }
     }
@@ -94,9 +110,14 @@ impl Pool {
     }
 }
 
-/// Reserves the memory; false if the kernel refuses.
+/// Reserves the memory, once; false if the kernel refuses.
 pub(crate) fn prepare() -> bool {
     BUFFERS.prepare()
+}
+
+/// Returns the memory of all buffers that CUPTI does not hold to the kernel.
+pub(crate) fn discard() {
+    BUFFERS.discard();
 }
 
 /// Whether CUPTI holds a buffer.
@@ -149,7 +170,7 @@ pub unsafe extern "C" fn on_completed(context: *mut c_void, stream: u32, buffer:
         // The reader count is raised before the session state is read: the sender first ends the session and then waits
         // for readers, so it misses none.
         READERS.fetch_add(1, Ordering::SeqCst);
-        if lifecycle::is_live()
+        if lifecycle::is_reading()
             && let Some(cupti) = library::cupti()
         {
             let begun = (!wakeup::is_sender()).then(sys::now);

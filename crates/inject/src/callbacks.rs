@@ -16,7 +16,7 @@ use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
-use crate::{calls, cost, counting, gate, lifecycle, nodes, nvtx, sampling, sys, waits};
+use crate::{calls, cost, counting, gate, lifecycle, nodes, nvtx, quirks, sampling, sys, waits};
 
 /// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
@@ -60,6 +60,8 @@ struct Thread {
     marked: Cell<u64>,
     /// Domain and callback id of the marked call; 0 once it has returned.
     call: Cell<u32>,
+    /// The session that recorded it, 0 for none. The end of a call that was under way when a session ended is not seen.
+    session: Cell<u64>,
     /// Whether a graph node was created during the marked call: its stream is being captured, so the work does not run
     /// now.
     node: Cell<bool>,
@@ -76,6 +78,7 @@ thread_local! {
         Thread {
             marked: Cell::new(NONE),
             call: Cell::new(0),
+            session: Cell::new(0),
             node: Cell::new(false),
             stacked: Cell::new(false),
             counted: Cell::new(false),
@@ -119,7 +122,7 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
     let entry = work(of, cbid);
     let work = entry & !COUNTED;
     if entry == 0 {
-        if data.is_null() || !lifecycle::is_live() {
+        if data.is_null() || !lifecycle::is_reading() {
             return false;
         }
         if of == domain::RESOURCE {
@@ -147,14 +150,19 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 thread.marked.set(id);
                 thread.call.set(call);
                 thread.node.set(false);
-                if !lifecycle::is_live() {
-                    thread.shard.count_late();
-                    gate::pass();
+                // Before the marker, at which the thread may be preempted: the end of a recording waits for calls in flight.
+                thread.shard.count_begun();
+                gate::pass();
+                // Sessions begin and end while the gate is closed.
+                let live = lifecycle::is_live();
+                thread.session.set(if live { lifecycle::session() } else { 0 });
+                if !live {
                     return false;
                 }
-                // Before the marker, at which the thread may be preempted: the end of a recording waits for calls in flight.
                 thread.shard.count_launch();
-                gate::pass();
+                if work == Work::Graph as u8 {
+                    quirks::graph_launched();
+                }
                 let choice = sampling::choose();
                 if choice != Choice::Count {
                     nvtx::on_launch(data.correlation_id);
@@ -176,7 +184,7 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
             cost::end_call();
             thread.call.set(0);
             thread.shard.count_return();
-            if !lifecycle::is_live() {
+            if !lifecycle::is_reading() || thread.session.get() != lifecycle::session() {
                 return false;
             }
             // SAFETY: on exit CUPTI points this at the call's result; null is checked.
@@ -195,6 +203,8 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 report_capture(data.correlation_id);
             } else if entry & COUNTED != 0 && count(data) == Some(0) {
                 report_empty(data.correlation_id);
+            } else if work != Work::Graph as u8 {
+                thread.shard.count_owed();
             }
         }
         false
@@ -215,7 +225,7 @@ fn count(data: &CallbackData) -> Option<usize> {
 #[cold]
 fn on_resource(callback: &Callback, cbid: u32, data: &ResourceData) {
     let launch = THREAD.with(|thread| {
-        let within = thread.call.get() != 0;
+        let within = thread.call.get() != 0 && thread.session.get() == lifecycle::session();
         if within && cbid == resource::GRAPH_NODE_CREATED {
             thread.node.set(true);
         }

@@ -1,6 +1,6 @@
 //! The clock of CUPTI's records.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cupti::ids::result;
 use wire::Notice;
@@ -16,8 +16,14 @@ pub fn offset() -> u64 {
     OFFSET.load(Ordering::Relaxed)
 }
 
+/// Whether an earlier session has set the clock, which CUPTI keeps.
+static DONE: AtomicBool = AtomicBool::new(false);
+
 /// Sets CUPTI's clock and thread ids to the system's. If CUPTI rejects the clock, measures the [`offset`] to its own.
 pub fn set(cupti: &Cupti, notices: &mut Notices) {
+    if DONE.load(Ordering::Relaxed) {
+        return;
+    }
     if let Some(set) = cupti.set_thread_id_type {
         // SAFETY: only takes a number.
         let outcome = unsafe { set(1) };
@@ -26,6 +32,7 @@ pub fn set(cupti: &Cupti, notices: &mut Notices) {
     // SAFETY: the clock is a function of this library, which is never unloaded.
     let outcome = cupti.register_timestamp.map(|register| unsafe { register(clock) });
     if outcome == Some(result::SUCCESS) {
+        DONE.store(true, Ordering::Relaxed);
         return;
     }
     let reason = outcome.map_or_else(|| "it has no such function".into(), |outcome| cupti.describe(outcome));

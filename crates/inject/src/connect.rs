@@ -52,19 +52,36 @@ pub fn connect(path: &[u8]) -> Result<i32, Refused> {
     }
 }
 
+/// Creates a connection for warpscope to take: our end and its end.
+pub fn pair() -> Result<(i32, i32), Refused> {
+    let mut ends = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: there is room for both descriptors.
+    if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } != 0 {
+        return Err(Refused(Refusal::Socket, sys::errno()));
+    }
+    WELCOMED.store(false, Ordering::SeqCst);
+    Ok((ends[0], ends[1]))
+}
+
 /// Waits until warpscope has read this process's code mappings, so that the very first stack can be walked. That takes
-/// about a millisecond; in any case the program continues after [`wire::WELCOME_PATIENCE_MS`].
-pub fn await_welcome(socket: i32) {
-    let deadline = sys::now() + u64::from(wire::WELCOME_PATIENCE_MS.unsigned_abs()) * 1_000_000;
+/// about a millisecond. Returns false if the welcome has not arrived in time.
+pub fn await_welcome(socket: i32, milliseconds: u32) -> bool {
+    let deadline = sys::now() + u64::from(milliseconds) * 1_000_000;
     while !WELCOMED.load(Ordering::Acquire) && sys::now() < deadline {
         let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
         // The sender may be the one that receives the welcome, so this thread wakes up regularly.
         // SAFETY: one entry; the call is bounded by its timeout.
         let ready = unsafe { libc::poll(&raw mut poll, 1, 10) };
-        if ready == 1 && receive(socket).is_none() && poll.revents & (libc::POLLHUP | libc::POLLERR) != 0 {
-            return;
+        if ready == 1 {
+            let answer = receive(socket);
+            let disconnected = answer.is_none() && poll.revents & (libc::POLLHUP | libc::POLLERR) != 0;
+            if disconnected || answer == Some(wire::FINISH) {
+                return false;
+            }
         }
     }
+    WELCOMED.load(Ordering::Acquire)
 }
 
 /// Whether the welcome has arrived.

@@ -31,6 +31,9 @@ static CLOCK: AtomicU64 = AtomicU64::new(0);
 
 /// Begins a session.
 pub fn begin() {
+    for sum in [&CALLBACKS, &STACKS, &TIMED_STACKS, &READING] {
+        sum.store(0, Relaxed);
+    }
     BEFORE.store(sys::clock(libc::CLOCK_PROCESS_CPUTIME_ID), Relaxed);
     let shortest = (0..16).map(|_| sys::now().abs_diff(sys::now())).min();
     CLOCK.store(shortest.unwrap_or(0), Relaxed);

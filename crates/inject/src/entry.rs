@@ -1,12 +1,13 @@
-//! The entry point that the driver calls.
+//! The entry points: the driver calls one inside `cuInit`, and warpscope the other in a process that already runs.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use wire::Refusal;
 
 use crate::connect::{Refused, connect};
-use crate::start::{Found, start};
-use crate::{driver, environment, library, lifecycle, sys, warpscope_launch_marker};
+use crate::setup::Found;
+use crate::start::{attach, start};
+use crate::{driver, environment, lifecycle, sys, warpscope_launch_marker};
 
 static CALLED: AtomicBool = AtomicBool::new(false);
 
@@ -18,14 +19,47 @@ pub extern "C" fn InitializeInjection() -> i32 {
         if CALLED.swap(true, Ordering::SeqCst) {
             return;
         }
-        // Sets the hook of this library's own copy of the standard library, so that a caught panic is not printed.
-        std::panic::set_hook(Box::new(|_| {}));
+        silence_panics();
+        if !lifecycle::claim() {
+            return;
+        }
         if let Err(Refused(refusal, error)) = begin() {
+            lifecycle::release();
             // The probe on the marker sees the refusal; the process makes no system call for it.
             warpscope_launch_marker(error.cast_unsigned(), refusal.work(), 0, 0, 0);
         }
     });
     1
+}
+
+/// Sets the hook of this library's own copy of the standard library, so that a caught panic is not printed.
+fn silence_panics() {
+    std::panic::set_hook(Box::new(|_| {}));
+}
+
+/// Called by warpscope in a process that already runs, on a thread of its own. The settings are as in the environment of a
+/// command. Returns what [`wire::attached`] reads.
+///
+/// # Safety
+/// `settings` must point to `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpscope_attach(settings: *const u8, size: usize) -> u64 {
+    lifecycle::guarded(wire::not_attached(Refusal::Thread, 0), || {
+        silence_panics();
+        if !lifecycle::claim() {
+            return wire::not_attached(Refusal::Busy, 0);
+        }
+        // The driver, which may load this library later, finds a session, or none and no address.
+        // SAFETY: the caller guarantees the bytes.
+        environment::pass(unsafe { core::slice::from_raw_parts(settings, size) });
+        match attach() {
+            Ok(descriptor) => descriptor.cast_unsigned().into(),
+            Err(Refused(refusal, error)) => {
+                lifecycle::release();
+                wire::not_attached(refusal, error.cast_unsigned())
+            }
+        }
+    })
 }
 
 fn begin() -> Result<(), Refused> {
@@ -39,11 +73,7 @@ fn begin() -> Result<(), Refused> {
     }
     let socket = connect(&address)?;
     let driver = driver::version();
-    let found = match library::find(driver) {
-        Ok((cupti, path)) => Found::Library(cupti, path),
-        Err(tried) => Found::Nothing(tried),
-    };
-    start(socket, found, driver).map_or(Ok(()), Err)
+    start(socket, Found::search(driver), driver).map_or(Ok(()), Err)
 }
 
 /// The number of filters that warpscope itself runs under: it created its own socket under them.

@@ -25,18 +25,32 @@ pub fn open(descriptor: i32) {
     if !crate::sys::is_sealed(descriptor, BYTES) {
         return;
     }
-    // SAFETY: a new mapping of a file of this size, which its owner has sealed against shrinking; it is never unmapped.
-    let mapped = unsafe { libc::mmap(ptr::null_mut(), BYTES, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0) };
+    let before = MEMORY.load(Ordering::Acquire);
+    let flags = if before.is_null() { libc::MAP_SHARED } else { libc::MAP_SHARED | libc::MAP_FIXED };
+    // SAFETY: a new mapping of a file of this size, which its owner has sealed against shrinking, or one in the place of
+    // that of an earlier session. It is never unmapped.
+    let mapped = unsafe { libc::mmap(before.cast(), BYTES, libc::PROT_READ, flags, descriptor, 0) };
     if mapped != libc::MAP_FAILED {
         MEMORY.store(mapped.cast(), Ordering::Release);
     }
 }
 
+/// Releases the shared memory at the end of a session. Threads may still be reading it: private memory without stacks takes
+/// its place.
+pub fn close() {
+    let memory = MEMORY.load(Ordering::Acquire);
+    if !memory.is_null() {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: replaces a mapping of ours of this size.
+        unsafe { libc::mmap(memory.cast(), BYTES, libc::PROT_READ, flags, -1, 0) };
+    }
+}
+
 /// Returns the layout of this process's Python interpreter, if warpscope has found one.
-pub fn python() -> Option<&'static Python> {
-    // SAFETY: null or a mapping that is never unmapped; the layout does not change.
+pub fn python() -> Option<Python> {
+    // SAFETY: null or a mapping that is never unmapped; the layout does not change during a session.
     let header = unsafe { MEMORY.load(Ordering::Acquire).as_ref() }?;
-    (header.has_python == 1).then_some(&header.python)
+    (header.has_python == 1).then_some(header.python)
 }
 
 /// Returns the id of the stack of a call to the marker with these registers; 0 if it is unknown.

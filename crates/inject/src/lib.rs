@@ -1,4 +1,5 @@
-//! The library that the CUDA driver loads into the profiled program, through `CUDA_INJECTION64_PATH`.
+//! The library that the CUDA driver loads into the profiled program, through `CUDA_INJECTION64_PATH`, or that warpscope
+//! loads into a running process.
 //!
 //! It runs inside other people's jobs, so it never prints, blocks, panics, exits or grows without bound; where it
 //! cannot keep up it drops and counts. Its parts, in the order of the data flow:
@@ -10,7 +11,8 @@
 //!            -> nodes -> queue                         the calls that created the nodes of graphs
 //!  CUPTI     -> buffers -> records -> names, queue     activity becomes messages in a bounded queue
 //!  sender    -> socket                                 our only thread: flushes CUPTI, sends, counts, ends the session
-//!  cuInit    -> entry -> connect, start -> subscription, sender
+//!  cuInit    -> entry -> connect, start -> setup -> subscription, sender
+//!  attaching -> entry -> sender -> setup -> subscription
 //! ```
 //!
 //! All state is static and never freed: callbacks may arrive at any time, from any thread, even while the process
@@ -39,12 +41,14 @@ mod notices;
 mod nvtx;
 mod python;
 mod queue;
+mod quirks;
 mod random;
 mod rank;
 mod records;
 mod sampling;
 mod search;
 mod sender;
+mod setup;
 mod start;
 mod subscription;
 mod sys;
@@ -53,8 +57,9 @@ mod waits;
 mod wakeup;
 
 pub use connect::{Refused, connect, peer_is_trusted};
-pub use entry::InitializeInjection;
+pub use entry::{InitializeInjection, warpscope_attach};
 pub use library::Cupti;
 pub use marker::warpscope_launch_marker;
 pub use nvtx::InitializeInjectionNvtx2;
-pub use start::{Found, start};
+pub use setup::Found;
+pub use start::start;

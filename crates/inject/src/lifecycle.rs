@@ -2,14 +2,18 @@
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{sys, wakeup};
 
+/// No session, or one that has not begun to record.
 const NEW: u8 = 0;
+/// Launches are marked, and records are read.
 const LIVE: u8 = 1;
-const ENDED: u8 = 2;
+/// Only the records of marked launches are still read.
+const LEAVING: u8 = 2;
+const ENDED: u8 = 3;
 
 static STATE: AtomicU8 = AtomicU8::new(NEW);
 static SESSION: AtomicU64 = AtomicU64::new(0);
@@ -28,6 +32,14 @@ static DONE: AtomicU32 = AtomicU32::new(0);
 /// Counts what the sender has achieved: buffers read and packets sent.
 static PROGRESS: AtomicU32 = AtomicU32::new(0);
 
+/// Whether the process has a session, or one is being set up or ended.
+static CLAIMED: AtomicBool = AtomicBool::new(false);
+/// Whether the exit and fork handlers are registered. They stay, and do nothing without a session.
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+/// The other end of the connection until warpscope has a copy of it, if it was created here.
+static OTHER_END: AtomicI32 = AtomicI32::new(-1);
+static OTHER_INODE: AtomicU64 = AtomicU64::new(0);
+
 /// The longest time that process exit waits for the last messages: as long as there is progress, and in total. On a busy
 /// machine the sender and warpscope are slow, but they do advance.
 const EXIT_PATIENCE: u64 = 2_000_000_000;
@@ -43,11 +55,26 @@ pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether launches are marked and records read. False in a forked child, after the peer has disconnected and during
-/// exit.
+/// Whether launches are marked. False in a forked child, after the peer has disconnected and during exit.
 #[inline]
 pub fn is_live() -> bool {
     STATE.load(Ordering::Relaxed) == LIVE
+}
+
+/// Whether records are read.
+#[inline]
+pub fn is_reading() -> bool {
+    matches!(STATE.load(Ordering::Relaxed), LIVE | LEAVING)
+}
+
+/// Claims the process for a new session; false if it has one.
+pub fn claim() -> bool {
+    !CLAIMED.swap(true, Ordering::SeqCst)
+}
+
+/// The session has ended completely: another one is possible.
+pub fn release() {
+    CLAIMED.store(false, Ordering::SeqCst);
 }
 
 /// The session's random id, which every marker carries.
@@ -91,24 +118,55 @@ fn move_up(descriptor: i32) -> i32 {
     }
 }
 
-/// Opens the session on a connected socket. Returns false and closes the socket if the exit and fork handlers cannot be
-/// registered.
+/// Opens a session on a connected socket. It does not record before [`begin`]. Returns false and closes the socket if the
+/// exit and fork handlers cannot be registered.
 pub fn open(socket: i32) -> bool {
+    STATE.store(NEW, Ordering::SeqCst);
+    DONE.store(0, Ordering::SeqCst);
     SESSION.store(random(), Ordering::Relaxed);
     // SAFETY: only reads the process id.
     PID.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     let socket = move_up(socket);
     SOCKET_INODE.store(inode(socket), Ordering::Relaxed);
     SOCKET.store(socket, Ordering::Release);
+    if REGISTERED.load(Ordering::SeqCst) {
+        return true;
+    }
     // SAFETY: both handlers are functions of this library, which is never unloaded.
     let registered =
         unsafe { libc::pthread_atfork(None, None, Some(at_fork_child)) == 0 && libc::atexit(at_exit) == 0 };
-    if registered {
-        STATE.store(LIVE, Ordering::SeqCst);
-    } else {
+    REGISTERED.store(registered, Ordering::SeqCst);
+    if !registered {
         close();
     }
     registered
+}
+
+/// Begins to record.
+pub fn begin() {
+    STATE.store(LIVE, Ordering::SeqCst);
+}
+
+/// Marks no more launches. Records are read until [`end`].
+pub fn leave() {
+    // A session that has ended stays so.
+    let _ = STATE.compare_exchange(LIVE, LEAVING, Ordering::SeqCst, Ordering::SeqCst);
+}
+
+/// Keeps the other end of the connection until [`close_other_end`].
+pub fn keep_other_end(descriptor: i32) {
+    OTHER_INODE.store(inode(descriptor), Ordering::Relaxed);
+    OTHER_END.store(descriptor, Ordering::SeqCst);
+}
+
+/// Closes the other end of the connection, once.
+pub fn close_other_end() {
+    let descriptor = OTHER_END.swap(-1, Ordering::SeqCst);
+    // If the program has closed it, the number may be another file's.
+    if descriptor >= 0 && inode(descriptor) == OTHER_INODE.load(Ordering::Relaxed) {
+        // SAFETY: the descriptor is ours and the swap makes this the only close.
+        unsafe { libc::close(descriptor) };
+    }
 }
 
 /// Ends the session: from now on callbacks return at once and records are not read.
@@ -163,6 +221,8 @@ unsafe extern "C" fn at_fork_child() {
     end();
     crate::calls::end();
     close();
+    close_other_end();
+    release();
     sys::set_errno(saved);
 }
 
@@ -187,7 +247,7 @@ extern "C" fn at_exit() {
     guarded((), || {
         // A child of a bare clone runs this handler too, but has no sender thread.
         // SAFETY: only reads the process id.
-        if !is_live() || unsafe { libc::getpid() } as u32 != pid() || wakeup::is_sender() {
+        if !is_reading() || unsafe { libc::getpid() } as u32 != pid() || wakeup::is_sender() {
             return;
         }
         EXITING.store(1, Ordering::Release);

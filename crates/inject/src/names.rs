@@ -42,6 +42,12 @@ impl Names {
         Self { most, most_bytes, table: Mutex::new(Table { ids: None, bytes: 0 }) }
     }
 
+    /// Forgets all names: a new session has not sent any.
+    pub fn clear(&self) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        *table = Table { ids: None, bytes: 0 };
+    }
+
     /// Returns the number of a name. A new name is passed to `send` as a message; the table keeps it only if that
     /// succeeds. The lock is held meanwhile, so no thread can use a number whose name is not in the queue yet.
     pub fn intern(&self, name: &[u8], send: impl FnOnce(&[u8]) -> bool) -> Named {

@@ -43,8 +43,8 @@ struct Handled {
 }
 
 thread_local! {
-    /// Whether the thread is in a call that instantiates a graph.
-    static INSTANTIATING: Cell<bool> = const { Cell::new(false) };
+    /// The session in which the thread has begun a call that instantiates a graph; 0 outside such calls.
+    static INSTANTIATING: Cell<u64> = const { Cell::new(0) };
     /// What that call has done so far.
     static HANDLED: RefCell<Vec<Handled>> = const { RefCell::new(Vec::new()) };
 }
@@ -54,10 +54,16 @@ pub fn instantiates(of: u32, cbid: u32) -> bool {
     of == domain::DRIVER && INSTANTIATE_CALLS.contains(&cbid)
 }
 
+/// Whether the thread is in a call that instantiates a graph. The end of a call is not seen if its session has ended.
+fn is_instantiating() -> bool {
+    let session = INSTANTIATING.get();
+    session != 0 && session == lifecycle::session()
+}
+
 /// Handles the entry and exit of a call that instantiates a graph.
 pub fn on_instantiate(data: &CallbackData) {
     let entry = data.site == site::ENTER;
-    INSTANTIATING.set(entry);
+    INSTANTIATING.set(if entry { lifecycle::session() } else { 0 });
     lifecycle::guarded((), || {
         let handled = HANDLED.take();
         // SAFETY: on exit CUPTI points this at the call's result; null is checked. If the call failed, its nodes are gone.
@@ -98,7 +104,7 @@ pub fn on_event(callback: &Callback, cbid: u32, data: &ResourceData, launch: Opt
     let Some(graph) = (unsafe { data.descriptor.cast::<GraphData>().as_ref() }) else { return };
     match cbid {
         resource::GRAPH_NODE_CREATED => created(callback, graph, launch),
-        resource::GRAPH_NODE_DESTROY_STARTING if INSTANTIATING.get() => {
+        resource::GRAPH_NODE_DESTROY_STARTING if is_instantiating() => {
             remember(Handled { node: graph.node, copy: None });
         }
         resource::GRAPH_NODE_CLONED => copied(graph),
@@ -119,7 +125,7 @@ fn is_executed(kind: u32) -> bool {
 }
 
 fn created(callback: &Callback, graph: &GraphData, launch: Option<u32>) {
-    if INSTANTIATING.get() || !is_executed(graph.node_type) {
+    if is_instantiating() || !is_executed(graph.node_type) {
         return;
     }
     let Some(node) = id(graph.node) else { return };
@@ -141,7 +147,7 @@ fn copied(graph: &GraphData) {
         return;
     }
     let (Some(node), Some(original)) = (id(graph.node), id(graph.original_node)) else { return };
-    if INSTANTIATING.get() {
+    if is_instantiating() {
         remember(Handled { node: graph.node, copy: Some((node, original)) });
     }
     report_copy(node, original);

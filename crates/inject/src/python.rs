@@ -7,7 +7,7 @@
 //! that finalises the interpreter frees the states of all others. So the main thread's frames are read, which usually is
 //! the thread that finalises, and those of a thread that holds the interpreter's lock. Others are left to the probe.
 
-use core::cell::Cell;
+use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::transmute;
 use core::ptr;
@@ -26,11 +26,23 @@ thread_local! {
     static IS_MAIN: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Finds the interpreter's functions. Called once, inside `cuInit`, after the memory has been mapped.
+/// A copy of the interpreter's layout. It stays valid when the shared memory is released: threads may be using it.
+struct Layout(UnsafeCell<Option<Python>>);
+
+// SAFETY: it is written only while no session records. A thread that still uses it for an earlier session reads the same
+// values, except for the number of the image, which is only hashed.
+unsafe impl Sync for Layout {}
+
+static LAYOUT: Layout = Layout(UnsafeCell::new(None));
+
+/// Finds the interpreter's functions. Called when the memory has been mapped, before a session records.
 pub fn prepare() {
-    if known::python().is_none() {
+    let Some(layout) = known::python() else {
+        STATE.store(ptr::null_mut(), Ordering::Release);
         return;
-    }
+    };
+    // SAFETY: see `Layout`.
+    unsafe { LAYOUT.0.get().write(Some(layout)) };
     // SAFETY: looks a name up in the libraries of the process.
     let find = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     let (state, holds_lock) = (find(c"PyGILState_GetThisThreadState"), find(c"PyGILState_Check"));
@@ -46,7 +58,8 @@ pub extern "C" fn hash() -> u64 {
     if state.is_null() {
         return 0;
     }
-    let Some(layout) = known::python() else { return 0 };
+    // SAFETY: see `Layout`.
+    let Some(layout) = (unsafe { &*LAYOUT.0.get() }) else { return 0 };
     // SAFETY: the functions have these types. They read thread-local and global variables, and may be called on any
     // thread at any time.
     let state = unsafe {

@@ -77,11 +77,25 @@ impl Queue {
         Self { memory: AtomicPtr::new(ptr::null_mut()), limit, ring: Mutex::new(ring) }
     }
 
-    /// Reserves the memory; false if the kernel refuses.
+    /// Reserves the memory, once; false if the kernel refuses.
     pub fn prepare(&self) -> bool {
-        let memory = sys::reserve(self.limit * MAX_PACKET);
-        self.memory.store(memory, Ordering::Release);
-        !memory.is_null()
+        if self.memory.load(Ordering::Acquire).is_null() {
+            self.memory.store(sys::reserve(self.limit * MAX_PACKET), Ordering::Release);
+        }
+        !self.memory.load(Ordering::Acquire).is_null()
+    }
+
+    /// Discards all packets, also those taken and not released, and returns their pages to the kernel. Called while there is
+    /// no sender.
+    pub fn clear(&self) {
+        let memory = self.memory.load(Ordering::Acquire);
+        let mut ring = self.ring();
+        (ring.used, ring.first, ring.sealed, ring.open) = ([0; WORDS], 0, 0, None);
+        if !memory.is_null() {
+            // SAFETY: the memory is that of the packets, all of which are free, and only the holder of the lock writes to
+            // them.
+            unsafe { sys::discard(memory, self.limit * MAX_PACKET) };
+        }
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {

@@ -77,6 +77,13 @@ pub fn is_limited() -> bool {
     LIMITED.load(Ordering::Relaxed)
 }
 
+/// Begins a session: everything is recorded.
+pub fn begin() {
+    RATE.store(0, Ordering::Relaxed);
+    RECORDING.store(true, Ordering::SeqCst);
+    LIMITED.store(false, Ordering::SeqCst);
+}
+
 /// Limits the cost from now on.
 pub fn limit() {
     tick();

@@ -7,14 +7,22 @@ use core::ffi::c_void;
 use core::ptr;
 
 use crate::limiter::Limiter;
+use crate::names::NAMES_SEEN;
 use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
-use crate::{buffers, calls, connect, cost, counting, driver, library, lifecycle, sampling, subscription, sys, wakeup};
+use crate::{
+    buffers, calls, connect, cost, counting, driver, known, library, lifecycle, quirks, sampling, setup, subscription,
+    sys, wakeup,
+};
 
 /// Time between two flushes. A killed process loses what completed since the last one.
 const TICK: u64 = 50_000_000;
-/// The longest time that calls in flight get to return when the recording ends. warpscope waits 500 ms for the rest.
-const LONGEST_DRAIN: u64 = 200_000_000;
+/// The longest time that work in flight gets to complete when the recording ends. warpscope waits longer.
+const LONGEST_DRAIN: u64 = 1_000_000_000;
+/// If no further records arrive for this time, and none are known to be missing, the work is complete.
+const QUIET: u64 = 30_000_000;
+/// The longest wait for warpscope to take its end of the connection, and to be ready.
+const LONGEST_WELCOME_MS: u32 = 10_000;
 /// Time to sleep when there is nothing to flush and the thread only waits for the end.
 const IDLE: u64 = 3_600_000_000_000;
 /// No deadline: the exit handler that waits for the sender has its own.
@@ -22,9 +30,19 @@ const FOREVER: u64 = u64::MAX;
 /// CUPTI's flush runs on this stack; untouched pages cost nothing.
 const STACK: usize = 1 << 20;
 
-/// Starts the thread with every signal blocked. With `records`, it flushes CUPTI. Returns false, with errno set, if the
-/// thread cannot be created.
-pub fn spawn(records: bool) -> bool {
+/// What the thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It sends messages that are queued, and waits for the end.
+    Waits = 0,
+    /// It also flushes CUPTI.
+    Records = 1,
+    /// It first sets up the session, in a process that already runs.
+    Attached = 2,
+}
+
+/// Starts the thread with every signal blocked. Returns false, with errno set, if the thread cannot be created.
+pub fn spawn(role: Role) -> bool {
     // SAFETY: all pointers are to locals that outlive their calls; the mask is put back as it was.
     unsafe {
         let mut attributes = core::mem::zeroed::<libc::pthread_attr_t>();
@@ -38,7 +56,7 @@ pub fn spawn(records: bool) -> bool {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let mut thread = core::mem::zeroed::<libc::pthread_t>();
-        let started = libc::pthread_create(&mut thread, &attributes, run, usize::from(records) as *mut c_void);
+        let started = libc::pthread_create(&mut thread, &attributes, run, ptr::without_provenance_mut(role as usize));
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
         libc::pthread_attr_destroy(&mut attributes);
         if started != 0 {
@@ -48,22 +66,37 @@ pub fn spawn(records: bool) -> bool {
     }
 }
 
-extern "C" fn run(records: *mut c_void) -> *mut c_void {
+extern "C" fn run(role: *mut c_void) -> *mut c_void {
     lifecycle::guarded((), || {
         wakeup::set_sender();
         calls::ignore_this_thread();
         // SAFETY: names this thread; the text has fewer than 16 bytes.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"warpscope-send".as_ptr()) };
-        let mut sender = Sender::new(!records.is_null());
-        if sender.serve().is_err() && !lifecycle::is_exiting() {
+        let mut sender = Sender::new(role.addr() == Role::Records as usize);
+        let begun = if role.addr() == Role::Attached as usize { sender.begin() } else { Ok(()) };
+        if begun.and_then(|()| sender.serve()).is_err() && !lifecycle::is_exiting() {
             subscription::stop();
         }
-        lifecycle::close();
+        close();
     });
     // Also after a panic: the session is over, and process exit must not wait.
     lifecycle::end();
+    wakeup::unset_sender();
     lifecycle::sender_done();
+    lifecycle::release();
     ptr::null_mut()
+}
+
+/// Releases what only a session needs. What cannot be released is the library itself, and its memory, which is empty.
+fn close() {
+    lifecycle::close();
+    lifecycle::close_other_end();
+    if !lifecycle::is_exiting() {
+        known::close();
+        NAMES_SEEN.clear();
+        QUEUE.clear();
+        buffers::discard();
+    }
 }
 
 /// The peer has disconnected.
@@ -86,7 +119,8 @@ enum Announcement {
 }
 
 struct Sender {
-    records: bool,
+    /// Time between two flushes.
+    tick: u64,
     /// A packet that did not fit into the socket.
     pending: Option<Packet>,
     devices: Announcement,
@@ -98,7 +132,7 @@ struct Sender {
 impl Sender {
     fn new(records: bool) -> Self {
         Self {
-            records,
+            tick: if records { TICK } else { IDLE },
             pending: None,
             devices: Announcement::Due,
             last_totals: wire::Totals::default(),
@@ -106,10 +140,28 @@ impl Sender {
         }
     }
 
+    /// Sets up the session in a process that already runs.
+    fn begin(&mut self) -> Result<(), Disconnected> {
+        let (cupti, notices) = setup::introduce();
+        self.send_queued(true, FOREVER)?;
+        let welcome = connect::await_welcome(lifecycle::socket(), LONGEST_WELCOME_MS);
+        lifecycle::close_other_end();
+        if !welcome {
+            // The recording has ended before it began.
+            self.finish()?;
+            return Err(Disconnected);
+        }
+        let records = setup::begin(cupti, notices);
+        self.limiter = Limiter::new().filter(|_| records);
+        // Also without records: this thread must end when warpscope does.
+        self.tick = TICK;
+        Ok(())
+    }
+
     /// Runs until the process exits or the peer disconnects.
     fn serve(&mut self) -> Result<(), Disconnected> {
         self.send_queued(true, sys::now())?;
-        let tick = if self.records { TICK } else { IDLE };
+        let tick = self.tick;
         let mut due = sys::now() + tick;
         loop {
             let seen = wakeup::count();
@@ -236,12 +288,25 @@ impl Sender {
         if disconnected { Err(Disconnected) } else { Ok(()) }
     }
 
-    /// Ends the recording while the process continues: sends what is queued and releases CUPTI. Calls that have begun get
-    /// time to return: their records come after that.
+    /// Ends the recording while the process continues: sends what is queued and releases CUPTI. Launches that were marked get
+    /// time to return, and their work to complete: its records come after that.
     fn leave(&mut self) -> Result<(), Disconnected> {
-        let (begun, deadline) = (totals::Begun::now(), sys::now() + LONGEST_DRAIN);
-        while !begun.have_returned() && sys::now() < deadline && !lifecycle::is_exiting() {
-            wakeup::pause(1_000_000);
+        let deadline = sys::now() + LONGEST_DRAIN;
+        if !subscription::pause() {
+            // A launch does not return. Those that begin from now on are not marked, but their records arrive.
+            lifecycle::leave();
+        }
+        let (mut seen, mut since) = (totals::records(), sys::now());
+        while !lifecycle::is_exiting() && sys::now() < deadline {
+            flush(0);
+            self.send_queued(true, deadline)?;
+            let (records, now) = (totals::records(), sys::now());
+            if records != seen {
+                (seen, since) = (records, now);
+            } else if totals::have_records() && now - since >= QUIET {
+                break;
+            }
+            wakeup::pause_for(2_000_000);
         }
         self.finish()?;
         subscription::stop();
@@ -261,6 +326,7 @@ impl Sender {
             wakeup::pause(100_000);
         }
         self.report_sampling();
+        quirks::report();
         self.send_queued(true, FOREVER)?;
         let mut last = [0; wire::Cost::SIZE + wire::Totals::SIZE + wire::SessionEnd::SIZE];
         cost::snapshot().encode(&mut last);

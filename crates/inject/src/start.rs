@@ -1,68 +1,28 @@
-//! Starts a session: sets up CUPTI, in the required order.
+//! Starts a session.
+//!
+//! The driver loads this library inside `cuInit`, before any launch: everything is set up there. In a process that already
+//! runs ([`attach`]), the sender does it, because it may take long, and recording begins between two launches.
 
-use wire::{Notice, Refusal};
+use wire::Refusal;
 
 use crate::connect::Refused;
-use crate::library::{self, Cupti};
-use crate::limiter::Limiter;
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{buffers, clock, connect, cost, environment, lifecycle, rank, sender, subscription, sys};
+use crate::sender::{self, Role};
+use crate::setup::{Found, announce, open};
+use crate::{connect, environment, lifecycle, subscription, sys};
 
-/// The result of the search for libcupti.
-pub enum Found {
-    /// Its functions and its path.
-    Library(Cupti, String),
-    /// Nothing; the text lists the locations tried.
-    Nothing(String),
-}
-
-/// Starts the session on a connected socket, which the library owns from then on. Called at most once per process.
-/// Returns the reason if there is no session.
+/// Starts the session on a connected socket, which the library owns from then on. Called inside `cuInit`, at most once per
+/// process. Returns the reason if there is no session.
 pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
-    let ready = QUEUE.prepare() && buffers::prepare();
-    if !ready {
-        let error = sys::errno();
-        // SAFETY: the descriptor was given to us.
-        unsafe { libc::close(socket) };
-        return Some(Refused(Refusal::Memory, error));
+    if let Err(refused) = open(socket) {
+        return Some(refused);
     }
-    if !lifecycle::open(socket) {
-        return Some(Refused(Refusal::Exit, sys::errno()));
-    }
-    cost::begin();
+    lifecycle::begin();
     let mut notices = Notices::default();
-    let mut hello = wire::Hello {
-        version: wire::VERSION,
-        pid: lifecycle::pid(),
-        session: lifecycle::session(),
-        driver,
-        ..Default::default()
-    };
-    let cupti = match found {
-        Found::Library(cupti, path) => {
-            notices.add(Notice::Library, path);
-            // SAFETY: `hello.cupti` is writable.
-            let outcome = unsafe { (cupti.get_version)(&mut hello.cupti) };
-            notices.check(&cupti, "cuptiGetVersion", outcome);
-            let cupti = library::install(cupti, hello.cupti);
-            clock::set(cupti, &mut notices);
-            hello.clock_offset = clock::offset();
-            Some(cupti)
-        }
-        Found::Nothing(tried) => {
-            notices.add(Notice::NoCupti, tried);
-            None
-        }
-    };
-    let mut bytes = [0; wire::Hello::SIZE];
-    hello.encode(&mut bytes);
-    QUEUE.append(&bytes, 0);
-    rank::announce();
-    if let Some(limiter) = Limiter::new() {
-        limiter.begin();
-    }
-    let records = cupti.is_some_and(|cupti| subscription::subscribe(cupti, &mut notices));
+    let cupti = announce(found, driver, &mut notices);
+    let records = cupti
+        .is_some_and(|cupti| subscription::subscribe(cupti, &mut notices) && subscription::enable(cupti, &mut notices));
     let traced = environment::variable(wire::CALLS_VARIABLE).is_some();
     let reported = traced && cupti.is_some_and(|cupti| subscription::trace_calls(cupti, &mut notices));
     notices.send();
@@ -73,7 +33,7 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
     }
     // The sender announces the devices between these messages and the first records.
     QUEUE.seal();
-    if !sender::spawn(records) {
+    if !sender::spawn(if records { Role::Records } else { Role::Waits }) {
         // Without the sender nothing can be reported: restore the program's state.
         let error = sys::errno();
         subscription::stop();
@@ -81,10 +41,27 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
         return Some(Refused(Refusal::Thread, error));
     }
     if traced || records {
-        connect::await_welcome(lifecycle::socket());
+        connect::await_welcome(lifecycle::socket(), wire::WELCOME_PATIENCE_MS.unsigned_abs());
     }
     if traced {
         subscription::enable_traced();
     }
     None
+}
+
+/// Starts a session in a process that already runs. Returns the descriptor that warpscope takes: the other end of the
+/// connection. It is closed when the welcome arrives, or when warpscope has not taken it in time.
+pub fn attach() -> Result<i32, Refused> {
+    let (socket, other) = connect::pair()?;
+    lifecycle::keep_other_end(other);
+    let opened = open(socket).and_then(|()| match sender::spawn(Role::Attached) {
+        true => Ok(other),
+        false => Err(Refused(Refusal::Thread, sys::errno())),
+    });
+    if opened.is_err() {
+        lifecycle::end();
+        lifecycle::close();
+        lifecycle::close_other_end();
+    }
+    opened
 }

@@ -11,7 +11,7 @@ use wire::Notice;
 use crate::library::{self, Cupti};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{buffers, callbacks, calls, environment, gate, lifecycle, nodes, sampling, search, sys};
+use crate::{buffers, callbacks, calls, environment, gate, lifecycle, nodes, sampling, search, sys, wakeup};
 
 /// Whether graphs are recorded as wholes.
 static WHOLE_GRAPHS: AtomicBool = AtomicBool::new(false);
@@ -24,7 +24,7 @@ fn kinds() -> impl Iterator<Item = u32> {
 
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Subscribes and enables the callbacks and records; true if records will arrive.
+/// Subscribes and enables the callbacks; true if records can be enabled.
 pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
     let mut subscriber = ptr::null_mut();
     // SAFETY: the callback is a function of this library, which is never unloaded.
@@ -57,9 +57,11 @@ pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
     }
     // SAFETY: both are functions of this library.
     let outcome = unsafe { (cupti.register_callbacks)(buffers::on_requested, buffers::on_completed) };
-    if !notices.check(cupti, "cuptiActivityRegisterCallbacks", outcome) {
-        return false;
-    }
+    notices.check(cupti, "cuptiActivityRegisterCallbacks", outcome)
+}
+
+/// Enables the records; true if any will arrive.
+pub fn enable(cupti: &Cupti, notices: &mut Notices) -> bool {
     WHOLE_GRAPHS.store(environment::variable(wire::GRAPH_LEVEL_VARIABLE).is_some(), Ordering::Relaxed);
     let mut enabled = false;
     for kind in kinds() {
@@ -68,6 +70,45 @@ pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
         enabled |= notices.check(cupti, &format!("cuptiActivityEnable({kind})"), outcome);
     }
     enabled
+}
+
+/// Enables the records in a process that already launches, and begins to mark launches; true if records will arrive.
+pub fn begin(cupti: &Cupti, notices: &mut Notices) -> bool {
+    let mut enabled = false;
+    let mut switch = || {
+        enabled = enable(cupti, notices);
+        lifecycle::begin();
+    };
+    let begun = (0..ATTEMPTS).any(|attempt| {
+        // The launches that have begun continue meanwhile.
+        wakeup::pause_for(if attempt == 0 { 0 } else { LONG_PATIENCE });
+        gate::close_for(PATIENCE_TO_BEGIN, &mut switch)
+    });
+    if !begun {
+        notices.add(
+            Notice::CuptiFailed,
+            "launches under way did not return within 2 seconds, so GPU work is not recorded".into(),
+        );
+    }
+    enabled
+}
+
+/// Marks no more launches, and disables the records of further ones; false if launches in flight do not return.
+pub fn pause() -> bool {
+    let disable = || {
+        if let Some(cupti) = library::cupti() {
+            disable_kinds(cupti);
+        }
+        lifecycle::leave();
+    };
+    gate::close_for(LONG_PATIENCE, disable)
+}
+
+fn disable_kinds(cupti: &Cupti) {
+    for kind in kinds() {
+        // SAFETY: only takes a number; a kind that was never enabled is refused.
+        unsafe { (cupti.disable)(kind) };
+    }
 }
 
 /// Sends the functions that have a callback, and enables those of the runtime; false if CUPTI cannot report calls.
@@ -141,6 +182,8 @@ fn switch_callbacks(of: u32, on: u32, which: impl Fn(bool) -> bool) {
     }
 }
 
+/// Time that launches get to return before a session begins. Those that begin meanwhile wait.
+const PATIENCE_TO_BEGIN: u64 = 20_000_000;
 /// Time that launches get to return before records are switched.
 const SHORT_PATIENCE: u64 = 300_000;
 /// The same before records are disabled for good: a launch may wait for room in a full stream.
@@ -170,12 +213,7 @@ pub fn stop() {
     calls::end();
     let subscriber = SUBSCRIBER.swap(ptr::null_mut(), Ordering::SeqCst);
     let Some(cupti) = library::cupti().filter(|_| !subscriber.is_null()) else { return };
-    let disable = || {
-        for kind in kinds() {
-            // SAFETY: only takes a number; a kind that was never enabled is refused.
-            unsafe { (cupti.disable)(kind) };
-        }
-    };
+    let disable = || disable_kinds(cupti);
     // A call that never returns keeps records enabled: that costs time, but the program is safe.
     (0..ATTEMPTS).any(|_| gate::close_for(LONG_PATIENCE, disable));
     // SAFETY: the handle is from cuptiSubscribe and the swap makes this its only end.

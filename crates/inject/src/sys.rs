@@ -67,6 +67,15 @@ pub unsafe fn unreserve(at: *mut u8, bytes: usize) {
     unsafe { libc::munmap(at.cast::<c_void>(), bytes) };
 }
 
+/// Returns the pages of private memory to the kernel. They read as 0 afterwards.
+///
+/// # Safety
+/// The range must be within memory from [`reserve`], and nothing may need its contents.
+pub unsafe fn discard(at: *mut u8, bytes: usize) {
+    // SAFETY: the caller guarantees the range.
+    unsafe { libc::madvise(at.cast::<c_void>(), bytes, libc::MADV_DONTNEED) };
+}
+
 /// Whether a descriptor is memory of this size that cannot shrink: reading past its end would be fatal.
 pub fn is_sealed(descriptor: i32, bytes: usize) -> bool {
     let mut status = MaybeUninit::<libc::stat>::zeroed();

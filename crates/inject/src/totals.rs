@@ -1,9 +1,11 @@
-//! Counters since the start of the process.
+//! Counters since the start of the session.
 
 use core::cell::Cell;
+use std::sync::{Mutex, PoisonError};
+
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    Ordering::{Relaxed, Release, SeqCst},
 };
 
 /// Counters on rare and slow paths.
@@ -53,11 +55,13 @@ pub static TOTALS: Totals = Totals {
 /// One cache line of the counters that every launch touches.
 #[repr(align(64))]
 struct Shard {
-    launches: AtomicU64,
-    /// Launches after the end of the session.
-    late: AtomicU64,
+    /// Calls that have begun, recorded or not.
+    begun: AtomicU64,
     returned: AtomicU64,
+    launches: AtomicU64,
     failed: AtomicU64,
+    /// Calls that have one record.
+    owed: AtomicU64,
 }
 
 /// Threads are assigned to shards in turn: there are enough that two busy threads rarely share one.
@@ -65,10 +69,11 @@ const SHARDS: usize = 64;
 
 static LAUNCHES: [Shard; SHARDS] = [const {
     Shard {
-        launches: AtomicU64::new(0),
-        late: AtomicU64::new(0),
+        begun: AtomicU64::new(0),
         returned: AtomicU64::new(0),
+        launches: AtomicU64::new(0),
         failed: AtomicU64::new(0),
+        owed: AtomicU64::new(0),
     }
 }; SHARDS];
 static NEXT_SHARD: AtomicU32 = AtomicU32::new(0);
@@ -93,13 +98,18 @@ impl ShardOf {
     }
 
     /// Counts a launch-class call of this thread. [`Begun`] includes it, or the thread sees what was stored before.
-    pub fn count_launch(&self) {
-        self.shard().launches.fetch_add(1, SeqCst);
+    pub fn count_begun(&self) {
+        self.shard().begun.fetch_add(1, SeqCst);
     }
 
-    /// Counts a launch-class call after the end of the session, which is not recorded.
-    pub fn count_late(&self) {
-        self.shard().late.fetch_add(1, SeqCst);
+    /// Counts a launch-class call that belongs to the session.
+    pub fn count_launch(&self) {
+        self.shard().launches.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a launch-class call that has one record.
+    pub fn count_owed(&self) {
+        self.shard().owed.fetch_add(1, Relaxed);
     }
 
     /// The number of the shard.
@@ -107,7 +117,7 @@ impl ShardOf {
         self.0.get() as usize
     }
 
-    /// Counts the return of a launch-class call that was marked.
+    /// Counts the return of a launch-class call that has begun.
     pub fn count_return(&self) {
         self.shard().returned.fetch_add(1, Release);
     }
@@ -118,36 +128,65 @@ impl ShardOf {
     }
 }
 
-/// Markers called so far.
+fn sum(of: impl Fn(&Shard) -> &AtomicU64) -> u64 {
+    LAUNCHES.iter().map(|shard| of(shard).load(Relaxed)).sum()
+}
+
+/// The counters when the session began.
+static BEFORE: Mutex<Option<wire::Totals>> = Mutex::new(None);
+static OWED_BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// Begins a session, before CUPTI calls back. Calls of an earlier session that were under way when it unsubscribed have
+/// no callback at their end: they no longer count as under way.
+pub fn begin() {
+    for shard in &LAUNCHES {
+        shard.returned.store(shard.begun.load(SeqCst), SeqCst);
+    }
+    OWED_BEFORE.store(sum(|shard| &shard.owed), Relaxed);
+    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(all());
+}
+
+/// Launches of the session so far.
 pub fn launches() -> u64 {
-    LAUNCHES.iter().map(|s| s.launches.load(Relaxed)).sum()
+    snapshot().launches
+}
+
+/// Whether all launches that have exactly one record have it. Work of graphs makes this true early.
+pub fn have_records() -> bool {
+    let totals = snapshot();
+    let owed = sum(|shard| &shard.owed).saturating_sub(OWED_BEFORE.load(Relaxed));
+    let lost = totals.dropped_by_cupti + totals.dropped_queue_full + totals.invalid;
+    records() + lost >= owed
+}
+
+/// Records of the session so far.
+pub fn records() -> u64 {
+    let totals = snapshot();
+    totals.kernels + totals.copies + totals.memsets
 }
 
 /// Calls that have begun and not returned. Calls that begin or return meanwhile make it larger, never smaller.
 pub fn in_flight() -> u64 {
-    let returned: u64 = LAUNCHES.iter().map(|s| s.returned.load(SeqCst)).sum();
-    let begun: u64 = LAUNCHES.iter().map(|s| s.launches.load(SeqCst) + s.late.load(SeqCst)).sum();
-    begun.saturating_sub(returned)
+    let of_shard = |shard: &Shard| {
+        let returned = shard.returned.load(SeqCst);
+        shard.begun.load(SeqCst).saturating_sub(returned)
+    };
+    LAUNCHES.iter().map(of_shard).sum()
 }
 
-/// The marked calls of each shard that have begun.
+/// The calls of each shard that have begun.
 #[derive(Clone, Copy)]
 pub struct Begun([u64; SHARDS]);
 
 impl Begun {
     /// As of now.
     pub fn now() -> Self {
-        Self(core::array::from_fn(|place| LAUNCHES[place].launches.load(SeqCst)))
+        Self(core::array::from_fn(|place| LAUNCHES[place].begun.load(SeqCst)))
     }
 
     /// The number of shards, usually threads, that have begun calls since an earlier time.
     pub fn active_since(&self, before: &Self) -> u64 {
         self.0.iter().zip(&before.0).filter(|(now, before)| now != before).count() as u64
-    }
-
-    /// Whether all of them have returned. Threads that share a shard are not distinguished.
-    pub fn have_returned(&self) -> bool {
-        self.0.iter().zip(&LAUNCHES).all(|(begun, shard)| shard.returned.load(Acquire) >= *begun)
     }
 }
 
@@ -158,10 +197,32 @@ pub fn add(counter: &AtomicU64, amount: u64) {
     }
 }
 
-/// Returns all counters as a message.
+/// Returns the counters of the session as a message.
 pub fn snapshot() -> wire::Totals {
+    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_default();
+    let now = all();
     wire::Totals {
-        launches: launches(),
+        launches: now.launches.saturating_sub(before.launches),
+        kernels: now.kernels.saturating_sub(before.kernels),
+        kernel_ns: now.kernel_ns.saturating_sub(before.kernel_ns),
+        copies: now.copies.saturating_sub(before.copies),
+        memsets: now.memsets.saturating_sub(before.memsets),
+        syncs: now.syncs.saturating_sub(before.syncs),
+        dropped_by_cupti: now.dropped_by_cupti.saturating_sub(before.dropped_by_cupti),
+        dropped_queue_full: now.dropped_queue_full.saturating_sub(before.dropped_queue_full),
+        zero_time: now.zero_time.saturating_sub(before.zero_time),
+        unfinished: now.unfinished.saturating_sub(before.unfinished),
+        invalid: now.invalid.saturating_sub(before.invalid),
+        nameless: now.nameless.saturating_sub(before.nameless),
+        buffers_refused: now.buffers_refused.saturating_sub(before.buffers_refused),
+        failed: now.failed.saturating_sub(before.failed),
+    }
+}
+
+/// Returns the counters since the start of the process.
+fn all() -> wire::Totals {
+    wire::Totals {
+        launches: sum(|shard| &shard.launches),
         kernels: TOTALS.kernels.load(Relaxed),
         kernel_ns: TOTALS.kernel_ns.load(Relaxed),
         copies: TOTALS.copies.load(Relaxed),
@@ -174,6 +235,6 @@ pub fn snapshot() -> wire::Totals {
         invalid: TOTALS.invalid.load(Relaxed),
         nameless: TOTALS.nameless.load(Relaxed),
         buffers_refused: TOTALS.buffers_refused.load(Relaxed),
-        failed: LAUNCHES.iter().map(|s| s.failed.load(Relaxed)).sum(),
+        failed: sum(|shard| &shard.failed),
     }
 }

@@ -14,8 +14,9 @@ use crate::totals::{TOTALS, add};
 use crate::{clock, library, lifecycle, sys};
 
 thread_local! {
-    /// The outermost wait of this thread (domain and callback id) and its start; 0 outside waits.
-    static WAIT: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
+    /// The outermost wait of this thread (domain and callback id), its start and its session; 0 outside waits. The end of a
+    /// wait is not seen if its session has ended.
+    static WAIT: Cell<(u32, u64, u64)> = const { Cell::new((0, 0, 0)) };
 }
 
 /// Returns the wait call with this callback id, if it is one.
@@ -27,11 +28,12 @@ pub fn call(domain: u32, cbid: u32) -> Option<&'static WaitCall> {
 pub fn on_call(call: &WaitCall, data: &CallbackData) {
     let number = (call.domain << 16) | call.cbid;
     WAIT.with(|wait| {
-        let (outermost, start) = wait.get();
+        let (outermost, start, session) = wait.get();
+        let outermost = if session == lifecycle::session() { outermost } else { 0 };
         if data.site == site::ENTER && outermost == 0 {
-            wait.set((number, sys::now()));
+            wait.set((number, sys::now(), lifecycle::session()));
         } else if data.site == site::EXIT && outermost == number {
-            wait.set((0, 0));
+            wait.set((0, 0, 0));
             // SAFETY: on exit CUPTI points this at the call's result; null is checked.
             if unsafe { data.return_value.as_ref() }.copied().unwrap_or(0) == 0 {
                 report(call, data, start, sys::now());

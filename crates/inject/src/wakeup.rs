@@ -22,6 +22,11 @@ pub fn set_sender() {
     SENDER.store(unsafe { libc::gettid() }, Ordering::Relaxed);
 }
 
+/// The sender thread ends: its number may become another thread's.
+pub fn unset_sender() {
+    SENDER.store(0, Ordering::Relaxed);
+}
+
 /// Whether the caller is the sender thread.
 pub fn is_sender() -> bool {
     // SAFETY: only reads the thread id.
@@ -38,6 +43,14 @@ pub fn sleep(seen: u32, nanoseconds: u64) {
     ASLEEP.store(true, Ordering::SeqCst);
     sys::wait(&WAKE, seen, nanoseconds);
     ASLEEP.store(false, Ordering::SeqCst);
+}
+
+/// Sleeps for `nanoseconds`.
+pub fn pause_for(nanoseconds: u64) {
+    let end = sys::now() + nanoseconds;
+    while let Some(left) = end.checked_sub(sys::now()).filter(|left| *left > 0) {
+        pause(left);
+    }
 }
 
 /// Sleeps for at most `nanoseconds`, regardless of work.

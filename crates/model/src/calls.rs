@@ -14,8 +14,10 @@ mod tier;
 
 pub use amounts::{CallSum, CommandSum, Moved, Switches, ThreadSum};
 pub use changes::{MemoryChange, MemoryChanges, MemoryOperation};
+pub(crate) use facts::known;
 pub use facts::{captured, command, facts, is_error};
 pub use memory::Spaces;
+pub(crate) use memory::{Accounts, Allocated, Change, Place};
 pub use names::KernelNames;
 pub use nesting::{Nesting, Placed};
 pub use slowest::Slowest;

@@ -8,6 +8,7 @@ mod counter;
 mod gpu;
 mod ids;
 mod loss;
+mod memory;
 mod nvtx;
 mod process;
 mod stack;
@@ -23,6 +24,7 @@ pub use gpu::{
 };
 pub use ids::{ProcessId, SessionId, StackId, Uuid};
 pub use loss::{Loss, LossCause, Totals};
+pub use memory::{Shutdown, Tensor, TensorFreed};
 pub use nvtx::{Range, RangeName, RangedLaunch};
 pub use process::{ADDRESS, Exit, Mapping, Origin, Process, Thread};
 pub use stack::{Frame, FrameKind, NamedFrame, Sample, Stack, StackEnd, Symbol};
@@ -105,6 +107,12 @@ pub enum Event {
     Hits(Hits),
     /// A thread that launches GPU work was off the CPU.
     Wait(Wait),
+    /// Memory of PyTorch's caching allocator was given to a tensor.
+    Tensor(Tensor),
+    /// The memory of a tensor was given back to it.
+    TensorFreed(TensorFreed),
+    /// Python begins to shut down.
+    Shutdown(Shutdown),
     /// A session's own totals; each replaces that session's previous ones.
     Totals(Totals),
     /// The cost of a session; each replaces that session's previous one.

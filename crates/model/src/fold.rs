@@ -42,6 +42,7 @@ use crate::{
     },
     join::Limits,
     ledger::Ledger,
+    memory::Book,
     profile::{ProcessInfo, Profile, SessionInfo},
 };
 
@@ -60,6 +61,7 @@ pub struct Fold {
     /// The current image of each pid.
     images: FxHashMap<u32, ProcessId>,
     noted: FxHashSet<String>,
+    memory: Book,
 }
 
 impl Fold {
@@ -119,9 +121,23 @@ impl Fold {
                 profile.note_time(wait.end);
                 gpu.wait(wait);
             }
+            Event::Tensor(tensor) => {
+                profile.note_time(tensor.time);
+                self.memory.tensor(tensor);
+            }
+            Event::Shutdown(shutdown) => {
+                profile.note_time(shutdown.time);
+                self.memory.shutdown(shutdown);
+            }
+            Event::TensorFreed(freed) => {
+                profile.note_time(freed.time);
+                self.memory.freed(freed);
+            }
             Event::Call(call) => {
                 profile.note_time(call.start.max(call.end));
-                if profile.start.as_ref().is_some_and(|start| start.mode == Mode::TraceSums) {
+                if profile.is_recording() {
+                    self.memory.call(call);
+                } else if profile.start.as_ref().is_some_and(|start| start.mode == Mode::TraceSums) {
                     profile.calls.learn_names(call);
                 } else {
                     profile.calls.call(call);
@@ -194,6 +210,12 @@ impl Fold {
         profile.ranks.of_process = all.filter_map(|(id, rank)| Some((of_session(id)?, rank))).collect();
         let mut ledger = self.ledger();
         let mut profile = self.profile;
+        let recorded = profile.end.map_or(profile.last_time, |end| end.time);
+        let ended = |process| profile.processes.get(&process).map_or(0, |info: &ProcessInfo| info.end);
+        profile.memory = self.memory.finish(|process| match ended(process) {
+            0 => recorded,
+            end => end,
+        });
         profile.calls.finish();
         profile.gpu = self.gpu.weights;
         profile.pageable = self.gpu.pageable;
@@ -302,6 +324,7 @@ impl Fold {
                 profile.note_time(end.time);
                 profile.end = Some(*end);
             }
+            Event::Function(function) if profile.is_recording() => self.memory.function(function),
             Event::Function(function) => profile.calls.function(function),
             Event::Sum(sum) => profile.calls.sum(sum),
             Event::ErrorSum(sum) => profile.calls.error_sum(*sum),
@@ -317,6 +340,7 @@ impl Fold {
             Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
             Event::Failed(_) | Event::Captured(_) | Event::Empty(_) | Event::Sync(_) | Event::Wait(_) => {}
             Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {}
+            Event::Tensor(_) | Event::TensorFreed(_) | Event::Shutdown(_) => {}
         }
     }
 
@@ -399,6 +423,7 @@ fn stacks_missing(profile: &Profile) -> u64 {
         .chain(cpu)
         .chain(pending)
         .chain(counted)
+        .chain(profile.memory.stacks())
         .filter(|id| (id.0 != 0 || !traced) && *id != StackId::NOT_SAMPLED)
         .filter(|id| !profile.stacks.contains_key(id))
         .collect();

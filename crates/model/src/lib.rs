@@ -13,6 +13,7 @@ pub mod histogram;
 pub mod idle;
 pub mod join;
 pub mod ledger;
+pub mod memory;
 mod nodes;
 pub mod profile;
 pub mod ranges;

@@ -14,6 +14,7 @@ use crate::{
     },
     idle::Idle,
     ledger::Ledger,
+    memory::GpuMemory,
     ranges::Ranges,
     ranks::Ranks,
     symbols::Symbols,
@@ -69,6 +70,8 @@ pub struct Profile {
     pub calls: Calls,
     /// Counted events.
     pub counters: Counters,
+    /// GPU memory at its peak and at the end.
+    pub memory: GpuMemory,
     /// The cost of collecting.
     pub cost: Cost,
     /// What was sampled.
@@ -304,6 +307,11 @@ impl Profile {
     /// A trace collects stacks only on request: in a trace, 0 means no stack, not a lost one.
     pub fn is_trace(&self) -> bool {
         self.start.as_ref().is_some_and(|start| matches!(start.mode, Mode::Trace | Mode::TraceSums))
+    }
+
+    /// Whether it was made by `record`: its calls are those that allocate and free memory.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.start.is_some() && !self.is_trace()
     }
 
     /// Returns the frames of a stack for display, outermost first: by name where it is known and by module otherwise,

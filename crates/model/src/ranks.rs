@@ -91,7 +91,7 @@ impl Ranks {
     }
 }
 
-/// The events of one rank: of its processes and their children.
+/// The events of some processes.
 #[derive(Debug, Default)]
 pub struct Selection {
     processes: FxHashSet<ProcessId>,
@@ -99,35 +99,15 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Finds the processes of a rank. If there is no such rank, the error has all ranks.
-    pub fn of(rank: u32, events: impl Iterator<Item = Event>) -> Result<Self, BTreeSet<u32>> {
-        let mut parents: BTreeMap<ProcessId, ProcessId> = BTreeMap::new();
-        let mut sessions: BTreeMap<SessionId, ProcessId> = BTreeMap::new();
-        let mut ranks = Ranks::default();
-        for event in events {
-            match event {
-                Event::Process(process) => drop(parents.insert(process.id, process.parent)),
-                Event::Session(session) => drop(sessions.insert(session.id, session.process)),
-                Event::Rank(found) => {
-                    if let (Some(rank), Some(process)) = (found.rank, sessions.get(&found.session)) {
-                        ranks.of_process.insert(*process, rank);
-                    }
-                }
-                _ => {}
-            }
-        }
-        let all: BTreeSet<u32> = ranks.of_process.values().copied().collect();
-        if !all.contains(&rank) {
-            return Err(all);
-        }
-        let is_member = |id: &ProcessId| ranks.of(*id, |id| parents.get(&id).copied()) == Some(rank);
-        Ok(Self {
-            processes: parents.keys().copied().filter(is_member).collect(),
-            sessions: sessions.iter().filter(|(_, process)| is_member(process)).map(|(id, _)| *id).collect(),
-        })
+    /// Selects processes, and the sessions that they have.
+    pub fn of_processes(
+        processes: impl IntoIterator<Item = ProcessId>,
+        sessions: impl IntoIterator<Item = SessionId>,
+    ) -> Self {
+        Self { processes: processes.into_iter().collect(), sessions: sessions.into_iter().collect() }
     }
 
-    /// Whether an event belongs to the rank, or to the recording as a whole.
+    /// Whether an event belongs to these processes, or to the recording as a whole.
     pub fn includes(&self, event: &Event) -> bool {
         let process = |id: ProcessId| self.processes.contains(&id);
         let session = |id: SessionId| self.sessions.contains(&id);
@@ -138,6 +118,9 @@ impl Selection {
             Event::Sample(e) => process(e.process),
             Event::Hits(e) => process(e.process),
             Event::Wait(e) => process(e.process),
+            Event::Tensor(e) => process(e.process),
+            Event::TensorFreed(e) => process(e.process),
+            Event::Shutdown(e) => process(e.process),
             Event::Call(e) => process(e.process),
             Event::Switch(e) => process(e.process),
             Event::Sum(e) => process(e.process),

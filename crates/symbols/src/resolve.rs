@@ -218,7 +218,10 @@ fn name_file<'a>(
     let Some(mapping) = spots.first().and_then(|spot| spot.mapping) else { return };
     let path = &mapping.path;
     let module = module(path);
-    let probe = &*module == options.injector || module.starts_with("libcupti.so");
+    // As a file, or in memory, where it has a number.
+    let injected =
+        !options.injector.is_empty() && module.strip_prefix("memfd:").unwrap_or(&module).starts_with(options.injector);
+    let probe = injected || module.starts_with("libcupti.so");
     let kind = if probe { FrameKind::Probe } else { FrameKind::Native };
     let source = kept.files.source(mapping);
     if source.is_none() && path.starts_with("/memfd:") {

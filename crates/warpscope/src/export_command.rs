@@ -1,10 +1,10 @@
 //! `export`: converts a recording to other formats.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use anyhow::bail;
 use collect::command::user::User;
-use export::{EventView, Flames, View};
+use export::{EventView, Flames, Format, MemoryView, View};
 use model::profile::Profile;
 
 use crate::{
@@ -16,24 +16,32 @@ use crate::{
 
 /// Runs the command.
 pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
-    let mut outputs = Outputs::open(&options.output, &[], User::behind_sudo().as_ref())?;
-    let mut loaded = load(&options.recording, options.rank)?;
+    let format = options.format.as_deref().map(format).transpose()?;
+    let mut outputs = Outputs::open_as(format, &options.output, &[], User::behind_sudo().as_ref())?;
+    let mut loaded = load(&options.recording, &options.filters)?;
     options.graph_stacks.apply(&mut loaded.profile);
-    outputs.read_from(loaded.file, loaded.selection.take())?;
-    let view = chosen_view(options, &loaded.profile)?;
+    outputs.read_from(loaded.file, loaded.filter.take())?;
+    let view = View { table: options.table.unwrap_or_default().0, ..chosen_view(options, &loaded.profile)? };
     for note in &loaded.profile.notes {
         say(note);
     }
     Ok(if outputs.write(&Flames::new(&loaded.profile), view, true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Returns the format with an extension, such as `folded` or `.cpu.txt`.
+fn format(extension: &str) -> anyhow::Result<Format> {
+    Ok(Format::from_path(Path::new(&format!("output.{}", extension.trim_start_matches('.'))))?)
+}
+
 /// Returns the view that flame graphs and folded stacks show.
 fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View> {
     if options.idle {
-        if let Some(path) = options.output.iter().find(|path| !view::shows_stacks(path)) {
-            bail!("cannot write idle time to {}: --idle needs an .svg or .folded file", path.display());
-        }
+        needs_stacks(options, "idle time", "--idle")?;
         return idle_view(profile);
+    }
+    if let Some(moment) = options.memory {
+        needs_stacks(options, "GPU memory", "--memory")?;
+        return memory_view(moment, profile);
     }
     let counters = &profile.counters;
     let names = || counters.all.values().map(|counter| counter.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -56,6 +64,28 @@ fn chosen_view(options: &args::Export, profile: &Profile) -> anyhow::Result<View
         None if counters.all.is_empty() => bail!("the recording has no events: record some with --event"),
         None => bail!("the recording has no event called {name}; it has: {}", names()),
     }
+}
+
+/// Rejects outputs that do not show stacks, for an option that changes what stacks show.
+fn needs_stacks(options: &args::Export, what: &str, option: &str) -> anyhow::Result<()> {
+    let otherwise = options.format.as_deref().and_then(|extension| format(extension).ok());
+    let shows = |path: &Path| Format::from_path(path).ok().or(otherwise).is_some_and(view::is_of_stacks);
+    match options.output.iter().find(|path| !shows(path)) {
+        Some(path) => bail!("cannot write {what} to {}: {option} needs an .svg or .folded file", path.display()),
+        None => Ok(()),
+    }
+}
+
+/// Returns the view of GPU memory, if it was recorded.
+fn memory_view(moment: args::MemoryMoment, profile: &Profile) -> anyhow::Result<View> {
+    if profile.memory.is_empty() {
+        bail!("the recording has no GPU memory: record with --memory; if it was, no GPU memory was allocated");
+    }
+    let memory = match moment {
+        args::MemoryMoment::Peak => MemoryView::Peak,
+        args::MemoryMoment::End => MemoryView::End,
+    };
+    Ok(View { memory: Some(memory), ..View::default() })
 }
 
 /// Returns the view of idle GPUs, if the recording can explain them.

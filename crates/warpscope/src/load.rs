@@ -1,7 +1,6 @@
 //! Reading a recording back into a profile.
 
 use std::{
-    collections::BTreeSet,
     fs::File,
     io::{BufReader, Seek},
     path::Path,
@@ -13,10 +12,11 @@ use model::{
     event::{Event, Loss, LossCause},
     fold::Fold,
     profile::Profile,
-    ranks::Selection,
     recording::Reader,
 };
 use symbols::Kept;
+
+use crate::{args::Filters, filter, filter::Filter};
 
 /// A recording: its file, positioned at the start, and its profile.
 pub struct Loaded {
@@ -25,29 +25,41 @@ pub struct Loaded {
     /// The profile.
     pub profile: Profile,
     /// The events that the profile is made of, if not all.
-    pub selection: Option<Arc<Selection>>,
+    pub filter: Option<Arc<Filter>>,
 }
 
-/// Reads a recording, or what belongs to one rank of it. A damaged end is reported but does not fail the load; addresses without a name are resolved now.
-pub fn load(path: &Path, rank: Option<u32>) -> anyhow::Result<Loaded> {
+/// Reads a recording, or a part of it. A damaged end is reported but does not fail the load; addresses without a name are
+/// resolved now.
+pub fn load(path: &Path, filters: &Filters) -> anyhow::Result<Loaded> {
     let name = || path.display().to_string();
     let mut file = File::open(path).with_context(|| format!("cannot open {}", name()))?;
     if file.metadata().is_ok_and(|info| info.is_dir()) {
         anyhow::bail!("cannot read {}: it is a directory", name());
     }
-    let open = || Reader::new(BufReader::with_capacity(1 << 20, &file)).with_context(name);
-    let selection = match rank {
-        None => None,
-        Some(rank) => {
-            let selection = Selection::of(rank, open()?).map_err(|ranks| no_rank(rank, &ranks))?;
+    let mut profile = fold(path, &mut file, None)?;
+    let mut filter = None;
+    if filter::is_used(filters) {
+        let open = || {
             (&file).rewind()?;
-            Some(Arc::new(selection))
-        }
-    };
-    let mut reader = open()?;
+            Reader::new(BufReader::with_capacity(1 << 20, &file)).with_context(name)
+        };
+        filter = Filter::new(filters, &profile, open)?.map(Arc::new);
+        profile = fold(path, &mut file, filter.as_deref())?;
+    }
+    file.rewind()?;
+    Ok(Loaded { file, profile, filter })
+}
+
+fn fold(path: &Path, file: &mut File, filter: Option<&Filter>) -> anyhow::Result<Profile> {
+    file.rewind()?;
+    let mut reader =
+        Reader::new(BufReader::with_capacity(1 << 20, &*file)).with_context(|| path.display().to_string())?;
     let mut fold = Fold::new();
-    for event in reader.by_ref().filter(|event| selection.as_ref().is_none_or(|selection| selection.includes(event))) {
-        fold.push(&event);
+    for event in reader.by_ref() {
+        match filter {
+            None => fold.push(&event),
+            Some(filter) => filter.apply(event).iter().for_each(|event| fold.push(event)),
+        }
     }
     if reader.skipped() > 0 {
         fold.push(&Event::Loss(Loss { cause: LossCause::RecordsSkipped, count: reader.skipped() }));
@@ -56,7 +68,6 @@ pub fn load(path: &Path, rank: Option<u32>) -> anyhow::Result<Loaded> {
     if let Some(damage) = reader.damage() {
         profile.notes.push(damage.to_string());
     }
-    drop(reader);
     if profile.end.is_none() {
         profile.notes.push("the recording is incomplete: warpscope was stopped while it recorded".into());
         let naming = symbols::Options { injector: collect::INJECTOR, ..symbols::Options::default() };
@@ -65,15 +76,5 @@ pub fn load(path: &Path, rank: Option<u32>) -> anyhow::Result<Loaded> {
         }
     }
     symbols::name_kernels(&mut profile);
-    file.rewind()?;
-    Ok(Loaded { file, profile, selection })
-}
-
-/// Explains that a recording has no such rank.
-fn no_rank(rank: u32, ranks: &BTreeSet<u32>) -> anyhow::Error {
-    let all: Vec<String> = ranks.iter().take(20).map(u32::to_string).collect();
-    match &all[..] {
-        [] => anyhow::anyhow!("the recording has no ranks: none of its CUDA processes had RANK or a similar variable"),
-        _ => anyhow::anyhow!("the recording has no rank {rank}; it has: {}", all.join(", ")),
-    }
+    Ok(profile)
 }

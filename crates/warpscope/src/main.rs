@@ -2,8 +2,10 @@
 
 mod args;
 mod demo;
+mod diff_command;
 mod doctor;
 mod export_command;
+mod filter;
 mod load;
 mod monitor;
 mod open;
@@ -56,6 +58,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Top(options) => monitor::top::run(options),
         Command::Report(options) => report::run(&options),
         Command::Export(options) => export_command::run(&options),
+        Command::Diff(options) => diff_command::run(&options),
         Command::Open(options) => open::run(&options),
         Command::Doctor => doctor::run(),
         Command::Demo(options) => demo::run(options, record::run),

@@ -55,7 +55,7 @@ fn page(path: &Path, user: Option<&User>) -> anyhow::Result<Vec<u8>> {
             Ok(page)
         }),
         Ok(Format::Recording) => {
-            let loaded = load(path, None)?;
+            let loaded = load(path, &args::Filters::default())?;
             let mut page = Vec::new();
             let view = outputs::view::default(&loaded.profile);
             export::write(

@@ -14,15 +14,27 @@ use crate::{
     summary::width,
 };
 
+/// The rows of a table on a terminal, if not given.
+const ROWS: usize = 20;
+
 /// Runs the command.
 pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
-    let Loaded { file, mut profile, selection } = load(&options.recording, options.rank)?;
+    let Loaded { file, mut profile, filter } = load(&options.recording, &options.filters)?;
     options.graph_stacks.apply(&mut profile);
     let mut out = io::stdout().lock();
     let width = width(io::stdout());
-    let mut events = || events(&file, selection.clone());
+    let mut events = || events(&file, filter.clone());
     let flames = Flames::new(&profile);
-    if options.json {
+    if let Some(table) = options.by {
+        let mut rows = table.0.rows(&flames, &mut events)?;
+        rows.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
+        if options.json {
+            serde_json::to_writer_pretty(&mut out, &rows.json()).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            write!(out, "{}", rows.text(width))?;
+        }
+    } else if options.json {
         let summary = Summary::with_events(&flames, &mut events, width)?;
         serde_json::to_writer_pretty(&mut out, &summary).map_err(io::Error::from)?;
         writeln!(out)?;

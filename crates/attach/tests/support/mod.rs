@@ -38,7 +38,7 @@ pub fn library() -> Vec<u8> {
 /// Returns an attempt with the usual limits.
 pub fn attach<'a>(program: &Program, library: &'a [u8], entry: &'a CStr, argument: &'a [u8]) -> Attach<'a> {
     let limit = Duration::from_secs(60);
-    Attach { pid: program.pid(), library, entry, argument, patience: limit, answer: limit }
+    Attach { pid: program.pid(), library, name: "library.so", entry, argument, patience: limit, answer: limit }
 }
 
 impl Program {

@@ -10,6 +10,7 @@
 
 enum hit_limit {
 	MAX_HIT_POINTS = 4096, /* watched places */
+	MAX_TENSOR_POINTS = 64, /* places of PyTorch's allocators */
 };
 
 /* Where the weight of a hit comes from. */
@@ -85,6 +86,38 @@ struct hit_record {
 	__u64 time;
 	struct hit_key key;
 	struct hit_sum sum;
+};
+
+enum tensor_what {
+	TENSOR_ALLOCATED = 0,
+	TENSOR_FREED = 1,
+	TENSORS_ABANDONED = 2, /* the program is about to end: what happens from now on is the end's doing */
+};
+
+/* A place where PyTorch reports memory, and where its values are. */
+struct tensor_point {
+	struct hit_point address;
+	struct hit_point bytes;
+	struct hit_point device;
+	__u32 what;
+	__u32 pad;
+};
+
+/* Memory of PyTorch's caching allocator was given to a tensor, or given back. */
+struct tensor_record {
+	__u32 type;
+	__u32 image;
+	__u64 time;
+	__u64 address;
+	__u64 bytes;
+	__u64 stack;
+	__u64 python;
+	__u32 pid;
+	__u32 tid;
+	__u32 device;
+	__u32 what;
+	__u32 cause; /* of the allocation: see launch_record */
+	__u32 pad;
 };
 
 #pragma clang diagnostic pop

@@ -9,6 +9,7 @@
 #include "hooks.h"
 #include "points.h"
 #include "hits.h"
+#include "tensors.h"
 #include "waits.h"
 #include "threads.h"
 

@@ -62,6 +62,7 @@ enum record_type {
 	RECORD_START = 15,
 	RECORD_HIT = 32,
 	RECORD_WAIT = 33,
+	RECORD_TENSOR = 34,
 	RECORD_MEMO = 40,
 	RECORD_DEEP_MEMO = 41,
 };
@@ -85,7 +86,8 @@ enum loss {
 	LOSS_CALL_SUMS = 7, /* calls that did not fit into the sums */
 	LOSS_HIT = 8, /* hits of `--event` that fitted neither into their map nor into the ring */
 	LOSS_WAIT = 9, /* waits of threads that launch GPU work that did not fit into the ring */
-	LOSS_COUNT = 10,
+	LOSS_TENSOR = 10, /* allocations and frees of tensors that did not fit into the ring */
+	LOSS_COUNT = 11,
 };
 
 /* The programs whose time is measured; indices of the map `costs`. */

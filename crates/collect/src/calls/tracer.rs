@@ -63,6 +63,8 @@ pub struct Tracer {
     gone: Vec<ProcessId>,
     /// Every process is traced, so every mapping counts.
     pub all: bool,
+    /// The calls are a part of a profile.
+    pub beside_profile: bool,
     /// Libraries that were mapped before they were watched.
     pub late: Late,
     deferred: VecDeque<Deferred>,
@@ -76,6 +78,11 @@ impl Tracer {
     /// Creates a tracer that watches nothing yet.
     pub fn new(libraries: Libraries, all: bool) -> Self {
         Self::with(libraries, Functions::default(), all)
+    }
+
+    /// Creates a tracer of calls that are a part of a profile.
+    pub fn beside_a_profile(libraries: Libraries) -> Self {
+        Self { beside_profile: true, ..Self::new(libraries, false) }
     }
 
     /// Creates a tracer of processes that report their calls themselves, where they can.
@@ -100,6 +107,7 @@ impl Tracer {
             callbacks: None,
             gone: Vec::new(),
             all,
+            beside_profile: false,
             late: Late::default(),
             deferred: VecDeque::new(),
             overlooked: 0,

@@ -19,7 +19,9 @@ use crate::{
 use std::time::Duration;
 
 /// How long a recording waits for the last GPU records of processes that keep running.
-const LAST_RECORDS: Duration = Duration::from_millis(500);
+const LAST_RECORDS: Duration = Duration::from_secs(2);
+/// How long it waits for processes that warpscope is attached to: until nothing of a session is left in them.
+const LAST_LEAVES: Duration = Duration::from_secs(5);
 
 /// What remains of a collector after everything is detached.
 pub struct Collected<S> {
@@ -48,11 +50,12 @@ impl<S: Sink> Collector<S> {
     /// Reads what is still pending and detaches everything, so that running processes are no longer affected.
     pub fn finish(mut self) -> Collected<S> {
         self.end_sessions();
-        if self.trace.is_some() {
+        let traced = self.trace.as_ref().is_some_and(|trace| !trace.beside_profile);
+        if traced {
             self.end_trace();
         }
         self.drain();
-        if self.trace.is_some() {
+        if traced {
             let sink = &mut self.sink;
             sums::read(&self.recorder, &mut |event| sink.push(&event));
             let missed = self.recorder.missed_by_hooks();
@@ -94,19 +97,29 @@ impl<S: Sink> Collector<S> {
         self.note(format!("warpscope stopped recording after {seconds} s while process {pid}{comm} was running"));
     }
 
-    fn note(&mut self, text: String) {
+    pub(super) fn note(&mut self, text: String) {
         self.sink.push(&Event::Note(Note { text }));
     }
 
     /// Ends the sessions of processes that may keep running: their injected libraries send what they have and stop.
     fn end_sessions(&mut self) {
+        self.end_attaching();
         let Some(sessions) = &self.sessions else { return };
         sessions.request_finish();
-        let deadline = Instant::now() + LAST_RECORDS;
-        while self.sessions.as_ref().is_some_and(Sessions::any_open) && Instant::now() < deadline {
+        let begun = Instant::now();
+        loop {
+            let Some(sessions) = &self.sessions else { return };
+            let attached = !sessions.attached_to().is_empty();
+            let patience = if attached { LAST_LEAVES } else { LAST_RECORDS };
+            if (!attached && !sessions.any_open()) || begun.elapsed() > patience {
+                break;
+            }
             if !self.gather() {
                 self.sleep(IDLE, None);
             }
+        }
+        for pid in self.sessions.as_ref().map(Sessions::attached_to).unwrap_or_default() {
+            self.note(format!("process {pid} has not confirmed the end of the recording: it is stopped or very busy"));
         }
     }
 
@@ -183,6 +196,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::MapsUnread, losses.unread),
             (LossCause::Hits, losses.hits + self.events.as_ref().map_or(0, |_| self.recorder.hits_missed())),
             (LossCause::RingWaits, losses.waits),
+            (LossCause::RingTensors, losses.tensors),
             (LossCause::Mappings, mappings),
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
             (LossCause::UnwindTables, self.unwinding.panics()),

@@ -15,10 +15,11 @@ impl<S: Sink> Collector<S> {
     /// and exec that led to a connection. Mappings are read last, so that everything mapped before one of the records
     /// is known. A mapping may be newer than all of them; [`Images`] keeps it until its process is known.
     pub fn gather(&mut self) -> bool {
+        self.take_attached();
         let waiting = match &mut self.sessions {
             Some(sessions) => {
                 sessions.accept();
-                sessions.waiting()
+                sessions.waiting(!self.unwinding.is_compiling())
             }
             None => Vec::new(),
         };
@@ -33,7 +34,10 @@ impl<S: Sink> Collector<S> {
         let mut calls = Vec::new();
         if self.trace.is_some() {
             let on_a_thread = |record: &mut Record| {
-                matches!(record, Record::Call(_) | Record::Syscall(_) | Record::Switch(_) | Record::Point(_))
+                matches!(
+                    record,
+                    Record::Call(_) | Record::Syscall(_) | Record::Switch(_) | Record::Point(_) | Record::Tensor(_)
+                )
             };
             calls.extend(taken.extract_if(.., on_a_thread));
         }
@@ -97,7 +101,7 @@ impl<S: Sink> Collector<S> {
                     calls.extend(memory.map(|memory| (socket, memory)));
                 }
                 // A trace does not take Python frames at launches.
-                let traced = self.trace.is_some();
+                let traced = self.trace.as_ref().is_some_and(|trace| !trace.beside_profile);
                 let python_of = |pid| pythons.as_ref().filter(|_| !traced)?.shared_layout(images.current(pid)?);
                 sessions.welcome(&waiting, &calls, &python_of);
             }
@@ -182,6 +186,9 @@ impl<S: Sink> Collector<S> {
         }
         if let Some(events) = &mut self.events {
             events.mapped(mapping, procfs::in_proc(pid), &mut self.recorder, &mut |event| sink.push(&event));
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.mapped(mapping, procfs::in_proc(pid), &mut self.recorder, &mut |event| sink.push(&event));
         }
         sink.push(&Event::Mapping(numbered));
     }

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!   prepare   loads the BPF programs and everything that can fail before there is anything to write
+//!   attach    follows running processes, and records their GPU activity
 //!   run       waits, until the command or the time ends
 //!   gather    one round: reads every source, in the order that matters
 //!   records   converts records of the BPF programs to events
 //!   finish    reads what is still pending, and detaches
 //! ```
 
+mod attach;
 mod finish;
 mod gather;
 mod parts;

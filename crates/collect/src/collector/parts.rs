@@ -1,15 +1,17 @@
 //! The parts of a collector.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bpf::{Mappings, Recorder};
 use symbols::Kept;
 
 use crate::{
+    attaching::Attaching,
     calls::tracer::Tracer,
     command::signals::Signals,
     events::Events,
     handover::Handovers,
+    memory::Memory,
     process::{images::Images, reused::Reused},
     sessions::Sessions,
     stacks::{python::Pythons, unwinding::Unwinding},
@@ -35,10 +37,16 @@ pub struct Collector<S> {
     pub trace: Option<Tracer>,
     /// Present if events are counted.
     pub(super) events: Option<Events>,
+    /// Present if GPU memory is recorded.
+    pub(super) memory: Option<Memory>,
     /// Present if work handed to other threads appears under its cause.
     pub(super) handovers: Option<Handovers>,
     /// The injected libraries, where there are any.
     pub(super) sessions: Option<Sessions>,
+    /// Present if warpscope attaches to running processes.
+    pub(super) attaching: Option<Attaching>,
+    /// Called for each process that it has attached to, with the longest stop of a thread.
+    pub on_attached: fn(u32, Duration),
     pub(super) images: Images,
     pub(super) reused: Reused,
     pub(super) rescan: Rescan,

@@ -1,9 +1,9 @@
 //! Converts records of the BPF programs to events.
 
-use bpf::{Cause, Origin, Record};
+use bpf::{Cause, Origin, Record, TensorChange, TensorRecord};
 use model::event::{
-    self, Event, Frame, Launch, LaunchKind, NodeStack, PointId, Process, ProcessId, Sample, SessionId, Stack, StackEnd,
-    StackId, Thread, Wait,
+    self, Event, Frame, Launch, LaunchKind, NodeStack, PointId, Process, ProcessId, Sample, SessionId, Shutdown, Stack,
+    StackEnd, StackId, Tensor, TensorFreed, Thread, Wait,
 };
 use unwind::Ended;
 use wire::Refusal;
@@ -144,6 +144,22 @@ impl<S: Sink> Collector<S> {
                 let (Some(events), sink) = (&mut self.events, &mut self.sink) else { return };
                 events.hit(&hit, stack, &mut |event| sink.push(&event));
                 return;
+            }
+            Record::Tensor(TensorRecord { image, tid, time, change }) => {
+                let process = ProcessId(image);
+                match change {
+                    TensorChange::Allocated { address, bytes, device, stack, python, cause } => Event::Tensor(Tensor {
+                        process,
+                        tid,
+                        time,
+                        device,
+                        address,
+                        bytes,
+                        stack: self.handed_stack(image, (stack, python), (cause, tid), time),
+                    }),
+                    TensorChange::Freed { address } => Event::TensorFreed(TensorFreed { process, tid, time, address }),
+                    TensorChange::Shutdown => Event::Shutdown(Shutdown { process, time }),
+                }
             }
             Record::Wait(wait) => Event::Wait(Wait {
                 process: ProcessId(wait.key.image),

@@ -20,6 +20,7 @@ use crate::{
         user::User,
     },
     events::{Events, spec::Spec},
+    memory::{self, Memory},
     process::procfs,
     sessions::Sessions,
     sink::Sink,
@@ -58,6 +59,29 @@ impl<S: Sink> Collector<S> {
         events.watch(search::program(program).as_deref(), simulator, recorder, push)?;
         self.unwinding.prepare(&mut self.kept.files, events.watched_files());
         self.events = Some(events);
+        Ok(())
+    }
+
+    /// Records who allocates and frees GPU memory from now on.
+    pub fn record_memory(&mut self, program: &OsString, simulator: Option<&Path>) -> anyhow::Result<()> {
+        let mut trace = memory::tracer(self.recorder.can_watch_many())?;
+        let mut memory = Memory::default();
+        let program = search::program(program);
+        let (recorder, sink) = (&mut self.recorder, &mut self.sink);
+        let push = &mut |event| sink.push(&event);
+        recorder.open_calls(false);
+        let directories = search::directories(program.as_deref(), simulator);
+        for file in search::files(&directories, |name| trace.libraries.wanted.wants(name)) {
+            trace.watch(&file, recorder, push)?;
+        }
+        // A program that cannot be read or is a script has no functions of its own.
+        if let Some(program) = &program {
+            let _ = trace.watch(program, recorder, push);
+        }
+        memory.watch(program.as_deref(), simulator, recorder);
+        recorder.open_calls(true);
+        self.unwinding.prepare(&mut self.kept.files, memory.watched_files());
+        (self.trace, self.memory) = (Some(trace), Some(memory));
         Ok(())
     }
 

@@ -13,8 +13,8 @@ use crate::sessions::Sessions;
 
 /// Everything that is set up before a command starts.
 pub struct Setup {
-    /// The directory of these files; it must outlive the command.
-    pub workspace: Workspace,
+    /// The directory of these files; it must outlive the command. Absent without a command.
+    pub workspace: Option<Workspace>,
     /// Additions to the command's environment.
     pub injection: Injection,
     /// The receiver of the injected library's messages.
@@ -43,7 +43,13 @@ impl Setup {
             embedded::write_sim(&directory).context("cannot write the simulated GPU")?;
             injection.simulator = Some(directory);
         }
-        Ok(Self { workspace, injection, sessions, marker })
+        Ok(Self { workspace: Some(workspace), injection, sessions, marker })
+    }
+
+    /// Sets up the sessions of running processes if `inject`. They need no files.
+    pub fn running(inject: bool, pids: &[u32]) -> Self {
+        let sessions = inject.then(|| Sessions::attached(pids));
+        Self { workspace: None, injection: Injection::default(), sessions, marker: None }
     }
 }
 

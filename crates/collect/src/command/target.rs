@@ -32,6 +32,28 @@ pub struct Injection {
     pub calls: bool,
 }
 
+impl Injection {
+    /// Returns the settings of the injected library, by the names of their variables.
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        let mut variables = Vec::new();
+        if self.calls {
+            variables.push((wire::CALLS_VARIABLE, "1".to_owned()));
+        }
+        if self.graph_level {
+            variables.push((wire::GRAPH_LEVEL_VARIABLE, "1".to_owned()));
+        }
+        if let Some(percent) = self.max_overhead {
+            variables.push((wire::MAX_OVERHEAD_VARIABLE, percent.to_string()));
+        }
+        variables
+    }
+
+    /// Returns the settings for a process that already runs: `NAME=VALUE`, separated by 0.
+    pub fn settings(&self) -> Vec<u8> {
+        self.variables().iter().flat_map(|(name, value)| format!("{name}={value}\0").into_bytes()).collect()
+    }
+}
+
 /// The command could not be started.
 #[derive(Debug)]
 pub struct CannotRun {
@@ -71,17 +93,9 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
     child.args(arguments);
     if let Some((library, socket)) = &injection.library {
         child.env("CUDA_INJECTION64_PATH", library).env(wire::SOCKET_VARIABLE, socket);
-        if injection.calls {
-            child.env(wire::CALLS_VARIABLE, "1");
-        }
-        if injection.graph_level {
-            child.env(wire::GRAPH_LEVEL_VARIABLE, "1");
-        }
+        child.envs(injection.variables());
         if injection.nvtx {
             child.env(NVTX_LIBRARY, library).env(wire::NVTX_VARIABLE, "1");
-        }
-        if let Some(percent) = injection.max_overhead {
-            child.env(wire::MAX_OVERHEAD_VARIABLE, percent.to_string());
         }
         let filters = seccomp_filters();
         if filters > 0 {

@@ -20,6 +20,7 @@ use crate::calls::{
     search,
 };
 use places::Place;
+pub(crate) use places::usdt_argument;
 use spec::{Kind, Spec, Weight};
 
 /// The most notes about files found while recording.

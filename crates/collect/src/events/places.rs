@@ -134,7 +134,8 @@ fn at_usdt(spec: &Spec, probe: &Usdt) -> anyhow::Result<Place> {
     })
 }
 
-fn usdt_argument(probe: &Usdt, number: u8) -> anyhow::Result<HitWeight> {
+/// Returns the location of an argument, counted from 1.
+pub(crate) fn usdt_argument(probe: &Usdt, number: u8) -> anyhow::Result<HitWeight> {
     let full = || format!("{}:{}", probe.provider, probe.name);
     let argument = match probe.arguments.get(usize::from(number) - 1) {
         None => bail!(

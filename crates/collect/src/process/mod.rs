@@ -4,3 +4,4 @@ pub mod cpu_time;
 pub mod images;
 pub mod procfs;
 pub mod reused;
+pub mod select;

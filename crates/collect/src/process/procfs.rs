@@ -35,6 +35,13 @@ pub fn runs(pid: u32) -> bool {
     })
 }
 
+/// Whether a process has mapped libcuda.
+pub fn has_cuda(pid: u32) -> bool {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let is_libcuda = |line: &str| line.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so"));
+    String::from_utf8_lossy(&maps).lines().any(is_libcuda)
+}
+
 /// Returns the CPU time of a process in nanoseconds.
 pub fn cpu_ns(pid: u32) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     os::fd::OwnedFd,
+    time::Instant,
 };
 
 use model::event::{
@@ -42,6 +43,10 @@ pub struct Connection {
     /// It has reported its rank.
     ranked: bool,
     pub welcomed: bool,
+    /// warpscope has attached to the process.
+    pub attached: bool,
+    /// When it was accepted.
+    pub since: Instant,
     used: Used,
     /// The stacks that its threads recognise by themselves.
     pub known: Option<KnownStacks>,
@@ -69,6 +74,8 @@ impl Connection {
             ended: false,
             ranked: false,
             welcomed: false,
+            attached: false,
+            since: Instant::now(),
             used: Used::default(),
             known: None,
             device_ids: HashMap::new(),

@@ -16,6 +16,7 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     path::Path,
+    time::Duration,
 };
 
 use bpf::{Memo, Recognised};
@@ -27,6 +28,7 @@ use known::KnownStacks;
 use machine::Machine;
 use quota::{Refused, Used};
 use silent::Silent;
+pub use silent::refusal_sentence;
 use socket::{accept, credentials, receive, send_byte, send_with};
 
 /// The most connections at once, in total and per process. A process has one injected library.
@@ -39,12 +41,15 @@ const MOST_OF_IMAGE: usize = 64;
 const ACCEPTED: usize = 256;
 const PACKETS: usize = 512;
 const PACKETS_OF_ONE: usize = 64;
+/// How long the welcome is delayed for unwind tables. The library waits twice as long.
+const MOST_DELAY: Duration = Duration::from_secs(5);
 /// The most memory for known stacks of all sessions.
 const MOST_KNOWN_BYTES: usize = 64 << 20;
 
 /// All sessions of a recording.
 pub struct Sessions {
-    listener: OwnedFd,
+    /// Absent if warpscope attaches to running processes.
+    listener: Option<OwnedFd>,
     /// Peers must run as this user, or as root.
     uid: u32,
     connections: Vec<Connection>,
@@ -114,9 +119,14 @@ impl From<wire::Malformed> for Rejection {
 impl Sessions {
     /// Creates the sessions of the injected `library` that connect to `listener` as the user `uid`.
     pub fn new(listener: OwnedFd, uid: u32, library: &Path) -> Self {
+        Self { listener: Some(listener), uid, silent: Silent::new(library), ..Self::attached(&[]) }
+    }
+
+    /// Creates the sessions of running processes that warpscope attaches to.
+    pub fn attached(pids: &[u32]) -> Self {
         Self {
-            listener,
-            uid,
+            listener: None,
+            uid: 0,
             connections: Vec::new(),
             first: 0,
             ids: HashMap::new(),
@@ -127,7 +137,7 @@ impl Sessions {
             recognised: RecognisedLaunches::default(),
             known_bytes: 0,
             rejected_peers: Vec::new(),
-            silent: Silent::new(library),
+            silent: Silent::attached(pids),
             machine: Machine::default(),
             packet: vec![0; wire::MAX_PACKET],
             calls: false,
@@ -168,13 +178,26 @@ impl Sessions {
 
     /// Returns the descriptors to wait on.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
-        std::iter::once(self.listener.as_raw_fd()).chain(self.connections.iter().map(|c| c.socket.as_raw_fd()))
+        let listener = self.listener.iter().map(AsRawFd::as_raw_fd);
+        listener.chain(self.connections.iter().map(|c| c.socket.as_raw_fd()))
+    }
+
+    /// Adds the connection to a process that warpscope has attached to.
+    pub fn adopt(&mut self, socket: OwnedFd, pid: u32) {
+        let mut connection = Connection::new(socket, pid);
+        connection.attached = true;
+        self.connections.push(connection);
+    }
+
+    /// Returns the processes that warpscope is attached to: their libraries have not closed the connection.
+    pub fn attached_to(&self) -> Vec<u32> {
+        self.connections.iter().filter(|connection| connection.attached).map(|connection| connection.pid).collect()
     }
 
     /// Accepts new connections.
     pub fn accept(&mut self) {
         for _ in 0..ACCEPTED {
-            let Ok(socket) = accept(&self.listener) else { return };
+            let Some(Ok(socket)) = self.listener.as_ref().map(accept) else { return };
             let Ok(peer) = credentials(&socket) else { continue };
             let pid = peer.pid as u32;
             if peer.uid != self.uid && peer.uid != 0 {
@@ -192,9 +215,12 @@ impl Sessions {
         }
     }
 
-    /// Returns the connections that have sent a hello and wait for the reply.
-    pub fn waiting(&self) -> Vec<RawFd> {
-        let waits = |c: &&Connection| c.session.is_some() && !c.welcomed && (c.announced.is_some() || !self.calls);
+    /// Returns the connections that have sent a hello and wait for the reply. A process that warpscope has attached to runs
+    /// meanwhile: it waits until stacks can be walked (`walkable`), but not for ever.
+    pub fn waiting(&self, walkable: bool) -> Vec<RawFd> {
+        let ready = |c: &Connection| !c.attached || walkable || c.since.elapsed() > MOST_DELAY;
+        let waits =
+            |c: &&Connection| c.session.is_some() && !c.welcomed && (c.announced.is_some() || !self.calls) && ready(c);
         self.connections.iter().filter(waits).map(|c| c.socket.as_raw_fd()).collect()
     }
 
@@ -237,7 +263,7 @@ impl Sessions {
 
     /// Requests that the libraries flush, send what they have, and stop.
     pub fn request_finish(&self) {
-        for connection in self.connections.iter().filter(|connection| connection.is_open()) {
+        for connection in &self.connections {
             send_byte(connection.socket.as_raw_fd(), wire::FINISH);
         }
     }

@@ -29,8 +29,10 @@ const NOT_LOADED: &str = "libcuda did not load the injected library: the program
 /// CUDA processes without a session so far.
 #[derive(Debug)]
 pub struct Silent {
-    /// The injected library, as the command's environment names it.
-    library: PathBuf,
+    /// The injected library, as the command's environment names it; absent if warpscope attaches to running processes.
+    library: Option<PathBuf>,
+    /// Processes that warpscope attaches to. Their reasons are reported elsewhere.
+    attached: Vec<u32>,
     processes: BTreeMap<ProcessId, Found>,
     connected: std::collections::BTreeSet<ProcessId>,
 }
@@ -66,7 +68,12 @@ struct Outside {
 impl Silent {
     /// Creates the set of processes whose environment should name this library.
     pub fn new(library: &Path) -> Self {
-        Self { library: library.to_owned(), processes: BTreeMap::new(), connected: Default::default() }
+        Self { library: Some(library.to_owned()), ..Self::attached(&[]) }
+    }
+
+    /// Creates the set of processes other than those that warpscope attaches to.
+    pub fn attached(pids: &[u32]) -> Self {
+        Self { library: None, attached: pids.to_vec(), processes: BTreeMap::new(), connected: Default::default() }
     }
 
     /// Handles a file mapped by a process.
@@ -74,7 +81,7 @@ impl Silent {
         let name = mapping.path.rsplit('/').next().unwrap_or_default();
         if name.starts_with("libcuda.so") {
             if self.processes.len() < MOST && !self.processes.contains_key(&mapping.process) {
-                let outside = Outside::read(pid, &self.library);
+                let outside = self.library.as_ref().map(|library| Outside::read(pid, library)).unwrap_or_default();
                 let found = Found { pid, injected: false, refusal: None, outside };
                 self.processes.insert(mapping.process, found);
             }
@@ -106,12 +113,15 @@ impl Silent {
         let silent: Vec<&Found> = self
             .processes
             .iter()
-            .filter(|(process, _)| !self.connected.contains(process))
+            .filter(|(process, found)| !self.connected.contains(process) && !self.attached.contains(&found.pid))
             .map(|(_, found)| found)
             .collect();
         for found in silent.iter().take(MOST_NOTES) {
             let rejected_user = rejected_peers.iter().find(|(pid, _)| *pid == found.pid).map(|(_, uid)| *uid);
-            let why = found.why(rejected_user, &self.library);
+            let why = match &self.library {
+                Some(library) => found.why(rejected_user, library),
+                None => "it was started after warpscope attached; record it with -p".into(),
+            };
             push(Event::Note(Note { text: format!("no GPU activity from process {}: {why}", found.pid) }));
         }
         if silent.len() > MOST_NOTES {
@@ -166,7 +176,7 @@ impl Found {
 }
 
 /// Explains a refusal to the user.
-fn refusal_sentence(refusal: Refusal, error: u32) -> String {
+pub fn refusal_sentence(refusal: Refusal, error: u32) -> String {
     let system = std::io::Error::from_raw_os_error(error.cast_signed());
     match refusal {
         Refusal::Seccomp => "it runs under a seccomp filter of its own, which may kill it for system calls that it does not make itself; record it without the filter".into(),
@@ -183,6 +193,7 @@ fn refusal_sentence(refusal: Refusal, error: u32) -> String {
         Refusal::Exit => "the injected library could not register its exit handler".into(),
         Refusal::Thread => format!("it could not start a thread ({system}); raise its limits on processes and memory (ulimit -u, ulimit -v)"),
         Refusal::Secure => "it gained privileges (set-user-id or file capabilities), so CUDA_INJECTION64_PATH is ignored".into(),
+        Refusal::Busy => "another warpscope is recording it".into(),
         Refusal::NoAddress => format!("{} is not in its environment: the program removed the variable", wire::SOCKET_VARIABLE),
     }
 }

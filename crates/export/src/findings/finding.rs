@@ -43,6 +43,8 @@ pub enum Kind {
     TinyKernels,
     /// Some GPUs have much more work than others.
     Imbalance,
+    /// One line holds much of the GPU memory at its peak, or much of what is held is free.
+    MemoryPeak,
 }
 
 /// A number behind a finding.

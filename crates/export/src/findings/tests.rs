@@ -3,11 +3,12 @@
 use model::{
     event::{Direction, End, Frame, FrameKind, Mode, NamedFrame, ProcessId, Stack, StackEnd, StackId, Start, Symbol},
     idle::{Cause, Charge, IdleWeight, Phase},
+    memory::{Amount, DeviceMemory, Moment, Use},
     profile::{CpuWeight, DeviceInfo, GpuKey, GpuWeight, KernelText, Profile, What},
 };
 
 use super::{Finding, Kind, findings};
-use crate::{idle, user_code::UserCode};
+use crate::{idle, memory, user_code::UserCode};
 
 const IMAGE: ProcessId = ProcessId(1);
 const SECOND: u64 = 1_000_000_000;
@@ -65,7 +66,7 @@ fn add_idle(profile: &mut Profile, seconds: u64, cause: Cause, stack: Option<u64
 
 fn found(profile: &Profile) -> Vec<Finding> {
     let code = UserCode::new(profile);
-    findings(profile, &code, &idle::of(profile, &code))
+    findings(profile, &code, &idle::of(profile, &code), &memory::of(profile, &code))
 }
 
 fn kinds(profile: &Profile) -> Vec<Kind> {
@@ -144,4 +145,27 @@ fn copies_that_cost_time_are_reported() {
     assert_eq!(kinds(&profile), [Kind::CopiesAlone, Kind::PageableCopies]);
     let title = "100 copies from pageable memory move 9.00 GiB at 3.00 GiB/s, most at load (data.py:88)";
     assert_eq!(found(&profile)[1].title, title);
+}
+
+/// Check that the line that holds most of the peak is named, with its share of the memory in use; not for a small peak.
+#[test]
+fn memory_peaks_at_a_line() {
+    let mut profile = healthy();
+    let held = |scale: u64| {
+        let amount = |part: u64| Amount { bytes: part * scale, count: 2 };
+        let holders = vec![
+            (Use::Cached, StackId(2), amount(9)),
+            (Use::Tensor, StackId(1), amount(6)),
+            (Use::Other, StackId(2), amount(2)),
+        ];
+        let peak = Moment { time: 3 * SECOND, bytes: [6 * scale, 9 * scale, 2 * scale], holders };
+        DeviceMemory { peak, ..DeviceMemory::default() }
+    };
+    profile.memory.devices.insert((IMAGE, 0), held(100 << 20));
+    let all = found(&profile);
+    let finding = all.iter().find(|finding| finding.kind == Kind::MemoryPeak).expect("a finding");
+    assert_eq!(finding.title, "memory of GPU 0 peaks at 800 MiB after 3.00 s: 75 % allocated by step (train.py:42)");
+    assert_eq!(finding.place.as_ref().map(|place| place.frame.as_str()), Some("step (train.py:42)"));
+    profile.memory.devices.insert((IMAGE, 0), held(1 << 20));
+    assert!(found(&profile).iter().all(|finding| finding.kind != Kind::MemoryPeak));
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::{
     events::Events,
-    flame::{Measure, View},
+    flame::{Measure, MemoryView, View},
     flames::Flames,
     palette,
     summary::Summary,
@@ -138,6 +138,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
     let counters = counters(profile, view, &mut tree, &mut columns);
     let summary = Summary::of(flames);
     columns.extend(idle(flames, &summary, &mut tree));
+    columns.extend(memory(flames, &mut tree));
     let origin = profile.start.as_ref().map_or(0, |start| start.time);
     let processes = profile.processes.iter().map(|(id, process)| ProcessRow {
         id: id.0,
@@ -215,6 +216,24 @@ fn idle(flames: &Flames<'_>, summary: &Summary, tree: &mut Tree<'_>) -> [Column;
         Column::delta("idle.node", nodes),
         Column::plain("idle.ns", lines.iter().map(|line| line.weight.amount)),
         Column::plain("idle.count", lines.iter().map(|line| line.weight.samples)),
+    ]
+}
+
+/// Returns GPU memory under the stacks that allocated it: at the peak (0) and at the end (1).
+fn memory(flames: &Flames<'_>, tree: &mut Tree<'_>) -> [Column; 4] {
+    let (mut nodes, mut rows) = (Vec::<u64>::new(), Vec::new());
+    for (moment, view) in [(0_u64, MemoryView::Peak), (1, MemoryView::End)] {
+        let flame = flames.memory(view);
+        for line in &flame.lines {
+            nodes.push(tree.line(line, &flame.families).into());
+            rows.push((moment, line.weight));
+        }
+    }
+    [
+        Column::delta("memory.node", nodes),
+        Column::plain("memory.when", rows.iter().map(|(moment, _)| *moment)),
+        Column::plain("memory.bytes", rows.iter().map(|(_, weight)| weight.amount)),
+        Column::plain("memory.count", rows.iter().map(|(_, weight)| weight.hits)),
     ]
 }
 

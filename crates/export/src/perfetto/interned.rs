@@ -10,7 +10,7 @@ use text::short::split_place;
 
 use crate::{names, proto::Message};
 
-/// The most shapes of kernels that are told apart.
+/// The most kernel shapes that are distinguished.
 const MOST_SHAPES: usize = 1 << 16;
 
 /// A table of `InternedData`, by its field number.

@@ -16,7 +16,7 @@ use super::{
     ranks::{Communication, Rank},
     sampling::Sampling,
 };
-use crate::{findings::Finding, idle::DeviceIdle, trace::TraceSummary};
+use crate::{findings::Finding, idle::DeviceIdle, memory::DeviceMemory, trace::TraceSummary};
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
@@ -45,6 +45,9 @@ pub struct Summary {
     /// Why each GPU was idle; absent in traces, and if GPU work was recorded only part of the time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<DeviceIdle>,
+    /// Who holds GPU memory at its peak and at the end; absent without `--memory`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<DeviceMemory>,
 
     /// Durations of all kernels, copies and memsets, added up: concurrent work is added too.
     pub gpu_time_ns: u64,

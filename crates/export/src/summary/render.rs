@@ -36,6 +36,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
         page.copies(summary);
     }
     page.functions(summary);
+    page.gpu_memory(&summary.memory);
     page.events(summary);
     page.ledger(summary);
     page.text

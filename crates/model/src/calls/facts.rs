@@ -8,7 +8,7 @@ use cuda::{
 use crate::event::{Call, Function, Layer};
 
 /// Returns the facts about a library function.
-pub(super) fn known(function: &Function) -> Option<&'static cuda::calls::Call> {
+pub(crate) fn known(function: &Function) -> Option<&'static cuda::calls::Call> {
     (function.layer == Layer::Library).then(|| cuda::call(&function.name)).flatten()
 }
 

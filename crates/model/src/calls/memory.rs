@@ -16,7 +16,7 @@ pub type Spaces = BTreeMap<Space, Memory>;
 
 /// The live allocations, where they are, and the current context of each thread.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Accounts {
+pub(crate) struct Accounts {
     live: FxHashMap<Key, Live>,
     /// What was at an address before it was reused without a seen free: the free may still be in progress.
     replaced: FxHashMap<Key, Replaced>,
@@ -24,13 +24,24 @@ pub(super) struct Accounts {
     /// Primary contexts by handle.
     primaries: FxHashMap<(ProcessId, u64), Place>,
     references: FxHashMap<(ProcessId, Place), References>,
+    /// What happened to single allocations; absent if nobody reads it.
+    changes: Option<Vec<Change>>,
+}
+
+/// What happened to one allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It began to be live.
+    Began { space: Space, address: u64, bytes: u64, place: Place },
+    /// It is no longer live.
+    Ended { group: Group, address: u64 },
 }
 
 type Key = (ProcessId, Group, u64);
 
 /// The owner of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Place {
+pub(crate) enum Place {
     /// A device's primary context.
     Device(u32),
     /// A context created by the program.
@@ -68,13 +79,29 @@ struct References {
 }
 
 /// An allocation as its call describes it.
-pub(super) struct Allocated {
+pub(crate) struct Allocated {
     pub space: Space,
     pub address: Option<u64>,
     pub bytes: u64,
 }
 
 impl Accounts {
+    /// Creates an account that also reports each change.
+    pub fn with_changes() -> Self {
+        Self { changes: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// Returns the changes since the last call of this function, in order.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        self.changes.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn note(&mut self, change: Change) {
+        if let Some(changes) = &mut self.changes {
+            changes.push(change);
+        }
+    }
+
     /// Adds a successful allocation.
     pub fn allocated(&mut self, call: &Call, new: &Allocated, memory: &mut Spaces) {
         let &Allocated { space, address, bytes } = new;
@@ -92,7 +119,9 @@ impl Accounts {
         if let Some(before) = self.live.insert(key, Live { space, bytes, time: call.end, place }) {
             add(&mut before.end(memory).missed_frees, 1);
             self.replaced.insert(key, Replaced { space: before.space, time: call.end });
+            self.note(Change::Ended { group: key.1, address });
         }
+        self.note(Change::Began { space, address, bytes, place });
         let sum = memory.entry(space).or_default();
         add(&mut sum.live, 1);
         add(&mut sum.live_bytes, bytes);
@@ -116,6 +145,7 @@ impl Accounts {
         if let Some(live) = live {
             self.live.remove(&key);
             live.end(memory);
+            self.note(Change::Ended { group: key.1, address });
         } else if replaced.is_some() {
             // This is the free that seemed to be missing.
             self.replaced.remove(&key);
@@ -182,11 +212,15 @@ impl Accounts {
 
     /// Releases everything that was allocated at a place before a call began.
     fn release(&mut self, call: &Call, place: Place, memory: &mut Spaces) {
-        self.live.retain(|(process, group, _), live| {
-            let goes = *process == call.process && live.place == place && live.time <= call.start;
+        let changes = &mut self.changes;
+        self.live.retain(|&(process, group, address), live| {
+            let goes = process == call.process && live.place == place && live.time <= call.start;
             let goes = goes && group.has_context();
             if goes {
                 add(&mut live.end(memory).released, 1);
+                if let Some(changes) = changes {
+                    changes.push(Change::Ended { group, address });
+                }
             }
             !goes
         });

@@ -103,11 +103,13 @@ pub enum LossCause {
     Handovers = 34,
     /// Waits of threads that launch GPU work, dropped because the ring buffer was full.
     RingWaits = 40,
+    /// Allocations and frees of tensors, dropped because the ring buffer was full.
+    RingTensors = 41,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -135,6 +137,7 @@ impl LossCause {
         Self::GraphNodes,
         Self::Handovers,
         Self::RingWaits,
+        Self::RingTensors,
     ];
 
     /// Returns the cause with this number.

@@ -10,7 +10,7 @@ use crate::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
         GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied, NodeCreated,
         NodeStack, Note, OwnCost, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sampling, Session,
-        SessionCost, Stack, Start, Sum, Switch, Symbol, Thread, Totals, Wait,
+        SessionCost, Shutdown, Stack, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -195,6 +195,9 @@ records! {
     53 = NodeCopied { session, node, original, time }
     54 = GraphDestroyed { session, graph }
     70 = Rank { session, rank, local, variable, mps }
+    80 = Tensor { process, tid, time, device, address, bytes, stack }
+    81 = TensorFreed { process, tid, time, address }
+    82 = Shutdown { process, time }
     71 = RangeName { session, id, parent, category, name }
     72 = Range { session, path, tid, start, end from start, mark }
     73 = RangedLaunch { session, correlation, path }

@@ -21,8 +21,8 @@ use crate::event::{
     Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, GraphDestroyed, Hits,
     KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame,
     NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, PointId, Process, ProcessId, ProgramCost, Range,
-    RangeName, RangedLaunch, Rank, Sample, Sampling, Session, SessionCost, SessionId, Stack, StackEnd, StackId, Start,
-    Sum, Switch, Symbol, Sync, Thread, Totals, Unit, Uuid, Wait, Work,
+    RangeName, RangedLaunch, Rank, Sample, Sampling, Session, SessionCost, SessionId, Shutdown, Stack, StackEnd,
+    StackId, Start, Sum, Switch, Symbol, Sync, Tensor, TensorFreed, Thread, Totals, Unit, Uuid, Wait, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -215,7 +215,15 @@ fn counted() -> impl Strategy<Value = Event> {
             Event::Wait(Wait { process, tid, start, end, stack, reason: PointId(reason) })
         },
     );
-    prop_oneof![counter, point, hits, wait]
+    let tensor = (process(), any::<[u32; 2]>(), any::<[u64; 3]>(), stack_id()).prop_map(
+        |(process, [tid, device], [time, address, bytes], stack)| {
+            Event::Tensor(Tensor { process, tid, time, device, address, bytes, stack })
+        },
+    );
+    let freed = (process(), any::<u32>(), any::<[u64; 2]>())
+        .prop_map(|(process, tid, [time, address])| Event::TensorFreed(TensorFreed { process, tid, time, address }));
+    let shutdown = (process(), time()).prop_map(|(process, time)| Event::Shutdown(Shutdown { process, time }));
+    prop_oneof![counter, point, hits, wait, tensor, freed, shutdown]
 }
 
 fn rare() -> impl Strategy<Value = Event> {

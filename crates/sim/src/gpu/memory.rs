@@ -179,8 +179,8 @@ mod tests {
     use super::super::device;
     use super::*;
 
-    /// Check that an allocation that does not fit never makes one of another thread fail. It used to be added to the memory in
-    /// use for a moment.
+    /// Check that an allocation that does not fit never makes one of another thread fail: it
+    /// must not be added to the memory in use, even for a moment.
     #[test]
     fn failed_allocations_do_not_disturb_others() {
         device::create();

@@ -13,6 +13,7 @@ macro_rules! formats {
   .pftrace          time line with stacks and arrows (ui.perfetto.dev); also .pftrace.gz
   .json             Chrome trace (chrome://tracing, Perfetto); also .json.gz
   .jsonl            one JSON object per event
+  .csv              one table: kernels, or the one selected with `export --table`
   .cpu.txt          one line per CPU sample and launch: time, comm, pid, tid, cpu, stack"
     };
 }

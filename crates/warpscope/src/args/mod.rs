@@ -1,19 +1,26 @@
 //! The command line.
 
+mod diff;
+mod filter;
 mod formats;
 mod graph_stacks;
 mod monitor;
 mod record;
+mod table;
 mod trace;
+mod values;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use diff::Diff;
+pub use filter::Filters;
 use formats::formats;
 pub use graph_stacks::GraphStacks;
 pub use monitor::{Monitor, Top};
 pub use record::Record;
+pub use table::Table;
 pub use trace::{CallsFrom, Trace};
 
 /// CPU and GPU profiler, CUDA tracer and GPU metrics daemon.
@@ -29,6 +36,7 @@ pub use trace::{CallsFrom, Trace};
   sudo warpscope monitor                          serve metrics of every GPU process to Prometheus
   warpscope open warpscope.wscope                 show the report in the browser, also over ssh
   warpscope report warpscope.wscope               print the summary of a recording again
+  warpscope diff before.wscope after.wscope       list kernels and paths that got slower or faster
   warpscope doctor                                check this machine and suggest fixes"
 )]
 pub struct Cli {
@@ -52,6 +60,8 @@ pub enum Command {
     Report(Report),
     /// Convert a recording to other formats.
     Export(Export),
+    /// Compare recordings: which kernels and paths got slower or faster.
+    Diff(Diff),
     /// Open the report of a recording in the browser.
     Open(Open),
     /// Check whether this machine can record, and suggest fixes.
@@ -75,19 +85,27 @@ pub enum Command {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   warpscope report warpscope.wscope
-  warpscope report --json warpscope.wscope | jq '.top_kernels[0]'")]
+  warpscope report --json warpscope.wscope | jq '.top_kernels[0]'
+  warpscope report --by line --top 5 --kernel gemm warpscope.wscope
+  warpscope report --from 2s --to 3.5s warpscope.wscope")]
 pub struct Report {
     /// The recording to read (.wscope).
     pub recording: PathBuf,
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Include only the processes of one rank of a distributed program.
-    #[arg(long, value_name = "N")]
-    pub rank: Option<u32>,
+    /// Print one table instead: kernels, paths, lines, functions, threads, streams, ranks, copies, devices or ledger.
+    #[arg(long, value_name = "TABLE")]
+    pub by: Option<Table>,
+    /// With --by, print N rows [default: 20; all with --json].
+    #[arg(long, value_name = "N", requires = "by")]
+    pub top: Option<usize>,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
+    /// Which part of the recording to summarise.
+    #[command(flatten)]
+    pub filters: Filters,
 }
 
 /// `export`
@@ -98,7 +116,10 @@ pub struct Report {
 
 Examples:
   warpscope export warpscope.wscope -o run.svg -o run.json
-  warpscope export warpscope.wscope --event malloc -o malloc.svg"
+  warpscope export warpscope.wscope --event malloc -o malloc.svg
+  warpscope export warpscope.wscope --memory peak -o memory.svg
+  warpscope export warpscope.wscope --table kernels -o kernels.csv
+  warpscope export warpscope.wscope --device 0 --from 2s --format folded -o - | grep gemm"
 ))]
 pub struct Export {
     /// The recording to read (.wscope).
@@ -118,18 +139,36 @@ pub struct Export {
     /// Show why GPUs were idle, instead of time, in flame graphs and folded stacks: under each GPU, what the thread that feeds it did.
     #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only", "event"])]
     pub idle: bool,
+    /// Show who held GPU memory when most was in use (peak) or at the end, instead of time, in flame graphs and folded stacks; requires `record --memory`.
+    #[arg(long, value_name = "WHEN", value_enum, conflicts_with_all = ["gpu_only", "cpu_only", "event", "idle"])]
+    pub memory: Option<MemoryMoment>,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
     /// With --event, show the number of hits even if the event has a weight.
     #[arg(long, requires = "event")]
     pub count: bool,
-    /// Include only the processes of one rank of a distributed program.
-    #[arg(long, value_name = "N")]
-    pub rank: Option<u32>,
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,
+    /// The table of a .csv file: kernels, paths, lines, functions, threads, streams, ranks, copies, devices or ledger.
+    #[arg(long, value_name = "TABLE")]
+    pub table: Option<Table>,
+    /// The format, as an extension, of outputs whose name has none, such as - or /dev/stdout.
+    #[arg(long, value_name = "EXT")]
+    pub format: Option<String>,
+    /// Which part of the recording to export.
+    #[command(flatten)]
+    pub filters: Filters,
+}
+
+/// When GPU memory is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum MemoryMoment {
+    /// When most was in use.
+    Peak,
+    /// At the end.
+    End,
 }
 
 /// `open`

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
 
-use super::{formats::formats, graph_stacks::GraphStacks};
+use super::{formats::formats, graph_stacks::GraphStacks, values};
 
 const RECORD_HELP: &str = concat!(
     formats!(),
@@ -13,6 +13,9 @@ const RECORD_HELP: &str = concat!(
 Child processes are recorded too. The command's output is untouched; warpscope prints its summary
 to stderr after the command exits. warpscope exits with the command's exit status, or with 0 if
 --kill terminated the command.
+
+With -p, CPU samples begin at once. For GPU activity, warpscope loads its library into the process;
+the process must have loaded CUDA. At the end everything is disabled, and the process runs on.
 
 Events:
   uprobe:LIB:FUNCTION       function entry; a symbol, a C++ or Rust name, or a pattern (* ? [])
@@ -36,10 +39,13 @@ Examples:
   sudo warpscope record --gpu-only -o run.svg -o run.json -- ./transformer 64
   sudo warpscope record -F 997 -d 10 -o run.wscope -- torchrun --nproc-per-node 2 train.py
   sudo warpscope record -d 10 --kill -- ./server
+  sudo warpscope record -p 4711 -d 10
+  sudo warpscope record --all --comm 'python*' -d 10
   sudo warpscope record --events-only --event uprobe:libc.so.6:malloc,weight=arg1,unit=bytes \\
       -o malloc.svg -- ./app
   sudo warpscope record --event tracepoint:syscalls:sys_enter_write,weight=count -- python3 train.py
   sudo warpscope record --off-cpu -- python3 train.py
+  sudo warpscope record --memory -- python3 train.py
   sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
 );
 
@@ -47,6 +53,21 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = RECORD_HELP)]
 pub struct Record {
+    /// Record a running process and its future children; may be repeated. Ends with -d, Ctrl-C or the process.
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "kill", "sim", "nvtx"])]
+    pub pid: Vec<u32>,
+    /// Record every running process that has loaded CUDA.
+    #[arg(short, long, conflicts_with_all = ["command", "kill", "sim", "nvtx", "pid"])]
+    pub all: bool,
+    /// Record running processes by their short name; a list of patterns (* ? []), separated by commas.
+    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["command", "kill", "sim", "nvtx", "pid"])]
+    pub comm: Vec<String>,
+    /// Record running processes in a control group (v2), and below.
+    #[arg(long, value_name = "GROUP", conflicts_with_all = ["command", "kill", "sim", "nvtx", "pid"])]
+    pub cgroup: Option<String>,
+    /// Record running processes of a container, by its id.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["command", "kill", "sim", "nvtx", "pid"])]
+    pub container: Option<String>,
     /// Record only GPU activity, with the stacks that launched it; no CPU samples.
     #[arg(long, conflicts_with = "cpu_only")]
     pub gpu_only: bool,
@@ -60,18 +81,21 @@ pub struct Record {
     /// added up without a stack.
     #[arg(long, value_name = "MIN", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub off_cpu: Option<String>,
+    /// Record who allocates and frees GPU memory: driver allocations, and tensors inside PyTorch's caching allocator.
+    #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
+    pub memory: bool,
     /// Record only events (--event, --off-cpu); no CPU samples, no GPU activity.
     #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only"])]
     pub events_only: bool,
     /// Sample every CPU HZ times per second.
-    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99, value_parser = values::hertz)]
     pub frequency: u32,
     /// Limit the cost to PERCENT of the program's time: record the stacks of only some launches, then GPU work only part
     /// of the time, counting the other launches. Totals by kernel and call path stay unbiased.
     #[arg(long, value_name = "PERCENT", conflicts_with_all = ["cpu_only", "events_only"])]
     pub max_overhead: Option<f64>,
-    /// Stop recording after SECS seconds; the command keeps running.
-    #[arg(short, long, value_name = "SECS")]
+    /// Stop recording after SECS seconds, or a time such as 500ms or 2m; the command keeps running.
+    #[arg(short, long, value_name = "SECS", value_parser = values::seconds)]
     pub duration: Option<f64>,
     /// With -d, terminate the command after recording: SIGTERM, then SIGKILL after 5 seconds.
     #[arg(long, requires = "duration")]
@@ -119,7 +143,7 @@ pub struct Record {
     /// The title of the recording; the command's name if not set.
     #[arg(skip)]
     pub title: Option<String>,
-    /// The command to run, and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command to run, and its arguments. What follows the command belongs to it.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }

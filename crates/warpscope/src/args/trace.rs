@@ -4,6 +4,8 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
 
+use super::values;
+
 const TRACE_HELP: &str = "The file extension selects the format; -o may be repeated:
   .wscope   recording; can be converted to every other format later
   .html     report for the browser: time line and tables in one file
@@ -83,8 +85,8 @@ pub struct Trace {
     /// List what can be traced, or what matches PATTERN, and exit.
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "")]
     pub list: Option<String>,
-    /// Stop tracing after SECS seconds; the command keeps running.
-    #[arg(short, long, value_name = "SECS")]
+    /// Stop tracing after SECS seconds, or a time such as 500ms or 2m; the command keeps running.
+    #[arg(short, long, value_name = "SECS", value_parser = values::seconds)]
     pub duration: Option<f64>,
     /// Write to FILE; may be repeated [default: trace.wscope, numbered if it exists].
     #[arg(short, long, value_name = "FILE")]
@@ -104,8 +106,8 @@ pub struct Trace {
     /// Print progress details.
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
-    /// The command to run, and its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
+    /// The command to run, and its arguments. What follows the command belongs to it.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 

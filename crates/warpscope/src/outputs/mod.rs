@@ -7,7 +7,7 @@ pub mod view;
 use std::{
     collections::BTreeSet,
     fs::File,
-    io::{self, BufReader, BufWriter, Seek, Write},
+    io::{self, BufReader, BufWriter, IsTerminal, Seek, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -15,10 +15,10 @@ use std::{
 use anyhow::{Context, bail};
 use collect::command::user::User;
 use export::{Events, Flames, Format, View};
-use model::{ranks::Selection, recording::Reader};
+use model::recording::Reader;
 use text::names::printable;
 
-use crate::say::say;
+use crate::{filter::Filter, say::say};
 use place::{Name, Place, Unfinished};
 
 /// The most runs whose default outputs are kept in one directory.
@@ -33,7 +33,7 @@ pub struct Outputs {
     /// Where the events are.
     recording: Option<File>,
     /// The events to use, if not all.
-    selection: Option<Arc<Selection>>,
+    filter: Option<Arc<Filter>>,
     /// The recording under its temporary name.
     begun: Option<Unfinished>,
 }
@@ -51,12 +51,33 @@ struct Output {
 impl Outputs {
     /// Opens the places of `paths`, or of the defaults. Rejects unknown formats and places that are not writable.
     pub fn open(paths: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
+        Self::open_as(None, paths, defaults, user)
+    }
+
+    /// The same, with the format of outputs whose name does not select one. `-` is the standard output.
+    pub fn open_as(
+        format: Option<Format>,
+        paths: &[PathBuf],
+        defaults: &[&str],
+        user: Option<&User>,
+    ) -> anyhow::Result<Self> {
         let numbered = paths.is_empty();
         let paths: Vec<PathBuf> = if numbered { defaults.iter().map(PathBuf::from).collect() } else { paths.to_vec() };
         let mut outputs: Vec<Output> = Vec::new();
         let mut seen = BTreeSet::new();
         for path in paths {
-            let format = Format::from_path(&path)?;
+            let stdout = path.as_os_str() == "-" || path.as_os_str() == "/dev/stdout";
+            let path = if stdout { PathBuf::from("/dev/stdout") } else { path };
+            let format = match (Format::from_path(&path), format) {
+                (Ok(format), _) | (Err(_), Some(format)) => format,
+                (Err(_), None) if stdout => {
+                    bail!("choose the format of the standard output: --format folded, csv, jsonl, ...")
+                }
+                (Err(error), None) => return Err(error.into()),
+            };
+            if stdout && !format.is_text() && io::stdout().is_terminal() {
+                bail!("a {} file is not text: write it to a file or a pipe", format.extension());
+            }
             if !seen.insert(path.clone()) {
                 bail!("{} is given twice", path.display());
             }
@@ -66,7 +87,7 @@ impl Outputs {
             let place = if numbered { Place::open_default(&path, user) } else { Place::open(&path, user) }?;
             outputs.push(Output { format, path, place, size: None });
         }
-        Ok(Self { outputs, numbered, recording: None, selection: None, begun: None })
+        Ok(Self { outputs, numbered, recording: None, filter: None, begun: None })
     }
 
     /// Creates the recording: as `NAME.partial` if a `.wscope` file is requested, otherwise in an unnamed file.
@@ -117,15 +138,15 @@ impl Outputs {
     }
 
     /// Uses an existing recording as the source of events.
-    pub fn read_from(&mut self, recording: File, selection: Option<Arc<Selection>>) -> anyhow::Result<()> {
-        if selection.is_some() && self.outputs.iter().any(|output| output.format == Format::Recording) {
-            bail!("a recording is copied as a whole: --rank cannot be used with a .wscope file");
+    pub fn read_from(&mut self, recording: File, filter: Option<Arc<Filter>>) -> anyhow::Result<()> {
+        if filter.is_some() && self.outputs.iter().any(|output| output.format == Format::Recording) {
+            bail!("a recording is copied as a whole: --rank and other filters cannot be used with a .wscope file");
         }
         if let Some(output) = self.outputs.iter().find(|output| output.place.is(&recording)) {
             bail!("{} is the recording itself", output.path.display());
         }
         self.recording = Some(recording);
-        self.selection = selection;
+        self.filter = filter;
         Ok(())
     }
 
@@ -189,7 +210,7 @@ impl Outputs {
 
     /// Returns the events of the recording, from its beginning.
     pub fn events(&self) -> io::Result<Events<'static>> {
-        events(self.recording.as_ref().ok_or(io::ErrorKind::NotFound)?, self.selection.clone())
+        events(self.recording.as_ref().ok_or(io::ErrorKind::NotFound)?, self.filter.clone())
     }
 
     /// Prints which files were written.
@@ -214,13 +235,13 @@ fn numbered(default: &Path, number: u32) -> PathBuf {
 }
 
 /// Returns the events of a recording, or the selected ones, from its beginning.
-pub fn events(recording: &File, selection: Option<Arc<Selection>>) -> io::Result<Events<'static>> {
+pub fn events(recording: &File, filter: Option<Arc<Filter>>) -> io::Result<Events<'static>> {
     let mut file = recording.try_clone()?;
     file.rewind()?;
     let reader = Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(io::Error::other)?;
-    Ok(match selection {
+    Ok(match filter {
         None => Box::new(reader),
-        Some(selection) => Box::new(reader.filter(move |event| selection.includes(event))),
+        Some(filter) => Box::new(reader.filter_map(move |event| filter.apply(event))),
     })
 }
 
@@ -237,7 +258,7 @@ mod tests {
     #[test]
     fn unusable_outputs_are_rejected() {
         assert!(refusal(&["x.pdf"]).contains(
-            ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz"
+            ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv"
         ));
         assert!(refusal(&["/nowhere/at/all/x.svg"]).contains("the directory /nowhere/at/all: No such file"));
         assert!(refusal(&["x.svg", "x.svg"]).contains("given twice"));

@@ -23,5 +23,10 @@ pub fn default(profile: &Profile) -> View {
 
 /// Whether a format shows stacks with one amount, which a recording of several events does not have.
 pub fn shows_stacks(path: &Path) -> bool {
-    matches!(Format::from_path(path), Ok(Format::Svg | Format::Folded))
+    Format::from_path(path).is_ok_and(is_of_stacks)
+}
+
+/// The same of a format.
+pub fn is_of_stacks(format: Format) -> bool {
+    matches!(format, Format::Svg | Format::Folded)
 }

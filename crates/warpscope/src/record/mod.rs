@@ -37,13 +37,18 @@ use crate::{
 use plan::Plan;
 
 /// Runs the command.
-pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
+pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
+    plan::select(&mut options)?;
     let plan = Plan::new(&options)?;
     let user = if options.as_root { None } else { User::behind_sudo() };
     let mut outputs = Outputs::open(&options.output, plan.default_outputs(), User::behind_sudo().as_ref())?;
     bpf::features::require_privileges()?;
     let signals = Signals::take().context("cannot set up signal handling")?;
-    let Setup { workspace, mut injection, sessions, marker } = Setup::new(plan.injects(), options.sim, user.as_ref())?;
+    let setup = match options.pid.as_slice() {
+        [] => Setup::new(plan.injects(), options.sim, user.as_ref())?,
+        pids => Setup::running(plan.injects(), pids),
+    };
+    let Setup { workspace, mut injection, sessions, marker } = setup;
     injection.max_overhead = options.max_overhead;
     injection.graph_level = options.graph_level;
     let other_nvtx = std::env::var_os(NVTX_LIBRARY).filter(|path| options.nvtx && !path.is_empty());
@@ -62,13 +67,17 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     let mut child = started.inspect_err(|_| outputs.remove_recording())?;
 
     let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
-    let status = collector.run(Until::CommandEnds(&mut child), deadline).context("cannot wait for the command")?;
+    let until = match &mut child {
+        Some(child) => Until::CommandEnds(child),
+        None => Until::ProcessesEnd(&options.pid),
+    };
+    let status = collector.run(until, deadline).context("cannot wait for the command")?;
     let (ended, ended_at) = (Instant::now(), bpf::now());
-    if status.is_none() {
-        collector.note_stop(options.duration.unwrap_or(0.0), &child);
+    if let (Some(child), None) = (&child, status) {
+        collector.note_stop(options.duration.unwrap_or(0.0), child);
     }
     let Collected { sink, signals, mut kept, cost, .. } = collector.finish();
-    let ending = (options.kill && status.is_none()).then(|| Ending::begin(&child));
+    let ending = child.as_ref().filter(|_| options.kill && status.is_none()).map(Ending::begin);
 
     let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
     let (mut profile, failure) = sink.finish(end, &mut kept, &naming(&options));
@@ -89,19 +98,24 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
         outputs.announce(&mut std::io::stderr())?;
         events::announce(&profile, view, outputs.recording_path());
     }
-    let status = match (status, ending) {
-        (Some(status), _) => status,
-        (None, Some(ending)) => match ending.wait(&mut child, &signals).context("cannot wait for the command")? {
+    let status = match (status, ending, &mut child) {
+        (Some(status), _, _) => status,
+        // Without a command, the recording succeeded.
+        (None, _, None) => ExitStatus::default(),
+        (None, Some(ending), Some(child)) => match ending
+            .wait(child, &signals)
+            .context("cannot wait for the command")?
+        {
             // It ended on request.
             ended if ended.signal().is_some_and(|signal| Ending::SIGNALS.contains(&signal)) => ExitStatus::default(),
             ended => ended,
         },
-        (None, None) => {
+        (None, None, Some(child)) => {
             if !options.quiet {
                 let seconds = options.duration.unwrap_or(0.0);
                 eprintln!("warpscope: recording ended after {seconds} s; the command keeps running");
             }
-            signals.wait_for(&mut child).context("cannot wait for the command")?
+            signals.wait_for(child).context("cannot wait for the command")?
         }
     };
     // Only now: processes started by the command may still need the libraries that its environment names.
@@ -109,20 +123,35 @@ pub fn run(options: args::Record) -> anyhow::Result<ExitCode> {
     Ok(if status.success() { ExitCode::from(u8::from(!whole)) } else { target::exit_like(status) })
 }
 
-/// Watches the events and starts the command.
+/// Watches the events, and starts the command or follows the processes.
 fn start(
     collector: &mut Collector<Recording>,
     plan: Plan,
     options: &args::Record,
     injection: &Injection,
     user: Option<&User>,
-) -> anyhow::Result<Child> {
-    collector.count_events(plan.events, plan.off_cpu.is_some(), &options.command[0], injection.simulator.as_deref())?;
+) -> anyhow::Result<Option<Child>> {
+    let injects = plan.injects();
+    let program = match (options.command.first(), options.pid.first()) {
+        (Some(program), _) => program.clone(),
+        (None, pid) => format!("/proc/{}/exe", pid.copied().unwrap_or(0)).into(),
+    };
+    collector.count_events(plan.events, plan.off_cpu.is_some(), &program, injection.simulator.as_deref())?;
+    if options.memory {
+        collector.record_memory(&program, injection.simulator.as_deref())?;
+    }
+    if options.command.is_empty() {
+        if options.verbose {
+            collector.on_attached = print_stop;
+        }
+        collector.follow(&options.pid, injects.then_some(injection));
+        return Ok(None);
+    }
     let child = collector.start(&options.command, injection, user)?;
     if options.verbose {
         eprintln!("warpscope: recording process {}", child.id());
     }
-    Ok(child)
+    Ok(Some(child))
 }
 
 /// Returns how addresses are resolved.
@@ -131,6 +160,12 @@ fn naming(options: &args::Record) -> symbols::Options {
         [std::env::var_os("HOME").map(PathBuf::from), User::behind_sudo().and_then(|u| u.home).map(PathBuf::from)];
     let debug_files = DebugFiles::new(&options.debug_dir, &homes.into_iter().flatten().collect::<Vec<_>>());
     symbols::Options { injector: INJECTOR, lines: options.lines, debug_files, ..symbols::Options::default() }
+}
+
+/// `--verbose`: prints how long a thread of a process was stopped.
+fn print_stop(pid: u32, stopped: Duration) {
+    let milliseconds = stopped.as_secs_f64() * 1e3;
+    eprintln!("warpscope: attached to process {pid}; one of its threads was stopped for {milliseconds:.2} ms");
 }
 
 /// `--verbose`: prints the cost of the recording itself.

@@ -1,11 +1,12 @@
 //! Interprets the options of `record`.
 
 use anyhow::bail;
-use bpf::{MAX_HITS, Marker};
+use bpf::{MAX_HITS, Marker, Tracing};
 use collect::{
     RING_BYTES,
     command::{setup::expected_files, target::Injection},
     events::spec::{self, Spec},
+    process::{procfs, select::Criteria},
     sessions::Sessions,
     sink,
 };
@@ -37,6 +38,14 @@ impl Plan {
             _ => Mode::Merged,
         };
         let off_cpu = options.off_cpu.as_deref().map(shortest_wait).transpose()?;
+        if options.pid.is_empty() && options.command.is_empty() {
+            bail!("specify what to record: -p PID, -a for every process that uses CUDA, or -- COMMAND");
+        }
+        for pid in &options.pid {
+            if procfs::comm(*pid).is_none() {
+                bail!("there is no process {pid}");
+            }
+        }
         let plan = Self { mode, events: spec::parse(&options.event)?, off_cpu };
         if plan.off_cpu.is_some() && plan.events.iter().any(|spec| spec.name == OFF_CPU) {
             bail!("--event: the name {OFF_CPU} is that of --off-cpu: choose another with name=");
@@ -79,10 +88,14 @@ impl Plan {
     ) -> collect::Options {
         let programs = bpf::Options {
             sample_hz: self.samples().then_some(options.frequency),
+            later_markers: self.injects() && !options.pid.is_empty(),
+            found: options.pid.clone(),
             marker,
             hits: (!self.events.is_empty() || self.off_cpu.is_some()).then_some(MAX_HITS),
             off_cpu: self.off_cpu,
             handover: !options.no_handover && self.mode != Mode::EventsOnly,
+            tensors: options.memory,
+            tracing: options.memory.then(|| Tracing { beside: true, stacks: true, ..Tracing::default() }),
             ring_bytes: RING_BYTES,
             ..bpf::Options::default()
         };
@@ -90,7 +103,7 @@ impl Plan {
             programs,
             sessions,
             python: !options.no_python,
-            expected: Some(expected_files(&options.command[0], injection)),
+            expected: options.command.first().map(|program| expected_files(program, injection)),
             ..collect::Options::default()
         }
     }
@@ -99,10 +112,33 @@ impl Plan {
     pub fn start(&self, options: &args::Record) -> Start {
         let command = match &options.title {
             Some(title) => vec![title.clone()],
+            None if options.command.is_empty() => options.pid.iter().map(|pid| process(*pid)).collect(),
             None => options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
         };
         sink::start(command, self.mode, if self.samples() { options.frequency } else { 0 })
     }
+}
+
+/// Finds the running processes that the options select.
+pub fn select(options: &mut args::Record) -> anyhow::Result<()> {
+    let criteria = Criteria {
+        cuda: options.all,
+        names: options.comm.clone(),
+        cgroup: options.cgroup.clone(),
+        container: options.container.clone(),
+    };
+    if criteria.any() {
+        options.pid = criteria.processes()?;
+        if options.pid.is_empty() {
+            bail!("no running process meets the conditions of -a, --comm, --cgroup and --container");
+        }
+    }
+    Ok(())
+}
+
+/// Describes a running process.
+fn process(pid: u32) -> String {
+    format!("{} ({pid})", procfs::comm(pid).unwrap_or_default())
 }
 
 /// Parses a duration such as `10us`.

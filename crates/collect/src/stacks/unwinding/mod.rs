@@ -219,6 +219,11 @@ impl Unwinding {
         }
     }
 
+    /// Whether tables of mapped files are being compiled, or are not published yet.
+    pub fn is_compiling(&self) -> bool {
+        !self.changed.is_empty() || self.files.values().any(|progress| matches!(progress, Progress::Queued))
+    }
+
     /// Returns the number of files whose table could not be compiled because of an error in warpscope.
     pub fn panics(&self) -> u64 {
         self.panics

@@ -42,6 +42,7 @@ class Recording {
       ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'] };
     this.cpu = { node: whole('cpu.node'), process: whole('cpu.process'), ns: columns['cpu.ns'], count: columns['cpu.count'] };
     this.idle = { node: whole('idle.node'), ns: columns['idle.ns'], count: columns['idle.count'] };
+    this.memory = { node: whole('memory.node'), when: whole('memory.when'), bytes: columns['memory.bytes'], count: columns['memory.count'] };
     this.hits = { node: whole('hits.node'), process: whole('hits.process'), weight: columns['hits.weight'],
       count: columns['hits.count'] };
     this.op = { track: whole('op.track'), start: columns['op.start'], duration: columns['op.duration'],
@@ -71,6 +72,9 @@ class Recording {
     if (this.idle.node.length) {
       all.push({ id: 'idle', label: 'GPU idle', measure: 'time', what: 'GPU idle time', unit: ['sample', 'samples'] });
     }
+    [['peak', 'Memory peak', 'GPU memory at its peak'], ['end', 'Memory at end', 'GPU memory at the end']].forEach(([name, label, what], when) => {
+      if (this.memory.when.includes(when)) all.push({ id: `memory-${name}`, label, measure: 'bytes', what, when, unit: ['allocation', 'allocations'] });
+    });
     let from = 0;
     this.head.counters.forEach((counter, index) => {
       const to = from + counter.rows;
@@ -142,6 +146,13 @@ class Recording {
       for (let i = 0; i < this.idle.node.length; i++) {
         made.self[this.idle.node[i]] += this.idle.ns[i];
         made.count[this.idle.node[i]] += Math.max(1, this.idle.count[i]);
+      }
+    } else if (id.startsWith('memory-')) {
+      made.ranged = false;
+      for (let i = 0; i < this.memory.node.length; i++) {
+        if (this.memory.when[i] !== weight.when) continue;
+        made.self[this.memory.node[i]] += this.memory.bytes[i];
+        made.count[this.memory.node[i]] += this.memory.count[i];
       }
     } else {
       made.ranged = false;

@@ -31,6 +31,7 @@ class App {
       ['copies', 'Copies', table('copies', copyTable), has(FAMILY.memory, recording.gpu.node)],
       ['waits', 'Waits', table('waits', waitTable), recording.wait.start.length + recording.switch.start.length + recording.weights.filter(weight => weight.id === 'wait').length],
       ['idle', 'Idle', table('idle', idleTable), (head.summary.idle || []).length],
+      ['memory', 'Memory', table('memory', memoryTable), (head.summary.memory || []).length],
       ['calls', 'Calls', table('calls', callTable), recording.call.start.length],
       ['processes', 'Processes', table('processes', processTable), head.processes.length],
       ['devices', 'Devices', table('devices', deviceTable), head.summary.devices.length],
@@ -269,6 +270,7 @@ function showFinding(recording, { kind, place }) {
   const frame = place ? recording.names.indexOf(place.frame) : -1;
   const sel = frame > 0 ? { kind: 'f', id: frame } : null;
   if ((kind === 'gpu-idle' || kind === 'start') && recording.idle.node.length) return { tab: 'flame', weight: 'idle', view: 'down', zoom: null, range: null, sel };
+  if (kind === 'memory-peak') return { tab: 'flame', weight: 'memory-peak', view: 'down', zoom: null, range: null, sel };
   if (kind === 'imbalance') return { tab: 'devices' };
   return sel ? { tab: 'flame', weight: 'gpu', view: 'down', zoom: null, sel } : null;
 }

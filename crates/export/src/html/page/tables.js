@@ -335,6 +335,27 @@ function deviceTable(app) {
   ], rows, note: 'over the whole recording; work adds up concurrent operations' };
 }
 
+/** Who holds GPU memory, at its peak and at the end. */
+function memoryTable(app) {
+  const rows = [];
+  const uses = { tensor: 'tensors', cached: 'cached by PyTorch, free', other: 'other allocations' };
+  for (const memory of app.recording.head.summary.memory) {
+    for (const [when, moment] of [['at the peak', memory.peak], ['at the end', memory.end]]) {
+      const held = moment.in_use_bytes + moment.cached_bytes;
+      for (const { use, place, bytes, count } of moment.lines) {
+        const frame = place ? app.recording.names.indexOf(place.frame) : -1;
+        rows.push({ bytes, share: held ? bytes / held : 0, count, place: place ? place.frame : 'other lines', use: uses[use] || use, when,
+          gpu: `GPU ${memory.label}, ${memory.process}`, sel: frame > 0 ? { kind: 'f', id: frame } : null });
+      }
+    }
+  }
+  return { columns: [
+    { key: 'bytes', label: 'bytes', kind: 'bytes', bar: 'gpu', width: 120 }, { key: 'share', label: 'share', kind: 'share', width: 76 },
+    { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'place', label: 'allocated by', kind: 'text' },
+    { key: 'use', label: 'use', kind: 'text' }, { key: 'when', label: 'when', kind: 'text' }, { key: 'gpu', label: 'device', kind: 'text' },
+  ], rows, note: 'bytes held at one time' };
+}
+
 /** What each GPU waited for while it was idle. */
 function idleTable(app) {
   const { summary } = app.recording.head;

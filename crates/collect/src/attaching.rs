@@ -1,0 +1,124 @@
+//! Loads the injected library into running processes.
+//!
+//! This may take long, and the processes are sampled meanwhile, so it runs on threads of its own.
+
+use std::{
+    ffi::CStr,
+    fs::File,
+    os::fd::OwnedFd,
+    sync::mpsc::{self, Receiver, Sender},
+    thread,
+    time::Duration,
+};
+
+use attach::Attach;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use crate::{
+    INJECTOR,
+    command::{priority, target::Injection},
+    process::procfs,
+    sessions::refusal_sentence,
+};
+
+/// How long to search for a thread at a safe point.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait until the library is loaded, which may have to wait for the loader's lock.
+const ANSWER: Duration = Duration::from_secs(10);
+/// The most processes that are entered at the same time.
+const AT_ONCE: usize = 8;
+/// The function to call.
+const ENTRY: &CStr = c"warpscope_attach";
+const _: () = assert!(matches!(ENTRY.to_bytes(), bytes if bytes.len() == wire::ATTACH_SYMBOL.len()));
+
+/// A process that has been entered.
+#[derive(Debug)]
+pub struct Attached {
+    /// The process.
+    pub pid: u32,
+    /// The longest stop of a thread.
+    pub stopped: Duration,
+    /// The connection to the injected library.
+    pub socket: OwnedFd,
+    /// The injected library's file, as the process has it.
+    pub library: File,
+}
+
+/// Why a process was not entered: a sentence.
+pub type Why = String;
+
+/// The processes that are being entered.
+#[derive(Debug)]
+pub struct Attaching {
+    entered: Receiver<Result<Attached, Why>>,
+    pending: usize,
+}
+
+impl Attaching {
+    /// Starts to enter these processes.
+    pub fn start(pids: &[u32], injection: &Injection) -> Self {
+        let (sender, entered) = mpsc::channel();
+        let settings = injection.settings();
+        let each = pids.len().div_ceil(AT_ONCE).max(1);
+        for part in pids.chunks(each) {
+            let (part, settings, results) = (part.to_vec(), settings.clone(), sender.clone());
+            let spawned = thread::Builder::new().name("attach".into()).spawn(move || {
+                // A thread of the target is stopped meanwhile.
+                priority::raise();
+                for pid in part {
+                    send(&results, enter(pid, &settings));
+                }
+            });
+            if let Err(error) = spawned {
+                send(&sender, Err(format!("cannot start a thread: {error}")));
+            }
+        }
+        Self { entered, pending: pids.len() }
+    }
+
+    /// Returns those that are done.
+    pub fn take(&mut self) -> Vec<Result<Attached, Why>> {
+        let entered: Vec<_> = self.entered.try_iter().collect();
+        self.pending = self.pending.saturating_sub(entered.len());
+        entered
+    }
+
+    /// Whether any is not done.
+    pub fn is_pending(&self) -> bool {
+        self.pending > 0
+    }
+}
+
+/// Nobody may be left to receive it.
+fn send(results: &Sender<Result<Attached, Why>>, result: Result<Attached, Why>) {
+    let _ = results.send(result);
+}
+
+/// Loads the library into a process and takes the connection.
+fn enter(pid: u32, settings: &[u8]) -> Result<Attached, Why> {
+    let gone = || format!("process {pid} has exited");
+    let handle = Pid::from_raw(pid.cast_signed()).ok_or_else(gone)?;
+    let handle = pidfd_open(handle, PidfdFlags::empty()).map_err(|_| gone())?;
+    if !procfs::has_cuda(pid) {
+        return Err(format!("process {pid} has not loaded CUDA (libcuda is not mapped)"));
+    }
+    let attach = Attach {
+        pid,
+        library: embedded::INJECTOR,
+        name: INJECTOR,
+        entry: ENTRY,
+        argument: settings,
+        patience: PATIENCE,
+        answer: ANSWER,
+    };
+    let loaded = attach.load().map_err(|error| error.to_string())?;
+    match wire::attached(loaded.result) {
+        Some(Ok(number)) => {
+            let socket = pidfd_getfd(&handle, number.cast_signed(), PidfdGetfdFlags::empty())
+                .map_err(|error| format!("the connection to process {pid} cannot be taken: {error}"))?;
+            Ok(Attached { pid, stopped: loaded.stopped, socket, library: loaded.file })
+        }
+        Some(Err((refusal, error))) => Err(format!("process {pid}: {}", refusal_sentence(refusal, error))),
+        None => Err(format!("process {pid}: the injected library gave an unknown answer")),
+    }
+}

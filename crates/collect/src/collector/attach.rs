@@ -1,0 +1,81 @@
+//! Attaches to running processes: the probe on the marker first, then the session.
+
+use std::{
+    os::fd::AsRawFd,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use bpf::Marker;
+use model::event::ProcessId;
+use rustix::net::SendFlags;
+
+use super::{parts::Collector, run::IDLE};
+use crate::{
+    attaching::{Attached, Attaching},
+    command::target::Injection,
+    sink::Sink,
+};
+
+/// How long GPU activity waits for unwind tables. Those of PyTorch take more than a second.
+const FIRST_TABLES: Duration = Duration::from_secs(10);
+/// How long the end of a recording waits for processes that are being entered: longer than that takes.
+const LAST_ENTRIES: Duration = Duration::from_secs(20);
+
+impl<S: Sink> Collector<S> {
+    /// Follows running processes, which the programs know as the images 1, 2 and so on. If `injection` is given, also loads
+    /// the injected library into them, once their unwind tables are compiled, while they are followed.
+    pub fn follow(&mut self, pids: &[u32], injection: Option<&Injection>) {
+        for (pid, image) in pids.iter().zip(1..) {
+            self.adopt(*pid, ProcessId(image), 0, "");
+        }
+        // Otherwise the stacks of the first launches fill the ring as raw memory.
+        let deadline = Instant::now() + FIRST_TABLES;
+        while injection.is_some() && self.unwinding.is_compiling() && Instant::now() < deadline {
+            if !self.gather() {
+                self.sleep(IDLE, None);
+            }
+        }
+        self.attaching = injection.map(|injection| Attaching::start(pids, injection));
+    }
+
+    /// Takes the processes that have been entered.
+    pub(super) fn take_attached(&mut self) {
+        let Some(attaching) = &mut self.attaching else { return };
+        let entered = attaching.take();
+        for entered in entered {
+            let taken = entered.and_then(|attached| self.take_session(attached));
+            if let Err(why) = taken {
+                self.note(format!("GPU activity was not recorded: {why}"));
+            }
+        }
+    }
+
+    fn take_session(&mut self, attached: Attached) -> Result<(), String> {
+        let Attached { pid, stopped, socket, library } = attached;
+        (self.on_attached)(pid, stopped);
+        let marker = Marker {
+            library: PathBuf::from(format!("/proc/self/fd/{}", library.as_raw_fd())),
+            symbol: wire::MARKER_SYMBOL.into(),
+        };
+        if let Err(error) = self.recorder.add_marker(&marker) {
+            // The library then ends its session at once. If this fails, it does so after a while.
+            let _ = rustix::net::send(&socket, &[wire::FINISH], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            return Err(format!("process {pid}: {error}"));
+        }
+        if let Some(sessions) = &mut self.sessions {
+            sessions.adopt(socket, pid);
+        }
+        Ok(())
+    }
+
+    /// Waits for the processes that are being entered, so that none is left with a library that waits for us.
+    pub(super) fn end_attaching(&mut self) {
+        let deadline = Instant::now() + LAST_ENTRIES;
+        while self.attaching.as_ref().is_some_and(Attaching::is_pending) && Instant::now() < deadline {
+            if !self.gather() {
+                self.sleep(IDLE, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! GPU memory (`record --memory`): driver calls that allocate and free, PyTorch's caching allocator, and Python's shutdown.
+//!
+//! The allocator reports each tensor at its static tracepoints `pytorch:malloc` and `pytorch:free`. They are probed
+//! wherever a process maps the library. Calls that select a device or a context are not probed: PyTorch makes them all the
+//! time. The device of a tensor, and so of its segment, is known from the tracepoint.
+
+use std::{
+    collections::HashMap,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use bpf::{HitWeight, MAX_TENSOR_POINTS, Recorder, TensorPoint, TensorProbe, calls::Gather};
+use cuda::{calls::Space, memory::Action};
+use elf::Budget;
+use model::event::{Event, Mapping, Note};
+use probes::{Cost, Usdt};
+use text::pattern::Selection;
+
+use crate::{
+    calls::{
+        file::{self, Identity, Stamp},
+        libraries::Libraries,
+        search,
+        tracer::Tracer,
+        wanted::Wanted,
+    },
+    events::usdt_argument,
+};
+
+/// The library with PyTorch's allocator, and the provider of its tracepoints.
+const LIBRARY: &str = "libc10_cuda";
+const PROVIDER: &str = "pytorch";
+
+/// Ends the interpreter: everything that is freed after its entry is freed because the program ends.
+const SHUTDOWN: &str = "Py_FinalizeEx";
+
+/// The most notes about files found while recording.
+const MOST_NOTES: u32 = 20;
+
+/// The probed files.
+#[derive(Debug)]
+pub struct Memory {
+    /// Inspected files.
+    files: HashMap<Identity, Stamp>,
+    /// Files with probes.
+    watched: Vec<PathBuf>,
+    points: u32,
+    /// The remaining number of notes: a process may map any number of files.
+    notes_left: u32,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { files: HashMap::new(), watched: Vec::new(), points: 0, notes_left: MOST_NOTES }
+    }
+}
+
+impl Memory {
+    /// Probes what the program is likely to load, before it runs.
+    pub fn watch(&mut self, program: Option<&Path>, simulator: Option<&Path>, recorder: &mut Recorder) {
+        let directories = search::directories(program, simulator);
+        let mut files = search::files(&directories, wants);
+        files.extend(program.map(Path::to_owned));
+        for file in files {
+            let real = std::fs::canonicalize(&file).unwrap_or(file);
+            let name = real.to_string_lossy().into_owned();
+            if wants(&name) {
+                // A file with a matching name may be something else, such as a directory or a linker script. What cannot
+                // be probed is reported when a process maps it.
+                let _ = self.watch_file(&real, &name, recorder);
+            }
+        }
+    }
+
+    /// Returns the files with probes.
+    pub fn watched_files(&self) -> &[PathBuf] {
+        &self.watched
+    }
+
+    /// Handles a file mapped by a process.
+    pub fn mapped(&mut self, mapping: &Mapping, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+        if !wants(&mapping.path) {
+            return;
+        }
+        // This name refers to the mapped file itself, whatever is at its path by now, and in any container.
+        let place = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
+        let mut watched = self.watch_file(&place, &mapping.path, recorder);
+        if watched.is_err() && !place.exists() {
+            watched = self.watch_file(mapping.path.as_ref(), &mapping.path, recorder);
+        }
+        let late = bpf::now().saturating_sub(mapping.time) as f64 / 1e6;
+        let text = match watched {
+            Ok(true) if is_allocator(&mapping.path) => format!(
+                "{} was probed {late:.1} ms after it was mapped: tensors allocated before that are missing",
+                mapping.path
+            ),
+            Ok(_) => return,
+            Err(error) => format!("tensors are not recorded: {}: {error:#}", mapping.path),
+        };
+        if self.notes_left > 0 {
+            self.notes_left -= 1;
+            push(Event::Note(Note { text }));
+        }
+    }
+
+    /// Probes a file, which is opened at `place` and known to the user as `path`. Returns `false` if it is known already or
+    /// has nothing to probe.
+    fn watch_file(&mut self, place: &Path, path: &str, recorder: &mut Recorder) -> anyhow::Result<bool> {
+        // Held open from here on: a path in /proc disappears with its process.
+        let file = file::open(place)?;
+        let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let (identity, stamp) = file::known_by(&file.metadata()?);
+        if self.files.get(&identity) == Some(&stamp) {
+            return Ok(false);
+        }
+        let data = probes::open(&place)?;
+        let found = if is_allocator(path) { tensors(&probes::usdt(&data)?)? } else { shutdown(&data)? };
+        let mut probes = Vec::new();
+        for (offset, semaphore, point) in found {
+            let number = self.points;
+            if number as usize >= MAX_TENSOR_POINTS {
+                bail!("more than {MAX_TENSOR_POINTS} places of PyTorch's allocators are probed already");
+            }
+            self.points += 1;
+            recorder.describe_tensors(number, point)?;
+            probes.push(TensorProbe { offset, semaphore, number });
+        }
+        if !probes.is_empty() {
+            recorder.watch_tensors(&place, &probes)?;
+            self.watched.push(path.into());
+        }
+        self.files.insert(identity, stamp);
+        Ok(!probes.is_empty())
+    }
+}
+
+/// A place in a file: its offset, its semaphore, and what to read there.
+type Place = (u64, Option<u64>, TensorPoint);
+
+/// Returns the tracepoints of PyTorch's allocator.
+fn tensors(all: &[Usdt]) -> anyhow::Result<Vec<Place>> {
+    let mut found = Vec::new();
+    for probe in all.iter().filter(|probe| probe.provider == PROVIDER) {
+        let argument = |number| -> anyhow::Result<HitWeight> { usdt_argument(probe, number) };
+        let point = match probe.name.as_str() {
+            "malloc" => TensorPoint::Allocated { address: argument(1)?, bytes: argument(3)?, device: argument(2)? },
+            "free" => TensorPoint::Freed { address: argument(1)? },
+            _ => continue,
+        };
+        found.push((probe.offset, probe.semaphore, point));
+    }
+    let allocates = |(_, _, point): &Place| matches!(point, TensorPoint::Allocated { .. });
+    if !found.iter().any(allocates) || found.iter().all(allocates) {
+        bail!("it has no static tracepoints (USDT) pytorch:malloc and pytorch:free");
+    }
+    Ok(found)
+}
+
+/// Returns the entry of the function that shuts the interpreter down.
+fn shutdown(data: &std::fs::File) -> anyhow::Result<Vec<Place>> {
+    let found = probes::exported(data, |name| name == SHUTDOWN, &Budget::RECORDING).context("its symbols")?;
+    let usable = found.iter().filter(|function| function.site.cost != Cost::Refused);
+    Ok(usable.map(|function| (function.site.offset, None, TensorPoint::Shutdown)).collect())
+}
+
+fn is_allocator(path: &str) -> bool {
+    file::is(Path::new(LIBRARY), path)
+}
+
+/// Whether a file may contain PyTorch's allocator or a Python interpreter.
+fn wants(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    is_allocator(path) || name.starts_with("libpython3") || name.starts_with("python3") || name == "python"
+}
+
+/// Creates a tracer of the calls that allocate and free GPU memory.
+pub fn tracer(can_watch_many: bool) -> anyhow::Result<Tracer> {
+    let choice = Box::new(|name: &str, gather: Gather| {
+        let call = cuda::call(name)?;
+        let elsewhere = [Space::Host, Space::Registered, Space::Reserved, Space::Imported];
+        let on_gpu = call.space.is_some_and(|space| !elsewhere.contains(&space));
+        match call.action()? {
+            Action::Alloc if on_gpu => Some(Gather { stack: true, ..gather }),
+            Action::Free if on_gpu => Some(gather),
+            Action::ResetDevice | Action::ResetPrimary => Some(gather),
+            _ => None,
+        }
+    });
+    let mut libraries = Libraries::new(Wanted::new(Selection::default(), Vec::new(), Vec::new()), choice);
+    if !can_watch_many {
+        libraries.wanted.shorten()?;
+    }
+    Ok(Tracer::beside_a_profile(libraries))
+}

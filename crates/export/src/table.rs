@@ -1,0 +1,27 @@
+//! The tables that can be printed or exported.
+
+/// A table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Table {
+    /// Kernels by time.
+    #[default]
+    Kernels,
+    /// Call paths by the GPU time that they caused.
+    Paths,
+    /// The same by user code.
+    Lines,
+    /// CPU functions by self time.
+    Functions,
+    /// Threads: CPU time and launches.
+    Threads,
+    /// Streams by GPU time.
+    Streams,
+    /// Ranks of a distributed program.
+    Ranks,
+    /// Copies by direction.
+    Copies,
+    /// GPUs.
+    Devices,
+    /// The ledger.
+    Ledger,
+}

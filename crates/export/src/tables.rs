@@ -1,0 +1,302 @@
+//! The tables of a recording, with all their rows: for `.csv`, `report --by` and [`crate::diff`].
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use model::{
+    event::ProcessId,
+    profile::{GpuWeight, Profile, What},
+    ranks::RankInfo,
+};
+
+use crate::{
+    Events, Flames, Table, View,
+    names::{self, GpuFrames},
+    user_code::UserCode,
+    weighted::Weighted,
+};
+
+mod render;
+
+/// A value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// A name.
+    Text(String),
+    /// A time in nanoseconds.
+    Ns(u64),
+    /// A size in bytes.
+    Bytes(u64),
+    /// A number or count.
+    Count(u64),
+    /// A share from 0 to 1.
+    Share(f64),
+}
+
+/// The rows of a table, the most important first.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    /// The names of the columns.
+    pub columns: Vec<&'static str>,
+    /// As many cells as columns each.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// All tables, and their names.
+    pub const ALL: [(&'static str, Self); 10] = [
+        ("kernels", Self::Kernels),
+        ("paths", Self::Paths),
+        ("lines", Self::Lines),
+        ("functions", Self::Functions),
+        ("threads", Self::Threads),
+        ("streams", Self::Streams),
+        ("ranks", Self::Ranks),
+        ("copies", Self::Copies),
+        ("devices", Self::Devices),
+        ("ledger", Self::Ledger),
+    ];
+
+    /// Returns the table of a profile. `events` opens the recording from its beginning; it is called at most once.
+    pub fn rows<'a>(self, flames: &Flames<'_>, events: &mut dyn FnMut() -> io::Result<Events<'a>>) -> io::Result<Rows> {
+        let profile = flames.profile;
+        Ok(match self {
+            Self::Kernels => gpu(&["kernel"], true, profile, by_kernel(profile)),
+            Self::Paths => gpu(&["path"], false, profile, by_path(flames)),
+            Self::Lines => gpu(&["path"], false, profile, by_line(profile)),
+            Self::Streams => gpu(&["device", "stream", "process", "pid"], false, profile, by_stream(profile)),
+            Self::Copies => gpu(&["direction"], false, profile, by_direction(profile)),
+            Self::Functions => functions(flames),
+            Self::Threads => threads(profile, events()?),
+            Self::Ranks => ranks(profile),
+            Self::Devices => devices(profile),
+            Self::Ledger => ledger(profile)?,
+        })
+    }
+}
+
+/// GPU work by one or more names.
+type Sums = BTreeMap<Vec<String>, GpuWeight>;
+
+/// Returns GPU work by kernel.
+pub(crate) fn by_kernel(profile: &Profile) -> Sums {
+    let name = |what| match what {
+        What::Kernel(index) => Some(vec![names::kernel(profile, index).to_owned()]),
+        What::Copy(..) | What::Memset => None,
+    };
+    let mut sums = Sums::new();
+    for (key, weight) in &profile.gpu {
+        if let Some(name) = name(key.what) {
+            sums.entry(name).or_default().add(weight);
+        }
+    }
+    sums
+}
+
+fn by_path(flames: &Flames<'_>) -> Sums {
+    let mut sums = Sums::new();
+    for line in &flames.gpu().lines {
+        let weight = GpuWeight { count: line.weight.operations, ns: line.weight.amount, ..GpuWeight::default() };
+        sums.entry(vec![line.frames.join(";")]).or_default().add(&weight);
+    }
+    sums
+}
+
+/// Returns GPU work by the path of user code.
+pub(crate) fn by_line(profile: &Profile) -> Sums {
+    let (code, gpu_frames) = (UserCode::new(profile), GpuFrames::new(profile));
+    let mut sums = Sums::new();
+    for (key, weight) in &profile.gpu {
+        let mut frames = vec![names::process(profile, key.process)];
+        match key.capture.or(key.stack) {
+            Some(stack) => frames.extend(code.path(key.process, stack)),
+            None => frames.push(names::LAUNCH_NOT_SEEN.to_owned()),
+        }
+        frames.extend(key.capture.is_some().then(|| names::GRAPH_REPLAY.to_owned()));
+        frames.push(gpu_frames.name(key.device, key.what));
+        sums.entry(vec![frames.join(";")]).or_default().add(weight);
+    }
+    sums
+}
+
+fn by_stream(profile: &Profile) -> Sums {
+    let mut sums = Sums::new();
+    for (key, weight) in &profile.gpu {
+        let (process, pid) = process(profile, key.process);
+        let device = profile.device_label(key.device).to_owned();
+        sums.entry(vec![device, key.stream.to_string(), process, pid]).or_default().add(weight);
+    }
+    sums
+}
+
+fn by_direction(profile: &Profile) -> Sums {
+    let mut sums = Sums::new();
+    for (key, weight) in &profile.gpu {
+        if let What::Copy(direction, _) = key.what {
+            sums.entry(vec![direction.to_string()]).or_default().add(weight);
+        }
+    }
+    sums
+}
+
+fn process(profile: &Profile, id: ProcessId) -> (String, String) {
+    let info = profile.processes.get(&id);
+    (info.map(|info| info.comm.clone()).unwrap_or_default(), info.map(|info| info.pid.to_string()).unwrap_or_default())
+}
+
+/// Returns a table of GPU work. Only exact sums of single kernels have a longest run.
+fn gpu(keys: &[&'static str], with_longest: bool, profile: &Profile, sums: Sums) -> Rows {
+    let whole = profile.gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
+    let has_bytes = keys == ["direction"];
+    let mut columns = keys.to_vec();
+    columns.extend(["count", "ns", "mean_ns"]);
+    columns.extend(with_longest.then_some("max_ns"));
+    columns.extend(has_bytes.then_some("bytes"));
+    columns.push("share");
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, weight)| std::cmp::Reverse(weight.ns));
+    let rows = sums.into_iter().map(|(names, weight)| {
+        let mut row: Vec<Cell> = names.into_iter().map(Cell::Text).collect();
+        row.extend([Cell::Count(weight.count), Cell::Ns(weight.ns), Cell::Ns(weight.ns / weight.count.max(1))]);
+        row.extend(with_longest.then_some(Cell::Ns(weight.max_ns)));
+        row.extend(has_bytes.then_some(Cell::Bytes(weight.bytes)));
+        row.push(Cell::Share(share(weight.ns, whole)));
+        row
+    });
+    Rows { columns, rows: rows.collect() }
+}
+
+fn functions(flames: &Flames<'_>) -> Rows {
+    let cpu = flames.cpu();
+    let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let mut whole: u64 = 0;
+    for line in &cpu.lines {
+        let sum = sums.entry(line.frames.last().map_or("", |name| name)).or_default();
+        *sum = (sum.0.saturating_add(line.weight.amount), sum.1 + line.weight.samples);
+        whole = whole.saturating_add(line.weight.amount);
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, (ns, _))| std::cmp::Reverse(*ns));
+    let row = |(name, (ns, samples)): (&str, (u64, u64))| {
+        vec![Cell::Text(name.to_owned()), Cell::Count(samples), Cell::Ns(ns), Cell::Share(share(ns, whole))]
+    };
+    Rows { columns: vec!["function", "samples", "ns", "share"], rows: sums.into_iter().map(row).collect() }
+}
+
+fn threads(profile: &Profile, events: Events<'_>) -> Rows {
+    let weighted = Weighted::of(profile, View::default(), events);
+    let at = |name: &str| weighted.kinds.iter().position(|kind| kind.name == name);
+    let (cpu, launches) = (at("cpu"), at("launches"));
+    let mut sums: BTreeMap<(ProcessId, u32), (u64, u64)> = BTreeMap::new();
+    for row in &weighted.rows {
+        let Some(tid) = row.origin.tid else { continue };
+        let amount = |kind: Option<usize>| kind.map_or(0, |kind| row.amounts[kind]);
+        let sum = sums.entry((row.origin.process, tid)).or_default();
+        *sum = (sum.0.saturating_add(amount(cpu)), sum.1.saturating_add(amount(launches)));
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
+    let row = |((id, tid), (ns, launches)): ((ProcessId, u32), (u64, u64))| {
+        let (process, pid) = process(profile, id);
+        let thread = profile.threads.get(&(id, tid)).unwrap_or(&process).clone();
+        let texts = [process, pid, thread, tid.to_string()].map(Cell::Text);
+        texts.into_iter().chain([Cell::Ns(ns), Cell::Count(launches)]).collect()
+    };
+    Rows {
+        columns: vec!["process", "pid", "thread", "tid", "cpu_ns", "launches"],
+        rows: sums.into_iter().map(row).collect(),
+    }
+}
+
+fn ranks(profile: &Profile) -> Rows {
+    let row = |(rank, info): (&u32, &RankInfo)| {
+        let text = Cell::Text(rank.to_string());
+        let times = [info.gpu_ns, info.busy_ns, info.communication_ns, info.waited_ns()].map(Cell::Ns);
+        [text, Cell::Count(info.launches), Cell::Count(info.operations)].into_iter().chain(times).collect()
+    };
+    Rows {
+        columns: vec!["rank", "launches", "operations", "gpu_ns", "busy_ns", "communication_ns", "waited_ns"],
+        rows: profile.ranks.all.iter().map(row).collect(),
+    }
+}
+
+fn devices(profile: &Profile) -> Rows {
+    let wall = profile.wall_ns();
+    let rows = profile.devices.iter().map(|(number, info)| {
+        let of = profile.gpu.iter().filter(|(key, _)| key.device == *number);
+        let (count, ns) = of.fold((0_u64, 0_u64), |(count, ns), (_, weight)| {
+            (count.saturating_add(weight.count), ns.saturating_add(weight.ns))
+        });
+        let texts = [&info.label, &info.name, &info.uuid].map(|text| Cell::Text(text.clone()));
+        let numbers =
+            [Cell::Count(count), Cell::Ns(ns), Cell::Ns(info.busy_ns), Cell::Share(share(info.busy_ns, wall))];
+        texts.into_iter().chain(numbers).collect()
+    });
+    Rows { columns: vec!["device", "name", "uuid", "count", "ns", "busy_ns", "busy_share"], rows: rows.collect() }
+}
+
+fn ledger(profile: &Profile) -> io::Result<Rows> {
+    let mut rows = Vec::new();
+    flatten("", &serde_json::to_value(&profile.ledger)?, &mut rows);
+    Ok(Rows { columns: vec!["name", "count"], rows })
+}
+
+/// Adds the numbers of an object, those of objects within it with the outer name first.
+fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Vec<Vec<Cell>>) {
+    match value {
+        serde_json::Value::Object(map) => {
+            for (key, value) in map {
+                let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                flatten(&name, value, rows);
+            }
+        }
+        value => rows.push(vec![Cell::Text(prefix.to_owned()), Cell::Count(value.as_u64().unwrap_or(0))]),
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+impl Rows {
+    /// Keeps the first rows.
+    pub fn truncate(&mut self, rows: usize) {
+        self.rows.truncate(rows);
+    }
+
+    /// Writes the table as CSV (RFC 4180): a line with the names of the columns, then one for each row. Times are in
+    /// nanoseconds.
+    pub fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", self.columns.join(","))?;
+        for row in &self.rows {
+            let cells: Vec<String> = row.iter().map(csv).collect();
+            writeln!(out, "{}", cells.join(","))?;
+        }
+        out.flush()
+    }
+
+    /// Returns the table as an array of objects.
+    pub fn json(&self) -> serde_json::Value {
+        let cell = |cell: &Cell| match cell {
+            Cell::Text(text) => text.as_str().into(),
+            Cell::Ns(number) | Cell::Bytes(number) | Cell::Count(number) => (*number).into(),
+            Cell::Share(share) => (*share).into(),
+        };
+        let row = |row: &Vec<Cell>| -> serde_json::Map<String, serde_json::Value> {
+            self.columns.iter().zip(row).map(|(name, value)| ((*name).to_owned(), cell(value))).collect()
+        };
+        self.rows.iter().map(row).collect::<Vec<_>>().into()
+    }
+}
+
+/// Quotes a text that contains a separator, a quote or a line break.
+fn csv(cell: &Cell) -> String {
+    match cell {
+        Cell::Text(text) if text.contains([',', '"', '\n', '\r']) => format!("\"{}\"", text.replace('"', "\"\"")),
+        Cell::Text(text) => text.clone(),
+        Cell::Ns(number) | Cell::Bytes(number) | Cell::Count(number) => number.to_string(),
+        Cell::Share(share) => format!("{share:.6}"),
+    }
+}

@@ -1,0 +1,112 @@
+//! Sets up a session: its state, CUPTI and the first messages, in the required order.
+
+use wire::{Notice, Refusal};
+
+use crate::connect::Refused;
+use crate::library::{self, Cupti};
+use crate::limiter::Limiter;
+use crate::names::NAMES_SEEN;
+use crate::notices::Notices;
+use crate::queue::QUEUE;
+use crate::{buffers, clock, cost, driver, lifecycle, quirks, rank, sampling, subscription, sys, totals, wakeup};
+
+/// The result of the search for libcupti.
+pub enum Found {
+    /// Its functions and its path.
+    Library(Cupti, String),
+    /// Nothing; the text lists the locations tried.
+    Nothing(String),
+}
+
+impl Found {
+    /// Searches libcupti for a driver of this version.
+    pub fn search(driver: u32) -> Self {
+        match library::find(driver) {
+            Ok((cupti, path)) => Self::Library(cupti, path),
+            Err(tried) => Self::Nothing(tried),
+        }
+    }
+}
+
+/// Opens a session on a connected socket, which the library owns from then on.
+pub fn open(socket: i32) -> Result<(), Refused> {
+    if !(QUEUE.prepare() && buffers::prepare()) {
+        let error = sys::errno();
+        // SAFETY: the descriptor was given to us.
+        unsafe { libc::close(socket) };
+        return Err(Refused(Refusal::Memory, error));
+    }
+    QUEUE.clear();
+    NAMES_SEEN.clear();
+    totals::begin();
+    sampling::begin();
+    quirks::begin();
+    if !lifecycle::open(socket) {
+        return Err(Refused(Refusal::Exit, sys::errno()));
+    }
+    cost::begin();
+    Ok(())
+}
+
+/// Installs libcupti and queues the first messages.
+pub fn announce(found: Found, driver: u32, notices: &mut Notices) -> Option<&'static Cupti> {
+    let mut hello = wire::Hello {
+        version: wire::VERSION,
+        pid: lifecycle::pid(),
+        session: lifecycle::session(),
+        driver,
+        ..Default::default()
+    };
+    let cupti = match found {
+        Found::Library(cupti, path) => {
+            notices.add(Notice::Library, path);
+            // SAFETY: `hello.cupti` is writable.
+            let outcome = unsafe { (cupti.get_version)(&mut hello.cupti) };
+            notices.check(&cupti, "cuptiGetVersion", outcome);
+            let cupti = library::install(cupti, hello.cupti);
+            clock::set(cupti, notices);
+            hello.clock_offset = clock::offset();
+            Some(cupti)
+        }
+        Found::Nothing(tried) => {
+            notices.add(Notice::NoCupti, tried);
+            None
+        }
+    };
+    let mut bytes = [0; wire::Hello::SIZE];
+    hello.encode(&mut bytes);
+    QUEUE.append(&bytes, 0);
+    rank::announce();
+    if let Some(limiter) = Limiter::new() {
+        limiter.begin();
+    }
+    cupti
+}
+
+/// Time for launches that began before we subscribed, of which we know nothing, to return.
+const UNSEEN_LAUNCHES: u64 = 50_000_000;
+
+/// Queues the first messages of a session in a process that already runs. The sender sends them.
+pub fn introduce() -> (Option<&'static Cupti>, Notices) {
+    let mut notices = Notices::default();
+    let driver = driver::version();
+    let cupti = announce(Found::search(driver), driver, &mut notices);
+    (cupti, notices)
+}
+
+/// Begins to record in a process that already runs, once warpscope is ready; true if records will arrive.
+pub fn begin(cupti: Option<&'static Cupti>, mut notices: Notices) -> bool {
+    let records = cupti.is_some_and(|cupti| {
+        if !subscription::subscribe(cupti, &mut notices) {
+            return false;
+        }
+        wakeup::pause_for(UNSEEN_LAUNCHES);
+        // Records of an earlier session, which nobody reads.
+        // SAFETY: only takes a number; no callback of CUPTI is on this thread's stack.
+        unsafe { (cupti.flush_all)(1) };
+        subscription::begin(cupti, &mut notices)
+    });
+    notices.send();
+    QUEUE.seal();
+    records
+}

@@ -1,0 +1,39 @@
+//! The options that select a part of a recording.
+
+use clap::Args;
+
+/// Selects a part of a recording. Options of different kinds must all match; of one that is repeated, any.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Filters")]
+pub struct Filters {
+    /// Include only the process PID; may be repeated.
+    #[arg(long, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// Include only processes whose name matches PATTERN: a part of it, or a glob (* ? []).
+    #[arg(long, value_name = "PATTERN")]
+    pub comm: Vec<String>,
+    /// Include only the processes of one rank of a distributed program.
+    #[arg(long, value_name = "N")]
+    pub rank: Option<u32>,
+    /// Include only the thread TID, and the GPU work that it launched; may be repeated.
+    #[arg(long, value_name = "TID")]
+    pub tid: Vec<u32>,
+    /// Include only work on the GPU N; may be repeated.
+    #[arg(long, value_name = "N")]
+    pub device: Vec<String>,
+    /// Include only work on the stream N; may be repeated.
+    #[arg(long, value_name = "N")]
+    pub stream: Vec<u32>,
+    /// Include only kernels whose name matches PATTERN.
+    #[arg(long, value_name = "PATTERN")]
+    pub kernel: Vec<String>,
+    /// Include only stacks with a frame that matches PATTERN.
+    #[arg(long, value_name = "PATTERN")]
+    pub path: Vec<String>,
+    /// Include only what happened after TIME since the start, such as 1.5s or 200ms.
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+    /// Include only what happened before TIME since the start.
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+}

@@ -1,0 +1,57 @@
+//! `diff`: compares recordings.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+use export::diff::{Diff, Run};
+
+use crate::{args, load::load, summary::width};
+
+/// The rows of a table on a terminal, if not given.
+const ROWS: usize = 15;
+
+/// The exit status of a comparison that fails.
+const ABOVE: u8 = 3;
+
+/// Runs the command.
+pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
+    let limit = options.fail_above.as_deref().map(percent).transpose()?;
+    let (before, after) = match (&options.before[..], &options.after[..]) {
+        ([before, after], []) => (std::slice::from_ref(before), std::slice::from_ref(after)),
+        (_, []) => bail!("give two recordings, or several on both sides of --: diff A1 A2 -- B1 B2"),
+        sides => sides,
+    };
+    let runs = |paths: &[PathBuf]| -> anyhow::Result<Vec<Run>> {
+        let run = |path: &PathBuf| {
+            let mut loaded = load(path, &options.filters)?;
+            options.graph_stacks.apply(&mut loaded.profile);
+            Ok(Run::of(&loaded.profile))
+        };
+        paths.iter().map(run).collect()
+    };
+    let mut diff = Diff::of(&runs(before)?, &runs(after)?);
+    let above = limit.is_some_and(|limit| diff.is_above(limit));
+    diff.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
+    let mut out = io::stdout().lock();
+    if options.json {
+        serde_json::to_writer_pretty(&mut out, &diff).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", diff.text(width(io::stdout())))?;
+    }
+    Ok(if above { ExitCode::from(ABOVE) } else { ExitCode::SUCCESS })
+}
+
+/// Reads `3%` or `3` as 0.03.
+fn percent(text: &str) -> anyhow::Result<f64> {
+    let number = text.trim().trim_end_matches('%').trim().parse::<f64>();
+    let number = number.with_context(|| format!("--fail-above {text}: expected a percentage such as 3%"))?;
+    if !(number >= 0.0 && number.is_finite()) {
+        bail!("--fail-above {text}: expected a percentage such as 3%");
+    }
+    Ok(number / 100.0)
+}

@@ -1,0 +1,352 @@
+//! Selects a part of a recording, event by event: `--pid`, `--kernel`, `--from` and the like.
+//!
+//! Processes are selected by their events. GPU work is selected together with its launch: a first pass joins the two and
+//! notes which launches to keep, so that no work loses its launch and no launch its work. Stacks, symbols and mappings are
+//! kept: only the events that are left use them.
+
+mod launches;
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+};
+
+use anyhow::{Context, bail};
+use model::{
+    causes::{Cause, Causes, Joined},
+    event::{Activity, Event, Launch, ProcessId, SessionId, StackId, Totals, Work},
+    profile::Profile,
+    ranks::Selection,
+};
+use text::pattern::Glob;
+
+use crate::args;
+use launches::Launches;
+
+/// A filter of events.
+#[derive(Debug, Default)]
+pub struct Filter {
+    processes: Option<Selection>,
+    parts: Option<Parts>,
+}
+
+/// What is selected within processes. An absent condition selects everything.
+#[derive(Debug, Default)]
+struct Parts {
+    tids: Option<HashSet<u32>>,
+    /// Devices as sessions number them.
+    devices: Option<HashSet<(SessionId, u32)>>,
+    streams: Option<HashSet<u32>>,
+    /// The ids of matching kernel names.
+    kernels: Option<HashSet<(SessionId, u32)>>,
+    stacks: Option<HashSet<StackId>>,
+    from: u64,
+    to: u64,
+    /// Launches with work that is selected.
+    launches: Launches,
+    /// Nodes of graphs that are selected by the stack that created them.
+    nodes: HashSet<(SessionId, u64)>,
+}
+
+impl Filter {
+    /// Builds a filter, or returns `None` if nothing is filtered. `profile` is that of the whole recording; `events` opens it
+    /// from its beginning.
+    pub fn new<I: Iterator<Item = Event>>(
+        options: &args::Filters,
+        profile: &Profile,
+        mut events: impl FnMut() -> anyhow::Result<I>,
+    ) -> anyhow::Result<Option<Self>> {
+        let processes = processes(options, profile)?;
+        let parts = Parts::new(options, profile)?;
+        let parts = match parts {
+            Some(parts) => Some(parts.learn(profile, options, &mut events)?),
+            None => None,
+        };
+        Ok((processes.is_some() || parts.is_some()).then_some(Self { processes, parts }))
+    }
+
+    /// Returns an event as the selected part has it, or `None` if it is not in it.
+    pub fn apply(&self, event: Event) -> Option<Event> {
+        if self.processes.as_ref().is_some_and(|processes| !processes.includes(&event)) {
+            return None;
+        }
+        match &self.parts {
+            Some(parts) => parts.apply(event),
+            None => Some(event),
+        }
+    }
+}
+
+/// Whether any option is given.
+pub fn is_used(options: &args::Filters) -> bool {
+    let args::Filters { pid, comm, rank, tid, device, stream, kernel, path, from, to } = options;
+    let listed = [pid.len(), comm.len(), tid.len(), device.len(), stream.len(), kernel.len(), path.len()];
+    listed.iter().any(|length| *length > 0) || rank.is_some() || from.is_some() || to.is_some()
+}
+
+/// Returns the processes that `--pid`, `--comm` and `--rank` select.
+fn processes(options: &args::Filters, profile: &Profile) -> anyhow::Result<Option<Selection>> {
+    if options.pid.is_empty() && options.comm.is_empty() && options.rank.is_none() {
+        return Ok(None);
+    }
+    let comms = Patterns::parse(&options.comm)?;
+    if let Some(rank) = options.rank
+        && !profile.ranks.all.contains_key(&rank)
+    {
+        let all: Vec<String> = profile.ranks.all.keys().take(20).map(u32::to_string).collect();
+        match &all[..] {
+            [] => bail!("the recording has no ranks: none of its CUDA processes had RANK or a similar variable"),
+            _ => bail!("the recording has no rank {rank}; it has: {}", all.join(", ")),
+        }
+    }
+    let selected = |id: ProcessId| {
+        let Some(info) = profile.processes.get(&id) else { return false };
+        (options.pid.is_empty() || options.pid.contains(&info.pid))
+            && (options.comm.is_empty() || comms.matches(&info.comm))
+            && options.rank.is_none_or(|rank| profile.rank(id) == Some(rank))
+    };
+    let processes: HashSet<ProcessId> = profile.processes.keys().copied().filter(|id| selected(*id)).collect();
+    if processes.is_empty() {
+        let mut known: Vec<String> =
+            profile.processes.values().map(|info| format!("{} ({})", info.pid, info.comm)).collect();
+        known.dedup();
+        known.truncate(20);
+        bail!("the recording has no such process; it has: {}", known.join(", "));
+    }
+    let sessions = profile.sessions.iter().filter(|(_, info)| processes.contains(&info.process)).map(|(id, _)| *id);
+    Ok(Some(Selection::of_processes(processes.iter().copied(), sessions)))
+}
+
+/// Patterns, of which one must match: a part of the name, or a glob.
+struct Patterns {
+    parts: Vec<String>,
+    globs: Vec<Glob>,
+}
+
+impl Patterns {
+    fn parse(patterns: &[String]) -> anyhow::Result<Self> {
+        let (globs, parts): (Vec<&String>, Vec<&String>) =
+            patterns.iter().partition(|pattern| pattern.contains(['*', '?', '[']));
+        let globs = globs.into_iter().map(|pattern| Glob::parse(pattern)).collect::<Result<_, _>>()?;
+        Ok(Self { parts: parts.into_iter().cloned().collect(), globs })
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        self.parts.iter().any(|part| name.contains(part.as_str())) || self.globs.iter().any(|glob| glob.matches(name))
+    }
+}
+
+impl Parts {
+    /// Resolves the options by the names of the profile.
+    fn new(options: &args::Filters, profile: &Profile) -> anyhow::Result<Option<Self>> {
+        let start = profile.start.as_ref().map_or(0, |start| start.time);
+        let time = |option: &str, text: &Option<String>| -> anyhow::Result<Option<u64>> {
+            let Some(text) = text else { return Ok(None) };
+            let ns =
+                duration(text).with_context(|| format!("--{option} {text}: expected a time such as 1.5s or 200ms"))?;
+            Ok(Some(start.saturating_add(ns)))
+        };
+        let (from, to) = (time("from", &options.from)?, time("to", &options.to)?);
+        if from.zip(to).is_some_and(|(from, to)| from >= to) {
+            bail!("--from must be before --to");
+        }
+        let set = |numbers: &[u32]| (!numbers.is_empty()).then(|| numbers.iter().copied().collect());
+        let parts = Self {
+            tids: set(&options.tid),
+            streams: set(&options.stream),
+            devices: devices(&options.device, profile)?,
+            stacks: stacks(&options.path, profile)?,
+            from: from.unwrap_or(0),
+            to: to.unwrap_or(u64::MAX),
+            ..Self::default()
+        };
+        let used = parts.tids.is_some() || parts.streams.is_some() || parts.devices.is_some() || parts.stacks.is_some();
+        Ok((used || from.is_some() || to.is_some() || !options.kernel.is_empty()).then_some(parts))
+    }
+
+    /// Finds the kernels by name, and the launches of the work that is selected.
+    fn learn<I: Iterator<Item = Event>>(
+        mut self,
+        profile: &Profile,
+        options: &args::Filters,
+        events: &mut impl FnMut() -> anyhow::Result<I>,
+    ) -> anyhow::Result<Self> {
+        if !options.kernel.is_empty() {
+            let patterns = Patterns::parse(&options.kernel)?;
+            let names: HashMap<&str, &str> =
+                profile.kernel_names.iter().map(|kernel| (&*kernel.mangled, &*kernel.text)).collect();
+            let is = |name: &str| patterns.matches(name) || names.get(name).is_some_and(|text| patterns.matches(text));
+            let ids = events()?.filter_map(|event| match event {
+                Event::KernelName(kernel) if is(&kernel.name) => Some((kernel.session, kernel.id)),
+                _ => None,
+            });
+            let ids: HashSet<(SessionId, u32)> = ids.collect();
+            if ids.is_empty() {
+                bail!("the recording has no kernel that matches {}", options.kernel.join(" or "));
+            }
+            self.kernels = Some(ids);
+        }
+        let mut causes = Causes::default();
+        for event in events()? {
+            match &event {
+                Event::Launch(launch) => {
+                    if !self.needs_work() && self.has_launch(launch) {
+                        self.launches.insert(launch.session, launch.correlation);
+                    }
+                    causes.launch(launch, |cause| self.decide(cause));
+                }
+                Event::Activity(activity) => causes.activity(activity, |cause| self.decide(cause)),
+                Event::Captured(captured) => {
+                    // Graphs need the stacks of their nodes.
+                    self.launches.insert(captured.session, captured.correlation);
+                    causes.note(&event);
+                }
+                other => causes.note(other),
+            }
+        }
+        causes.finish(|cause| self.decide(cause));
+        Ok(self)
+    }
+
+    /// Whether a launch is selected only because of its work.
+    fn needs_work(&self) -> bool {
+        self.devices.is_some()
+            || self.streams.is_some()
+            || self.kernels.is_some()
+            || self.from > 0
+            || self.to < u64::MAX
+    }
+
+    fn decide(&mut self, cause: Cause<'_>) {
+        let Cause::Ran(Joined { launch: Some(launch), activity, capture }) = cause else { return };
+        let thread = self.tids.as_ref().is_none_or(|tids| tids.contains(&launch.tid));
+        if thread && self.has_stack(capture.unwrap_or(launch.stack)) && self.has_work(activity) {
+            self.launches.insert(launch.session, launch.correlation);
+            if activity.graph_node != 0 {
+                self.nodes.insert((activity.session, activity.graph_node));
+            }
+        }
+    }
+
+    fn has_launch(&self, launch: &Launch) -> bool {
+        self.tids.as_ref().is_none_or(|tids| tids.contains(&launch.tid)) && self.has_stack(launch.stack)
+    }
+
+    fn has_stack(&self, stack: StackId) -> bool {
+        self.stacks.as_ref().is_none_or(|stacks| stacks.contains(&stack))
+    }
+
+    /// Whether GPU work is selected, apart from its launch.
+    fn has_work(&self, activity: &Activity) -> bool {
+        let kernel = match (activity.work, &self.kernels) {
+            (_, None) => true,
+            (Work::Kernel { name, .. }, Some(kernels)) => kernels.contains(&(activity.session, name)),
+            (_, Some(_)) => false,
+        };
+        kernel
+            && self.devices.as_ref().is_none_or(|devices| devices.contains(&(activity.session, activity.device)))
+            && self.streams.as_ref().is_none_or(|streams| streams.contains(&activity.stream))
+            && self.overlaps(activity.start, activity.end)
+    }
+
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        start < self.to && end.max(start) >= self.from
+    }
+
+    /// Whether an activity is selected. One without a launch has no thread and no stack.
+    fn has_activity(&self, activity: &Activity) -> bool {
+        let by_launch = self.tids.is_some() || self.stacks.is_some();
+        let launched = || self.launches.contains(activity.session, activity.correlation);
+        let node = || activity.graph_node == 0 || self.nodes.contains(&(activity.session, activity.graph_node));
+        self.has_work(activity) && (!by_launch || (launched() && node()))
+    }
+
+    fn apply(&self, event: Event) -> Option<Event> {
+        let thread = |tid: u32| self.tids.as_ref().is_none_or(|tids| tids.contains(&tid));
+        let known = |session, correlation| self.launches.contains(session, correlation);
+        // Conditions on GPU work leave out what the CPU did.
+        let cpu = self.devices.is_none() && self.streams.is_none() && self.kernels.is_none();
+        let keep = match &event {
+            Event::Launch(e) => known(e.session, e.correlation),
+            Event::Failed(e) => known(e.session, e.correlation),
+            Event::Captured(e) => known(e.session, e.correlation),
+            Event::Empty(e) => known(e.session, e.correlation),
+            Event::Activity(e) => self.has_activity(e),
+            Event::Sample(e) => cpu && thread(e.tid) && self.has_stack(e.stack) && self.overlaps(e.time, e.time),
+            Event::Wait(e) => cpu && thread(e.tid) && self.has_stack(e.stack) && self.overlaps(e.start, e.end),
+            Event::Call(e) => {
+                let stack = e.stack.is_none_or(|stack| self.has_stack(stack));
+                cpu && thread(e.tid) && stack && self.overlaps(e.start, e.end)
+            }
+            Event::Switch(e) => cpu && thread(e.tid) && self.overlaps(e.start, e.end),
+            Event::Sync(e) => cpu && self.tids.is_none() && self.stacks.is_none() && self.overlaps(e.start, e.end),
+            // These have no thread and no time.
+            Event::Hits(e) => {
+                cpu && self.tids.is_none() && self.from == 0 && self.to == u64::MAX && self.has_stack(e.stack)
+            }
+            _ => true,
+        };
+        if !keep {
+            return None;
+        }
+        Some(match event {
+            // What the session counted is more than what is selected.
+            Event::Totals(totals) => {
+                let (launches, kernels, kernel_ns, copies, memsets, syncs) = (0, 0, 0, 0, 0, 0);
+                Event::Totals(Totals { launches, kernels, kernel_ns, copies, memsets, syncs, ..totals })
+            }
+            // The selected time is the whole.
+            Event::Start(mut start) => {
+                let later = self.from.saturating_sub(start.time);
+                (start.time, start.wall_clock) = (start.time + later, start.wall_clock.saturating_add(later));
+                Event::Start(start)
+            }
+            Event::End(mut end) => {
+                end.time = end.time.min(self.to);
+                Event::End(end)
+            }
+            other => other,
+        })
+    }
+}
+
+/// Returns the devices with these numbers, as sessions number them.
+fn devices(wanted: &[String], profile: &Profile) -> anyhow::Result<Option<HashSet<(SessionId, u32)>>> {
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    let label = |number: u32| profile.device_label(number).to_owned();
+    if let Some(unknown) = wanted.iter().find(|label| profile.devices.values().all(|info| info.label != **label)) {
+        let known: Vec<&str> = profile.devices.values().map(|info| info.label.as_str()).collect();
+        bail!("the recording has no GPU {unknown}; it has: {}", known.join(", "));
+    }
+    let all = profile.device_numbers.iter().filter(|(_, number)| wanted.contains(&label(**number)));
+    Ok(Some(all.map(|(device, _)| *device).collect()))
+}
+
+/// Returns the stacks with a frame that matches.
+fn stacks(patterns: &[String], profile: &Profile) -> anyhow::Result<Option<HashSet<StackId>>> {
+    if patterns.is_empty() {
+        return Ok(None);
+    }
+    let matching = Patterns::parse(patterns)?;
+    let is = |id: &StackId| profile.frames(*id).iter().any(|frame| matching.matches(&frame.name));
+    let stacks: HashSet<StackId> = profile.stacks.keys().copied().filter(is).collect();
+    if stacks.is_empty() {
+        bail!("the recording has no stack with a frame that matches {}", patterns.join(" or "));
+    }
+    Ok(Some(stacks))
+}
+
+/// Reads a time: `1.5s`, `200ms`, `10us`, `5ns`; a number alone is in seconds.
+fn duration(text: &str) -> io::Result<u64> {
+    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("", 1e9)];
+    let (number, unit) = units
+        .into_iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))
+        .ok_or(io::ErrorKind::InvalidInput)?;
+    match number.trim().parse::<f64>() {
+        Ok(number) if number >= 0.0 && number.is_finite() => Ok((number * unit) as u64),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
