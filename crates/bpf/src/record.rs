@@ -8,9 +8,9 @@ use crate::{
     contract::{
         self,
         types::{
-            deep_memo_record, deep_word, exit_record, handover_cause, handover_record, launch_cpu, launch_record,
-            limit, memo_record, process_origin, process_record, raw_stack_record, record_type, sample_record,
-            stack_record, start_record, thread_record,
+            deep_memo_record, deep_word, exit_record, handover_record, launch_cpu, launch_record, limit, memo_record,
+            process_origin, process_record, raw_stack_record, record_type, sample_record, stack_record, start_record,
+            thread_record,
         },
     },
     hits::{HitRecord, WaitRecord},
