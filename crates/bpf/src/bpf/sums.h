@@ -131,18 +131,21 @@ static __always_inline void add_to_sums(const struct function *function, const s
 		.flags = (call->flags & SUM_NESTED) | (is_error(function, call->result) ? SUM_FAILED : 0),
 	};
 	struct sum *sum = find_or_make(&sums, &key, &empty_sum);
-	u64 ns = call->end - call->start;
+	u64 ns = call->end - call->start, calls = 1;
 
 	if (!sum) {
 		count_loss(LOSS_CALL_SUMS);
 		return;
 	}
+	/* It stands for the calls whose returns were skipped. */
+	if (sum->skipped)
+		calls += __sync_lock_test_and_set(&sum->skipped, 0);
 	__sync_fetch_and_add(&sum->count, 1);
-	__sync_fetch_and_add(&sum->ns, ns);
-	__sync_fetch_and_add(&sum->self_ns, ns - open->inside);
+	__sync_fetch_and_add(&sum->ns, ns * calls);
+	__sync_fetch_and_add(&sum->self_ns, (ns - open->inside) * calls);
 	if (!(open->layers & open->layer))
-		__sync_fetch_and_add(&sum->outer, ns);
-	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], 1);
+		__sync_fetch_and_add(&sum->outer, ns * calls);
+	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], calls);
 	raise_to(&sum->max, ns);
 	raise_to(&sum->inverse_min, ~ns);
 	if (is_error(function, call->result)) {
@@ -154,9 +157,37 @@ static __always_inline void add_to_sums(const struct function *function, const s
 	}
 }
 
+/* Keeps the shape of a launch, from its arguments. */
+static __always_inline void keep_shape(const struct function *function, const struct call_record *call,
+				       struct launch_shape *shape)
+{
+	u32 dims = function->dims_word;
+
+	if (function->dims == DIMS_PACKED && dims + 6 <= CALL_WORDS) {
+		shape->grid[0] = call->word[dims];
+		shape->grid[1] = call->word[dims] >> 32;
+		shape->grid[2] = call->word[dims + 1];
+		shape->block[0] = call->word[dims + 2];
+		shape->block[1] = call->word[dims + 2] >> 32;
+		shape->block[2] = call->word[dims + 3];
+		/* After the pointer to the arguments. */
+		shape->shared = call->word[dims + 5];
+	} else if (function->dims == DIMS_WORDS && dims + 7 <= CALL_WORDS) {
+		shape->grid[0] = call->word[dims];
+		shape->grid[1] = call->word[dims + 1];
+		shape->grid[2] = call->word[dims + 2];
+		shape->block[0] = call->word[dims + 3];
+		shape->block[1] = call->word[dims + 4];
+		shape->block[2] = call->word[dims + 5];
+		shape->shared = call->word[dims + 6];
+	} else if (function->dims == DIMS_PAYLOAD && call->flags & CALL_HAS_PAYLOAD) {
+		__builtin_memcpy(shape, call->bytes, sizeof(*shape));
+	}
+}
+
 static __always_inline void count_kernel(const struct function *function, const struct call_record *call)
 {
-	u32 word = function->launches - 1, dims = function->dims_word;
+	u32 word = function->launches - 1;
 	struct kernel_key key = { .image = call->image, .handle = function->handle };
 	struct kernel_sum *sum;
 
@@ -174,24 +205,7 @@ static __always_inline void count_kernel(const struct function *function, const 
 		return;
 	}
 	__sync_fetch_and_add(&sum->count, 1);
-	if (function->dims == DIMS_PACKED && dims + 4 <= CALL_WORDS) {
-		sum->grid[0] = call->word[dims];
-		sum->grid[1] = call->word[dims] >> 32;
-		sum->grid[2] = call->word[dims + 1];
-		sum->block[0] = call->word[dims + 2];
-		sum->block[1] = call->word[dims + 2] >> 32;
-		sum->block[2] = call->word[dims + 3];
-	} else if (function->dims == DIMS_WORDS && dims + 6 <= CALL_WORDS) {
-		sum->grid[0] = call->word[dims];
-		sum->grid[1] = call->word[dims + 1];
-		sum->grid[2] = call->word[dims + 2];
-		sum->block[0] = call->word[dims + 3];
-		sum->block[1] = call->word[dims + 4];
-		sum->block[2] = call->word[dims + 5];
-	} else if (function->dims == DIMS_PAYLOAD && call->flags & CALL_HAS_PAYLOAD) {
-		__builtin_memcpy(sum->grid, call->bytes, sizeof(sum->grid));
-		__builtin_memcpy(sum->block, call->bytes + sizeof(sum->grid), sizeof(sum->block));
-	}
+	keep_shape(function, call, &sum->shape);
 }
 
 #endif
