@@ -4,7 +4,7 @@
  * returns are mostly of no interest, and each costs a trap, so session probes decide at the entry whether to watch it.
  *
  * - Every launch is counted. One repeated launch in RETURN_SAMPLING, chosen at random, is watched to its end: its duration
- *   stands for those that were skipped. A launch with other dimensions than the last one is always watched, so an error
+ *   stands for those that follow. A launch with other dimensions than the last one is always watched, so an error
  *   of its configuration is seen.
  * - A lookup is skipped until something that can change its result happens: a new name, or another context.
  * - While the return of a runtime function is not watched, the driver's launch within it is recognised by its caller: code
@@ -111,18 +111,21 @@ static __always_inline bool is_same_shape(const struct launch_shape *a, const st
 	       a->shared == b->shared;
 }
 
-/* Counts a call whose return is not watched. */
+/* Counts a call whose return is not watched, as long as the last one that was. Counters never decrease: they are exported. */
 static __always_inline void count_skipped(const struct thread_calls *calls, u32 function, u32 flags)
 {
 	struct sum_key key = { .image = calls->image, .function = function, .flags = flags };
 	struct sum *sum = find_or_make(&sums, &key, &empty_sum);
+	u64 ns;
 
 	if (!sum) {
 		count_loss(LOSS_CALL_SUMS);
 		return;
 	}
+	ns = sum->last;
 	__sync_fetch_and_add(&sum->count, 1);
-	__sync_fetch_and_add(&sum->skipped, 1);
+	__sync_fetch_and_add(&sum->ns, ns);
+	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], 1);
 }
 
 /* Counts a launch like an earlier one of the same kernel; false if its return must be watched. */

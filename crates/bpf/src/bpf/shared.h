@@ -531,7 +531,7 @@ enum sum_flag {
 
 struct sum {
 	__u64 count;
-	__u64 skipped; /* of these: returns that were not watched since the last one that was */
+	__u64 last; /* the duration of the last call, of those whose return was watched */
 	__u64 errors;
 	__u64 ns;
 	__u64 max;

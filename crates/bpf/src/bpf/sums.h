@@ -131,21 +131,19 @@ static __always_inline void add_to_sums(const struct function *function, const s
 		.flags = (call->flags & SUM_NESTED) | (is_error(function, call->result) ? SUM_FAILED : 0),
 	};
 	struct sum *sum = find_or_make(&sums, &key, &empty_sum);
-	u64 ns = call->end - call->start, calls = 1;
+	u64 ns = call->end - call->start;
 
 	if (!sum) {
 		count_loss(LOSS_CALL_SUMS);
 		return;
 	}
-	/* It stands for the calls whose returns were skipped. */
-	if (sum->skipped)
-		calls += __sync_lock_test_and_set(&sum->skipped, 0);
+	sum->last = ns;
 	__sync_fetch_and_add(&sum->count, 1);
-	__sync_fetch_and_add(&sum->ns, ns * calls);
-	__sync_fetch_and_add(&sum->self_ns, (ns - open->inside) * calls);
+	__sync_fetch_and_add(&sum->ns, ns);
+	__sync_fetch_and_add(&sum->self_ns, ns - open->inside);
 	if (!(open->layers & open->layer))
-		__sync_fetch_and_add(&sum->outer, ns * calls);
-	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], calls);
+		__sync_fetch_and_add(&sum->outer, ns);
+	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], 1);
 	raise_to(&sum->max, ns);
 	raise_to(&sum->inverse_min, ~ns);
 	if (is_error(function, call->result)) {

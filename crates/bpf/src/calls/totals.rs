@@ -54,7 +54,6 @@ impl Sum {
             min_ns: u64::MAX,
             ..Self::default()
         };
-        let mut skipped = 0;
         for value in values.chunks_exact(size_of::<sum>()) {
             let one: sum = contract::read(value)?;
             all.count += one.count;
@@ -68,25 +67,8 @@ impl Sum {
             all.min_ns = all.min_ns.min(!one.inverse_min);
             add(&mut all.buckets, &one.buckets);
             add(&mut all.sizes, &one.sizes);
-            skipped += one.skipped;
         }
-        all.estimate(skipped);
         Some(all)
-    }
-
-    /// Adds the times of calls whose returns were not watched, as long as the mean of the others. They are counted already.
-    fn estimate(&mut self, skipped: u64) {
-        let watched: u64 = self.buckets.iter().sum();
-        if skipped == 0 || watched == 0 {
-            return;
-        }
-        for sum in [&mut self.ns, &mut self.self_ns, &mut self.outer_ns] {
-            *sum += (u128::from(*sum) * u128::from(skipped) / u128::from(watched)) as u64;
-        }
-        // The bucket that most calls are in.
-        if let Some(most) = self.buckets.iter_mut().max_by_key(|count| **count) {
-            *most += skipped;
-        }
     }
 }
 
