@@ -37,6 +37,7 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
     for program in [&mut handover.hand_over_single, &mut handover.hand_back_single, &mut handover.handed_node_single] {
         program.set_autoload(options.handover && !multi);
     }
+    open.progs.thread_start.set_autoload(options.handover);
     open.progs.tensor_multi.set_autoload(options.tensors && multi);
     open.progs.tensor_single.set_autoload(options.tensors && !multi);
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {

@@ -59,6 +59,7 @@ enum record_type {
 	RECORD_SWITCH = 12,
 	RECORD_POINT = 13,
 	RECORD_HANDOVER = 14,
+	RECORD_START = 15,
 	RECORD_HIT = 32,
 	RECORD_WAIT = 33,
 	RECORD_TENSOR = 34,
@@ -339,6 +340,20 @@ struct handover_record {
 	__u32 id;
 	__u32 cause; /* of the call itself */
 };
+
+/* A thread of a Python process was started. */
+struct start_record {
+	__u32 type;
+	__u32 image;
+	__u64 stack; /* of the thread that started it */
+	__u64 python;
+	__u64 time;
+	__u32 tid;
+	__u32 creator;
+	__u32 cause; /* of the thread that started it */
+	__u32 pad;
+};
+
 enum launch_cpu {
 	LAUNCH_KNOWN = 0x8000,
 	LAUNCH_PYTHON_KNOWN = 0x4000,
