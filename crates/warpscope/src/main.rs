@@ -15,6 +15,7 @@ mod record;
 mod report;
 mod say;
 mod summary;
+mod terminal;
 mod trace;
 
 use std::{io, process::ExitCode};
