@@ -76,7 +76,7 @@ impl Summary {
             dump: profile.dump.as_ref().map(|dump| Dumped {
                 reason: dump.reason,
                 text: dump.text.clone(),
-                at_ns: dump.time.saturating_sub(dump.from),
+                at_ns: dump.time.saturating_sub(start.map_or(dump.from, |start| start.time)),
                 window_ns: dump.window_ns,
                 discarded: dump.discarded,
                 full: dump.full,

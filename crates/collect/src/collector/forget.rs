@@ -35,6 +35,9 @@ impl<S: Sink> Collector<S> {
                 python_gone.extend(pythons.forget_stacks(owner, python, keep));
             }
         }
+        if let Some(handovers) = &mut self.handovers {
+            handovers.forget_stacks(keep);
+        }
         if let Some(sessions) = &mut self.sessions {
             sessions.forget_known();
         }

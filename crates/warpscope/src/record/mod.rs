@@ -3,10 +3,12 @@
 mod events;
 mod flight;
 mod plan;
+mod status;
 mod write;
 
 use std::{
     ffi::OsString,
+    fs::File,
     os::unix::process::ExitStatusExt,
     process::{Child, ExitCode, ExitStatus},
     time::{Duration, Instant},
@@ -15,6 +17,7 @@ use std::{
 use anyhow::{Context, bail};
 use collect::{
     Collected, Collector, Cost, Prepared, Until,
+    calls::search,
     command::{
         setup::Setup,
         signals::Signals,
@@ -31,9 +34,10 @@ use model::{
     profile::Profile,
 };
 
-use crate::{args, outputs::Outputs, summary};
+use crate::{args, outputs::Outputs, say::say, summary};
 use flight::Background;
 use plan::Plan;
+use status::Status;
 use write::Style;
 
 /// Runs the command.
@@ -73,11 +77,20 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     let (status, mut rest, whole) = match recorder {
         None => {
             let (file, path) = outputs.recording()?;
-            let sink = Recording::new(file, path).context("cannot start the recording")?;
+            let mut sink = Recording::new(file, path).context("cannot start the recording")?;
+            if options.command.is_empty()
+                && !options.quiet
+                && let Some(status) = Status::new()
+            {
+                sink.print(Box::new(status));
+            }
             let ended = recording.collect(prepared, signals, sink, |_| Ok(()));
             let Ended { sink, status, time, mut rest } = ended.inspect_err(|_| outputs.remove_recording())?;
             let end = End { time, status: status.map(ExitStatusExt::into_raw) };
             let (profile, complete) = style.finish(sink, end, &mut rest.kept);
+            if recorded_nothing(&profile, status) {
+                outputs.keep_existing();
+            }
             let whole = style.write(&Flames::new(&profile), &mut outputs, complete);
             recorded = Some(profile);
             (status, rest, whole)
@@ -114,6 +127,11 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
             outputs.announce(&mut std::io::stderr())?;
             events::announce(profile, style.view(profile), outputs.recording_path());
         }
+    }
+    if let Some(library) = missing_library(&options, status) {
+        say(format_args!(
+            "the loader did not find {library}, which the command needs: add its directory to LD_LIBRARY_PATH, or use --sim to record on the simulated GPU"
+        ));
     }
     let status = match (status, rest.ending, &mut rest.child) {
         (Some(status), _, _) => status,
@@ -248,6 +266,32 @@ fn watch_slow(
         );
     }
     Ok(())
+}
+
+/// Whether a run is not worth replacing an earlier one: it has no GPU work and no events, and the command failed or was not
+/// sampled either.
+fn recorded_nothing(profile: &Profile, status: Option<ExitStatus>) -> bool {
+    let ledger = &profile.ledger;
+    let failed = status.is_some_and(|status| !status.success());
+    ledger.launches + ledger.activities_delivered + ledger.hits == 0
+        && profile.gpu.is_empty()
+        && profile.memory.is_empty()
+        && (failed || ledger.samples == 0)
+}
+
+/// Returns the CUDA library that a command was linked with and that the loader did not find, if that is why it failed.
+fn missing_library(options: &args::Record, status: Option<ExitStatus>) -> Option<String> {
+    // The loader's exit status.
+    if options.sim || status?.code() != Some(127) {
+        return None;
+    }
+    let program = search::program(options.command.first()?)?;
+    let file = File::open(&program).ok()?;
+    let needed = elf::Elf::read(&file).and_then(|elf| elf::needed_libraries(&elf, &file)).ok()?;
+    let directories = search::directories(Some(&program), None);
+    let found = |library: &str| directories.iter().any(|directory| directory.join(library).exists());
+    let missing = needed.into_iter().find(|library| library.starts_with("libcud") && !found(library))?;
+    Some(text::names::printable(&missing).into_owned())
 }
 
 /// Says why a recording ended.
