@@ -60,7 +60,7 @@ fn every_command_has_help() {
     assert_eq!(run.out(), concat!("warpscope ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
-/// Check that bash can parse the completions, and that the manual page has its header.
+/// Check that bash can parse the completions, that every command has a manual page, and that the pages have its options.
 #[test]
 fn completions_and_manual_are_valid() {
     let scene = Scene::new();
@@ -68,7 +68,18 @@ fn completions_and_manual_are_valid() {
     std::fs::write(scene.path("completions"), &run.stdout).expect("a file");
     Ended::of(scene.bare("bash").args(["-n", "completions"])).exits(0);
     let run = Ended::of(&mut scene.warpscope(&["man"])).exits(0);
-    assert!(run.out().starts_with(".ie") && run.out().contains(".TH warpscope 1"), "{}", &run.out()[..80]);
+    assert!(run.out().contains(".TH warpscope 1"), "{}", &run.out()[..80]);
+    Ended::of(&mut scene.warpscope(&["man", "--dir", "pages"])).exits(0);
+    let commands = run.out().lines().filter_map(|line| line.strip_prefix("warpscope\\-")?.strip_suffix("(1)"));
+    let commands: Vec<&str> = commands.collect();
+    assert!(commands.contains(&"record") && commands.len() > 10, "{commands:?}");
+    for command in commands {
+        let page = Ended::of(&mut scene.warpscope(&["man", command])).exits(0);
+        assert_eq!(scene.read(&format!("pages/warpscope-{command}.1")), page.out());
+    }
+    let record = scene.read("pages/warpscope-record.1");
+    assert!(record.contains("\\-\\-gpu\\-only") && record.contains(".SH EXAMPLES"), "{record}");
+    Ended::of(&mut scene.warpscope(&["man", "recrod"])).exits(1).says(&["no command recrod", "record"]);
 }
 
 /// Check that `--` is optional, that options after the command belong to it, and that a mistyped option is not taken as a command.

@@ -8,7 +8,7 @@ use crate::support::{
     Ended, Scene, folded,
     jsonl::Events,
     programs::{libraries, run, sources},
-    pythons::installed,
+    pythons::{Python, installed},
     scene::{self, number},
 };
 
@@ -184,6 +184,55 @@ fn samples_appear_under_the_call_that_handed_the_work_over() {
         }
     }
     assert!(handed > 0, "no sample of a worker");
+}
+
+/// The stacks of the GPU work of `threads.py`, by kernel.
+fn threads(python: &Python, options: &str) -> BTreeMap<String, Vec<String>> {
+    let script = sources().join("programs/threads.py").canonicalize().expect("it is there");
+    let scene = Scene::new();
+    let command = format!("{python} {}", script.display());
+    let options = format!("--sim -q --gpu-only {options} -o x.jsonl -o x.wscope");
+    Ended::of(scene.record(&options, &command).env("PYTHONDONTWRITEBYTECODE", "1")).exits(0);
+    assert_eq!(lost(&scene.report("x.wscope")), 0, "{python}");
+    let events = Events::read(&scene.read("x.jsonl"));
+    let stack = |kernel| events.stack(events.launch_of(kernel)).into_iter().map(str::to_owned).collect();
+    let name = |kernel: &Value| kernel["name"].as_str().expect("a name").to_owned();
+    events.of("kernel").map(|kernel| (name(kernel), stack(kernel))).collect()
+}
+
+/// Check that Python's threads appear under the line that started them, also those of a pool, in every installed version, and
+/// that work that is given to a thread later does not appear under another line.
+#[test]
+fn python_threads_appear_under_the_code_that_started_them() {
+    for python in installed() {
+        let stacks = threads(&python, "");
+        for (kernel, boundary, outer) in [
+            ("started", "[started by start (threads.py:18)]", "starts (threads.py:18)"),
+            ("nested", "[started by start (threads.py:24)]", "nests (threads.py:30)"),
+            ("submitted", "[started by submit (threads.py:36)]", "submits (threads.py:36)"),
+            ("later", "[started by submit (threads.py:36)]", "submits (threads.py:36)"),
+        ] {
+            let stack = &stacks[kernel];
+            let at = stack.iter().rposition(|frame| frame.starts_with("[started by ")).expect("a boundary");
+            assert_eq!(stack[at], boundary, "{python}: {stack:#?}");
+            assert!(stack[..at].iter().any(|frame| frame == outer), "{python}: {stack:#?}");
+            let own = &stack[at + 1..];
+            assert!(own.iter().any(|frame| frame.contains("_bootstrap (threading.py:")), "{python}: {stack:#?}");
+            assert!(own.iter().any(|frame| frame.starts_with("work (threads.py:")), "{python}: {stack:#?}");
+            assert!(!stack.iter().any(|frame| frame.starts_with("later (")), "{python}: {stack:#?}");
+        }
+        assert!(!stacks["main"].iter().any(|frame| frame.starts_with("[started by ")), "{python}");
+    }
+}
+
+/// Check that `--no-handover` shows Python's threads as they are.
+#[test]
+fn python_threads_can_be_shown_as_they_are() {
+    let python = installed().pop().expect("a Python");
+    for (kernel, stack) in threads(&python, "--no-handover") {
+        let starts = |frame: &String| frame.starts_with("starts (") || frame.starts_with("[started by ");
+        assert!(!stack.iter().any(starts), "{kernel}: {stack:#?}");
+    }
 }
 
 /// Check that the frame at the boundary names the line of Python that called backward, in every installed version: the user's

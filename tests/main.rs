@@ -37,6 +37,7 @@ mod no_gpu_work;
 mod nvtx;
 mod off_cpu;
 mod outputs;
+mod packages;
 mod parts;
 mod privileges;
 mod python;

@@ -52,6 +52,44 @@ fn a_failed_run_replaces_nothing() {
     assert_eq!((scene.read("x.wscope"), scene.read("x.svg")), ("the last run".into(), "the last run".into()));
 }
 
+/// Check that a run whose command failed without any GPU work keeps the files of the last run, and that the summary names the
+/// command's exit status and what the loader did not find.
+#[test]
+fn a_useless_run_keeps_the_last_recording() {
+    let scene = Scene::new();
+    let behave = format!("{} status", program("behave"));
+    Ended::of(&mut scene.record("--sim -q -o x.wscope -o x.svg", &behave)).exits(42);
+    let good = fs::read(scene.path("x.wscope")).expect("a recording");
+    let run = Ended::of(&mut scene.record("-o x.wscope -o x.svg", &behave)).exits(127);
+    let (hint, kept) = ("the loader did not find libcudart.so", "the previous x.wscope is kept as x.wscope.old");
+    for words in ["exit status 127", hint, "use --sim", kept, "wrote x.wscope  ("] {
+        assert!(run.err().contains(words), "`{words}` is not in: {}", run.err());
+    }
+    assert_eq!(scene.files(), ["x.svg", "x.svg.old", "x.wscope", "x.wscope.old"]);
+    assert!(fs::read(scene.path("x.wscope.old")).expect("it is kept") == good);
+    // A run with GPU work replaces what is there, although its command fails.
+    let run = Ended::of(&mut scene.record("--sim -o x.wscope -o x.svg", &behave)).exits(42);
+    assert!(run.err().contains("exit status 42") && !run.err().contains("is kept"), "{}", run.err());
+    assert_eq!(scene.files(), ["x.svg", "x.svg.old", "x.wscope", "x.wscope.old"]);
+    let report = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
+    assert!(report.out().contains("exit status 42"), "{}", report.out());
+    let run = Ended::of(&mut scene.record_words("-o y.wscope", &["sh", "-c", "kill -9 $$"]));
+    assert!(run.err().contains("killed by SIGKILL"), "{}", run.err());
+}
+
+/// Check that `export` names every file it writes, with its size, but not its standard output.
+#[test]
+fn exported_files_are_named() {
+    let scene = Scene::new();
+    Ended::of(&mut scene.record("--sim -q -o x.wscope", &format!("{} status", program("behave")))).exits(42);
+    let run = Ended::of(&mut scene.warpscope(&["export", "x.wscope", "-o", "x.html", "-o", "x.folded"])).exits(0);
+    for name in ["wrote x.html  (", "wrote x.folded  ("] {
+        assert!(run.err().contains(name), "{}", run.err());
+    }
+    let run = Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--format", "folded", "-o", "-"])).exits(0);
+    assert_eq!(run.err(), "");
+}
+
 /// Check that a replaced file keeps its permissions, that a hard link to it keeps its contents, and that a link is replaced too.
 #[test]
 fn files_and_links_are_replaced() {

@@ -72,7 +72,14 @@ fn launches_have_exact_python_stacks() {
     }
 }
 
+/// The frames of a thread itself, without those of the thread that started it.
+fn own(stack: &[String]) -> &[String] {
+    let starts = stack.iter().rposition(|frame| frame.starts_with("[started by "));
+    &stack[starts.map_or(0, |at| at + 1)..]
+}
+
 fn check_path(python: &Python, path: &[String], stack: &[String]) {
+    let stack = own(stack);
     let wrong = || format!("{python}: {path:#?} has the stack {stack:#?}");
     let places: Vec<usize> = (0..stack.len()).filter(|place| is_python(&stack[*place])).collect();
     let shown: Vec<&String> = places.iter().map(|place| &stack[*place]).collect();
@@ -173,7 +180,7 @@ fn is_work(stack: &[String]) -> bool {
         let name = frame.split(" (").next().unwrap_or_default();
         name.rsplit('.').next().unwrap_or_default().to_owned()
     };
-    let functions: Vec<String> = stack.iter().filter(|frame| is_python(frame)).map(function).collect();
+    let functions: Vec<String> = own(stack).iter().filter(|frame| is_python(frame)).map(function).collect();
     let begins: [&[&str]; 3] = [
         &["<module>", "main", "work"],
         &["<module>", "main", "child", "work"],

@@ -1,6 +1,6 @@
 //! On a terminal, the command owns it as without warpscope, and Ctrl-C reaches the command once.
 
-use crate::support::{Scene, Terminal, program, scene::number};
+use crate::support::{Ended, Running, Scene, Terminal, program, scene::number};
 
 /// Check that after Ctrl-C the CUDA program cleans up and exits normally, then the summary is printed and all outputs are written.
 #[test]
@@ -43,4 +43,56 @@ fn command_keeps_the_terminal() {
     let text = terminal.rest();
     run.wait().exits(0);
     assert!(text.contains("got hello") && !text.contains("no terminal"), "{text}");
+}
+
+/// Check that a recording of a running process has a status line on a terminal, which is erased at the end, and none in a pipe
+/// or on a terminal that cannot erase a line.
+#[test]
+fn running_processes_have_a_status_line() {
+    let scene = Scene::new();
+    let sleeper = Running::start(scene.bare("sleep").arg("60"));
+    let options = ["record", "--cpu-only", "-d", "300ms", "-o", "x.wscope", "-p", &sleeper.pid().to_string()];
+    let (terminal, run) = Terminal::start(&mut scene.warpscope(&options));
+    let text = terminal.rest();
+    run.wait().exits(0);
+    let (line, erased) = (text.find("recording 0:00, "), text.rfind("\r\x1b[K"));
+    assert!(line.is_some() && line < erased && erased < text.find("wrote x.wscope"), "{text:?}");
+
+    let (terminal, run) = Terminal::start(scene.warpscope(&options).env("TERM", "dumb"));
+    let text = terminal.rest();
+    run.wait().exits(0);
+    assert!(!text.contains('\x1b') && !text.contains("recording 0:00"), "{text:?}");
+    let run = Ended::of(&mut scene.warpscope(&options)).exits(0);
+    assert!(!run.err().contains("recording 0:00"), "{}", run.err());
+}
+
+/// Check the summary on a narrow terminal, and without colours or other characters than ASCII where they are not wanted.
+#[test]
+fn summaries_suit_the_terminal() {
+    let scene = Scene::new();
+    Ended::of(&mut scene.record("--sim -q -o x.wscope", &format!("{} status", program("behave")))).exits(42);
+    let report = |variables: &[(&str, &str)]| {
+        let mut command = scene.warpscope(&["report", "x.wscope"]);
+        command.envs(variables.iter().copied());
+        let (terminal, run) = Terminal::start(&mut command);
+        let text = terminal.rest();
+        run.wait().exits(0);
+        text
+    };
+    let coloured = report(&[("TERM", "xterm")]);
+    assert!(coloured.contains("\x1b[1m") && coloured.contains('█'), "{coloured:?}");
+    for variables in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let text = report(&[variables]);
+        assert!(!text.contains('\x1b') && text.contains('█'), "{text:?}");
+    }
+    let plain = report(&[("LC_ALL", "C")]);
+    assert!(plain.is_ascii() && plain.contains(" us"), "{plain:?}");
+    let narrow = report(&[("NO_COLOR", "1"), ("COLUMNS", "60")]);
+    // Sentences are wrapped by the terminal; rows of tables must fit.
+    let rows: Vec<&str> =
+        narrow.lines().filter(|line| line.starts_with(['█', '▏']) || line.contains(" share ")).collect();
+    assert!(rows.len() >= 5, "{narrow}");
+    for row in rows {
+        assert!(row.trim_end().chars().count() <= 60, "{row}");
+    }
 }

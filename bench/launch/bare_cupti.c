@@ -22,6 +22,7 @@ typedef void (*BufferCompleted)(void *context, uint32_t stream, uint8_t *buffer,
 static uint32_t (*register_callbacks)(BufferRequested, BufferCompleted);
 static uint32_t (*get_next_record)(uint8_t *buffer, size_t valid, uint32_t **record);
 static uint32_t (*enable)(uint32_t kind);
+static uint32_t (*disable)(uint32_t kind);
 static uint32_t (*flush_all)(uint32_t forced);
 
 /* Buffers are reused: the cost of new pages would be attributed to CUPTI. A free buffer begins with the address of the next one. */
@@ -140,7 +141,8 @@ static const char *start(void)
     get_next_record = (uint32_t(*)(uint8_t *, size_t, uint32_t **))dlsym(cupti, "cuptiActivityGetNextRecord");
     enable = (uint32_t(*)(uint32_t))dlsym(cupti, "cuptiActivityEnable");
     flush_all = (uint32_t(*)(uint32_t))dlsym(cupti, "cuptiActivityFlushAll");
-    if (!register_callbacks || !get_next_record || !enable || !flush_all)
+    disable = (uint32_t(*)(uint32_t))dlsym(cupti, "cuptiActivityDisable");
+    if (!register_callbacks || !get_next_record || !enable || !disable || !flush_all)
         return "this libcupti lacks a function";
     if (register_callbacks(buffer_requested, buffer_completed) != 0)
         return "cuptiActivityRegisterCallbacks failed";
@@ -162,4 +164,21 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
     failure = start();
     atexit(at_exit);
     return 1;
+}
+
+/* For a program that enables and disables the records itself, while no thread launches. */
+__attribute__((visibility("default"))) void bare_cupti_enable(void)
+{
+    if (!enable)
+        InitializeInjection();
+    else if (!failure)
+        enable(KIND_CONCURRENT_KERNEL);
+}
+
+__attribute__((visibility("default"))) void bare_cupti_disable(void)
+{
+    if (enable && !failure) {
+        flush_all(0);
+        disable(KIND_CONCURRENT_KERNEL);
+    }
 }

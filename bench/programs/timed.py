@@ -1,10 +1,14 @@
 """Shared by the Python programs here: times the steps after a warm-up, optionally under torch.profiler.
 
-Each program prints one line, `us_per_step X launches_per_step N`. Start-up, imports and warm-up do not count.
+Each program prints one line, `us_per_step X launches_per_step N`. Start-up, imports and warm-up do not count. With `--repeat` it
+repeats blocks of steps instead, until its standard input is closed, and prints begin, end and steps of each (see alternate.py).
 """
 
 import argparse
 import contextlib
+import ctypes
+import select
+import sys
 import time
 
 import torch
@@ -15,6 +19,7 @@ def parse(description, steps, warm_up=20):
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--warm-up", type=int, default=warm_up)
     parser.add_argument("--profiler", choices=["plain", "stacks"], help="run under torch.profiler")
+    parser.add_argument("--repeat", metavar="LIBRARY", help="repeat until standard input is closed; the library is the bare CUPTI client")
     return parser.parse_args()
 
 
@@ -33,6 +38,9 @@ def run(options, step, launches_per_step):
     for _ in range(options.warm_up):
         step()
     torch.cuda.synchronize()
+    if options.repeat:
+        repeat(options.repeat, step)
+        return
     with profiler(options.profiler):
         # The profiler's start-up time is not part of a step.
         step()
@@ -43,3 +51,24 @@ def run(options, step, launches_per_step):
         torch.cuda.synchronize()
         seconds = time.perf_counter() - begin
     print(f"us_per_step {seconds * 1e6 / options.steps:.3f} launches_per_step {launches_per_step}", flush=True)
+
+
+def repeat(library, step):
+    """Repeats blocks of about 50 ms. The lines `enable` and `disable` control the bare CUPTI client, between two blocks."""
+    begin = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    steps = max(1, round(0.05 / (time.perf_counter() - begin)))
+    client = None
+    while True:
+        while select.select([sys.stdin], [], [], 0)[0]:
+            line = sys.stdin.readline().strip()
+            if not line:
+                return
+            client = client or ctypes.CDLL(library)
+            getattr(client, f"bare_cupti_{line}")()
+        begin = time.monotonic()
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+        print(begin, time.monotonic(), steps, flush=True)

@@ -46,12 +46,12 @@ pub use hooks::{Refused, try_hook};
 pub use mappings::{MapEvent, Mapped, Mappings};
 pub use options::{Cgroup, Marker, Options, Tracing};
 pub use python::{PYTHON_STEPS, PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
-pub use record::{Handover, Losses, Memo, Origin, RawStack, Recognised, Record, StackRecord};
+pub use record::{Handover, Losses, Memo, Origin, RawStack, Recognised, Record, StackRecord, Started};
 pub use recorder::Recorder;
 pub use shares::Share;
 pub use sums::SumRooms;
 pub use tensors::{MAX_TENSOR_POINTS, TensorChange, TensorPoint, TensorProbe, TensorRecord};
-pub use tracing::{Probe, Watch};
+pub use tracing::{Probe, Repeats, Watch};
 pub use unwind_maps::{Code, MOST_FRAMES, MOST_PER_IMAGE, Place, UnwindMaps};
 
 /// Returns the current time, on the clock of all records.

@@ -19,7 +19,7 @@ pub(crate) mod skeleton {
 use skeleton::{OpenRecordSkel, RecordSkel, RecordSkelBuilder};
 
 /// Loads the programs that `options` need, with multi-probes if `multi`.
-pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>> {
+pub(crate) fn load(options: &Options, multi: bool, session: bool) -> Result<RecordSkel<'static>> {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
     // The skeleton borrows this for its lifetime; a recorder lives as long as the process.
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -28,7 +28,7 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
     if let Some(bytes) = options.raw_ring_bytes {
         open.maps.raw_stacks.set_max_entries(bytes).map_err(load_error)?;
     }
-    prepare_tracing(&mut open, options.tracing.as_ref(), multi).map_err(load_error)?;
+    prepare_tracing(&mut open, options.tracing.as_ref(), multi, session).map_err(load_error)?;
     prepare_hits(&mut open, options.hits, multi).map_err(load_error)?;
     let handover = &mut open.progs;
     for program in [&mut handover.hand_over_multi, &mut handover.hand_back_multi, &mut handover.handed_node_multi] {
@@ -37,6 +37,7 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
     for program in [&mut handover.hand_over_single, &mut handover.hand_back_single, &mut handover.handed_node_single] {
         program.set_autoload(options.handover && !multi);
     }
+    open.progs.thread_start.set_autoload(options.handover);
     open.progs.tensor_multi.set_autoload(options.tensors && multi);
     open.progs.tensor_single.set_autoload(options.tensors && !multi);
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {
@@ -57,7 +58,12 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
 }
 
 /// Enables what `tracing` needs, before anything is loaded.
-fn prepare_tracing(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, multi: bool) -> libbpf_rs::Result<()> {
+fn prepare_tracing(
+    open: &mut OpenRecordSkel<'_>,
+    tracing: Option<&Tracing>,
+    multi: bool,
+    session: bool,
+) -> libbpf_rs::Result<()> {
     let off = Tracing::default();
     let on = tracing.is_some();
     let tracing = tracing.unwrap_or(&off);
@@ -104,6 +110,7 @@ fn prepare_tracing(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, mul
     }
     programs.thread_switch.set_autoload(tracing.switches);
     programs.point.set_autoload(tracing.points);
+    programs.call_session.set_autoload(on && session);
     programs.unfinished.set_autoload(on);
     Ok(())
 }

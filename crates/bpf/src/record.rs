@@ -9,7 +9,8 @@ use crate::{
         self,
         types::{
             deep_memo_record, deep_word, exit_record, handover_record, launch_cpu, launch_record, limit, memo_record,
-            process_origin, process_record, raw_stack_record, record_type, sample_record, stack_record, thread_record,
+            process_origin, process_record, raw_stack_record, record_type, sample_record, stack_record, start_record,
+            thread_record,
         },
     },
     hits::{HitRecord, WaitRecord},
@@ -42,6 +43,25 @@ pub struct Handover {
     /// The thread.
     pub tid: u32,
     /// The call that handed the work over in which this call was made.
+    pub cause: Cause,
+}
+
+/// A thread of a Python process that was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// The process image.
+    pub image: u32,
+    /// The new thread.
+    pub tid: u32,
+    /// The thread that started it.
+    pub creator: u32,
+    /// The id of that thread's stack, 0 if it could not be taken.
+    pub stack: u64,
+    /// The id of its Python part, 0 if there is none.
+    pub python: u64,
+    /// When.
+    pub time: u64,
+    /// The call that handed over the work in which it was started.
     pub cause: Cause,
 }
 
@@ -85,6 +105,8 @@ pub enum Record {
     },
     /// A call that hands work to other threads has begun.
     Handover(Handover),
+    /// A thread was started.
+    Started(Started),
     /// What determined the walk of a launch's stack.
     Memo(Box<Memo>),
     /// A watched function was called.
@@ -265,6 +287,7 @@ impl Record {
             Self::Wait(wait) => wait.time,
             Self::Tensor(tensor) => tensor.time,
             Self::Handover(call) => call.time,
+            Self::Started(start) => start.time,
             _ => 0,
         }
     }
@@ -298,6 +321,10 @@ impl Record {
             record_type::RECORD_HANDOVER => {
                 let handover_record { id, image, stack, python, time, tid, cause, .. } = contract::read(bytes)?;
                 Self::Handover(Handover { id, image, stack, python, time, tid, cause: Cause::of(cause) })
+            }
+            record_type::RECORD_START => {
+                let start_record { image, tid, creator, stack, python, time, cause, .. } = contract::read(bytes)?;
+                Self::Started(Started { image, tid, creator, stack, python, time, cause: Cause::of(cause) })
             }
             record_type::RECORD_MEMO => Self::Memo(Box::new(Memo::parse(bytes)?)),
             record_type::RECORD_DEEP_MEMO => Self::Memo(Box::new(Memo::parse_deep(bytes)?)),

@@ -25,7 +25,7 @@ mod symbols;
 
 pub use budget::Budget;
 pub use bytes::{Bytes, read};
-pub use dynamic::dynamic_strings;
+pub use dynamic::{dynamic_strings, needed_libraries};
 pub use error::{Error, Size};
 pub use header::Elf;
 pub use place::Place;

@@ -54,6 +54,11 @@ pub fn range(name: &str) -> String {
     format!("[nvtx: {}]", clean(name))
 }
 
+/// Whether a frame is the boundary between a thread and the code that started it.
+pub fn is_start(frame: &str) -> bool {
+    frame.starts_with("[started by ")
+}
+
 /// Whether a frame is that of a rank.
 pub fn is_rank(frame: &str) -> bool {
     frame.starts_with("[rank ")

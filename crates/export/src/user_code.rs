@@ -1,7 +1,7 @@
 //! Finds the user's own code in a stack: the line that a reader knows and can change.
 //!
 //! In Python, these are the files outside of the interpreter and its packages. In a native program, these are the
-//! functions of its executable.
+//! functions of its executable. The code that started a thread did not cause what the thread does: it is left out.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -59,8 +59,14 @@ fn is_of_program(frame: &NamedFrame, program: &str) -> bool {
         && (is_informative(&frame.name) || &*frame.name == "main")
 }
 
+/// Returns the index of the first frame of the thread itself, after those of the code that started it.
+fn own(frames: &[NamedFrame]) -> usize {
+    frames.iter().rposition(|frame| names::is_start(&frame.name)).map_or(0, |at| at + 1)
+}
+
 /// Returns the frames of user code, outermost first. If there are none, those that are informative.
 fn path(frames: &[NamedFrame], program: &str) -> Vec<String> {
+    let frames = &frames[own(frames)..];
     let python = |frame: &&NamedFrame| frame.kind == FrameKind::Python;
     let is_python = frames.iter().any(|frame| python(&frame));
     let is_user = |frame: &&NamedFrame| {
@@ -76,7 +82,8 @@ fn path(frames: &[NamedFrame], program: &str) -> Vec<String> {
 /// Returns the index of the innermost frame of user code. `program` is the file name of the executable. If a Python
 /// stack has none, this is its innermost Python frame.
 pub fn innermost(frames: &[NamedFrame], program: &str) -> Option<usize> {
-    let last = |wanted: &dyn Fn(&NamedFrame) -> bool| frames.iter().rposition(wanted);
+    let first = own(frames);
+    let last = |wanted: &dyn Fn(&NamedFrame) -> bool| frames[first..].iter().rposition(wanted).map(|at| first + at);
     let python = |frame: &NamedFrame| frame.kind == FrameKind::Python;
     last(&|frame| python(frame) && is_user_file(&frame.module))
         .or_else(|| last(&python))
@@ -184,6 +191,19 @@ mod tests {
         assert_eq!(innermost(&frames, "python3.12"), Some(1), "a library's line is better than none");
         frames.remove(1);
         assert_eq!(innermost(&frames, "python3.12"), None);
+        let started = [
+            frame(Python, "main (train.py:3)", "/home/me/train.py"),
+            frame(Native, "[started by start (train.py:3)]", ""),
+            frame(Python, "work (train.py:7)", "/home/me/train.py"),
+            frame(Python, "forward (linear.py:134)", torch),
+        ];
+        assert_eq!(innermost(&started, "python3.12"), Some(2));
+        assert_eq!(path(&started, "python3.12"), ["work (train.py:7)"]);
+        assert_eq!(
+            innermost(&[&started[..2], &started[3..]].concat(), "python3.12"),
+            Some(2),
+            "not the line that started it"
+        );
         let native = [
             frame(Native, "_start", "app"),
             frame(Native, "main", "app"),

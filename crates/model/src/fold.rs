@@ -43,6 +43,7 @@ use crate::{
     join::Limits,
     ledger::Ledger,
     memory::Book,
+    merge,
     profile::{ProcessInfo, Profile, SessionInfo},
 };
 
@@ -58,8 +59,8 @@ pub struct Fold {
     counted: BTreeMap<(SessionId, LaunchKind, u32), u64>,
     /// Recorded launches of graphs, by process.
     graph_launches: FxHashMap<ProcessId, u64>,
-    /// The current image of each pid.
-    images: FxHashMap<u32, ProcessId>,
+    /// The current image of each pid. Recordings that are read as one may come from different machines, with the same pids.
+    images: FxHashMap<(usize, u32), ProcessId>,
     noted: FxHashSet<String>,
     memory: Book,
 }
@@ -352,7 +353,7 @@ impl Fold {
     fn process(&mut self, process: &Process) {
         let profile = &mut self.profile;
         profile.note_time(process.time);
-        let before = self.images.insert(process.pid, process.id);
+        let before = self.images.insert((merge::recording_of(process.id), process.pid), process.id);
         if let Some(before) = before.filter(|id| *id != process.id).and_then(|id| profile.processes.get_mut(&id))
             && before.end == 0
         {

@@ -14,6 +14,7 @@ pub mod idle;
 pub mod join;
 pub mod ledger;
 pub mod memory;
+pub mod merge;
 mod nodes;
 pub mod profile;
 pub mod ranges;

@@ -1,9 +1,11 @@
 //! Text for people: numbers with units, names that are safe to print, shortened names, patterns for names.
 
+mod ending;
 pub mod names;
 mod near;
 pub mod pattern;
 pub mod short;
 pub mod units;
 
+pub use ending::ending;
 pub use near::{did_you_mean, near};

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use export::diff::{Diff, Run};
 
-use crate::{args, load::load, summary::width};
+use crate::{args, load::load, say::say, terminal::Style};
 
 /// The rows of a table on a terminal, if not given.
 const ROWS: usize = 15;
@@ -25,10 +25,15 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
         (_, []) => bail!("give two recordings, or several on both sides of --: diff A1 A2 -- B1 B2"),
         sides => sides,
     };
-    let runs = |paths: &[PathBuf]| -> anyhow::Result<Vec<Run>> {
+    let mut damaged = false;
+    let mut runs = |paths: &[PathBuf]| -> anyhow::Result<Vec<Run>> {
         let run = |path: &PathBuf| {
             let mut loaded = load(path, &options.filters)?;
             options.graph_stacks.apply(&mut loaded.profile);
+            if loaded.damaged {
+                damaged = true;
+                loaded.profile.notes.iter().for_each(|note| say(format_args!("{}: {note}", path.display())));
+            }
             Ok(Run::of(&loaded.profile))
         };
         paths.iter().map(run).collect()
@@ -41,9 +46,10 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
         serde_json::to_writer_pretty(&mut out, &diff).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        write!(out, "{}", diff.text(width(io::stdout())))?;
+        let style = Style::of(&io::stdout());
+        write!(out, "{}", style.text(&diff.text(style.width)))?;
     }
-    Ok(if above { ExitCode::from(ABOVE) } else { ExitCode::SUCCESS })
+    Ok(if above { ExitCode::from(ABOVE) } else { ExitCode::from(u8::from(damaged)) })
 }
 
 /// Reads `3%` or `3` as 0.03.

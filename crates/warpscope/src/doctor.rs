@@ -2,12 +2,14 @@
 
 use std::{
     fs,
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use bpf::features;
+
+use crate::terminal::Style;
 
 /// The outcome of a check.
 enum Finding {
@@ -22,7 +24,7 @@ use Finding::{Bad, Good, Lesser};
 
 /// Runs the command. Fails if something prevents recording.
 pub fn run() -> anyhow::Result<ExitCode> {
-    let colour = io::stdout().is_terminal();
+    let colour = Style::of(&io::stdout()).colour;
     let mut out = io::stdout().lock();
     let mut bad = false;
     for (topic, finding) in checks() {

@@ -1,6 +1,6 @@
 //! `export`: converts a recording to other formats.
 
-use std::{path::Path, process::ExitCode};
+use std::{io, path::Path, process::ExitCode};
 
 use anyhow::bail;
 use collect::command::user::User;
@@ -20,12 +20,15 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     let mut outputs = Outputs::open_as(format, &options.output, &[], User::behind_sudo().as_ref())?;
     let mut loaded = load(&options.recording, &options.filters)?;
     options.graph_stacks.apply(&mut loaded.profile);
+    let status = loaded.status();
     outputs.read_from(loaded.file, loaded.filter.take())?;
     let view = View { table: options.table.unwrap_or_default().0, ..chosen_view(options, &loaded.profile)? };
     for note in &loaded.profile.notes {
         say(note);
     }
-    Ok(if outputs.write(&Flames::new(&loaded.profile), view, true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let whole = outputs.write(&Flames::new(&loaded.profile), view, true);
+    outputs.announce(&mut io::stderr())?;
+    Ok(if whole { status } else { ExitCode::FAILURE })
 }
 
 /// Returns the format with an extension, such as `folded` or `.cpu.txt`.

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{BufReader, Seek},
     path::Path,
+    process::ExitCode,
     sync::Arc,
 };
 
@@ -26,6 +27,15 @@ pub struct Loaded {
     pub profile: Profile,
     /// The events that the profile is made of, if not all.
     pub filter: Option<Arc<Filter>>,
+    /// Some events are missing, because the file was damaged after it was written.
+    pub damaged: bool,
+}
+
+impl Loaded {
+    /// Returns the exit status of a command that succeeded with what could be read.
+    pub fn status(&self) -> ExitCode {
+        ExitCode::from(u8::from(self.damaged))
+    }
 }
 
 /// Reads a recording, or a part of it. A damaged end is reported but does not fail the load; addresses without a name are
@@ -36,7 +46,7 @@ pub fn load(path: &Path, filters: &Filters) -> anyhow::Result<Loaded> {
     if file.metadata().is_ok_and(|info| info.is_dir()) {
         anyhow::bail!("cannot read {}: it is a directory", name());
     }
-    let mut profile = fold(path, &mut file, None)?;
+    let (mut profile, damaged) = fold(path, &mut file, None)?;
     let mut filter = None;
     if filter::is_used(filters) {
         let open = || {
@@ -44,13 +54,13 @@ pub fn load(path: &Path, filters: &Filters) -> anyhow::Result<Loaded> {
             Reader::new(BufReader::with_capacity(1 << 20, &file)).with_context(name)
         };
         filter = Filter::new(filters, &profile, open)?.map(Arc::new);
-        profile = fold(path, &mut file, filter.as_deref())?;
+        (profile, _) = fold(path, &mut file, filter.as_deref())?;
     }
     file.rewind()?;
-    Ok(Loaded { file, profile, filter })
+    Ok(Loaded { file, profile, filter, damaged })
 }
 
-fn fold(path: &Path, file: &mut File, filter: Option<&Filter>) -> anyhow::Result<Profile> {
+fn fold(path: &Path, file: &mut File, filter: Option<&Filter>) -> anyhow::Result<(Profile, bool)> {
     file.rewind()?;
     let mut reader =
         Reader::new(BufReader::with_capacity(1 << 20, &*file)).with_context(|| path.display().to_string())?;
@@ -65,6 +75,9 @@ fn fold(path: &Path, file: &mut File, filter: Option<&Filter>) -> anyhow::Result
         fold.push(&Event::Loss(Loss { cause: LossCause::RecordsSkipped, count: reader.skipped() }));
     }
     let mut profile = fold.finish();
+    // Bytes after the end do no harm.
+    let damaged =
+        reader.damage().is_some_and(|damage| damage.is_error() && (damage.skipped > 0 || profile.end.is_none()));
     if let Some(damage) = reader.damage() {
         profile.notes.push(damage.to_string());
     }
@@ -76,5 +89,5 @@ fn fold(path: &Path, file: &mut File, filter: Option<&Filter>) -> anyhow::Result
         }
     }
     symbols::name_kernels(&mut profile);
-    Ok(profile)
+    Ok((profile, damaged))
 }

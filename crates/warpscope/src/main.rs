@@ -7,6 +7,7 @@ mod doctor;
 mod export_command;
 mod filter;
 mod load;
+mod man;
 mod monitor;
 mod open;
 mod outputs;
@@ -14,6 +15,7 @@ mod record;
 mod report;
 mod say;
 mod summary;
+mod terminal;
 mod trace;
 
 use std::{io, process::ExitCode};
@@ -72,10 +74,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             clap_complete::generate(shell, &mut Cli::command(), "warpscope", &mut io::stdout());
             Ok(ExitCode::SUCCESS)
         }
-        Command::Man => {
-            clap_mangen::Man::new(Cli::command()).render(&mut io::stdout())?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Man(options) => man::run(&options, Cli::command()),
     }
 }
 

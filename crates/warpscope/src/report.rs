@@ -1,7 +1,7 @@
 //! `report`: summarises a recording.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     process::ExitCode,
 };
 
@@ -11,7 +11,7 @@ use crate::{
     args,
     load::{Loaded, load},
     outputs::events,
-    summary::width,
+    terminal::Style,
 };
 
 /// The rows of a table on a terminal, if not given.
@@ -19,10 +19,12 @@ const ROWS: usize = 20;
 
 /// Runs the command.
 pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
-    let Loaded { file, mut profile, filter } = load(&options.recording, &options.filters)?;
+    let loaded = load(&options.recording, &options.filters)?;
+    let status = loaded.status();
+    let Loaded { file, mut profile, filter, .. } = loaded;
     options.graph_stacks.apply(&mut profile);
     let mut out = io::stdout().lock();
-    let width = width(io::stdout());
+    let style = Style::of(&io::stdout());
     let mut events = || events(&file, filter.clone());
     let flames = Flames::new(&profile);
     if let Some(table) = options.by {
@@ -32,14 +34,15 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
             serde_json::to_writer_pretty(&mut out, &rows.json()).map_err(io::Error::from)?;
             writeln!(out)?;
         } else {
-            write!(out, "{}", rows.text(width))?;
+            write!(out, "{}", style.text(&rows.text(style.width)))?;
         }
     } else if options.json {
-        let summary = Summary::with_events(&flames, &mut events, width)?;
+        let summary = Summary::with_events(&flames, &mut events, style.width)?;
         serde_json::to_writer_pretty(&mut out, &summary).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        write!(out, "{}", export::report(&flames, &mut events, io::stdout().is_terminal(), width)?)?;
+        let text = export::report(&flames, &mut events, style.colour, style.width)?;
+        write!(out, "{}", style.text(&text))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(status)
 }

@@ -19,6 +19,7 @@ SHARED_STRUCT(python_code_record);
 SHARED_STRUCT(launch_record);
 SHARED_STRUCT(memo_record);
 SHARED_STRUCT(handover_record);
+SHARED_STRUCT(start_record);
 SHARED_STRUCT(deep_memo_record);
 SHARED_STRUCT(sample_record);
 SHARED_STRUCT(call_record);

@@ -33,6 +33,9 @@ struct thread_calls {
 	/* The device or context that allocations belong to, and the one below it; 0 is device 0. */
 	u64 place;
 	u64 place_below;
+	/* The code of the CUDA runtime that it called last, if returns may be skipped. */
+	u64 runtime;
+	u64 runtime_bytes;
 	struct syscall_record syscall;
 	u64 switched_out; /* when it last left a CPU */
 	u64 wait_stack; /* its stack then, native and Python; 0 if not taken */

@@ -96,6 +96,7 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 	if (calls) {
 		send_unfinished(calls);
 		calls->image = 0;
+		calls->runtime_bytes = 0;
 		calls->place = 0;
 		calls->place_below = 0;
 	}

@@ -291,15 +291,13 @@ static __always_inline void first_frame(struct python_walker *walker)
 {
 	struct python_scratch *scratch = walker->scratch;
 	struct python_process *process = walker->process;
-	u64 frame = state_word(scratch, process->thread_frame), made = 0;
+	u64 made = 0;
 
-	if (process->frame_link && frame)
-		frame = user_word(frame + (process->frame_link & 63));
 	if (process->versions)
 		made = (u32)user_word(process->versions);
 	else if (process->interpreter_versions)
 		made = (u32)user_word(state_word(scratch, process->thread_interpreter) + process->interpreter_versions);
-	scratch->frame = frame;
+	scratch->frame = frame_of_state(walker);
 	scratch->made = made;
 }
 

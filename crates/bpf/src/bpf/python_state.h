@@ -65,6 +65,7 @@ struct python_scratch {
 	u64 window_bytes;
 	u32 depth;
 	u32 found;
+	u64 without_frames; /* a state with the id of the requested thread, but without frames; 0 if there is none */
 	/* A part of a page of frames, then a separate frame. */
 	u8 bytes[PYTHON_PAGE + PYTHON_FRAME_BYTES + 8];
 	u8 state_bytes[PYTHON_STATE_BYTES + 8];
@@ -160,6 +161,15 @@ static __always_inline bool in_list(struct python_walker *walker, u64 state)
 	return user_word(state_word(walker->scratch, process->thread_interpreter) + process->interpreter_threads) == state;
 }
 
+/* The innermost frame of a thread state that has been read; 0 if it has none. */
+static __always_inline u64 frame_of_state(struct python_walker *walker)
+{
+	struct python_process *process = walker->process;
+	u64 frame = state_word(walker->scratch, process->thread_frame);
+
+	return process->frame_link && frame ? user_word(frame + (process->frame_link & 63)) : frame;
+}
+
 static long find_state(u32 index, struct python_walker *walker)
 {
 	struct python_scratch *scratch = walker->scratch;
@@ -173,8 +183,12 @@ static long find_state(u32 index, struct python_walker *walker)
 		return 0;
 	}
 	if (read_state(walker, scratch->state)) {
-		scratch->found = 1;
-		return 1;
+		if (frame_of_state(walker)) {
+			scratch->found = 1;
+			return 1;
+		}
+		/* Up to 3.11, the state of a thread that is being started has the id of the thread that starts it. */
+		scratch->without_frames = scratch->state;
 	}
 	scratch->state = state_word(scratch, process->thread_next);
 	return 0;
@@ -203,7 +217,12 @@ static __always_inline bool find_thread(struct python_walker *walker)
 	scratch->interpreter = interpreter;
 	scratch->state = 0;
 	scratch->found = 0;
+	scratch->without_frames = 0;
 	bpf_loop(PYTHON_MOST_THREADS, find_state, walker, 0);
+	if (!scratch->found && read_state(walker, scratch->without_frames)) {
+		scratch->state = scratch->without_frames;
+		scratch->found = 1;
+	}
 	thread->image = image;
 	thread->state = scratch->found ? scratch->state : 0;
 	thread->absent = scratch->found ? 0 : absent;

@@ -11,5 +11,6 @@
 #include "hits.h"
 #include "tensors.h"
 #include "waits.h"
+#include "threads.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -59,6 +59,7 @@ enum record_type {
 	RECORD_SWITCH = 12,
 	RECORD_POINT = 13,
 	RECORD_HANDOVER = 14,
+	RECORD_START = 15,
 	RECORD_HIT = 32,
 	RECORD_WAIT = 33,
 	RECORD_TENSOR = 34,
@@ -339,6 +340,20 @@ struct handover_record {
 	__u32 id;
 	__u32 cause; /* of the call itself */
 };
+
+/* A thread of a Python process was started. */
+struct start_record {
+	__u32 type;
+	__u32 image;
+	__u64 stack; /* of the thread that started it */
+	__u64 python;
+	__u64 time;
+	__u32 tid;
+	__u32 creator;
+	__u32 cause; /* of the thread that started it */
+	__u32 pad;
+};
+
 enum launch_cpu {
 	LAUNCH_KNOWN = 0x8000,
 	LAUNCH_PYTHON_KNOWN = 0x4000,
@@ -427,6 +442,13 @@ struct function {
 	__u8 pad;
 };
 
+/* What a launch requests of a device. */
+struct launch_shape {
+	__u32 grid[3];
+	__u32 block[3];
+	__u32 shared; /* bytes of dynamic shared memory */
+};
+
 /* Where a launch has its dimensions. */
 enum function_dims {
 	DIMS_NONE = 0,
@@ -509,6 +531,7 @@ enum sum_flag {
 
 struct sum {
 	__u64 count;
+	__u64 last; /* the duration of the last call, of those whose return was watched */
 	__u64 errors;
 	__u64 ns;
 	__u64 max;
@@ -606,8 +629,8 @@ struct kernel_key {
 
 struct kernel_sum {
 	__u64 count;
-	__u32 grid[3];
-	__u32 block[3];
+	struct launch_shape shape; /* of the last launch whose return was watched */
+	__u32 pad;
 };
 
 /* The name of a device file, truncated but unique. */

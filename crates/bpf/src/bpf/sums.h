@@ -137,6 +137,7 @@ static __always_inline void add_to_sums(const struct function *function, const s
 		count_loss(LOSS_CALL_SUMS);
 		return;
 	}
+	sum->last = ns;
 	__sync_fetch_and_add(&sum->count, 1);
 	__sync_fetch_and_add(&sum->ns, ns);
 	__sync_fetch_and_add(&sum->self_ns, ns - open->inside);
@@ -154,9 +155,37 @@ static __always_inline void add_to_sums(const struct function *function, const s
 	}
 }
 
+/* Keeps the shape of a launch, from its arguments. */
+static __always_inline void keep_shape(const struct function *function, const struct call_record *call,
+				       struct launch_shape *shape)
+{
+	u32 dims = function->dims_word;
+
+	if (function->dims == DIMS_PACKED && dims + 6 <= CALL_WORDS) {
+		shape->grid[0] = call->word[dims];
+		shape->grid[1] = call->word[dims] >> 32;
+		shape->grid[2] = call->word[dims + 1];
+		shape->block[0] = call->word[dims + 2];
+		shape->block[1] = call->word[dims + 2] >> 32;
+		shape->block[2] = call->word[dims + 3];
+		/* After the pointer to the arguments. */
+		shape->shared = call->word[dims + 5];
+	} else if (function->dims == DIMS_WORDS && dims + 7 <= CALL_WORDS) {
+		shape->grid[0] = call->word[dims];
+		shape->grid[1] = call->word[dims + 1];
+		shape->grid[2] = call->word[dims + 2];
+		shape->block[0] = call->word[dims + 3];
+		shape->block[1] = call->word[dims + 4];
+		shape->block[2] = call->word[dims + 5];
+		shape->shared = call->word[dims + 6];
+	} else if (function->dims == DIMS_PAYLOAD && call->flags & CALL_HAS_PAYLOAD) {
+		__builtin_memcpy(shape, call->bytes, sizeof(*shape));
+	}
+}
+
 static __always_inline void count_kernel(const struct function *function, const struct call_record *call)
 {
-	u32 word = function->launches - 1, dims = function->dims_word;
+	u32 word = function->launches - 1;
 	struct kernel_key key = { .image = call->image, .handle = function->handle };
 	struct kernel_sum *sum;
 
@@ -174,24 +203,7 @@ static __always_inline void count_kernel(const struct function *function, const 
 		return;
 	}
 	__sync_fetch_and_add(&sum->count, 1);
-	if (function->dims == DIMS_PACKED && dims + 4 <= CALL_WORDS) {
-		sum->grid[0] = call->word[dims];
-		sum->grid[1] = call->word[dims] >> 32;
-		sum->grid[2] = call->word[dims + 1];
-		sum->block[0] = call->word[dims + 2];
-		sum->block[1] = call->word[dims + 2] >> 32;
-		sum->block[2] = call->word[dims + 3];
-	} else if (function->dims == DIMS_WORDS && dims + 6 <= CALL_WORDS) {
-		sum->grid[0] = call->word[dims];
-		sum->grid[1] = call->word[dims + 1];
-		sum->grid[2] = call->word[dims + 2];
-		sum->block[0] = call->word[dims + 3];
-		sum->block[1] = call->word[dims + 4];
-		sum->block[2] = call->word[dims + 5];
-	} else if (function->dims == DIMS_PAYLOAD && call->flags & CALL_HAS_PAYLOAD) {
-		__builtin_memcpy(sum->grid, call->bytes, sizeof(sum->grid));
-		__builtin_memcpy(sum->block, call->bytes + sizeof(sum->grid), sizeof(sum->block));
-	}
+	keep_shape(function, call, &sum->shape);
 }
 
 #endif

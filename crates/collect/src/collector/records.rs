@@ -90,6 +90,15 @@ impl<S: Sink> Collector<S> {
                 }
                 return;
             }
+            Record::Started(start) => {
+                let (image, taken) = (ProcessId(start.image), (start.stack, start.python));
+                let stack = (start.python != 0)
+                    .then(|| self.handed_stack(start.image, taken, (start.cause, start.creator), start.time));
+                if let Some(handovers) = &mut self.handovers {
+                    handovers.started(image, start.tid, start.creator, stack);
+                }
+                return;
+            }
             Record::Launch { image, session, stack, python, time, tid, correlation, work, cause, .. }
                 if u32::from(work) == wire::WORK_NODE =>
             {
@@ -221,10 +230,11 @@ impl<S: Sink> Collector<S> {
         }
     }
 
-    /// The same, below the stack of the call that handed the work to this thread, if there was one.
+    /// The same, below the stack of the call that handed the work to this thread, or that started this thread, if there was
+    /// one.
     fn handed_stack(&mut self, image: u32, (native, python): (u64, u64), cause: (Cause, u32), time: u64) -> StackId {
         let stack = self.whole_stack(image, native, python, time);
-        let Some(handovers) = self.handovers.as_mut().filter(|_| cause.0 != Cause::None) else { return stack };
+        let Some(handovers) = &mut self.handovers else { return stack };
         handovers.under(ProcessId(image), (StackId(native), stack), cause, time, &self.sink)
     }
 

@@ -1,4 +1,4 @@
-//! The frame that marks a hand-over, named after the user's code that caused it.
+//! The frame between a thread's stack and that of its cause, named after the user's code there.
 
 use model::event::{FrameKind, NamedFrame};
 
@@ -7,16 +7,28 @@ const BACKWARD: &str = "backward";
 /// Directories of code that the user did not write.
 const LIBRARIES: [&str; 3] = ["/site-packages/", "/dist-packages/", "/lib/python3"];
 
+/// What the boundary marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Work was handed to the thread.
+    HandedOver,
+    /// The thread was started.
+    Started,
+}
+
 /// Returns the boundary's name for a caller with these Python frames, innermost first: the line of the user's code, and the
 /// function that was called there.
-pub fn name(python: impl Iterator<Item = NamedFrame>) -> String {
-    let frames: Vec<NamedFrame> = python.collect();
+pub fn name(kind: Kind, frames: &[NamedFrame]) -> String {
+    let by = match kind {
+        Kind::HandedOver => "handed over by",
+        Kind::Started => "started by",
+    };
     let user = frames.iter().position(|frame| !is_library(&frame.module)).unwrap_or(0);
     let Some((function, line)) = frames.get(user).and_then(split) else {
-        return format!("[handed over by {BACKWARD}]");
+        return if kind == Kind::HandedOver { format!("[{by} {BACKWARD}]") } else { format!("[{by} another thread]") };
     };
     let called = user.checked_sub(1).and_then(|inner| split(&frames[inner])).map_or(function, |(called, _)| called);
-    format!("[handed over by {called} ({line})]")
+    format!("[{by} {called} ({line})]")
 }
 
 /// Returns the frame with this name.
@@ -29,7 +41,7 @@ fn is_library(file: &str) -> bool {
 }
 
 /// Splits `function (file:line)`; the function without its class.
-fn split(frame: &NamedFrame) -> Option<(&str, &str)> {
+pub fn split(frame: &NamedFrame) -> Option<(&str, &str)> {
     let (function, line) = frame.name.strip_suffix(')')?.rsplit_once(" (")?;
     Some((function.rsplit('.').next().unwrap_or(function), line))
 }
@@ -44,7 +56,7 @@ mod tests {
             name: (*name).into(),
             module: (*module).into(),
         };
-        name(frames.iter().map(frame))
+        name(Kind::HandedOver, &frames.iter().map(frame).collect::<Vec<_>>())
     }
 
     /// Check that the boundary names the user's line and what was called there, not PyTorch's own lines.

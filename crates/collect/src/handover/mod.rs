@@ -12,9 +12,13 @@
 //! Whether it does is seen on its stack: the outermost of the engine's functions there is one that works. On the calling
 //! thread it is the call itself, and the stack is complete as it is.
 //!
+//! A thread that Python's `threading` started appears under the code that started it, unless it does work that was handed to
+//! it: `[started by start (train.py:12)]`. Who gave work to a thread of a pool later is not known.
+//!
 //! Both stacks become one stack of the recording once both have arrived.
 
 mod boundary;
+mod creators;
 mod engine;
 
 use std::{
@@ -27,7 +31,11 @@ use bpf::{Cause, Recorder};
 use model::event::{ADDRESS, Event, Frame, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol};
 use symbols::{FileId, Files};
 
-use self::engine::{Engine, LIBRARY, Places};
+use self::{
+    boundary::Kind,
+    creators::Creators,
+    engine::{Engine, LIBRARY, Places},
+};
 use crate::{calls::file, sink::Sink};
 
 /// The most calls that are remembered. Work refers to calls in progress.
@@ -45,6 +53,7 @@ pub struct Handovers {
     calls: HashMap<u32, Call>,
     /// The ids of `calls`, oldest first.
     order: VecDeque<u32>,
+    creators: Creators,
     waiting: Vec<Joint>,
     joined: HashSet<StackId>,
     /// Work of an unknown call, if it is work: its stack has not arrived.
@@ -63,6 +72,7 @@ struct Call {
 
 /// A stack of two parts.
 struct Joint {
+    kind: Kind,
     id: StackId,
     image: ProcessId,
     worker: StackId,
@@ -129,9 +139,32 @@ impl Handovers {
         }
     }
 
-    /// Returns the stack that something on this thread appears under: its own, or its own below that of its cause. `native`
-    /// is the native part of its own stack, which arrives first.
+    /// Adds a thread; `stack` is that of the thread that started it, if it runs Python.
+    pub fn started(&mut self, image: ProcessId, tid: u32, creator: u32, stack: Option<StackId>) {
+        self.creators.started(image, tid, creator, stack);
+    }
+
+    /// Returns the stack that something on this thread appears under: its own, or its own below that of its cause or that of
+    /// the thread that started it. `native` is the native part of its own stack, which arrives first.
     pub fn under(
+        &mut self,
+        image: ProcessId,
+        (native, stack): (StackId, StackId),
+        (cause, tid): (Cause, u32),
+        time: u64,
+        sink: &dyn Sink,
+    ) -> StackId {
+        let handed = self.handed(image, (native, stack), (cause, tid), time, sink);
+        let Some(caller) = self.creators.of(image, tid).filter(|_| handed == stack) else { return handed };
+        let id = joint(Kind::Started, stack, caller);
+        if self.joined.insert(id) {
+            self.waiting.push(Joint { kind: Kind::Started, id, image, worker: stack, caller, time });
+        }
+        id
+    }
+
+    /// Returns the stack of work that was handed to this thread; the thread's own stack if it does other work.
+    fn handed(
         &mut self,
         image: ProcessId,
         (native, stack): (StackId, StackId),
@@ -142,18 +175,18 @@ impl Handovers {
         let found = self.find(cause, tid);
         let Some(places) = self.images.get(&image).filter(|_| found != Found::Own) else { return stack };
         if let Found::Caller(caller) = found
-            && self.joined.contains(&joint(stack, caller))
+            && self.joined.contains(&joint(Kind::HandedOver, stack, caller))
         {
-            return joint(stack, caller);
+            return joint(Kind::HandedOver, stack, caller);
         }
         match (found, sink.stack(native).map(|stack| places.work(&stack.frames))) {
             (Found::Own, _) | (_, Some(false)) => {}
             (Found::Unknown, Some(true)) => self.unknown += 1,
             (Found::Unknown, None) => *self.undecided.entry((image, native)).or_default() += 1,
             (Found::Caller(caller), _) => {
-                let id = joint(stack, caller);
+                let id = joint(Kind::HandedOver, stack, caller);
                 self.joined.insert(id);
-                self.waiting.push(Joint { id, image, worker: stack, caller, time });
+                self.waiting.push(Joint { kind: Kind::HandedOver, id, image, worker: stack, caller, time });
                 return id;
             }
         }
@@ -221,13 +254,20 @@ impl Handovers {
     fn emit(&mut self, joint: &Joint, sink: &mut dyn Sink, python: &dyn Fn(u32) -> Option<NamedFrame>) {
         let Some(worker) = sink.stack(joint.worker) else { return };
         let mut stack = Stack { id: joint.id, process: joint.image, time: joint.time, ..worker.clone() };
-        let works = self.images.get(&joint.image).is_some_and(|places| places.work(&stack.frames));
-        if works && let Some(Stack { frames, end, .. }) = sink.stack(joint.caller).cloned() {
+        let names = |frames: &[Frame]| {
             let named = frames.iter().filter_map(|frame| match frame {
                 Frame::Python(number) => python(*number),
                 _ => None,
             });
-            stack.frames.push(self.boundary(boundary::name(named), sink));
+            named.collect::<Vec<NamedFrame>>()
+        };
+        let caller = sink.stack(joint.caller).cloned();
+        let belongs = match joint.kind {
+            Kind::HandedOver => self.images.get(&joint.image).is_some_and(|places| places.work(&stack.frames)),
+            Kind::Started => creators::is_thread(&names(&stack.frames)),
+        };
+        if belongs && let Some(Stack { frames, end, .. }) = caller {
+            stack.frames.push(self.boundary(boundary::name(joint.kind, &names(&frames)), sink));
             stack.frames.extend(frames);
             if stack.end == StackEnd::Whole {
                 stack.end = end;
@@ -250,12 +290,12 @@ impl Handovers {
 }
 
 /// Returns the id of a worker's stack below its caller's. Calls within calls give chains, so the order matters.
-fn joint(worker: StackId, caller: StackId) -> StackId {
+fn joint(kind: Kind, worker: StackId, caller: StackId) -> StackId {
     let mix = |hash: u64, value: u64| {
         let hash = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash ^ hash >> 29
     };
-    StackId(mix(mix(mix(1, caller.0), worker.0), 2) | 1)
+    StackId(mix(mix(mix(1, caller.0), worker.0), 2 + kind as u64) | 1)
 }
 
 impl Places {
@@ -362,8 +402,10 @@ mod tests {
     #[test]
     fn chains_have_an_order() {
         let (a, b, c) = (StackId(11), StackId(23), StackId(5));
+        let joint = |worker, caller| joint(Kind::HandedOver, worker, caller);
         assert_ne!(joint(a, joint(b, c)), joint(b, joint(a, c)));
         assert_ne!(joint(a, b), joint(b, a));
+        assert_ne!(joint(a, b), super::joint(Kind::Started, a, b));
     }
 
     /// Check that work of an unknown call is counted and stays where it is, also if its stack arrives later.

@@ -52,6 +52,7 @@ impl Page {
         if s.cut_off {
             parts.push("cut off".to_owned());
         }
+        let ended = s.status.and_then(text::ending).map(|ended| self.ink(Ink::Yellow, &ended));
         parts.push(counted(s.processes, "process", "processes"));
         if s.threads > 0 {
             parts.push(counted(s.threads, "thread", "threads"));
@@ -62,14 +63,20 @@ impl Page {
         if s.stacks > 0 {
             parts.push(counted(s.stacks, "distinct stack", "distinct stacks"));
         }
-        let line = self.ink(Ink::Dim, &parts.join(", "));
+        let mut line = self.ink(Ink::Dim, &parts.join(", "));
+        if let Some(ended) = ended {
+            line.push_str(", ");
+            line.push_str(&ended);
+        }
         self.line(&line);
     }
 
     fn head(&mut self, s: &Summary) {
         let working: Vec<_> = s.devices.iter().filter(|device| device.streams > 0).collect();
-        let name_width = working.iter().map(|d| d.name.chars().count()).max().unwrap_or(0).min(32);
         let label_width = working.iter().map(|d| d.label.len()).max().unwrap_or(0);
+        // What the line has beside the name, with up to 999 streams.
+        let rest = self.width.saturating_sub(self.bar_width() + 44 + label_width);
+        let name_width = working.iter().map(|d| d.name.chars().count()).max().unwrap_or(0).min(rest.min(32));
         if !working.is_empty() {
             self.text.push('\n');
         }

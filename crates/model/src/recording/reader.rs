@@ -35,14 +35,23 @@ pub enum OpenError {
     OtherVersion(u16, u16),
 }
 
-/// Where a recording stops being readable. All events before it were read. This is not an error: a crash or a full disk
-/// ends a recording like this.
+/// Where a recording is not readable. All events before it were read. A recording that is cut off is not an error: a crash
+/// or a full disk ends one like this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The file offset of the first chunk that could not be read completely.
     pub offset: u64,
     /// What is wrong with the chunk.
     pub reason: DamageReason,
+    /// Damaged chunks that were skipped, if there are whole ones after them.
+    pub skipped: u64,
+}
+
+impl Damage {
+    /// Whether the file was changed after it was written, or cannot be read: it is not just cut off.
+    pub fn is_error(&self) -> bool {
+        self.reason != DamageReason::CutOff || self.skipped > 0
+    }
 }
 
 /// What is wrong with a chunk.
@@ -62,7 +71,23 @@ pub enum DamageReason {
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the recording can be read up to byte {}: ", self.offset)?;
+        match self.skipped {
+            0 => write!(f, "the recording can be read up to byte {}: ", self.offset)?,
+            1 => {
+                let offset = self.offset;
+                return write!(
+                    f,
+                    "the recording is damaged: the chunk at byte {offset} has a wrong checksum, and its events are missing"
+                );
+            }
+            count => {
+                let offset = self.offset;
+                return write!(
+                    f,
+                    "the recording is damaged: {count} chunks, the first at byte {offset}, have a wrong checksum, and their events are missing"
+                );
+            }
+        }
         match &self.reason {
             DamageReason::CutOff => f.write_str("it was cut off there, for example by a crash or a full disk"),
             DamageReason::Length(length) => write!(f, "the next chunk has an invalid length ({length} bytes)"),
@@ -73,7 +98,8 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Reads events from a recording, to its end or to the first incomplete chunk, which [`Reader::damage`] then describes.
+/// Reads events from a recording, to its end or to the first incomplete chunk, which [`Reader::damage`] then describes. A
+/// chunk with a wrong checksum is skipped if the next one is whole.
 ///
 /// Reading is safe on any bytes: it does not panic and uses no more memory than a chunk may have (16 MiB) and a few
 /// times that for its tables. A buffered source only pays where chunks are small: each chunk takes two reads.
@@ -134,9 +160,16 @@ impl<R: Read> Reader<R> {
 
     /// Reads the next chunk of events. False: there is none, or it is damaged.
     fn next_chunk(&mut self) -> bool {
+        // The last chunk, if its checksum is wrong.
+        let mut unsure: Option<u64> = None;
         loop {
             self.chunk = self.next_chunk;
             let read = self.read_chunk();
+            if let (Some(offset), Ok(Some(_))) = (unsure, &read) {
+                unsure = None;
+                let damage = Damage { offset, reason: DamageReason::Checksum, skipped: 0 };
+                self.damage.get_or_insert(damage).skipped += 1;
+            }
             match read {
                 Ok(Some(EVENTS)) => {
                     self.decoder.begin();
@@ -144,9 +177,14 @@ impl<R: Read> Reader<R> {
                     return true;
                 }
                 Ok(Some(_)) => self.payload.clear(),
-                Ok(None) => break,
-                Err(reason) => {
-                    self.damaged(reason);
+                Err(DamageReason::Checksum) if unsure.is_none() => unsure = Some(self.chunk),
+                Ok(None) if unsure.is_none() => break,
+                failed => {
+                    let (offset, reason) = match (unsure, failed) {
+                        (Some(offset), _) => (offset, DamageReason::Checksum),
+                        (None, failed) => (self.chunk, failed.err().unwrap_or(DamageReason::CutOff)),
+                    };
+                    self.damaged(offset, reason);
                     break;
                 }
             }
@@ -179,15 +217,16 @@ impl<R: Read> Reader<R> {
         if self.payload.len() < length as usize {
             return Err(DamageReason::CutOff);
         }
+        self.next_chunk += CHUNK_HEADER as u64 + u64::from(length);
         if checksum(kind, length, &self.payload) != u32::from_le_bytes([c0, c1, c2, c3]) {
             return Err(DamageReason::Checksum);
         }
-        self.next_chunk += CHUNK_HEADER as u64 + u64::from(length);
         Ok(Some(kind))
     }
 
-    fn damaged(&mut self, reason: DamageReason) {
-        self.damage = Some(Damage { offset: self.chunk, reason });
+    /// Ends the recording here. A chunk that was skipped before is what is reported.
+    fn damaged(&mut self, offset: u64, reason: DamageReason) {
+        self.damage.get_or_insert(Damage { offset, reason, skipped: 0 });
         self.ended = true;
     }
 }
@@ -210,7 +249,7 @@ impl<R: Read> Iterator for Reader<R> {
                 Some(Record::Event(event)) => return Some(event),
                 Some(Record::Unknown) => self.skipped += 1,
                 None => {
-                    self.damaged(DamageReason::Record);
+                    self.damaged(self.chunk, DamageReason::Record);
                     return None;
                 }
             }

@@ -76,9 +76,22 @@ pub enum Command {
         /// The shell to generate completions for.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page.
-    #[command(after_help = "Example:\n  warpscope man | man -l -")]
-    Man,
+    /// Print a manual page.
+    Man(Man),
+}
+
+/// `man`
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  warpscope man | man -l -
+  warpscope man record | man -l -
+  warpscope man --dir ~/.local/share/man/man1")]
+pub struct Man {
+    /// Print the page of this command.
+    pub command: Option<String>,
+    /// Write the pages of all commands to DIR, creating it if needed.
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub dir: Option<PathBuf>,
 }
 
 /// `report`

@@ -112,7 +112,8 @@ pub struct Record {
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
-    /// Show threads as they are: by default, the work of PyTorch's autograd appears under the code that called backward().
+    /// Show threads as they are: by default, the work of PyTorch's autograd appears under the code that called backward(), and
+    /// Python's threads under the code that started them.
     #[arg(long)]
     pub no_handover: bool,
     /// Show the interpreter's native frames instead of Python functions.

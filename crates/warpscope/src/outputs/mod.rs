@@ -36,6 +36,8 @@ pub struct Outputs {
     filter: Option<Arc<Filter>>,
     /// The recording under its temporary name.
     begun: Option<Unfinished>,
+    /// Files to be replaced are kept under another name.
+    keeps: bool,
 }
 
 #[derive(Debug)]
@@ -87,7 +89,7 @@ impl Outputs {
             let place = if numbered { Place::open_default(&path, user) } else { Place::open(&path, user) }?;
             outputs.push(Output { format, path, place, size: None });
         }
-        Ok(Self { outputs, numbered, recording: None, filter: None, begun: None })
+        Ok(Self { outputs, numbered, recording: None, filter: None, begun: None, keeps: false })
     }
 
     /// Creates the recording: as `NAME.partial` if a `.wscope` file is requested, otherwise in an unnamed file.
@@ -169,6 +171,11 @@ impl Outputs {
         }
     }
 
+    /// Keeps files that will be replaced, as `NAME.old`: this run recorded nothing of value.
+    pub fn keep_existing(&mut self) {
+        self.keeps = true;
+    }
+
     /// Writes every file. Failures are reported and the other files are still written; returns `true` if nothing
     /// failed. Formats made from events are as complete as the recording; an incomplete one is reported.
     pub fn write(&mut self, flames: &Flames<'_>, view: View, recording_is_whole: bool) -> bool {
@@ -177,6 +184,22 @@ impl Outputs {
             let Output { format, path, .. } = &self.outputs[index];
             if !recording_is_whole && format.needs_events() {
                 say(format_args!("{} is incomplete, because the recording is", path.display()));
+            }
+            if self.keeps
+                && let Place::Name(name) = &self.outputs[index].place
+            {
+                match name.set_aside() {
+                    Ok(None) => {}
+                    Ok(Some(kept)) => {
+                        let (path, kept) = (path.display(), kept.display());
+                        say(format_args!("this run recorded nothing: the previous {path} is kept as {kept}"));
+                    }
+                    Err(error) => {
+                        say(format_args!("{} is not replaced: it cannot be renamed: {error}", path.display()));
+                        whole = false;
+                        continue;
+                    }
+                }
             }
             match self.write_one(&self.outputs[index], flames, view) {
                 Ok(size) => self.outputs[index].size = Some(size),
@@ -215,7 +238,7 @@ impl Outputs {
 
     /// Prints which files were written.
     pub fn announce(&self, out: &mut dyn Write) -> io::Result<()> {
-        for output in &self.outputs {
+        for output in self.outputs.iter().filter(|output| output.path.as_os_str() != "/dev/stdout") {
             if let Some(size) = output.size {
                 let path = output.path.display().to_string();
                 writeln!(out, "wrote {}  ({})", printable(&path), text::units::bytes(size))?;

@@ -23,6 +23,9 @@ use collect::command::{
 
 use super::stream::Stream;
 
+/// The most files that are kept under other names.
+const MOST_OLD: u32 = 100;
+
 /// The place of one output.
 #[derive(Debug)]
 pub enum Place {
@@ -240,6 +243,31 @@ impl Name {
             Ok::<_, io::Error>(File::from(file))
         })?;
         Ok(Unfinished { file, name })
+    }
+
+    /// Renames an existing file to `NAME.old`, or `NAME.old-2` and so on. Returns its new name, if there was one.
+    pub fn set_aside(&self) -> io::Result<Option<OsString>> {
+        for number in 1..=MOST_OLD {
+            let mut kept = self.name.clone();
+            kept.push(if number == 1 { ".old".to_owned() } else { format!(".old-{number}") });
+            let renamed = acting_as(self.user.as_ref(), || {
+                let flags = rustix::fs::RenameFlags::NOREPLACE;
+                Ok::<_, io::Error>(rustix::fs::renameat_with(
+                    &self.directory,
+                    &self.name,
+                    &self.directory,
+                    &kept,
+                    flags,
+                )?)
+            });
+            match renamed {
+                Ok(()) => return Ok(Some(kept)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::other(format!("there are {MOST_OLD} old ones already: remove some")))
     }
 
     /// Renames a finished file to its final name.

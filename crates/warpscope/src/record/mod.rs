@@ -2,8 +2,10 @@
 
 mod events;
 mod plan;
+mod status;
 
 use std::{
+    fs::File,
     os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::{Child, ExitCode, ExitStatus},
@@ -13,6 +15,7 @@ use std::{
 use anyhow::Context;
 use collect::{
     Collected, Collector, Cost, INJECTOR, Prepared, Until,
+    calls::search,
     command::{
         setup::Setup,
         signals::Signals,
@@ -35,6 +38,7 @@ use crate::{
     summary,
 };
 use plan::Plan;
+use status::Status;
 
 /// Runs the command.
 pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
@@ -61,6 +65,12 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     if let Some(path) = other_nvtx {
         let text = format!("no NVTX ranges: the command uses the library of {NVTX_LIBRARY}: {}", path.display());
         sink.push(&Event::Note(Note { text }));
+    }
+    if options.command.is_empty()
+        && !options.quiet
+        && let Some(status) = Status::new()
+    {
+        sink.print(Box::new(status));
     }
     let mut collector = prepared.collect(signals, sink);
     let started = start(&mut collector, plan, &options, &injection, user.as_ref());
@@ -89,6 +99,9 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     }
     let view = View { unfold_recursion: options.unfold_recursion, ..view::default(&profile) };
     let flames = Flames::new(&profile);
+    if recorded_nothing(&profile, status) {
+        outputs.keep_existing();
+    }
     let whole = outputs.write(&flames, view, recorded) && recorded;
     if options.verbose {
         print_cost(&cost, &profile, ended);
@@ -97,6 +110,11 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
         summary::print(&flames, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
         events::announce(&profile, view, outputs.recording_path());
+    }
+    if let Some(library) = missing_library(&options, status) {
+        say(format_args!(
+            "the loader did not find {library}, which the command needs: add its directory to LD_LIBRARY_PATH, or use --sim to record on the simulated GPU"
+        ));
     }
     let status = match (status, ending, &mut child) {
         (Some(status), _, _) => status,
@@ -152,6 +170,32 @@ fn start(
         eprintln!("warpscope: recording process {}", child.id());
     }
     Ok(Some(child))
+}
+
+/// Whether a run is not worth replacing an earlier one: it has no GPU work and no events, and the command failed or was not
+/// sampled either.
+fn recorded_nothing(profile: &Profile, status: Option<ExitStatus>) -> bool {
+    let ledger = &profile.ledger;
+    let failed = status.is_some_and(|status| !status.success());
+    ledger.launches + ledger.activities_delivered + ledger.hits == 0
+        && profile.gpu.is_empty()
+        && profile.memory.is_empty()
+        && (failed || ledger.samples == 0)
+}
+
+/// Returns the CUDA library that a command was linked with and that the loader did not find, if that is why it failed.
+fn missing_library(options: &args::Record, status: Option<ExitStatus>) -> Option<String> {
+    // The loader's exit status.
+    if options.sim || status?.code() != Some(127) {
+        return None;
+    }
+    let program = search::program(options.command.first()?)?;
+    let file = File::open(&program).ok()?;
+    let needed = elf::Elf::read(&file).and_then(|elf| elf::needed_libraries(&elf, &file)).ok()?;
+    let directories = search::directories(Some(&program), None);
+    let found = |library: &str| directories.iter().any(|directory| directory.join(library).exists());
+    let missing = needed.into_iter().find(|library| library.starts_with("libcud") && !found(library))?;
+    Some(text::names::printable(&missing).into_owned())
 }
 
 /// Returns how addresses are resolved.

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Measures the cost of warpscope within one process: the tools attach to it and leave again, in turns.
+
+    sudo bench/programs/alternate.py --warpscope target/release/warpscope
+    sudo bench/programs/alternate.py --warpscope ... --program decode --tool record --tool monitor --rounds 10
+
+Two processes of the same program differ by up to a third in speed, more than most tools cost. So one process runs all the time and
+prints the time of its steps; each tool watches it for some seconds, and its steps are compared with those directly before and
+after, when nothing watched. The baseline, bare CUPTI activity, is enabled and disabled by the program itself between two steps, in
+a process of its own, because CUPTI has one client at a time. Prints the ratio to bare of each turn, their median, and the ratio to
+bare CUPTI.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from processes import BenchError, Monitor, call  # noqa: E402
+
+RECORD = ["record", "--as-root", "-v"]
+TOOLS = {
+    "bare CUPTI": None,
+    "record": RECORD,
+    "record --gpu-only": [*RECORD, "--gpu-only"],
+    "record --no-handover": [*RECORD, "--no-handover"],
+    "record --no-python": [*RECORD, "--no-python"],
+    "record --off-cpu": [*RECORD, "--off-cpu"],
+    "record --memory": [*RECORD, "--memory"],
+    "record --nvtx": [*RECORD, "--nvtx"],
+    "record --max-overhead 3": [*RECORD, "--max-overhead", "3"],
+    "monitor": None,
+    "monitor --max-overhead 3": None,
+}
+SECONDS = 1.5
+SETTLE = 0.5
+
+
+class Program:
+    """A program of this folder that repeats its step until its standard input is closed, and prints each block's time."""
+
+    def __init__(self, name, injector):
+        command = [sys.executable, HERE / f"{name}.py", "--repeat", injector]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.blocks = []
+        self.ready = threading.Event()
+        threading.Thread(target=self.read, daemon=True).start()
+        if not self.ready.wait(120):
+            raise BenchError(f"{name} did not begin its steps")
+        time.sleep(3)
+
+    def read(self):
+        for line in self.process.stdout:
+            begin, end, steps = line.split()
+            self.blocks.append((float(begin), float(end), int(steps)))
+            self.ready.set()
+
+    def tell(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def step(self, begin, end):
+        """Returns the microseconds of a step in the blocks that lie within the interval."""
+        within = [block for block in self.blocks if block[0] >= begin and block[1] <= end]
+        if not within:
+            raise BenchError("no block of steps lies within the interval")
+        return sum(block[1] - block[0] for block in within) * 1e6 / sum(block[2] for block in within)
+
+    def watch(self, seconds=SECONDS):
+        """Waits, and returns the microseconds of a step meanwhile."""
+        begin = time.monotonic()
+        time.sleep(seconds)
+        end = time.monotonic()
+        return self.step(begin, end)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+def attached(options, program, tool, directory):
+    """Returns the microseconds of a step while a recording is attached."""
+    command = [options.warpscope, *TOOLS[tool], "-o", directory / "out.wscope", "-p", program.process.pid]
+    recording = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    messages = ""
+    for line in recording.stderr:
+        messages += line
+        if re.search(r"attached to", line):
+            break
+    time.sleep(SETTLE)
+    us = program.watch()
+    recording.send_signal(2)
+    messages += recording.stderr.read()
+    if recording.wait(60) != 0:
+        raise BenchError(f"{' '.join(map(str, command))}: exit status {recording.returncode}\n{messages}")
+    return us
+
+
+def turn(options, program, tool, directory):
+    """Returns the ratio to bare of one turn: the tool's steps to the mean of those before and after."""
+    before = program.watch()
+    if tool == "bare CUPTI":
+        program.tell("enable")
+        time.sleep(SETTLE)
+        us = program.watch()
+        program.tell("disable")
+    elif tool.startswith("monitor"):
+        with Monitor(options.warpscope, *tool.split()[1:]) as monitor:
+            time.sleep(3)
+            monitor.scrape()
+            us = program.watch()
+    else:
+        us = attached(options, program, tool, directory)
+    time.sleep(SETTLE)
+    after = program.watch()
+    ratio = us / ((before + after) / 2)
+    print(f"{tool}: {before:.0f} -> {us:.0f} -> {after:.0f} us, {ratio:.3f}", file=sys.stderr, flush=True)
+    return ratio
+
+
+def measure(options, tools, directory, injector):
+    program = Program(options.program, injector)
+    try:
+        print(f"{options.program}: {program.watch(3):.0f} us per step before the first tool", flush=True)
+        ratios = {tool: [] for tool in tools}
+        for number in range(options.rounds):
+            first = number % len(tools)
+            for tool in tools[first:] + tools[:first]:
+                ratios[tool].append(turn(options, program, tool, directory))
+        return ratios
+    finally:
+        program.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Measure the cost of warpscope within one process.")
+    parser.add_argument("--warpscope", required=True, type=lambda path: Path(path).resolve())
+    parser.add_argument("--program", default="train_small", choices=["train_small", "decode", "train_large", "graph"])
+    parser.add_argument("--tool", action="append", choices=list(TOOLS), help="run only this tool; may be repeated")
+    parser.add_argument("--rounds", type=int, default=8)
+    options = parser.parse_args()
+    tools = options.tool or ["bare CUPTI", "record", "record --gpu-only", "monitor"]
+    ratios = {}
+    os.environ.pop("CUDA_INJECTION64_PATH", None)
+    with tempfile.TemporaryDirectory(prefix="warpscope-alternate-") as directory:
+        injector = Path(directory) / "bare_cupti.so"
+        call(["cc", "-O2", "-shared", "-fPIC", "-o", injector, HERE.parent / "launch/bare_cupti.c", "-lpthread", "-ldl"])
+        if "bare CUPTI" in tools:
+            ratios |= measure(options, ["bare CUPTI"], Path(directory), injector)
+        others = [tool for tool in tools if tool != "bare CUPTI"]
+        if others:
+            ratios |= measure(options, others, Path(directory), injector)
+    cupti = statistics.median(ratios["bare CUPTI"]) if "bare CUPTI" in ratios else None
+    print(f"{options.program:<26}{'to bare':>9}{'min..max':>16}{'to CUPTI':>10}")
+    for tool, values in ratios.items():
+        median = statistics.median(values)
+        against = f"{median / cupti:>10.3f}" if cupti else f"{'-':>10}"
+        print(f"{tool:<26}{median:>9.3f}{f'{min(values):.3f}..{max(values):.3f}':>16}{against}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BenchError as error:
+        sys.exit(f"bench/programs: {error}")
