@@ -55,10 +55,7 @@ fn wait_for_pauses(scene: &Scene, count: usize, lasts: bool) {
         let report = Ended::of(&mut scene.warpscope(&["report", "--json", "x.wscope.partial"]));
         let Ok(report) = serde_json::from_str::<Value>(report.out()) else { return false };
         let pauses = report["pauses"].as_array().map_or(&[][..], Vec::as_slice);
-        pauses.len() == count
-            && pauses
-                .last()
-                .is_some_and(|last| last["lasts"] == Value::from(lasts) || (!lasts && last["lasts"].is_null()))
+        pauses.len() == count && pauses.last().is_some_and(|last| last["lasts"].as_bool().unwrap_or(false) == lasts)
     });
 }
 
