@@ -326,9 +326,9 @@ mod tests {
     #[test]
     fn handles_are_translated() {
         let mut known = KNOWN.lock().unwrap();
-        known.subscription = Some(Subscription { handle: 1, present: 2, callback, data: 0 });
-        assert_eq!(known.present(1 as *mut c_void).addr(), 2);
-        assert_eq!(known.present(3 as *mut c_void).addr(), 3);
+        known.subscription = Some(Subscription { handle: 0x10, present: 0x20, callback, data: 0 });
+        assert_eq!(known.present(ptr::without_provenance_mut(0x10)).addr(), 0x20);
+        assert_eq!(known.present(ptr::without_provenance_mut(0x30)).addr(), 0x30);
         known.unsubscribed();
     }
 
