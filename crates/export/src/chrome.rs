@@ -101,7 +101,7 @@ struct Entry<'a, A: Serialize> {
     /// An arrow ends at the enclosing slice, not at the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     bp: Option<char>,
-    /// An instant belongs to its thread.
+    /// An instant belongs to its thread (t), or to all (g).
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<char>,
     /// The innermost frame of its stack.
@@ -205,6 +205,11 @@ impl Trace<'_> {
                 Event::Pause(pause) if view.gpu => self.pause(&pause)?,
                 Event::Sample(sample) if view.cpu => self.sample(&sample)?,
                 Event::Range(range) => self.range(&range)?,
+                Event::Dump(dump) => {
+                    let mut mark = Entry::<NoArgs>::new('i', &dump.text, "dump", (0, 0), self.at(dump.time));
+                    mark.s = Some('g');
+                    self.json.event(&mark)?;
+                }
                 Event::KernelName(name) => self.kernels.learn(&name),
                 Event::Call(call) => self.call(&call)?,
                 Event::Switch(switch) => self.switch(&switch)?,

@@ -95,6 +95,10 @@ impl Trace<'_> {
                 Event::Switch(switch) => self.switch(&switch)?,
                 Event::Wait(wait) if view.waits => self.wait(&wait)?,
                 Event::Range(range) => self.range(&range)?,
+                Event::Dump(dump) => {
+                    let (track, name) = (self.track(Track::About)?, self.interned.name(&dump.text));
+                    self.packets.instant(&mut self.interned, Point { time: dump.time, track, name }, |_| {})?;
+                }
                 other => causes.note(&other),
             }
         }

@@ -7,10 +7,11 @@ use super::{
 };
 use crate::{
     event::{
-        Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
-        GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied, NodeCreated,
-        NodeStack, Note, OwnCost, Pause, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sampling, Session,
-        SessionCost, Shutdown, Stack, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
+        Call, Captured, Counted, Counter, CounterPoint, Device, Dump, Empty, End, ErrorSum, Event, Exit, Failed,
+        Function, GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied,
+        NodeCreated, NodeStack, Note, OwnCost, Pause, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank,
+        Sampling, Session, SessionCost, Shutdown, Stack, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread,
+        Totals, Wait,
     },
     histogram,
 };
@@ -194,7 +195,7 @@ records! {
     52 = NodeStack { session, mark, process, tid, time, stack }
     53 = NodeCopied { session, node, original, time }
     54 = GraphDestroyed { session, graph }
-    90 = Pause { session, number, from, to, client }
+    91 = Pause { session, number, from, to, client }
     70 = Rank { session, rank, local, variable, mps }
     80 = Tensor { process, tid, time, device, address, bytes, stack }
     81 = TensorFreed { process, tid, time, address }
@@ -202,6 +203,7 @@ records! {
     71 = RangeName { session, id, parent, category, name }
     72 = Range { session, path, tid, start, end from start, mark }
     73 = RangedLaunch { session, correlation, path }
+    90 = Dump { time, from, reason, text, window_ns, discarded, full }
     60 = Wait { process, tid, start, end from start, stack, reason }
 }
 
