@@ -44,6 +44,7 @@ mod ranks;
 mod robustness;
 mod sampling;
 mod signals;
+mod stalls;
 mod stopped;
 mod sudo;
 mod support;

@@ -33,6 +33,7 @@ pub mod pprof;
 mod proto;
 mod recursion;
 pub mod speedscope;
+pub mod stalls;
 pub mod summary;
 pub mod svg;
 mod table;

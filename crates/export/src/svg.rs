@@ -29,7 +29,7 @@ use crate::{
     family::Family,
     flame::{Flame, Line, Measure, MemoryView, View, Weight},
     flames::Flames,
-    helpers, losses, names, palette, recursion, waits,
+    helpers, losses, names, palette, recursion, stalls, waits,
 };
 
 const FRAME_HEIGHT: usize = 18;
@@ -253,6 +253,9 @@ impl Node<'_> {
     fn tip(&self, total: u64, measure: Measure, names: (&str, &str)) -> String {
         let Weight { amount, samples, operations, hits } = self.weight;
         let mut tip = format!("{} ({}, {}", self.name, measure.text(amount), percent(amount, total));
+        if let Some(meaning) = stalls::frame_meaning(self.name) {
+            return format!("{tip}: {})", meaning.replace('(', "[").replace(')', "]"));
+        }
         if operations > 0 {
             tip += &format!(", {}", counted(operations, "GPU operation", "GPU operations"));
         }

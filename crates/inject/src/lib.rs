@@ -10,6 +10,7 @@
 //!            -> calls -> shared memory                 every call, if calls are traced
 //!            -> nodes -> queue                         the calls that created the nodes of graphs
 //!  CUPTI     -> buffers -> records -> names, queue     activity becomes messages in a bounded queue
+//!            -> cubins, stalls -> queue                samples of instructions, if requested
 //!  sender    -> socket                                 our only thread: flushes CUPTI, sends, counts, ends the session
 //!  cuInit    -> entry -> connect, start -> setup -> subscription, sender
 //!  attaching -> entry -> sender -> setup -> subscription
@@ -26,6 +27,7 @@ mod clock;
 mod connect;
 mod cost;
 mod counting;
+mod cubins;
 mod driver;
 mod entry;
 mod environment;
@@ -49,6 +51,7 @@ mod sampling;
 mod search;
 mod sender;
 mod setup;
+mod stalls;
 mod start;
 mod subscription;
 mod sys;

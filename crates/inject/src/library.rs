@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::ffi::CString;
 use std::sync::OnceLock;
 
+use cupti::pc_sampling::{Configure, GetData, GetReasonCount, GetReasons, RegisterIdentify, Switch};
 use cupti::types::{
     ActivityFlushAll, ActivityGetNextRecord, ActivityGetNumDroppedRecords, ActivityRegisterCallbacks,
     ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableCallback, EnableDomain, GetCallbackName,
@@ -41,6 +42,20 @@ pub struct Cupti {
     pub get_graph_exec_id: Option<GetGraphId>,
     pub enable_domain: Option<EnableDomain>,
     pub get_callback_name: Option<GetCallbackName>,
+    pub pc_sampling: Option<PcSampling>,
+}
+
+/// The functions of PC sampling.
+#[derive(Clone, Copy)]
+#[allow(missing_docs, reason = "each is named after its function")]
+pub struct PcSampling {
+    pub enable: Switch,
+    pub disable: Switch,
+    pub configure: Configure,
+    pub get_data: GetData,
+    pub get_reason_count: GetReasonCount,
+    pub get_reasons: GetReasons,
+    pub register_identify: RegisterIdentify,
 }
 
 static CUPTI: OnceLock<Cupti> = OnceLock::new();
@@ -103,6 +118,25 @@ impl Cupti {
                 get_graph_exec_id: symbol(handle, c"cuptiGetGraphExecId"),
                 enable_domain: symbol(handle, c"cuptiEnableDomain"),
                 get_callback_name: symbol(handle, c"cuptiGetCallbackName"),
+                pc_sampling: PcSampling::bind(handle),
+            })
+        }
+    }
+}
+
+impl PcSampling {
+    /// Looks up the functions; `None` if one is missing.
+    fn bind(handle: *mut c_void) -> Option<Self> {
+        // SAFETY: each function type is the one that CUPTI's headers declare for that name.
+        unsafe {
+            Some(Self {
+                enable: symbol(handle, c"cuptiPCSamplingEnable")?,
+                disable: symbol(handle, c"cuptiPCSamplingDisable")?,
+                configure: symbol(handle, c"cuptiPCSamplingSetConfigurationAttribute")?,
+                get_data: symbol(handle, c"cuptiPCSamplingGetData")?,
+                get_reason_count: symbol(handle, c"cuptiPCSamplingGetNumStallReasons")?,
+                get_reasons: symbol(handle, c"cuptiPCSamplingGetStallReasons")?,
+                register_identify: symbol(handle, c"cuptiRegisterComputeCrcCallback")?,
             })
         }
     }

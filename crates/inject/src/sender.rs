@@ -11,8 +11,8 @@ use crate::names::NAMES_SEEN;
 use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
 use crate::{
-    buffers, calls, connect, cost, counting, driver, known, library, lifecycle, quirks, sampling, setup, subscription,
-    sys, wakeup,
+    buffers, calls, connect, cost, counting, driver, known, library, lifecycle, quirks, sampling, setup, stalls,
+    subscription, sys, wakeup,
 };
 
 /// Time between two flushes. A killed process loses what completed since the last one.
@@ -201,6 +201,7 @@ impl Sender {
     /// Flushes completed records out of CUPTI, and sends the totals, with the cost, if they have changed.
     fn tick(&mut self) {
         flush(0);
+        stalls::tick();
         self.report_sampling();
         let totals = totals::snapshot();
         if totals != self.last_totals {
@@ -319,6 +320,7 @@ impl Sender {
         // While the driver can still be queried.
         self.send_queued(true, FOREVER)?;
         self.announce_devices(totals::launches(), FOREVER)?;
+        stalls::finish();
         flush(1);
         // From now on no further record is read; those that other threads are reading still count.
         lifecycle::end();

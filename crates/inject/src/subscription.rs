@@ -11,7 +11,7 @@ use wire::Notice;
 use crate::library::{self, Cupti};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{buffers, callbacks, calls, environment, gate, lifecycle, nodes, sampling, search, sys, wakeup};
+use crate::{buffers, callbacks, calls, environment, gate, lifecycle, nodes, sampling, search, stalls, sys, wakeup};
 
 /// Whether graphs are recorded as wholes.
 static WHOLE_GRAPHS: AtomicBool = AtomicBool::new(false);
@@ -55,6 +55,7 @@ pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
         // SAFETY: the subscriber was just created.
         unsafe { (cupti.enable_callback)(1, subscriber, domain, cbid) };
     }
+    stalls::subscribe(cupti, subscriber, notices);
     // SAFETY: both are functions of this library.
     let outcome = unsafe { (cupti.register_callbacks)(buffers::on_requested, buffers::on_completed) };
     notices.check(cupti, "cuptiActivityRegisterCallbacks", outcome)

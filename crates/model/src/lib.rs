@@ -20,4 +20,5 @@ pub mod profile;
 pub mod ranges;
 pub mod ranks;
 pub mod recording;
+pub mod stalls;
 pub mod symbols;

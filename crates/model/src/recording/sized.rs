@@ -10,7 +10,8 @@ use crate::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
         GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied, NodeCreated,
         NodeStack, Note, OwnCost, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sampling, Session,
-        SessionCost, Shutdown, Stack, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
+        SessionCost, Shutdown, Stack, StallLines, StallReason, StallSamples, StallTotals, Start, Sum, Switch, Symbol,
+        Tensor, TensorFreed, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -201,6 +202,13 @@ records! {
     71 = RangeName { session, id, parent, category, name }
     72 = Range { session, path, tid, start, end from start, mark }
     73 = RangedLaunch { session, correlation, path }
+    90 = StallReason { session, index, name }
+    91 = StallSamples { at, reason, count }
+    92 = StallLines { at, lines }
+    93 = StallTotals {
+        session, samples, other_kernels, dropped, unsent, buffer_full, contexts, contexts_refused, buffer_bytes, period,
+        cubins_refused,
+    }
     60 = Wait { process, tid, start, end from start, stack, reason }
 }
 

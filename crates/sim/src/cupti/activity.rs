@@ -150,7 +150,7 @@ extern "C" fn cuptiActivityRegisterTimestampCallback(callback: Option<TimestampF
     code(gpu().and_then(|gpu| {
         let callback = callback.ok_or(result::INVALID_PARAMETER)?;
         if (gpu.script)().refuse_clock {
-            return Err(code::NOT_SUPPORTED);
+            return Err(result::NOT_SUPPORTED);
         }
         if clock::set(callback) { Ok(()) } else { Err(code::INVALID_OPERATION) }
     }))

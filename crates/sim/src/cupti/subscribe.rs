@@ -7,7 +7,7 @@ use cupti::callback::{CallbackData, ResourceData};
 use cupti::ids::{domain, resource, result};
 use cupti::types::{CallbackFn, SubscriberParams};
 
-use super::{code, gpu, queue};
+use super::{code, gpu, pc_sampling, queue};
 use crate::gpu::answer;
 use crate::script::Script;
 use crate::table::{Hooks, Table};
@@ -21,7 +21,7 @@ struct Subscription {
 
 static SUBSCRIPTION: AtomicPtr<Subscription> = AtomicPtr::new(std::ptr::null_mut());
 
-static HOOKS: Hooks = Hooks { api, resource: on_resource, activity: queue::produce };
+static HOOKS: Hooks = Hooks { api, resource: on_resource, activity: queue::produce, module: pc_sampling::loaded };
 
 /// The name of the script's other client.
 const OTHER: &[u8] = b"simulated profiler\0";
