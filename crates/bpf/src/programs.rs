@@ -73,6 +73,7 @@ fn prepare_tracing(
         data.call_records = !tracing.sums_only;
         data.call_stacks = tracing.stacks;
         data.call_names = tracing.names;
+        data.skip_returns = session;
         data.follow_all = tracing.all;
         data.points_of_all = tracing.all;
         data.callers_only = tracing.callers_only;
@@ -110,7 +111,8 @@ fn prepare_tracing(
     }
     programs.thread_switch.set_autoload(tracing.switches);
     programs.point.set_autoload(tracing.points);
-    programs.call_session.set_autoload(on && session);
+    programs.call_session.set_autoload(session);
+    programs.add_repeated.set_autoload(session);
     programs.unfinished.set_autoload(on);
     Ok(())
 }

@@ -8,8 +8,8 @@ use std::{
 };
 
 use libbpf_rs::{
-    Iter, KprobeMultiOpts, KprobeOpts, Link, MapCore, MapFlags, PerfEventOpts, Program, UprobeMultiOpts, UprobeOpts,
-    libbpf_sys as sys,
+    Iter, KprobeMultiOpts, KprobeOpts, Link, MapCore, MapFlags, PerfEventOpts, Program, ProgramMut, UprobeMultiOpts,
+    UprobeOpts, libbpf_sys as sys,
 };
 
 use crate::{
@@ -230,7 +230,6 @@ impl Recorder {
 
     /// Stops watching. Calls that have not returned are sent; drain them afterwards.
     pub fn end_trace(&mut self) -> Result<()> {
-        let fail = |source| Error::Attach { what: "search for calls in progress", source };
         self.open_calls(false);
         // In reverse order: if entries were watched longer than returns, every call would appear unfinished.
         for links in self.watches.values_mut() {
@@ -241,12 +240,23 @@ impl Recorder {
         for hook in self.hooks.iter_mut().rev() {
             hook.link = None;
         }
-        let link = self.skel.progs.unfinished.attach_trace().map_err(fail)?;
-        let mut nothing = Vec::new();
-        Iter::new(&link)
-            .map_err(fail)?
-            .read_to_end(&mut nothing)
-            .map(drop)
-            .map_err(|source| Error::Read { path: "the kernel's list of threads".into(), source })
+        run_for_threads(&self.skel.progs.unfinished)
     }
+
+    /// Adds what threads have counted by themselves to the sums.
+    pub fn add_repeated(&self) -> Result<()> {
+        if self.session { run_for_threads(&self.skel.progs.add_repeated) } else { Ok(()) }
+    }
+}
+
+/// Runs an iterator over all threads.
+fn run_for_threads(program: &ProgramMut<'_>) -> Result<()> {
+    let fail = |source| Error::Attach { what: "iterator over threads", source };
+    let link = program.attach_trace().map_err(fail)?;
+    let mut nothing = Vec::new();
+    Iter::new(&link)
+        .map_err(fail)?
+        .read_to_end(&mut nothing)
+        .map(drop)
+        .map_err(|source| Error::Read { path: "the kernel's list of threads".into(), source })
 }

@@ -11,7 +11,7 @@ use std::{
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Event, Launch, LaunchKind, ProcessId, Range, Sample, SessionId, Sync, Work},
+    event::{Event, Launch, LaunchKind, Pause, ProcessId, Range, Sample, SessionId, Sync, Work},
     profile::Profile,
 };
 use serde::Serialize;
@@ -101,7 +101,7 @@ struct Entry<'a, A: Serialize> {
     /// An arrow ends at the enclosing slice, not at the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     bp: Option<char>,
-    /// An instant belongs to its thread.
+    /// An instant belongs to its thread (t), or to all (g).
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<char>,
     /// The innermost frame of its stack.
@@ -202,8 +202,14 @@ impl Trace<'_> {
                     result?;
                 }
                 Event::Sync(sync) if view.gpu => self.sync(&sync)?,
+                Event::Pause(pause) if view.gpu => self.pause(&pause)?,
                 Event::Sample(sample) if view.cpu => self.sample(&sample)?,
                 Event::Range(range) => self.range(&range)?,
+                Event::Dump(dump) => {
+                    let mut mark = Entry::<NoArgs>::new('i', &dump.text, "dump", (0, 0), self.at(dump.time));
+                    mark.s = Some('g');
+                    self.json.event(&mark)?;
+                }
                 Event::KernelName(name) => self.kernels.learn(&name),
                 Event::Call(call) => self.call(&call)?,
                 Event::Switch(switch) => self.switch(&switch)?,
@@ -317,6 +323,19 @@ impl Trace<'_> {
         slice.dur = Some(micros(sync.end - sync.start));
         let stream = (sync.stream != u32::MAX).then_some(sync.stream);
         slice.args = Some(SyncArgs { correlation: sync.correlation, context: sync.context, stream });
+        self.json.event(&slice)
+    }
+
+    /// Writes a time without records, once its end is known.
+    fn pause(&mut self, pause: &Pause) -> io::Result<()> {
+        if pause.to == u64::MAX {
+            return Ok(());
+        }
+        let (pid, first) = self.tracks.waits(self.profile, pause.session);
+        let track = (pid, self.lanes.entry(first).or_default().place(first, pause.from, pause.to));
+        let name = names::pause(pause);
+        let mut slice = Entry::<NoArgs>::new('X', &name, "pause", track, self.at(pause.from));
+        slice.dur = Some(micros(pause.to.saturating_sub(pause.from)));
         self.json.event(&slice)
     }
 

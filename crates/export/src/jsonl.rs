@@ -12,7 +12,8 @@ use std::{
 use model::{
     causes::{Cause, Causes, Joined},
     event::{
-        Activity, Direction, Event, LaunchKind, LossCause, Mode, Origin, ProcessId, SessionId, StackId, Unit, Work,
+        Activity, Direction, DumpReason, Event, LaunchKind, LossCause, Mode, Origin, ProcessId, SessionId, StackId,
+        Unit, Work,
     },
     ledger::Ledger,
     profile::Profile,
@@ -243,9 +244,24 @@ enum Line<'a> {
         reason: &'a str,
         count: u64,
     },
+    Pause {
+        ts_ns: u64,
+        dur_ns: u64,
+        pid: u32,
+        client: &'a str,
+    },
     Loss {
         cause: LossCause,
         count: u64,
+    },
+    Dump {
+        ts_ns: u64,
+        from_ns: u64,
+        reason: DumpReason,
+        text: &'a str,
+        window_ns: u64,
+        discarded: u64,
+        full: bool,
     },
     Note {
         text: &'a str,
@@ -492,7 +508,22 @@ impl Lines<'_> {
                 self.line(&Line::StallSamples { pid, session, function, offset, lines, reason, count })
             }
             Event::StallReason(_) | Event::StallSamples(_) | Event::StallLines(_) | Event::StallTotals(_) => Ok(()),
+            Event::Pause(e) if e.to == u64::MAX => Ok(()),
+            Event::Pause(e) => {
+                let pid = self.session_pid(e.session);
+                let dur_ns = e.to.saturating_sub(e.from);
+                self.line(&Line::Pause { ts_ns: e.from, dur_ns, pid, client: &e.client })
+            }
             Event::Loss(e) => self.line(&Line::Loss { cause: e.cause, count: e.count }),
+            Event::Dump(e) => self.line(&Line::Dump {
+                ts_ns: e.time,
+                from_ns: e.from,
+                reason: e.reason,
+                text: &e.text,
+                window_ns: e.window_ns,
+                discarded: e.discarded,
+                full: e.full,
+            }),
             Event::Note(e) => self.line(&Line::Note { text: &e.text }),
             Event::End(e) => self.line(&Line::End { ts_ns: e.time, status: e.status }),
             Event::Counter(e) => {

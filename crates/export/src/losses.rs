@@ -1,8 +1,10 @@
 //! The ledger in sentences: what was matched, and each thing that was lost, by name and to the unit.
 
+use std::collections::BTreeMap;
+
 use model::{
     event::{LossCause, StackEnd},
-    ledger::{Ledger, Lost},
+    ledger::{Ledger, Lost, Pause},
     stalls::StallLedger,
 };
 use text::units::{bytes, count, counted, hundredths, percent_of_hundredths, time};
@@ -124,7 +126,11 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         (ledger.launches_failed, "launch returned an error|launches returned errors"),
         (
             ledger.launches_pending,
-            "launch is pending: its GPU work was never reported|launches are pending: their GPU work was never reported",
+            if ledger.keeps_running {
+                "launch is pending: its GPU work had not ended when the dump was written|launches are pending: their GPU work had not ended when the dump was written"
+            } else {
+                "launch is pending: its GPU work was never reported|launches are pending: their GPU work was never reported"
+            },
         ),
         (
             ledger.zero_time,
@@ -178,14 +184,35 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         Some(format!("{} under a stack truncated {}", spelled(number, what), stack_end(end)?))
     });
     let samples = ledger.stalls.iter().flat_map(samples_lost);
-    before
+    pauses(&ledger.pauses)
         .into_iter()
-        .chain(samples)
-        .chain(causes)
-        .filter(|(number, _)| *number > 0)
-        .map(|(number, sentence)| spelled(number, sentence))
+        .chain(
+            before
+                .into_iter()
+                .chain(samples)
+                .chain(causes)
+                .filter(|(number, _)| *number > 0)
+                .map(|(n, sentence)| spelled(n, sentence)),
+        )
         .chain(short)
         .collect()
+}
+
+/// Returns a sentence for each process and client of CUPTI that paused the recording.
+fn pauses(all: &[Pause]) -> Vec<String> {
+    let mut sums = BTreeMap::<(u32, &str), (u64, usize)>::new();
+    for pause in all {
+        let (ns, times) = sums.entry((pause.pid, &pause.client)).or_default();
+        (*ns, *times) = (ns.saturating_add(pause.ns), *times + 1);
+    }
+    let sentence = |((pid, client), (ns, times)): ((u32, &str), (u64, usize))| {
+        let often = if times > 1 { format!(" ({times} times)") } else { String::new() };
+        format!(
+            "GPU records of process {pid} are missing for {}{often}: {client} was using CUPTI; this time counts as idle",
+            time(ns)
+        )
+    };
+    sums.into_iter().map(sentence).collect()
 }
 
 /// Where a stack was truncated, or why.

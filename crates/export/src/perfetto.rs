@@ -12,7 +12,7 @@ use std::{
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Event, KernelName, Launch, LaunchKind, ProcessId, Sample, SessionId, Sync, Work},
+    event::{Event, KernelName, Launch, LaunchKind, Pause, ProcessId, Sample, SessionId, Sync, Work},
     profile::Profile,
 };
 
@@ -88,12 +88,17 @@ impl Trace<'_> {
                     result?;
                 }
                 Event::Sync(sync) if view.gpu => self.sync(&sync)?,
+                Event::Pause(pause) if view.gpu => self.pause(&pause)?,
                 Event::Sample(sample) if view.cpu => self.sample(&sample)?,
                 Event::KernelName(name) => self.learn(&name),
                 Event::Call(call) => self.call(&call)?,
                 Event::Switch(switch) => self.switch(&switch)?,
                 Event::Wait(wait) if view.waits => self.wait(&wait)?,
                 Event::Range(range) => self.range(&range)?,
+                Event::Dump(dump) => {
+                    let (track, name) = (self.track(Track::About)?, self.interned.name(&dump.text));
+                    self.packets.instant(&mut self.interned, Point { time: dump.time, track, name }, |_| {})?;
+                }
                 other => causes.note(&other),
             }
         }
@@ -186,6 +191,17 @@ impl Trace<'_> {
         let track = self.lane(Track::Waits(sync.session, 0), sync.start, sync.end)?;
         let point = Point { time: sync.start, track, name };
         self.packets.slice(&mut self.interned, point, Some(sync.end), |_| {})
+    }
+
+    /// Writes a time without records, once its end is known.
+    fn pause(&mut self, pause: &Pause) -> io::Result<()> {
+        if pause.to == u64::MAX {
+            return Ok(());
+        }
+        let name = self.interned.name(&names::pause(pause));
+        let track = self.lane(Track::Waits(pause.session, 0), pause.from, pause.to)?;
+        let point = Point { time: pause.from, track, name };
+        self.packets.slice(&mut self.interned, point, Some(pause.to), |_| {})
     }
 
     /// Writes a CPU sample. Its weight is the time that it stands for, in nanoseconds.

@@ -13,6 +13,7 @@
 //!            -> cubins, stalls -> queue                samples of instructions, if requested
 //!  sender    -> socket                                 our only thread: flushes CUPTI, sends, counts, ends the session
 //!  cuInit    -> entry -> connect, start -> setup -> subscription, sender
+//!  others    -> client -> sender                     another client of CUPTI comes: the session pauses until it has left
 //!  attaching -> entry -> sender -> setup -> subscription
 //! ```
 //!
@@ -23,6 +24,7 @@ mod budget;
 pub mod buffers;
 pub mod callbacks;
 mod calls;
+mod client;
 mod clock;
 mod connect;
 mod cost;
@@ -32,6 +34,7 @@ mod driver;
 mod entry;
 mod environment;
 mod gate;
+mod kinds;
 mod known;
 mod library;
 pub mod lifecycle;
@@ -41,6 +44,7 @@ mod names;
 mod nodes;
 mod notices;
 mod nvtx;
+mod pauses;
 mod python;
 mod queue;
 mod quirks;

@@ -9,7 +9,7 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use cupti::ids::{domain, resource, result};
@@ -52,6 +52,9 @@ const PART: &[u8] = b"_not_issued";
 
 /// The logarithm to base 2 of the cycles between two samples; 0 if kernels are not sampled.
 static PERIOD: AtomicU32 = AtomicU32::new(0);
+
+/// Sampling has ended for this session: another client uses CUPTI, or has used it.
+static ENDED: AtomicBool = AtomicBool::new(false);
 
 static STATE: Mutex<State> = Mutex::new(State::new());
 
@@ -189,20 +192,28 @@ fn check(call: &'static str, outcome: CuptiResult) -> Result<(), Failed> {
     if outcome == result::SUCCESS { Ok(()) } else { Err(Failed(call, outcome)) }
 }
 
+/// Begins a session, which has not sampled anything.
+pub fn begin() {
+    PERIOD.store(0, Ordering::Relaxed);
+    ENDED.store(false, Ordering::Relaxed);
+    cubins::begin();
+    if let Some(mut state) = lock() {
+        *state = State::new();
+    }
+}
+
 /// Enables the callbacks that sampling needs, if it was requested.
 pub fn subscribe(cupti: &Cupti, subscriber: Subscriber, notices: &mut Notices) {
     let period = environment::variable(wire::STALLS_VARIABLE).and_then(|text| text.parse().ok());
-    PERIOD.store(0, Ordering::Relaxed);
     let Some(period) = period.filter(|period| (5..=LONGEST).contains(period)) else { return };
+    if ENDED.load(Ordering::Relaxed) {
+        return;
+    }
     let Some(sampling) = &cupti.pc_sampling else {
         let text = format!("{} this libcupti has no PC sampling", result::NOT_SUPPORTED);
         notices.add(Notice::NoStalls, text);
         return;
     };
-    cubins::begin();
-    if let Some(mut state) = lock() {
-        *state = State::new();
-    }
     // SAFETY: a function of this library, which is never unloaded.
     unsafe { (sampling.register_identify)(cubins::identify) };
     for cbid in [resource::CONTEXT_CREATED, resource::CONTEXT_DESTROY_STARTING] {
@@ -262,6 +273,18 @@ pub fn tick() {
         state.collect();
         state.due = sys::now() + INTERVAL;
     }
+}
+
+/// Ends sampling because another client is about to use CUPTI. Called by the sender.
+pub fn step_aside() {
+    if PERIOD.load(Ordering::Relaxed) != 0 {
+        finish();
+        let mut notices = Notices::default();
+        let text = format!("{} another client uses CUPTI", result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+        notices.add(Notice::NoStalls, text);
+        notices.send();
+    }
+    ENDED.store(true, Ordering::Relaxed);
 }
 
 /// Collects the last samples and ends sampling. Called by the sender.

@@ -5,6 +5,7 @@
 
 mod cost;
 mod counter;
+mod dump;
 mod gpu;
 mod ids;
 mod loss;
@@ -19,9 +20,10 @@ use serde::Serialize;
 
 pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHORT_WAITS, Unit, Wait};
+pub use dump::{Dump, DumpReason};
 pub use gpu::{
     Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, GraphDestroyed, KernelName, Launch,
-    LaunchKind, NodeCopied, NodeCreated, NodeStack, Rank, Sampling, Session, Sync, Work,
+    LaunchKind, NodeCopied, NodeCreated, NodeStack, Pause, Rank, Sampling, Session, Sync, Work,
 };
 pub use ids::{ProcessId, SessionId, StackId, Uuid};
 pub use loss::{Loss, LossCause, Totals};
@@ -127,6 +129,8 @@ pub enum Event {
     Totals(Totals),
     /// The cost of a session; each replaces that session's previous one.
     SessionCost(SessionCost),
+    /// Another client used CUPTI; each replaces the one with the same number.
+    Pause(Pause),
     /// CPU time of warpscope and of the command.
     OwnCost(OwnCost),
     /// Time in a BPF program; each replaces that program's previous one.
@@ -135,6 +139,8 @@ pub enum Event {
     Loss(Loss),
     /// A note for the user.
     Note(Note),
+    /// The recording is a dump of the recent past.
+    Dump(Dump),
     /// The names at an address.
     Symbol(Symbol),
     /// The recording ended in order.

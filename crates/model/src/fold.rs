@@ -38,8 +38,8 @@ pub use crate::causes::Joined;
 use crate::{
     causes::{Cause, Causes},
     event::{
-        Event, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, Session, SessionId, Stack,
-        StackId, Sync, Totals,
+        DumpReason, Event, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, Session, SessionId,
+        Stack, StackId, Sync, Totals,
     },
     join::Limits,
     ledger::Ledger,
@@ -185,7 +185,12 @@ impl Fold {
         let runs =
             |info: &SessionInfo| self.profile.processes.get(&info.process).is_some_and(|process| process.end == 0);
         for (_, info) in self.profile.sessions.iter().filter(|(session, _)| !ended(session)) {
-            *(if runs(info) { &mut ledger.sessions_left } else { &mut ledger.sessions_cut_off }) += 1;
+            match runs(info) {
+                // The flight recorder does not end the sessions that it writes.
+                true if self.profile.dump.is_some() => {}
+                true => ledger.sessions_left += 1,
+                false => ledger.sessions_cut_off += 1,
+            }
         }
         for cause in LossCause::ALL {
             ledger.lost.causes.entry(cause).or_default();
@@ -239,7 +244,9 @@ impl Fold {
         let indexed = sampled.into_iter().map(|function| (function, self.gpu.names.index(function.0, function.1)));
         profile.stalls.functions = indexed.collect();
         profile.kernel_names = self.gpu.names.into_texts();
+        ledger.keeps_running = profile.dump.as_ref().is_some_and(|dump| dump.reason != DumpReason::End);
         ledger.stacks_missing = stacks_missing(&profile);
+        ledger.pauses = profile.ledger_pauses(recorded);
         ledger.hits = profile.counters.count();
         count_stack_ends(&profile, &mut ledger);
         ledger.stalls = profile.stall_ledger();
@@ -315,6 +322,9 @@ impl Fold {
             Event::SessionCost(cost) => {
                 profile.cost.sessions.insert(cost.session, *cost);
             }
+            Event::Pause(pause) => {
+                profile.pauses.insert((pause.session, pause.number), pause.clone());
+            }
             Event::OwnCost(cost) => profile.cost.own = Some(*cost),
             Event::ProgramCost(cost) => {
                 profile.cost.programs.insert(cost.program, (cost.runs, cost.ns));
@@ -324,6 +334,10 @@ impl Fold {
                 if self.noted.insert(note.text.clone()) {
                     profile.notes.push(note.text.clone());
                 }
+            }
+            Event::Dump(dump) => {
+                profile.note_time(dump.time);
+                profile.dump = Some(dump.clone());
             }
             Event::Symbol(symbol) => profile.symbols.add(symbol.clone()),
             Event::End(end) => {

@@ -27,6 +27,9 @@ pub struct Ledger {
     pub launches_empty: u64,
     /// Of those, calls whose activity never arrived.
     pub launches_pending: u64,
+    /// The recording is a dump of a program that keeps running: pending launches may not have run yet.
+    #[serde(skip)]
+    pub keeps_running: bool,
     /// Kernels received.
     pub kernels: u64,
     /// Copies received.
@@ -80,8 +83,27 @@ pub struct Ledger {
     /// What was sampled inside kernels; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls: Option<StallLedger>,
+    /// Times without GPU records, because another client used CUPTI.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pauses: Vec<Pause>,
     /// Losses by cause, in a fixed order of names.
     pub lost: Lost,
+}
+
+/// A time without GPU records of a process, because another client used CUPTI.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pause {
+    /// The process.
+    pub pid: u32,
+    /// Nanoseconds from the start of the recording.
+    pub start_ns: u64,
+    /// How long it lasted.
+    pub ns: u64,
+    /// The other client, as far as known.
+    pub client: String,
+    /// The client was still there when the recording ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lasts: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)]

@@ -22,3 +22,4 @@ pub mod ranks;
 pub mod recording;
 pub mod stalls;
 pub mod symbols;
+pub mod window;

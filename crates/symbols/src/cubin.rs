@@ -184,12 +184,12 @@ impl Rows {
         let (mut context, mut name) = (0, 0);
         while let Ok(Some(instruction)) = instructions.next_instruction(&header) {
             if let LineInstruction::UnknownExtended(code, mut operands) = instruction {
-                match u8::try_from(code.0) {
-                    Ok(INLINED_CALL) => {
+                match code.0 {
+                    INLINED_CALL => {
                         context = operands.read_uleb128().ok()?;
                         name = names.wrapping_add(operands.read_uleb128().ok()?);
                     }
-                    Ok(FUNCTION_NAME) => name = names.wrapping_add(operands.read_uleb128().ok()?),
+                    FUNCTION_NAME => name = names.wrapping_add(operands.read_uleb128().ok()?),
                     _ => {}
                 }
                 continue;

@@ -457,6 +457,21 @@ int leave_kernel_single(struct pt_regs *ctx)
 	return leave_measured(ctx);
 }
 
+/* Before sums are read: adds what each thread has counted by itself. */
+SEC("iter/task")
+int add_repeated(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct thread_calls *calls;
+
+	if (!task)
+		return 0;
+	calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
+	if (calls)
+		add_all_seen(calls);
+	return 0;
+}
+
 /* At the end of a trace: sends the calls of every thread that have not returned. */
 SEC("iter/task")
 int unfinished(struct bpf_iter__task *ctx)

@@ -7,6 +7,8 @@
  *   stands for those that follow. A launch with other dimensions than the last one is always watched, so an error
  *   of its configuration is seen.
  * - A lookup is skipped until something that can change its result happens: a new name, or another context.
+ * - A thread counts the launches that it repeats by itself, and adds them to the sums when they are read, or when it needs
+ *   the room for others.
  * - While the return of a runtime function is not watched, the driver's launch within it is recognised by its caller: code
  *   of the runtime.
  */
@@ -16,6 +18,9 @@
 #include "sums.h"
 
 #define RETURN_SAMPLING 16
+
+/* Set before loading: most returns of repeated calls are not watched. */
+const volatile bool skip_returns = false;
 
 /* Before 7.0 it has no parameter. */
 extern bool bpf_session_is_return(void *ctx) __weak __ksym;
@@ -74,33 +79,52 @@ static __always_inline bool is_known_lookup(struct pt_regs *ctx, const struct th
 	return known && known->place == calls->place && known->names == *(volatile u64 *)&names_learnt;
 }
 
-/* Reads the shape of a launch at its entry; `stack` has the return address and two arguments. */
-static __always_inline bool read_shape(struct pt_regs *ctx, const struct function *function, const u64 *stack,
+/* The return address of a call, and the words of its arguments. */
+struct entry {
+	u64 words[6];
+	u64 stack[3];
+};
+
+static __always_inline bool read_entry(struct pt_regs *ctx, struct entry *entry)
+{
+	entry->words[0] = PT_REGS_PARM1(ctx);
+	entry->words[1] = PT_REGS_PARM2(ctx);
+	entry->words[2] = PT_REGS_PARM3(ctx);
+	entry->words[3] = PT_REGS_PARM4(ctx);
+	entry->words[4] = PT_REGS_PARM5(ctx);
+	entry->words[5] = ctx->r9;
+	/* Keeps the compiler from choosing addresses in `ctx` later, which verifiers reject. */
+	barrier();
+	return !bpf_probe_read_user(entry->stack, sizeof(entry->stack), (void *)PT_REGS_SP(ctx));
+}
+
+/* Reads the shape of a launch at its entry. */
+static __always_inline bool read_shape(const struct function *function, const struct entry *entry,
 				       struct launch_shape *shape)
 {
 	if (function->dims == DIMS_PAYLOAD && function->payload == 1)
-		return !bpf_probe_read_user(shape, sizeof(*shape), (void *)PT_REGS_PARM1(ctx));
+		return !bpf_probe_read_user(shape, sizeof(*shape), (void *)entry->words[0]);
 	if (function->dims_word != 1)
 		return false;
 	if (function->dims == DIMS_PACKED) {
-		shape->grid[0] = PT_REGS_PARM2(ctx);
-		shape->grid[1] = PT_REGS_PARM2(ctx) >> 32;
-		shape->grid[2] = PT_REGS_PARM3(ctx);
-		shape->block[0] = PT_REGS_PARM4(ctx);
-		shape->block[1] = PT_REGS_PARM4(ctx) >> 32;
-		shape->block[2] = PT_REGS_PARM5(ctx);
-		shape->shared = stack[1];
+		shape->grid[0] = entry->words[1];
+		shape->grid[1] = entry->words[1] >> 32;
+		shape->grid[2] = entry->words[2];
+		shape->block[0] = entry->words[3];
+		shape->block[1] = entry->words[3] >> 32;
+		shape->block[2] = entry->words[4];
+		shape->shared = entry->stack[1];
 		return true;
 	}
 	if (function->dims != DIMS_WORDS)
 		return false;
-	shape->grid[0] = PT_REGS_PARM2(ctx);
-	shape->grid[1] = PT_REGS_PARM3(ctx);
-	shape->grid[2] = PT_REGS_PARM4(ctx);
-	shape->block[0] = PT_REGS_PARM5(ctx);
-	shape->block[1] = ctx->r9;
-	shape->block[2] = stack[1];
-	shape->shared = stack[2];
+	shape->grid[0] = entry->words[1];
+	shape->grid[1] = entry->words[2];
+	shape->grid[2] = entry->words[3];
+	shape->block[0] = entry->words[4];
+	shape->block[1] = entry->words[5];
+	shape->block[2] = entry->stack[1];
+	shape->shared = entry->stack[2];
 	return true;
 }
 
@@ -111,8 +135,8 @@ static __always_inline bool is_same_shape(const struct launch_shape *a, const st
 	       a->shared == b->shared;
 }
 
-/* Counts a call whose return is not watched, as long as the last one that was. Counters never decrease: they are exported. */
-static __always_inline void count_skipped(const struct thread_calls *calls, u32 function, u32 flags)
+/* Adds calls whose returns were not watched, as long as the last one that was. Counters never decrease: they are exported. */
+static __always_inline void add_skipped(const struct thread_calls *calls, u32 function, u32 flags, u64 count)
 {
 	struct sum_key key = { .image = calls->image, .function = function, .flags = flags };
 	struct sum *sum = find_or_make(&sums, &key, &empty_sum);
@@ -123,32 +147,99 @@ static __always_inline void count_skipped(const struct thread_calls *calls, u32 
 		return;
 	}
 	ns = sum->last;
-	__sync_fetch_and_add(&sum->count, 1);
-	__sync_fetch_and_add(&sum->ns, ns);
-	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], 1);
+	__sync_fetch_and_add(&sum->count, count);
+	__sync_fetch_and_add(&sum->ns, ns * count);
+	__sync_fetch_and_add(&sum->buckets[bucket_of(ns) & (SUM_BUCKETS - 1)], count);
+}
+
+/* Adds what was counted in a slot of the thread, taken from it as `count`. */
+static __always_inline void add_seen(const struct thread_calls *calls, const struct seen_launch *seen, u64 count)
+{
+	struct kernel_key key = { .address = seen->kernel, .image = calls->image, .handle = seen->handle };
+
+	if (!count)
+		return;
+	add_skipped(calls, seen->function, seen->kernel ? 0 : SUM_NESTED, count);
+	if (seen->kernel)
+		add_launches(&key, count);
+}
+
+static long add_slot(u32 index, struct thread_calls **calls)
+{
+	struct seen_launch *seen = &(*calls)->seen[index & (SEEN_LAUNCHES - 1)], copy;
+	u64 before = *(volatile u64 *)&seen->count;
+
+	copy = *seen;
+	barrier();
+	/* If the thread has replaced or counted it meanwhile, it remains for the next time. */
+	if ((u32)before && __sync_val_compare_and_swap(&seen->count, before, before >> 32 << 32) == before)
+		add_seen(*calls, &copy, (u32)before);
+	return 0;
+}
+
+/* Adds everything that the thread has counted. */
+static __always_inline void add_all_seen(struct thread_calls *calls)
+{
+	if (skip_returns && calls->image)
+		bpf_loop(SEEN_LAUNCHES, add_slot, &calls, 0);
+}
+
+/* The slot for a launch of a kernel, or for nested launches of a function. */
+static __always_inline struct seen_launch *slot_of(struct thread_calls *calls, u64 kernel, u32 function)
+{
+	return &calls->seen[((kernel + function) * 0x9e3779b97f4a7c15ull >> 58) & (SEEN_LAUNCHES - 1)];
+}
+
+/* Replaces the launch in a slot, and counts one of the new ones. */
+static __always_inline void replace_seen(struct thread_calls *calls, struct seen_launch *seen, u64 kernel, u32 function,
+					 u32 handle, const struct launch_shape *shape)
+{
+	u64 before = __sync_lock_test_and_set(&seen->count, ((*(volatile u64 *)&seen->count >> 32) + 1) << 32);
+
+	add_seen(calls, seen, (u32)before);
+	seen->kernel = kernel;
+	seen->function = function;
+	seen->handle = handle;
+	seen->shape = *shape;
+	barrier();
+	__sync_fetch_and_add(&seen->count, 1);
 }
 
 /* Counts a launch like an earlier one of the same kernel; false if its return must be watched. */
-static __always_inline bool count_repeated(struct pt_regs *ctx, const struct function *function, u32 index,
-					   const struct thread_calls *calls, const u64 *stack)
+static __always_inline bool count_repeated(const struct function *function, u32 index, struct thread_calls *calls,
+					   const struct entry *entry)
 {
 	struct kernel_key key = { .image = calls->image, .handle = function->handle };
-	u64 first = PT_REGS_PARM1(ctx), second = PT_REGS_PARM2(ctx);
 	struct launch_shape shape = {};
+	struct seen_launch *seen;
 	struct kernel_sum *sum;
 
-	/* Keeps the compiler from choosing an address in `ctx`, which verifiers reject. */
-	barrier_var(first);
-	barrier_var(second);
-	if (function->launches > 2 || !(bpf_get_prandom_u32() & (RETURN_SAMPLING - 1)))
+	if (function->launches > 2 || !(bpf_get_prandom_u32() & (RETURN_SAMPLING - 1)) ||
+	    !read_shape(function, entry, &shape))
 		return false;
-	key.address = function->launches == 1 ? first : second;
+	key.address = function->launches == 1 ? entry->words[0] : entry->words[1];
+	seen = slot_of(calls, key.address, index);
+	if (seen->kernel == key.address && seen->function == index && is_same_shape(&seen->shape, &shape)) {
+		__sync_fetch_and_add(&seen->count, 1);
+		return true;
+	}
 	sum = bpf_map_lookup_elem(&kernels, &key);
-	if (!sum || !read_shape(ctx, function, stack, &shape) || !is_same_shape(&sum->shape, &shape))
+	if (!key.address || !sum || !is_same_shape(&sum->shape, &shape))
 		return false;
-	__sync_fetch_and_add(&sum->count, 1);
-	count_skipped(calls, index, 0);
+	replace_seen(calls, seen, key.address, index, function->handle, &shape);
 	return true;
+}
+
+/* Counts a launch nested in one whose return is not watched. */
+static __always_inline void count_nested(const struct function *function, u32 index, struct thread_calls *calls)
+{
+	const struct launch_shape none = {};
+	struct seen_launch *seen = slot_of(calls, 0, index);
+
+	if (!seen->kernel && seen->function == index && (u32)seen->count)
+		__sync_fetch_and_add(&seen->count, 1);
+	else
+		replace_seen(calls, seen, 0, index, function->handle, &none);
 }
 
 /*
@@ -158,25 +249,25 @@ static __always_inline bool count_repeated(struct pt_regs *ctx, const struct fun
 static __always_inline bool skip_return(struct pt_regs *ctx, const struct function *function, u32 index,
 					struct thread_calls *calls, u32 before, u32 after)
 {
-	u64 stack[3] = {};
+	struct entry entry = {};
 
 	if (looks_up(function)) {
 		if (!is_known_lookup(ctx, calls, index))
 			return false;
-		count_skipped(calls, index, 0);
+		add_skipped(calls, index, 0, 1);
 		return true;
 	}
-	if (!function->launches || bpf_probe_read_user(stack, sizeof(stack), (void *)PT_REGS_SP(ctx)))
+	if (!function->launches || !read_entry(ctx, &entry))
 		return false;
-	if (stack[0] - calls->runtime < calls->runtime_bytes) {
-		count_skipped(calls, index, SUM_NESTED);
+	if (entry.stack[0] - calls->runtime < calls->runtime_bytes) {
+		count_nested(function, index, calls);
 		return true;
 	}
 	if (after) {
 		calls->runtime = PT_REGS_IP(ctx) - before;
 		calls->runtime_bytes = (u64)before + after;
 	}
-	return count_repeated(ctx, function, index, calls, stack);
+	return count_repeated(function, index, calls, &entry);
 }
 
 #endif

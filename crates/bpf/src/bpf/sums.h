@@ -183,6 +183,24 @@ static __always_inline void keep_shape(const struct function *function, const st
 	}
 }
 
+/* Adds launches of a kernel; returns its sum, or null if there is no room. */
+static __always_inline struct kernel_sum *add_launches(struct kernel_key *key, u64 count)
+{
+	struct kernel_sum *sum = find_or_make(&kernels, key, &empty_kernel);
+	u64 *beyond;
+
+	if (sum) {
+		__sync_fetch_and_add(&sum->count, count);
+		return sum;
+	}
+	beyond = find_or_make(&kernels_beyond, &key->image, &nothing_yet);
+	if (beyond)
+		__sync_fetch_and_add(beyond, count);
+	else
+		count_loss(LOSS_CALL_SUMS);
+	return 0;
+}
+
 static __always_inline void count_kernel(const struct function *function, const struct call_record *call)
 {
 	u32 word = function->launches - 1;
@@ -192,18 +210,9 @@ static __always_inline void count_kernel(const struct function *function, const 
 	if (call->flags & CALL_NESTED || is_error(function, call->result) || word >= CALL_WORDS)
 		return;
 	key.address = call->word[word];
-	sum = find_or_make(&kernels, &key, &empty_kernel);
-	if (!sum) {
-		u64 *beyond = find_or_make(&kernels_beyond, &key.image, &nothing_yet);
-
-		if (beyond)
-			__sync_fetch_and_add(beyond, 1);
-		else
-			count_loss(LOSS_CALL_SUMS);
-		return;
-	}
-	__sync_fetch_and_add(&sum->count, 1);
-	keep_shape(function, call, &sum->shape);
+	sum = add_launches(&key, 1);
+	if (sum)
+		keep_shape(function, call, &sum->shape);
 }
 
 #endif

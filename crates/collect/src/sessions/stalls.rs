@@ -116,6 +116,7 @@ pub fn sentence(pid: u32, words: &str) -> String {
             "reading the GPU's counters needs permission: run the command as root (--as-root under sudo), or load the \
              nvidia module with NVreg_RestrictProfilingToAdminUsers=0"
         }
+        "39" => "sampling ended when another client of CUPTI began, such as torch.profiler",
         "26" => {
             "another tool uses the GPU's counters: stop it (ncu, Nsight Systems, or DCGM with `dcgmi profile --pause`) \
              and record again"

@@ -212,6 +212,8 @@ pub fn functions() -> Cupti {
         enable_domain: None,
         get_callback_name: None,
         pc_sampling: None,
+        enable_all_domains: None,
+        finalize: None,
     }
 }
 

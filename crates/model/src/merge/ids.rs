@@ -228,6 +228,15 @@ impl Ids {
                 self.session(&mut e.session);
                 self.span(&mut e.start, &mut e.end)
             }
+            Event::Pause(e) => {
+                self.session(&mut e.session);
+                // Without an end it lasts.
+                if e.to != u64::MAX {
+                    self.shift(&mut e.to);
+                }
+                self.shift(&mut e.from)
+            }
+            Event::Dump(e) => self.span(&mut e.from, &mut e.time),
             Event::NodeStack(e) => {
                 self.session(&mut e.session);
                 self.process(&mut e.process);
@@ -312,12 +321,13 @@ impl Ids {
             // Translated above. Listed, so that a new event is not forgotten.
             Event::Start(_) | Event::End(_) | Event::Process(_) | Event::Thread(_) | Event::Exit(_) => {}
             Event::Mapping(_) | Event::Stack(_) | Event::Sample(_) | Event::Symbol(_) | Event::Note(_) => {}
-            Event::Loss(_) | Event::OwnCost(_) | Event::ProgramCost(_) | Event::Counter(_) => {}
+            Event::Dump(_) | Event::Loss(_) | Event::OwnCost(_) | Event::ProgramCost(_) | Event::Counter(_) => {}
             Event::CounterPoint(_) | Event::Hits(_) | Event::Wait(_) | Event::Tensor(_) => {}
             Event::TensorFreed(_) | Event::Shutdown(_) | Event::Session(_) | Event::Device(_) => {}
             Event::Launch(_) | Event::Activity(_) | Event::Sync(_) | Event::Range(_) => {}
             Event::NodeStack(_) | Event::NodeCopied(_) | Event::Function(_) | Event::Call(_) => {}
             Event::Switch(_) | Event::Sum(_) | Event::ErrorSum(_) | Event::MemorySum(_) | Event::KernelSum(_) => {}
+            Event::Pause(_) => {}
         }
     }
 }

@@ -7,11 +7,11 @@ use super::{
 };
 use crate::{
     event::{
-        Call, Captured, Counted, Counter, CounterPoint, Device, Empty, End, ErrorSum, Event, Exit, Failed, Function,
-        GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied, NodeCreated,
-        NodeStack, Note, OwnCost, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sampling, Session,
-        SessionCost, Shutdown, Stack, StallLines, StallReason, StallSamples, StallTotals, Start, Sum, Switch, Symbol,
-        Tensor, TensorFreed, Thread, Totals, Wait,
+        Call, Captured, Counted, Counter, CounterPoint, Device, Dump, Empty, End, ErrorSum, Event, Exit, Failed,
+        Function, GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied,
+        NodeCreated, NodeStack, Note, OwnCost, Pause, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank,
+        Sampling, Session, SessionCost, Shutdown, Stack, StallLines, StallReason, StallSamples, StallTotals, Start,
+        Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -195,6 +195,7 @@ records! {
     52 = NodeStack { session, mark, process, tid, time, stack }
     53 = NodeCopied { session, node, original, time }
     54 = GraphDestroyed { session, graph }
+    91 = Pause { session, number, from, to, client }
     70 = Rank { session, rank, local, variable, mps }
     80 = Tensor { process, tid, time, device, address, bytes, stack }
     81 = TensorFreed { process, tid, time, address }
@@ -202,13 +203,14 @@ records! {
     71 = RangeName { session, id, parent, category, name }
     72 = Range { session, path, tid, start, end from start, mark }
     73 = RangedLaunch { session, correlation, path }
-    90 = StallReason { session, index, name }
-    91 = StallSamples { at, reason, count }
-    92 = StallLines { at, lines }
-    93 = StallTotals {
+    100 = StallReason { session, index, name }
+    101 = StallSamples { at, reason, count }
+    102 = StallLines { at, lines }
+    103 = StallTotals {
         session, samples, other_kernels, dropped, unsent, buffer_full, contexts, contexts_refused, buffer_bytes, period,
         cubins_refused,
     }
+    90 = Dump { time, from, reason, text, window_ns, discarded, full }
     60 = Wait { process, tid, start, end from start, stack, reason }
 }
 
