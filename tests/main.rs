@@ -43,6 +43,7 @@ mod python;
 mod ranks;
 mod robustness;
 mod sampling;
+mod several;
 mod signals;
 mod stopped;
 mod sudo;

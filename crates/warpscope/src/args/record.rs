@@ -100,7 +100,7 @@ pub struct Record {
     /// With -d, terminate the command after recording: SIGTERM, then SIGKILL after 5 seconds.
     #[arg(long, requires = "duration")]
     pub kill: bool,
-    /// Write to FILE; may be repeated [default: warpscope.html and warpscope.wscope, numbered if they exist].
+    /// Write to FILE; may be repeated; {host}, {pid}, {rank} and {time} in it are replaced [default: warpscope.html and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// Record each launch of a CUDA graph as one operation, without its kernels, copies and memsets: the lowest cost.
