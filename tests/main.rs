@@ -17,6 +17,7 @@ mod devices;
 mod environment;
 mod event;
 mod faults;
+mod flight;
 mod formats;
 mod full_disk;
 mod graphs;

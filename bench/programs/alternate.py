@@ -35,19 +35,18 @@ TOOLS = {
     "record --no-python": [*RECORD, "--no-python"],
     "record --off-cpu": [*RECORD, "--off-cpu"],
     "record --memory": [*RECORD, "--memory"],
-    "record --nvtx": [*RECORD, "--nvtx"],
     "record --max-overhead 3": [*RECORD, "--max-overhead", "3"],
     "monitor": None,
     "monitor --max-overhead 3": None,
 }
-SECONDS = 1.5
 SETTLE = 0.5
 
 
 class Program:
     """A program of this folder that repeats its step until its standard input is closed, and prints each block's time."""
 
-    def __init__(self, name, injector):
+    def __init__(self, name, injector, seconds):
+        self.seconds = seconds
         command = [sys.executable, HERE / f"{name}.py", "--repeat", injector]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.blocks = []
@@ -74,10 +73,10 @@ class Program:
             raise BenchError("no block of steps lies within the interval")
         return sum(block[1] - block[0] for block in within) * 1e6 / sum(block[2] for block in within)
 
-    def watch(self, seconds=SECONDS):
+    def watch(self):
         """Waits, and returns the microseconds of a step meanwhile."""
         begin = time.monotonic()
-        time.sleep(seconds)
+        time.sleep(self.seconds)
         end = time.monotonic()
         return self.step(begin, end)
 
@@ -127,9 +126,9 @@ def turn(options, program, tool, directory):
 
 
 def measure(options, tools, directory, injector):
-    program = Program(options.program, injector)
+    program = Program(options.program, injector, options.seconds)
     try:
-        print(f"{options.program}: {program.watch(3):.0f} us per step before the first tool", flush=True)
+        print(f"{options.program}: {program.watch():.0f} us per step before the first tool", flush=True)
         ratios = {tool: [] for tool in tools}
         for number in range(options.rounds):
             first = number % len(tools)
@@ -146,6 +145,7 @@ def main():
     parser.add_argument("--program", default="train_small", choices=["train_small", "decode", "train_large", "graph"])
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="run only this tool; may be repeated")
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=1.5, help="how long to watch the program with a tool, before and after")
     options = parser.parse_args()
     tools = options.tool or ["bare CUPTI", "record", "record --gpu-only", "monitor"]
     ratios = {}

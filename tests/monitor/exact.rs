@@ -76,6 +76,38 @@ fn every_number_is_exact() {
     monitor.stop();
 }
 
+/// Check that launches which repeat each other are all counted, although most of their returns are not watched, and that each
+/// failed launch is seen.
+#[test]
+fn repeated_launches_are_counted_exactly() {
+    let scene = Scene::new();
+    let (monitor, pilot) = Monitor::with_pilot(&scene, "");
+    let mut watched = Watched::start(&scene);
+    for _ in 0..2 {
+        watched.does("repeat 2000");
+    }
+    let metrics = monitor.scrape();
+    let pid = watched.pid().to_string();
+    let expected: &[Expected] = &[
+        ("warpscope_launches_total", &[], 8_000),
+        ("warpscope_kernel_launches_total", &[("kernel", "first(float*, int)")], 4_000),
+        ("warpscope_kernel_launches_total", &[("kernel", "repeated")], 4_000),
+        ("warpscope_errors_total", &[("function", "cudaLaunchKernel")], 10),
+        ("warpscope_errors_total", &[("function", "cuLaunchKernel")], 10),
+        ("warpscope_call_duration_seconds_count", &[("function", "cudaLaunchKernel")], 4_010),
+        ("warpscope_call_duration_seconds_count", &[("function", "cuLaunchKernel")], 8_020),
+        ("warpscope_call_duration_seconds_count", &[("function", "cuKernelGetFunction")], 4_000),
+    ];
+    for (name, labels, expected) in expected {
+        let labels: Vec<_> = labels.iter().copied().chain([("pid", pid.as_str())]).collect();
+        assert_eq!(metrics.sum(name, &labels), *expected, "{name} {labels:?}");
+    }
+    assert_eq!(metrics.sum("warpscope_lost_calls_total", &[]), 0);
+    watched.end();
+    pilot.end();
+    monitor.stop();
+}
+
 /// Check that leaks are reported with function, file and line, however many stacks were recorded before the name was known, and
 /// that freed memory is no longer reported.
 #[test]

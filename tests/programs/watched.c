@@ -5,6 +5,8 @@
  *   free          frees the allocations of `leak`
  *   hoard N       N allocations of 16 bytes that are never freed
  *   launch N      N launches of the runtime's kernel `_Z5firstPfi`
+ *   repeat N      N times the same two launches, by the runtime and by the driver, with a lookup of the latter's kernel; then 5
+ *                 of each that fail, because their blocks are too large
  *   kernels N     N distinct kernels, k0 to kN, each launched once by its handle
  *   wait          prints `calling`, then waits for the GPU: forever, if the script makes cudaDeviceSynchronize slow
  *   fork          a child that makes one call and exits
@@ -110,6 +112,24 @@ static void kernels(int first, int count) {
     }
 }
 
+static void repeat(int count) {
+    CUlibrary library;
+    CUkernel kernel;
+    CUfunction function;
+
+    EXPECT(0, cuLibraryLoadData(&library, "", NULL, NULL, 0, NULL, NULL, 0));
+    EXPECT(0, cuLibraryGetKernel(&kernel, library, "repeated"));
+    for (int i = 0; i < count; i++) {
+        launch(&first_stub, 1);
+        EXPECT(0, cuKernelGetFunction(&function, kernel));
+        EXPECT(0, cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+    }
+    for (int i = 0; i < 5; i++) {
+        expect(1, cudaLaunchKernel(&first_stub, (dim3){4, 2, 1}, (dim3){2048, 1, 1}, NULL, 0, NULL) != 0, "too large a block");
+        expect(1, cuLaunchKernel(function, 1, 1, 1, 2048, 1, 1, 0, NULL, NULL, NULL) != 0, "too large a block");
+    }
+}
+
 int main(int argc, char **argv) {
     char line[64];
     int number, count;
@@ -129,6 +149,7 @@ int main(int argc, char **argv) {
         else if (!strncmp(line, "free", 4)) while (leaks) EXPECT(0, cudaFree(leaked[--leaks]));
         else if (!strncmp(line, "hoard", 5)) hoard(number);
         else if (!strncmp(line, "launch", 6)) launch(&first_stub, number);
+        else if (!strncmp(line, "repeat", 6)) repeat(number);
         else if (!strncmp(line, "kernels", 7)) kernels(0, number);
         else if (!strncmp(line, "kernel ", 7)) kernels(number, 1);
         else if (!strncmp(line, "wait", 4)) {

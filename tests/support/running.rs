@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read},
     os::unix::process::{CommandExt, ExitStatusExt},
-    process::{Child, ChildStderr, ChildStdout, Command, ExitStatus},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus},
     sync::mpsc,
     thread,
     time::Duration,
@@ -84,6 +84,11 @@ impl Running {
         let stdout = child.stdout.take().map(|pipe| Stream { from: BufReader::new(pipe), seen: Vec::new() });
         let stderr = child.stderr.take().map(|pipe| Stream { from: BufReader::new(pipe), seen: Vec::new() });
         Self { child, stdout, stderr, watched: Some(watched), watchdog: Some(watchdog) }
+    }
+
+    /// Takes the pipe to its input.
+    pub fn take_stdin(&mut self) -> ChildStdin {
+        self.child.stdin.take().expect("stdin is a pipe")
     }
 
     /// Waits for the next line on stdout; empty at its end.

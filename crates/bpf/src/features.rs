@@ -34,12 +34,21 @@ pub fn btf() -> bool {
 
 /// Whether the kernel can attach one program to many probes at once (multi-uprobes, 6.6 and later).
 pub fn uprobe_multi() -> bool {
+    attaches_many(libbpf_rs::libbpf_sys::BPF_TRACE_UPROBE_MULTI)
+}
+
+/// Whether a program can decide at the entry of a function whether to watch its return (session uprobes, 6.13 and later).
+pub fn uprobe_session() -> bool {
+    attaches_many(libbpf_rs::libbpf_sys::BPF_TRACE_UPROBE_SESSION)
+}
+
+fn attaches_many(kind: libbpf_rs::libbpf_sys::bpf_attach_type) -> bool {
     use libbpf_rs::libbpf_sys as sys;
     // r0 = 0; exit
     let instructions: [u64; 2] = [0xb7, 0x95];
     let mut load = sys::bpf_prog_load_opts {
         sz: size_of::<sys::bpf_prog_load_opts>() as _,
-        expected_attach_type: sys::BPF_TRACE_UPROBE_MULTI,
+        expected_attach_type: kind,
         ..Default::default()
     };
     // SAFETY: all pointers are valid during the call; the program is two instructions of eight bytes.
@@ -65,7 +74,7 @@ pub fn uprobe_multi() -> bool {
     // SAFETY: the options are valid during the call; both descriptors are owned here, and are closed here.
     unsafe {
         let program = OwnedFd::from_raw_fd(program);
-        let answer = sys::bpf_link_create(program.as_raw_fd(), -1, sys::BPF_TRACE_UPROBE_MULTI, &raw const link);
+        let answer = sys::bpf_link_create(program.as_raw_fd(), -1, kind, &raw const link);
         if answer >= 0 {
             drop(OwnedFd::from_raw_fd(answer));
         }

@@ -51,7 +51,7 @@ pub use recorder::Recorder;
 pub use shares::Share;
 pub use sums::SumRooms;
 pub use tensors::{MAX_TENSOR_POINTS, TensorChange, TensorPoint, TensorProbe, TensorRecord};
-pub use tracing::{Probe, Watch};
+pub use tracing::{Probe, Repeats, Watch};
 pub use unwind_maps::{Code, MOST_FRAMES, MOST_PER_IMAGE, Place, UnwindMaps};
 
 /// Returns the current time, on the clock of all records.

@@ -58,6 +58,8 @@ pub struct Tracing {
     pub cgroup: Option<Cgroup>,
     /// Share one set of sums between all CPUs: smaller, and cheaper to read.
     pub shared_sums: bool,
+    /// If calls are only summed, do not watch the returns of most calls that repeat an earlier one.
+    pub skip_returns: bool,
     /// System calls on device files.
     pub driver: bool,
     /// Context switches of followed threads.

@@ -19,7 +19,7 @@ pub(crate) mod skeleton {
 use skeleton::{OpenRecordSkel, RecordSkel, RecordSkelBuilder};
 
 /// Loads the programs that `options` need, with multi-probes if `multi`.
-pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>> {
+pub(crate) fn load(options: &Options, multi: bool, session: bool) -> Result<RecordSkel<'static>> {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
     // The skeleton borrows this for its lifetime; a recorder lives as long as the process.
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -28,7 +28,7 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
     if let Some(bytes) = options.raw_ring_bytes {
         open.maps.raw_stacks.set_max_entries(bytes).map_err(load_error)?;
     }
-    prepare_tracing(&mut open, options.tracing.as_ref(), multi).map_err(load_error)?;
+    prepare_tracing(&mut open, options.tracing.as_ref(), multi, session).map_err(load_error)?;
     prepare_hits(&mut open, options.hits, multi).map_err(load_error)?;
     let handover = &mut open.progs;
     for program in [&mut handover.hand_over_multi, &mut handover.hand_back_multi, &mut handover.handed_node_multi] {
@@ -58,7 +58,12 @@ pub(crate) fn load(options: &Options, multi: bool) -> Result<RecordSkel<'static>
 }
 
 /// Enables what `tracing` needs, before anything is loaded.
-fn prepare_tracing(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, multi: bool) -> libbpf_rs::Result<()> {
+fn prepare_tracing(
+    open: &mut OpenRecordSkel<'_>,
+    tracing: Option<&Tracing>,
+    multi: bool,
+    session: bool,
+) -> libbpf_rs::Result<()> {
     let off = Tracing::default();
     let on = tracing.is_some();
     let tracing = tracing.unwrap_or(&off);
@@ -68,6 +73,7 @@ fn prepare_tracing(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, mul
         data.call_records = !tracing.sums_only;
         data.call_stacks = tracing.stacks;
         data.call_names = tracing.names;
+        data.skip_returns = session;
         data.follow_all = tracing.all;
         data.points_of_all = tracing.all;
         data.callers_only = tracing.callers_only;
@@ -105,6 +111,8 @@ fn prepare_tracing(open: &mut OpenRecordSkel<'_>, tracing: Option<&Tracing>, mul
     }
     programs.thread_switch.set_autoload(tracing.switches);
     programs.point.set_autoload(tracing.points);
+    programs.call_session.set_autoload(session);
+    programs.add_repeated.set_autoload(session);
     programs.unfinished.set_autoload(on);
     Ok(())
 }

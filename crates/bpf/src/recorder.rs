@@ -54,6 +54,7 @@ pub struct Recorder {
     /// The number of allocations in the kernel's map, by user.
     pub(crate) held_by_user: Shared,
     pub(crate) multi: bool,
+    pub(crate) session: bool,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -69,17 +70,21 @@ impl Recorder {
         let multi =
             (launches || options.tracing.is_some() || options.hits.is_some() || options.handover || options.tensors)
                 && features::uprobe_multi();
-        match Self::start_with(options, multi) {
-            // A kernel without this feature rejects it: fall back to the plain probe.
-            Err(Error::Load(..) | Error::OldKernel { .. } | Error::Attach { what: MARKER, .. }) if multi => {
-                Self::start_with(options, false)
-            }
+        let skips = options.tracing.is_some_and(|tracing| tracing.skip_returns && tracing.sums_only);
+        let session = multi && skips && features::uprobe_session();
+        // A kernel without a feature rejects it: fall back to simpler probes.
+        let rejects = |error: &Error| {
+            matches!(error, Error::Load(..) | Error::OldKernel { .. } | Error::Attach { what: MARKER, .. })
+        };
+        match Self::start_with(options, multi, session) {
+            Err(error) if session && rejects(&error) => Self::start_with(options, multi, false),
+            Err(error) if multi && rejects(&error) => Self::start_with(options, false, false),
             other => other,
         }
     }
 
-    fn start_with(options: &Options, multi: bool) -> Result<Self> {
-        let skel = programs::load(options, multi)?;
+    fn start_with(options: &Options, multi: bool, session: bool) -> Result<Self> {
+        let skel = programs::load(options, multi, session)?;
         let records = Rc::new(RefCell::new(Vec::new()));
         let unparsed = Rc::new(Cell::new(0));
         let ring = |map| {
@@ -113,6 +118,7 @@ impl Recorder {
             skel,
             held_by_user,
             multi,
+            session,
         };
         let found = recorder.skel.progs.find_recorder.test_run(ProgramInput::default());
         found.map_err(|source| Error::Map { what: "find warpscope's own process id", source })?;

@@ -100,8 +100,8 @@ impl Recorder {
             address: key.address,
             handle: key.handle != 0,
             count: sum.count,
-            grid: sum.grid,
-            block: sum.block,
+            grid: sum.shape.grid,
+            block: sum.shape.block,
         };
         let beyond = |(image, count): (u32, u64)| KernelSum { image, count, ..KernelSum::default() };
         let maps = &self.skel.maps;

@@ -8,8 +8,8 @@ use std::{
 };
 
 use libbpf_rs::{
-    Iter, KprobeMultiOpts, KprobeOpts, Link, MapCore, MapFlags, PerfEventOpts, Program, UprobeMultiOpts, UprobeOpts,
-    libbpf_sys as sys,
+    Iter, KprobeMultiOpts, KprobeOpts, Link, MapCore, MapFlags, PerfEventOpts, Program, ProgramMut, UprobeMultiOpts,
+    UprobeOpts, libbpf_sys as sys,
 };
 
 use crate::{
@@ -32,6 +32,44 @@ pub struct Probe {
     pub offset: u64,
     /// The function's number.
     pub function: u32,
+    /// Its calls repeat each other: if the kernel supports it, most of their returns are not watched.
+    pub repeats: Option<Repeats>,
+}
+
+/// A function whose calls repeat each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// A function of the CUDA runtime, with this many bytes of the runtime's code before and after the probe. What that
+    /// code calls is nested in its calls.
+    Runtime {
+        /// Bytes before the probe.
+        before: u64,
+        /// Bytes from the probe on.
+        after: u64,
+    },
+    /// Another function.
+    Other,
+}
+
+impl Repeats {
+    /// Returns the part of a session probe's cookie: see `enter_session` in bpf/calls.h. 0 if the code is too large.
+    fn cookie(self) -> Option<u64> {
+        const MOST: u64 = 0xff_ffff;
+        match self {
+            Self::Other => Some(0),
+            Self::Runtime { before, after } => {
+                let (before, after) = (before >> 4, after >> 4);
+                (before <= MOST && after <= MOST && after > 0).then_some(before << 16 | after << 40)
+            }
+        }
+    }
+}
+
+impl Probe {
+    /// Returns the cookie of a session probe; `None` if all returns are to be watched.
+    fn session_cookie(&self) -> Option<u64> {
+        self.repeats?.cookie().map(|repeats| u64::from(self.function) | repeats)
+    }
 }
 
 impl Recorder {
@@ -74,17 +112,25 @@ impl Recorder {
     }
 
     fn watch_many(&self, file: &Path, probes: &[Probe]) -> libbpf_rs::Result<Vec<Link>> {
-        let opts = |retprobe| UprobeMultiOpts {
-            offsets: probes.iter().map(|p| p.offset as usize).collect(),
-            cookies: probes.iter().map(|p| p.function.into()).collect(),
-            retprobe,
+        let cookie = |probe: &Probe| probe.session_cookie().filter(|_| self.session);
+        let (repeating, others): (Vec<Probe>, Vec<Probe>) = probes.iter().partition(|probe| cookie(probe).is_some());
+        let opts = |probes: &[Probe]| UprobeMultiOpts {
+            offsets: probes.iter().map(|probe| probe.offset as usize).collect(),
+            cookies: probes.iter().map(|probe| cookie(probe).unwrap_or(probe.function.into())).collect(),
             ..Default::default()
         };
         let progs = &self.skel.progs;
-        Ok(vec![
-            progs.leave_multi.attach_uprobe_multi_with_opts(-1, file, "", opts(true))?,
-            progs.enter_multi.attach_uprobe_multi_with_opts(-1, file, "", opts(false))?,
-        ])
+        let mut links = Vec::new();
+        if !others.is_empty() {
+            let returns = UprobeMultiOpts { retprobe: true, ..opts(&others) };
+            links.push(progs.leave_multi.attach_uprobe_multi_with_opts(-1, file, "", returns)?);
+            links.push(progs.enter_multi.attach_uprobe_multi_with_opts(-1, file, "", opts(&others))?);
+        }
+        if !repeating.is_empty() {
+            let session = UprobeMultiOpts { session: true, ..opts(&repeating) };
+            links.push(progs.call_session.attach_uprobe_multi_with_opts(-1, file, "", session)?);
+        }
+        Ok(links)
     }
 
     fn watch_each(&self, file: &Path, probes: &[Probe]) -> libbpf_rs::Result<Vec<Link>> {
@@ -184,7 +230,6 @@ impl Recorder {
 
     /// Stops watching. Calls that have not returned are sent; drain them afterwards.
     pub fn end_trace(&mut self) -> Result<()> {
-        let fail = |source| Error::Attach { what: "search for calls in progress", source };
         self.open_calls(false);
         // In reverse order: if entries were watched longer than returns, every call would appear unfinished.
         for links in self.watches.values_mut() {
@@ -195,12 +240,23 @@ impl Recorder {
         for hook in self.hooks.iter_mut().rev() {
             hook.link = None;
         }
-        let link = self.skel.progs.unfinished.attach_trace().map_err(fail)?;
-        let mut nothing = Vec::new();
-        Iter::new(&link)
-            .map_err(fail)?
-            .read_to_end(&mut nothing)
-            .map(drop)
-            .map_err(|source| Error::Read { path: "the kernel's list of threads".into(), source })
+        run_for_threads(&self.skel.progs.unfinished)
     }
+
+    /// Adds what threads have counted by themselves to the sums.
+    pub fn add_repeated(&self) -> Result<()> {
+        if self.session { run_for_threads(&self.skel.progs.add_repeated) } else { Ok(()) }
+    }
+}
+
+/// Runs an iterator over all threads.
+fn run_for_threads(program: &ProgramMut<'_>) -> Result<()> {
+    let fail = |source| Error::Attach { what: "iterator over threads", source };
+    let link = program.attach_trace().map_err(fail)?;
+    let mut nothing = Vec::new();
+    Iter::new(&link)
+        .map_err(fail)?
+        .read_to_end(&mut nothing)
+        .map(drop)
+        .map_err(|source| Error::Read { path: "the kernel's list of threads".into(), source })
 }

@@ -3,7 +3,7 @@
 use std::{fs::File, io, path::PathBuf, time::SystemTime};
 
 use model::{
-    event::{End, Event, Loss, LossCause, Mode, Note, Stack, StackId, Start},
+    event::{End, Event, Loss, LossCause, Mode, Note, ProcessId, Stack, StackId, Start},
     fold::Fold,
     profile::Profile,
     recording::{WriteError, Writer},
@@ -36,6 +36,19 @@ pub trait Sink {
 
     /// Shows the events so far on the terminal.
     fn show(&mut self) {}
+
+    /// Called after each round. `signalled`: a signal requested a dump.
+    fn round(&mut self, _signalled: bool, _kept: &Kept) {}
+
+    /// Removes stacks that are no longer needed, and returns them. `None` if there is room, or if all are kept.
+    fn forget_stacks(&mut self) -> Option<Vec<(ProcessId, StackId)>> {
+        None
+    }
+
+    /// Whether losses are reported every second, and not only at the end.
+    fn wants_losses(&self) -> bool {
+        false
+    }
 }
 
 /// Prints events as they arrive. After an error nothing more is printed.

@@ -102,7 +102,7 @@ struct Entry<'a, A: Serialize> {
     /// An arrow ends at the enclosing slice, not at the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     bp: Option<char>,
-    /// An instant belongs to its thread.
+    /// An instant belongs to its thread (t), or to all (g).
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<char>,
     /// The innermost frame of its stack.
@@ -197,6 +197,11 @@ impl Trace<'_> {
             Moment::Call(call) => self.call(call),
             Moment::Switch(switch) => self.switch(switch),
             Moment::Range(range) => self.range(range),
+            Moment::Dump(dump) => {
+                let mut mark = Entry::<NoArgs>::new('i', &dump.text, "dump", (0, 0), self.at(dump.time));
+                mark.s = Some('g');
+                self.json.event(&mark)
+            }
             Moment::Launch(_) | Moment::Wait(_) => Ok(()),
         })?;
         for launch in std::mem::take(&mut self.last_launch).into_values() {

@@ -4,7 +4,7 @@ use std::io;
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Call, Event, KernelName, Launch, Range, Sample, Switch, Sync, Wait},
+    event::{Call, Dump, Event, KernelName, Launch, Range, Sample, Switch, Sync, Wait},
 };
 
 use crate::{events::Events, flame::View};
@@ -31,6 +31,8 @@ pub(crate) enum Moment<'a> {
     Wait(&'a Wait),
     /// An NVTX range or mark.
     Range(&'a Range),
+    /// Why a recording of the recent past was written.
+    Dump(&'a Dump),
 }
 
 /// Passes everything to `write`, until it fails.
@@ -66,6 +68,7 @@ pub(crate) fn drive(
             Event::Switch(switch) => write(Moment::Switch(switch))?,
             Event::Wait(wait) if view.waits => write(Moment::Wait(wait))?,
             Event::Range(range) => write(Moment::Range(range))?,
+            Event::Dump(dump) => write(Moment::Dump(dump))?,
             other => causes.note(other),
         }
     }

@@ -12,7 +12,8 @@ use std::{
 use model::{
     causes::{Cause, Causes, Joined},
     event::{
-        Activity, Direction, Event, LaunchKind, LossCause, Mode, Origin, ProcessId, SessionId, StackId, Unit, Work,
+        Activity, Direction, DumpReason, Event, LaunchKind, LossCause, Mode, Origin, ProcessId, SessionId, StackId,
+        Unit, Work,
     },
     ledger::Ledger,
     profile::Profile,
@@ -234,6 +235,15 @@ enum Line<'a> {
     Loss {
         cause: LossCause,
         count: u64,
+    },
+    Dump {
+        ts_ns: u64,
+        from_ns: u64,
+        reason: DumpReason,
+        text: &'a str,
+        window_ns: u64,
+        discarded: u64,
+        full: bool,
     },
     Note {
         text: &'a str,
@@ -471,6 +481,15 @@ impl Lines<'_> {
                 self.line(&Line::TensorFreed { ts_ns: e.time, pid, tid: e.tid, address: e.address })
             }
             Event::Loss(e) => self.line(&Line::Loss { cause: e.cause, count: e.count }),
+            Event::Dump(e) => self.line(&Line::Dump {
+                ts_ns: e.time,
+                from_ns: e.from,
+                reason: e.reason,
+                text: &e.text,
+                window_ns: e.window_ns,
+                discarded: e.discarded,
+                full: e.full,
+            }),
             Event::Note(e) => self.line(&Line::Note { text: &e.text }),
             Event::End(e) => self.line(&Line::End { ts_ns: e.time, status: e.status }),
             Event::Counter(e) => {

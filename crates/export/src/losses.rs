@@ -73,7 +73,11 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         (ledger.launches_failed, "launch returned an error|launches returned errors"),
         (
             ledger.launches_pending,
-            "launch is pending: its GPU work was never reported|launches are pending: their GPU work was never reported",
+            if ledger.keeps_running {
+                "launch is pending: its GPU work had not ended when the dump was written|launches are pending: their GPU work had not ended when the dump was written"
+            } else {
+                "launch is pending: its GPU work was never reported|launches are pending: their GPU work was never reported"
+            },
         ),
         (
             ledger.zero_time,

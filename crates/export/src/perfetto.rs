@@ -86,6 +86,10 @@ impl Trace<'_> {
             Moment::Switch(switch) => self.switch(switch),
             Moment::Wait(wait) => self.wait(wait),
             Moment::Range(range) => self.range(range),
+            Moment::Dump(dump) => {
+                let (track, name) = (self.track(Track::About)?, self.interned.name(&dump.text));
+                self.packets.instant(&mut self.interned, Point { time: dump.time, track, name }, |_| {})
+            }
         })
     }
 

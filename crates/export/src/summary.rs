@@ -38,7 +38,7 @@ mod tables;
 
 pub use cost::Cost;
 pub use events::EventSummary;
-pub use numbers::{Copies, Device, Function, Graphs, Kernel, Path, Summary};
+pub use numbers::{Copies, Device, Dumped, Function, Graphs, Kernel, Path, Summary};
 pub use ranges::Range;
 pub use ranks::{Communication, Rank};
 pub use render::render;
@@ -73,6 +73,14 @@ impl Summary {
             mode: start.map(|s| s.mode).unwrap_or_default(),
             wall_ns,
             cut_off: profile.end.is_none(),
+            dump: profile.dump.as_ref().map(|dump| Dumped {
+                reason: dump.reason,
+                text: dump.text.clone(),
+                at_ns: dump.time.saturating_sub(start.map_or(dump.from, |start| start.time)),
+                window_ns: dump.window_ns,
+                discarded: dump.discarded,
+                full: dump.full,
+            }),
             status: profile.end.and_then(|end| end.status),
             findings: findings::findings(profile, &code, &idle, &memory),
             idle,

@@ -50,6 +50,11 @@ impl Causes {
         (self.join.in_flight() as u64, self.join.waiting() as u64)
     }
 
+    /// Returns every launch that an activity may still be joined to.
+    pub fn remembered(&self) -> impl Iterator<Item = &Launch> {
+        self.join.remembered()
+    }
+
     /// The nodes of graphs.
     pub fn nodes(&self) -> &Nodes {
         &self.nodes

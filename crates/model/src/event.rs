@@ -5,6 +5,7 @@
 
 mod cost;
 mod counter;
+mod dump;
 mod gpu;
 mod ids;
 mod loss;
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHORT_WAITS, Unit, Wait};
+pub use dump::{Dump, DumpReason};
 pub use gpu::{
     Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, GraphDestroyed, KernelName, Launch,
     LaunchKind, NodeCopied, NodeCreated, NodeStack, Rank, Sampling, Session, Sync, Work,
@@ -125,6 +127,8 @@ pub enum Event {
     Loss(Loss),
     /// A note for the user.
     Note(Note),
+    /// The recording is a dump of the recent past.
+    Dump(Dump),
     /// The names at an address.
     Symbol(Symbol),
     /// The recording ended in order.

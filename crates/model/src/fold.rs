@@ -37,8 +37,8 @@ pub use crate::causes::Joined;
 use crate::{
     causes::{Cause, Causes},
     event::{
-        Event, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, Session, SessionId, Stack,
-        StackId, Sync, Totals,
+        DumpReason, Event, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, Session, SessionId,
+        Stack, StackId, Sync, Totals,
     },
     join::Limits,
     ledger::Ledger,
@@ -184,7 +184,12 @@ impl Fold {
         let runs =
             |info: &SessionInfo| self.profile.processes.get(&info.process).is_some_and(|process| process.end == 0);
         for (_, info) in self.profile.sessions.iter().filter(|(session, _)| !ended(session)) {
-            *(if runs(info) { &mut ledger.sessions_left } else { &mut ledger.sessions_cut_off }) += 1;
+            match runs(info) {
+                // The flight recorder does not end the sessions that it writes.
+                true if self.profile.dump.is_some() => {}
+                true => ledger.sessions_left += 1,
+                false => ledger.sessions_cut_off += 1,
+            }
         }
         for cause in LossCause::ALL {
             ledger.lost.causes.entry(cause).or_default();
@@ -235,6 +240,7 @@ impl Fold {
             (ledger.graph_operations, ledger.graph_operations_unknown, ledger.graph_nodes_unknown) = (0, 0, 0);
         }
         profile.kernel_names = self.gpu.names.into_texts();
+        ledger.keeps_running = profile.dump.as_ref().is_some_and(|dump| dump.reason != DumpReason::End);
         ledger.stacks_missing = stacks_missing(&profile);
         ledger.hits = profile.counters.count();
         count_stack_ends(&profile, &mut ledger);
@@ -319,6 +325,10 @@ impl Fold {
                 if self.noted.insert(note.text.clone()) {
                     profile.notes.push(note.text.clone());
                 }
+            }
+            Event::Dump(dump) => {
+                profile.note_time(dump.time);
+                profile.dump = Some(dump.clone());
             }
             Event::Symbol(symbol) => profile.symbols.add(symbol.clone()),
             Event::End(end) => {

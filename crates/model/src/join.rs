@@ -230,6 +230,11 @@ impl Join {
         Some(&self.launches[*id].launch)
     }
 
+    /// Returns every launch that an activity may still be joined to.
+    pub fn remembered(&self) -> impl Iterator<Item = &Launch> {
+        self.newest.iter().map(|id| &self.launches[*id].launch)
+    }
+
     /// Adds a launch-class call that began, and joins the activities that waited for it.
     pub fn push_launch(&mut self, launch: &Launch, mut on: impl FnMut(Outcome<'_>)) {
         self.counts.launches += 1;

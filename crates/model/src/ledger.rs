@@ -24,6 +24,9 @@ pub struct Ledger {
     pub launches_empty: u64,
     /// Of those, calls whose activity never arrived.
     pub launches_pending: u64,
+    /// The recording is a dump of a program that keeps running: pending launches may not have run yet.
+    #[serde(skip)]
+    pub keeps_running: bool,
     /// Kernels received.
     pub kernels: u64,
     /// Copies received.

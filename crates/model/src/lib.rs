@@ -21,3 +21,4 @@ pub mod ranges;
 pub mod ranks;
 pub mod recording;
 pub mod symbols;
+pub mod window;

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::event::{GraphDestroyed, Launch, NodeCopied, NodeCreated, NodeStack, SessionId, StackId};
+use crate::event::{Event, GraphDestroyed, Launch, NodeCopied, NodeCreated, NodeStack, ProcessId, SessionId, StackId};
 
 /// The most nodes that are remembered, in total and of one session.
 const MAX_NODES: usize = 1 << 20;
@@ -235,6 +235,52 @@ impl Nodes {
         stack
     }
 
+    /// Returns events that describe the nodes as they are now.
+    pub fn events(&self) -> Vec<Event> {
+        // A node's own stack and the node follow each other, so all can use the same mark.
+        let mark = u32::MAX;
+        let mut events = Vec::new();
+        for (&session, graphs) in &self.sessions {
+            for (&graph, known) in &graphs.by_id {
+                for (&number, node) in &known.nodes {
+                    let node_id = u64::from(graph) << 32 | u64::from(number);
+                    match node.last() {
+                        Origin::Stack(stack) => {
+                            let (process, tid, time) = (ProcessId(0), 0, 0);
+                            events.push(Event::NodeStack(NodeStack { session, mark, process, tid, time, stack }));
+                            events.push(Event::NodeCreated(NodeCreated { session, node: node_id, mark, own: true }));
+                        }
+                        Origin::Awaited((session, mark, own)) => {
+                            if let Some(Some(stack)) = self.marks.stacks.get(&(session, mark, own)) {
+                                let (process, tid, time, stack) = (ProcessId(0), 0, 0, *stack);
+                                events.push(Event::NodeStack(NodeStack { session, mark, process, tid, time, stack }));
+                                let created = NodeCreated { session, node: node_id, mark, own: true };
+                                events.push(Event::NodeCreated(created));
+                            } else {
+                                events.push(Event::NodeCreated(NodeCreated { session, node: node_id, mark, own }));
+                            }
+                        }
+                        Origin::Unknown => {}
+                    }
+                }
+                if known.destroyed {
+                    events.push(Event::GraphDestroyed(GraphDestroyed { session, graph }));
+                }
+            }
+        }
+        events
+    }
+
+    /// Returns the stacks that created nodes.
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
+        let nodes = self.sessions.values().flat_map(|graphs| graphs.by_id.values()).flat_map(|g| g.nodes.values());
+        let of_nodes = nodes.filter_map(|node| match node.last() {
+            Origin::Stack(stack) => Some(stack),
+            Origin::Awaited(_) | Origin::Unknown => None,
+        });
+        of_nodes.chain(self.marks.stacks.values().copied().flatten())
+    }
+
     fn node(&self, session: SessionId, id: u64) -> Option<&Node> {
         let (graph, number) = split(id);
         self.sessions.get(&session)?.by_id.get(&graph)?.nodes.get(&number)
@@ -272,7 +318,6 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::ProcessId;
 
     const SESSION: SessionId = SessionId(3);
 

@@ -9,8 +9,8 @@ use crate::{
     calls::Calls,
     counters::Counters,
     event::{
-        CostProgram, Direction, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, ProcessId, Sampling,
-        SessionCost, SessionId, Stack, StackId, Start,
+        CostProgram, Direction, Dump, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, ProcessId,
+        Sampling, SessionCost, SessionId, Stack, StackId, Start,
     },
     idle::Idle,
     ledger::Ledger,
@@ -30,6 +30,8 @@ pub struct Profile {
     pub start: Option<Start>,
     /// How it ended; absent in a truncated recording.
     pub end: Option<End>,
+    /// Why it was written, if it is a dump of the recent past.
+    pub dump: Option<Dump>,
     /// The latest timestamp seen, for a recording without an end.
     pub last_time: u64,
     /// Process images by id.

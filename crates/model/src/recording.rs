@@ -24,8 +24,18 @@ mod sized;
 mod tests;
 mod writer;
 
+pub(crate) use self::encode::Encoder;
 pub use self::{
     layout::{MAGIC, VERSION},
     reader::{Damage, DamageReason, OpenError, Reader},
     writer::{WriteError, Writer},
 };
+
+/// Returns the events of a chunk's payload that an [`Encoder`] built.
+pub(crate) fn events(payload: &[u8]) -> impl Iterator<Item = crate::event::Event> + '_ {
+    let (mut decoder, mut cursor) = (decode::Decoder::default(), bytes::Cursor::new(payload));
+    std::iter::from_fn(move || match decoder.next(&mut cursor)? {
+        decode::Record::Event(event) => Some(event),
+        decode::Record::Unknown => None,
+    })
+}

@@ -28,7 +28,7 @@ mod usdt;
 mod usual;
 
 pub use error::Error;
-pub use library::{Function, chosen_at_load, exported, find, linked, matching, offset_in_code, open};
+pub use library::{Function, chosen_at_load, code_around, exported, find, linked, matching, offset_in_code, open};
 pub use listing::{Summary, summary};
 pub use returns::returns;
 pub use site::{Cost, Site, choose};

@@ -146,6 +146,16 @@ pub fn offset_in_code<B: Bytes + ?Sized>(bytes: &B, offset: u64) -> Result<bool,
     Ok(elf.segments.executable().any(holds))
 }
 
+/// Returns how many bytes of the executable segment around an offset of the file are before it, and how many after.
+pub fn code_around<B: Bytes + ?Sized>(bytes: &B, offset: u64) -> Result<Option<(u64, u64)>, Error> {
+    let elf = Elf::read(bytes)?;
+    let around = |segment: &elf::Segment| {
+        let before = offset.checked_sub(segment.offset)?;
+        segment.file_size.checked_sub(before).filter(|after| *after > 0).map(|after| (before, after))
+    };
+    Ok(elf.segments.executable().find_map(around))
+}
+
 /// The names and the size from the symbols of one address.
 #[derive(Default)]
 struct Place {

@@ -13,7 +13,7 @@ const LONGEST: u64 = 1 << 20;
 const MOST: usize = 65_536;
 
 /// The start addresses of programs, sorted.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct BpfCode(Vec<(u64, Arc<str>)>);
 
 impl BpfCode {

@@ -31,8 +31,8 @@ const VDSO: &str = "[vdso]";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(u32);
 
-/// All mapped files.
-#[derive(Debug)]
+/// All mapped files. A copy shares the open files.
+#[derive(Clone, Debug)]
 pub struct Files {
     /// The maximum number of open files.
     most: usize,
@@ -54,10 +54,10 @@ struct Identity {
     inode: Option<(u64, u64)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     identity: Identity,
-    file: Option<File>,
+    file: Option<Arc<File>>,
     stamp: Option<Stamp>,
     root: Option<Arc<Root>>,
     /// The paths to try, the most reliable first.
@@ -168,7 +168,8 @@ impl Files {
         let hold = self.held < self.most;
         self.held += usize::from(hold);
         let stamp = Some(stamp(&info));
-        self.known.insert(id, Known { identity: identity.clone(), file: hold.then_some(file), stamp, root, places });
+        self.known
+            .insert(id, Known { identity: identity.clone(), file: hold.then(|| Arc::new(file)), stamp, root, places });
         self.ids.insert(identity, id);
         Some(id)
     }
@@ -222,7 +223,7 @@ impl Files {
         if let Some(known) = known
             && let Some(file) = &known.file
         {
-            let elf = Elf::read(file).ok()?;
+            let elf = Elf::read(file.as_ref()).ok()?;
             // It may have been overwritten in place.
             let same = match mapping.build_id.as_slice() {
                 [] => file.metadata().ok().map(|info| stamp(&info)) == known.stamp,

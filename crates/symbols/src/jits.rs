@@ -24,7 +24,7 @@ const MOST: usize = 1024;
 const LARGEST: u64 = 64 << 20;
 
 /// All processes that generate code.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Jits {
     images: HashMap<ProcessId, Jit>,
     /// Directories for temporary files, each opened once.
@@ -33,7 +33,7 @@ pub struct Jits {
     refused: BTreeSet<ProcessId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Jit {
     directory: Arc<File>,
     pid: u32,
@@ -45,9 +45,9 @@ struct Jit {
 }
 
 /// A file at the time its process ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Written {
-    file: File,
+    file: Arc<File>,
     modified: (i64, i64),
 }
 
@@ -133,7 +133,7 @@ impl Jit {
             too_large.insert(Path::new("/tmp").join(name).display().to_string());
             return None;
         }
-        Some(Written { file, modified: (info.mtime(), info.mtime_nsec()) })
+        Some(Written { file: Arc::new(file), modified: (info.mtime(), info.mtime_nsec()) })
     }
 }
 

@@ -4,8 +4,8 @@ use model::event::{Mapping, ProcessId};
 
 use crate::{FileId, Files, bpf_code::BpfCode, jits::Jits};
 
-/// Open files, and the locations of names that JIT compilers write.
-#[derive(Debug, Default)]
+/// Open files, and the locations of names that JIT compilers write. A copy shares the open files.
+#[derive(Clone, Debug, Default)]
 pub struct Kept {
     /// The mapped files.
     pub files: Files,

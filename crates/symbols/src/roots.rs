@@ -25,7 +25,7 @@ type Identity = (u64, u64, u64);
 pub(crate) struct Root(File);
 
 /// All roots, each opened once.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Roots {
     own: Option<Identity>,
     held: HashMap<Identity, Arc<Root>>,

@@ -46,6 +46,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         as_root: false,
         quiet: false,
         verbose: false,
+        flight: args::Flight::default(),
         title: Some("llm: a small language model on a simulated GPU".into()),
         command: vec![program.into_os_string()],
     })?;

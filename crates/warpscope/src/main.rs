@@ -36,21 +36,12 @@ fn main() -> ExitCode {
             // The verifier log has many lines, none of which comes from a traced program. A path may contain any
             // character.
             match error.downcast_ref::<bpf::Error>() {
-                Some(_) => say::say_lines(&sentence(&error)),
-                None => say::say(sentence(&error)),
+                Some(_) => say::say_lines(&say::sentence(&error)),
+                None => say::say(say::sentence(&error)),
             }
             ExitCode::from(error.downcast_ref::<CannotRun>().map_or(1, CannotRun::exit_code))
         }
     }
-}
-
-/// Formats an error with its causes, without repeating a cause that the message already contains.
-fn sentence(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
-        "" => cause,
-        said if said.contains(&cause) => text,
-        said => format!("{said}: {cause}"),
-    })
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {

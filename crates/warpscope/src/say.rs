@@ -16,6 +16,15 @@ pub fn say_lines(text: &str) {
     eprintln!("warpscope: {}", lines.join("\n"));
 }
 
+/// Formats an error with its causes, without repeating a cause that the message already contains.
+pub fn sentence(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
+        "" => cause,
+        said if said.contains(&cause) => text,
+        said => format!("{said}: {cause}"),
+    })
+}
+
 fn line(text: impl Display) -> String {
     format!("warpscope: {}", printable(&text.to_string()))
 }

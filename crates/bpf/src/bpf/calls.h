@@ -13,6 +13,7 @@
 #include "memory.h"
 #include "open_calls.h"
 #include "process.h"
+#include "repeated.h"
 #include "sums.h"
 
 /* Set before loading: send a record for each call, or only add it to the sums. */
@@ -314,8 +315,10 @@ static __always_inline void tell_call(struct thread_calls *calls, const struct f
 		account_memory(calls, function, open, bytes);
 	if (function->launches)
 		count_kernel(function, call);
-	if (call_names && function->teaches && !is_error(function, call->result))
+	if (call_names && function->teaches && !is_error(function, call->result)) {
+		keep_lesson(calls, function, call);
 		send_call(function, call);
+	}
 }
 
 /*
@@ -383,6 +386,40 @@ int leave_multi(struct pt_regs *ctx)
 	return leave_measured(ctx);
 }
 
+/*
+ * The cookie has the function in its lowest 16 bits, then the sizes of the code before and after the probe, 24 bits each
+ * in units of 16 bytes, if the function is the runtime's.
+ */
+static __always_inline int enter_session(struct pt_regs *ctx, u64 cookie)
+{
+	u32 index = cookie & 0xffff, before = cookie >> 16 & 0xffffff, after = cookie >> 40;
+	struct function *function = bpf_map_lookup_elem(&functions, &index);
+	struct thread_calls *calls = caller(bpf_get_current_pid_tgid());
+
+	if (!calls || !function)
+		return 1;
+	if (!calls->depth && may_begin(calls) && skip_return(ctx, function, index, calls, before << 4, after << 4))
+		return 1;
+	enter_call(ctx, index);
+	return 0;
+}
+
+SEC("uprobe.session")
+int call_session(struct pt_regs *ctx)
+{
+	u64 begun = cost_begin(), cookie = bpf_get_attach_cookie(ctx);
+	int skip;
+
+	if (is_session_return(ctx)) {
+		leave_call(ctx, cookie & 0xffff);
+		cost_end(COST_LEAVE, begun);
+		return 0;
+	}
+	skip = enter_session(ctx, cookie);
+	cost_end(COST_ENTER, begun);
+	return skip;
+}
+
 SEC("uprobe")
 int enter_single(struct pt_regs *ctx)
 {
@@ -418,6 +455,21 @@ SEC("kretprobe")
 int leave_kernel_single(struct pt_regs *ctx)
 {
 	return leave_measured(ctx);
+}
+
+/* Before sums are read: adds what each thread has counted by itself. */
+SEC("iter/task")
+int add_repeated(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct thread_calls *calls;
+
+	if (!task)
+		return 0;
+	calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
+	if (calls)
+		add_all_seen(calls);
+	return 0;
 }
 
 /* At the end of a trace: sends the calls of every thread that have not returned. */

@@ -21,6 +21,22 @@ struct open_call {
 	struct call_record record;
 };
 
+/*
+ * A launch that its thread repeats, with the number of times that were not added to the sums yet. Only the thread replaces
+ * it, but another one may take the count: its upper half is the number of replacements, so the count belongs to the rest.
+ */
+struct seen_launch {
+	u64 count;
+	u64 kernel; /* 0: nested launches of the function */
+	u32 function;
+	u32 handle;
+	struct launch_shape shape;
+	u32 pad;
+};
+
+/* A power of two. */
+#define SEEN_LAUNCHES 64
+
 struct thread_calls {
 	u32 image; /* the thread's image, once looked up; 0 before, and after an exec */
 	u32 depth;
@@ -33,6 +49,9 @@ struct thread_calls {
 	/* The device or context that allocations belong to, and the one below it; 0 is device 0. */
 	u64 place;
 	u64 place_below;
+	/* The code of the CUDA runtime that it called last, if returns may be skipped. */
+	u64 runtime;
+	u64 runtime_bytes;
 	struct syscall_record syscall;
 	u64 switched_out; /* when it last left a CPU */
 	u64 wait_stack; /* its stack then, native and Python; 0 if not taken */
@@ -40,6 +59,7 @@ struct thread_calls {
 	u32 state;
 	u32 preempted;
 	struct open_call calls[CALL_DEPTH];
+	struct seen_launch seen[SEEN_LAUNCHES];
 };
 
 struct {

@@ -9,6 +9,7 @@
 #include "handover_state.h"
 #include "open_calls.h"
 #include "python.h"
+#include "repeated.h"
 #include "stack.h"
 
 static __always_inline void send_thread(u32 image, u32 tid, const char *comm)
@@ -95,7 +96,9 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 	/* The open calls of the thread ended with the old program. */
 	if (calls) {
 		send_unfinished(calls);
+		add_all_seen(calls);
 		calls->image = 0;
+		calls->runtime_bytes = 0;
 		calls->place = 0;
 		calls->place_below = 0;
 	}
@@ -123,9 +126,10 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	struct image *image = bpf_map_lookup_elem(&images, &tgid);
 	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
 
-	if (calls)
+	if (calls) {
 		send_unfinished(calls);
-
+		add_all_seen(calls);
+	}
 	if (image)
 		end_handing_of(task, image);
 	/* The process ends with its last thread. */

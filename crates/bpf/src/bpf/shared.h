@@ -442,6 +442,13 @@ struct function {
 	__u8 pad;
 };
 
+/* What a launch requests of a device. */
+struct launch_shape {
+	__u32 grid[3];
+	__u32 block[3];
+	__u32 shared; /* bytes of dynamic shared memory */
+};
+
 /* Where a launch has its dimensions. */
 enum function_dims {
 	DIMS_NONE = 0,
@@ -524,6 +531,7 @@ enum sum_flag {
 
 struct sum {
 	__u64 count;
+	__u64 last; /* the duration of the last call, of those whose return was watched */
 	__u64 errors;
 	__u64 ns;
 	__u64 max;
@@ -621,8 +629,8 @@ struct kernel_key {
 
 struct kernel_sum {
 	__u64 count;
-	__u32 grid[3];
-	__u32 block[3];
+	struct launch_shape shape; /* of the last launch whose return was watched */
+	__u32 pad;
 };
 
 /* The name of a device file, truncated but unique. */

@@ -137,6 +137,7 @@ static __always_inline void add_to_sums(const struct function *function, const s
 		count_loss(LOSS_CALL_SUMS);
 		return;
 	}
+	sum->last = ns;
 	__sync_fetch_and_add(&sum->count, 1);
 	__sync_fetch_and_add(&sum->ns, ns);
 	__sync_fetch_and_add(&sum->self_ns, ns - open->inside);
@@ -154,44 +155,64 @@ static __always_inline void add_to_sums(const struct function *function, const s
 	}
 }
 
+/* Keeps the shape of a launch, from its arguments. */
+static __always_inline void keep_shape(const struct function *function, const struct call_record *call,
+				       struct launch_shape *shape)
+{
+	u32 dims = function->dims_word;
+
+	if (function->dims == DIMS_PACKED && dims + 6 <= CALL_WORDS) {
+		shape->grid[0] = call->word[dims];
+		shape->grid[1] = call->word[dims] >> 32;
+		shape->grid[2] = call->word[dims + 1];
+		shape->block[0] = call->word[dims + 2];
+		shape->block[1] = call->word[dims + 2] >> 32;
+		shape->block[2] = call->word[dims + 3];
+		/* After the pointer to the arguments. */
+		shape->shared = call->word[dims + 5];
+	} else if (function->dims == DIMS_WORDS && dims + 7 <= CALL_WORDS) {
+		shape->grid[0] = call->word[dims];
+		shape->grid[1] = call->word[dims + 1];
+		shape->grid[2] = call->word[dims + 2];
+		shape->block[0] = call->word[dims + 3];
+		shape->block[1] = call->word[dims + 4];
+		shape->block[2] = call->word[dims + 5];
+		shape->shared = call->word[dims + 6];
+	} else if (function->dims == DIMS_PAYLOAD && call->flags & CALL_HAS_PAYLOAD) {
+		__builtin_memcpy(shape, call->bytes, sizeof(*shape));
+	}
+}
+
+/* Adds launches of a kernel; returns its sum, or null if there is no room. */
+static __always_inline struct kernel_sum *add_launches(struct kernel_key *key, u64 count)
+{
+	struct kernel_sum *sum = find_or_make(&kernels, key, &empty_kernel);
+	u64 *beyond;
+
+	if (sum) {
+		__sync_fetch_and_add(&sum->count, count);
+		return sum;
+	}
+	beyond = find_or_make(&kernels_beyond, &key->image, &nothing_yet);
+	if (beyond)
+		__sync_fetch_and_add(beyond, count);
+	else
+		count_loss(LOSS_CALL_SUMS);
+	return 0;
+}
+
 static __always_inline void count_kernel(const struct function *function, const struct call_record *call)
 {
-	u32 word = function->launches - 1, dims = function->dims_word;
+	u32 word = function->launches - 1;
 	struct kernel_key key = { .image = call->image, .handle = function->handle };
 	struct kernel_sum *sum;
 
 	if (call->flags & CALL_NESTED || is_error(function, call->result) || word >= CALL_WORDS)
 		return;
 	key.address = call->word[word];
-	sum = find_or_make(&kernels, &key, &empty_kernel);
-	if (!sum) {
-		u64 *beyond = find_or_make(&kernels_beyond, &key.image, &nothing_yet);
-
-		if (beyond)
-			__sync_fetch_and_add(beyond, 1);
-		else
-			count_loss(LOSS_CALL_SUMS);
-		return;
-	}
-	__sync_fetch_and_add(&sum->count, 1);
-	if (function->dims == DIMS_PACKED && dims + 4 <= CALL_WORDS) {
-		sum->grid[0] = call->word[dims];
-		sum->grid[1] = call->word[dims] >> 32;
-		sum->grid[2] = call->word[dims + 1];
-		sum->block[0] = call->word[dims + 2];
-		sum->block[1] = call->word[dims + 2] >> 32;
-		sum->block[2] = call->word[dims + 3];
-	} else if (function->dims == DIMS_WORDS && dims + 6 <= CALL_WORDS) {
-		sum->grid[0] = call->word[dims];
-		sum->grid[1] = call->word[dims + 1];
-		sum->grid[2] = call->word[dims + 2];
-		sum->block[0] = call->word[dims + 3];
-		sum->block[1] = call->word[dims + 4];
-		sum->block[2] = call->word[dims + 5];
-	} else if (function->dims == DIMS_PAYLOAD && call->flags & CALL_HAS_PAYLOAD) {
-		__builtin_memcpy(sum->grid, call->bytes, sizeof(sum->grid));
-		__builtin_memcpy(sum->block, call->bytes + sizeof(sum->grid), sizeof(sum->block));
-	}
+	sum = add_launches(&key, 1);
+	if (sum)
+		keep_shape(function, call, &sum->shape);
 }
 
 #endif

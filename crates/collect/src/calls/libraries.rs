@@ -22,6 +22,7 @@ use super::{
     file::{Identity, Stamp, known_by, open},
     functions::{Functions, gather},
     pausable::Pausable,
+    repeats::repeats,
     wanted::{Found, INIT, Limits, Wanted},
 };
 
@@ -276,7 +277,9 @@ impl Libraries {
             };
             unknown -= usize::from(cuda::call(&name).is_none());
             recorder.describe(described.id.0, gather)?;
-            let probe = Probe { offset: function.site.offset, function: described.id.0 };
+            let offset = function.site.offset;
+            let repeats = repeats(file, path, &name, &gather, offset);
+            let probe = Probe { offset, function: described.id.0, repeats };
             let (id, own) = (described.id, function.names().any(has_callback));
             push(Event::Function(described));
             if self.reported {

@@ -10,6 +10,7 @@ pub mod libraries;
 pub mod named;
 pub mod pausable;
 pub mod points;
+mod repeats;
 mod rings;
 pub mod search;
 pub mod sums;

@@ -36,6 +36,11 @@ impl Named {
         }
     }
 
+    /// Selects functions of one program.
+    pub fn of(program: &str, pattern: &str) -> anyhow::Result<Self> {
+        Ok(Self { library: program.into(), pattern: pattern.into(), glob: Glob::parse(pattern)? })
+    }
+
     /// Returns the pattern as the user wrote it.
     pub fn pattern(&self) -> &str {
         &self.pattern

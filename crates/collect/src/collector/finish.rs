@@ -181,7 +181,8 @@ impl<S: Sink> Collector<S> {
         }
     }
 
-    fn count_losses(&mut self) {
+    /// Reports what was lost since the last call.
+    pub(super) fn count_losses(&mut self) {
         let losses = self.recorder.losses();
         let mappings = self.mappings.as_ref().map_or(0, Mappings::lost);
         for (cause, count) in [
@@ -203,8 +204,11 @@ impl<S: Sink> Collector<S> {
             (LossCause::Handovers, self.handovers.as_ref().map_or(0, Handovers::unknown)),
             (LossCause::PythonStacksUneven, self.pythons.as_ref().map_or(0, Pythons::uneven)),
         ] {
-            if count > 0 {
-                self.sink.push(&Event::Loss(Loss { cause, count }));
+            let reported = self.reported_losses.entry(cause).or_default();
+            let new = count.saturating_sub(*reported);
+            if new > 0 {
+                *reported = count;
+                self.sink.push(&Event::Loss(Loss { cause, count: new }));
             }
         }
     }

@@ -6,11 +6,13 @@
 //!   run       waits, until the command or the time ends
 //!   gather    one round: reads every source, in the order that matters
 //!   records   converts records of the BPF programs to events
+//!   forget    removes stacks that are no longer needed
 //!   finish    reads what is still pending, and detaches
 //! ```
 
 mod attach;
 mod finish;
+mod forget;
 mod gather;
 mod parts;
 mod prepare;

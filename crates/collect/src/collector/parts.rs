@@ -1,8 +1,12 @@
 //! The parts of a collector.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use bpf::{Mappings, Recorder};
+use model::event::LossCause;
 use symbols::Kept;
 
 use crate::{
@@ -50,6 +54,8 @@ pub struct Collector<S> {
     pub(super) images: Images,
     pub(super) reused: Reused,
     pub(super) rescan: Rescan,
+    /// The losses that were reported.
+    pub(super) reported_losses: BTreeMap<LossCause, u64>,
     /// Nanoseconds that one CPU sample represents; 0 if none are taken.
     pub(super) period: u64,
 }

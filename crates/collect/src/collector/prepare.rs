@@ -1,6 +1,6 @@
 //! Preparation before anything is written: loads programs, compiles tables, starts watching mappings.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use bpf::{Mappings, Recorder, Share};
@@ -141,6 +141,7 @@ impl Prepared {
             images: Images::default(),
             reused: Reused::default(),
             rescan: Rescan::default(),
+            reported_losses: BTreeMap::new(),
             period: self.period,
         }
     }

@@ -13,7 +13,7 @@ use bpf::Mappings;
 
 use super::parts::Collector;
 use crate::{
-    calls::search,
+    calls::{search, tracer::Tracer},
     command::{
         priority,
         target::{self, Injection},
@@ -64,8 +64,25 @@ impl<S: Sink> Collector<S> {
 
     /// Records who allocates and frees GPU memory from now on.
     pub fn record_memory(&mut self, program: &OsString, simulator: Option<&Path>) -> anyhow::Result<()> {
-        let mut trace = memory::tracer(self.recorder.can_watch_many())?;
+        let trace = memory::tracer(self.recorder.can_watch_many())?;
+        self.watch_calls(trace, program, simulator)?;
         let mut memory = Memory::default();
+        let program = search::program(program);
+        self.recorder.open_calls(false);
+        memory.watch(program.as_deref(), simulator, &mut self.recorder);
+        self.recorder.open_calls(true);
+        self.unwinding.prepare(&mut self.kept.files, memory.watched_files());
+        self.memory = Some(memory);
+        Ok(())
+    }
+
+    /// Watches calls beside the recording, from now on.
+    pub fn watch_calls(
+        &mut self,
+        mut trace: Tracer,
+        program: &OsString,
+        simulator: Option<&Path>,
+    ) -> anyhow::Result<()> {
         let program = search::program(program);
         let (recorder, sink) = (&mut self.recorder, &mut self.sink);
         let push = &mut |event| sink.push(&event);
@@ -78,10 +95,8 @@ impl<S: Sink> Collector<S> {
         if let Some(program) = &program {
             let _ = trace.watch(program, recorder, push);
         }
-        memory.watch(program.as_deref(), simulator, recorder);
         recorder.open_calls(true);
-        self.unwinding.prepare(&mut self.kept.files, memory.watched_files());
-        (self.trace, self.memory) = (Some(trace), Some(memory));
+        self.trace = Some(trace);
         Ok(())
     }
 
@@ -110,11 +125,16 @@ impl<S: Sink> Collector<S> {
                 Until::ProcessesEnd(_) | Until::Stopped if self.signals.stop_requested() => return Ok(None),
                 Until::ProcessesEnd(_) | Until::Stopped => {}
             }
+            self.sink.round(self.signals.dump_requested(), &self.kept);
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 return Ok(None);
             }
             if flushed.elapsed() >= FLUSH {
                 self.take_hits(false);
+                self.forget_unused();
+                if self.sink.wants_losses() {
+                    self.count_losses();
+                }
                 self.sink.flush();
                 flushed = Instant::now();
             }

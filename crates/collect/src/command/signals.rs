@@ -1,6 +1,7 @@
 //! Signals as data: blocked, and read from a descriptor together with everything else.
 
 use std::{
+    cell::Cell,
     io,
     mem::MaybeUninit,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
@@ -58,15 +59,24 @@ extern "C" fn before_main() {
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = before_main;
 
+/// Requests a dump of the flight recorder.
+pub const DUMP: libc::c_int = libc::SIGUSR1;
+
 /// A descriptor that delivers signals.
 #[derive(Debug)]
-pub struct Signals(OwnedFd);
+pub struct Signals {
+    descriptor: OwnedFd,
+    /// A dump was requested.
+    dump: Cell<bool>,
+}
 
 /// One signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// A child changed state.
     Child,
+    /// Requests a dump.
+    Dump,
     /// Sent by the terminal, which sends it to the command as well.
     Terminal,
     /// Sent to warpscope alone: it is meant for the command.
@@ -76,12 +86,21 @@ pub enum Signal {
 impl Signals {
     /// Blocks the signals and opens the descriptor.
     pub fn take() -> io::Result<Self> {
+        Self::take_these(&HANDLED)
+    }
+
+    /// The same, with the signal that requests a dump.
+    pub fn take_with_dumps() -> io::Result<Self> {
+        Self::take_these(&[&HANDLED[..], &[DUMP]].concat())
+    }
+
+    fn take_these(signals: &[libc::c_int]) -> io::Result<Self> {
         // SAFETY: sets are initialised before use; the descriptor is new and ours.
         unsafe {
             let mut set = MaybeUninit::uninit();
             libc::sigemptyset(set.as_mut_ptr());
-            for signal in HANDLED {
-                libc::sigaddset(set.as_mut_ptr(), signal);
+            for signal in signals {
+                libc::sigaddset(set.as_mut_ptr(), *signal);
             }
             let set = set.assume_init();
             let mut original = MaybeUninit::uninit();
@@ -91,13 +110,13 @@ impl Signals {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Self(OwnedFd::from_raw_fd(fd)))
+            Ok(Self { descriptor: OwnedFd::from_raw_fd(fd), dump: Cell::new(false) })
         }
     }
 
     /// Returns the descriptor to wait on.
     pub fn descriptor(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.descriptor.as_raw_fd()
     }
 
     /// Forwards signals sent to warpscope alone to the command.
@@ -112,7 +131,12 @@ impl Signals {
 
     /// Whether a stop was requested, by a signal or the terminal; used without a command to forward signals to.
     pub fn stop_requested(&self) -> bool {
-        std::iter::from_fn(|| self.next()).any(|signal| signal != Signal::Child)
+        std::iter::from_fn(|| self.next()).any(|signal| !matches!(signal, Signal::Child | Signal::Dump))
+    }
+
+    /// Whether a dump was requested since the last call.
+    pub fn dump_requested(&self) -> bool {
+        self.dump.take()
     }
 
     /// Waits for the command to end, at most until `deadline`, and forwards signals meanwhile. `None` if it is still
@@ -149,7 +173,7 @@ impl Signals {
         let size = size_of::<libc::signalfd_siginfo>();
         // SAFETY: the buffer has the size of one record; it is read only if the whole record was written.
         let info = unsafe {
-            if libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), size) != size as isize {
+            if libc::read(self.descriptor.as_raw_fd(), info.as_mut_ptr().cast(), size) != size as isize {
                 return None;
             }
             info.assume_init()
@@ -157,6 +181,9 @@ impl Signals {
         let signal = info.ssi_signo as libc::c_int;
         Some(if signal == libc::SIGCHLD {
             Signal::Child
+        } else if signal == DUMP {
+            self.dump.set(true);
+            Signal::Dump
         } else if info.ssi_code == libc::SI_KERNEL {
             Signal::Terminal
         } else {

@@ -139,6 +139,11 @@ impl Handovers {
         }
     }
 
+    /// Removes combined stacks that `keep` does not accept: if they occur again, they are combined again.
+    pub fn forget_stacks(&mut self, keep: &dyn Fn(StackId) -> bool) {
+        self.joined.retain(|id| keep(*id));
+    }
+
     /// Adds a thread; `stack` is that of the thread that started it, if it runs Python.
     pub fn started(&mut self, image: ProcessId, tid: u32, creator: u32, stack: Option<StackId>) {
         self.creators.started(image, tid, creator, stack);

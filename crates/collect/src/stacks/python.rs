@@ -241,11 +241,16 @@ impl Pythons {
         }
     }
 
-    /// Removes the stacks of an image except the parts in `keep` and the combined stacks in `whole`; returns the removed
-    /// Python parts.
-    pub fn forget_stacks(&mut self, image: ProcessId, keep: &HashSet<u64>, whole: &HashSet<StackId>) -> Vec<u64> {
-        self.paired.retain(|id, of| *of != image || whole.contains(id));
-        self.waiting.retain(|pair| pair.image != image || whole.contains(&pair.id));
+    /// Removes the stacks of an image except the parts in `keep` and the combined stacks that `whole` accepts; returns the
+    /// removed Python parts.
+    pub fn forget_stacks(
+        &mut self,
+        image: ProcessId,
+        keep: &HashSet<u64>,
+        whole: &dyn Fn(StackId) -> bool,
+    ) -> Vec<u64> {
+        self.paired.retain(|id, of| *of != image || whole(*id));
+        self.waiting.retain(|pair| pair.image != image || whole(pair.id));
         let Some(known) = self.images.get_mut(&image) else { return Vec::new() };
         known.stacks.extract_if(|id, _| !keep.contains(id)).map(|(id, _)| id).collect()
     }

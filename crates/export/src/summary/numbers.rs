@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::{
-    event::{Direction, Mode, StackEnd},
+    event::{Direction, DumpReason, Mode, StackEnd},
     ledger::Lost,
     profile::Numbering,
 };
@@ -26,6 +26,23 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+/// A dump of the recent past.
+#[derive(Clone, Debug, Serialize)]
+pub struct Dumped {
+    /// Why it was written.
+    pub reason: DumpReason,
+    /// The same in words.
+    pub text: String,
+    /// When that occurred, since the start of the recording.
+    pub at_ns: u64,
+    /// The length of the window as requested.
+    pub window_ns: u64,
+    /// Events that were discarded before the window.
+    pub discarded: u64,
+    /// The window is shorter than requested, because the buffer was full.
+    pub full: bool,
+}
+
 /// The numbers of a recording.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
@@ -37,6 +54,9 @@ pub struct Summary {
     pub wall_ns: u64,
     /// The recording has no end: it was truncated, and is complete up to its last chunk.
     pub cut_off: bool,
+    /// Why it was written, if it is a dump of the recent past.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dump: Option<Dumped>,
     /// The command's wait status.
     pub status: Option<i32>,
     /// What costs time, and what to try: idle GPUs, then those that affect the most time. Absent if there is nothing to say.

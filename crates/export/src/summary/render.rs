@@ -69,6 +69,20 @@ impl Page {
             line.push_str(&ended);
         }
         self.line(&line);
+        if let Some(dump) = &s.dump {
+            self.line(&format!("dump of the last {}: {}", time(dump.at_ns), names::printable(&dump.text)));
+            let mut parts =
+                vec![format!("{} before the window were discarded", counted(dump.discarded, "event", "events"))];
+            if dump.full {
+                let text =
+                    format!("the window is shorter than {}: the buffer was full (--last-size)", time(dump.window_ns));
+                parts.push(text);
+            }
+            if dump.discarded > 0 || dump.full {
+                let line = self.ink(Ink::Dim, &parts.join("; "));
+                self.line(&line);
+            }
+        }
     }
 
     fn head(&mut self, s: &Summary) {

@@ -57,7 +57,7 @@ define! {
     SETS = Counter "warpscope_memsets", "", "Memsets.";
     SET = Counter "warpscope_memset_bytes", "bytes", "Bytes set.";
     ERRORS = Counter "warpscope_errors", "", "Failed CUDA calls by function and result.";
-    CALLS = Histogram "warpscope_call_duration_seconds", "seconds", "CUDA calls by function and duration.";
+    CALLS = Histogram "warpscope_call_duration_seconds", "seconds", "CUDA calls by function and duration. Of launches that repeat each other, one in 16 is timed, and stands for the others.";
 }
 
 /// Returns the labels shared by all series of a process.

@@ -228,6 +228,7 @@ impl Ids {
                 self.session(&mut e.session);
                 self.span(&mut e.start, &mut e.end)
             }
+            Event::Dump(e) => self.span(&mut e.from, &mut e.time),
             Event::NodeStack(e) => {
                 self.session(&mut e.session);
                 self.process(&mut e.process);
@@ -308,7 +309,7 @@ impl Ids {
             // Translated above. Listed, so that a new event is not forgotten.
             Event::Start(_) | Event::End(_) | Event::Process(_) | Event::Thread(_) | Event::Exit(_) => {}
             Event::Mapping(_) | Event::Stack(_) | Event::Sample(_) | Event::Symbol(_) | Event::Note(_) => {}
-            Event::Loss(_) | Event::OwnCost(_) | Event::ProgramCost(_) | Event::Counter(_) => {}
+            Event::Dump(_) | Event::Loss(_) | Event::OwnCost(_) | Event::ProgramCost(_) | Event::Counter(_) => {}
             Event::CounterPoint(_) | Event::Hits(_) | Event::Wait(_) | Event::Tensor(_) => {}
             Event::TensorFreed(_) | Event::Shutdown(_) | Event::Session(_) | Event::Device(_) => {}
             Event::Launch(_) | Event::Activity(_) | Event::Sync(_) | Event::Range(_) => {}

@@ -6,8 +6,8 @@ use cuda::calls::KernelRef;
 
 use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
 use crate::event::{
-    CostProgram, CounterId, DeviceIdentity, Direction, Frame, FrameKind, FunctionId, LaunchKind, Layer, LossCause,
-    Memory, Mode, NamedFrame, Origin, PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Uuid, Work,
+    CostProgram, CounterId, DeviceIdentity, Direction, DumpReason, Frame, FrameKind, FunctionId, LaunchKind, Layer,
+    LossCause, Memory, Mode, NamedFrame, Origin, PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Uuid, Work,
 };
 
 /// A type that a record can contain: both directions of its encoding.
@@ -92,6 +92,7 @@ enumerations! {
     LaunchKind: LaunchKind::from_number;
     LossCause: LossCause::from_number;
     CostProgram: CostProgram::from_number;
+    DumpReason: |number| Some(DumpReason::from_number(number));
 }
 
 /// Structures: their fields, in file order.

@@ -2,6 +2,7 @@
 
 mod diff;
 mod filter;
+mod flight;
 mod formats;
 mod graph_stacks;
 mod monitor;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use diff::Diff;
 pub use filter::Filters;
+pub use flight::Flight;
 use formats::formats;
 pub use graph_stacks::GraphStacks;
 pub use monitor::{Monitor, Top};

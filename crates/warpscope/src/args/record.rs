@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
 
-use super::{formats::formats, graph_stacks::GraphStacks, values};
+use super::{flight::Flight, formats::formats, graph_stacks::GraphStacks, values};
 
 const RECORD_HELP: &str = concat!(
     formats!(),
@@ -34,6 +34,16 @@ LIB is a path or the start of a file name. Event counts are never mixed with tim
 --events-only -o FILE.svg to draw an event, or record a .wscope file and use
 `warpscope export --event NAME`.
 
+Flight recorder (--last):
+  Nothing is written until something happens: SIGUSR1 (kill -USR1 PID of warpscope), the end of the
+  command or recording, or what --on-error, --on-idle and --on-slow name. Each dump is an ordinary
+  recording of the last TIME. Dumps get the next free number: run.wscope, run-2.wscope, ...
+  Dumps for --on-... are at least TIME apart. Limits of --on-slow:
+  'LIB:FUNCTION > 200ms'    a function of a library, by path or the start of a file name
+  'FUNCTION > 200ms'        a function of the program or of CUDA
+  'nvtx:NAME > 200ms'       an NVTX range (with --nvtx); use this for Python functions, which cannot
+                            be measured directly
+
 Examples:
   sudo warpscope record -- python3 train.py
   sudo warpscope record --gpu-only -o run.svg -o run.json -- ./transformer 64
@@ -46,6 +56,8 @@ Examples:
   sudo warpscope record --event tracepoint:syscalls:sys_enter_write,weight=count -- python3 train.py
   sudo warpscope record --off-cpu -- python3 train.py
   sudo warpscope record --memory -- python3 train.py
+  sudo warpscope record --last 30s --on-slow 'cudaDeviceSynchronize > 200ms' -- python3 train.py
+  sudo warpscope record --last 1m --on-error --on-idle 5s -p 4711
   sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
 );
 
@@ -140,6 +152,9 @@ pub struct Record {
     /// Print progress details.
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
+    /// The flight recorder.
+    #[command(flatten)]
+    pub flight: Flight,
     /// The title of the recording; the command's name if not set.
     #[arg(skip)]
     pub title: Option<String>,

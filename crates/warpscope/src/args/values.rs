@@ -8,6 +8,16 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     units.into_iter().find_map(in_unit).ok_or_else(expected)
 }
 
+/// Parses a size in bytes, such as `1000000`, `64M` or `1G`.
+pub fn size(text: &str) -> Result<usize, String> {
+    let expected = || "expected a size of at least 1M, such as 64M or 1G".to_owned();
+    let units = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("", 1)];
+    let text = text.trim_end_matches("iB").trim_end_matches('B');
+    let in_unit = |(unit, scale): (&str, usize)| text.strip_suffix(unit)?.parse::<usize>().ok()?.checked_mul(scale);
+    let bytes = units.into_iter().find_map(in_unit).ok_or_else(expected)?;
+    if bytes >= 1 << 20 { Ok(bytes) } else { Err(expected()) }
+}
+
 /// Parses a frequency, such as `99`.
 pub fn hertz(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "expected a whole number of samples per second, such as 99".to_owned())
@@ -16,6 +26,16 @@ pub fn hertz(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, expected) in [("1048576", 1 << 20), ("64M", 64 << 20), ("2GiB", 2 << 30), ("2048K", 2 << 20)] {
+            assert_eq!(size(text), Ok(expected), "{text}");
+        }
+        for text in ["", "M", "1", "64X", "99999999999999999999G", "-1M"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn durations_have_units() {

@@ -79,6 +79,7 @@ impl Monitor {
         let tracing = Tracing {
             sums_only: true,
             shared_sums: true,
+            skip_returns: true,
             stacks: options.memleak && options.stacks,
             names: options.cudatrace,
             all,

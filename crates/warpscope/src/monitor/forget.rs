@@ -158,16 +158,7 @@ impl Monitor {
             }
             let python: HashSet<u64> = live.iter().map(|site| site.python).collect();
             let gone = collector.sink.forget_stacks(&keep);
-            let owners: HashSet<ProcessId> = gone.iter().map(|(process, _)| *process).collect();
-            let native: Vec<u64> = gone.iter().map(|(_, stack)| stack.0).collect();
-            let mut python_gone = Vec::new();
-            for owner in owners {
-                collector.unwinding.renew(owner);
-                if let Some(pythons) = &mut collector.pythons {
-                    python_gone.extend(pythons.forget_stacks(owner, &python, &keep));
-                }
-            }
-            collector.recorder.forget_stacks(&native, &python_gone);
+            collector.forget_stacks(&gone, &python, &|stack| keep.contains(&stack));
         }
         self.periodic.empty_sites = empty;
     }

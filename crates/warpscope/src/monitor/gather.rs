@@ -49,6 +49,10 @@ impl Monitor {
     /// Returns the current state of all processes. Ended processes are included for the last time.
     pub fn snapshot(&mut self) -> Snapshot {
         let recorder = &self.collector.recorder;
+        if let Err(error) = recorder.add_repeated() {
+            self.collector.sink.notes.add(format!("some launches are not counted yet: {error}"));
+        }
+        let recorder = &self.collector.recorder;
         let (sums, errors) = (recorder.sums(), recorder.error_sums());
         let (memory, sites, kernel_sums) = (recorder.memory_sums(), recorder.sites(), recorder.kernel_sums());
         let rooms = recorder.sum_rooms();

@@ -54,8 +54,7 @@ struct Output {
 impl Outputs {
     /// Opens the places of `paths`, whose placeholders are replaced, or of the defaults. Rejects unknown formats and places that are not writable.
     pub fn open(paths: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
-        let paths = paths.iter().map(|path| expand::expand(path)).collect::<anyhow::Result<Vec<_>>>()?;
-        Self::open_as(None, &paths, defaults, user)
+        Self::open_as(None, &expanded(paths)?, defaults, user)
     }
 
     /// The same, with the format of outputs whose name does not select one. `-` is the standard output.
@@ -65,8 +64,24 @@ impl Outputs {
         defaults: &[&str],
         user: Option<&User>,
     ) -> anyhow::Result<Self> {
-        let numbered = paths.is_empty();
-        let paths: Vec<PathBuf> = if numbered { defaults.iter().map(PathBuf::from).collect() } else { paths.to_vec() };
+        match paths {
+            [] => Self::open_numbered(paths, defaults, user),
+            paths => Self::open_all(format, paths.to_vec(), false, user),
+        }
+    }
+
+    /// Opens places for one of several runs: a number is added to each name if files with these names exist.
+    pub fn open_numbered(paths: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
+        let defaults = || defaults.iter().map(PathBuf::from).collect();
+        Self::open_all(None, if paths.is_empty() { defaults() } else { expanded(paths)? }, true, user)
+    }
+
+    fn open_all(
+        format: Option<Format>,
+        paths: Vec<PathBuf>,
+        numbered: bool,
+        user: Option<&User>,
+    ) -> anyhow::Result<Self> {
         let mut outputs: Vec<Output> = Vec::new();
         let mut seen = BTreeSet::new();
         for path in paths {
@@ -79,6 +94,9 @@ impl Outputs {
                 }
                 (Err(error), None) => return Err(error.into()),
             };
+            if stdout && numbered {
+                bail!("several dumps cannot be written to the standard output: give the name of a file");
+            }
             if stdout && !format.is_text() && io::stdout().is_terminal() {
                 bail!("a {} file is not text: write it to a file or a pipe", format.extension());
             }
@@ -125,7 +143,7 @@ impl Outputs {
             for (output, default) in self.outputs.iter_mut().zip(&defaults) {
                 output.path = numbered(default, number);
                 if let Place::Name(name) = &mut output.place {
-                    name.rename(output.path.clone().into_os_string());
+                    name.rename(output.path.file_name().unwrap_or_default().to_owned());
                 }
             }
             if self.outputs.iter().any(|output| matches!(&output.place, Place::Name(name) if name.is_taken())) {
@@ -257,11 +275,16 @@ impl Outputs {
     }
 }
 
-/// Returns a default name with the number of a run: `warpscope.html`, `warpscope-2.html`.
+/// Replaces the placeholders of names.
+fn expanded(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    paths.iter().map(|path| expand::expand(path)).collect()
+}
+
+/// Returns a name with the number of a run: `warpscope.html`, `warpscope-2.html`.
 fn numbered(default: &Path, number: u32) -> PathBuf {
-    let text = default.to_string_lossy();
-    match text.split_once('.') {
-        Some((stem, ending)) if number > 1 => format!("{stem}-{number}.{ending}").into(),
+    let name = default.file_name().unwrap_or_default().to_string_lossy();
+    match name.split_once('.') {
+        Some((stem, ending)) if number > 1 => default.with_file_name(format!("{stem}-{number}.{ending}")),
         _ => default.to_owned(),
     }
 }

@@ -60,13 +60,15 @@ impl Place {
         opened.with_context(|| refusal(path, user))
     }
 
-    /// Resolves a name in the working directory that may still change ([`Name::rename`]), so an existing file with this
+    /// Resolves a name that may still change ([`Name::rename`]), so an existing file with this
     /// name is not checked.
     pub fn open_default(name: &Path, user: Option<&User>) -> anyhow::Result<Self> {
         let opened = acting_as(user, || {
-            let directory = directory(Path::new("."))?;
+            let Some(file) = name.file_name() else { bail!("it is a directory") };
+            let parent = name.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let directory = directory(parent.unwrap_or(Path::new(".")))?;
             may_create(&directory)?;
-            Ok::<_, anyhow::Error>(Name { directory, name: name.into(), mode: None, user: user.cloned() })
+            Ok::<_, anyhow::Error>(Name { directory, name: file.into(), mode: None, user: user.cloned() })
         });
         opened.map(Self::Name).with_context(|| refusal(name, user))
     }

@@ -1,20 +1,22 @@
 //! `record`: records a command and writes a flame graph of CPU and GPU work.
 
 mod events;
+mod flight;
 mod plan;
 mod status;
+mod write;
 
 use std::{
+    ffi::OsString,
     fs::File,
     os::unix::process::ExitStatusExt,
-    path::PathBuf,
     process::{Child, ExitCode, ExitStatus},
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use collect::{
-    Collected, Collector, Cost, INJECTOR, Prepared, Until,
+    Collected, Collector, Cost, Prepared, Until,
     calls::search,
     command::{
         setup::Setup,
@@ -22,32 +24,37 @@ use collect::{
         target::{self, Ending, Injection, NVTX_LIBRARY},
         user::User,
     },
-    sink::{Recording, Sink as _},
+    flight::{Flight, slow},
+    process::procfs,
+    sink::{Recording, Sink},
 };
-use export::{Flames, View};
+use export::Flames;
 use model::{
     event::{End, Event, Note},
     profile::Profile,
 };
-use symbols::DebugFiles;
 
-use crate::{
-    args,
-    outputs::{Outputs, view},
-    say::say,
-    summary,
-};
+use crate::{args, outputs::Outputs, say::say, summary};
+use flight::Background;
 use plan::Plan;
 use status::Status;
+use write::Style;
 
 /// Runs the command.
 pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     plan::select(&mut options)?;
     let plan = Plan::new(&options)?;
     let user = if options.as_root { None } else { User::behind_sudo() };
-    let mut outputs = Outputs::open(&options.output, plan.default_outputs(), User::behind_sudo().as_ref())?;
+    let owner = User::behind_sudo();
+    let recorder = flight::options(&options, &program(&options).to_string_lossy())?;
+    let (paths, defaults) = (&options.output, plan.default_outputs());
+    let mut outputs = match &recorder {
+        None => Outputs::open(paths, defaults, owner.as_ref())?,
+        Some(_) => Outputs::open_numbered(paths, defaults, owner.as_ref())?,
+    };
     bpf::features::require_privileges()?;
-    let signals = Signals::take().context("cannot set up signal handling")?;
+    let signals = if recorder.is_some() { Signals::take_with_dumps() } else { Signals::take() };
+    let signals = signals.context("cannot set up signal handling")?;
     let setup = match options.pid.as_slice() {
         [] => Setup::new(plan.injects(), options.sim, user.as_ref())?,
         pids => Setup::running(plan.injects(), pids),
@@ -59,69 +66,79 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     injection.nvtx = options.nvtx && other_nvtx.is_none();
 
     let prepared = Prepared::new(plan.collect(&options, &injection, sessions, marker))?;
-    let (file, path) = outputs.recording()?;
-    let mut sink = Recording::new(file, path).context("cannot start the recording")?;
-    sink.push(&Event::Start(plan.start(&options)));
+    let mut first = vec![Event::Start(plan.start(&options))];
     if let Some(path) = other_nvtx {
         let text = format!("no NVTX ranges: the command uses the library of {NVTX_LIBRARY}: {}", path.display());
-        sink.push(&Event::Note(Note { text }));
+        first.push(Event::Note(Note { text }));
     }
-    if options.command.is_empty()
-        && !options.quiet
-        && let Some(status) = Status::new()
-    {
-        sink.print(Box::new(status));
-    }
-    let mut collector = prepared.collect(signals, sink);
-    let started = start(&mut collector, plan, &options, &injection, user.as_ref());
-    let mut child = started.inspect_err(|_| outputs.remove_recording())?;
-
-    let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
-    let until = match &mut child {
-        Some(child) => Until::CommandEnds(child),
-        None => Until::ProcessesEnd(&options.pid),
+    let recording = Recorded { plan, options: &options, injection, user, first };
+    let style = Style::new(&options);
+    let mut recorded = None;
+    let (status, mut rest, whole) = match recorder {
+        None => {
+            let (file, path) = outputs.recording()?;
+            let mut sink = Recording::new(file, path).context("cannot start the recording")?;
+            if options.command.is_empty()
+                && !options.quiet
+                && let Some(status) = Status::new()
+            {
+                sink.print(Box::new(status));
+            }
+            let ended = recording.collect(prepared, signals, sink, |_| Ok(()));
+            let Ended { sink, status, time, mut rest } = ended.inspect_err(|_| outputs.remove_recording())?;
+            let end = End { time, status: status.map(ExitStatusExt::into_raw) };
+            let (profile, complete) = style.finish(sink, end, &mut rest.kept);
+            if recorded_nothing(&profile, status) {
+                outputs.keep_existing();
+            }
+            let whole = style.write(&Flames::new(&profile), &mut outputs, complete);
+            recorded = Some(profile);
+            (status, rest, whole)
+        }
+        Some(recorder) => {
+            let tracer = slow::tracer(&recorder.on_slow);
+            let (paths, quiet) = (paths.clone(), options.quiet);
+            let place = flight::Place { paths, defaults, user: owner, style: style.clone(), quiet };
+            let sink = Flight::new(recorder, Background::new(place.clone()));
+            let watch = |collector: &mut Collector<_>| watch_slow(collector, tracer, &recording);
+            let Ended { sink, status, time, rest } = recording.collect(prepared, signals, sink, watch)?;
+            let why = why_ended(&options, status);
+            let (cut, background) = flight::finish(sink, time, status, why);
+            let whole = match place.write(&cut, rest.kept.clone()) {
+                Ok(flight::Written { profile, outputs: written, whole }) => {
+                    outputs = written;
+                    recorded = Some(profile);
+                    whole
+                }
+                Err(error) => {
+                    flight::not_written(&cut.dump, &error);
+                    false
+                }
+            };
+            (status, rest, whole && background.whole)
+        }
     };
-    let status = collector.run(until, deadline).context("cannot wait for the command")?;
-    let (ended, ended_at) = (Instant::now(), bpf::now());
-    if let (Some(child), None) = (&child, status) {
-        collector.note_stop(options.duration.unwrap_or(0.0), child);
-    }
-    let Collected { sink, signals, mut kept, cost, .. } = collector.finish();
-    let ending = child.as_ref().filter(|_| options.kill && status.is_none()).map(Ending::begin);
-
-    let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
-    let (mut profile, failure) = sink.finish(end, &mut kept, &naming(&options));
-    drop(kept);
-    options.graph_stacks.apply(&mut profile);
-    let recorded = failure.is_none();
-    if let Some(failure) = failure {
-        say(failure);
-    }
-    let view = View { unfold_recursion: options.unfold_recursion, ..view::default(&profile) };
-    let flames = Flames::new(&profile);
-    if recorded_nothing(&profile, status) {
-        outputs.keep_existing();
-    }
-    let whole = outputs.write(&flames, view, recorded) && recorded;
-    if options.verbose {
-        print_cost(&cost, &profile, ended);
-    }
-    if !options.quiet {
-        summary::print(&flames, &mut || outputs.events())?;
-        outputs.announce(&mut std::io::stderr())?;
-        events::announce(&profile, view, outputs.recording_path());
+    if let Some(profile) = &recorded {
+        if options.verbose {
+            print_cost(&rest.cost, profile, rest.ended);
+        }
+        if !options.quiet {
+            summary::print(&Flames::new(profile), &mut || outputs.events())?;
+            outputs.announce(&mut std::io::stderr())?;
+            events::announce(profile, style.view(profile), outputs.recording_path());
+        }
     }
     if let Some(library) = missing_library(&options, status) {
         say(format_args!(
             "the loader did not find {library}, which the command needs: add its directory to LD_LIBRARY_PATH, or use --sim to record on the simulated GPU"
         ));
     }
-    let status = match (status, ending, &mut child) {
+    let status = match (status, rest.ending, &mut rest.child) {
         (Some(status), _, _) => status,
         // Without a command, the recording succeeded.
         (None, _, None) => ExitStatus::default(),
         (None, Some(ending), Some(child)) => match ending
-            .wait(child, &signals)
+            .wait(child, &rest.signals)
             .context("cannot wait for the command")?
         {
             // It ended on request.
@@ -133,7 +150,7 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
                 let seconds = options.duration.unwrap_or(0.0);
                 eprintln!("warpscope: recording ended after {seconds} s; the command keeps running");
             }
-            signals.wait_for(child).context("cannot wait for the command")?
+            rest.signals.wait_for(child).context("cannot wait for the command")?
         }
     };
     // Only now: processes started by the command may still need the libraries that its environment names.
@@ -141,35 +158,114 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     Ok(if status.success() { ExitCode::from(u8::from(!whole)) } else { target::exit_like(status) })
 }
 
-/// Watches the events, and starts the command or follows the processes.
-fn start(
-    collector: &mut Collector<Recording>,
+/// What is recorded.
+struct Recorded<'a> {
     plan: Plan,
-    options: &args::Record,
-    injection: &Injection,
-    user: Option<&User>,
-) -> anyhow::Result<Option<Child>> {
-    let injects = plan.injects();
-    let program = match (options.command.first(), options.pid.first()) {
+    options: &'a args::Record,
+    injection: Injection,
+    user: Option<User>,
+    /// The first events.
+    first: Vec<Event>,
+}
+
+/// A recording that has ended.
+struct Ended<S> {
+    sink: S,
+    /// The exit status of a command that has ended.
+    status: Option<ExitStatus>,
+    /// When it ended.
+    time: u64,
+    rest: Rest,
+}
+
+/// What is left of it.
+struct Rest {
+    kept: symbols::Kept,
+    signals: Signals,
+    cost: Cost,
+    child: Option<Child>,
+    /// The end of a command that is terminated.
+    ending: Option<Ending>,
+    ended: Instant,
+}
+
+impl Recorded<'_> {
+    /// Collects events until the end. `watch` is called before the command starts.
+    fn collect<S: Sink>(
+        &self,
+        prepared: Prepared,
+        signals: Signals,
+        mut sink: S,
+        watch: impl FnOnce(&mut Collector<S>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Ended<S>> {
+        let options = self.options;
+        self.first.iter().for_each(|event| sink.push(event));
+        let mut collector = prepared.collect(signals, sink);
+        watch(&mut collector)?;
+        let mut child = self.start(&mut collector)?;
+        let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
+        let until = match &mut child {
+            Some(child) => Until::CommandEnds(child),
+            None => Until::ProcessesEnd(&options.pid),
+        };
+        let status = collector.run(until, deadline).context("cannot wait for the command")?;
+        let (ended, time) = (Instant::now(), bpf::now());
+        if let (Some(child), None) = (&child, status) {
+            collector.note_stop(options.duration.unwrap_or(0.0), child);
+        }
+        let Collected { sink, signals, kept, cost, .. } = collector.finish();
+        let ending = child.as_ref().filter(|_| options.kill && status.is_none()).map(Ending::begin);
+        Ok(Ended { sink, status, time, rest: Rest { kept, signals, cost, child, ending, ended } })
+    }
+
+    /// Watches the events, and starts the command or follows the processes.
+    fn start<S: Sink>(&self, collector: &mut Collector<S>) -> anyhow::Result<Option<Child>> {
+        let Self { plan, options, injection, user, .. } = self;
+        let (program, simulator) = (program(options), injection.simulator.as_deref());
+        collector.count_events(plan.events.clone(), plan.off_cpu.is_some(), &program, simulator)?;
+        if options.memory {
+            collector.record_memory(&program, simulator)?;
+        }
+        if options.command.is_empty() {
+            if options.verbose {
+                collector.on_attached = print_stop;
+            }
+            collector.follow(&options.pid, plan.injects().then_some(injection));
+            return Ok(None);
+        }
+        let child = collector.start(&options.command, injection, user.as_ref())?;
+        if options.verbose {
+            eprintln!("warpscope: recording process {}", child.id());
+        }
+        Ok(Some(child))
+    }
+}
+
+/// Returns the recorded program.
+fn program(options: &args::Record) -> OsString {
+    match (options.command.first(), options.pid.first()) {
         (Some(program), _) => program.clone(),
         (None, pid) => format!("/proc/{}/exe", pid.copied().unwrap_or(0)).into(),
-    };
-    collector.count_events(plan.events, plan.off_cpu.is_some(), &program, injection.simulator.as_deref())?;
-    if options.memory {
-        collector.record_memory(&program, injection.simulator.as_deref())?;
     }
-    if options.command.is_empty() {
-        if options.verbose {
-            collector.on_attached = print_stop;
-        }
-        collector.follow(&options.pid, injects.then_some(injection));
-        return Ok(None);
+}
+
+/// Watches the functions of `--on-slow`.
+fn watch_slow(
+    collector: &mut Collector<Flight<Background>>,
+    tracer: Option<collect::calls::tracer::Tracer>,
+    recording: &Recorded<'_>,
+) -> anyhow::Result<()> {
+    let Some(tracer) = tracer else { return Ok(()) };
+    let program = program(recording.options);
+    collector.watch_calls(tracer, &program, recording.injection.simulator.as_deref())?;
+    if let Some(missing) = collector.sink.missing_in(&program.to_string_lossy()) {
+        bail!(
+            "--on-slow: neither {} nor CUDA has a function {missing}; name a function of a library as LIB:FUNCTION, and a \
+             Python function by an NVTX range around it (nvtx:NAME, with --nvtx)",
+            program.display()
+        );
     }
-    let child = collector.start(&options.command, injection, user)?;
-    if options.verbose {
-        eprintln!("warpscope: recording process {}", child.id());
-    }
-    Ok(Some(child))
+    Ok(())
 }
 
 /// Whether a run is not worth replacing an earlier one: it has no GPU work and no events, and the command failed or was not
@@ -198,12 +294,19 @@ fn missing_library(options: &args::Record, status: Option<ExitStatus>) -> Option
     Some(text::names::printable(&missing).into_owned())
 }
 
-/// Returns how addresses are resolved.
-fn naming(options: &args::Record) -> symbols::Options {
-    let homes =
-        [std::env::var_os("HOME").map(PathBuf::from), User::behind_sudo().and_then(|u| u.home).map(PathBuf::from)];
-    let debug_files = DebugFiles::new(&options.debug_dir, &homes.into_iter().flatten().collect::<Vec<_>>());
-    symbols::Options { injector: INJECTOR, lines: options.lines, debug_files, ..symbols::Options::default() }
+/// Says why a recording ended.
+fn why_ended(options: &args::Record, status: Option<ExitStatus>) -> String {
+    match (status, options.duration) {
+        (Some(status), _) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("the command exited with status {code}"),
+            (None, signal) => format!("signal {} ended the command", signal.unwrap_or(0)),
+        },
+        (None, _) if options.command.is_empty() && !options.pid.iter().any(|pid| procfs::runs(*pid)) => {
+            "the recorded processes ended".into()
+        }
+        (None, Some(seconds)) => format!("the recording ended (-d {seconds}, or a signal)"),
+        (None, None) => "the recording was stopped by a signal".into(),
+    }
 }
 
 /// `--verbose`: prints how long a thread of a process was stopped.

@@ -95,7 +95,11 @@ impl Plan {
             off_cpu: self.off_cpu,
             handover: !options.no_handover && self.mode != Mode::EventsOnly,
             tensors: options.memory,
-            tracing: options.memory.then(|| Tracing { beside: true, stacks: true, ..Tracing::default() }),
+            tracing: (options.memory || !options.flight.on_slow.is_empty()).then(|| Tracing {
+                beside: true,
+                stacks: options.memory,
+                ..Tracing::default()
+            }),
             ring_bytes: RING_BYTES,
             ..bpf::Options::default()
         };

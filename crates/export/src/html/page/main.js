@@ -254,6 +254,10 @@ function findings(app) {
     lines.push({ parts: ['top function on the CPU ', [shorten(busiest.name, 90)], `: ${formatTime(busiest.ns)} of ${formatTime(summary.cpu_time_ns)}`],
       show: frame > 0 && recording.cpu.node.length ? { tab: 'flame', weight: 'cpu', view: 'down', sel: { kind: 'f', id: frame }, zoom: null } : null });
   }
+  if (summary.dump) {
+    lines.unshift({ parts: [`dump of the last ${formatTime(summary.dump.at_ns)}: `, [printable(summary.dump.text)]], show: { tab: 'time' } });
+    if (summary.dump.full) warn('The window is shorter than requested: the buffer was full (--last-size).');
+  }
   if (summary.cut_off) warn('The recording is incomplete: it ends before the program did.');
   if (summary.unmatched_activities) warn(summary.ledger[0], { tab: 'ledger' });
   for (const note of summary.notes.slice(0, 3)) warn(note);

@@ -268,6 +268,7 @@ class TimeLine {
       }
       this.drawSlices(context, row, from, to, out ? 0.15 : 1);
     }
+    this.drawDump(context);
     const { sel, range } = this.app.state.values;
     if (range) {
       const [a, b] = range.map(time => this.x(time));
@@ -285,6 +286,20 @@ class TimeLine {
     if (sel && sel.kind === 'o') this.drawArrow(context, sel.id);
     this.note.textContent = `${formatTime(to - from)} from ${formatTick(Math.max(0, from), (to - from) / 100)}`;
     this.app.drawn('time');
+  }
+
+  /** Marks when the reason for a dump occurred. */
+  drawDump(context) {
+    const { dump } = this.app.recording.head.summary;
+    const x = dump ? this.x(dump.at_ns) : -1;
+    if (x < TIME_LABEL || x > TIME_LABEL + this.width() + 1) return;
+    context.globalAlpha = 1;
+    context.fillStyle = theme.accent;
+    context.fillRect(x - 1, 0, 2, this.height);
+    context.font = SMALL;
+    context.textAlign = 'right';
+    context.fillText(shorten(printable(dump.text), 90), x - 5, AXIS / 2);
+    context.textAlign = 'left';
   }
 
   drawSlices(context, row, from, to, strength) {

@@ -1,0 +1,180 @@
+//! The flight recorder: keeps the recent past in memory, and writes it when something happens.
+//!
+//! ```text
+//!   events ──> window (the last 30 s, say)
+//!      └────> triggers: errors, idle GPUs, slow functions ──┐
+//!   SIGUSR1 ────────────────────────────────────────────────┴──> a cut of the window, after the last records have arrived
+//! ```
+
+pub mod slow;
+mod triggers;
+mod work;
+mod xid;
+
+use std::collections::BTreeMap;
+
+use model::{
+    event::{DumpReason, Event, Note, ProcessId, Stack, StackId},
+    window::{Cut, Limits, Reason, Window},
+};
+use symbols::Kept;
+
+use self::{slow::Slow, triggers::Triggers};
+use crate::sink::Sink;
+
+/// How long a dump waits for the records of what happened before its reason: at least so long, and at most so long if work
+/// that was launched before is still running.
+const SHORTEST_WAIT_NS: u64 = 100_000_000;
+const LONGEST_WAIT_NS: u64 = 2_000_000_000;
+
+/// What to keep, and when to write it.
+pub struct Options {
+    /// How much of the past is kept.
+    pub limits: Limits,
+    /// The most dumps, not counting the one at the end.
+    pub dumps: u32,
+    /// Write when a CUDA call fails or a GPU reports an error.
+    pub on_error: bool,
+    /// Write when a process has not used its GPU for this time, in nanoseconds.
+    pub on_idle: Option<u64>,
+    /// Write when one of these functions is slow.
+    pub on_slow: Vec<Slow>,
+}
+
+/// Writes dumps, on a thread of its own.
+pub trait Dumper {
+    /// Whether the last dump is still being written.
+    fn is_busy(&mut self) -> bool;
+
+    /// Writes a dump.
+    fn write(&mut self, cut: Cut, kept: Kept);
+}
+
+/// Receives every event, and keeps the recent ones.
+pub struct Flight<D> {
+    window: Window,
+    triggers: Triggers,
+    dumper: D,
+    most: u32,
+    apart_ns: u64,
+    /// The dump to write, and since when it waits.
+    pending: Option<(Reason, u64)>,
+    written: u32,
+    /// When the last reason for a dump occurred.
+    last: Option<u64>,
+    /// Reasons for which no dump was written.
+    skipped: BTreeMap<u8, u64>,
+}
+
+impl<D: Dumper> Flight<D> {
+    /// Creates a flight recorder that passes its dumps to `dumper`.
+    pub fn new(options: Options, dumper: D) -> Self {
+        let Options { limits, dumps, on_error, on_idle, on_slow } = options;
+        Self {
+            window: Window::new(limits),
+            triggers: Triggers::new(on_error, on_idle, on_slow),
+            dumper,
+            most: dumps,
+            apart_ns: limits.ns,
+            pending: None,
+            written: 0,
+            last: None,
+            skipped: BTreeMap::new(),
+        }
+    }
+
+    /// Returns a function of `program` that should be measured, but does not exist.
+    pub fn missing_in(&self, program: &str) -> Option<&str> {
+        self.triggers.missing_in(program)
+    }
+
+    /// Ends the recording: returns its last dump, and the dumper. A reason that has just occurred is that of the last dump.
+    pub fn finish(mut self, reason: Reason, status: Option<i32>) -> (Cut, D) {
+        for text in self.notes() {
+            self.window.push(&Event::Note(Note { text }));
+        }
+        self.window.advance(bpf::now().max(reason.time));
+        let reason = match self.pending.take() {
+            Some((earlier, _)) => Reason { text: format!("{}; then {}", earlier.text, reason.text), ..earlier },
+            None => reason,
+        };
+        // Everything up to the end belongs to it.
+        (self.window.cut(reason, status), self.dumper)
+    }
+
+    /// Returns notes for the user: what is not watched, and how often there was a reason but no dump.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = self.triggers.unwatched();
+        let count: u64 = self.skipped.values().sum();
+        if count > 0 {
+            let (seconds, most) = (self.apart_ns as f64 / 1e9, self.most);
+            notes.push(format!(
+                "no dump was written for {count} more reasons: dumps are at least {seconds} s apart, and at most {most} are \
+                 written (--dumps)"
+            ));
+        }
+        notes
+    }
+
+    /// Requests a dump, unless there were too many or one was written a short time ago.
+    fn request(&mut self, reason: Reason, now: u64) {
+        let signal = reason.kind == DumpReason::Signal;
+        let soon = self.last.is_some_and(|last| now.saturating_sub(last) < self.apart_ns);
+        if self.pending.is_some() || self.written >= self.most || (soon && !signal) {
+            *self.skipped.entry(reason.kind as u8).or_default() += 1;
+            return;
+        }
+        self.last = Some(now);
+        self.pending = Some((reason, now));
+    }
+}
+
+impl<D: Dumper> Sink for Flight<D> {
+    fn push(&mut self, event: &Event) {
+        if let Some(reason) = self.triggers.event(event) {
+            self.request(reason, bpf::now());
+        }
+        // Calls are only watched to find slow ones.
+        if !matches!(event, Event::Function(_) | Event::Call(_)) {
+            self.window.push(event);
+        }
+    }
+
+    fn stack(&self, id: StackId) -> Option<&Stack> {
+        self.window.stack(id)
+    }
+
+    fn round(&mut self, signalled: bool, kept: &Kept) {
+        let now = bpf::now();
+        self.window.advance(now);
+        if signalled {
+            let text = "signal SIGUSR1".into();
+            self.request(Reason { time: now, kind: DumpReason::Signal, text }, now);
+        }
+        while let Some(reason) = self.triggers.time(now) {
+            self.request(reason, now);
+        }
+        let due = self.pending.as_ref().is_some_and(|(reason, since)| {
+            let waited = now.saturating_sub(*since);
+            let complete = waited >= SHORTEST_WAIT_NS && !self.triggers.work.is_outstanding(reason.time);
+            complete || waited >= LONGEST_WAIT_NS
+        });
+        if due
+            && !self.dumper.is_busy()
+            && let Some((reason, _)) = self.pending.take()
+        {
+            self.written += 1;
+            let mut kept = kept.clone();
+            kept.keep_bpf_programs();
+            self.dumper.write(self.window.cut(reason, None), kept);
+        }
+    }
+
+    fn forget_stacks(&mut self) -> Option<Vec<(ProcessId, StackId)>> {
+        self.window.forget()
+    }
+
+    fn wants_losses(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,137 @@
+//! When the recent past is written.
+
+use std::collections::{BTreeMap, HashMap};
+
+use model::{
+    event::{DumpReason, Event, FunctionId, ProcessId, SessionId},
+    window::Reason,
+};
+use text::names::printable;
+
+use super::{slow::Slow, work::Work, xid::Xids};
+
+/// The most distinct names of processes and ranges that are remembered, for messages.
+const MOST_NAMES: usize = 1 << 16;
+
+/// Everything that may be a reason for a dump.
+pub struct Triggers {
+    on_error: bool,
+    on_idle: Option<u64>,
+    /// What runs on GPUs.
+    pub work: Work,
+    slow: Vec<Slow>,
+    xids: Option<Xids>,
+    /// The measured functions, with their limit.
+    functions: BTreeMap<FunctionId, (String, u64)>,
+    /// The measured NVTX ranges, with their limit.
+    ranges: HashMap<(SessionId, u32), (String, u64)>,
+    processes: HashMap<ProcessId, (u32, String)>,
+    sessions: HashMap<SessionId, ProcessId>,
+}
+
+impl Triggers {
+    /// Watches for errors, processes that do not use their GPU for a time, and slow functions.
+    pub fn new(on_error: bool, on_idle: Option<u64>, slow: Vec<Slow>) -> Self {
+        Self {
+            on_error,
+            on_idle,
+            work: Work::default(),
+            slow,
+            xids: on_error.then(Xids::open).and_then(Result::ok),
+            functions: BTreeMap::new(),
+            ranges: HashMap::new(),
+            processes: HashMap::new(),
+            sessions: HashMap::new(),
+        }
+    }
+
+    /// Returns the reason for a dump that an event is.
+    pub fn event(&mut self, event: &Event) -> Option<Reason> {
+        self.work.event(event);
+        match event {
+            Event::Process(e) if self.processes.len() < MOST_NAMES => {
+                self.processes.insert(e.id, (e.pid, e.comm.clone()));
+            }
+            Event::Exit(e) => drop(self.processes.remove(&e.process)),
+            Event::Session(e) if self.sessions.len() < MOST_NAMES => drop(self.sessions.insert(e.id, e.process)),
+            Event::Failed(e) if self.on_error => {
+                let name = cuda::results::driver_result(e.code).unwrap_or("unknown error");
+                let text = format!("a CUDA call of {} failed: {name} ({})", self.name(e.session), e.code);
+                return Some(Reason { time: bpf::now(), kind: DumpReason::Error, text });
+            }
+            Event::Function(function) => {
+                if let Some(slow) = self.slow.iter().find(|slow| slow.is_function(&function.name)) {
+                    self.functions.insert(function.id, (function.name.clone(), slow.limit_ns));
+                }
+            }
+            Event::Call(call) => {
+                let (name, limit) = self.functions.get(&call.function)?;
+                return slow(name, call.duration()?, *limit, call.end);
+            }
+            Event::RangeName(range) => {
+                if let Some(slow) = self.slow.iter().find(|slow| slow.is_range(&range.name))
+                    && self.ranges.len() < MOST_NAMES
+                {
+                    self.ranges.insert((range.session, range.id), (range.name.clone(), slow.limit_ns));
+                }
+            }
+            Event::Range(range) if !range.mark => {
+                let (name, limit) = self.ranges.get(&(range.session, range.path))?;
+                return slow(name, range.end.saturating_sub(range.start), *limit, range.end);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Returns the reason for a dump that the time is, or the kernel's log.
+    pub fn time(&mut self, now: u64) -> Option<Reason> {
+        if let Some((session, idle)) = self.on_idle.and_then(|limit| self.work.idle(now, limit)) {
+            let text = format!("{} has not used its GPU for {:.1} s", self.name(session), idle as f64 / 1e9);
+            return Some(Reason { time: now, kind: DumpReason::Idle, text });
+        }
+        let text = self.xids.as_mut()?.next()?;
+        Some(Reason { time: now, kind: DumpReason::Error, text: printable(&text).into_owned() })
+    }
+
+    /// Returns a function of `program` that should be measured, but does not exist.
+    pub fn missing_in(&self, program: &str) -> Option<&str> {
+        let missing = self.slow.iter().filter(|slow| slow.is_of(program) && !self.is_watched(slow));
+        missing.filter_map(Slow::function).next()
+    }
+
+    fn is_watched(&self, slow: &Slow) -> bool {
+        self.functions.values().any(|(known, _)| slow.is_function(known))
+    }
+
+    /// Returns notes about what is not watched.
+    pub fn unwatched(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.on_error && self.xids.is_none() {
+            notes.push("--on-error: errors of GPUs (Xids) are not seen, because /dev/kmsg cannot be read".to_owned());
+        }
+        for slow in &self.slow {
+            if let Some(name) = slow.function()
+                && !self.is_watched(slow)
+            {
+                notes.push(format!("--on-slow: no process has mapped a file with the function {}", printable(name)));
+            }
+        }
+        notes
+    }
+
+    fn name(&self, session: SessionId) -> String {
+        match self.sessions.get(&session).and_then(|process| self.processes.get(process)) {
+            Some((pid, comm)) => format!("process {pid} ({})", printable(comm)),
+            None => "a process".to_owned(),
+        }
+    }
+}
+
+fn slow(name: &str, took: u64, limit: u64, end: u64) -> Option<Reason> {
+    let text = || {
+        let (took, limit) = (took as f64 / 1e6, limit as f64 / 1e6);
+        format!("{} took {took:.1} ms, longer than {limit} ms", printable(name))
+    };
+    (took > limit).then(|| Reason { time: end, kind: DumpReason::Slow, text: text() })
+}
