@@ -9,6 +9,7 @@ mod attach;
 mod bad_input;
 mod bad_recordings;
 mod behaviour;
+mod clients;
 mod command_line;
 mod cost;
 mod deep;

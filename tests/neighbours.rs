@@ -64,7 +64,8 @@ fn another_cupti_client_is_reported() {
     let report = scene.report("x.wscope");
     assert_eq!((number(&report, "kernels"), number(&report, "unmatched_activities"), lost(&report)), (0, 0, 0));
     let notes = report["notes"].to_string();
-    assert!(notes.contains("stop that profiler or debugger and record again"), "{notes}");
+    assert!(notes.contains("GPU activity is recorded once it has unsubscribed"), "{notes}");
+    assert_eq!(report["pauses"][0]["client"], "simulated profiler");
 }
 
 /// Check that, if CUPTI rejects our buffers, a sentence says so and the command is unharmed.

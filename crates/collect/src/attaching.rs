@@ -6,7 +6,7 @@ use std::{
     ffi::CStr,
     fs::File,
     os::fd::OwnedFd,
-    sync::mpsc::{self, Receiver, Sender},
+    sync::mpsc::{self, Receiver, Sender, TryRecvError},
     thread,
     time::Duration,
 };
@@ -61,16 +61,18 @@ impl Attaching {
         let settings = injection.settings();
         let each = pids.len().div_ceil(AT_ONCE).max(1);
         for part in pids.chunks(each) {
-            let (part, settings, results) = (part.to_vec(), settings.clone(), sender.clone());
+            let (pids, settings, results) = (part.to_vec(), settings.clone(), sender.clone());
             let spawned = thread::Builder::new().name("attach".into()).spawn(move || {
                 // A thread of the target is stopped meanwhile.
                 priority::raise();
-                for pid in part {
+                for pid in pids {
                     send(&results, enter(pid, &settings));
                 }
             });
             if let Err(error) = spawned {
-                send(&sender, Err(format!("cannot start a thread: {error}")));
+                for pid in part {
+                    send(&sender, Err(format!("process {pid}: cannot start a thread: {error}")));
+                }
             }
         }
         Self { entered, pending: pids.len() }
@@ -78,7 +80,18 @@ impl Attaching {
 
     /// Returns those that are done.
     pub fn take(&mut self) -> Vec<Result<Attached, Why>> {
-        let entered: Vec<_> = self.entered.try_iter().collect();
+        let mut entered = Vec::new();
+        loop {
+            match self.entered.try_recv() {
+                Ok(result) => entered.push(result),
+                Err(TryRecvError::Empty) => break,
+                // A thread has ended without a result for each of its processes.
+                Err(TryRecvError::Disconnected) => {
+                    self.pending = 0;
+                    break;
+                }
+            }
+        }
         self.pending = self.pending.saturating_sub(entered.len());
         entered
     }
@@ -120,5 +133,22 @@ fn enter(pid: u32, settings: &[u8]) -> Result<Attached, Why> {
         }
         Some(Err((refusal, error))) => Err(format!("process {pid}: {}", refusal_sentence(refusal, error))),
         None => Err(format!("process {pid}: the injected library gave an unknown answer")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that processes whose thread has ended without a result are not waited for.
+    #[test]
+    fn missing_results_are_not_awaited() {
+        let (sender, entered) = mpsc::channel();
+        let mut attaching = Attaching { entered, pending: 3 };
+        send(&sender, Err("process 1 has exited".into()));
+        assert_eq!(attaching.take().len(), 1);
+        assert!(attaching.is_pending());
+        drop(sender);
+        assert!(attaching.take().is_empty() && !attaching.is_pending());
     }
 }

@@ -43,6 +43,10 @@ pub type Unsubscribe = unsafe extern "C" fn(Subscriber) -> CuptiResult;
 pub type EnableCallback = unsafe extern "C" fn(u32, Subscriber, u32, u32) -> CuptiResult;
 /// `cuptiEnableDomain`: enable, subscriber, domain.
 pub type EnableDomain = unsafe extern "C" fn(u32, Subscriber, u32) -> CuptiResult;
+/// `cuptiEnableAllDomains`: enable, subscriber.
+pub type EnableAllDomains = unsafe extern "C" fn(u32, Subscriber) -> CuptiResult;
+/// `cuptiFinalize`
+pub type Finalize = unsafe extern "C" fn() -> CuptiResult;
 /// `cuptiGetCallbackName`: domain, callback id, where to write the name, which is never freed.
 pub type GetCallbackName = unsafe extern "C" fn(u32, u32, *mut *const c_char) -> CuptiResult;
 /// `cuptiActivityRegisterCallbacks`

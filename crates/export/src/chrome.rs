@@ -11,7 +11,7 @@ use std::{
 
 use model::{
     causes::Joined,
-    event::{Launch, LaunchKind, ProcessId, Range, Sample, SessionId, Sync, Work},
+    event::{Launch, LaunchKind, Pause, ProcessId, Range, Sample, SessionId, Sync, Work},
     profile::Profile,
 };
 use serde::Serialize;
@@ -193,6 +193,7 @@ impl Trace<'_> {
             Moment::Launch(launch) if !self.is_trace => self.launch(*launch),
             Moment::Ran(joined) => self.activity(joined),
             Moment::Sync(sync) => self.sync(sync),
+            Moment::Pause(pause) => self.pause(pause),
             Moment::Sample(sample) => self.sample(sample),
             Moment::Call(call) => self.call(call),
             Moment::Switch(switch) => self.switch(switch),
@@ -296,6 +297,19 @@ impl Trace<'_> {
         slice.dur = Some(micros(sync.end - sync.start));
         let stream = (sync.stream != u32::MAX).then_some(sync.stream);
         slice.args = Some(SyncArgs { correlation: sync.correlation, context: sync.context, stream });
+        self.json.event(&slice)
+    }
+
+    /// Writes a time without records, once its end is known.
+    fn pause(&mut self, pause: &Pause) -> io::Result<()> {
+        if pause.to == u64::MAX {
+            return Ok(());
+        }
+        let (pid, first) = self.tracks.waits(self.profile, pause.session);
+        let track = (pid, self.lanes.entry(first).or_default().place(first, pause.from, pause.to));
+        let name = names::pause(pause);
+        let mut slice = Entry::<NoArgs>::new('X', &name, "pause", track, self.at(pause.from));
+        slice.dur = Some(micros(pause.to.saturating_sub(pause.from)));
         self.json.event(&slice)
     }
 

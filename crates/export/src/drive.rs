@@ -4,7 +4,7 @@ use std::io;
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Call, Dump, Event, KernelName, Launch, Range, Sample, Switch, Sync, Wait},
+    event::{Call, Dump, Event, KernelName, Launch, Pause, Range, Sample, Switch, Sync, Wait},
 };
 
 use crate::{events::Events, flame::View};
@@ -21,6 +21,8 @@ pub(crate) enum Moment<'a> {
     Ran(&'a Joined<'a>),
     /// The host waited for the GPU.
     Sync(&'a Sync),
+    /// Another client of CUPTI was active: there are no records of the GPU's work.
+    Pause(&'a Pause),
     /// A CPU sample.
     Sample(&'a Sample),
     /// A traced call.
@@ -62,6 +64,7 @@ pub(crate) fn drive(
                 result?;
             }
             Event::Sync(sync) if view.gpu => write(Moment::Sync(sync))?,
+            Event::Pause(pause) if view.gpu => write(Moment::Pause(pause))?,
             Event::Sample(sample) if view.cpu => write(Moment::Sample(sample))?,
             Event::KernelName(name) => write(Moment::KernelName(name))?,
             Event::Call(call) => write(Moment::Call(call))?,

@@ -232,6 +232,12 @@ enum Line<'a> {
         tid: u32,
         address: u64,
     },
+    Pause {
+        ts_ns: u64,
+        dur_ns: u64,
+        pid: u32,
+        client: &'a str,
+    },
     Loss {
         cause: LossCause,
         count: u64,
@@ -479,6 +485,12 @@ impl Lines<'_> {
             Event::TensorFreed(e) => {
                 let pid = self.pid(e.process);
                 self.line(&Line::TensorFreed { ts_ns: e.time, pid, tid: e.tid, address: e.address })
+            }
+            Event::Pause(e) if e.to == u64::MAX => Ok(()),
+            Event::Pause(e) => {
+                let pid = self.session_pid(e.session);
+                let dur_ns = e.to.saturating_sub(e.from);
+                self.line(&Line::Pause { ts_ns: e.from, dur_ns, pid, client: &e.client })
             }
             Event::Loss(e) => self.line(&Line::Loss { cause: e.cause, count: e.count }),
             Event::Dump(e) => self.line(&Line::Dump {

@@ -1,8 +1,10 @@
 //! The ledger in sentences: what was matched, and each thing that was lost, by name and to the unit.
 
+use std::collections::BTreeMap;
+
 use model::{
     event::{LossCause, StackEnd},
-    ledger::{Ledger, Lost},
+    ledger::{Ledger, Lost, Pause},
 };
 use text::units::{count, counted, hundredths, percent_of_hundredths, time};
 
@@ -130,13 +132,34 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
     let short = gpu.chain(cpu).chain(hits).filter_map(|(what, end, number)| {
         Some(format!("{} under a stack truncated {}", spelled(number, what), stack_end(end)?))
     });
-    before
+    pauses(&ledger.pauses)
         .into_iter()
-        .chain(causes)
-        .filter(|(number, _)| *number > 0)
-        .map(|(number, sentence)| spelled(number, sentence))
+        .chain(
+            before
+                .into_iter()
+                .chain(causes)
+                .filter(|(number, _)| *number > 0)
+                .map(|(n, sentence)| spelled(n, sentence)),
+        )
         .chain(short)
         .collect()
+}
+
+/// Returns a sentence for each process and client of CUPTI that paused the recording.
+fn pauses(all: &[Pause]) -> Vec<String> {
+    let mut sums = BTreeMap::<(u32, &str), (u64, usize)>::new();
+    for pause in all {
+        let (ns, times) = sums.entry((pause.pid, &pause.client)).or_default();
+        (*ns, *times) = (ns.saturating_add(pause.ns), *times + 1);
+    }
+    let sentence = |((pid, client), (ns, times)): ((u32, &str), (u64, usize))| {
+        let often = if times > 1 { format!(" ({times} times)") } else { String::new() };
+        format!(
+            "GPU records of process {pid} are missing for {}{often}: {client} was using CUPTI; this time counts as idle",
+            time(ns)
+        )
+    };
+    sums.into_iter().map(sentence).collect()
 }
 
 /// Where a stack was truncated, or why.

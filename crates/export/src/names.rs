@@ -6,7 +6,7 @@
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use model::{
-    event::{Counter, CounterPoint, FrameKind, KernelName, Mapping, NamedFrame, ProcessId, SessionId},
+    event::{Counter, CounterPoint, FrameKind, KernelName, Mapping, NamedFrame, Pause, ProcessId, SessionId},
     fold::NAME_LOST,
     memory::Use,
     profile::{Profile, What},
@@ -120,6 +120,11 @@ pub fn event(counter: &Counter, point: &CounterPoint) -> String {
     } else {
         clean(&point.function).into_owned()
     }
+}
+
+/// What a time without GPU records is called.
+pub fn pause(pause: &Pause) -> String {
+    format!("no GPU records: {} was using CUPTI", clean(&pause.client))
 }
 
 /// What a wait waits for; numbers as in `CUpti_ActivitySynchronizationType`.

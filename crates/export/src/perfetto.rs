@@ -12,7 +12,7 @@ use std::{
 
 use model::{
     causes::Joined,
-    event::{KernelName, Launch, LaunchKind, ProcessId, Sample, SessionId, Sync, Work},
+    event::{KernelName, Launch, LaunchKind, Pause, ProcessId, Sample, SessionId, Sync, Work},
     profile::Profile,
 };
 
@@ -81,6 +81,7 @@ impl Trace<'_> {
             Moment::Launch(launch) => self.launch(launch),
             Moment::Ran(joined) => self.activity(joined),
             Moment::Sync(sync) => self.sync(sync),
+            Moment::Pause(pause) => self.pause(pause),
             Moment::Sample(sample) => self.sample(sample),
             Moment::Call(call) => self.call(call),
             Moment::Switch(switch) => self.switch(switch),
@@ -165,6 +166,17 @@ impl Trace<'_> {
         let track = self.lane(Track::Waits(sync.session, 0), sync.start, sync.end)?;
         let point = Point { time: sync.start, track, name };
         self.packets.slice(&mut self.interned, point, Some(sync.end), |_| {})
+    }
+
+    /// Writes a time without records, once its end is known.
+    fn pause(&mut self, pause: &Pause) -> io::Result<()> {
+        if pause.to == u64::MAX {
+            return Ok(());
+        }
+        let name = self.interned.name(&names::pause(pause));
+        let track = self.lane(Track::Waits(pause.session, 0), pause.from, pause.to)?;
+        let point = Point { time: pause.from, track, name };
+        self.packets.slice(&mut self.interned, point, Some(pause.to), |_| {})
     }
 
     /// Writes a CPU sample. Its weight is the time that it stands for, in nanoseconds.

@@ -147,6 +147,7 @@ impl Summary {
             trace,
             no_gpu_work: no_gpu_work(profile),
             notes: profile.notes.clone(),
+            pauses: ledger.pauses.clone(),
             ledger: losses::matched(ledger)
                 .into_iter()
                 .chain(losses::captured(ledger.launches_captured))

@@ -98,6 +98,8 @@ fn main() {
         get_graph_exec_id: None,
         enable_domain: None,
         get_callback_name: None,
+        enable_all_domains: None,
+        finalize: None,
     };
     inject::start(pair[0], Found::Library(cupti, "none".into()), 13000);
 

@@ -4,12 +4,17 @@
 //! MiB (about 4,700 kernels each), which is all that most programs ever use, then 512 small ones of 64 KiB for programs
 //! with very many threads. Together that is 64 MiB, reserved once; untouched pages cost nothing, and the lowest free
 //! buffer is used first. Beyond that, requests are refused and counted. CUPTI before API version 27 (CUDA 12.9) may
-//! crash on a refusal, so there each further buffer is mapped separately and unmapped when CUPTI returns it.
+//! crash on a refusal, so there each further buffer is mapped separately and unmapped when CUPTI returns it, up to another
+//! 64 MiB.
+//!
+//! CUPTI returns a buffer to the functions that were registered last, whoever provided it. So these functions also serve
+//! other clients ([`crate::client`]): each buffer goes back to its owner.
 
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::client;
 use crate::cost;
 use crate::library;
 use crate::lifecycle;
@@ -35,6 +40,9 @@ struct Pool {
 }
 
 static BUFFERS: Pool = Pool::new();
+/// Buffers that were mapped separately.
+static EXTRA: [AtomicPtr<u8>; MOST_EXTRA] = [const { AtomicPtr::new(ptr::null_mut()) }; MOST_EXTRA];
+const MOST_EXTRA: usize = 1024;
 /// Buffers that CUPTI currently holds.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 /// Threads that are currently reading a returned buffer.
@@ -94,6 +102,10 @@ impl Pool {
         if word == 0 { (bit * LARGE, LARGE) } else { (LARGE * LARGE_COUNT + ((word - 1) * 64 + bit) * SMALL, SMALL) }
     }
 
+    fn contains(&self, buffer: *mut u8) -> bool {
+        (buffer as usize).wrapping_sub(self.memory.load(Ordering::Acquire) as usize) < POOL
+    }
+
     /// Returns a buffer to the pool; false if it does not belong to the pool.
     fn give_back(&self, buffer: *mut u8) -> bool {
         let offset = (buffer as usize).wrapping_sub(self.memory.load(Ordering::Acquire) as usize);
@@ -130,15 +142,55 @@ pub(crate) fn any_reader() -> bool {
     READERS.load(Ordering::SeqCst) != 0
 }
 
+/// Maps a buffer of its own; null if there are too many, or the kernel refuses.
+fn map_extra() -> *mut u8 {
+    let null = ptr::null_mut();
+    let buffer = sys::reserve(SMALL);
+    let place =
+        |place: &AtomicPtr<u8>| place.compare_exchange(null, buffer, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    if buffer.is_null() || EXTRA.iter().any(place) {
+        return buffer;
+    }
+    // SAFETY: just mapped, and known to nobody else.
+    unsafe { sys::unreserve(buffer, SMALL) };
+    null
+}
+
+/// Unmaps a buffer from [`map_extra`]; false if it is none.
+fn unmap_extra(buffer: *mut u8) -> bool {
+    let null = ptr::null_mut();
+    let known = EXTRA.iter().any(|place| {
+        place.load(Ordering::Relaxed) == buffer
+            && place.compare_exchange(buffer, null, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    });
+    if known {
+        // SAFETY: it was mapped with this size, and CUPTI has returned it.
+        unsafe { sys::unreserve(buffer, SMALL) };
+    }
+    known
+}
+
+/// Whether a buffer is ours.
+fn is_ours(buffer: *mut u8) -> bool {
+    BUFFERS.contains(buffer) || EXTRA.iter().any(|place| place.load(Ordering::Relaxed) == buffer)
+}
+
 /// CUPTI requests a buffer. It gets one even after the session has ended, because it may crash without one.
 ///
 /// # Safety
 /// Each pointer must be writable.
 pub unsafe extern "C" fn on_requested(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize) {
+    if !client::is_recording()
+        && let Some((requested, _)) = client::buffer_functions()
+    {
+        // SAFETY: another client has registered the function for this purpose.
+        unsafe { requested(buffer, size, most_records) };
+        return;
+    }
     lifecycle::guarded((), || {
         let (at, bytes) = BUFFERS.take().unwrap_or_else(|| {
             let refusing = library::cupti_version() >= MAY_REFUSE;
-            let extra = if refusing { ptr::null_mut() } else { sys::reserve(SMALL) };
+            let extra = if refusing { ptr::null_mut() } else { map_extra() };
             if extra.is_null() {
                 add(&TOTALS.buffers_refused, 1);
                 (extra, 0)
@@ -166,6 +218,13 @@ pub unsafe extern "C" fn on_completed(context: *mut c_void, stream: u32, buffer:
     if buffer.is_null() {
         return;
     }
+    if !lifecycle::guarded(true, || is_ours(buffer)) {
+        if let Some((_, completed)) = client::buffer_functions() {
+            // SAFETY: another client has registered the function for this purpose, and provided the buffer.
+            unsafe { completed(context, stream, buffer, size, valid) };
+        }
+        return;
+    }
     lifecycle::guarded((), || {
         // The reader count is raised before the session state is read: the sender first ends the session and then waits
         // for readers, so it misses none.
@@ -191,10 +250,7 @@ pub unsafe extern "C" fn on_completed(context: *mut c_void, stream: u32, buffer:
         }
         READERS.fetch_sub(1, Ordering::SeqCst);
         lifecycle::advance();
-        if !BUFFERS.give_back(buffer) {
-            // SAFETY: a buffer outside the pool was mapped by the request, with this size.
-            unsafe { sys::unreserve(buffer, SMALL) };
-        }
+        let _ = BUFFERS.give_back(buffer) || unmap_extra(buffer);
         LIVE.fetch_sub(1, Ordering::Relaxed);
     });
 }

@@ -16,7 +16,7 @@ use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
-use crate::{calls, cost, counting, gate, lifecycle, nodes, nvtx, quirks, sampling, sys, waits};
+use crate::{calls, client, cost, counting, gate, lifecycle, nodes, nvtx, quirks, sampling, sys, waits};
 
 /// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
@@ -122,6 +122,9 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
     let entry = work(of, cbid);
     let work = entry & !COUNTED;
     if entry == 0 {
+        if of == domain::RESOURCE {
+            client::forward_resource(cbid, data);
+        }
         if data.is_null() || !lifecycle::is_reading() {
             return false;
         }

@@ -7,7 +7,7 @@ use wire::Notice;
 
 use crate::library::Cupti;
 use crate::notices::Notices;
-use crate::sys;
+use crate::{client, sys};
 
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 
@@ -16,7 +16,7 @@ pub fn offset() -> u64 {
     OFFSET.load(Ordering::Relaxed)
 }
 
-/// Whether an earlier session has set the clock, which CUPTI keeps.
+/// Whether our clock is set.
 static DONE: AtomicBool = AtomicBool::new(false);
 
 /// Sets CUPTI's clock and thread ids to the system's. If CUPTI rejects the clock, measures the [`offset`] to its own.
@@ -45,6 +45,19 @@ pub fn set(cupti: &Cupti, notices: &mut Notices) {
         if got { time } else { sys::clock(libc::CLOCK_REALTIME) }
     });
     OFFSET.store(measured, Ordering::Relaxed);
+}
+
+/// Sets another client's clock before it uses CUPTI: its own, or the one that CUPTI has by default.
+pub fn lend(cupti: &Cupti) {
+    if let Some(register) = cupti.register_timestamp.filter(|_| DONE.swap(false, Ordering::Relaxed)) {
+        // SAFETY: the client's function, or one of this library, which is never unloaded.
+        unsafe { register(client::timestamp().unwrap_or(default_clock)) };
+    }
+}
+
+/// CUPTI's default clock.
+unsafe extern "C" fn default_clock() -> u64 {
+    sys::clock(libc::CLOCK_REALTIME)
 }
 
 /// The clock that CUPTI stamps records with.

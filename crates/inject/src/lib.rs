@@ -12,6 +12,7 @@
 //!  CUPTI     -> buffers -> records -> names, queue     activity becomes messages in a bounded queue
 //!  sender    -> socket                                 our only thread: flushes CUPTI, sends, counts, ends the session
 //!  cuInit    -> entry -> connect, start -> setup -> subscription, sender
+//!  others    -> client -> sender                     another client of CUPTI comes: the session pauses until it has left
 //!  attaching -> entry -> sender -> setup -> subscription
 //! ```
 //!
@@ -22,6 +23,7 @@ mod budget;
 pub mod buffers;
 pub mod callbacks;
 mod calls;
+mod client;
 mod clock;
 mod connect;
 mod cost;
@@ -30,6 +32,7 @@ mod driver;
 mod entry;
 mod environment;
 mod gate;
+mod kinds;
 mod known;
 mod library;
 pub mod lifecycle;
@@ -39,6 +42,7 @@ mod names;
 mod nodes;
 mod notices;
 mod nvtx;
+mod pauses;
 mod python;
 mod queue;
 mod quirks;

@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 
 use cupti::types::{
     ActivityFlushAll, ActivityGetNextRecord, ActivityGetNumDroppedRecords, ActivityRegisterCallbacks,
-    ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableCallback, EnableDomain, GetCallbackName,
-    GetGraphId, GetGraphNodeId, GetResultString, GetStreamId, GetTimestamp, GetVersion, SetThreadIdType, Subscribe,
-    SubscribeV2, Unsubscribe,
+    ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableAllDomains, EnableCallback, EnableDomain,
+    Finalize, GetCallbackName, GetGraphId, GetGraphNodeId, GetResultString, GetStreamId, GetTimestamp, GetVersion,
+    SetThreadIdType, Subscribe, SubscribeV2, Unsubscribe,
 };
 
 use crate::search::{Candidate, Surroundings, candidates};
@@ -41,6 +41,8 @@ pub struct Cupti {
     pub get_graph_exec_id: Option<GetGraphId>,
     pub enable_domain: Option<EnableDomain>,
     pub get_callback_name: Option<GetCallbackName>,
+    pub enable_all_domains: Option<EnableAllDomains>,
+    pub finalize: Option<Finalize>,
 }
 
 static CUPTI: OnceLock<Cupti> = OnceLock::new();
@@ -103,6 +105,8 @@ impl Cupti {
                 get_graph_exec_id: symbol(handle, c"cuptiGetGraphExecId"),
                 enable_domain: symbol(handle, c"cuptiEnableDomain"),
                 get_callback_name: symbol(handle, c"cuptiGetCallbackName"),
+                enable_all_domains: symbol(handle, c"cuptiEnableAllDomains"),
+                finalize: symbol(handle, c"cuptiFinalize"),
             })
         }
     }

@@ -14,8 +14,13 @@ static GRAPHS: AtomicBool = AtomicBool::new(false);
 
 /// Begins a session.
 pub fn begin() {
-    SESSIONS.fetch_add(1, Relaxed);
+    resume();
     GRAPHS.store(false, Relaxed);
+}
+
+/// Subscribes again: to CUPTI this is another session.
+pub fn resume() {
+    SESSIONS.fetch_add(1, Relaxed);
 }
 
 /// Notes the launch of a graph.

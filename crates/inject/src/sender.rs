@@ -8,11 +8,12 @@ use core::ptr;
 
 use crate::limiter::Limiter;
 use crate::names::NAMES_SEEN;
+use crate::pauses::Pauses;
 use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
 use crate::{
-    buffers, calls, connect, cost, counting, driver, known, library, lifecycle, quirks, sampling, setup, subscription,
-    sys, wakeup,
+    buffers, calls, client, connect, cost, counting, driver, known, library, lifecycle, quirks, sampling, setup,
+    subscription, sys, wakeup,
 };
 
 /// Time between two flushes. A killed process loses what completed since the last one.
@@ -79,8 +80,9 @@ extern "C" fn run(role: *mut c_void) -> *mut c_void {
         }
         close();
     });
-    // Also after a panic: the session is over, and process exit must not wait.
+    // Also after a panic: the session is over, and neither process exit nor another client must wait.
     lifecycle::end();
+    client::end(None);
     wakeup::unset_sender();
     lifecycle::sender_done();
     lifecycle::release();
@@ -127,6 +129,7 @@ struct Sender {
     last_totals: wire::Totals,
     /// Present if the cost is limited.
     limiter: Option<Limiter>,
+    pauses: Pauses,
 }
 
 impl Sender {
@@ -137,6 +140,7 @@ impl Sender {
             devices: Announcement::Due,
             last_totals: wire::Totals::default(),
             limiter: Limiter::new().filter(|_| records),
+            pauses: Pauses::default(),
         }
     }
 
@@ -152,6 +156,11 @@ impl Sender {
             return Err(Disconnected);
         }
         let records = setup::begin(cupti, notices);
+        if client::is_aside() {
+            // As if it had recorded until now: what it has is sent when the process exits.
+            lifecycle::begin();
+            lifecycle::leave();
+        }
         self.limiter = Limiter::new().filter(|_| records);
         // Also without records: this thread must end when warpscope does.
         self.tick = TICK;
@@ -160,6 +169,9 @@ impl Sender {
 
     /// Runs until the process exits or the peer disconnects.
     fn serve(&mut self) -> Result<(), Disconnected> {
+        if client::is_aside() {
+            self.pauses.begin(sys::now());
+        }
         self.send_queued(true, sys::now())?;
         let tick = self.tick;
         let mut due = sys::now() + tick;
@@ -167,6 +179,9 @@ impl Sender {
             let seen = wakeup::count();
             if lifecycle::is_exiting() {
                 return self.finish();
+            }
+            if client::is_waiting() {
+                self.step_aside()?;
             }
             let flush = sys::now() >= due;
             if flush {
@@ -179,7 +194,11 @@ impl Sender {
                 self.announce_devices(totals::launches(), due)?;
             }
             let mut next = due;
-            if let Some(limiter) = &mut self.limiter {
+            if client::is_aside() {
+                if flush {
+                    self.pauses.return_if_left();
+                }
+            } else if let Some(limiter) = &mut self.limiter {
                 if sys::now() >= limiter.due() {
                     limiter.act();
                 }
@@ -188,7 +207,7 @@ impl Sender {
             if flush && finish_requested() {
                 return self.leave();
             }
-            if flush && calls::are_traced() {
+            if flush && calls::are_traced() && !client::is_aside() {
                 subscription::enable_traced();
                 subscription::disable_untraced();
             }
@@ -198,9 +217,25 @@ impl Sender {
         }
     }
 
+    /// Lets another client use CUPTI. It waits meanwhile.
+    fn step_aside(&mut self) -> Result<(), Disconnected> {
+        let from = sys::now();
+        let drained = self.drain();
+        flush(1);
+        if let Some(cupti) = library::cupti() {
+            subscription::leave(cupti);
+        }
+        client::set_aside();
+        self.pauses.begin(from);
+        drained
+    }
+
     /// Flushes completed records out of CUPTI, and sends the totals, with the cost, if they have changed.
     fn tick(&mut self) {
         flush(0);
+        if let Some(cupti) = library::cupti().filter(|_| client::is_recording()) {
+            client::watch(cupti);
+        }
         self.report_sampling();
         let totals = totals::snapshot();
         if totals != self.last_totals {
@@ -291,6 +326,16 @@ impl Sender {
     /// Ends the recording while the process continues: sends what is queued and releases CUPTI. Launches that were marked get
     /// time to return, and their work to complete: its records come after that.
     fn leave(&mut self) -> Result<(), Disconnected> {
+        if !client::is_aside() {
+            self.drain()?;
+        }
+        self.finish()?;
+        subscription::stop();
+        Ok(())
+    }
+
+    /// Disables records, and waits for those of launches that were marked.
+    fn drain(&mut self) -> Result<(), Disconnected> {
         let deadline = sys::now() + LONGEST_DRAIN;
         if !subscription::pause() {
             // A launch does not return. Those that begin from now on are not marked, but their records arrive.
@@ -308,14 +353,13 @@ impl Sender {
             }
             wakeup::pause_for(2_000_000);
         }
-        self.finish()?;
-        subscription::stop();
         Ok(())
     }
 
     /// Sends everything left, the last totals and the end of the session. Process exit waits for this, but only up to
     /// its deadline.
     fn finish(&mut self) -> Result<(), Disconnected> {
+        self.pauses.end();
         // While the driver can still be queried.
         self.send_queued(true, FOREVER)?;
         self.announce_devices(totals::launches(), FOREVER)?;
@@ -341,9 +385,10 @@ impl Sender {
     }
 }
 
-/// Flushes CUPTI if it may hold records. Launched work may get its buffer only when it completes.
+/// Flushes CUPTI if it may hold records. Launched work may get its buffer only when it completes. The records of another
+/// client are its own.
 fn flush(force: u32) {
-    if let Some(cupti) = library::cupti()
+    if let Some(cupti) = library::cupti().filter(|_| !client::is_aside())
         && (totals::launches() > 0 || buffers::any_live())
     {
         // SAFETY: only takes a number; no callback of CUPTI is on this thread's stack.

@@ -8,7 +8,9 @@ use crate::limiter::Limiter;
 use crate::names::NAMES_SEEN;
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{buffers, clock, cost, driver, lifecycle, quirks, rank, sampling, subscription, sys, totals, wakeup};
+use crate::{
+    buffers, client, clock, cost, driver, lifecycle, quirks, rank, sampling, subscription, sys, totals, wakeup,
+};
 
 /// The result of the search for libcupti.
 pub enum Found {
@@ -64,8 +66,13 @@ pub fn announce(found: Found, driver: u32, notices: &mut Notices) -> Option<&'st
             let outcome = unsafe { (cupti.get_version)(&mut hello.cupti) };
             notices.check(&cupti, "cuptiGetVersion", outcome);
             let cupti = library::install(cupti, hello.cupti);
-            clock::set(cupti, notices);
-            hello.clock_offset = clock::offset();
+            // The clock of another client must not change.
+            if subscription::enter(cupti, notices) {
+                clock::set(cupti, notices);
+                hello.clock_offset = clock::offset();
+            } else if client::is_aside() {
+                notices.add(Notice::OtherSubscriber, client::name());
+            }
             Some(cupti)
         }
         Found::Nothing(tried) => {
@@ -96,17 +103,34 @@ pub fn introduce() -> (Option<&'static Cupti>, Notices) {
 
 /// Begins to record in a process that already runs, once warpscope is ready; true if records will arrive.
 pub fn begin(cupti: Option<&'static Cupti>, mut notices: Notices) -> bool {
-    let records = cupti.is_some_and(|cupti| {
-        if !subscription::subscribe(cupti, &mut notices) {
-            return false;
-        }
-        wakeup::pause_for(UNSEEN_LAUNCHES);
-        // Records of an earlier session, which nobody reads.
-        // SAFETY: only takes a number; no callback of CUPTI is on this thread's stack.
-        unsafe { (cupti.flush_all)(1) };
-        subscription::begin(cupti, &mut notices)
-    });
+    let records = cupti.is_some_and(|cupti| record(cupti, &mut notices));
     notices.send();
     QUEUE.seal();
     records
+}
+
+/// Begins to record after a pause in which another client used CUPTI; false if it is still there.
+pub fn resume(cupti: &'static Cupti) -> bool {
+    let mut notices = Notices::default();
+    if !subscription::enter(cupti, &mut notices) {
+        return false;
+    }
+    clock::set(cupti, &mut notices);
+    quirks::resume();
+    record(cupti, &mut notices);
+    subscription::trace_again(cupti, &mut notices);
+    notices.send();
+    true
+}
+
+/// Enables callbacks and records in a process that already launches; true if records will arrive.
+fn record(cupti: &'static Cupti, notices: &mut Notices) -> bool {
+    if !subscription::subscribe(cupti, notices) {
+        return false;
+    }
+    wakeup::pause_for(UNSEEN_LAUNCHES);
+    // Records of an earlier session, which nobody reads.
+    // SAFETY: only takes a number; no callback of CUPTI is on this thread's stack.
+    unsafe { (cupti.flush_all)(1) };
+    subscription::begin(cupti, notices)
 }

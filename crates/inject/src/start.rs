@@ -10,7 +10,7 @@ use crate::notices::Notices;
 use crate::queue::QUEUE;
 use crate::sender::{self, Role};
 use crate::setup::{Found, announce, open};
-use crate::{connect, environment, lifecycle, subscription, sys};
+use crate::{client, connect, environment, lifecycle, subscription, sys};
 
 /// Starts the session on a connected socket, which the library owns from then on. Called inside `cuInit`, at most once per
 /// process. Returns the reason if there is no session.
@@ -33,7 +33,12 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
     }
     // The sender announces the devices between these messages and the first records.
     QUEUE.seal();
-    if !sender::spawn(if records { Role::Records } else { Role::Waits }) {
+    // Aside, it records once the other client has left.
+    let aside = client::is_aside();
+    if aside {
+        lifecycle::leave();
+    }
+    if !sender::spawn(if records || aside { Role::Records } else { Role::Waits }) {
         // Without the sender nothing can be reported: restore the program's state.
         let error = sys::errno();
         subscription::stop();

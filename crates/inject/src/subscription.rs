@@ -4,39 +4,46 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use cupti::ids::{INSTANTIATE_CALLS, LAUNCH_CALLS, WAIT_CALLS, domain, kind, result};
+use cupti::ids::{INSTANTIATE_CALLS, LAUNCH_CALLS, WAIT_CALLS, domain, result};
 use cupti::types::SubscriberParams;
 use wire::Notice;
 
 use crate::library::{self, Cupti};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{buffers, callbacks, calls, environment, gate, lifecycle, nodes, sampling, search, sys, wakeup};
-
-/// Whether graphs are recorded as wholes.
-static WHOLE_GRAPHS: AtomicBool = AtomicBool::new(false);
-
-/// Returns the kinds of activity that are recorded.
-fn kinds() -> impl Iterator<Item = u32> {
-    let graphs = WHOLE_GRAPHS.load(Ordering::Relaxed).then_some(kind::GRAPH_TRACE);
-    [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, kind::MEMSET].into_iter().chain(graphs)
-}
+use crate::{
+    buffers, callbacks, calls, client, clock, gate, kinds, lifecycle, nodes, sampling, search, sys, totals, wakeup,
+};
 
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Subscribes and enables the callbacks; true if records can be enabled.
-pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
+/// Subscribes, with no callback enabled; false if CUPTI refuses. If it is another client's turn, this library is aside.
+pub fn enter(cupti: &Cupti, notices: &mut Notices) -> bool {
+    client::watch(cupti);
+    if !client::claim() {
+        return false;
+    }
+    client::borrow(cupti);
+    totals::forget_calls();
     let mut subscriber = ptr::null_mut();
     // SAFETY: the callback is a function of this library, which is never unloaded.
     let outcome = unsafe { (cupti.subscribe)(&mut subscriber, callbacks::on_api, ptr::null_mut()) };
     if outcome == result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED {
-        notices.add(Notice::OtherSubscriber, other_subscriber(cupti));
+        client::occupied(&other_subscriber(cupti));
+    } else if notices.check(cupti, "cuptiSubscribe", outcome) {
+        SUBSCRIBER.store(subscriber, Ordering::SeqCst);
+    } else {
+        client::end(Some(cupti));
+    }
+    outcome == result::SUCCESS
+}
+
+/// Enables the callbacks, once subscribed; true if records can be enabled.
+pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
+    let subscriber = SUBSCRIBER.load(Ordering::SeqCst);
+    if subscriber.is_null() {
         return false;
     }
-    if !notices.check(cupti, "cuptiSubscribe", outcome) {
-        return false;
-    }
-    SUBSCRIBER.store(subscriber, Ordering::SeqCst);
     let launches = LAUNCH_CALLS.iter().map(|call| (call.domain, call.cbid, call.name));
     let waits = WAIT_CALLS.iter().map(|call| (call.domain, call.cbid, call.name));
     for (domain, cbid, name) in launches.chain(waits) {
@@ -55,6 +62,11 @@ pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
         // SAFETY: the subscriber was just created.
         unsafe { (cupti.enable_callback)(1, subscriber, domain, cbid) };
     }
+    let borrowed = client::borrowed_resources();
+    for cbid in (0..64).filter(|cbid| borrowed & (1 << cbid) != 0) {
+        // SAFETY: the subscriber was just created.
+        unsafe { (cupti.enable_callback)(1, subscriber, domain::RESOURCE, cbid) };
+    }
     // SAFETY: both are functions of this library.
     let outcome = unsafe { (cupti.register_callbacks)(buffers::on_requested, buffers::on_completed) };
     notices.check(cupti, "cuptiActivityRegisterCallbacks", outcome)
@@ -62,9 +74,9 @@ pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
 
 /// Enables the records; true if any will arrive.
 pub fn enable(cupti: &Cupti, notices: &mut Notices) -> bool {
-    WHOLE_GRAPHS.store(environment::variable(wire::GRAPH_LEVEL_VARIABLE).is_some(), Ordering::Relaxed);
+    kinds::begin();
     let mut enabled = false;
-    for kind in kinds() {
+    for kind in kinds::all() {
         // SAFETY: only takes a number.
         let outcome = unsafe { (cupti.enable)(kind) };
         enabled |= notices.check(cupti, &format!("cuptiActivityEnable({kind})"), outcome);
@@ -76,7 +88,12 @@ pub fn enable(cupti: &Cupti, notices: &mut Notices) -> bool {
 pub fn begin(cupti: &Cupti, notices: &mut Notices) -> bool {
     let mut enabled = false;
     let mut switch = || {
+        for kind in client::take_stray_kinds().filter(|kind| !kinds::records(*kind)) {
+            // SAFETY: only takes a number.
+            unsafe { (cupti.disable)(kind) };
+        }
         enabled = enable(cupti, notices);
+        sampling::set_recording(true);
         lifecycle::begin();
     };
     let begun = (0..ATTEMPTS).any(|attempt| {
@@ -105,7 +122,7 @@ pub fn pause() -> bool {
 }
 
 fn disable_kinds(cupti: &Cupti) {
-    for kind in kinds() {
+    for kind in kinds::all() {
         // SAFETY: only takes a number; a kind that was never enabled is refused.
         unsafe { (cupti.disable)(kind) };
     }
@@ -149,18 +166,31 @@ pub fn trace_calls(cupti: &Cupti, notices: &mut Notices) -> bool {
     any
 }
 
+/// Enables the callbacks of traced functions again, after subscribing again.
+pub fn trace_again(cupti: &Cupti, notices: &mut Notices) {
+    let subscriber = SUBSCRIBER.load(Ordering::SeqCst);
+    let Some(enable) = cupti.enable_domain.filter(|_| calls::are_traced() && !subscriber.is_null()) else { return };
+    // SAFETY: the subscriber is subscribed.
+    let outcome = unsafe { enable(1, subscriber, domain::RUNTIME) };
+    notices.check(cupti, "cuptiEnableDomain", outcome);
+    ENABLED.store(false, Ordering::SeqCst);
+    DISABLED.store(false, Ordering::SeqCst);
+}
+
+/// Whether the callbacks of traced driver functions are enabled, and those of other runtime functions disabled.
+static ENABLED: AtomicBool = AtomicBool::new(false);
+static DISABLED: AtomicBool = AtomicBool::new(false);
+
 /// Enables the callbacks of traced driver functions, once it is known which they are.
 pub fn enable_traced() {
-    static DONE: AtomicBool = AtomicBool::new(false);
-    if calls::is_traced(domain::DRIVER, 0).is_some() && !DONE.swap(true, Ordering::SeqCst) {
+    if calls::is_traced(domain::DRIVER, 0).is_some() && !ENABLED.swap(true, Ordering::SeqCst) {
         switch_callbacks(domain::DRIVER, 1, |traced| traced);
     }
 }
 
 /// Disables the callbacks of runtime functions that are not traced, once the first runtime call has been seen.
 pub fn disable_untraced() {
-    static DONE: AtomicBool = AtomicBool::new(false);
-    if calls::have_begun() && !DONE.swap(true, Ordering::SeqCst) {
+    if calls::have_begun() && !DISABLED.swap(true, Ordering::SeqCst) {
         switch_callbacks(domain::RUNTIME, 0, |traced| !traced);
     }
 }
@@ -198,7 +228,7 @@ const ATTEMPTS: u32 = 20;
 pub fn switch(on: bool) -> bool {
     library::cupti().is_some_and(|cupti| {
         gate::close_for(SHORT_PATIENCE, || {
-            for kind in kinds() {
+            for kind in kinds::all() {
                 // SAFETY: only takes a number.
                 unsafe { if on { (cupti.enable)(kind) } else { (cupti.disable)(kind) } };
             }
@@ -211,13 +241,31 @@ pub fn switch(on: bool) -> bool {
 pub fn stop() {
     lifecycle::end();
     calls::end();
+    let cupti = library::cupti();
+    if let Some(cupti) = cupti {
+        leave(cupti);
+        // CUPTI keeps our functions only as long as it has buffers of ours.
+        if let Some((requested, completed)) = client::buffer_functions().filter(|_| !buffers::any_live()) {
+            // SAFETY: the other client registered both.
+            unsafe { (cupti.register_callbacks)(requested, completed) };
+        }
+    }
+    client::end(cupti);
+}
+
+/// Ends the subscription, so that another client can use CUPTI. Records are disabled, if they are not yet.
+pub fn leave(cupti: &Cupti) {
     let subscriber = SUBSCRIBER.swap(ptr::null_mut(), Ordering::SeqCst);
-    let Some(cupti) = library::cupti().filter(|_| !subscriber.is_null()) else { return };
+    if subscriber.is_null() {
+        return;
+    }
     let disable = || disable_kinds(cupti);
     // A call that never returns keeps records enabled: that costs time, but the program is safe.
     (0..ATTEMPTS).any(|_| gate::close_for(LONG_PATIENCE, disable));
     // SAFETY: the handle is from cuptiSubscribe and the swap makes this its only end.
     unsafe { (cupti.unsubscribe)(subscriber) };
+    clock::lend(cupti);
+    client::restore(cupti);
 }
 
 /// Identifies the other subscriber as far as possible.
@@ -243,12 +291,13 @@ fn other_subscriber(cupti: &Cupti) -> String {
         }
         // SAFETY: the buffer is 0 at its end.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) };
-        if !name.is_empty() {
-            return name.to_string_lossy().into_owned();
+        let name = name.to_string_lossy();
+        if !name.is_empty() && !name.contains("<not provided>") {
+            return name.into_owned();
         }
     }
     match search::known_tool(&sys::maps()) {
-        Some((tool, path)) => format!("probably {tool} ({path})"),
-        None => "unknown".into(),
+        Some((tool, _)) => tool.into(),
+        None => "another client of CUPTI".into(),
     }
 }

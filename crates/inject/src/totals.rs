@@ -136,14 +136,19 @@ fn sum(of: impl Fn(&Shard) -> &AtomicU64) -> u64 {
 static BEFORE: Mutex<Option<wire::Totals>> = Mutex::new(None);
 static OWED_BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// Begins a session, before CUPTI calls back. Calls of an earlier session that were under way when it unsubscribed have
-/// no callback at their end: they no longer count as under way.
+/// Begins a session, before CUPTI calls back.
 pub fn begin() {
+    forget_calls();
+    OWED_BEFORE.store(sum(|shard| &shard.owed), Relaxed);
+    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(all());
+}
+
+/// Calls that were under way when this library unsubscribed have no callback at their end: they no longer count as under
+/// way.
+pub fn forget_calls() {
     for shard in &LAUNCHES {
         shard.returned.store(shard.begun.load(SeqCst), SeqCst);
     }
-    OWED_BEFORE.store(sum(|shard| &shard.owed), Relaxed);
-    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(all());
 }
 
 /// Launches of the session so far.

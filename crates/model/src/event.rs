@@ -22,7 +22,7 @@ pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHOR
 pub use dump::{Dump, DumpReason};
 pub use gpu::{
     Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, GraphDestroyed, KernelName, Launch,
-    LaunchKind, NodeCopied, NodeCreated, NodeStack, Rank, Sampling, Session, Sync, Work,
+    LaunchKind, NodeCopied, NodeCreated, NodeStack, Pause, Rank, Sampling, Session, Sync, Work,
 };
 pub use ids::{ProcessId, SessionId, StackId, Uuid};
 pub use loss::{Loss, LossCause, Totals};
@@ -119,6 +119,8 @@ pub enum Event {
     Totals(Totals),
     /// The cost of a session; each replaces that session's previous one.
     SessionCost(SessionCost),
+    /// Another client used CUPTI; each replaces the one with the same number.
+    Pause(Pause),
     /// CPU time of warpscope and of the command.
     OwnCost(OwnCost),
     /// Time in a BPF program; each replaces that program's previous one.

@@ -242,6 +242,7 @@ impl Fold {
         profile.kernel_names = self.gpu.names.into_texts();
         ledger.keeps_running = profile.dump.as_ref().is_some_and(|dump| dump.reason != DumpReason::End);
         ledger.stacks_missing = stacks_missing(&profile);
+        ledger.pauses = profile.ledger_pauses(recorded);
         ledger.hits = profile.counters.count();
         count_stack_ends(&profile, &mut ledger);
         profile.ledger = ledger;
@@ -315,6 +316,9 @@ impl Fold {
             }
             Event::SessionCost(cost) => {
                 profile.cost.sessions.insert(cost.session, *cost);
+            }
+            Event::Pause(pause) => {
+                profile.pauses.insert((pause.session, pause.number), pause.clone());
             }
             Event::OwnCost(cost) => profile.cost.own = Some(*cost),
             Event::ProgramCost(cost) => {

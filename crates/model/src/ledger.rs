@@ -77,8 +77,27 @@ pub struct Ledger {
     pub sessions_cut_off: u64,
     /// Sessions whose process was still running when the recording stopped, and which did not finish in time.
     pub sessions_left: u64,
+    /// Times without GPU records, because another client used CUPTI.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pauses: Vec<Pause>,
     /// Losses by cause, in a fixed order of names.
     pub lost: Lost,
+}
+
+/// A time without GPU records of a process, because another client used CUPTI.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pause {
+    /// The process.
+    pub pid: u32,
+    /// Nanoseconds from the start of the recording.
+    pub start_ns: u64,
+    /// How long it lasted.
+    pub ns: u64,
+    /// The other client, as far as known.
+    pub client: String,
+    /// The client was still there when the recording ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lasts: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)]

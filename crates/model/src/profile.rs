@@ -9,11 +9,11 @@ use crate::{
     calls::Calls,
     counters::Counters,
     event::{
-        CostProgram, Direction, Dump, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, ProcessId,
+        CostProgram, Direction, Dump, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, Pause, ProcessId,
         Sampling, SessionCost, SessionId, Stack, StackId, Start,
     },
     idle::Idle,
-    ledger::Ledger,
+    ledger::{self, Ledger},
     memory::GpuMemory,
     ranges::Ranges,
     ranks::Ranks,
@@ -78,6 +78,8 @@ pub struct Profile {
     pub cost: Cost,
     /// What was sampled.
     pub sampled: Sampled,
+    /// Times in which other clients used CUPTI, by session and number.
+    pub pauses: BTreeMap<(SessionId, u32), Pause>,
     /// The ledger.
     pub ledger: Ledger,
     /// Notes for the user.
@@ -259,6 +261,28 @@ impl GpuWeight {
 }
 
 impl Profile {
+    /// Returns the times in which other clients used CUPTI, in order.
+    pub(crate) fn ledger_pauses(&self, recorded: u64) -> Vec<ledger::Pause> {
+        let start = self.start.as_ref().map_or(0, |start| start.time);
+        let pid = |session| {
+            let process = self.sessions.get(&session).and_then(|info| self.processes.get(&info.process));
+            process.map_or(0, |info| info.pid)
+        };
+        let mut pauses: Vec<_> = self
+            .pauses
+            .values()
+            .map(|pause| ledger::Pause {
+                pid: pid(pause.session),
+                start_ns: pause.from.saturating_sub(start),
+                ns: pause.to.min(recorded).saturating_sub(pause.from),
+                client: pause.client.clone(),
+                lasts: pause.to == u64::MAX,
+            })
+            .collect();
+        pauses.sort_by_key(|pause| (pause.start_ns, pause.pid));
+        pauses
+    }
+
     /// Returns the rank of a process: its own, or that of the process that started it.
     pub fn rank(&self, process: ProcessId) -> Option<u32> {
         self.ranks.of(process, |id| self.processes.get(&id).and_then(|info| info.parent))

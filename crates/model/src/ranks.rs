@@ -147,6 +147,7 @@ impl Selection {
             Event::Sampling(e) => session(e.session),
             Event::Totals(e) => session(e.session),
             Event::SessionCost(e) => session(e.session),
+            Event::Pause(e) => session(e.session),
             // Stacks, symbols and mappings are used only by the events above; the rest concerns all processes.
             _ => true,
         }

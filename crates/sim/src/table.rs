@@ -107,6 +107,13 @@ impl Switches {
         }
         set_bit(&self.kinds, kind, on);
     }
+
+    /// Switches all activity kinds off, between two submissions.
+    pub fn clear_kinds(&self) {
+        for kind in (0..64).filter(|kind| self.kind(*kind)) {
+            self.set_kind(kind, false);
+        }
+    }
 }
 
 impl Default for Switches {

@@ -80,6 +80,8 @@ macro_rules! messages {
             /// A path of NVTX ranges: its id; then the id of the path around it (4 bytes), the length of its category's name
             /// (1 byte), that name, and its own name.
             RangeName(u32, &'a [u8]),
+            /// A time in which another client used CUPTI: its number in the session, which a later message may repeat.
+            Pause(u32, Pause<'a>),
         }
 
         impl<'a> Message<'a> {
@@ -109,6 +111,10 @@ macro_rules! messages {
                         let (id, text) = decode_text(packet)?;
                         Message::RangeName(id, text)
                     }
+                    TAG_PAUSE => {
+                        let (number, text) = decode_text(packet)?;
+                        Message::Pause(number, Pause::decode(text)?)
+                    }
                     _ => return Err(Malformed),
                 };
                 Ok(Some(message))
@@ -122,6 +128,7 @@ const TAG_DEVICE: u8 = 65;
 const TAG_NOTICE: u8 = 66;
 const TAG_FUNCTION: u8 = 67;
 const TAG_RANGE_NAME: u8 = 68;
+const TAG_PAUSE: u8 = 69;
 
 messages! {
     /// Opens a connection.
@@ -432,6 +439,48 @@ messages! {
     }
 }
 
+/// A time in which another client used CUPTI, so that there are no records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause<'a> {
+    /// Start, CLOCK_MONOTONIC.
+    pub from: u64,
+    /// End, CLOCK_MONOTONIC; `u64::MAX` while it lasts.
+    pub to: u64,
+    /// The other client, as far as known.
+    pub name: &'a [u8],
+}
+
+impl<'a> Pause<'a> {
+    /// Bytes before the name.
+    const TIMES: usize = 16;
+    /// The most bytes of a name.
+    const MOST_NAME: usize = MAX_TEXT - Self::TIMES;
+
+    fn name(&self) -> &'a [u8] {
+        &self.name[..self.name.len().min(Self::MOST_NAME)]
+    }
+
+    /// Returns the size of the message on the wire.
+    pub fn size(&self) -> usize {
+        7 + Self::TIMES + self.name().len()
+    }
+
+    /// Writes a [`Message::Pause`]; `out` must hold [`Self::size`] bytes.
+    pub fn encode(&self, number: u32, out: &mut [u8]) {
+        out[0] = TAG_PAUSE;
+        out[1..5].copy_from_slice(&number.to_le_bytes());
+        out[5..7].copy_from_slice(&((Self::TIMES + self.name().len()) as u16).to_le_bytes());
+        out[7..15].copy_from_slice(&self.from.to_le_bytes());
+        out[15..23].copy_from_slice(&self.to.to_le_bytes());
+        out[23..self.size()].copy_from_slice(self.name());
+    }
+
+    fn decode(mut bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (from, to) = (u64::get(take(&mut bytes, 8)?), u64::get(take(&mut bytes, 8)?));
+        Ok(Self { from, to, name: bytes })
+    }
+}
+
 /// Encodes a PCI address so that numbers sort like addresses.
 pub fn pci_address(domain: u32, bus: u8, device: u8) -> u64 {
     u64::from(domain) << 16 | u64::from(bus) << 8 | u64::from(device)
@@ -524,6 +573,9 @@ mod tests {
         at += text_size(b"_Z6matmulPf");
         encode_notice(Notice::NoCupti, b"no libcupti", &mut packet[at..]);
         at += text_size(b"no libcupti");
+        let pause = Pause { from: 5, to: u64::MAX, name: b"torch.profiler" };
+        pause.encode(2, &mut packet[at..]);
+        at += pause.size();
         let captured = Captured { correlation: 8 };
         captured.encode(&mut packet[at..]);
         at += Captured::SIZE;
@@ -531,6 +583,7 @@ mod tests {
         assert_eq!(Message::next(&mut rest), Ok(Some(Message::Kernel(kernel))));
         assert_eq!(Message::next(&mut rest), Ok(Some(Message::Name(3, b"_Z6matmulPf"))));
         assert_eq!(Message::next(&mut rest), Ok(Some(Message::Notice(Notice::NoCupti, b"no libcupti"))));
+        assert_eq!(Message::next(&mut rest), Ok(Some(Message::Pause(2, pause))));
         assert_eq!(Message::next(&mut rest), Ok(Some(Message::Captured(captured))));
         assert_eq!(Message::next(&mut rest), Ok(None));
     }

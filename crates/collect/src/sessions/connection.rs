@@ -8,8 +8,8 @@ use std::{
 
 use model::event::{
     self, Activity, Captured, Counted, DeviceIdentity, Direction, Event, Failed, GraphDestroyed, KernelName, Launch,
-    LaunchKind, LossCause, NodeCopied, NodeCreated, Note, ProcessId, Range, RangeName, RangedLaunch, Rank, Sampling,
-    SessionCost, SessionId, StackId, Totals, Uuid, Work,
+    LaunchKind, LossCause, NodeCopied, NodeCreated, Note, Pause, ProcessId, Range, RangeName, RangedLaunch, Rank,
+    Sampling, SessionCost, SessionId, StackId, Totals, Uuid, Work,
 };
 use wire::{Message, Notice};
 
@@ -116,7 +116,7 @@ impl Connection {
             Message::DeviceId(id) if id.index >= MOST_DEVICES => return Err(LossCause::DevicesRefused),
             Message::Device(index, _) if *index >= MOST_DEVICES => return Err(LossCause::DevicesRefused),
             Message::Device(..) => (&[(Kind::Devices, 1)], LossCause::DevicesRefused),
-            Message::Notice(..) => (&[(Kind::Notes, 1)], LossCause::NotesRefused),
+            Message::Notice(..) | Message::Pause(..) => (&[(Kind::Notes, 1)], LossCause::NotesRefused),
             Message::Kernel(k) => return self.stream_allowed(all, (k.device, k.context, k.stream)),
             Message::Memcpy(c) => return self.stream_allowed(all, (c.device, c.context, c.stream)),
             Message::Memset(m) => return self.stream_allowed(all, (m.device, m.context, m.stream)),
@@ -303,6 +303,13 @@ impl Connection {
                     DeviceIdentity { uuid: Uuid(id.uuid), gpu: Uuid(id.gpu), pci: id.pci, machine_index: None };
                 Event::Device(event::Device { session, index, name: short(name), identity })
             }
+            Message::Pause(number, pause) => Event::Pause(Pause {
+                session,
+                number,
+                from: pause.from,
+                to: pause.to.max(pause.from),
+                client: short(pause.name),
+            }),
             Message::Notice(notice, words) => Event::Note(Note { text: sentence(notice, self.pid, &short(words)) }),
         })
     }
@@ -335,7 +342,7 @@ fn sentence(notice: Notice, pid: u32, words: &str) -> String {
             "no GPU activity from process {pid}: libcupti was not found ({words}); install the CUDA toolkit's CUPTI or the Python package nvidia-cuda-cupti, or set WARPSCOPE_CUPTI to the library's path"
         ),
         Notice::OtherSubscriber => format!(
-            "no GPU activity from process {pid}: another client uses CUPTI (error 39: {words}); stop that profiler or debugger and record again"
+            "process {pid}: another client uses CUPTI (error 39: {words}); GPU activity is recorded once it has unsubscribed"
         ),
         Notice::CuptiFailed => format!("CUPTI in process {pid}: {words}"),
         Notice::ForeignClock => {

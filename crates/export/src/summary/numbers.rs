@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     event::{Direction, DumpReason, Mode, StackEnd},
-    ledger::Lost,
+    ledger::{Lost, Pause},
     profile::Numbering,
 };
 use serde::Serialize;
@@ -197,6 +197,9 @@ pub struct Summary {
     pub no_gpu_work: Option<&'static str>,
     /// Notes for the user.
     pub notes: Vec<String>,
+    /// Times without GPU records, because another client used CUPTI.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pauses: Vec<Pause>,
     /// The ledger as sentences: `matched 100 %`, work captured into graphs, then each loss.
     pub ledger: Vec<String>,
 }

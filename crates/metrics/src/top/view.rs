@@ -32,8 +32,11 @@ use crate::{
 const MOST_DEVICES: usize = 8;
 const HISTORY: usize = 16;
 /// The keys, as many as fit.
-const HINTS: [&str; 3] =
-    ["q quit  ↑↓ select  Enter details  s sort  / filter  ? help", "q quit  s sort  / filter  ? help", "? help"];
+const HINTS: [&str; 3] = [
+    "q quit  ↑↓ select  Enter details  r record  s sort  / filter  ? help",
+    "q quit  r record  s sort  ? help",
+    "? help",
+];
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -182,6 +185,10 @@ impl App {
             let end = if self.filtering { "_" } else { "" };
             text = format!("{text}   filter: {}{end}", printable(&self.filter));
         }
+        if !self.message.is_empty() {
+            frame.render_widget(Line::styled(printable(&self.message).into_owned(), BOLD), area);
+            return;
+        }
         let room = usize::from(area.width).saturating_sub(text.chars().count() + 2);
         frame.render_widget(Line::styled(text, DIM), area);
         // The last one is shown in any case.
@@ -239,14 +246,15 @@ fn draw_device(frame: &mut Frame<'_>, area: Rect, device: &Device) {
 }
 
 fn draw_help(frame: &mut Frame<'_>) {
-    const KEYS: [(&str, &str); 10] = [
+    const KEYS: [(&str, &str); 11] = [
         ("q, Ctrl-C", "quit"),
         ("↑ ↓, j k", "select a process"),
         ("Home End, g G", "select the first or last process"),
         ("Enter, Tab", "show details: kernels, memory by line, copies, errors"),
         ("PgUp PgDn", "scroll the details"),
         ("s", "sort by the next column"),
-        ("r", "reverse the order"),
+        ("R", "reverse the order"),
+        ("r", "record the process for some seconds; the files are named in the last line"),
         ("/", "filter by name, user, container, pid or kernel; Esc clears the filter"),
         ("p", "pause"),
         ("?", "show this help; any key closes it"),

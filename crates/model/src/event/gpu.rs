@@ -354,6 +354,21 @@ impl std::fmt::Display for Direction {
     }
 }
 
+/// Another client of CUPTI, such as torch.profiler, used it: there are no records of the GPU's work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pause {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// Its number in the session.
+    pub number: u32,
+    /// Start.
+    pub from: u64,
+    /// End; `u64::MAX` if it is not known yet.
+    pub to: u64,
+    /// The other client, as far as known.
+    pub client: String,
+}
+
 /// The host waited for the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sync {

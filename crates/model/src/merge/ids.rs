@@ -228,6 +228,14 @@ impl Ids {
                 self.session(&mut e.session);
                 self.span(&mut e.start, &mut e.end)
             }
+            Event::Pause(e) => {
+                self.session(&mut e.session);
+                // Without an end it lasts.
+                if e.to != u64::MAX {
+                    self.shift(&mut e.to);
+                }
+                self.shift(&mut e.from)
+            }
             Event::Dump(e) => self.span(&mut e.from, &mut e.time),
             Event::NodeStack(e) => {
                 self.session(&mut e.session);
@@ -315,6 +323,7 @@ impl Ids {
             Event::Launch(_) | Event::Activity(_) | Event::Sync(_) | Event::Range(_) => {}
             Event::NodeStack(_) | Event::NodeCopied(_) | Event::Function(_) | Event::Call(_) => {}
             Event::Switch(_) | Event::Sum(_) | Event::ErrorSum(_) | Event::MemorySum(_) | Event::KernelSum(_) => {}
+            Event::Pause(_) => {}
         }
     }
 }

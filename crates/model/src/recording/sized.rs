@@ -9,8 +9,9 @@ use crate::{
     event::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Dump, Empty, End, ErrorSum, Event, Exit, Failed,
         Function, GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied,
-        NodeCreated, NodeStack, Note, OwnCost, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sampling,
-        Session, SessionCost, Shutdown, Stack, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
+        NodeCreated, NodeStack, Note, OwnCost, Pause, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank,
+        Sampling, Session, SessionCost, Shutdown, Stack, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread,
+        Totals, Wait,
     },
     histogram,
 };
@@ -194,6 +195,7 @@ records! {
     52 = NodeStack { session, mark, process, tid, time, stack }
     53 = NodeCopied { session, node, original, time }
     54 = GraphDestroyed { session, graph }
+    91 = Pause { session, number, from, to, client }
     70 = Rank { session, rank, local, variable, mps }
     80 = Tensor { process, tid, time, device, address, bytes, stack }
     81 = TensorFreed { process, tid, time, address }

@@ -20,7 +20,7 @@ use crate::event::{
     Activity, Call, Captured, CostProgram, Counted, Counter, CounterId, CounterPoint, Device, DeviceIdentity,
     Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, GraphDestroyed, Hits,
     KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame,
-    NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, PointId, Process, ProcessId, ProgramCost, Range,
+    NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, Pause, PointId, Process, ProcessId, ProgramCost, Range,
     RangeName, RangedLaunch, Rank, Sample, Sampling, Session, SessionCost, SessionId, Shutdown, Stack, StackEnd,
     StackId, Start, Sum, Switch, Symbol, Sync, Tensor, TensorFreed, Thread, Totals, Unit, Uuid, Wait, Work,
 };
@@ -322,13 +322,15 @@ fn rare() -> impl Strategy<Value = Event> {
         .prop_map(|(session, [recorded_ns, whole_ns])| Event::Sampling(Sampling { session, recorded_ns, whole_ns }));
     let loss =
         (select(LossCause::ALL.to_vec()), any::<u64>()).prop_map(|(cause, count)| Event::Loss(Loss { cause, count }));
+    let pause = (session(), any::<u32>(), any::<[u64; 2]>(), text())
+        .prop_map(|(session, number, [from, to], client)| Event::Pause(Pause { session, number, from, to, client }));
     let note = text().prop_map(|text| Event::Note(Note { text }));
     let symbol = (process(), frame(), time(), vec(named(), 0..4))
         .prop_map(|(process, frame, since, names)| Event::Symbol(Symbol { process, frame, since, names }));
     let end = (time(), any::<Option<i32>>()).prop_map(|(time, status)| Event::End(End { time, status }));
     prop_oneof![
         prop_oneof![start, appears, thread, exit, mapping, stack, connects, rank, name],
-        prop_oneof![device, failed, captured, empty, totals, loss, note, symbol, end],
+        prop_oneof![device, failed, captured, empty, totals, loss, note, pause, symbol, end],
         prop_oneof![costs, programs, session_costs, counts, sampling],
         prop_oneof![node, node_stack, copied, destroyed],
         prop_oneof![range_name, range, ranged],

@@ -7,7 +7,7 @@ use cupti::ids::result;
 use cupti::record::KIND;
 use cupti::types::{BufferCompletedFn, BufferRequestedFn, TimestampFn};
 
-use super::buffer::{CLIENT, Client};
+use super::buffer::{self, Client};
 use super::{clock, code, gpu, queue, record, subscribe};
 use crate::gpu::answer;
 
@@ -22,8 +22,7 @@ extern "C" fn cuptiActivityRegisterCallbacks(
             return Err(code::INVALID_OPERATION);
         }
         subscribe::attach(gpu)?;
-        // A second client's functions do not replace the first's.
-        let _ = CLIENT.set(Client { requested, completed });
+        buffer::set_client(Some(Client { requested, completed }));
         Ok(())
     }))
 }
@@ -152,7 +151,8 @@ extern "C" fn cuptiActivityRegisterTimestampCallback(callback: Option<TimestampF
         if (gpu.script)().refuse_clock {
             return Err(code::NOT_SUPPORTED);
         }
-        if clock::set(callback) { Ok(()) } else { Err(code::INVALID_OPERATION) }
+        clock::set(callback);
+        Ok(())
     }))
 }
 

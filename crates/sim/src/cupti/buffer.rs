@@ -1,8 +1,8 @@
 //! The client's buffers: requested, filled and returned.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 
 use cupti::ids::kind;
 use cupti::types::{BufferCompletedFn, BufferRequestedFn};
@@ -20,8 +20,19 @@ pub struct Client {
     pub completed: BufferCompletedFn,
 }
 
-/// The client, once it has registered.
-pub static CLIENT: OnceLock<Client> = OnceLock::new();
+static CLIENT: AtomicPtr<Client> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Returns the client that registered last. Buffers requested from an earlier one are returned to this one.
+pub fn client() -> Option<&'static Client> {
+    // SAFETY: null, or a client, which is never freed.
+    unsafe { CLIENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// Replaces the client. Never freed, because a buffer may be on its way to it.
+pub fn set_client(client: Option<Client>) {
+    let new = client.map_or(std::ptr::null_mut(), |client| Box::into_raw(Box::new(client)));
+    CLIENT.store(new, Ordering::Release);
+}
 
 /// The contents of a buffer, for the ground truth.
 #[derive(Debug, Default)]
@@ -98,7 +109,7 @@ impl Buffer {
 
     /// Returns the buffer to the client.
     fn complete(self, gpu: &Table) {
-        let Some(client) = CLIENT.get() else { return };
+        let Some(client) = client() else { return };
         let (truth, tally) = (gpu.truth, self.tally);
         truth.delivered.kernel.add(tally.kernels);
         truth.delivered.copy.add(tally.copies);

@@ -1,21 +1,22 @@
 //! The records' clock: CLOCK_REALTIME, or the client's. The GPU uses CLOCK_MONOTONIC; a fixed offset converts between
 //! them.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use cupti::types::TimestampFn;
 
 use crate::sys;
 
-static CLIENT: OnceLock<TimestampFn> = OnceLock::new();
+static CLIENT: RwLock<Option<TimestampFn>> = RwLock::new(None);
 /// The client's clock minus CLOCK_MONOTONIC; [`UNKNOWN`] before it is measured.
 static OFFSET: AtomicI64 = AtomicI64::new(UNKNOWN);
 const UNKNOWN: i64 = i64::MIN;
 
 /// Returns the time on the records' clock.
 pub fn now() -> u64 {
-    match CLIENT.get() {
+    let client = *CLIENT.read().unwrap_or_else(PoisonError::into_inner);
+    match client {
         // SAFETY: the client registered the function for this purpose.
         Some(clock) => unsafe { clock() },
         None => sys::realtime(),
@@ -30,13 +31,10 @@ fn measure() -> i64 {
     if (before..=after).contains(&client) { 0 } else { client as i64 - before as i64 }
 }
 
-/// Sets the client's clock; false if it has already set one.
-pub fn set(clock: TimestampFn) -> bool {
-    if CLIENT.set(clock).is_err() {
-        return false;
-    }
+/// Sets the client's clock.
+pub fn set(clock: TimestampFn) {
+    *CLIENT.write().unwrap_or_else(PoisonError::into_inner) = Some(clock);
     OFFSET.store(measure(), Ordering::Relaxed);
-    true
 }
 
 /// Converts a time of the GPU to the records' clock.

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cupti::ids::{domain, result};
+use cupti::ids::result;
 
 use super::{code, gpu};
 use crate::gpu::answer;
@@ -40,17 +40,4 @@ extern "C" fn cuptiGetDeviceId(context: *mut c_void, out: *mut u32) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuptiGetStreamIdEx(context: *mut c_void, stream: *mut c_void, per_thread: u8, out: *mut u32) -> u32 {
     id(out, |gpu| (gpu.stream_id)(context, stream, per_thread != 0))
-}
-
-/// Disables everything. Records not yet delivered can still be flushed.
-#[unsafe(no_mangle)]
-extern "C" fn cuptiFinalize() -> u32 {
-    code(gpu().map(|gpu| {
-        for of in [domain::DRIVER, domain::RUNTIME, domain::RESOURCE] {
-            gpu.switches.set_domain(of, false);
-        }
-        for kind in 0..64 {
-            gpu.switches.set_kind(kind, false);
-        }
-    }))
 }

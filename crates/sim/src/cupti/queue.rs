@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::buffer::{self, Buffer, CLIENT};
+use super::buffer::{self, Buffer, client};
 use super::gpu;
 use super::record::{self, Times};
 use crate::activity::{Activity, Detail};
@@ -128,7 +128,7 @@ pub fn produce(activity: &Activity) {
     let script = (gpu.script)();
     gpu.truth.produced.of(activity.detail.kind()).add(1);
     sys::spend(script.record_cost);
-    if script.drop.occurs() || CLIENT.get().is_none() {
+    if script.drop.occurs() || client().is_none() {
         count_dropped(gpu, activity);
         return;
     }
@@ -213,7 +213,7 @@ impl Queue {
             full.push(buffer);
         }
         if self.buffer.is_none() {
-            self.buffer = CLIENT.get().and_then(Buffer::request);
+            self.buffer = client().and_then(Buffer::request);
         }
         match &mut self.buffer {
             Some(buffer) if buffer.fits(stride) => buffer.push(activity, stride, times),

@@ -1,13 +1,13 @@
 //! The subscriber: one per process, called only for what it has enabled.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use cupti::callback::{CallbackData, ResourceData};
 use cupti::ids::{domain, resource, result};
 use cupti::types::{CallbackFn, SubscriberParams};
 
-use super::{code, gpu, queue};
+use super::{buffer, code, gpu, queue};
 use crate::gpu::answer;
 use crate::script::Script;
 use crate::table::{Hooks, Table};
@@ -17,14 +17,17 @@ use crate::{cuda, cudart};
 struct Subscription {
     callback: CallbackFn,
     data: *mut c_void,
+    /// What it called itself.
+    name: CString,
 }
 
 static SUBSCRIPTION: AtomicPtr<Subscription> = AtomicPtr::new(std::ptr::null_mut());
 
 static HOOKS: Hooks = Hooks { api, resource: on_resource, activity: queue::produce };
 
-/// The name of the script's other client.
-const OTHER: &[u8] = b"simulated profiler\0";
+/// The name of the script's other client, and what CUPTI 13.0 reports for a client that gave none.
+const OTHER: &CStr = c"simulated profiler";
+const UNNAMED: &CStr = c"CUPTI for <not provided>";
 
 fn call(of: u32, cbid: u32, data: *const c_void) {
     // SAFETY: null, or a subscription, which is never freed.
@@ -50,14 +53,19 @@ pub fn attach(gpu: &Table) -> Result<(), u32> {
     if (gpu.attach)(&HOOKS) { Ok(()) } else { Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) }
 }
 
-fn subscribe(handle: *mut *mut c_void, callback: Option<CallbackFn>, data: *mut c_void) -> Result<(), u32> {
+fn subscribe(
+    handle: *mut *mut c_void,
+    callback: Option<CallbackFn>,
+    data: *mut c_void,
+    name: &CStr,
+) -> Result<(), u32> {
     let gpu = gpu()?;
     let callback = callback.filter(|_| !handle.is_null()).ok_or(result::INVALID_PARAMETER)?;
     if (gpu.script)().other_subscriber {
         return Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
     }
     attach(gpu)?;
-    let new = Box::into_raw(Box::new(Subscription { callback, data }));
+    let new = Box::into_raw(Box::new(Subscription { callback, data, name: name.to_owned() }));
     let null = std::ptr::null_mut();
     if SUBSCRIPTION.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
         // SAFETY: it came from `into_raw` and has not been shared.
@@ -89,7 +97,7 @@ fn known(script: &Script, of: u32, cbid: u32) -> bool {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuptiSubscribe(handle: *mut *mut c_void, callback: Option<CallbackFn>, data: *mut c_void) -> u32 {
-    code(subscribe(handle, callback, data))
+    code(subscribe(handle, callback, data, UNNAMED))
 }
 
 #[unsafe(no_mangle)]
@@ -99,26 +107,49 @@ extern "C" fn cuptiSubscribe_v2(
     data: *mut c_void,
     params: *mut SubscriberParams,
 ) -> u32 {
-    let outcome = subscribe(handle, callback, data);
     // SAFETY: the client passes its parameters, or null.
     let params = unsafe { params.as_ref() };
-    if let (Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED), Some(params)) = (outcome, params)
-        && !params.old_name.is_null()
-        && params.old_size >= OTHER.len()
-    {
-        // SAFETY: the client guarantees that many bytes there.
-        unsafe { std::ptr::copy_nonoverlapping(OTHER.as_ptr().cast::<c_char>(), params.old_name, OTHER.len()) };
+    let name = params.map(|params| params.name).filter(|name| !name.is_null());
+    // SAFETY: the client's name ends in 0.
+    let name = name.map_or(UNNAMED, |name| unsafe { CStr::from_ptr(name) });
+    let outcome = subscribe(handle, callback, data, name);
+    if let (Err(result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED), Some(params)) = (outcome, params) {
+        let old = existing().to_bytes_with_nul();
+        if !params.old_name.is_null() && params.old_size >= old.len() {
+            // SAFETY: the client guarantees that many bytes there.
+            unsafe { std::ptr::copy_nonoverlapping(old.as_ptr().cast::<c_char>(), params.old_name, old.len()) };
+        }
     }
     code(outcome)
 }
 
+/// Returns the name of the client that is subscribed.
+fn existing() -> &'static CStr {
+    // SAFETY: null, or a subscription, which is never freed.
+    unsafe { SUBSCRIPTION.load(Ordering::Acquire).as_ref() }.map_or(OTHER, |subscription| &subscription.name)
+}
+
+/// Ends the subscription.
+fn end(gpu: &Table) {
+    for of in [domain::DRIVER, domain::RUNTIME, domain::RESOURCE] {
+        gpu.switches.set_domain(of, false);
+    }
+    SUBSCRIPTION.store(std::ptr::null_mut(), Ordering::Release);
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuptiUnsubscribe(handle: *mut c_void) -> u32 {
-    code(check(handle).map(|gpu| {
-        for of in [domain::DRIVER, domain::RUNTIME, domain::RESOURCE] {
-            gpu.switches.set_domain(of, false);
-        }
-        SUBSCRIPTION.store(std::ptr::null_mut(), Ordering::Release);
+    code(check(handle).map(end))
+}
+
+/// Ends everything that any client has set up.
+#[unsafe(no_mangle)]
+extern "C" fn cuptiFinalize() -> u32 {
+    code(gpu().map(|gpu| {
+        queue::flush(gpu, true);
+        end(gpu);
+        gpu.switches.clear_kinds();
+        buffer::set_client(None);
     }))
 }
 
