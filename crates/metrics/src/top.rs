@@ -11,5 +11,5 @@ mod view;
 
 pub use self::{
     app::{App, Flow, Sort},
-    terminal::run,
+    terminal::{Recorder, run},
 };

@@ -159,8 +159,12 @@ impl App {
             let end = if self.filtering { "_" } else { "" };
             text = format!("{text}   filter: {}{end}", printable(&self.filter));
         }
+        if !self.message.is_empty() {
+            frame.render_widget(Line::styled(printable(&self.message).into_owned(), BOLD), area);
+            return;
+        }
         frame.render_widget(Line::styled(text, DIM), area);
-        let help = Line::styled("q quit  ↑↓ select  Enter details  s sort  / filter  ? help", DIM);
+        let help = Line::styled("q quit  ↑↓ select  Enter details  r record  s sort  / filter  ? help", DIM);
         if area.width > 100 {
             frame.render_widget(help.alignment(Alignment::Right), area);
         }
@@ -202,14 +206,15 @@ fn draw_device(frame: &mut Frame<'_>, area: Rect, device: &Device) {
 }
 
 fn draw_help(frame: &mut Frame<'_>) {
-    const KEYS: [(&str, &str); 10] = [
+    const KEYS: [(&str, &str); 11] = [
         ("q, Ctrl-C", "quit"),
         ("↑ ↓, j k", "select a process"),
         ("Home End, g G", "select the first or last process"),
         ("Enter, Tab", "show details: kernels, memory by line, copies, errors"),
         ("PgUp PgDn", "scroll the details"),
         ("s", "sort by the next column"),
-        ("r", "reverse the order"),
+        ("R", "reverse the order"),
+        ("r", "record the process for some seconds; the files are named in the last line"),
         ("/", "filter by name, user, container, pid or kernel; Esc clears the filter"),
         ("p", "pause"),
         ("?", "show this help; any key closes it"),
