@@ -14,6 +14,8 @@ Child processes are recorded too. The command's output is untouched; warpscope p
 to stderr after the command exits. warpscope exits with the command's exit status, or with 0 if
 --kill terminated the command.
 
+With --no-inject, warpscope uses uprobes only. Each kind of launch is an event: see Events below.
+
 With -p, CPU samples begin at once. For GPU activity, warpscope loads its library into the process;
 the process must have loaded CUDA. At the end everything is disabled, and the process runs on.
 
@@ -86,6 +88,9 @@ pub struct Record {
     /// Record only CPU samples; load nothing into the command.
     #[arg(long)]
     pub cpu_only: bool,
+    /// Load nothing into the program: count kernel launches, graph launches, copies and memsets by call stack, without GPU times.
+    #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only", "events_only", "graph_level", "nvtx", "max_overhead"])]
+    pub no_inject: bool,
     /// Count an event by call stack; may be repeated (syntax below).
     #[arg(long, value_name = "EVENT")]
     pub event: Vec<String>,
