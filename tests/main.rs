@@ -45,6 +45,7 @@ mod python;
 mod ranks;
 mod robustness;
 mod sampling;
+mod several;
 mod signals;
 mod stalls;
 mod stopped;

@@ -1,13 +1,18 @@
 //! `warpscope top` on a terminal.
 
-use crate::support::{Running, Scene, Terminal, monitor::Watched};
+use crate::support::{
+    Running, Scene, Terminal,
+    monitor::Watched,
+    scene::{lost, number},
+};
 
 /// The bytes that keys send.
 const ENTER: &[u8] = b"\r";
 const ESCAPE: &[u8] = b"\x1b";
 
 fn start(scene: &Scene) -> (Terminal, Running) {
-    let mut arguments = vec!["top".to_owned(), "--interval".to_owned(), "0.1".to_owned(), "--no-nvml".to_owned()];
+    let mut arguments: Vec<String> =
+        "top --interval 0.1 --record-seconds 0.5 --no-nvml".split(' ').map(str::to_owned).collect();
     arguments.extend(scene.group().map(|group| format!("--cgroup={}", group.path().display())));
     let (mut terminal, run) = Terminal::start(&mut scene.warpscope(&arguments));
     terminal.shows(|screen| screen.contains("GPU processes") && screen.contains("sorted by live memory"));
@@ -64,6 +69,32 @@ fn keys_control_the_screen() {
     terminal.send(b"q");
     assert_restored(terminal, run);
     leaker.end();
+}
+
+/// Check that r records the selected process while the screen is updated, and that the message names the files.
+#[test]
+fn the_selected_process_is_recorded() {
+    let scene = Scene::new();
+    let (mut terminal, run) = start(&scene);
+    let mut watched = Watched::start(&scene);
+    let pid = watched.pid().to_string();
+    terminal.shows(|screen| {
+        watched.does("kernels 3");
+        screen.lines().any(|line| line.contains(&pid) && line.contains("watched"))
+    });
+    terminal.send(b"r");
+    terminal.shows(|screen| screen.contains(&format!("recording process {pid} for 0.5 s")));
+    terminal.shows(|screen| {
+        watched.does("kernels 3");
+        screen.contains(&format!("process {pid}: wrote warpscope.html and warpscope.wscope: "))
+    });
+    terminal.send(b"q");
+    assert_restored(terminal, run);
+    watched.end();
+    let report = scene.report("warpscope.wscope");
+    assert_eq!(report["command"][0].as_str(), Some(format!("watched ({pid})").as_str()));
+    assert!(number(&report, "wall_ns") >= 500_000_000, "{}", report["wall_ns"]);
+    assert_eq!((number(&report, "matched"), lost(&report)), (number(&report, "kernels"), 0));
 }
 
 /// Check that a signal also ends it, and that the terminal is restored.

@@ -311,7 +311,12 @@ fn legend(flame: &Flame, y: usize) -> String {
     let mut text = "<g id=\"legend\">".to_owned();
     let mut x = 10;
     for family in shown {
-        let (Color { r, g, b }, label) = (palette::middle(family), palette::label(family));
+        let label = match family {
+            // Copies and allocations have one hue.
+            Family::GpuMemory if flame.measure == Measure::Bytes => "GPU memory",
+            family => palette::label(family),
+        };
+        let Color { r, g, b } = palette::middle(family);
         text += &format!(
             "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" rx=\"2\" fill=\"rgb({r},{g},{b})\"/><text x=\"{}\" y=\"{}\">{}</text>",
             y - 9,

@@ -4,6 +4,7 @@
 //! can be tested. [`run`] connects it to a terminal.
 
 mod app;
+mod column;
 mod detail;
 mod history;
 mod terminal;
@@ -11,5 +12,5 @@ mod view;
 
 pub use self::{
     app::{App, Flow, Sort},
-    terminal::run,
+    terminal::{Recorder, run},
 };

@@ -18,6 +18,7 @@ mod look_up;
 mod modules;
 pub mod perf_map;
 pub mod python;
+mod registered;
 mod resolve;
 mod roots;
 mod symbol_table;

@@ -18,6 +18,8 @@ const LONGEST_FILTER: usize = 64;
 pub enum Flow {
     /// Keep showing the view.
     Continue,
+    /// Record this process.
+    Record(u32),
     /// The user quits.
     Quit,
 }
@@ -73,6 +75,8 @@ pub struct App {
     pub(super) scroll: u16,
     pub(super) help: bool,
     pub(super) paused: bool,
+    /// What became of a recording; empty if there was none.
+    pub(super) message: String,
     /// The selected process. Stored by id, because rows change places.
     selected: Option<u32>,
 }
@@ -98,6 +102,7 @@ impl App {
             scroll: 0,
             help: false,
             paused: false,
+            message: String::new(),
             selected: None,
         }
     }
@@ -152,6 +157,11 @@ impl App {
         place.or((!rows.is_empty()).then_some(0))
     }
 
+    /// Shows a message in the last line.
+    pub fn say(&mut self, message: String) {
+        self.message = message;
+    }
+
     /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) -> Flow {
         if key.kind == KeyEventKind::Release {
@@ -178,7 +188,12 @@ impl App {
             KeyCode::PageDown | KeyCode::Char(' ') => self.scroll = self.scroll.saturating_add(10),
             KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(10),
             KeyCode::Char('s') => self.sort = self.sort.next(),
-            KeyCode::Char('r') => self.reverse = !self.reverse,
+            KeyCode::Char('R') => self.reverse = !self.reverse,
+            KeyCode::Char('r') => {
+                let rows = self.rows();
+                let running = self.place(&rows).map(|place| rows[place].process).filter(|process| !process.ended);
+                return running.map_or(Flow::Continue, |process| Flow::Record(process.pid));
+            }
             KeyCode::Char('p') => self.paused = !self.paused,
             KeyCode::Char('?' | 'h') => self.help = true,
             KeyCode::Char('/') => self.filtering = true,
@@ -271,9 +286,9 @@ mod tests {
         assert_eq!(order(&app), [2, 3, 1]);
         press(&mut app, "s");
         assert_eq!(order(&app), [1, 3, 2]);
-        press(&mut app, "r");
+        press(&mut app, "R");
         assert_eq!(order(&app), [2, 3, 1]);
-        press(&mut app, "rsss");
+        press(&mut app, "Rsss");
         assert_eq!((app.sort, order(&app)), (Sort::Pid, vec![3, 2, 1]));
         press(&mut app, "s");
         assert_eq!(app.sort, Sort::Memory);
@@ -293,8 +308,10 @@ mod tests {
         assert_eq!(app.place(&app.rows()), Some(2));
         press(&mut app, "kg");
         assert_eq!(app.place(&app.rows()), Some(0));
+        assert_eq!(press(&mut app, "r"), Flow::Record(app.rows()[0].process.pid));
         app.update(Snapshot { time_ns: 9, ..Snapshot::default() });
         assert_eq!(app.place(&app.rows()), None);
+        assert_eq!(press(&mut app, "r"), Flow::Continue, "nothing to record");
         assert!(app.histories.is_empty());
     }
 

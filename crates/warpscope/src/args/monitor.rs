@@ -86,15 +86,21 @@ pub struct Monitor {
 
 /// `top`
 #[derive(Args, Debug)]
-#[command(after_help = "Press ? for the list of keys and q to quit.
+#[command(
+    after_help = "Press ? for the list of keys and q to quit. r records the selected process for a few seconds, as
+`record -p PID` does, and writes warpscope.html and warpscope.wscope to the working directory.
 
 Examples:
   sudo warpscope top
-  sudo warpscope top --interval 0.5 -p 1234")]
+  sudo warpscope top --interval 0.5 -p 1234"
+)]
 pub struct Top {
     /// Refresh every SECS seconds.
     #[arg(long, value_name = "SECS", default_value_t = 1.0)]
     pub interval: f64,
+    /// The length of a recording that the key r begins.
+    #[arg(long, value_name = "SECS", default_value_t = 5.0)]
+    pub record_seconds: f64,
     /// Monitor only this process and its future children; may be repeated.
     #[arg(short, long, value_name = "PID")]
     pub pid: Vec<u32>,

@@ -14,6 +14,8 @@ Child processes are recorded too. The command's output is untouched; warpscope p
 to stderr after the command exits. warpscope exits with the command's exit status, or with 0 if
 --kill terminated the command.
 
+With --no-inject, warpscope uses uprobes only. Each kind of launch is an event: see Events below.
+
 With -p, CPU samples begin at once. For GPU activity, warpscope loads its library into the process;
 the process must have loaded CUDA. At the end everything is disabled, and the process runs on.
 
@@ -87,6 +89,9 @@ pub struct Record {
     /// Record only CPU samples; load nothing into the command.
     #[arg(long)]
     pub cpu_only: bool,
+    /// Load nothing into the program: count kernel launches, graph launches, copies and memsets by call stack, without GPU times.
+    #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only", "events_only", "graph_level", "nvtx", "max_overhead"])]
+    pub no_inject: bool,
     /// Count an event by call stack; may be repeated (syntax below).
     #[arg(long, value_name = "EVENT")]
     pub event: Vec<String>,
@@ -113,7 +118,7 @@ pub struct Record {
     /// With -d, terminate the command after recording: SIGTERM, then SIGKILL after 5 seconds.
     #[arg(long, requires = "duration")]
     pub kill: bool,
-    /// Write to FILE; may be repeated [default: warpscope.html and warpscope.wscope, numbered if they exist].
+    /// Write to FILE; may be repeated; {host}, {pid}, {rank} and {time} in it are replaced [default: warpscope.html and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// Record each launch of a CUDA graph as one operation, without its kernels, copies and memsets: the lowest cost.

@@ -12,6 +12,7 @@ mod health;
 mod kernels;
 mod labels;
 mod limit;
+mod look;
 mod map;
 mod namer;
 mod periodic;

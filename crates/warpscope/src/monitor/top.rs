@@ -10,6 +10,7 @@ use metrics::{config::Settings, snapshot::Snapshot, top};
 use super::{
     daemon::{Monitor, check},
     health,
+    look::Look,
     scrape::Scrapes,
 };
 use crate::args;
@@ -22,7 +23,10 @@ pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!("top requires a terminal; warpscope monitor prints the same tables as plain text");
     }
-    let interval = Duration::from_secs_f64(options.interval);
+    if !(0.1..=3600.0).contains(&options.record_seconds) {
+        bail!("--record-seconds expects a number of seconds from 0.1 to 3600");
+    }
+    let (interval, seconds) = (Duration::from_secs_f64(options.interval), options.record_seconds);
     let settings = Settings {
         metrics_addr: Some(String::new()),
         display_interval: Some(0.0),
@@ -43,7 +47,7 @@ pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
             let made = theirs.request().ok_or("the monitor has stopped")?;
             Ok(Snapshot::clone(&made.0))
         };
-        let ended = top::run(&mut gather, interval);
+        let ended = top::run(&mut gather, &mut Look::new(seconds), interval);
         theirs.close();
         ended
     });

@@ -72,6 +72,9 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
         let text = format!("no NVTX ranges: the command uses the library of {NVTX_LIBRARY}: {}", path.display());
         first.push(Event::Note(Note { text }));
     }
+    if options.no_inject {
+        first.push(Event::Note(Note { text: plan::NO_INJECT.into() }));
+    }
     let recording = Recorded { plan, options: &options, injection, user, first };
     let style = Style::new(&options);
     let mut recorded = None;
