@@ -250,6 +250,39 @@ fn unsafe_processes_are_sampled_only() {
     target.ends_well();
 }
 
+/// Check that `--no-inject` loads nothing and counts every launch by call stack, of a command and of a running process, and that
+/// one sentence says what is missing.
+#[test]
+fn launches_are_counted_without_injection() {
+    let scene = Scene::new();
+    let mut command = scene.record_words("--sim --no-inject -o x.wscope", &[&program("attached"), "2"]);
+    let run = Ended::of(command.env("WARPSCOPE_SIM", "kernel_ns=1us").stdin(Stdio::null())).exits(0);
+    assert!(run.err().contains("nothing was loaded into the program (--no-inject)"), "{}", run.err());
+    let launched: u64 =
+        run.out().lines().find_map(|line| line.strip_prefix("launched ")?.parse().ok()).expect("a count");
+    let kernels = |report: &Value| {
+        let events = report["events"].as_array().expect("events");
+        let event = events.iter().find(|event| event["name"] == "kernel-launches").expect("the event");
+        number(event, "count")
+    };
+    let report = scene.report("x.wscope");
+    assert_eq!((kernels(&report), number(&report, "launches"), lost(&report)), (launched, 0, 0));
+    fs::remove_file(scene.path("x.wscope")).expect("the recording");
+
+    let target = Target::start(&scene, 2);
+    let run = Running::start(&mut target.record(&scene, "--no-inject -o x.wscope"));
+    wait_until("there are launches", || {
+        let report = Ended::of(&mut scene.warpscope(&["report", "--json", "x.wscope.partial"]));
+        serde_json::from_str(report.out())
+            .is_ok_and(|report: Value| report["events"].is_array() && kernels(&report) > 100)
+    });
+    let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid())).expect("it runs");
+    assert!(!maps.contains("warpscope"), "{maps}");
+    run.signal(libc::SIGINT);
+    run.wait().exits(0);
+    target.ends_well();
+}
+
 /// Check that a process without CUDA is only sampled, and that a process that does not exist is an error.
 #[test]
 fn processes_without_cuda_are_sampled_only() {

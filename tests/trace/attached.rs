@@ -1,10 +1,11 @@
 //! `-p` and `-a`: programs that are already running, or start later.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use crate::support::{
     Running, Scene,
     calls::{ByThread, Trace, account},
+    programs,
 };
 
 use super::calls::same;
@@ -97,6 +98,32 @@ fn all_processes_are_traced() {
         assert_suffix(&trace, &made, pid);
     }
     scene.report("t.wscope");
+}
+
+/// Check that kernels that were registered before warpscope came have their names: from the symbols of their host functions, or, in
+/// a stripped program, from the code that registered them.
+#[test]
+fn kernels_registered_before_have_names() {
+    for strip in [false, true] {
+        let scene = Scene::new();
+        let path = scene.path("program");
+        programs::copy(programs::program("registered"), &path);
+        if strip {
+            programs::run(Command::new("strip").arg(&path));
+        }
+        let (input, end) = std::io::pipe().expect("a pipe");
+        let mut command = scene.bare(&path);
+        let mut program = Running::start(command.stdin(input).env("LD_LIBRARY_PATH", programs::libraries()));
+        assert_eq!(program.stdout_line(), "ready");
+        let options = format!("-q -p {} -d 0.5 -o t.wscope", program.pid());
+        Running::start(&mut scene.trace(&options, "")).wait().exits(0);
+        let report = scene.report("t.wscope");
+        let launches = report["trace"]["launches"].as_array().expect("launches");
+        let names: Vec<_> = launches.iter().map(|row| row["kernel"].as_str().expect("a name")).collect();
+        assert_eq!(names, ["scale(float*, int)", "plain_sum"], "stripped: {strip}");
+        drop(end);
+        program.wait().exits(0);
+    }
 }
 
 /// Check that a process that ends before it is inspected does not make the trace hang.

@@ -6,6 +6,7 @@
 //! running kernel. [`demangle`] makes names readable. [`python`] contains the knowledge of CPython.
 
 mod bpf_code;
+mod cubin;
 mod debug_files;
 mod debug_sections;
 mod demangle;
@@ -17,6 +18,7 @@ mod look_up;
 mod modules;
 pub mod perf_map;
 pub mod python;
+mod registered;
 mod resolve;
 mod roots;
 mod symbol_table;

@@ -1,5 +1,5 @@
-//! Looks up the names at addresses in one file: its symbols, those of its debug file, and with lines the DWARF of
-//! either.
+//! Looks up the names at addresses in one file: its symbols, those of its debug file, the kernels that it registers, and
+//! with lines the DWARF of either.
 
 use elf::{Budget, Elf, SHT_SYMTAB};
 
@@ -8,7 +8,7 @@ use crate::{
     demangle::demangle,
     dwarf::{self, Answer},
     files::Source,
-    symbol_table,
+    registered, symbol_table,
 };
 
 /// Returns the answers for `offsets` in a file with the path `path` in its processes, and notes about what could not be
@@ -41,6 +41,10 @@ pub(crate) fn look_up(
         for (place, name) in places.into_iter().zip(names) {
             answers[place].function = name.map(|name| demangle(&name));
         }
+    }
+    let (places, queries) = unanswered(&answers, &addresses);
+    for (place, name) in places.into_iter().zip(registered::names(own.0, own.1, &queries, budget.code)) {
+        answers[place].function = name;
     }
     let with_lines = debug.filter(|(_, elf)| has_dwarf(elf)).or_else(|| has_dwarf(own.1).then_some(own));
     let Some((file, elf)) = with_lines.filter(|_| lines) else { return (answers, notes) };

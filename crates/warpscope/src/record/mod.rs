@@ -62,6 +62,7 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     let Setup { workspace, mut injection, sessions, marker } = setup;
     injection.max_overhead = options.max_overhead;
     injection.graph_level = options.graph_level;
+    injection.stalls = options.stalls;
     let other_nvtx = std::env::var_os(NVTX_LIBRARY).filter(|path| options.nvtx && !path.is_empty());
     injection.nvtx = options.nvtx && other_nvtx.is_none();
 
@@ -70,6 +71,9 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     if let Some(path) = other_nvtx {
         let text = format!("no NVTX ranges: the command uses the library of {NVTX_LIBRARY}: {}", path.display());
         first.push(Event::Note(Note { text }));
+    }
+    if options.no_inject {
+        first.push(Event::Note(Note { text: plan::NO_INJECT.into() }));
     }
     let recording = Recorded { plan, options: &options, injection, user, first };
     let style = Style::new(&options);

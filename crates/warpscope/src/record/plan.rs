@@ -18,6 +18,16 @@ use crate::args;
 /// The default outputs.
 const DEFAULT_OUTPUTS: [&str; 2] = ["warpscope.html", "warpscope.wscope"];
 
+/// What `--no-inject` counts: the driver's functions, which the runtime calls too.
+const LAUNCHES: [&str; 4] = [
+    "uprobe:libcuda.so:cuLaunch[KC]*,name=kernel-launches",
+    "uprobe:libcuda.so:cuGraphLaunch*,name=graph-launches",
+    "uprobe:libcuda.so:cuMemcpy*,name=copies",
+    "uprobe:libcuda.so:cuMemset*,name=memsets",
+];
+/// What is missing then.
+pub const NO_INJECT: &str = "nothing was loaded into the program (--no-inject): launches, copies and memsets are counted by call stack, but there are no GPU times, kernel names or waits for the GPU";
+
 /// What to record.
 pub struct Plan {
     /// CPU, GPU, both, or events alone.
@@ -31,7 +41,7 @@ pub struct Plan {
 impl Plan {
     /// Rejects options that would record nothing, or whose result could not be shown.
     pub fn new(options: &args::Record) -> anyhow::Result<Self> {
-        let mode = match (options.gpu_only, options.cpu_only, options.events_only) {
+        let mode = match (options.gpu_only, options.cpu_only || options.no_inject, options.events_only) {
             (true, _, _) => Mode::GpuOnly,
             (_, true, _) => Mode::CpuOnly,
             (_, _, true) => Mode::EventsOnly,
@@ -46,7 +56,9 @@ impl Plan {
                 bail!("there is no process {pid}");
             }
         }
-        let plan = Self { mode, events: spec::parse(&options.event)?, off_cpu };
+        let launches = LAUNCHES.iter().filter(|_| options.no_inject).map(|event| (*event).to_owned());
+        let events = options.event.iter().cloned().chain(launches).collect::<Vec<_>>();
+        let plan = Self { mode, events: spec::parse(&events)?, off_cpu };
         if plan.off_cpu.is_some() && plan.events.iter().any(|spec| spec.name == OFF_CPU) {
             bail!("--event: the name {OFF_CPU} is that of --off-cpu: choose another with name=");
         }
