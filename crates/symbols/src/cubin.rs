@@ -9,7 +9,8 @@
 //!   row 3   0x30   a.cu:7    context 2, name "weigh"    inlined there
 //! ```
 //!
-//! The context of a row is the number of the row that it was called from. Names are in `.debug_str`, counted from an
+//! The context of a row is the number of the row that it was called from, counted from the first row of its function.
+//! Names are in `.debug_str`, counted from an
 //! offset at the end of the table's header.
 //!
 //! Addresses in the table are relocated: each function begins at 0. Here function number N begins at `N << 32`.
@@ -157,8 +158,8 @@ struct Row {
     address: u64,
     file: u64,
     line: u32,
-    /// The number of the row that it was called from, from 1; 0 in the function itself.
-    context: u64,
+    /// The index of the row that it was called from; `None` in the function itself.
+    caller: Option<usize>,
     /// The offset of its function's name.
     name: u64,
     end: bool,
@@ -181,7 +182,7 @@ impl Rows {
         let header = program.header().clone();
         let (mut instructions, mut program) = (header.instructions(), program);
         let mut row = LineRow::new(&header);
-        let (mut context, mut name) = (0, 0);
+        let (mut first, mut context, mut name) = (0, 0_u64, 0);
         while let Ok(Some(instruction)) = instructions.next_instruction(&header) {
             if let LineInstruction::UnknownExtended(code, mut operands) = instruction {
                 match code.0 {
@@ -201,9 +202,10 @@ impl Rows {
             *left = left.checked_sub(1)?;
             let line = row.line().map_or(0, |line| u32::try_from(line.get()).unwrap_or(0));
             let end = row.end_sequence();
-            rows.push(Row { address: row.address(), file: row.file_index(), line, context, name, end });
+            let caller = usize::try_from(context).ok().and_then(|context| context.checked_sub(1)?.checked_add(first));
+            rows.push(Row { address: row.address(), file: row.file_index(), line, caller, name, end });
             if end {
-                (context, name) = (0, 0);
+                (first, context, name) = (rows.len(), 0, 0);
             }
         }
         for row in &rows {
@@ -228,7 +230,7 @@ impl Rows {
         let mut lines = Vec::new();
         let mut next = Some(number);
         while let Some(row) = next.and_then(|number| self.rows.get(number)).filter(|_| lines.len() < MOST_INLINED) {
-            next = usize::try_from(row.context).ok().and_then(|context| context.checked_sub(1));
+            next = row.caller;
             let function = next.and_then(|_| table.name(row.name)).unwrap_or_default();
             let file = self.files.get(&row.file).cloned().unwrap_or_default();
             if row.line > 0 && !file.is_empty() {
@@ -287,6 +289,9 @@ mod tests {
     /// samples were at 0x5b0, waiting for these loads.
     const TRITON: &[u8] = include_bytes!("../tests/cubins/triton.cubin");
 
+    /// Compiled by nvcc 13.0 with -lineinfo for an H200: the second function calls one that is inlined.
+    const NVCC: &[u8] = include_bytes!("../tests/cubins/nvcc.cubin");
+
     fn text(lines: &[SourceLine]) -> Vec<String> {
         let name = |file: &str| file.rsplit('/').next().unwrap_or_default().to_owned();
         lines.iter().map(|line| format!("{} {}:{}", line.function, name(&line.file), line.line)).collect()
@@ -298,6 +303,16 @@ mod tests {
         let found = lines(TRITON, &[("gather", 0x5b0), ("gather", 0xae0), ("gather", 0xc00), ("other", 0x110)]);
         assert_eq!((text(&found[0]), text(&found[1])), (vec![" tri.py:7".to_owned()], vec![" tri.py:8".to_owned()]));
         assert_eq!((found[2].len(), found[3].len()), (0, 0), "beyond the function, and in no function");
+    }
+
+    /// Check that an inlined function is below the line that calls it, as nvdisasm shows it, also in a function that is not
+    /// the first of its line table.
+    #[test]
+    fn inlined_functions_are_below_their_call() {
+        let found = lines(NVCC, &[("_Z7stridedPKfPfmi", 0x50), ("_Z7stridedPKfPfmi", 0x60), ("_Z5waitsPf", 0xd0)]);
+        let inlined = "weigh(float const*, unsigned long) small.cu:3";
+        assert_eq!(text(&found[0]), [" small.cu:10", inlined]);
+        assert_eq!((text(&found[1]), text(&found[2])), (vec![" small.cu:6".into()], vec![" small.cu:17".into()]));
     }
 
     /// Check that a damaged cubin is an answer without lines, never a panic: each byte of its headers and its line table

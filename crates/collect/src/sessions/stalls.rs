@@ -25,6 +25,8 @@ const MOST_REASONS: u32 = 256;
 pub struct Stalls {
     sums: HashMap<(Instruction, u32), u64>,
     since: Instant,
+    /// The index of the reason `barrier`.
+    barrier: Option<u32>,
     /// Cubins of which a part has arrived.
     partial: HashMap<u32, Vec<u8>>,
     /// Cubins that were refused or are incomplete.
@@ -33,7 +35,7 @@ pub struct Stalls {
 
 impl Stalls {
     pub fn new() -> Self {
-        Self { sums: HashMap::new(), since: Instant::now(), partial: HashMap::new(), refused: 0 }
+        Self { sums: HashMap::new(), since: Instant::now(), barrier: None, partial: HashMap::new(), refused: 0 }
     }
 
     /// Handles a message about samples; `cubin` receives a cubin that is complete. Returns whether it was one.
@@ -49,11 +51,15 @@ impl Stalls {
             Message::StallReason(index, name) => {
                 let name = String::from_utf8_lossy(&name[..name.len().min(MOST_TEXT)]).into_owned();
                 if index < MOST_REASONS {
+                    if name == "barrier" {
+                        self.barrier = Some(index);
+                    }
                     push(Event::StallReason(StallReason { session, index, name }));
                 }
             }
             Message::StallSamples(s) => {
-                let at = Instruction { session, cubin: s.cubin, function: s.function, offset: s.offset };
+                let offset = waiting_at(s.offset, self.barrier == Some(s.reason));
+                let at = Instruction { session, cubin: s.cubin, function: s.function, offset };
                 let sum = self.sums.entry((at, s.reason)).or_default();
                 *sum = sum.saturating_add(s.count.into());
                 if self.sums.len() >= MOST_SUMS {
@@ -108,6 +114,14 @@ impl Stalls {
     }
 }
 
+/// The size of a GPU instruction, on all GPUs that can be sampled.
+const INSTRUCTION: u64 = 16;
+
+/// Returns the instruction at which a warp waits. At a barrier, the hardware reports the one that follows it.
+fn waiting_at(offset: u64, at_barrier: bool) -> u64 {
+    if at_barrier { offset.saturating_sub(INSTRUCTION) } else { offset }
+}
+
 /// Explains why kernels could not be sampled. The text is the number of an error, then the call and the error.
 pub fn sentence(pid: u32, words: &str) -> String {
     let (code, words) = words.split_once(' ').unwrap_or(("", words));
@@ -160,6 +174,20 @@ mod tests {
             Event::StallSamples(StallSamples { at, reason: 4, count })
         };
         assert_eq!(passed, [expected(16, 11), expected(32, 1)]);
+    }
+
+    /// Check that samples at a barrier are those of the barrier, as on an H200: 0x6f0 is `BAR.SYNC`, and 0x700 is reported.
+    #[test]
+    fn samples_at_barriers_are_at_the_barrier() {
+        assert_eq!([waiting_at(0x700, true), waiting_at(0x700, false), waiting_at(0, true)], [0x6f0, 0x700, 0]);
+        let mut stalls = Stalls::new();
+        let sample = |reason| {
+            Message::StallSamples(wire::StallSamples { cubin: 1, function: 2, offset: 0x700, reason, count: 1 })
+        };
+        all(&mut stalls, &[Message::StallReason(2, b"barrier"), sample(2), sample(3)]);
+        let mut offsets: Vec<u64> = stalls.sums.keys().map(|(at, _)| at.offset).collect();
+        offsets.sort_unstable();
+        assert_eq!(offsets, [0x6f0, 0x700]);
     }
 
     /// Check that a cubin whose parts have all arrived is kept, and that one with a missing part is counted.

@@ -206,15 +206,12 @@ impl Outputs {
             if !recording_is_whole && format.needs_events() {
                 say(format_args!("{} is incomplete, because the recording is", path.display()));
             }
+            let mut kept = None;
             if self.keeps
                 && let Place::Name(name) = &self.outputs[index].place
             {
                 match name.set_aside() {
-                    Ok(None) => {}
-                    Ok(Some(kept)) => {
-                        let (path, kept) = (path.display(), kept.display());
-                        say(format_args!("this run recorded nothing: the previous {path} is kept as {kept}"));
-                    }
+                    Ok(existing) => kept = existing.map(|existing| (name, existing)),
                     Err(error) => {
                         say(format_args!("{} is not replaced: it cannot be renamed: {error}", path.display()));
                         whole = false;
@@ -223,8 +220,17 @@ impl Outputs {
                 }
             }
             match self.write_one(&self.outputs[index], flames, view) {
-                Ok(size) => self.outputs[index].size = Some(size),
+                Ok(size) => {
+                    if let Some((_, kept)) = kept {
+                        let (path, kept) = (path.display(), kept.display());
+                        say(format_args!("this run recorded nothing: the previous {path} is kept as {kept}"));
+                    }
+                    self.outputs[index].size = Some(size);
+                }
                 Err(error) => {
+                    if let Some((name, kept)) = kept {
+                        name.put_back(&kept);
+                    }
                     say(format_args!("cannot write {}: {error}", path.display()));
                     whole = false;
                 }

@@ -272,6 +272,15 @@ impl Name {
         Err(io::Error::other(format!("there are {MOST_OLD} old ones already: remove some")))
     }
 
+    /// Undoes [`Self::set_aside`], because nothing replaces the file.
+    pub fn put_back(&self, kept: &OsStr) {
+        let flags = rustix::fs::RenameFlags::NOREPLACE;
+        // A failure leaves the file under its other name; nothing is lost.
+        let _ = acting_as(self.user.as_ref(), || {
+            Ok::<_, io::Error>(rustix::fs::renameat_with(&self.directory, kept, &self.directory, &self.name, flags)?)
+        });
+    }
+
     /// Renames a finished file to its final name.
     pub fn finish(&self, unfinished: &Unfinished) -> io::Result<()> {
         let (directory, from) = (&self.directory, &unfinished.name);
