@@ -42,6 +42,17 @@ fn flame_graph_is_searched_and_zoomed() {
     assert_eq!(browser.number(&format!("{ROOT}.total")), cpu as f64);
     browser.click_on("document.querySelector('[data-value=gpu]')");
 
+    // However many findings there are, the box cuts none in half.
+    let halved = browser.js(
+        "(() => { const box = document.getElementById('findings'); const line = box.firstElementChild;
+         for (let i = 0; i < 12; i++) box.append(line.cloneNode(true));
+         const end = box.getBoundingClientRect().top + box.clientHeight;
+         const halved = [...box.children].map(p => p.getBoundingClientRect()).filter(p => p.top < end - 2 && p.bottom > end + 2);
+         for (let i = 0; i < 12; i++) box.lastElementChild.remove();
+         return halved.length; })()",
+    );
+    assert_eq!(halved, 0);
+
     // The search: its share is that of the kernel in the table.
     let kernel = report["top_kernels"][0]["name"].as_str().expect("a name");
     browser.press("/");

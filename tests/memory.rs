@@ -111,6 +111,7 @@ fn flame_graphs(scene: &Scene, report: &Value) {
         assert_eq!(sum(";[cached by PyTorch, free] "), of("cached_bytes"), "{text}");
         assert_eq!(sum(";[GPU memory] "), of("other_bytes"), "{text}");
         assert!(scene.read("x.svg").contains("GPU memory at "), "the title");
+        assert!(!scene.read("x.svg").contains("GPU copy, memset"), "the legend");
     }
     let report = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
     let text = report.out();

@@ -156,3 +156,18 @@ fn another_library_for_nvtx_is_kept() {
     let notes = scene.report("x.wscope")["notes"].to_string();
     assert!(notes.contains("NVTX_INJECTION64_PATH: /opt/other.so"), "{notes}");
 }
+
+/// Check that `--nvtx` selects the work launched in a range and in the ranges within it, with its launches.
+#[test]
+fn work_is_selected_by_range() {
+    let scene = Scene::new();
+    record(&scene, "--nvtx", "");
+    for (pattern, kernels) in [("forward", 2 * ROUNDS), ("step", 5 * ROUNDS), ("*:back*", 3 * ROUNDS)] {
+        let run = Ended::of(&mut scene.warpscope(&["report", "--json", "--nvtx", pattern, "x.wscope"])).exits(0);
+        let part: Value = serde_json::from_str(run.out()).expect("the report is JSON");
+        assert_eq!((number(&part, "kernels"), number(&part, "matched")), (kernels, kernels), "{pattern}");
+        assert_eq!((number(&part, "unmatched_activities"), number(&part, "pending_launches")), (0, 0), "{pattern}");
+    }
+    let run = Ended::of(&mut scene.warpscope(&["report", "--nvtx", "nothing", "x.wscope"])).exits(1);
+    run.says(&["no NVTX range that matches nothing"]);
+}

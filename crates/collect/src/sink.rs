@@ -98,9 +98,10 @@ impl Recording {
         let mut fold = std::mem::take(&mut self.fold);
         fold.push(&Event::End(end));
         let mut profile = fold.finish();
-        let symbols::Named { symbols, notes } = symbols::resolve(&profile, kept, options);
+        let symbols::Named { symbols, lines, notes } = symbols::resolve(&profile, kept, options);
         let named = symbols.iter().map(|symbol| Event::Symbol(symbol.clone()));
-        for event in named.chain(notes.iter().map(|text| Event::Note(Note { text: text.clone() }))) {
+        let located = lines.iter().map(|lines| Event::StallLines(lines.clone()));
+        for event in named.chain(located).chain(notes.iter().map(|text| Event::Note(Note { text: text.clone() }))) {
             let written = self.writer.push(&event);
             self.written(written);
         }
@@ -117,6 +118,10 @@ impl Recording {
         profile.notes.extend(notes);
         for symbol in symbols {
             profile.symbols.add(symbol);
+        }
+        if !lines.is_empty() {
+            lines.iter().for_each(|lines| profile.stalls.locate(lines));
+            profile.ledger.stalls = profile.stall_ledger();
         }
         symbols::name_kernels(&mut profile);
         (profile, self.failure)

@@ -47,6 +47,8 @@ pub mod domain {
 pub mod resource {
     #![allow(missing_docs)]
     pub const CONTEXT_CREATED: u32 = 1;
+    /// A context is about to be destroyed.
+    pub const CONTEXT_DESTROY_STARTING: u32 = 2;
     pub const MODULE_LOADED: u32 = 6;
     /// A graph is about to be destroyed.
     pub const GRAPH_DESTROY_STARTING: u32 = 10;
@@ -74,9 +76,15 @@ pub mod result {
     #![allow(missing_docs)]
     pub const SUCCESS: u32 = 0;
     pub const INVALID_PARAMETER: u32 = 1;
+    /// Of PC sampling: the hardware buffer is full.
+    pub const OUT_OF_MEMORY: u32 = 8;
     pub const MAX_LIMIT_REACHED: u32 = 12;
     pub const INVALID_KIND: u32 = 21;
     pub const NOT_INITIALIZED: u32 = 15;
+    /// Another tool uses the GPU's counters.
+    pub const HARDWARE_BUSY: u32 = 26;
+    pub const NOT_SUPPORTED: u32 = 27;
+    pub const INSUFFICIENT_PRIVILEGES: u32 = 35;
     /// Another CUPTI client is subscribed in this process.
     pub const MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED: u32 = 39;
 }

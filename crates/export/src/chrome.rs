@@ -10,14 +10,15 @@ use std::{
 };
 
 use model::{
-    causes::{Cause, Causes, Joined},
-    event::{Event, Launch, LaunchKind, Pause, ProcessId, Range, Sample, SessionId, Sync, Work},
+    causes::Joined,
+    event::{Launch, LaunchKind, Pause, ProcessId, Range, Sample, SessionId, Sync, Work},
     profile::Profile,
 };
 use serde::Serialize;
 
 use crate::{
     chrome::{json::Json, stacks::Stacks, tracks::Tracks},
+    drive::{Moment, drive},
     events::Events,
     flame::View,
     lanes::Lanes,
@@ -180,61 +181,34 @@ struct Trace<'a> {
 
 impl Trace<'_> {
     fn events(&mut self, view: View, events: Events<'_>) -> io::Result<()> {
-        let mut causes = Causes::default();
-        for event in events {
-            self.reader.learn(&event);
-            let mut result = Ok(());
-            let mut on = |cause: Cause<'_>| {
-                if result.is_ok() {
-                    result = self.cause(cause);
-                }
-            };
-            match event {
-                Event::Launch(launch) if view.gpu => {
-                    causes.launch(&launch, &mut on);
-                    result?;
-                    if !self.is_trace {
-                        self.launch(launch)?;
-                    }
-                }
-                Event::Activity(activity) if view.gpu => {
-                    causes.activity(&activity, &mut on);
-                    result?;
-                }
-                Event::Sync(sync) if view.gpu => self.sync(&sync)?,
-                Event::Pause(pause) if view.gpu => self.pause(&pause)?,
-                Event::Sample(sample) if view.cpu => self.sample(&sample)?,
-                Event::Range(range) => self.range(&range)?,
-                Event::Dump(dump) => {
-                    let mut mark = Entry::<NoArgs>::new('i', &dump.text, "dump", (0, 0), self.at(dump.time));
-                    mark.s = Some('g');
-                    self.json.event(&mark)?;
-                }
-                Event::KernelName(name) => self.kernels.learn(&name),
-                Event::Call(call) => self.call(&call)?,
-                Event::Switch(switch) => self.switch(&switch)?,
-                other => causes.note(&other),
+        drive(view, events, |moment| match moment {
+            Moment::Seen(event) => {
+                self.reader.learn(event);
+                Ok(())
             }
-        }
-        let mut result = Ok(());
-        causes.finish(|cause| {
-            if result.is_ok() {
-                result = self.cause(cause);
+            Moment::KernelName(name) => {
+                self.kernels.learn(name);
+                Ok(())
             }
-        });
-        result?;
+            Moment::Launch(launch) if !self.is_trace => self.launch(*launch),
+            Moment::Ran(joined) => self.activity(joined),
+            Moment::Sync(sync) => self.sync(sync),
+            Moment::Pause(pause) => self.pause(pause),
+            Moment::Sample(sample) => self.sample(sample),
+            Moment::Call(call) => self.call(call),
+            Moment::Switch(switch) => self.switch(switch),
+            Moment::Range(range) => self.range(range),
+            Moment::Dump(dump) => {
+                let mut mark = Entry::<NoArgs>::new('i', &dump.text, "dump", (0, 0), self.at(dump.time));
+                mark.s = Some('g');
+                self.json.event(&mark)
+            }
+            Moment::Launch(_) | Moment::Wait(_) => Ok(()),
+        })?;
         for launch in std::mem::take(&mut self.last_launch).into_values() {
             self.launch_slice(&launch, LAUNCH_NS)?;
         }
         Ok(())
-    }
-
-    fn cause(&mut self, cause: Cause<'_>) -> io::Result<()> {
-        match cause {
-            Cause::Ran(joined) => self.activity(&joined),
-            // A pending launch is a slice without an arrow.
-            Cause::Pending(_) => Ok(()),
-        }
     }
 
     /// Launches of a thread must not overlap, or viewers drop them: each is truncated where the next begins.

@@ -30,6 +30,8 @@ pub enum Family {
     Range,
     /// Unknown: a lost stack, or a launch that was not seen.
     Unknown,
+    /// A source line of a kernel, or the reason why its warps waited.
+    Stall,
 }
 
 impl Family {

@@ -16,6 +16,7 @@ use crate::{
     family::Family,
     idle, memory,
     names::{self, GpuFrames},
+    stalls::{self, Leaves},
     table::Table,
     waits,
 };
@@ -181,6 +182,15 @@ impl Flame {
 
     /// Adds GPU work, under the stacks that launched it; that of graphs, under the stacks that created their nodes.
     pub fn of_gpu(profile: &Profile) -> Self {
+        Self::of_work(profile, None)
+    }
+
+    /// The same, with the source lines of kernels and the reasons why their warps waited below the kernels.
+    pub fn of_stalls(profile: &Profile) -> Self {
+        Self::of_work(profile, Some(&Leaves::of(profile)))
+    }
+
+    fn of_work(profile: &Profile, leaves: Option<&Leaves>) -> Self {
         let mut naming = Naming::new(profile);
         let mut lines = Lines::new();
         let gpu_frames = GpuFrames::new(profile);
@@ -197,7 +207,18 @@ impl Flame {
                 let amount = launches.entry(frames.clone()).or_default().entry(launch).or_default();
                 *amount = amount.saturating_add(gpu.ns);
             }
-            lines.entry(frames).or_default().add(weight);
+            let below = leaves
+                .filter(|_| lines.len() < MOST_LINES)
+                .and_then(|leaves| leaves.divide(key.process, key.what.kernel()?, [gpu.ns, gpu.count]));
+            let Some(below) = below else {
+                lines.entry(frames).or_default().add(weight);
+                continue;
+            };
+            for (names, amount, operations) in below {
+                let names = names.iter().map(|name| naming.name(name.clone(), stalls::FAMILY));
+                let path = frames.iter().cloned().chain(names).collect();
+                lines.entry(path).or_default().add(Weight { amount, operations, ..Weight::default() });
+            }
         }
         Self { launches, ..naming.flame(lines, Measure::Time) }
     }
@@ -287,6 +308,9 @@ impl Flame {
         naming.flame(lines, Measure::of(counter, by_count))
     }
 }
+
+/// The most lines of a flame graph to which stalls are added: some hundred bytes each.
+const MOST_LINES: usize = 1 << 20;
 
 /// Weights by stack.
 type Lines = BTreeMap<Frames, Weight>;

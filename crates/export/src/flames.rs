@@ -21,6 +21,7 @@ pub struct Flames<'a> {
 enum Part {
     Cpu,
     Gpu,
+    Stalls,
     Idle,
     Memory(MemoryView),
     Event(EventView),
@@ -46,7 +47,7 @@ impl<'a> Flames<'a> {
         }
         let mut parts = Vec::new();
         parts.extend(view.cpu.then(|| self.cpu()));
-        parts.extend(view.gpu.then(|| self.gpu()));
+        parts.extend(view.gpu.then(|| self.stalls()));
         let waits = waits::counter(self.profile).filter(|_| view.waits);
         parts.extend(waits.map(|counter| self.event(EventView { counter, by_count: false })));
         match &parts[..] {
@@ -64,6 +65,14 @@ impl<'a> Flames<'a> {
     /// Returns the tree of GPU work, under the stacks that launched it.
     pub fn gpu(&self) -> Rc<Flame> {
         self.get(Part::Gpu, || Flame::of_gpu(self.profile))
+    }
+
+    /// Returns the tree of GPU work, with lines and stall reasons below the kernels that were sampled.
+    pub fn stalls(&self) -> Rc<Flame> {
+        match self.profile.stalls.samples.is_empty() {
+            true => self.gpu(),
+            false => self.get(Part::Stalls, || Flame::of_stalls(self.profile)),
+        }
     }
 
     /// Returns the tree of GPU memory.

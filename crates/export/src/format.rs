@@ -31,6 +31,10 @@ pub enum Format {
     ChromeGz,
     /// `.csv`: a table.
     Csv,
+    /// `.profile.json`: threads and GPU work for the Firefox Profiler.
+    Firefox,
+    /// `.profile.json.gz`: the same, compressed.
+    FirefoxGz,
 }
 
 /// A file name whose extension matches no format.
@@ -43,7 +47,7 @@ pub struct UnknownExtension {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Recording,
         Self::Html,
         Self::Folded,
@@ -57,6 +61,8 @@ impl Format {
         Self::PerfettoGz,
         Self::ChromeGz,
         Self::Csv,
+        Self::Firefox,
+        Self::FirefoxGz,
     ];
 
     /// Returns the file extension of this format.
@@ -75,12 +81,15 @@ impl Format {
             Self::PerfettoGz => ".pftrace.gz",
             Self::ChromeGz => ".json.gz",
             Self::Csv => ".csv",
+            Self::Firefox => ".profile.json",
+            Self::FirefoxGz => ".profile.json.gz",
         }
     }
 
     /// Whether a terminal can show it.
     pub fn is_text(self) -> bool {
-        !matches!(self, Self::Recording | Self::Pprof | Self::Perfetto | Self::PerfettoGz | Self::ChromeGz)
+        let binary = [Self::Recording, Self::Pprof, Self::Perfetto, Self::PerfettoGz, Self::ChromeGz, Self::FirefoxGz];
+        !binary.contains(&self)
     }
 
     /// Returns all extensions, for messages.
@@ -130,7 +139,7 @@ mod tests {
             }
             let error = Format::from_path(path).expect_err(name).to_string();
             assert!(
-                error.contains(".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv"),
+                error.contains(".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv .profile.json .profile.json.gz"),
                 "{error}"
             );
         }

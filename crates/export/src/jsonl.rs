@@ -25,6 +25,7 @@ use crate::{
     flame::View,
     names,
     names::SessionKernels,
+    stalls,
     trace::{is_trace, jsonl::TraceLines},
 };
 
@@ -231,6 +232,17 @@ enum Line<'a> {
         pid: u32,
         tid: u32,
         address: u64,
+    },
+    StallSamples {
+        pid: u32,
+        session: SessionId,
+        function: &'a str,
+        offset: u64,
+        /// Outermost first.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        lines: Vec<String>,
+        reason: &'a str,
+        count: u64,
     },
     Pause {
         ts_ns: u64,
@@ -486,6 +498,16 @@ impl Lines<'_> {
                 let pid = self.pid(e.process);
                 self.line(&Line::TensorFreed { ts_ns: e.time, pid, tid: e.tid, address: e.address })
             }
+            Event::StallSamples(e) if view.gpu => {
+                let stalls = &self.profile.stalls;
+                let function = self.kernels.name(e.at.session, e.at.function);
+                let (pid, session, offset) = (self.session_pid(e.at.session), e.at.session, e.at.offset);
+                let lines = stalls.lines.get(&e.at).map(|lines| lines.iter().map(stalls::line).collect());
+                let (lines, reason) = (lines.unwrap_or_default(), stalls.reason(session, e.reason));
+                let (function, count) = (&*function, e.count);
+                self.line(&Line::StallSamples { pid, session, function, offset, lines, reason, count })
+            }
+            Event::StallReason(_) | Event::StallSamples(_) | Event::StallLines(_) | Event::StallTotals(_) => Ok(()),
             Event::Pause(e) if e.to == u64::MAX => Ok(()),
             Event::Pause(e) => {
                 let pid = self.session_pid(e.session);

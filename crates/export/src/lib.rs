@@ -11,9 +11,11 @@ use flate2::{Compression, write::GzEncoder};
 pub mod chrome;
 pub mod cpu_txt;
 pub mod diff;
+mod drive;
 mod events;
 pub mod family;
 pub mod findings;
+mod firefox;
 pub mod flame;
 mod flames;
 pub mod folded;
@@ -33,6 +35,7 @@ pub mod pprof;
 mod proto;
 mod recursion;
 pub mod speedscope;
+pub mod stalls;
 pub mod summary;
 pub mod svg;
 mod table;
@@ -82,6 +85,8 @@ pub fn write<'a>(
         Format::Perfetto => perfetto::write(profile, view, events()?, out),
         Format::PerfettoGz => gzip(out, |out| perfetto::write(profile, view, events()?, out)),
         Format::ChromeGz => gzip(out, |out| chrome::write(profile, view, events()?, out)),
+        Format::Firefox => firefox::write(profile, view, events()?, out),
+        Format::FirefoxGz => gzip(out, |out| firefox::write(profile, view, events()?, out)),
     }
 }
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use model::{
     event::{LossCause, StackEnd},
     ledger::{Ledger, Lost, Pause},
+    stalls::StallLedger,
 };
-use text::units::{count, counted, hundredths, percent_of_hundredths, time};
+use text::units::{bytes, count, counted, hundredths, percent_of_hundredths, time};
 
 use crate::flame::Weight;
 
@@ -63,6 +64,56 @@ pub fn own_cost(own: Weight) -> Option<String> {
     let samples = format!("{} {}", count(own.samples), if own.samples == 1 { one } else { many });
     (own.samples > 0)
         .then(|| format!("{samples} in warpscope's own code, CUPTI or probes ({}): not shown", time(own.amount)))
+}
+
+/// Describes what was sampled inside kernels, and how it is shown. This is no loss.
+pub fn sampled(ledger: &StallLedger) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if ledger.samples > 0 {
+        sentences.push(format!(
+            "{} inside kernels, one every 2^{} cycles on each multiprocessor; sampling took {} of device memory per context. \
+             The exact time of each kernel is divided among its lines by samples, equally for all its call paths",
+            counted(ledger.samples, "sample", "samples"),
+            ledger.period,
+            bytes(ledger.buffer_bytes),
+        ));
+    }
+    if ledger.other_kernels > 0 {
+        let samples = counted(ledger.other_kernels, "sample was", "samples were");
+        sentences.push(format!("{samples} in kernels of the driver or of CUPTI: not shown"));
+    }
+    sentences
+}
+
+/// Returns one sentence for each loss of samples inside kernels.
+fn samples_lost(ledger: &StallLedger) -> [(u64, &'static str); 7] {
+    [
+        (
+            ledger.without_line,
+            "sample inside a kernel has no source line: compile with -lineinfo|samples inside kernels have no source line: compile with -lineinfo",
+        ),
+        (
+            ledger.in_functions,
+            "sample is in a device function that is no kernel: it is only in the table of stalls|samples are in device functions that are no kernels: they are only in the table of stalls",
+        ),
+        (
+            ledger.dropped,
+            "sample inside kernels was dropped by the hardware|samples inside kernels were dropped by the hardware",
+        ),
+        (
+            ledger.unsent,
+            "sample inside kernels was dropped: a queue or table was full|samples inside kernels were dropped: a queue or table was full",
+        ),
+        (
+            ledger.buffer_full,
+            "time the hardware buffer for samples was full: samples are missing, and the period was doubled|times the hardware buffer for samples was full: samples are missing, and the period was doubled each time",
+        ),
+        (ledger.contexts_refused, "CUDA context could not be sampled|CUDA contexts could not be sampled"),
+        (
+            ledger.cubins_refused,
+            "cubin exceeded the limits: its samples have no source line|cubins exceeded the limits: their samples have no source line",
+        ),
+    ]
 }
 
 /// Returns one sentence for each loss that occurred.
@@ -132,11 +183,13 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
     let short = gpu.chain(cpu).chain(hits).filter_map(|(what, end, number)| {
         Some(format!("{} under a stack truncated {}", spelled(number, what), stack_end(end)?))
     });
+    let samples = ledger.stalls.iter().flat_map(samples_lost);
     pauses(&ledger.pauses)
         .into_iter()
         .chain(
             before
                 .into_iter()
+                .chain(samples)
                 .chain(causes)
                 .filter(|(number, _)| *number > 0)
                 .map(|(n, sentence)| spelled(n, sentence)),
@@ -318,6 +371,16 @@ mod tests {
                 lost(Lost { buffers_refused: 2, ..Lost::default() }),
                 lost(Lost { join_evicted: 2, ..Lost::default() }),
             ];
+            let stalls = |stalls| Ledger { stalls: Some(stalls), ..base() };
+            all.extend([
+                stalls(StallLedger { without_line: 2, ..StallLedger::default() }),
+                stalls(StallLedger { in_functions: 2, ..StallLedger::default() }),
+                stalls(StallLedger { dropped: 2, ..StallLedger::default() }),
+                stalls(StallLedger { unsent: 2, ..StallLedger::default() }),
+                stalls(StallLedger { buffer_full: 2, ..StallLedger::default() }),
+                stalls(StallLedger { contexts_refused: 2, ..StallLedger::default() }),
+                stalls(StallLedger { cubins_refused: 2, ..StallLedger::default() }),
+            ]);
             all.extend(LossCause::ALL.map(|cause| lost(Lost { causes: [(cause, 2)].into(), ..Lost::default() })));
             all
         };

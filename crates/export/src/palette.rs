@@ -25,11 +25,12 @@ fn range(family: Family) -> Range {
         Family::Event => range((268.0, 284.0), (52.0, 66.0), (72.0, 80.0)),
         Family::Range => range((44.0, 52.0), (40.0, 52.0), (76.0, 84.0)),
         Family::Unknown => range((0.0, 0.0), (0.0, 0.0), (74.0, 80.0)),
+        Family::Stall => range((288.0, 304.0), (44.0, 58.0), (76.0, 84.0)),
     }
 }
 
 /// All families, in their order.
-pub const ALL: [Family; 11] = [
+pub const ALL: [Family; 12] = [
     Family::Process,
     Family::Python,
     Family::Native,
@@ -41,6 +42,7 @@ pub const ALL: [Family; 11] = [
     Family::Wait,
     Family::Range,
     Family::Unknown,
+    Family::Stall,
 ];
 
 /// Returns a family's name in the legend.
@@ -57,6 +59,7 @@ pub fn label(family: Family) -> &'static str {
         Family::Wait => "waiting",
         Family::Range => "NVTX range",
         Family::Unknown => "unknown",
+        Family::Stall => "line, stall",
     }
 }
 

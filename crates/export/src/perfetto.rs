@@ -11,12 +11,13 @@ use std::{
 };
 
 use model::{
-    causes::{Cause, Causes, Joined},
-    event::{Event, KernelName, Launch, LaunchKind, Pause, ProcessId, Sample, SessionId, Sync, Work},
+    causes::Joined,
+    event::{KernelName, Launch, LaunchKind, Pause, ProcessId, Sample, SessionId, Sync, Work},
     profile::Profile,
 };
 
 use crate::{
+    drive::{Moment, drive},
     events::Events,
     flame::View,
     html::overview::Overview,
@@ -68,55 +69,29 @@ struct Trace<'a> {
 
 impl Trace<'_> {
     fn events(&mut self, view: View, events: Events<'_>) -> io::Result<()> {
-        let mut causes = Causes::default();
-        for event in events {
-            self.reader.learn(&event);
-            let mut result = Ok(());
-            let mut on = |cause: Cause<'_>| {
-                if result.is_ok() {
-                    result = self.cause(cause);
-                }
-            };
-            match event {
-                Event::Launch(launch) if view.gpu => {
-                    causes.launch(&launch, &mut on);
-                    result?;
-                    self.launch(&launch)?;
-                }
-                Event::Activity(activity) if view.gpu => {
-                    causes.activity(&activity, &mut on);
-                    result?;
-                }
-                Event::Sync(sync) if view.gpu => self.sync(&sync)?,
-                Event::Pause(pause) if view.gpu => self.pause(&pause)?,
-                Event::Sample(sample) if view.cpu => self.sample(&sample)?,
-                Event::KernelName(name) => self.learn(&name),
-                Event::Call(call) => self.call(&call)?,
-                Event::Switch(switch) => self.switch(&switch)?,
-                Event::Wait(wait) if view.waits => self.wait(&wait)?,
-                Event::Range(range) => self.range(&range)?,
-                Event::Dump(dump) => {
-                    let (track, name) = (self.track(Track::About)?, self.interned.name(&dump.text));
-                    self.packets.instant(&mut self.interned, Point { time: dump.time, track, name }, |_| {})?;
-                }
-                other => causes.note(&other),
+        drive(view, events, |moment| match moment {
+            Moment::Seen(event) => {
+                self.reader.learn(event);
+                Ok(())
             }
-        }
-        let mut result = Ok(());
-        causes.finish(|cause| {
-            if result.is_ok() {
-                result = self.cause(cause);
+            Moment::KernelName(name) => {
+                self.learn(name);
+                Ok(())
             }
-        });
-        result
-    }
-
-    fn cause(&mut self, cause: Cause<'_>) -> io::Result<()> {
-        match cause {
-            Cause::Ran(joined) => self.activity(&joined),
-            // The launch was written when it arrived.
-            Cause::Pending(_) => Ok(()),
-        }
+            Moment::Launch(launch) => self.launch(launch),
+            Moment::Ran(joined) => self.activity(joined),
+            Moment::Sync(sync) => self.sync(sync),
+            Moment::Pause(pause) => self.pause(pause),
+            Moment::Sample(sample) => self.sample(sample),
+            Moment::Call(call) => self.call(call),
+            Moment::Switch(switch) => self.switch(switch),
+            Moment::Wait(wait) => self.wait(wait),
+            Moment::Range(range) => self.range(range),
+            Moment::Dump(dump) => {
+                let (track, name) = (self.track(Track::About)?, self.interned.name(&dump.text));
+                self.packets.instant(&mut self.interned, Point { time: dump.time, track, name }, |_| {})
+            }
+        })
     }
 
     fn learn(&mut self, name: &KernelName) {

@@ -19,6 +19,7 @@ use crate::{
     flames::Flames,
     idle, losses, memory,
     names::{self, GpuFrames},
+    stalls,
     trace::TraceSummary,
     user_code::UserCode,
 };
@@ -34,6 +35,7 @@ mod ranks;
 mod ranks_text;
 pub(crate) mod render;
 pub mod sampling;
+mod stalls_text;
 mod tables;
 
 pub use cost::Cost;
@@ -85,6 +87,7 @@ impl Summary {
             findings: findings::findings(profile, &code, &idle, &memory),
             idle,
             memory,
+            stalls: stalls::summary(profile),
             gpu_time_ns,
             kernel_time_ns: ledger.kernel_ns.saturating_add(estimated.kernel_ns),
             kernel_time_delivered_ns: ledger.kernel_ns_delivered,
@@ -154,6 +157,7 @@ impl Summary {
                 .chain(losses::graph_nodes(ledger))
                 .chain(losses::own_cost(cpu.own))
                 .chain(losses::empty(ledger.launches_empty))
+                .chain(ledger.stalls.iter().flat_map(losses::sampled))
                 .chain(sampling.iter().flat_map(Sampling::sentences))
                 .chain(losses::sentences(ledger))
                 .collect(),

@@ -29,7 +29,7 @@ use crate::{
     family::Family,
     flame::{Flame, Line, Measure, MemoryView, View, Weight},
     flames::Flames,
-    helpers, losses, names, palette, recursion, waits,
+    helpers, losses, names, palette, recursion, stalls, waits,
 };
 
 const FRAME_HEIGHT: usize = 18;
@@ -253,6 +253,9 @@ impl Node<'_> {
     fn tip(&self, total: u64, measure: Measure, names: (&str, &str)) -> String {
         let Weight { amount, samples, operations, hits } = self.weight;
         let mut tip = format!("{} ({}, {}", self.name, measure.text(amount), percent(amount, total));
+        if let Some(meaning) = stalls::frame_meaning(self.name) {
+            return format!("{tip}: {})", meaning.replace('(', "[").replace(')', "]"));
+        }
         if operations > 0 {
             tip += &format!(", {}", counted(operations, "GPU operation", "GPU operations"));
         }
@@ -308,7 +311,12 @@ fn legend(flame: &Flame, y: usize) -> String {
     let mut text = "<g id=\"legend\">".to_owned();
     let mut x = 10;
     for family in shown {
-        let (Color { r, g, b }, label) = (palette::middle(family), palette::label(family));
+        let label = match family {
+            // Copies and allocations have one hue.
+            Family::GpuMemory if flame.measure == Measure::Bytes => "GPU memory",
+            family => palette::label(family),
+        };
+        let Color { r, g, b } = palette::middle(family);
         text += &format!(
             "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" rx=\"2\" fill=\"rgb({r},{g},{b})\"/><text x=\"{}\" y=\"{}\">{}</text>",
             y - 9,

@@ -22,6 +22,8 @@ pub enum Table {
     Copies,
     /// GPUs.
     Devices,
+    /// Source lines of kernels, by GPU time, and why their warps waited.
+    Stalls,
     /// The ledger.
     Ledger,
 }

@@ -14,6 +14,7 @@ use model::{
 use crate::{
     Events, Flames, Table, View,
     names::{self, GpuFrames},
+    stalls::{self, StallLine},
     user_code::UserCode,
     weighted::Weighted,
 };
@@ -46,7 +47,7 @@ pub struct Rows {
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 10] = [
+    pub const ALL: [(&'static str, Self); 11] = [
         ("kernels", Self::Kernels),
         ("paths", Self::Paths),
         ("lines", Self::Lines),
@@ -56,6 +57,7 @@ impl Table {
         ("ranks", Self::Ranks),
         ("copies", Self::Copies),
         ("devices", Self::Devices),
+        ("stalls", Self::Stalls),
         ("ledger", Self::Ledger),
     ];
 
@@ -72,6 +74,7 @@ impl Table {
             Self::Threads => threads(profile, events()?),
             Self::Ranks => ranks(profile),
             Self::Devices => devices(profile),
+            Self::Stalls => stalls(profile),
             Self::Ledger => ledger(profile)?,
         })
     }
@@ -235,6 +238,26 @@ fn devices(profile: &Profile) -> Rows {
         texts.into_iter().chain(numbers).collect()
     });
     Rows { columns: vec!["device", "name", "uuid", "count", "ns", "busy_ns", "busy_share"], rows: rows.collect() }
+}
+
+/// Returns the lines of kernels. The share is that of the kernel's samples, the stall's that of the line's.
+fn stalls(profile: &Profile) -> Rows {
+    let row = |line: StallLine| {
+        vec![
+            Cell::Text(line.kernel),
+            Cell::Text(line.line),
+            Cell::Count(line.samples),
+            Cell::Ns(line.ns),
+            Cell::Share(line.share),
+            Cell::Text(line.stall),
+            Cell::Share(line.stall_share),
+            Cell::Text(line.meaning.to_owned()),
+        ]
+    };
+    Rows {
+        columns: vec!["kernel", "line", "samples", "ns", "share", "stall", "stall_share", "meaning"],
+        rows: stalls::lines(profile).into_iter().map(row).collect(),
+    }
 }
 
 fn ledger(profile: &Profile) -> io::Result<Rows> {

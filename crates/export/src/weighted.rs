@@ -19,6 +19,7 @@ use crate::{
     events::Events,
     flame::{Measure, View},
     names::{self, GpuFrames},
+    stalls::Leaves,
     waits,
 };
 
@@ -142,7 +143,7 @@ impl<'a> Gather<'a> {
     /// Adds GPU work under the stacks that launched it, or that created the nodes of a graph.
     fn gpu(&mut self) {
         let (time, operations) = (self.kind("gpu", Measure::Time), self.kind("operations", Measure::Number));
-        let gpu_frames = GpuFrames::new(self.profile);
+        let (gpu_frames, leaves) = (GpuFrames::new(self.profile), Leaves::of(self.profile));
         let mut work: Vec<_> = self.profile.gpu.iter().collect();
         work.sort_unstable_by_key(|(key, _)| **key);
         for (key, weight) in work {
@@ -152,8 +153,19 @@ impl<'a> Gather<'a> {
             }
             frames.push(self.own(gpu_frames.raw_name(key.device, key.what)));
             let origin = Origin { process: key.process, tid: None, device: Some(key.device), stream: Some(key.stream) };
-            self.add(origin, frames.clone(), time, weight.ns);
-            self.add(origin, frames, operations, weight.count);
+            let below =
+                key.what.kernel().and_then(|kernel| leaves.divide(key.process, kernel, [weight.ns, weight.count]));
+            let Some(below) = below else {
+                self.add(origin, frames.clone(), time, weight.ns);
+                self.add(origin, frames, operations, weight.count);
+                continue;
+            };
+            for (names, ns, count) in below {
+                let path: Vec<u32> =
+                    frames.iter().copied().chain(names.iter().map(|name| self.own(name.clone()))).collect();
+                self.add(origin, path.clone(), time, ns);
+                self.add(origin, path, operations, count);
+            }
         }
     }
 

@@ -100,8 +100,9 @@ fn main() {
         get_callback_name: None,
         enable_all_domains: None,
         finalize: None,
+        pc_sampling: None,
     };
-    inject::start(pair[0], Found::Library(cupti, "none".into()), 13000);
+    inject::start(pair[0], Found::Library(Box::new(cupti), "none".into()), 13000);
 
     let outcome = 0;
     let mut data = CallbackData {

@@ -16,7 +16,7 @@ use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
-use crate::{calls, client, cost, counting, gate, lifecycle, nodes, nvtx, quirks, sampling, sys, waits};
+use crate::{calls, client, cost, counting, gate, lifecycle, nodes, nvtx, quirks, sampling, stalls, sys, waits};
 
 /// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
@@ -223,10 +223,13 @@ fn count(data: &CallbackData) -> Option<usize> {
     Some(unsafe { data.params.byte_add(COUNT_OFFSET).cast::<usize>().read() })
 }
 
-/// Handles a callback about a graph. A node that is created within a marked call is that call's work. Outside one the
+/// Handles a callback about a context or a graph. A node that is created within a marked call is that call's work. Outside one the
 /// program is building a graph explicitly, which is not a launch.
 #[cold]
 fn on_resource(callback: &Callback, cbid: u32, data: &ResourceData) {
+    if matches!(cbid, resource::CONTEXT_CREATED | resource::CONTEXT_DESTROY_STARTING) {
+        return lifecycle::guarded((), || stalls::on_context(cbid, data.context));
+    }
     let launch = THREAD.with(|thread| {
         let within = thread.call.get() != 0 && thread.session.get() == lifecycle::session();
         if within && cbid == resource::GRAPH_NODE_CREATED {

@@ -10,6 +10,7 @@
 //!            -> calls -> shared memory                 every call, if calls are traced
 //!            -> nodes -> queue                         the calls that created the nodes of graphs
 //!  CUPTI     -> buffers -> records -> names, queue     activity becomes messages in a bounded queue
+//!            -> cubins, stalls -> queue                samples of instructions, if requested
 //!  sender    -> socket                                 our only thread: flushes CUPTI, sends, counts, ends the session
 //!  cuInit    -> entry -> connect, start -> setup -> subscription, sender
 //!  others    -> client -> sender                     another client of CUPTI comes: the session pauses until it has left
@@ -29,6 +30,7 @@ mod clock;
 mod connect;
 mod cost;
 mod counting;
+mod cubins;
 mod driver;
 mod entry;
 mod environment;
@@ -54,6 +56,7 @@ mod sampling;
 mod search;
 mod sender;
 mod setup;
+mod stalls;
 mod start;
 mod subscription;
 mod sys;

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::ffi::CString;
 use std::sync::OnceLock;
 
+use cupti::pc_sampling::{Configure, GetData, GetReasonCount, GetReasons, RegisterIdentify, Switch};
 use cupti::types::{
     ActivityFlushAll, ActivityGetNextRecord, ActivityGetNumDroppedRecords, ActivityRegisterCallbacks,
     ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableAllDomains, EnableCallback, EnableDomain,
@@ -43,6 +44,20 @@ pub struct Cupti {
     pub get_callback_name: Option<GetCallbackName>,
     pub enable_all_domains: Option<EnableAllDomains>,
     pub finalize: Option<Finalize>,
+    pub pc_sampling: Option<PcSampling>,
+}
+
+/// The functions of PC sampling.
+#[derive(Clone, Copy)]
+#[allow(missing_docs, reason = "each is named after its function")]
+pub struct PcSampling {
+    pub enable: Switch,
+    pub disable: Switch,
+    pub configure: Configure,
+    pub get_data: GetData,
+    pub get_reason_count: GetReasonCount,
+    pub get_reasons: GetReasons,
+    pub register_identify: RegisterIdentify,
 }
 
 static CUPTI: OnceLock<Cupti> = OnceLock::new();
@@ -107,6 +122,25 @@ impl Cupti {
                 get_callback_name: symbol(handle, c"cuptiGetCallbackName"),
                 enable_all_domains: symbol(handle, c"cuptiEnableAllDomains"),
                 finalize: symbol(handle, c"cuptiFinalize"),
+                pc_sampling: PcSampling::bind(handle),
+            })
+        }
+    }
+}
+
+impl PcSampling {
+    /// Looks up the functions; `None` if one is missing.
+    fn bind(handle: *mut c_void) -> Option<Self> {
+        // SAFETY: each function type is the one that CUPTI's headers declare for that name.
+        unsafe {
+            Some(Self {
+                enable: symbol(handle, c"cuptiPCSamplingEnable")?,
+                disable: symbol(handle, c"cuptiPCSamplingDisable")?,
+                configure: symbol(handle, c"cuptiPCSamplingSetConfigurationAttribute")?,
+                get_data: symbol(handle, c"cuptiPCSamplingGetData")?,
+                get_reason_count: symbol(handle, c"cuptiPCSamplingGetNumStallReasons")?,
+                get_reasons: symbol(handle, c"cuptiPCSamplingGetStallReasons")?,
+                register_identify: symbol(handle, c"cuptiRegisterComputeCrcCallback")?,
             })
         }
     }

@@ -14,7 +14,7 @@ use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
 use crate::{
     buffers, calls, client, connect, cost, counting, driver, known, library, lifecycle, quirks, sampling, setup,
-    subscription, sys, wakeup,
+    stalls, subscription, sys, wakeup,
 };
 
 /// Time between two flushes. A killed process loses what completed since the last one.
@@ -210,6 +210,7 @@ impl Sender {
         let from = sys::now();
         let drained = self.drain();
         flush(1);
+        stalls::step_aside();
         if let Some(cupti) = library::cupti() {
             subscription::leave(cupti);
         }
@@ -223,6 +224,7 @@ impl Sender {
         flush(0);
         if let Some(cupti) = library::cupti().filter(|_| client::is_recording()) {
             client::watch(cupti);
+            stalls::tick();
         }
         self.report_sampling();
         let totals = totals::snapshot();
@@ -351,6 +353,7 @@ impl Sender {
         // While the driver can still be queried.
         self.send_queued(true, FOREVER)?;
         self.announce_devices(totals::launches(), FOREVER)?;
+        stalls::finish();
         flush(1);
         // From now on no further record is read; those that other threads are reading still count.
         lifecycle::end();

@@ -9,13 +9,13 @@ use crate::names::NAMES_SEEN;
 use crate::notices::Notices;
 use crate::queue::QUEUE;
 use crate::{
-    buffers, client, clock, cost, driver, lifecycle, quirks, rank, sampling, subscription, sys, totals, wakeup,
+    buffers, client, clock, cost, driver, lifecycle, quirks, rank, sampling, stalls, subscription, sys, totals, wakeup,
 };
 
 /// The result of the search for libcupti.
 pub enum Found {
     /// Its functions and its path.
-    Library(Cupti, String),
+    Library(Box<Cupti>, String),
     /// Nothing; the text lists the locations tried.
     Nothing(String),
 }
@@ -24,7 +24,7 @@ impl Found {
     /// Searches libcupti for a driver of this version.
     pub fn search(driver: u32) -> Self {
         match library::find(driver) {
-            Ok((cupti, path)) => Self::Library(cupti, path),
+            Ok((cupti, path)) => Self::Library(Box::new(cupti), path),
             Err(tried) => Self::Nothing(tried),
         }
     }
@@ -42,6 +42,7 @@ pub fn open(socket: i32) -> Result<(), Refused> {
     NAMES_SEEN.clear();
     totals::begin();
     sampling::begin();
+    stalls::begin();
     quirks::begin();
     if !lifecycle::open(socket) {
         return Err(Refused(Refusal::Exit, sys::errno()));
@@ -65,7 +66,7 @@ pub fn announce(found: Found, driver: u32, notices: &mut Notices) -> Option<&'st
             // SAFETY: `hello.cupti` is writable.
             let outcome = unsafe { (cupti.get_version)(&mut hello.cupti) };
             notices.check(&cupti, "cuptiGetVersion", outcome);
-            let cupti = library::install(cupti, hello.cupti);
+            let cupti = library::install(*cupti, hello.cupti);
             // The clock of another client must not change.
             if subscription::enter(cupti, notices) {
                 clock::set(cupti, notices);

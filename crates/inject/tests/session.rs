@@ -214,7 +214,7 @@ fn target() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let path = std::env::var(wire::SOCKET_VARIABLE).unwrap();
     let socket = inject::connect(Path::new(&path).as_os_str().as_encoded_bytes()).expect("connects");
-    let library = Found::Library(fake::functions(), "/fake/libcupti.so.13".into());
+    let library = Found::Library(Box::new(fake::functions()), "/fake/libcupti.so.13".into());
     match role.as_str() {
         "launches" => {
             inject::start(socket, library, 13000);

@@ -4,6 +4,7 @@
 //! can be tested. [`run`] connects it to a terminal.
 
 mod app;
+mod column;
 mod detail;
 mod history;
 mod terminal;

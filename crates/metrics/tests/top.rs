@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
 use metrics::top::{App, Flow};
 use proptest::prelude::*;
 use ratatui::{
@@ -41,12 +43,47 @@ fn screens_match_golden_files() {
     let mut app = watched();
     support::check("top.txt", &screen(&app, 130, 12));
     support::check("top.narrow.txt", &screen(&app, 80, 12));
+    support::check("top.sixty.txt", &screen(&app, 60, 12));
     press(&mut app, KeyCode::Down);
     press(&mut app, KeyCode::Enter);
     support::check("top.detail.txt", &screen(&app, 130, 60));
     press(&mut app, KeyCode::Char('?'));
     support::check("top.help.txt", &screen(&app, 100, 16));
     support::check("top.nothing.txt", &screen(&App::new(), 80, 6));
+}
+
+/// The cells of each process before its name, by pid.
+fn numbers(screen: &str) -> BTreeMap<String, Vec<String>> {
+    let header = screen.lines().find(|line| line.trim_start().starts_with("pid")).expect("a header");
+    let name = header.chars().count() - header.split("name").last().map_or(0, |rest| rest.chars().count()) - 4;
+    let row = |line: &str| -> Option<(String, Vec<String>)> {
+        let cells = line.chars().take(name).collect::<String>();
+        let cells: Vec<String> = cells.split_whitespace().map(str::to_owned).collect();
+        Some((cells.first().filter(|pid| pid.parse::<u32>().is_ok())?.clone(), cells))
+    };
+    screen.lines().filter_map(row).collect()
+}
+
+/// Check that no width cuts a number: columns are left out instead. The sorted column is marked and stays, and the keys are
+/// always named.
+#[test]
+fn numbers_are_never_cut() {
+    let mut app = watched();
+    let whole = numbers(&screen(&app, 250, 30));
+    assert!(whole.len() >= 2, "{whole:?}");
+    for mark in ["live▾", "launches/s▾", "HtoD/s▾", "errors▾", "pid▾"] {
+        for width in 60..=200 {
+            let text = screen(&app, width, 24);
+            let header = text.lines().find(|line| line.contains("pid")).expect("a header");
+            assert!(header.contains(mark) && header.contains("name"), "{width}: {header}");
+            assert!(text.lines().last().is_some_and(|foot| foot.ends_with("? help")), "{width}: {text}");
+            for (pid, cells) in numbers(&text) {
+                let all = &whole[&pid];
+                assert!(cells.iter().all(|cell| all.contains(cell)), "{width}: {cells:?} of {all:?}");
+            }
+        }
+        press(&mut app, KeyCode::Char('s'));
+    }
 }
 
 /// Check that hostile names produce no control characters on the screen.

@@ -13,6 +13,7 @@ mod memory;
 mod nvtx;
 mod process;
 mod stack;
+mod stall;
 mod trace;
 
 use serde::Serialize;
@@ -30,6 +31,7 @@ pub use memory::{Shutdown, Tensor, TensorFreed};
 pub use nvtx::{Range, RangeName, RangedLaunch};
 pub use process::{ADDRESS, Exit, Mapping, Origin, Process, Thread};
 pub use stack::{Frame, FrameKind, NamedFrame, Sample, Stack, StackEnd, Symbol};
+pub use stall::{Instruction, SourceLine, StallLines, StallReason, StallSamples, StallTotals};
 pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, Memory, MemorySum, Sum, Switch};
 
 /// Anything that a recording can contain.
@@ -87,6 +89,14 @@ pub enum Event {
     Activity(Activity),
     /// The host waited for the GPU.
     Sync(Sync),
+    /// Names a stall reason.
+    StallReason(StallReason),
+    /// Samples of an instruction on a GPU.
+    StallSamples(StallSamples),
+    /// The source of such an instruction.
+    StallLines(StallLines),
+    /// What a session counted while it sampled.
+    StallTotals(StallTotals),
     /// Declares a callable.
     Function(Function),
     /// One call of a callable.

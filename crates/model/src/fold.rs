@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::busy::BusyTime;
+pub use self::divide::divide;
 pub use self::gpu::{NAME_LOST, size_class};
 use self::{
     gpu::{GpuTime, count_times},
@@ -239,12 +240,16 @@ impl Fold {
             profile.show_graphs_by_launch();
             (ledger.graph_operations, ledger.graph_operations_unknown, ledger.graph_nodes_unknown) = (0, 0, 0);
         }
+        let sampled: FxHashSet<_> = profile.stalls.samples.keys().map(|(at, _)| (at.session, at.function)).collect();
+        let indexed = sampled.into_iter().map(|function| (function, self.gpu.names.index(function.0, function.1)));
+        profile.stalls.functions = indexed.collect();
         profile.kernel_names = self.gpu.names.into_texts();
         ledger.keeps_running = profile.dump.as_ref().is_some_and(|dump| dump.reason != DumpReason::End);
         ledger.stacks_missing = stacks_missing(&profile);
         ledger.pauses = profile.ledger_pauses(recorded);
         ledger.hits = profile.counters.count();
         count_stack_ends(&profile, &mut ledger);
+        ledger.stalls = profile.stall_ledger();
         profile.ledger = ledger;
         profile
     }
@@ -352,6 +357,12 @@ impl Fold {
                 profile.counters.points.insert(point.id, point.clone());
             }
             Event::Hits(hits) => profile.counters.add(hits),
+            Event::StallReason(reason) => profile.stalls.name(reason),
+            Event::StallSamples(samples) => profile.stalls.add(samples),
+            Event::StallLines(lines) => profile.stalls.locate(lines),
+            Event::StallTotals(totals) => {
+                profile.stalls.totals.insert(totals.session, *totals);
+            }
             Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
             Event::Failed(_) | Event::Captured(_) | Event::Empty(_) | Event::Sync(_) | Event::Wait(_) => {}
             Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {}

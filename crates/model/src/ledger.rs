@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::event::{LossCause, StackEnd};
+use crate::{
+    event::{LossCause, StackEnd},
+    stalls::StallLedger,
+};
 
 /// Counts included in every output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -77,6 +80,9 @@ pub struct Ledger {
     pub sessions_cut_off: u64,
     /// Sessions whose process was still running when the recording stopped, and which did not finish in time.
     pub sessions_left: u64,
+    /// What was sampled inside kernels; absent unless requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<StallLedger>,
     /// Times without GPU records, because another client used CUPTI.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<Pause>,

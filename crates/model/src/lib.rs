@@ -20,5 +20,6 @@ pub mod profile;
 pub mod ranges;
 pub mod ranks;
 pub mod recording;
+pub mod stalls;
 pub mod symbols;
 pub mod window;

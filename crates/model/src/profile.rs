@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     memory::GpuMemory,
     ranges::Ranges,
     ranks::Ranks,
+    stalls::{StallLedger, Stalls},
     symbols::Symbols,
 };
 
@@ -66,6 +67,8 @@ pub struct Profile {
     pub pending: FxHashMap<(ProcessId, StackId, LaunchKind), u64>,
     /// Distinct kernel names, demangled for display; [`What::Kernel`] indexes them.
     pub kernel_names: Vec<KernelText>,
+    /// Samples of instructions on GPUs; empty unless they were requested.
+    pub stalls: Stalls,
     /// Time the host waited for the GPU, and how often.
     pub waits: CpuWeight,
     /// Traced calls.
@@ -228,6 +231,16 @@ pub enum What {
     Memset,
 }
 
+impl What {
+    /// Returns the index of the kernel, if it is one.
+    pub fn kernel(self) -> Option<u32> {
+        match self {
+            Self::Kernel(index) => Some(index),
+            Self::Copy(..) | Self::Memset => None,
+        }
+    }
+}
+
 /// CPU time of one stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuWeight {
@@ -306,6 +319,12 @@ impl Profile {
         for (key, weight) in std::mem::take(&mut self.gpu) {
             self.gpu.entry(GpuKey { capture: None, ..key }).or_default().add(&weight);
         }
+    }
+
+    /// Counts what was sampled inside kernels.
+    pub fn stall_ledger(&self) -> Option<StallLedger> {
+        let kernels: FxHashSet<u32> = self.gpu.keys().filter_map(|key| key.what.kernel()).collect();
+        self.stalls.ledger(|function| kernels.contains(&function))
     }
 
     /// Returns the time from the start to the end of the recording.

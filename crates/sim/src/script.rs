@@ -27,6 +27,11 @@
 //! | `per_thread` | `0`, `1` | a record buffer for each thread (1 from release 13.0 on) |
 //! | `unseen_nodes` | number | the first nodes of graphs are not reported, as if created before CUPTI was attached (0) |
 //! | `instantiation` | `creates` | instantiating a graph also reports its nodes as created |
+//! | `cubin` | path | the cubin of every module (none) |
+//! | `stall[KERNEL]` | `OFFSET:REASON:SAMPLES` | PC sampling: samples that each run of the kernel adds at an offset; may be repeated |
+//! | `stalls` | `permission`, `unsupported`, `busy` | PC sampling cannot be enabled, for this reason |
+//! | `stall_drop` | `1/N` | the samples of every Nth kernel are dropped and counted |
+//! | `stall_full` | number | at this collection of samples the hardware buffer is full, until sampling is enabled again |
 //! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: CUPTI's or the launching one (worker) |
 //!
 //! Durations are nanoseconds, or have a unit: `100ns`, `50us`, `2ms`, `1s`. All `1/N` faults use one counter for the
@@ -67,6 +72,46 @@ pub enum Fault {
     Fail(Every),
     /// Take this many nanoseconds longer.
     Slow(u64),
+}
+
+/// Samples that each run of a kernel adds.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The kernel's (mangled) name.
+    pub function: String,
+    /// The offset of an instruction in it.
+    pub offset: u64,
+    /// The stall reason, without CUPTI's prefix.
+    pub reason: String,
+    /// The number of samples.
+    pub samples: u32,
+}
+
+impl Stall {
+    fn parse(function: &str, value: &str) -> Result<Self, String> {
+        let mut parts = value.split(':');
+        let (Some(offset), Some(reason), Some(samples), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(format!("`{value}` is not of the form OFFSET:REASON:SAMPLES"));
+        };
+        let offset = match offset.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).map_err(|_| format!("`{offset}` is not a number"))?,
+            None => number(offset)?,
+        };
+        Ok(Self { function: function.into(), offset, reason: reason.into(), samples: number(samples)? })
+    }
+}
+
+/// Why PC sampling cannot be enabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StallFault {
+    /// The user may not use the GPU's counters.
+    Permission,
+    /// The GPU does not support it.
+    Unsupported,
+    /// Another tool uses the counters.
+    Busy,
 }
 
 /// A parsed script.
@@ -114,6 +159,16 @@ pub struct Script {
     pub deliver_on_launcher: bool,
     /// The number of graph nodes whose creation is not reported.
     pub unseen_nodes: u64,
+    /// The file with the cubin of every module.
+    pub cubin: Option<String>,
+    /// Samples by kernel.
+    pub stalls: Vec<Stall>,
+    /// Why PC sampling cannot be enabled.
+    pub stall_fault: Option<StallFault>,
+    /// Kernels whose samples are dropped.
+    pub stall_drop: Every,
+    /// The collection at which the hardware buffer is full.
+    pub stall_full: Option<u64>,
 }
 
 impl Script {
@@ -141,6 +196,11 @@ impl Script {
             per_thread: true,
             deliver_on_launcher: false,
             unseen_nodes: 0,
+            cubin: None,
+            stalls: Vec::new(),
+            stall_fault: None,
+            stall_drop: Every::default(),
+            stall_full: None,
         }
     }
 
@@ -227,7 +287,17 @@ impl Script {
                 self.refuse_buffer = true;
             }
             "unseen_nodes" => self.unseen_nodes = number(value)?,
+            "cubin" => self.cubin = Some(value.into()),
+            "stalls" => {
+                let faults = [StallFault::Permission, StallFault::Unsupported, StallFault::Busy];
+                self.stall_fault = Some(faults[one_of(value, &["permission", "unsupported", "busy"])?]);
+            }
+            "stall_drop" => self.stall_drop = Every::parse(value)?,
+            "stall_full" => self.stall_full = Some(number(value)?),
             "deliver" => self.deliver_on_launcher = one_of(value, &["worker", "launcher"])? == 1,
+            _ if key.starts_with("stall[") && key.ends_with(']') => {
+                self.stalls.push(Stall::parse(&key["stall[".len()..key.len() - 1], value)?);
+            }
             _ => {
                 let glob = key.strip_prefix("kernel[").and_then(|rest| rest.strip_suffix(']'));
                 let glob = glob.ok_or_else(|| format!("unknown key `{key}`"))?;
@@ -324,7 +394,8 @@ mod tests {
     fn every_key_is_parsed() {
         let text = "release=12.8,devices=4,memory=1000,kernel_ns=3us,kernel[mat*,x]=50us,copy_gbps=12.5,order=shuffle,\
                     drop=1/7,zero_time=1/5,unfinished=1/3,subscriber=other,fail=cudaMalloc:1/2,slow=cuInit:2ms,\
-                    correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher,unseen_nodes=5";
+                    correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher,unseen_nodes=5,\
+                    cubin=/tmp/c,stall[mat]=0x5b0:long_scoreboard:3,stalls=busy,stall_drop=1/4,stall_full=2";
         let entries = text.replace("*,x", "*").replace(',', "\n");
         let script = Script::parse(entries.lines()).expect("a good script");
         assert_eq!((script.release.name, script.devices, script.memory), ("12.8", 4, 1000));
@@ -334,6 +405,10 @@ mod tests {
         assert!(script.shuffle && script.other_subscriber && script.refuse_clock && script.refuse_buffer);
         assert!(script.per_thread && script.deliver_on_launcher);
         assert_eq!(script.unseen_nodes, 5);
+        let (function, reason) = ("mat".to_owned(), "long_scoreboard".to_owned());
+        assert_eq!(script.stalls, [Stall { function, offset: 0x5b0, reason, samples: 3 }]);
+        assert_eq!((script.cubin.as_deref(), script.stall_drop.period), (Some("/tmp/c"), 4));
+        assert_eq!((script.stall_fault, script.stall_full), (Some(StallFault::Busy), Some(2)));
         assert_eq!((script.correlation, script.truth.as_deref()), (4294967290, Some("/tmp/t")));
         assert!(matches!(script.faults[0], (ref f, Fault::Fail(_)) if f == "cudaMalloc"));
         assert!(matches!(script.faults[1], (ref f, Fault::Slow(2_000_000)) if f == "cuInit"));
@@ -352,6 +427,8 @@ mod tests {
             "kernel_ns=5hours",
             "order",
             "clock=no",
+            "stalls=no",
+            "stall[x]=1:wait",
         ] {
             assert!(Script::parse([bad]).is_err(), "{bad}");
         }

@@ -18,7 +18,7 @@ use crate::truth::Truth;
 /// The table's id for `cuGetExportTable`.
 pub const UUID: [u8; 16] = *b"warpscope-sim-01";
 /// Increased when the table changes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Callback ids below this can be enabled.
 pub const MAX_CBID: u32 = 1024;
@@ -140,6 +140,8 @@ pub struct Hooks {
     pub resource: fn(u32, &ResourceData),
     /// An operation of an enabled kind.
     pub activity: fn(&Activity),
+    /// A module was loaded: its cubin.
+    pub module: fn(&[u8]),
 }
 
 /// One API call in progress, on its caller's stack.

@@ -1,6 +1,8 @@
 //! What is kept of processes while they run, so that their code can be named after they have exited.
 
-use model::event::{Mapping, ProcessId};
+use std::collections::HashMap;
+
+use model::event::{Mapping, ProcessId, SessionId};
 
 use crate::{FileId, Files, bpf_code::BpfCode, jits::Jits};
 
@@ -9,6 +11,8 @@ use crate::{FileId, Files, bpf_code::BpfCode, jits::Jits};
 pub struct Kept {
     /// The mapped files.
     pub files: Files,
+    /// Cubins with line information, by session and the session's number of them.
+    pub cubins: HashMap<(SessionId, u32), Vec<u8>>,
     pub(crate) jits: Jits,
     pub(crate) bpf: BpfCode,
 }

@@ -12,7 +12,7 @@ use blazesym::symbolize::{
 };
 use elf::Budget;
 use model::{
-    event::{Frame, FrameKind, Mapping, NamedFrame, Origin, ProcessId, Symbol},
+    event::{Frame, FrameKind, Instruction, Mapping, NamedFrame, Origin, ProcessId, SessionId, StallLines, Symbol},
     profile::Profile,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -20,6 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::{
     DebugFiles, Files, Kept,
     bpf_code::BpfCode,
+    cubin,
     demangle::demangle,
     dwarf::{Answer, Place},
     look_up::look_up,
@@ -44,6 +45,8 @@ pub struct Options {
 pub struct Named {
     /// A symbol for every address that had none.
     pub symbols: Vec<Symbol>,
+    /// The source of GPU instructions that were sampled.
+    pub lines: Vec<StallLines>,
     /// Messages for the user.
     pub notes: Vec<String>,
 }
@@ -116,6 +119,7 @@ pub fn resolve(profile: &Profile, kept: &mut Kept, options: &Options) -> Named {
     for (process, spots) in generated {
         named.symbols.extend(name_generated(profile, process, &spots, kept));
     }
+    named.lines = locate(profile, kept);
     named.notes.extend(notes(kept));
     // The order of a hash map is not deterministic.
     named.symbols.sort_by_key(|s| (s.process, sort_key(s.frame), s.since));
@@ -130,6 +134,29 @@ fn spots<'a>((process, address): (ProcessId, u64), meanings: &[Option<&'a Mappin
         [first, others @ ..] if others.iter().all(|other| meaning(other) == meaning(first)) => vec![spot(*first, 0)],
         _ => meanings.iter().map(|mapping| spot(*mapping, mapping.map_or(0, |mapping| mapping.time))).collect(),
     }
+}
+
+/// Returns the source of sampled instructions in the cubins that were kept.
+fn locate(profile: &Profile, kept: &Kept) -> Vec<StallLines> {
+    let stalls = &profile.stalls;
+    let mut cubins = BTreeMap::<(SessionId, u32), Vec<Instruction>>::new();
+    for at in stalls.unlocated() {
+        cubins.entry((at.session, at.cubin)).or_default().push(at);
+    }
+    let name = |at: &Instruction| {
+        let index = stalls.functions.get(&(at.session, at.function))?;
+        profile.kernel_names.get(*index as usize).map(|kernel| &*kernel.mangled)
+    };
+    let mut located = Vec::new();
+    for (key, mut instructions) in cubins {
+        let Some(cubin) = kept.cubins.get(&key) else { continue };
+        instructions.sort_unstable();
+        let wanted: Vec<_> = instructions.iter().map(|at| (name(at).unwrap_or_default(), at.offset)).collect();
+        let lines = cubin::lines(cubin, &wanted);
+        located.extend(instructions.into_iter().zip(lines).map(|(at, lines)| StallLines { at, lines }));
+    }
+    located.retain(|located| !located.lines.is_empty());
+    located
 }
 
 fn sort_key(frame: Frame) -> (u8, u64) {

@@ -38,6 +38,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         no_python: false,
         graph_level: false,
         nvtx: false,
+        stalls: None,
         graph_stacks: args::GraphStacks::default(),
         event: Vec::new(),
         events_only: false,

@@ -28,7 +28,7 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
     let mut damaged = false;
     let mut runs = |paths: &[PathBuf]| -> anyhow::Result<Vec<Run>> {
         let run = |path: &PathBuf| {
-            let mut loaded = load(path, &options.filters)?;
+            let mut loaded = load(std::slice::from_ref(path), &options.filters)?;
             options.graph_stacks.apply(&mut loaded.profile);
             if loaded.damaged {
                 damaged = true;

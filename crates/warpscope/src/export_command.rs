@@ -18,10 +18,10 @@ use crate::{
 pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     let format = options.format.as_deref().map(format).transpose()?;
     let mut outputs = Outputs::open_as(format, &options.output, &[], User::behind_sudo().as_ref())?;
-    let mut loaded = load(&options.recording, &options.filters)?;
+    let mut loaded = load(&options.recordings, &options.filters)?;
     options.graph_stacks.apply(&mut loaded.profile);
     let status = loaded.status();
-    outputs.read_from(loaded.file, loaded.filter.take())?;
+    outputs.read_from(loaded.source, loaded.filter.take())?;
     let view = View { table: options.table.unwrap_or_default().0, ..chosen_view(options, &loaded.profile)? };
     for note in &loaded.profile.notes {
         say(note);

@@ -5,6 +5,8 @@
 //! kept: only the events that are left use them.
 
 mod launches;
+mod patterns;
+mod ranges;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,10 +20,11 @@ use model::{
     profile::Profile,
     ranks::Selection,
 };
-use text::pattern::Glob;
 
 use crate::args;
 use launches::Launches;
+use patterns::Patterns;
+use ranges::Ranges;
 
 /// A filter of events.
 #[derive(Debug, Default)]
@@ -40,6 +43,7 @@ struct Parts {
     /// The ids of matching kernel names.
     kernels: Option<HashSet<(SessionId, u32)>>,
     stacks: Option<HashSet<StackId>>,
+    ranges: Option<Ranges>,
     from: u64,
     to: u64,
     /// Launches with work that is selected.
@@ -79,9 +83,10 @@ impl Filter {
 
 /// Whether any option is given.
 pub fn is_used(options: &args::Filters) -> bool {
-    let args::Filters { pid, comm, rank, tid, device, stream, kernel, path, from, to } = options;
-    let listed = [pid.len(), comm.len(), tid.len(), device.len(), stream.len(), kernel.len(), path.len()];
-    listed.iter().any(|length| *length > 0) || rank.is_some() || from.is_some() || to.is_some()
+    let args::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, from, to } = options;
+    let patterns = [comm.len(), kernel.len(), path.len(), nvtx.len(), device.len()];
+    let listed = patterns.into_iter().chain([pid.len(), tid.len(), stream.len()]);
+    listed.into_iter().any(|length| length > 0) || rank.is_some() || from.is_some() || to.is_some()
 }
 
 /// Returns the processes that `--pid`, `--comm` and `--rank` select.
@@ -117,25 +122,6 @@ fn processes(options: &args::Filters, profile: &Profile) -> anyhow::Result<Optio
     Ok(Some(Selection::of_processes(processes.iter().copied(), sessions)))
 }
 
-/// Patterns, of which one must match: a part of the name, or a glob.
-struct Patterns {
-    parts: Vec<String>,
-    globs: Vec<Glob>,
-}
-
-impl Patterns {
-    fn parse(patterns: &[String]) -> anyhow::Result<Self> {
-        let (globs, parts): (Vec<&String>, Vec<&String>) =
-            patterns.iter().partition(|pattern| pattern.contains(['*', '?', '[']));
-        let globs = globs.into_iter().map(|pattern| Glob::parse(pattern)).collect::<Result<_, _>>()?;
-        Ok(Self { parts: parts.into_iter().cloned().collect(), globs })
-    }
-
-    fn matches(&self, name: &str) -> bool {
-        self.parts.iter().any(|part| name.contains(part.as_str())) || self.globs.iter().any(|glob| glob.matches(name))
-    }
-}
-
 impl Parts {
     /// Resolves the options by the names of the profile.
     fn new(options: &args::Filters, profile: &Profile) -> anyhow::Result<Option<Self>> {
@@ -161,7 +147,8 @@ impl Parts {
             ..Self::default()
         };
         let used = parts.tids.is_some() || parts.streams.is_some() || parts.devices.is_some() || parts.stacks.is_some();
-        Ok((used || from.is_some() || to.is_some() || !options.kernel.is_empty()).then_some(parts))
+        Ok((used || from.is_some() || to.is_some() || !options.kernel.is_empty() || !options.nvtx.is_empty())
+            .then_some(parts))
     }
 
     /// Finds the kernels by name, and the launches of the work that is selected.
@@ -185,6 +172,9 @@ impl Parts {
                 bail!("the recording has no kernel that matches {}", options.kernel.join(" or "));
             }
             self.kernels = Some(ids);
+        }
+        if !options.nvtx.is_empty() {
+            self.ranges = Some(Ranges::learn(&options.nvtx, events)?);
         }
         let mut causes = Causes::default();
         for event in events()? {
@@ -219,8 +209,10 @@ impl Parts {
 
     fn decide(&mut self, cause: Cause<'_>) {
         let Cause::Ran(Joined { launch: Some(launch), activity, capture }) = cause else { return };
-        let thread = self.tids.as_ref().is_none_or(|tids| tids.contains(&launch.tid));
-        if thread && self.has_stack(capture.unwrap_or(launch.stack)) && self.has_work(activity) {
+        if self.has_thread_and_range(launch)
+            && self.has_stack(capture.unwrap_or(launch.stack))
+            && self.has_work(activity)
+        {
             self.launches.insert(launch.session, launch.correlation);
             if activity.graph_node != 0 {
                 self.nodes.insert((activity.session, activity.graph_node));
@@ -229,7 +221,12 @@ impl Parts {
     }
 
     fn has_launch(&self, launch: &Launch) -> bool {
-        self.tids.as_ref().is_none_or(|tids| tids.contains(&launch.tid)) && self.has_stack(launch.stack)
+        self.has_thread_and_range(launch) && self.has_stack(launch.stack)
+    }
+
+    fn has_thread_and_range(&self, launch: &Launch) -> bool {
+        self.tids.as_ref().is_none_or(|tids| tids.contains(&launch.tid))
+            && self.ranges.as_ref().is_none_or(|ranges| ranges.contain(launch.session, launch.correlation))
     }
 
     fn has_stack(&self, stack: StackId) -> bool {
@@ -255,7 +252,7 @@ impl Parts {
 
     /// Whether an activity is selected. One without a launch has no thread and no stack.
     fn has_activity(&self, activity: &Activity) -> bool {
-        let by_launch = self.tids.is_some() || self.stacks.is_some();
+        let by_launch = self.tids.is_some() || self.stacks.is_some() || self.ranges.is_some();
         let launched = || self.launches.contains(activity.session, activity.correlation);
         let node = || activity.graph_node == 0 || self.nodes.contains(&(activity.session, activity.graph_node));
         self.has_work(activity) && (!by_launch || (launched() && node()))
@@ -265,13 +262,18 @@ impl Parts {
         let thread = |tid: u32| self.tids.as_ref().is_none_or(|tids| tids.contains(&tid));
         let known = |session, correlation| self.launches.contains(session, correlation);
         // Conditions on GPU work leave out what the CPU did.
-        let cpu = self.devices.is_none() && self.streams.is_none() && self.kernels.is_none();
+        let gpu_only = [self.devices.is_some(), self.streams.is_some(), self.kernels.is_some(), self.ranges.is_some()];
+        let cpu = gpu_only.iter().all(|used| !used);
         let keep = match &event {
             Event::Launch(e) => known(e.session, e.correlation),
             Event::Failed(e) => known(e.session, e.correlation),
             Event::Captured(e) => known(e.session, e.correlation),
             Event::Empty(e) => known(e.session, e.correlation),
             Event::Activity(e) => self.has_activity(e),
+            Event::Range(e) => {
+                self.ranges.as_ref().is_none_or(|ranges| ranges.has_path(e.session, e.path))
+                    && self.overlaps(e.start, e.end)
+            }
             Event::Sample(e) => cpu && thread(e.tid) && self.has_stack(e.stack) && self.overlaps(e.time, e.time),
             Event::Wait(e) => cpu && thread(e.tid) && self.has_stack(e.stack) && self.overlaps(e.start, e.end),
             Event::Call(e) => {

@@ -1,33 +1,25 @@
-//! Reading a recording back into a profile.
+//! Reading recordings back into a profile.
 
-use std::{
-    fs::File,
-    io::{BufReader, Seek},
-    path::Path,
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-use anyhow::Context;
 use model::{
     event::{Event, Loss, LossCause},
     fold::Fold,
     profile::Profile,
-    recording::Reader,
 };
 use symbols::Kept;
 
-use crate::{args::Filters, filter, filter::Filter};
+use crate::{args::Filters, filter, filter::Filter, source::Source};
 
-/// A recording: its file, positioned at the start, and its profile.
+/// Recordings, and their profile.
 pub struct Loaded {
-    /// The file.
-    pub file: File,
+    /// The files.
+    pub source: Source,
     /// The profile.
     pub profile: Profile,
     /// The events that the profile is made of, if not all.
     pub filter: Option<Arc<Filter>>,
-    /// Some events are missing, because the file was damaged after it was written.
+    /// Some events are missing, because a file was damaged after it was written.
     pub damaged: bool,
 }
 
@@ -38,48 +30,39 @@ impl Loaded {
     }
 }
 
-/// Reads a recording, or a part of it. A damaged end is reported but does not fail the load; addresses without a name are
-/// resolved now.
-pub fn load(path: &Path, filters: &Filters) -> anyhow::Result<Loaded> {
-    let name = || path.display().to_string();
-    let mut file = File::open(path).with_context(|| format!("cannot open {}", name()))?;
-    if file.metadata().is_ok_and(|info| info.is_dir()) {
-        anyhow::bail!("cannot read {}: it is a directory", name());
-    }
-    let (mut profile, damaged) = fold(path, &mut file, None)?;
+/// Reads recordings as one, or a part of them. A damaged end is reported but does not fail the load; addresses without a name
+/// are resolved now.
+pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
+    let source = Source::open(paths)?;
+    let (mut profile, damaged) = fold(&source, None)?;
     let mut filter = None;
     if filter::is_used(filters) {
-        let open = || {
-            (&file).rewind()?;
-            Reader::new(BufReader::with_capacity(1 << 20, &file)).with_context(name)
-        };
-        filter = Filter::new(filters, &profile, open)?.map(Arc::new);
-        (profile, _) = fold(path, &mut file, filter.as_deref())?;
+        filter = Filter::new(filters, &profile, || source.read())?.map(Arc::new);
+        (profile, _) = fold(&source, filter.as_deref())?;
     }
-    file.rewind()?;
-    Ok(Loaded { file, profile, filter, damaged })
+    Ok(Loaded { source, profile, filter, damaged })
 }
 
-fn fold(path: &Path, file: &mut File, filter: Option<&Filter>) -> anyhow::Result<(Profile, bool)> {
-    file.rewind()?;
-    let mut reader =
-        Reader::new(BufReader::with_capacity(1 << 20, &*file)).with_context(|| path.display().to_string())?;
+fn fold(source: &Source, filter: Option<&Filter>) -> anyhow::Result<(Profile, bool)> {
+    let mut events = source.read()?;
     let mut fold = Fold::new();
-    for event in reader.by_ref() {
+    for event in events.by_ref() {
         match filter {
             None => fold.push(&event),
             Some(filter) => filter.apply(event).iter().for_each(|event| fold.push(event)),
         }
     }
-    if reader.skipped() > 0 {
-        fold.push(&Event::Loss(Loss { cause: LossCause::RecordsSkipped, count: reader.skipped() }));
+    let skipped: u64 = events.recordings().map(|reader| reader.skipped()).sum();
+    if skipped > 0 {
+        fold.push(&Event::Loss(Loss { cause: LossCause::RecordsSkipped, count: skipped }));
     }
     let mut profile = fold.finish();
-    // Bytes after the end do no harm.
-    let damaged =
-        reader.damage().is_some_and(|damage| damage.is_error() && (damage.skipped > 0 || profile.end.is_none()));
-    if let Some(damage) = reader.damage() {
-        profile.notes.push(damage.to_string());
+    let mut damaged = false;
+    for (index, reader) in events.recordings().enumerate() {
+        let Some(damage) = reader.damage() else { continue };
+        // Bytes after the end do no harm.
+        damaged |= damage.is_error() && (damage.skipped > 0 || profile.end.is_none());
+        profile.notes.push(source.about(index, damage));
     }
     if profile.end.is_none() {
         profile.notes.push("the recording is incomplete: warpscope was stopped while it recorded".into());

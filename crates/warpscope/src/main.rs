@@ -14,6 +14,7 @@ mod outputs;
 mod record;
 mod report;
 mod say;
+mod source;
 mod summary;
 mod terminal;
 mod trace;

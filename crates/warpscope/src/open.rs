@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     os::unix::process::CommandExt,
-    path::Path,
+    path::PathBuf,
     process::{Command, ExitCode, Stdio},
     sync::Arc,
 };
@@ -23,7 +23,7 @@ const LONGEST: u64 = 1 << 30;
 /// Runs the command until it is interrupted.
 pub fn run(options: &args::Open) -> anyhow::Result<ExitCode> {
     let user = User::behind_sudo();
-    let page: Arc<[u8]> = page(&options.file, user.as_ref())?.into();
+    let page: Arc<[u8]> = page(&options.files, user.as_ref())?.into();
     let path = format!("/{}/", token()?);
     // SAFETY: always succeeds.
     let owner = user.as_ref().map_or_else(|| unsafe { libc::geteuid() }, |user| user.uid);
@@ -46,7 +46,11 @@ pub fn run(options: &args::Open) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the page: an HTML file as it is, or the report of a recording.
-fn page(path: &Path, user: Option<&User>) -> anyhow::Result<Vec<u8>> {
+fn page(paths: &[PathBuf], user: Option<&User>) -> anyhow::Result<Vec<u8>> {
+    let path = match paths {
+        [path] => path.as_path(),
+        paths => return report(paths),
+    };
     match Format::from_path(path) {
         Ok(Format::Html) => acting_as(user, || -> anyhow::Result<Vec<u8>> {
             let mut page = Vec::new();
@@ -54,21 +58,19 @@ fn page(path: &Path, user: Option<&User>) -> anyhow::Result<Vec<u8>> {
             file.take(LONGEST).read_to_end(&mut page).with_context(|| format!("cannot read {}", path.display()))?;
             Ok(page)
         }),
-        Ok(Format::Recording) => {
-            let loaded = load(path, &args::Filters::default())?;
-            let mut page = Vec::new();
-            let view = outputs::view::default(&loaded.profile);
-            export::write(
-                Format::Html,
-                &Flames::new(&loaded.profile),
-                view,
-                &mut || outputs::events(&loaded.file, None),
-                &mut page,
-            )?;
-            Ok(page)
-        }
+        Ok(Format::Recording) => report(paths),
         _ => bail!("cannot open {}: give a recording (.wscope) or a report (.html)", path.display()),
     }
+}
+
+/// Returns the report of recordings.
+fn report(paths: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
+    let loaded = load(paths, &args::Filters::default())?;
+    let mut page = Vec::new();
+    let view = outputs::view::default(&loaded.profile);
+    let mut events = || loaded.source.events(None);
+    export::write(Format::Html, &Flames::new(&loaded.profile), view, &mut events, &mut page)?;
+    Ok(page)
 }
 
 /// Answers with the page only if the path contains the token and the connection is the user's own: the address is visible

@@ -10,7 +10,6 @@ use export::{Flames, Summary};
 use crate::{
     args,
     load::{Loaded, load},
-    outputs::events,
     terminal::Style,
 };
 
@@ -19,13 +18,13 @@ const ROWS: usize = 20;
 
 /// Runs the command.
 pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
-    let loaded = load(&options.recording, &options.filters)?;
+    let loaded = load(&options.recordings, &options.filters)?;
     let status = loaded.status();
-    let Loaded { file, mut profile, filter, .. } = loaded;
+    let Loaded { source, mut profile, filter, .. } = loaded;
     options.graph_stacks.apply(&mut profile);
     let mut out = io::stdout().lock();
     let style = Style::of(&io::stdout());
-    let mut events = || events(&file, filter.clone());
+    let mut events = || source.events(filter.clone());
     let flames = Flames::new(&profile);
     if let Some(table) = options.by {
         let mut rows = table.0.rows(&flames, &mut events)?;

@@ -20,7 +20,7 @@ pub use refusal::*;
 
 /// Increased when a message changes. Both sides come from one binary, so there is no negotiation: another version is
 /// rejected.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// The answer to [`Hello`] once warpscope is ready to walk this process's stacks: one packet of one byte, with the
 /// descriptor of the memory described in [`known`]. The library waits for it ([`WELCOME_PATIENCE_MS`] at most) before
@@ -50,6 +50,14 @@ pub const RANK_VARIABLES: [(&str, &str); 4] = [
 
 /// In the environment of a command whose NVTX ranges are recorded.
 pub const NVTX_VARIABLE: &str = "WARPSCOPE_NVTX";
+
+/// In the environment of a command whose kernels are sampled: the logarithm to base 2 of the cycles between two samples.
+pub const STALLS_VARIABLE: &str = "WARPSCOPE_STALLS";
+
+/// The most bytes of a cubin that is sent, and of all cubins of a process.
+pub const MOST_CUBIN: usize = 8 << 20;
+/// See [`MOST_CUBIN`].
+pub const MOST_CUBINS: usize = 32 << 20;
 
 /// Set in the environment of processes that use the Multi-Process Service (MPS).
 pub const MPS_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";

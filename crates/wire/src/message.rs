@@ -77,6 +77,10 @@ macro_rules! messages {
             Notice(Notice, &'a [u8]),
             /// A function that CUPTI has a callback for: its number (see [`crate::calls::function`]) and its name.
             Function(u32, &'a [u8]),
+            /// A stall reason: its index, and CUPTI's name.
+            StallReason(u32, &'a [u8]),
+            /// Bytes of a cubin: its number, and the bytes that follow those sent before.
+            CubinPart(u32, &'a [u8]),
             /// A path of NVTX ranges: its id; then the id of the path around it (4 bytes), the length of its category's name
             /// (1 byte), that name, and its own name.
             RangeName(u32, &'a [u8]),
@@ -107,6 +111,14 @@ macro_rules! messages {
                         let (number, text) = decode_text(packet)?;
                         Message::Function(number, text)
                     }
+                    TAG_STALL_REASON => {
+                        let (index, text) = decode_text(packet)?;
+                        Message::StallReason(index, text)
+                    }
+                    TAG_CUBIN_PART => {
+                        let (number, bytes) = decode_text(packet)?;
+                        Message::CubinPart(number, bytes)
+                    }
                     TAG_RANGE_NAME => {
                         let (id, text) = decode_text(packet)?;
                         Message::RangeName(id, text)
@@ -129,6 +141,8 @@ const TAG_NOTICE: u8 = 66;
 const TAG_FUNCTION: u8 = 67;
 const TAG_RANGE_NAME: u8 = 68;
 const TAG_PAUSE: u8 = 69;
+const TAG_STALL_REASON: u8 = 71;
+const TAG_CUBIN_PART: u8 = 72;
 
 messages! {
     /// Opens a connection.
@@ -358,6 +372,52 @@ messages! {
         path: u32,
     }
 
+    /// Samples of an instruction with a stall reason, since the last message for the same.
+    StallSamples = 33 {
+        /// The number of its cubin.
+        cubin: u32,
+        /// Its function: id of a [`Message::Name`] sent before.
+        function: u32,
+        /// Its offset in the function.
+        offset: u64,
+        /// The reason: index of a [`Message::StallReason`] sent before.
+        reason: u32,
+        /// Samples.
+        count: u32,
+    }
+
+    /// All bytes of a cubin have been sent.
+    CubinEnd = 34 {
+        /// Its number.
+        number: u32,
+        /// Its size. If fewer bytes arrived, some were dropped.
+        size: u32,
+    }
+
+    /// What was counted while kernels were sampled; each message replaces the last.
+    StallTotals = 35 {
+        /// Samples in the program's kernels.
+        samples: u64,
+        /// Samples in other kernels.
+        other_kernels: u64,
+        /// Samples that the hardware dropped.
+        dropped: u64,
+        /// Samples that did not fit into the queue or the name table.
+        unsent: u64,
+        /// How often the hardware buffer was full.
+        full: u64,
+        /// Contexts that were sampled.
+        contexts: u32,
+        /// Contexts that could not be sampled.
+        refused: u32,
+        /// Bytes of each context's hardware buffer.
+        buffer: u64,
+        /// The logarithm to base 2 of the cycles between two samples.
+        period: u32,
+        /// Cubins with line information that were not sent.
+        cubins_refused: u32,
+    }
+
     /// Totals since the start of the process, sent occasionally; each message replaces the last.
     Totals = 7 {
         /// Markers called.
@@ -500,11 +560,13 @@ pub enum Notice {
     ForeignClock = 4,
     /// The libcupti in use.
     Library = 5,
+    /// Kernels cannot be sampled: the text is the number of the error, then the call and the error.
+    NoStalls = 6,
 }
 
 impl Notice {
     fn from_code(code: u32) -> Option<Self> {
-        [Self::NoCupti, Self::OtherSubscriber, Self::CuptiFailed, Self::ForeignClock, Self::Library]
+        [Self::NoCupti, Self::OtherSubscriber, Self::CuptiFailed, Self::ForeignClock, Self::Library, Self::NoStalls]
             .into_iter()
             .find(|n| *n as u32 == code)
     }
@@ -531,6 +593,16 @@ pub fn encode_name(id: u32, text: &[u8], out: &mut [u8]) {
 /// Writes a [`Message::RangeName`]; `out` must hold [`text_size`] bytes.
 pub fn encode_range_name(id: u32, text: &[u8], out: &mut [u8]) {
     encode_text(TAG_RANGE_NAME, id, text, out);
+}
+
+/// Writes a [`Message::StallReason`]; `out` must hold [`text_size`] bytes.
+pub fn encode_stall_reason(index: u32, text: &[u8], out: &mut [u8]) {
+    encode_text(TAG_STALL_REASON, index, text, out);
+}
+
+/// Writes a [`Message::CubinPart`] of at most [`MAX_TEXT`] bytes; `out` must hold [`text_size`] bytes.
+pub fn encode_cubin_part(number: u32, bytes: &[u8], out: &mut [u8]) {
+    encode_text(TAG_CUBIN_PART, number, bytes, out);
 }
 
 /// Writes a [`Message::Device`]; `out` must hold [`text_size`] bytes.

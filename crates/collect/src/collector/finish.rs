@@ -149,6 +149,7 @@ impl<S: Sink> Collector<S> {
         }
         if let Some(sessions) = &mut self.sessions {
             sessions.finish(&mut |event| sink.push(&event));
+            self.kept.cubins.extend(sessions.take_cubins());
         }
         if let Some(events) = &self.events {
             events.finish(&mut |event| sink.push(&event));

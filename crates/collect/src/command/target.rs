@@ -26,6 +26,8 @@ pub struct Injection {
     pub graph_level: bool,
     /// NVTX ranges are recorded.
     pub nvtx: bool,
+    /// Kernels are sampled: the logarithm to base 2 of the cycles between two samples.
+    pub stalls: Option<u32>,
     /// The directory of the simulated GPU's libraries.
     pub simulator: Option<PathBuf>,
     /// The injected library reports API calls.
@@ -41,6 +43,9 @@ impl Injection {
         }
         if self.graph_level {
             variables.push((wire::GRAPH_LEVEL_VARIABLE, "1".to_owned()));
+        }
+        if let Some(period) = self.stalls {
+            variables.push((wire::STALLS_VARIABLE, period.to_string()));
         }
         if let Some(percent) = self.max_overhead {
             variables.push((wire::MAX_OVERHEAD_VARIABLE, percent.to_string()));

@@ -60,7 +60,7 @@ pub struct Flight<D> {
     /// The dump to write, and since when it waits.
     pending: Option<(Reason, u64)>,
     written: u32,
-    /// When the last reason for a dump occurred.
+    /// When the last reason for a dump, other than a signal, occurred.
     last: Option<u64>,
     /// Reasons for which no dump was written.
     skipped: BTreeMap<u8, u64>,
@@ -124,7 +124,9 @@ impl<D: Dumper> Flight<D> {
             *self.skipped.entry(reason.kind as u8).or_default() += 1;
             return;
         }
-        self.last = Some(now);
+        if !signal {
+            self.last = Some(now);
+        }
         self.pending = Some((reason, now));
     }
 }
@@ -176,5 +178,39 @@ impl<D: Dumper> Sink for Flight<D> {
 
     fn wants_losses(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nowhere;
+
+    impl Dumper for Nowhere {
+        fn is_busy(&mut self) -> bool {
+            false
+        }
+
+        fn write(&mut self, _: Cut, _: Kept) {}
+    }
+
+    /// Check that dumps for other reasons than signals are a window apart, and that a signal neither waits nor lets others
+    /// wait: the slow step just after a signal is the one that matters.
+    #[test]
+    fn signals_do_not_suppress_other_reasons() {
+        const S: u64 = 1_000_000_000;
+        let limits = Limits { ns: 3 * S, bytes: 1 << 20 };
+        let options = Options { limits, dumps: 10, on_error: false, on_idle: None, on_slow: Vec::new() };
+        let mut flight = Flight::new(options, Nowhere);
+        let mut request = |kind, now| {
+            flight.request(Reason { time: now, kind, text: String::new() }, now);
+            flight.pending.take().is_some()
+        };
+        assert!(request(DumpReason::Signal, S));
+        assert!(request(DumpReason::Slow, S + 1));
+        assert!(!request(DumpReason::Idle, 3 * S));
+        assert!(request(DumpReason::Signal, 3 * S));
+        assert!(request(DumpReason::Idle, 5 * S));
     }
 }

@@ -18,6 +18,8 @@ struct Use {
     running: HashMap<u32, u64>,
     /// The current idle time was reported.
     reported: bool,
+    /// Another client uses CUPTI: what runs is not known.
+    paused: bool,
 }
 
 /// The work of all processes.
@@ -46,6 +48,13 @@ impl Work {
             Event::Failed(e) => self.ended(e.session, e.correlation),
             Event::Captured(e) => self.ended(e.session, e.correlation),
             Event::Empty(e) => self.ended(e.session, e.correlation),
+            Event::Pause(e) => {
+                let known = self.sessions.entry(e.session).or_default();
+                known.paused = e.to == u64::MAX;
+                if !known.paused && known.last_end != 0 {
+                    known.last_end = known.last_end.max(e.to);
+                }
+            }
             // Its process has exited, or is no longer recorded.
             Event::Totals(totals) if totals.ended => drop(self.sessions.remove(&totals.session)),
             _ => {}
@@ -67,7 +76,7 @@ impl Work {
     pub fn idle(&mut self, now: u64, limit: u64) -> Option<(SessionId, u64)> {
         self.sessions.iter_mut().find_map(|(session, known)| {
             let idle = now.saturating_sub(known.last_end);
-            let is = known.last_end != 0 && !known.reported && known.running.is_empty();
+            let is = known.last_end != 0 && !known.reported && !known.paused && known.running.is_empty();
             (is && idle >= limit.saturating_add(LATE_NS)).then(|| {
                 known.reported = true;
                 (*session, idle)
@@ -79,7 +88,7 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::event::{Activity, Failed, Launch};
+    use model::event::{Activity, Failed, Launch, Pause};
 
     const S: u64 = 1_000_000_000;
 
@@ -109,6 +118,11 @@ mod tests {
         assert!(work.is_outstanding(130 * S) && !work.is_outstanding(129 * S));
         work.event(&Event::Failed(Failed { session: SessionId(0), correlation: 3, code: 1 }));
         assert!(!work.is_outstanding(140 * S));
-        assert_eq!(work.idle(141 * S, 5 * S), Some((SessionId(0), 20 * S)));
+        let pause = |to| Event::Pause(Pause { from: 131 * S, to, ..Pause::default() });
+        work.event(&pause(u64::MAX));
+        assert_eq!(work.idle(141 * S, 5 * S), None, "torch.profiler is used");
+        work.event(&pause(142 * S));
+        assert_eq!(work.idle(147 * S, 5 * S), None);
+        assert_eq!(work.idle(149 * S, 5 * S), Some((SessionId(0), 7 * S)));
     }
 }

@@ -16,6 +16,7 @@ use wire::{Message, Notice};
 use super::{
     known::KnownStacks,
     quota::{Kind, MOST_DEVICES, MOST_TEXT, Used},
+    stalls::{self, Stalls},
 };
 
 /// The most functions whose calls it can report.
@@ -47,7 +48,9 @@ pub struct Connection {
     pub attached: bool,
     /// When it was accepted.
     pub since: Instant,
-    used: Used,
+    pub used: Used,
+    /// Samples of GPU instructions.
+    pub stalls: Stalls,
     /// The stacks that its threads recognise by themselves.
     pub known: Option<KnownStacks>,
     /// What its devices are, by its own index, until their names arrive.
@@ -77,6 +80,7 @@ impl Connection {
             attached: false,
             since: Instant::now(),
             used: Used::default(),
+            stalls: Stalls::new(),
             known: None,
             device_ids: HashMap::new(),
             streams: HashSet::new(),
@@ -155,7 +159,12 @@ impl Connection {
             Message::Hello(_)
             | Message::Notice(Notice::Library, _)
             | Message::Function(..)
-            | Message::FunctionsEnd(_) => return None,
+            | Message::FunctionsEnd(_)
+            | Message::StallReason(..)
+            | Message::StallSamples(_)
+            | Message::CubinPart(..)
+            | Message::CubinEnd(_)
+            | Message::StallTotals(_) => return None,
             Message::Kernel(k) => Event::Activity(Activity {
                 session,
                 correlation: k.correlation,
@@ -341,6 +350,7 @@ fn sentence(notice: Notice, pid: u32, words: &str) -> String {
         Notice::NoCupti => format!(
             "no GPU activity from process {pid}: libcupti was not found ({words}); install the CUDA toolkit's CUPTI or the Python package nvidia-cuda-cupti, or set WARPSCOPE_CUPTI to the library's path"
         ),
+        Notice::NoStalls => stalls::sentence(pid, words),
         Notice::OtherSubscriber => format!(
             "process {pid}: another client uses CUPTI (error 39: {words}); GPU activity is recorded once it has unsubscribed"
         ),

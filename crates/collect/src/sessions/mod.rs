@@ -10,6 +10,7 @@ mod machine;
 mod quota;
 mod silent;
 mod socket;
+mod stalls;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -70,6 +71,8 @@ pub struct Sessions {
     /// CUDA processes without a session.
     silent: Silent,
     machine: Machine,
+    /// Cubins with line information.
+    cubins: HashMap<(SessionId, u32), Vec<u8>>,
     packet: Vec<u8>,
     /// Processes report their calls, if they can.
     calls: bool,
@@ -139,6 +142,7 @@ impl Sessions {
             rejected_peers: Vec::new(),
             silent: Silent::attached(pids),
             machine: Machine::default(),
+            cubins: HashMap::new(),
             packet: vec![0; wire::MAX_PACKET],
             calls: false,
         }
@@ -307,8 +311,14 @@ impl Sessions {
         for id in silent {
             push(Event::Session(Session { id: *id, process: ProcessId(0), cupti: 0, driver: 0 }));
         }
+        self.connections.iter_mut().for_each(|connection| connection.stalls.pass_on(push));
         self.count_refused(push);
         self.silent.finish(&self.rejected_peers, push);
+    }
+
+    /// Returns the cubins with line information.
+    pub fn take_cubins(&mut self) -> HashMap<(SessionId, u32), Vec<u8>> {
+        std::mem::take(&mut self.cubins)
     }
 
     fn count_refused(&mut self, push: &mut dyn FnMut(Event)) {
@@ -375,10 +385,12 @@ impl Sessions {
             if let Some(totals) = self.connections[index].new_totals() {
                 push(totals);
             }
+            self.connections[index].stalls.tick(push);
         }
         closed.sort_unstable_by(|a, b| b.cmp(a));
         for index in closed {
-            let closed = self.connections.swap_remove(index);
+            let mut closed = self.connections.swap_remove(index);
+            closed.stalls.pass_on(push);
             self.known_bytes -= closed.known.as_ref().map_or(0, KnownStacks::bytes);
         }
         self.count_refused(push);
@@ -420,6 +432,11 @@ impl Sessions {
                     connection.announced = Some(end.reported != 0);
                 }
                 _ => {}
+            }
+            let Connection { stalls, used, .. } = connection;
+            let mut keep = |number, bytes| drop(self.cubins.insert((session, number), bytes));
+            if stalls.message(session, &message, (used, &mut self.used), &mut keep, push) {
+                continue;
             }
             match connection.allowed(&mut self.used, &message) {
                 Ok(()) => {

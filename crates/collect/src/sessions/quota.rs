@@ -18,14 +18,16 @@ pub enum Kind {
     Notes,
     /// Streams of GPU records.
     Streams,
+    /// Bytes of cubins.
+    CubinBytes,
 }
 
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 
 /// The limits per session. The injected library enforces the first two itself.
-const OF_SESSION: [u64; KINDS] = [65_536, 16 << 20, 256, 32, 4_096];
+const OF_SESSION: [u64; KINDS] = [65_536, 16 << 20, 256, 32, 4_096, wire::MOST_CUBINS as u64];
 /// The limits for all sessions of a recording.
-const IN_ALL: [u64; KINDS] = [262_144, 64 << 20, 4_096, 1_024, 65_536];
+const IN_ALL: [u64; KINDS] = [262_144, 64 << 20, 4_096, 1_024, 65_536, 256 << 20];
 
 /// GPUs with this index or above are not recorded. No machine has that many.
 pub const MOST_DEVICES: u32 = 128;

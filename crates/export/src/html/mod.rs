@@ -9,6 +9,7 @@ mod tree;
 use std::{
     cmp::Reverse,
     io::{self, Write},
+    rc::Rc,
 };
 
 use model::{event::Start, profile::Profile};
@@ -139,6 +140,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
     let summary = Summary::of(flames);
     columns.extend(idle(flames, &summary, &mut tree));
     columns.extend(memory(flames, &mut tree));
+    columns.extend(stalled(flames, view, &mut tree));
     let origin = profile.start.as_ref().map_or(0, |start| start.time);
     let processes = profile.processes.iter().map(|(id, process)| ProcessRow {
         id: id.0,
@@ -234,6 +236,18 @@ fn memory(flames: &Flames<'_>, tree: &mut Tree<'_>) -> [Column; 4] {
         Column::plain("memory.when", rows.iter().map(|(moment, _)| *moment)),
         Column::plain("memory.bytes", rows.iter().map(|(_, weight)| weight.amount)),
         Column::plain("memory.count", rows.iter().map(|(_, weight)| weight.hits)),
+    ]
+}
+
+/// Returns GPU time by source line and stall reason, if kernels were sampled.
+fn stalled(flames: &Flames<'_>, view: View, tree: &mut Tree<'_>) -> [Column; 3] {
+    let sampled = view.gpu && !flames.profile.stalls.samples.is_empty();
+    let flame = if sampled { flames.stalls() } else { Rc::default() };
+    let nodes: Vec<u64> = flame.lines.iter().map(|line| tree.line(line, &flame.families).into()).collect();
+    [
+        Column::delta("stall.node", nodes),
+        Column::plain("stall.ns", flame.lines.iter().map(|line| line.weight.amount)),
+        Column::plain("stall.count", flame.lines.iter().map(|line| line.weight.operations)),
     ]
 }
 

@@ -16,7 +16,7 @@ use super::{
     ranks::{Communication, Rank},
     sampling::Sampling,
 };
-use crate::{findings::Finding, idle::DeviceIdle, memory::DeviceMemory, trace::TraceSummary};
+use crate::{findings::Finding, idle::DeviceIdle, memory::DeviceMemory, stalls::StallSummary, trace::TraceSummary};
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
@@ -68,6 +68,9 @@ pub struct Summary {
     /// Who holds GPU memory at its peak and at the end; absent without `--memory`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<DeviceMemory>,
+    /// Where the warps of kernels were and why they waited; absent without `--stalls`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<StallSummary>,
 
     /// Durations of all kernels, copies and memsets, added up: concurrent work is added too.
     pub gpu_time_ns: u64,

@@ -35,6 +35,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
         page.ranges(summary);
         page.copies(summary);
     }
+    page.stalls(summary);
     page.functions(summary);
     page.gpu_memory(&summary.memory);
     page.events(summary);
@@ -237,7 +238,8 @@ impl Page {
         }
         let (captured, empty) = (losses::captured(s.captured_launches), losses::empty(s.empty_launches));
         let own = losses::own_cost(Weight { amount: s.own_time_ns, samples: s.own_samples, ..Weight::default() });
-        let sampled = s.sampling.as_ref().map(Sampling::sentences).unwrap_or_default();
+        let mut sampled = s.sampling.as_ref().map(Sampling::sentences).unwrap_or_default();
+        sampled.extend(s.stalls.iter().flat_map(|stalls| losses::sampled(&stalls.ledger)));
         for (place, sentence) in s.ledger.iter().enumerate() {
             let good = place == 0 && !no_gpu && s.unmatched_activities == 0;
             let ink = if good {

@@ -3,6 +3,8 @@
 
 pub mod counted;
 pub mod html;
+pub mod perfetto;
+pub mod pprof;
 pub mod proto;
 pub mod trace;
 

@@ -211,6 +211,7 @@ pub fn functions() -> Cupti {
         get_graph_exec_id: Some(get_graph_id),
         enable_domain: None,
         get_callback_name: None,
+        pc_sampling: None,
         enable_all_domains: None,
         finalize: None,
     }

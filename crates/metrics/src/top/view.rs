@@ -13,14 +13,14 @@ use ratatui::{
     layout::{Alignment, Constraint, Layout, Rect},
     style::{Color, Modifier, Style},
     text::{Line, Span},
-    widgets::{Block, Borders, Cell, Clear, Gauge, Paragraph, Row, Table, TableState},
+    widgets::{Block, Borders, Clear, Gauge, Paragraph, Row, Table, TableState, Wrap},
 };
 use text::{
     names::printable,
     units::{bytes, count, counted},
 };
 
-use super::{App, history::sparkline};
+use super::{App, app::Sort, column::Column, history::sparkline};
 use crate::{
     clock::stamp,
     console::{byte_rate, rate},
@@ -31,6 +31,12 @@ use crate::{
 /// Maximum number of GPUs shown.
 const MOST_DEVICES: usize = 8;
 const HISTORY: usize = 16;
+/// The keys, as many as fit.
+const HINTS: [&str; 3] = [
+    "q quit  ↑↓ select  Enter details  r record  s sort  / filter  ? help",
+    "q quit  r record  s sort  ? help",
+    "? help",
+];
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -79,9 +85,11 @@ impl App {
         if self.paused {
             spans.push(Span::styled("  paused", Style::new().fg(Color::Yellow)));
         }
-        frame.render_widget(Line::from(spans), area);
-        if self.now.unix_ns > 0 {
-            frame.render_widget(Line::styled(stamp(self.now.unix_ns), DIM).alignment(Alignment::Right), area);
+        let (left, right) = (Line::from(spans), Line::styled(stamp(self.now.unix_ns), DIM));
+        let both = left.width() + right.width() + 2;
+        frame.render_widget(left, area);
+        if self.now.unix_ns > 0 && both <= area.width.into() {
+            frame.render_widget(right.alignment(Alignment::Right), area);
         }
     }
 
@@ -95,62 +103,80 @@ impl App {
             frame.render_widget(Paragraph::new(text).style(DIM), area);
             return;
         }
-        let (wide, kinds) = (area.width >= 110, self.now.kinds);
-        let column = |shown, width| Constraint::Length(if shown { width } else { 0 });
-        let widths = [
-            Constraint::Length(7),
-            column(wide, 10),
-            column(kinds.memory, 9),
-            column(kinds.memory && wide, 9),
-            column(kinds.launches, 10),
-            column(kinds.copies, 11),
-            column(kinds.copies, 11),
-            column(kinds.errors && wide, 7),
-            column(kinds.launches && area.width >= 90, HISTORY as u16),
-            Constraint::Min(8),
-        ];
-        let right = |text: &str| Cell::from(Line::from(text.to_owned()).alignment(Alignment::Right));
-        let header = Row::new([
-            right("pid"),
-            Cell::from("user"),
-            right("live"),
-            right("peak"),
-            right("launches/s"),
-            right("HtoD/s"),
-            right("DtoH/s"),
-            right("errors"),
-            Cell::from("launches"),
-            Cell::from("name"),
-        ]);
-        let row = |pace: &Pace<'_>| {
-            let process = pace.process;
-            let failed = errors(process);
-            let alarm = if failed > 0 { Style::new().fg(Color::Red) } else { Style::new() };
-            let line = self.histories.get(&process.id).map(|history| sparkline(&history.launches, HISTORY));
-            let mut name = title(process);
-            if !process.container.is_empty() {
-                name = format!("{}: {name}", printable(&process.container));
-            }
-            let row = Row::new([
-                right(&process.pid.to_string()),
-                Cell::from(printable(&process.user).into_owned()),
-                right(&bytes(live_bytes(process))),
-                right(&bytes(peak_bytes(process))),
-                right(&rate(pace.launches())),
-                right(&byte_rate(pace.to_device())),
-                right(&byte_rate(pace.to_host())),
-                right(&count(failed)).style(alarm),
-                Cell::from(Span::styled(line.unwrap_or_default(), Style::new().fg(Color::Blue))),
-                Cell::from(name),
-            ]);
-            if process.ended { row.style(DIM) } else { row }
+        let shown = self.columns(rows, area.width);
+        let header = shown.iter().map(|column| {
+            let title = match (column.sort == Some(self.sort), self.reverse) {
+                (false, _) => return column.cell(column.title.to_owned()).style(DIM),
+                (true, false) => format!("{}▾", column.title),
+                (true, true) => format!("{}▴", column.title),
+            };
+            column.cell(title).style(BOLD)
+        });
+        let row = |(place, pace): (usize, &Pace<'_>)| {
+            let cells = shown.iter().map(|column| {
+                let style = match column.title {
+                    "errors" if errors(pace.process) > 0 => Style::new().fg(Color::Red),
+                    "launches" => Style::new().fg(Color::Blue),
+                    _ => Style::new(),
+                };
+                column.cell(column.texts[place].clone()).style(style)
+            });
+            let row = Row::new(cells);
+            if pace.process.ended { row.style(DIM) } else { row }
         };
-        let table = Table::new(rows.iter().map(row), widths)
-            .header(header.style(DIM))
+        let table = Table::new(rows.iter().enumerate().map(row), shown.iter().map(Column::constraint))
+            .header(Row::new(header))
             // Not reversed: an empty history would look full.
             .row_highlight_style(BOLD.bg(Color::DarkGray));
         let mut state = TableState::new().with_selected(self.place(rows));
         frame.render_stateful_widget(table, area, &mut state);
+    }
+
+    /// Returns the columns that fit. A number that is cut is a wrong number, so columns are left out instead; the one that
+    /// is sorted by stays.
+    fn columns(&self, rows: &[Pace<'_>], width: u16) -> Vec<Column> {
+        let kinds = self.now.kinds;
+        let texts = |text: &dyn Fn(&Pace<'_>) -> String| rows.iter().map(text).collect::<Vec<_>>();
+        let history = |pace: &Pace<'_>| {
+            self.histories.get(&pace.process.id).map(|h| sparkline(&h.launches, HISTORY)).unwrap_or_default()
+        };
+        let name = |pace: &Pace<'_>| match pace.process.container.as_str() {
+            "" => title(pace.process),
+            container => format!("{}: {}", printable(container), title(pace.process)),
+        };
+        // The last number is the order in which they are left out, the highest first.
+        let all = [
+            (true, Column::number("pid", Some(Sort::Pid), texts(&|pace| pace.process.pid.to_string()), 0)),
+            (true, Column::text("user", texts(&|pace| printable(&pace.process.user).into_owned()), 7)),
+            (
+                kinds.memory,
+                Column::number("live", Some(Sort::Memory), texts(&|pace| bytes(live_bytes(pace.process))), 1),
+            ),
+            (kinds.memory, Column::number("peak", None, texts(&|pace| bytes(peak_bytes(pace.process))), 6)),
+            (
+                kinds.launches,
+                Column::number("launches/s", Some(Sort::Launches), texts(&|pace| rate(pace.launches())), 2),
+            ),
+            (
+                kinds.copies,
+                Column::number("HtoD/s", Some(Sort::Bandwidth), texts(&|pace| byte_rate(pace.to_device())), 3),
+            ),
+            (
+                kinds.copies,
+                Column::number("DtoH/s", Some(Sort::Bandwidth), texts(&|pace| byte_rate(pace.to_host())), 4),
+            ),
+            (kinds.errors, Column::number("errors", Some(Sort::Errors), texts(&|pace| count(errors(pace.process))), 5)),
+            (kinds.launches, Column::text("launches", texts(&history), 8)),
+            (true, Column::text("name", texts(&name), 0)),
+        ];
+        let mut shown: Vec<Column> = all.into_iter().filter(|(shown, _)| *shown).map(|(_, column)| column).collect();
+        let needed = |shown: &[Column]| shown.iter().map(|column| column.least() + 1).sum::<u16>();
+        while needed(&shown) > width.saturating_add(1) {
+            let dispensable = |column: &&Column| column.order > 0 && column.sort != Some(self.sort);
+            let Some(order) = shown.iter().filter(dispensable).map(|column| column.order).max() else { break };
+            shown.retain(|column| column.order != order);
+        }
+        shown
     }
 
     fn draw_foot(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -163,11 +189,14 @@ impl App {
             frame.render_widget(Line::styled(printable(&self.message).into_owned(), BOLD), area);
             return;
         }
+        let room = usize::from(area.width).saturating_sub(text.chars().count() + 2);
         frame.render_widget(Line::styled(text, DIM), area);
-        let help = Line::styled("q quit  ↑↓ select  Enter details  r record  s sort  / filter  ? help", DIM);
-        if area.width > 100 {
-            frame.render_widget(help.alignment(Alignment::Right), area);
-        }
+        // The last one is shown in any case.
+        let hints = HINTS.iter().find(|hint| hint.chars().count() <= room).unwrap_or(&HINTS[HINTS.len() - 1]);
+        let length = (hints.chars().count() as u16).min(area.width);
+        let right = Rect { x: area.x + area.width - length, width: length, ..area };
+        frame.render_widget(Clear, right);
+        frame.render_widget(Line::styled(*hints, DIM), right);
     }
 }
 
@@ -178,10 +207,17 @@ pub(super) fn title(process: &Process) -> String {
 }
 
 fn draw_device(frame: &mut Frame<'_>, area: Rect, device: &Device) {
-    let [name, busy, memory, rest] =
-        Layout::horizontal([Constraint::Length(24), Constraint::Fill(2), Constraint::Fill(3), Constraint::Length(26)])
-            .spacing(1)
-            .areas(area);
+    let widths = match area.width {
+        100.. => [Constraint::Length(24), Constraint::Fill(2), Constraint::Fill(3), Constraint::Length(26)],
+        // The numbers fit; the name gets the rest.
+        width => [
+            Constraint::Length(width.saturating_sub(51).clamp(6, 24)),
+            Constraint::Length(11),
+            Constraint::Length(22),
+            Constraint::Fill(1),
+        ],
+    };
+    let [name, busy, memory, rest] = Layout::horizontal(widths).spacing(1).areas(area);
     frame.render_widget(Line::from(format!("GPU {} {}", device.index, printable(&device.name))), name);
     if device.lost {
         frame.render_widget(Line::styled("lost: the GPU no longer responds", Style::new().fg(Color::Red)), busy);
@@ -202,6 +238,10 @@ fn draw_device(frame: &mut Frame<'_>, area: Rect, device: &Device) {
     parts.extend(device.power.map(|watts| format!("{watts:.0} W")));
     parts.extend(device.temperature.map(|degrees| format!("{degrees:.0} °C")));
     parts.extend(device.xids.iter().map(|(xid, _)| format!("Xid {xid}")));
+    // A part that does not fit is left out: half a number is a wrong one.
+    while !parts.is_empty() && parts.join("  ").chars().count() > rest.width.into() {
+        parts.pop();
+    }
     frame.render_widget(Line::from(parts.join("  ")), rest);
 }
 
@@ -224,8 +264,12 @@ fn draw_help(frame: &mut Frame<'_>) {
         .map(|(key, what)| Line::from(vec![Span::styled(format!(" {key:<14}"), BOLD), Span::raw(*what)]))
         .collect();
     let whole = frame.area();
-    let (width, height) = (86.min(whole.width), (KEYS.len() as u16 + 2).min(whole.height));
+    let width = 86.min(whole.width);
+    let inside = usize::from(width.saturating_sub(2)).max(1);
+    let wrapped: usize = lines.iter().map(|line| line.width().div_ceil(inside)).sum();
+    let height = (wrapped as u16 + 2).min(whole.height);
     let area = Rect { x: (whole.width - width) / 2, y: (whole.height - height) / 2, width, height };
     frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(lines).block(Block::default().borders(Borders::ALL).title(" keys ")), area);
+    let block = Block::default().borders(Borders::ALL).title(" keys ");
+    frame.render_widget(Paragraph::new(lines).block(block).wrap(Wrap { trim: false }), area);
 }

@@ -314,6 +314,10 @@ impl Ids {
             Event::Sampling(e) => self.session(&mut e.session),
             Event::Totals(e) => self.session(&mut e.session),
             Event::SessionCost(e) => self.session(&mut e.session),
+            Event::StallReason(e) => self.session(&mut e.session),
+            Event::StallSamples(e) => self.session(&mut e.at.session),
+            Event::StallLines(e) => self.session(&mut e.at.session),
+            Event::StallTotals(e) => self.session(&mut e.session),
             // Translated above. Listed, so that a new event is not forgotten.
             Event::Start(_) | Event::End(_) | Event::Process(_) | Event::Thread(_) | Event::Exit(_) => {}
             Event::Mapping(_) | Event::Stack(_) | Event::Sample(_) | Event::Symbol(_) | Event::Note(_) => {}

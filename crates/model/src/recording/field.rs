@@ -6,8 +6,9 @@ use cuda::calls::KernelRef;
 
 use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
 use crate::event::{
-    CostProgram, CounterId, DeviceIdentity, Direction, DumpReason, Frame, FrameKind, FunctionId, LaunchKind, Layer,
-    LossCause, Memory, Mode, NamedFrame, Origin, PointId, ProcessId, SessionId, StackEnd, StackId, Unit, Uuid, Work,
+    CostProgram, CounterId, DeviceIdentity, Direction, DumpReason, Frame, FrameKind, FunctionId, Instruction,
+    LaunchKind, Layer, LossCause, Memory, Mode, NamedFrame, Origin, PointId, ProcessId, SessionId, SourceLine,
+    StackEnd, StackId, Unit, Uuid, Work,
 };
 
 /// A type that a record can contain: both directions of its encoding.
@@ -115,6 +116,8 @@ pub(super) use structures;
 
 structures! {
     NamedFrame { kind, name, module }
+    Instruction { session, cubin, function, offset }
+    SourceLine { function, file, line }
     Memory {
         allocations, bytes, failed, frees, failed_frees, unknown_frees, missed_frees, released, untracked, live, live_bytes,
         peak_bytes,

@@ -10,8 +10,8 @@ use crate::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Dump, Empty, End, ErrorSum, Event, Exit, Failed,
         Function, GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied,
         NodeCreated, NodeStack, Note, OwnCost, Pause, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank,
-        Sampling, Session, SessionCost, Shutdown, Stack, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread,
-        Totals, Wait,
+        Sampling, Session, SessionCost, Shutdown, Stack, StallLines, StallReason, StallSamples, StallTotals, Start,
+        Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -203,6 +203,13 @@ records! {
     71 = RangeName { session, id, parent, category, name }
     72 = Range { session, path, tid, start, end from start, mark }
     73 = RangedLaunch { session, correlation, path }
+    100 = StallReason { session, index, name }
+    101 = StallSamples { at, reason, count }
+    102 = StallLines { at, lines }
+    103 = StallTotals {
+        session, samples, other_kernels, dropped, unsent, buffer_full, contexts, contexts_refused, buffer_bytes, period,
+        cubins_refused,
+    }
     90 = Dump { time, from, reason, text, window_ns, discarded, full }
     60 = Wait { process, tid, start, end from start, stack, reason }
 }

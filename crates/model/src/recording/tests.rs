@@ -19,10 +19,11 @@ use super::*;
 use crate::event::{
     Activity, Call, Captured, CostProgram, Counted, Counter, CounterId, CounterPoint, Device, DeviceIdentity,
     Direction, Empty, End, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, GraphDestroyed, Hits,
-    KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame,
-    NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, Pause, PointId, Process, ProcessId, ProgramCost, Range,
-    RangeName, RangedLaunch, Rank, Sample, Sampling, Session, SessionCost, SessionId, Shutdown, Stack, StackEnd,
-    StackId, Start, Sum, Switch, Symbol, Sync, Tensor, TensorFreed, Thread, Totals, Unit, Uuid, Wait, Work,
+    Instruction, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode,
+    NamedFrame, NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, Pause, PointId, Process, ProcessId,
+    ProgramCost, Range, RangeName, RangedLaunch, Rank, Sample, Sampling, Session, SessionCost, SessionId, Shutdown,
+    SourceLine, Stack, StackEnd, StackId, StallLines, StallReason, StallSamples, StallTotals, Start, Sum, Switch,
+    Symbol, Sync, Tensor, TensorFreed, Thread, Totals, Unit, Uuid, Wait, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -226,6 +227,46 @@ fn counted() -> impl Strategy<Value = Event> {
     prop_oneof![counter, point, hits, wait, tensor, freed, shutdown]
 }
 
+/// Samples inside kernels.
+fn stalls() -> impl Strategy<Value = Event> {
+    let at = || {
+        (session(), any::<[u32; 2]>(), any::<u64>()).prop_map(|(session, [cubin, function], offset)| Instruction {
+            session,
+            cubin,
+            function,
+            offset,
+        })
+    };
+    let reason = (session(), any::<u32>(), text())
+        .prop_map(|(session, index, name)| Event::StallReason(StallReason { session, index, name }));
+    let samples = (at(), any::<u32>(), any::<u64>())
+        .prop_map(|(at, reason, count)| Event::StallSamples(StallSamples { at, reason, count }));
+    let line = (text(), text(), any::<u32>()).prop_map(|(function, file, line)| SourceLine {
+        function: function.into(),
+        file: file.into(),
+        line,
+    });
+    let lines = (at(), vec(line, 0..4)).prop_map(|(at, lines)| Event::StallLines(StallLines { at, lines }));
+    let totals = (session(), any::<[u64; 6]>(), any::<[u32; 4]>()).prop_map(|(session, wide, narrow)| {
+        let [samples, other_kernels, dropped, unsent, buffer_full, buffer_bytes] = wide;
+        let [contexts, contexts_refused, period, cubins_refused] = narrow;
+        Event::StallTotals(StallTotals {
+            session,
+            samples,
+            other_kernels,
+            dropped,
+            unsent,
+            buffer_full,
+            contexts,
+            contexts_refused,
+            buffer_bytes,
+            period,
+            cubins_refused,
+        })
+    });
+    prop_oneof![reason, samples, lines, totals]
+}
+
 fn rare() -> impl Strategy<Value = Event> {
     let modes =
         select(vec![Mode::Merged, Mode::GpuOnly, Mode::CpuOnly, Mode::Trace, Mode::TraceSums, Mode::EventsOnly]);
@@ -335,7 +376,8 @@ fn rare() -> impl Strategy<Value = Event> {
         prop_oneof![node, node_stack, copied, destroyed],
         prop_oneof![range_name, range, ranged],
         traced_rarely(),
-        counted()
+        counted(),
+        stalls()
     ]
 }
 

@@ -52,7 +52,8 @@ impl Cut {
         on(&Event::Start(self.start.clone()));
         on(&Event::Dump(self.dump.clone()));
         let is_python = |event: &Event| matches!(event, Event::Symbol(Symbol { frame: Frame::Python(_), .. }));
-        self.facts.events.iter().filter(|event| !is_python(event)).for_each(|event| on(event));
+        let described = self.facts.events.iter().filter(|event| !is_python(event) && self.overlaps(event));
+        described.for_each(|event| on(event));
         let mut used = FxHashSet::<StackId>::default();
         let mut sums = Sums::default();
         let mut refer = |event: &Event| {
@@ -140,7 +141,12 @@ impl Cut {
                     false => self.has_time(e) && !launches.later.contains(&(e.session, e.correlation)),
                 }
             }
-            other => span(other).is_none_or(|(start, end)| start <= self.dump.time && end >= self.dump.from),
+            other => self.overlaps(other),
         }
+    }
+
+    /// Whether an event has no time, or a time in the window.
+    fn overlaps(&self, event: &Event) -> bool {
+        span(event).is_none_or(|(start, end)| start <= self.dump.time && end >= self.dump.from)
     }
 }

@@ -28,6 +28,7 @@ enum Key {
     Device(SessionId, u32),
     KernelName(SessionId, u32),
     RangeName(SessionId, u32),
+    Pause(SessionId, u32),
     Counter(u32),
     Point(u32),
     Note(u64),
@@ -71,6 +72,8 @@ impl Facts {
             Event::Device(e) => Key::Device(e.session, e.index),
             Event::KernelName(e) => Key::KernelName(e.session, e.id),
             Event::RangeName(e) => Key::RangeName(e.session, e.id),
+            // It may be reported before the window, and end in it.
+            Event::Pause(e) => Key::Pause(e.session, e.number),
             Event::Counter(e) => Key::Counter(e.id.0),
             Event::CounterPoint(e) => Key::Point(e.id.0),
             Event::Note(e) => {
@@ -111,6 +114,7 @@ impl Facts {
 
     /// Removes the descriptions of processes that ended before this time, except of ancestors of the others.
     pub fn forget_ended(&mut self, horizon: u64) {
+        self.known.retain(|_, event| !matches!(event.as_ref(), Event::Pause(pause) if pause.to < horizon));
         let ended = |id: ProcessId| match self.known.get(&Key::Exit(id)).map(AsRef::as_ref) {
             Some(Event::Exit(exit)) => exit.time < horizon,
             _ => false,
@@ -154,7 +158,8 @@ impl Facts {
             Key::Process(id) | Key::Exit(id) | Key::Thread(id, _) | Key::Symbol(id, ..) => !gone.contains(id),
             Key::Mapping(_) => !matches!(event.as_ref(), Event::Mapping(mapping) if gone.contains(&mapping.process)),
             Key::Session(id) | Key::Rank(id) => !sessions.contains(id),
-            Key::Device(id, _) | Key::KernelName(id, _) | Key::RangeName(id, _) => !sessions.contains(id),
+            Key::Device(id, _) | Key::KernelName(id, _) => !sessions.contains(id),
+            Key::RangeName(id, _) | Key::Pause(id, _) => !sessions.contains(id),
             Key::Counter(_) | Key::Point(_) | Key::Note(_) => true,
         });
         self.stacks.retain(|_, (stack, _)| !gone.contains(&stack.process));

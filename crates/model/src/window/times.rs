@@ -13,6 +13,7 @@ pub fn span(event: &Event) -> Option<(u64, u64)> {
         Event::Switch(e) => Some((e.start, e.end)),
         Event::Call(e) => Some((e.start, e.end.max(e.start))),
         Event::Range(e) => Some((e.start, e.end)),
+        Event::Pause(e) => Some((e.from, e.to)),
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! Modules and functions. A module is only a number: any kernel name exists.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cupti::callback::ResourceData;
@@ -10,6 +11,7 @@ use super::Handle;
 use super::stub::driver;
 use crate::gpu::function::Function;
 use crate::gpu::{Outcome, answer, client, status};
+use crate::script::script;
 
 /// `CUpti_ModuleResourceData`
 #[repr(C)]
@@ -19,10 +21,18 @@ struct ModuleData {
     cubin: *const c_char,
 }
 
+/// Returns the cubin of every module, as the script names it; empty if there is none.
+fn cubin() -> &'static [u8] {
+    static CUBIN: OnceLock<Vec<u8>> = OnceLock::new();
+    CUBIN.get_or_init(|| script().cubin.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default())
+}
+
 fn load(out: *mut Handle) -> Outcome {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut module = ModuleData { id: id as u32, cubin_size: 0, cubin: std::ptr::null() };
+    let cubin = cubin();
+    client::notify_module(cubin);
+    let mut module = ModuleData { id: id as u32, cubin_size: cubin.len(), cubin: cubin.as_ptr().cast() };
     let context = client::context().0;
     let descriptor = (&raw mut module).cast();
     client::notify_resource(

@@ -149,7 +149,7 @@ extern "C" fn cuptiActivityRegisterTimestampCallback(callback: Option<TimestampF
     code(gpu().and_then(|gpu| {
         let callback = callback.ok_or(result::INVALID_PARAMETER)?;
         if (gpu.script)().refuse_clock {
-            return Err(code::NOT_SUPPORTED);
+            return Err(result::NOT_SUPPORTED);
         }
         clock::set(callback);
         Ok(())

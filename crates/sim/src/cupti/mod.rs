@@ -4,6 +4,7 @@ mod activity;
 mod buffer;
 mod clock;
 mod ids;
+mod pc_sampling;
 mod queue;
 mod record;
 mod subscribe;
@@ -18,7 +19,6 @@ use crate::table::{Table, table};
 /// Results beyond those in [`result`].
 mod code {
     pub const INVALID_OPERATION: u32 = 7;
-    pub const NOT_SUPPORTED: u32 = 27;
 }
 
 /// Returns the GPU's table, or an error in a process without the fake libcuda or in a child forked after `cuInit`.
@@ -44,7 +44,10 @@ const RESULTS: &[(u32, &CStr)] = &[
     (result::MAX_LIMIT_REACHED, c"CUPTI_ERROR_MAX_LIMIT_REACHED"),
     (result::NOT_INITIALIZED, c"CUPTI_ERROR_NOT_INITIALIZED"),
     (result::INVALID_KIND, c"CUPTI_ERROR_INVALID_KIND"),
-    (code::NOT_SUPPORTED, c"CUPTI_ERROR_NOT_SUPPORTED"),
+    (result::NOT_SUPPORTED, c"CUPTI_ERROR_NOT_SUPPORTED"),
+    (result::OUT_OF_MEMORY, c"CUPTI_ERROR_OUT_OF_MEMORY"),
+    (result::HARDWARE_BUSY, c"CUPTI_ERROR_HARDWARE_BUSY"),
+    (result::INSUFFICIENT_PRIVILEGES, c"CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"),
     (result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, c"CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"),
 ];
 

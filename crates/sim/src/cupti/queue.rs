@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::buffer::{self, Buffer, client};
-use super::gpu;
 use super::record::{self, Times};
+use super::{gpu, pc_sampling};
 use crate::activity::{Activity, Detail};
 use crate::sys;
 use crate::table::Table;
@@ -127,6 +127,7 @@ pub fn produce(activity: &Activity) {
     let Ok(gpu) = gpu() else { return };
     let script = (gpu.script)();
     gpu.truth.produced.of(activity.detail.kind()).add(1);
+    pc_sampling::launched(activity);
     sys::spend(script.record_cost);
     if script.drop.occurs() || client().is_none() {
         count_dropped(gpu, activity);

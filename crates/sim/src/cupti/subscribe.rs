@@ -7,7 +7,7 @@ use cupti::callback::{CallbackData, ResourceData};
 use cupti::ids::{domain, resource, result};
 use cupti::types::{CallbackFn, SubscriberParams};
 
-use super::{buffer, code, gpu, queue};
+use super::{buffer, code, gpu, pc_sampling, queue};
 use crate::gpu::answer;
 use crate::script::Script;
 use crate::table::{Hooks, Table};
@@ -23,7 +23,7 @@ struct Subscription {
 
 static SUBSCRIPTION: AtomicPtr<Subscription> = AtomicPtr::new(std::ptr::null_mut());
 
-static HOOKS: Hooks = Hooks { api, resource: on_resource, activity: queue::produce };
+static HOOKS: Hooks = Hooks { api, resource: on_resource, activity: queue::produce, module: pc_sampling::loaded };
 
 /// The name of the script's other client, and what CUPTI 13.0 reports for a client that gave none.
 const OTHER: &CStr = c"simulated profiler";

@@ -60,6 +60,13 @@ pub fn notify_call(domain: u32, cbid: u32, data: &CallbackData) {
     IN_CALLBACK.set(false);
 }
 
+/// Reports the cubin of a module that is being loaded.
+pub fn notify_module(cubin: &[u8]) {
+    if let Some(hooks) = hooks() {
+        (hooks.module)(cubin);
+    }
+}
+
 /// Reports a resource event to the client, if enabled.
 pub fn notify_resource(cbid: u32, data: &ResourceData) {
     if !wants(domain::RESOURCE, cbid) {

@@ -110,6 +110,7 @@ impl Context {
     /// Waits for its work and frees its memory.
     pub fn end(&'static self) {
         self.synchronize();
+        self.notify(resource::CONTEXT_DESTROY_STARTING);
         memory::free_all(self.id);
     }
 
@@ -128,11 +129,13 @@ impl Context {
 
     /// Reports to the CUPTI client that the context was created.
     pub fn announce(&'static self) {
+        self.notify(resource::CONTEXT_CREATED);
+    }
+
+    fn notify(&'static self, cbid: u32) {
         let nothing = std::ptr::null_mut();
-        client::notify_resource(
-            resource::CONTEXT_CREATED,
-            &ResourceData { context: self.handle(), stream: nothing, descriptor: nothing },
-        );
+        let data = ResourceData { context: self.handle(), stream: nothing, descriptor: nothing };
+        client::notify_resource(cbid, &data);
     }
 
     /// Returns the `CUcontext`.

@@ -30,6 +30,10 @@ pub struct Filters {
     /// Include only stacks with a frame that matches PATTERN.
     #[arg(long, value_name = "PATTERN")]
     pub path: Vec<String>,
+    /// Include only GPU work that was launched in an NVTX range whose name, or that of a range around it, matches PATTERN;
+    /// requires `record --nvtx`.
+    #[arg(long, value_name = "PATTERN")]
+    pub nvtx: Vec<String>,
     /// Include only what happened after TIME since the start, such as 1.5s or 200ms.
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,

@@ -102,10 +102,12 @@ pub struct Man {
   warpscope report warpscope.wscope
   warpscope report --json warpscope.wscope | jq '.top_kernels[0]'
   warpscope report --by line --top 5 --kernel gemm warpscope.wscope
-  warpscope report --from 2s --to 3.5s warpscope.wscope")]
+  warpscope report --from 2s --to 3.5s warpscope.wscope
+  warpscope report rank-*.wscope")]
 pub struct Report {
-    /// The recording to read (.wscope).
-    pub recording: PathBuf,
+    /// The recording to read (.wscope); several, such as those of the ranks of a program, are read as one.
+    #[arg(required = true, value_name = "RECORDING")]
+    pub recordings: Vec<PathBuf>,
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
@@ -134,11 +136,13 @@ Examples:
   warpscope export warpscope.wscope --event malloc -o malloc.svg
   warpscope export warpscope.wscope --memory peak -o memory.svg
   warpscope export warpscope.wscope --table kernels -o kernels.csv
+  warpscope export rank-*.wscope -o all.html
   warpscope export warpscope.wscope --device 0 --from 2s --format folded -o - | grep gemm"
 ))]
 pub struct Export {
-    /// The recording to read (.wscope).
-    pub recording: PathBuf,
+    /// The recording to read (.wscope); several, such as those of the ranks of a program, are read as one.
+    #[arg(required = true, value_name = "RECORDING")]
+    pub recordings: Vec<PathBuf>,
     /// Write to FILE; may be repeated.
     #[arg(short, long, value_name = "FILE", required = true)]
     pub output: Vec<PathBuf>,
@@ -197,8 +201,9 @@ Examples:
   warpscope open run.html"
 )]
 pub struct Open {
-    /// The recording (.wscope) or report (.html) to open.
-    pub file: PathBuf,
+    /// The recording (.wscope) or report (.html) to open; several recordings are shown as one.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
     /// Listen on this port of the loopback interface; 0 selects a free one.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub port: u16,

@@ -58,6 +58,7 @@ Examples:
   sudo warpscope record --event tracepoint:syscalls:sys_enter_write,weight=count -- python3 train.py
   sudo warpscope record --off-cpu -- python3 train.py
   sudo warpscope record --memory -- python3 train.py
+  sudo warpscope record --stalls --as-root -- python3 train.py
   sudo warpscope record --last 30s --on-slow 'cudaDeviceSynchronize > 200ms' -- python3 train.py
   sudo warpscope record --last 1m --on-error --on-idle 5s -p 4711
   sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
@@ -68,19 +69,19 @@ Examples:
 #[command(after_help = RECORD_HELP)]
 pub struct Record {
     /// Record a running process and its future children; may be repeated. Ends with -d, Ctrl-C or the process.
-    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "kill", "sim", "nvtx"])]
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls"])]
     pub pid: Vec<u32>,
     /// Record every running process that has loaded CUDA.
-    #[arg(short, long, conflicts_with_all = ["command", "kill", "sim", "nvtx", "pid"])]
+    #[arg(short, long, conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
     pub all: bool,
     /// Record running processes by their short name; a list of patterns (* ? []), separated by commas.
-    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["command", "kill", "sim", "nvtx", "pid"])]
+    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
     pub comm: Vec<String>,
     /// Record running processes in a control group (v2), and below.
-    #[arg(long, value_name = "GROUP", conflicts_with_all = ["command", "kill", "sim", "nvtx", "pid"])]
+    #[arg(long, value_name = "GROUP", conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
     pub cgroup: Option<String>,
     /// Record running processes of a container, by its id.
-    #[arg(long, value_name = "ID", conflicts_with_all = ["command", "kill", "sim", "nvtx", "pid"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
     pub container: Option<String>,
     /// Record only GPU activity, with the stacks that launched it; no CPU samples.
     #[arg(long, conflicts_with = "cpu_only")]
@@ -117,7 +118,7 @@ pub struct Record {
     /// With -d, terminate the command after recording: SIGTERM, then SIGKILL after 5 seconds.
     #[arg(long, requires = "duration")]
     pub kill: bool,
-    /// Write to FILE; may be repeated [default: warpscope.html and warpscope.wscope, numbered if they exist].
+    /// Write to FILE; may be repeated; {host}, {pid}, {rank} and {time} in it are replaced [default: warpscope.html and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// Record each launch of a CUDA graph as one operation, without its kernels, copies and memsets: the lowest cost.
@@ -126,6 +127,11 @@ pub struct Record {
     /// Record NVTX ranges and marks, with the GPU work that was launched in them.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
     pub nvtx: bool,
+    /// Sample the instructions that run on the GPU: below each kernel, the source lines and the reasons why its warps wait.
+    /// One sample every 2^PERIOD clock cycles on each multiprocessor; needs root, or permission to use the GPU's counters.
+    #[arg(long, value_name = "PERIOD", num_args = 0..=1, require_equals = true, default_missing_value = "17",
+        value_parser = clap::value_parser!(u32).range(5..=31), conflicts_with_all = ["cpu_only", "events_only"])]
+    pub stalls: Option<u32>,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,

@@ -88,7 +88,7 @@ pub struct Trace {
     /// Stop tracing after SECS seconds, or a time such as 500ms or 2m; the command keeps running.
     #[arg(short, long, value_name = "SECS", value_parser = values::seconds)]
     pub duration: Option<f64>,
-    /// Write to FILE; may be repeated [default: trace.wscope, numbered if it exists].
+    /// Write to FILE; may be repeated; {host}, {pid}, {rank} and {time} in it are replaced [default: trace.wscope, numbered if it exists].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// Show the interpreter's native frames instead of Python functions in stacks.

@@ -185,7 +185,7 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
     }
     let debug_files = DebugFiles::default();
     let naming = symbols::Options { injector: INJECTOR, lines: what.lines(), debug_files, budget: Budget::DAEMON };
-    let symbols::Named { symbols: found, notes } = symbols::resolve(&profile, &mut kept, &naming);
+    let symbols::Named { symbols: found, notes, .. } = symbols::resolve(&profile, &mut kept, &naming);
     let any = !found.is_empty();
     for symbol in found {
         if let Some(place) = places.get(&symbol.frame).filter(|_| symbol.process == process) {

@@ -1,5 +1,6 @@
 //! The files a command writes: opened before the command runs, written after it, with the rights of the user who called sudo.
 
+mod expand;
 mod place;
 mod stream;
 pub mod view;
@@ -7,7 +8,7 @@ pub mod view;
 use std::{
     collections::BTreeSet,
     fs::File,
-    io::{self, BufReader, BufWriter, IsTerminal, Seek, Write},
+    io::{self, BufWriter, IsTerminal, Seek, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -15,10 +16,10 @@ use std::{
 use anyhow::{Context, bail};
 use collect::command::user::User;
 use export::{Events, Flames, Format, View};
-use model::recording::Reader;
+use model::recording::Writer;
 use text::names::printable;
 
-use crate::{filter::Filter, say::say};
+use crate::{filter::Filter, say::say, source::Source};
 use place::{Name, Place, Unfinished};
 
 /// The most runs whose default outputs are kept in one directory.
@@ -31,7 +32,7 @@ pub struct Outputs {
     /// The outputs have default names: a number is added if files of an earlier run exist.
     numbered: bool,
     /// Where the events are.
-    recording: Option<File>,
+    source: Option<Source>,
     /// The events to use, if not all.
     filter: Option<Arc<Filter>>,
     /// The recording under its temporary name.
@@ -51,9 +52,9 @@ struct Output {
 }
 
 impl Outputs {
-    /// Opens the places of `paths`, or of the defaults. Rejects unknown formats and places that are not writable.
+    /// Opens the places of `paths`, whose placeholders are replaced, or of the defaults. Rejects unknown formats and places that are not writable.
     pub fn open(paths: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
-        Self::open_as(None, paths, defaults, user)
+        Self::open_as(None, &expanded(paths)?, defaults, user)
     }
 
     /// The same, with the format of outputs whose name does not select one. `-` is the standard output.
@@ -72,7 +73,7 @@ impl Outputs {
     /// Opens places for one of several runs: a number is added to each name if files with these names exist.
     pub fn open_numbered(paths: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
         let defaults = || defaults.iter().map(PathBuf::from).collect();
-        Self::open_all(None, if paths.is_empty() { defaults() } else { paths.to_vec() }, true, user)
+        Self::open_all(None, if paths.is_empty() { defaults() } else { expanded(paths)? }, true, user)
     }
 
     fn open_all(
@@ -108,7 +109,7 @@ impl Outputs {
             let place = if numbered { Place::open_default(&path, user) } else { Place::open(&path, user) }?;
             outputs.push(Output { format, path, place, size: None });
         }
-        Ok(Self { outputs, numbered, recording: None, filter: None, begun: None, keeps: false })
+        Ok(Self { outputs, numbered, source: None, filter: None, begun: None, keeps: false })
     }
 
     /// Creates the recording: as `NAME.partial` if a `.wscope` file is requested, otherwise in an unnamed file.
@@ -130,7 +131,7 @@ impl Outputs {
                 (file.context("cannot create a temporary file for the recording")?, "(temporary)".into())
             }
         };
-        self.recording = Some(file.try_clone()?);
+        self.source = Some(Source::of(path.clone(), file.try_clone()?));
         Ok((file, path))
     }
 
@@ -158,15 +159,16 @@ impl Outputs {
         bail!("this directory contains the outputs of {MOST_RUNS} runs: remove some, or choose file names with -o")
     }
 
-    /// Uses an existing recording as the source of events.
-    pub fn read_from(&mut self, recording: File, filter: Option<Arc<Filter>>) -> anyhow::Result<()> {
+    /// Uses existing recordings as the source of events.
+    pub fn read_from(&mut self, source: Source, filter: Option<Arc<Filter>>) -> anyhow::Result<()> {
         if filter.is_some() && self.outputs.iter().any(|output| output.format == Format::Recording) {
             bail!("a recording is copied as a whole: --rank and other filters cannot be used with a .wscope file");
         }
-        if let Some(output) = self.outputs.iter().find(|output| output.place.is(&recording)) {
+        let is_input = |output: &&Output| source.files().any(|file| output.place.is(file));
+        if let Some(output) = self.outputs.iter().find(is_input) {
             bail!("{} is the recording itself", output.path.display());
         }
-        self.recording = Some(recording);
+        self.source = Some(source);
         self.filter = filter;
         Ok(())
     }
@@ -238,9 +240,15 @@ impl Outputs {
                 Ok(begun.file.metadata()?.len())
             }
             (Format::Recording, place, _) => place.write(|out| {
-                let mut file = self.recording.as_ref().ok_or(io::ErrorKind::NotFound)?;
-                file.rewind()?;
-                io::copy(&mut file, out).map(drop)
+                let source = self.source.as_ref().ok_or(io::ErrorKind::NotFound)?;
+                let mut files = source.files();
+                match (files.next(), files.next()) {
+                    (Some(mut file), None) => {
+                        file.rewind()?;
+                        io::copy(&mut file, out).map(drop)
+                    }
+                    _ => write_recording(source.events(None)?, out),
+                }
             }),
             (format, place, _) => place.write(|out| {
                 let mut out = BufWriter::with_capacity(1 << 20, out);
@@ -252,7 +260,7 @@ impl Outputs {
 
     /// Returns the events of the recording, from its beginning.
     pub fn events(&self) -> io::Result<Events<'static>> {
-        events(self.recording.as_ref().ok_or(io::ErrorKind::NotFound)?, self.filter.clone())
+        self.source.as_ref().ok_or(io::ErrorKind::NotFound)?.events(self.filter.clone())
     }
 
     /// Prints which files were written.
@@ -267,6 +275,11 @@ impl Outputs {
     }
 }
 
+/// Replaces the placeholders of names.
+fn expanded(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    paths.iter().map(|path| expand::expand(path)).collect()
+}
+
 /// Returns a name with the number of a run: `warpscope.html`, `warpscope-2.html`.
 fn numbered(default: &Path, number: u32) -> PathBuf {
     let name = default.file_name().unwrap_or_default().to_string_lossy();
@@ -276,15 +289,13 @@ fn numbered(default: &Path, number: u32) -> PathBuf {
     }
 }
 
-/// Returns the events of a recording, or the selected ones, from its beginning.
-pub fn events(recording: &File, filter: Option<Arc<Filter>>) -> io::Result<Events<'static>> {
-    let mut file = recording.try_clone()?;
-    file.rewind()?;
-    let reader = Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(io::Error::other)?;
-    Ok(match filter {
-        None => Box::new(reader),
-        Some(filter) => Box::new(reader.filter_map(move |event| filter.apply(event))),
-    })
+/// Writes events as a recording.
+fn write_recording(events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, out)).map_err(io::Error::other)?;
+    for event in events {
+        writer.push(&event).map_err(io::Error::other)?;
+    }
+    writer.finish().map_err(io::Error::other)?.flush()
 }
 
 #[cfg(test)]
@@ -300,7 +311,7 @@ mod tests {
     #[test]
     fn unusable_outputs_are_rejected() {
         assert!(refusal(&["x.pdf"]).contains(
-            ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv"
+            ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv .profile.json .profile.json.gz"
         ));
         assert!(refusal(&["/nowhere/at/all/x.svg"]).contains("the directory /nowhere/at/all: No such file"));
         assert!(refusal(&["x.svg", "x.svg"]).contains("given twice"));

@@ -62,6 +62,7 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     let Setup { workspace, mut injection, sessions, marker } = setup;
     injection.max_overhead = options.max_overhead;
     injection.graph_level = options.graph_level;
+    injection.stalls = options.stalls;
     let other_nvtx = std::env::var_os(NVTX_LIBRARY).filter(|path| options.nvtx && !path.is_empty());
     injection.nvtx = options.nvtx && other_nvtx.is_none();
 

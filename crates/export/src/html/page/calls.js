@@ -43,6 +43,7 @@ class Recording {
     this.cpu = { node: whole('cpu.node'), process: whole('cpu.process'), ns: columns['cpu.ns'], count: columns['cpu.count'] };
     this.idle = { node: whole('idle.node'), ns: columns['idle.ns'], count: columns['idle.count'] };
     this.memory = { node: whole('memory.node'), when: whole('memory.when'), bytes: columns['memory.bytes'], count: columns['memory.count'] };
+    this.stall = { node: whole('stall.node'), ns: columns['stall.ns'], count: columns['stall.count'] };
     this.hits = { node: whole('hits.node'), process: whole('hits.process'), weight: columns['hits.weight'],
       count: columns['hits.count'] };
     this.op = { track: whole('op.track'), start: columns['op.start'], duration: columns['op.duration'],
@@ -66,6 +67,9 @@ class Recording {
   findWeights() {
     const all = [];
     if (this.gpu.node.length) all.push({ id: 'gpu', label: 'GPU', measure: 'time', what: 'GPU time', unit: ['run', 'runs'] });
+    if (this.stall.node.length) {
+      all.push({ id: 'stall', label: 'GPU by line', measure: 'time', what: 'GPU time by line and stall reason', unit: ['run', 'runs'] });
+    }
     if (this.cpu.node.length) {
       all.push({ id: 'cpu', label: 'CPU', measure: 'time', what: 'CPU time', unit: ['sample', 'samples'] });
     }
@@ -146,6 +150,13 @@ class Recording {
       for (let i = 0; i < this.idle.node.length; i++) {
         made.self[this.idle.node[i]] += this.idle.ns[i];
         made.count[this.idle.node[i]] += Math.max(1, this.idle.count[i]);
+      }
+    } else if (id === 'stall') {
+      // Samples belong to kernels, not to their launches, so that they have no place in time.
+      made.ranged = false;
+      for (let i = 0; i < this.stall.node.length; i++) {
+        made.self[this.stall.node[i]] += this.stall.ns[i];
+        made.count[this.stall.node[i]] += this.stall.count[i];
       }
     } else if (id.startsWith('memory-')) {
       made.ranged = false;

@@ -1,13 +1,13 @@
 // One hue for each family of frames, one shade for each name, in light and dark.
 
 /** Families by number, as crates/export/src/family.rs orders them. */
-const FAMILY = { process: 0, python: 1, native: 2, system: 3, graph: 4, kernel: 5, memory: 6, event: 7, wait: 8, range: 9, unknown: 10 };
+const FAMILY = { process: 0, python: 1, native: 2, system: 3, graph: 4, kernel: 5, memory: 6, event: 7, wait: 8, range: 9, unknown: 10, stall: 11 };
 
 // Hue, saturation, and the lightness in light and dark. Hues differ in lightness too, for colour-blind eyes.
 const SHADES = [
   [220, 12, 84, 30], [88, 50, 68, 32], [24, 72, 76, 36], [42, 82, 66, 34], [250, 40, 84, 38],
   [212, 78, 70, 42], [174, 46, 60, 32], [284, 52, 78, 42], [338, 42, 84, 38],
-  [48, 46, 80, 36], [0, 0, 78, 34],
+  [48, 46, 80, 36], [0, 0, 78, 34], [296, 48, 80, 42],
 ];
 
 const theme = { dark: false, ink: '', faint: '', line: '', accent: '', back: '', panel: '' };

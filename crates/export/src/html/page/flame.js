@@ -103,7 +103,7 @@ class FlameGraph {
     };
     visit(this.tree.root);
     this.legend.replaceChildren(...[...shown].sort((a, b) => a - b).map(family => element('span', {},
-      element('i', { style: { background: middleColour(family) } }), recording.head.families[family].label)));
+      element('i', { style: { background: middleColour(family) } }), this.familyLabel(family))));
     const crumbs = [];
     for (let node = this.zoomed; node; node = node.parent) crumbs.unshift(node);
     this.crumbs.hidden = crumbs.length < 2;
@@ -111,6 +111,11 @@ class FlameGraph {
       index ? element('span', { class: 'faint' }, '›') : null,
       element('button', { title: this.tree.name(node).slice(0, 400), onclick: () => this.zoomTo(node) }, shorten(this.tree.label(node), 40)),
     ].filter(Boolean)));
+  }
+
+  /** Copies and allocations have one hue; which of the two is drawn depends on the weight. */
+  familyLabel(family) {
+    return family === FAMILY.memory && this.weight.measure === 'bytes' ? 'GPU memory' : this.app.recording.head.families[family].label;
   }
 
   found() {

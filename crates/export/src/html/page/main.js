@@ -32,6 +32,7 @@ class App {
       ['waits', 'Waits', table('waits', waitTable), recording.wait.start.length + recording.switch.start.length + recording.weights.filter(weight => weight.id === 'wait').length],
       ['idle', 'Idle', table('idle', idleTable), (head.summary.idle || []).length],
       ['memory', 'Memory', table('memory', memoryTable), (head.summary.memory || []).length],
+      ['stalls', 'Stalls', table('stalls', stallTable), head.summary.stalls ? head.summary.stalls.lines.length : 0],
       ['calls', 'Calls', table('calls', callTable), recording.call.start.length],
       ['processes', 'Processes', table('processes', processTable), head.processes.length],
       ['devices', 'Devices', table('devices', deviceTable), head.summary.devices.length],
@@ -320,6 +321,9 @@ function describeSelection(app, sel) {
     element('span', { class: 'rest' }, facts.join('  ·  ')), ...buttons));
   const rest = [];
   if (sel.kind === 'o') rest.push(describeOperation(recording, sel.id));
+  const stall = name === '[issuing]' ? 'selected' : (name.match(/^\[stall: (.*)\]$/) || [])[1];
+  const { stalls } = recording.head.summary;
+  if (stall && stalls && stalls.reasons[stall]) rest.push(`a warp that ${stalls.reasons[stall]}`.replace('a warp that the', 'the'));
   if (node) rest.push(recording.pathText(node));
   else {
     const places = new Set();

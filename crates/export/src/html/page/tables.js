@@ -356,6 +356,21 @@ function memoryTable(app) {
   ], rows, note: 'bytes held at one time' };
 }
 
+/** The lines of kernels, and why their warps waited there. */
+function stallTable(app) {
+  const { names, head } = app.recording;
+  const rows = head.summary.stalls.lines.map(line => {
+    const frame = names.indexOf(line.line.split(' > ').pop());
+    return { ...line, line: line.line || '[no line information]', sel: frame > 0 ? { kind: 'f', id: frame } : null };
+  });
+  return { columns: [
+    { key: 'ns', label: 'time', kind: 'time', bar: 'gpu', width: 120 }, { key: 'share', label: 'of kernel', kind: 'share', width: 90 },
+    { key: 'samples', label: 'samples', kind: 'count', width: 90 }, { key: 'line', label: 'line', kind: 'text' },
+    { key: 'stall', label: 'stall', kind: 'text' }, { key: 'stall_share', label: 'of line', kind: 'share', width: 76 },
+    { key: 'meaning', label: 'meaning', kind: 'text' }, { key: 'kernel', label: 'kernel', kind: 'text' },
+  ], rows, note: "each kernel's exact time, divided among its lines by samples" };
+}
+
 /** What each GPU waited for while it was idle. */
 function idleTable(app) {
   const { summary } = app.recording.head;

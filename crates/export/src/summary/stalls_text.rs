@@ -1,0 +1,34 @@
+//! Stall reasons in the summary.
+
+use text::units::count;
+
+use super::{numbers::Summary, tables::share};
+use crate::page::{Ink, Page, shortened};
+
+/// The number of lines of the table.
+const LINES: usize = 10;
+
+impl Page {
+    /// Writes the lines of kernels with the most GPU time, and why their warps waited there.
+    pub(super) fn stalls(&mut self, s: &Summary) {
+        let Some(stalls) = s.stalls.as_ref().filter(|stalls| !stalls.lines.is_empty()) else { return };
+        self.heading("Stalls", &format!("{:>7}  {:<27}  line and kernel", "samples", "stall"));
+        for line in stalls.lines.iter().take(LINES) {
+            let row = self.row(Ink::Magenta, line.ns, share(line.ns, s.kernel_time_ns), s.kernel_time_ns);
+            let stall = format!("{} {:.0} %", line.stall, line.stall_share * 100.0);
+            let place = if line.line.is_empty() { "[no line information]" } else { &line.line };
+            let name = shortened(&format!("{place}  {}", line.kernel), self.rest(40));
+            self.line(&format!("{row}  {:>7}  {stall:<27}  {name}", count(line.samples)));
+        }
+        let mut shown: Vec<(&str, &str)> = Vec::new();
+        for line in stalls.lines.iter().take(LINES).filter(|line| !line.meaning.is_empty()) {
+            if !shown.contains(&(line.stall.as_str(), line.meaning)) {
+                shown.push((&line.stall, line.meaning));
+            }
+        }
+        for (stall, meaning) in shown {
+            let text = self.ink(Ink::Dim, &format!("{stall}: {meaning}"));
+            self.line(&text);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Source lines and stall reasons below kernels (`record --stalls`), on a GPU whose samples are known.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::support::{
+    Ended, Scene, folded,
+    jsonl::Events,
+    program,
+    programs::sources,
+    scene::{lost, number},
+};
+
+/// The samples of each run. The cubin has line 7 of tri.py at 0x5b0 and line 8 at 0xae0, and nothing about `plain`.
+const SAMPLES: &str = "kernel[gather]=8us\nkernel[plain]=4us\n\
+    stall[gather]=0x5b0:long_scoreboard:20\nstall[gather]=0x5c0:long_scoreboard:10\nstall[gather]=0xae0:selected:10\n\
+    stall[plain]=0x10:barrier:5\n";
+
+fn record(scene: &Scene, script: &str, options: &str, argument: &str) -> Value {
+    let cubin = sources().join("../crates/symbols/tests/cubins/triton.cubin").canonicalize().expect("it is there");
+    let text = format!("cubin={}\n{SAMPLES}{script}\n", cubin.display());
+    std::fs::write(scene.path("script"), text).expect("the directory is writable");
+    let outputs = "-o x.wscope -o x.folded -o x.jsonl -o x.html -o x.svg";
+    let options = format!("--sim -q --gpu-only {options} {outputs}");
+    let mut command = scene.record(&options, &format!("{} {argument}", program("stalled")));
+    Ended::of(command.env("WARPSCOPE_SIM", format!("@{}", scene.text("script")))).exits(0);
+    let report = scene.report("x.wscope");
+    assert_eq!((number(&report, "kernels"), number(&report, "gpu_time_ns")), (6, 40_000));
+    // The kernel's buffers for records of mapped files are shared by the machine.
+    assert_eq!(lost(&report) - number(&report["lost"], "mappings"), 0, "{}", report["lost"]);
+    report
+}
+
+/// GPU time in microseconds by launching function, kernel and what is below it.
+fn below(scene: &Scene) -> BTreeMap<String, u64> {
+    let text = scene.read("x.folded");
+    let mut sums = BTreeMap::new();
+    for line in folded::read(&text) {
+        let kernel = line.frames.iter().position(|frame| frame.starts_with("[GPU_Kernel] ")).expect("a kernel");
+        let caller = line.frames.iter().find(|frame| ["first", "second", "third"].contains(*frame)).expect("a caller");
+        *sums.entry([&[*caller][..], &line.frames[kernel..]].concat().join(";")).or_default() += line.weight;
+    }
+    sums
+}
+
+fn expected<const N: usize>(rows: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    rows.map(|(path, time)| (path.to_owned(), time)).into()
+}
+
+/// Check the exact tree, table and ledger, in both layouts of CUPTI's structures: the time of each call path is divided by
+/// the samples of the kernel, and adds up to what it was.
+#[test]
+fn kernels_continue_with_lines_and_stalls() {
+    for (release, argument) in [("13.0", ""), ("12.3", ""), ("13.0", "reset")] {
+        let scene = Scene::new();
+        let report = record(&scene, &format!("release={release}"), "--stalls=19", argument);
+        let tree = [
+            ("first;[GPU_Kernel] gather;tri.py:7;[stall: long scoreboard]", 18),
+            ("first;[GPU_Kernel] gather;tri.py:8;[issuing]", 6),
+            ("second;[GPU_Kernel] gather;tri.py:7;[stall: long scoreboard]", 6),
+            ("second;[GPU_Kernel] gather;tri.py:8;[issuing]", 2),
+            ("third;[GPU_Kernel] plain;[stall: barrier]", 8),
+        ];
+        assert_eq!(below(&scene), expected(tree), "{release}");
+        let stalls = &report["stalls"];
+        let counts =
+            ["samples", "without_line", "in_functions", "dropped", "unsent", "buffer_full", "contexts", "period"];
+        assert_eq!(counts.map(|name| number(stalls, name)), [170, 10, 0, 0, 0, 0, 1, 19], "{release}: {stalls}");
+        let lines = stalls["lines"].as_array().expect("lines");
+        let texts: Vec<[&str; 3]> =
+            lines.iter().map(|line| ["kernel", "line", "stall"].map(|key| line[key].as_str().expect("text"))).collect();
+        let table =
+            [["gather", "tri.py:7", "long scoreboard"], ["gather", "tri.py:8", "selected"], ["plain", "", "barrier"]];
+        assert_eq!(texts, table);
+        let numbers: Vec<[u64; 2]> = lines.iter().map(|line| ["samples", "ns"].map(|key| number(line, key))).collect();
+        assert_eq!(numbers, [[120, 24_000], [40, 8_000], [10, 8_000]]);
+        assert!(lines[0]["meaning"].as_str().is_some_and(|text| text.contains("global")), "{}", lines[0]);
+    }
+}
+
+/// Check that every output has them: events, flame graph, table and report.
+#[test]
+fn outputs_have_lines_and_stalls() {
+    let scene = Scene::new();
+    record(&scene, "", "--stalls", "");
+    let events = Events::read(&scene.read("x.jsonl"));
+    let samples: Vec<&Value> = events.of("stallsamples").collect();
+    let total: u64 = samples.iter().map(|event| number(event, "count")).sum();
+    assert_eq!(total, 170, "{samples:?}");
+    assert!(samples.iter().any(|event| event["lines"][0] == "tri.py:7" && event["reason"] == "long_scoreboard"));
+    let svg = scene.read("x.svg");
+    assert!(svg.contains("[stall: long scoreboard] (") && svg.contains("waits for data from global"));
+    Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--table", "stalls", "-o", "x.csv"])).exits(0);
+    let rows = scene.read("x.csv");
+    assert!(rows.contains("gather,tri.py:7,120,24000,0.750000,long scoreboard,1.000000,"), "{rows}");
+    let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
+    let text = text.out();
+    assert!(text.contains("Stalls") && text.contains("long scoreboard 100 %"), "{text}");
+    assert!(text.contains("170 samples inside kernels, one every 2^17 cycles"), "{text}");
+    assert!(text.contains("10 samples inside kernels have no source line"), "{text}");
+}
+
+/// Check that dropped samples and a full hardware buffer are counted, and that GPU time stays exact.
+#[test]
+fn lost_samples_are_counted() {
+    let scene = Scene::new();
+    let report = record(&scene, "stall_drop=1/6", "--stalls", "");
+    // The last kernel is `plain`.
+    assert_eq!(["samples", "dropped"].map(|name| number(&report["stalls"], name)), [165, 5]);
+    assert_eq!(below(&scene).values().sum::<u64>(), 40);
+    let scene = Scene::new();
+    let report = record(&scene, "stall_full=1", "--stalls", "");
+    let stalls = &report["stalls"];
+    assert_eq!(number(stalls, "buffer_full"), 1, "{stalls}");
+    assert_eq!(below(&scene).values().sum::<u64>(), 40);
+    let ledger = report["ledger"].to_string();
+    assert!(ledger.contains("1 time the hardware buffer for samples was full"), "{ledger}");
+}
+
+/// Check that each reason why kernels cannot be sampled is one sentence with a remedy, and that the rest of the recording is
+/// whole.
+#[test]
+fn refusals_are_explained() {
+    for (fault, remedy) in [
+        ("permission", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("unsupported", "does not support PC sampling"),
+        ("busy", "another tool uses the GPU's counters"),
+    ] {
+        let scene = Scene::new();
+        let report = record(&scene, &format!("stalls={fault}"), "--stalls", "");
+        let notes: Vec<&str> = report["notes"].as_array().expect("notes").iter().filter_map(Value::as_str).collect();
+        assert!(matches!(notes[..], [one] if one.starts_with("no stall reasons") && one.contains(remedy)), "{notes:?}");
+        assert_eq!(number(&report["stalls"], "contexts_refused"), 1);
+        let tree =
+            [("first;[GPU_Kernel] gather", 24), ("second;[GPU_Kernel] gather", 8), ("third;[GPU_Kernel] plain", 8)];
+        assert_eq!(below(&scene), expected(tree));
+    }
+}
+
+/// Check that nothing is sampled, and no callback about contexts is enabled, unless it is requested.
+#[test]
+fn nothing_is_sampled_unless_requested() {
+    let scene = Scene::new();
+    let report = record(&scene, "", "", "");
+    assert_eq!((&report["stalls"], &report["notes"]), (&Value::Null, &Value::Array(Vec::new())));
+    assert!(!scene.read("x.folded").contains("[stall"));
+}
