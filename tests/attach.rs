@@ -246,6 +246,7 @@ fn unsafe_processes_are_sampled_only() {
     let run = Ended::of(&mut target.record(&scene, "-F 997 -d 1 -o x.wscope")).exits(0);
     assert!(run.err().contains("GPU activity was not recorded: process"), "{}", run.err());
     assert!(run.err().contains("runs under seccomp"), "{}", run.err());
+    assert!(run.err().contains("use --no-inject to count its launches"), "{}", run.err());
     assert!(number(&scene.report("x.wscope"), "cpu_samples") > 0);
     target.ends_well();
 }

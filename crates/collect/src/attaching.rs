@@ -31,6 +31,9 @@ const AT_ONCE: usize = 8;
 const ENTRY: &CStr = c"warpscope_attach";
 const _: () = assert!(matches!(ENTRY.to_bytes(), bytes if bytes.len() == wire::ATTACH_SYMBOL.len()));
 
+/// What can be recorded without entering a process.
+const COUNT_LAUNCHES: &str = "use --no-inject to count its launches without GPU times";
+
 /// A process that has been entered.
 #[derive(Debug)]
 pub struct Attached {
@@ -124,14 +127,16 @@ fn enter(pid: u32, settings: &[u8]) -> Result<Attached, Why> {
         patience: PATIENCE,
         answer: ANSWER,
     };
-    let loaded = attach.load().map_err(|error| error.to_string())?;
+    let loaded = attach.load().map_err(|error| format!("{error}; {COUNT_LAUNCHES}"))?;
     match wire::attached(loaded.result) {
         Some(Ok(number)) => {
             let socket = pidfd_getfd(&handle, number.cast_signed(), PidfdGetfdFlags::empty())
                 .map_err(|error| format!("the connection to process {pid} cannot be taken: {error}"))?;
             Ok(Attached { pid, stopped: loaded.stopped, socket, library: loaded.file })
         }
-        Some(Err((refusal, error))) => Err(format!("process {pid}: {}", refusal_sentence(refusal, error))),
+        Some(Err((refusal, error))) => {
+            Err(format!("process {pid}: {}; {COUNT_LAUNCHES}", refusal_sentence(refusal, error)))
+        }
         None => Err(format!("process {pid}: the injected library gave an unknown answer")),
     }
 }

@@ -24,6 +24,7 @@ mod budget;
 pub mod buffers;
 pub mod callbacks;
 mod calls;
+mod channel;
 mod client;
 mod clock;
 mod connect;

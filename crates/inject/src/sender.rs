@@ -6,6 +6,7 @@
 use core::ffi::c_void;
 use core::ptr;
 
+use crate::channel::{Disconnected, FOREVER, Sent, await_room, send, wait_for_room};
 use crate::limiter::Limiter;
 use crate::names::NAMES_SEEN;
 use crate::pauses::Pauses;
@@ -26,8 +27,6 @@ const QUIET: u64 = 30_000_000;
 const LONGEST_WELCOME_MS: u32 = 10_000;
 /// Time to sleep when there is nothing to flush and the thread only waits for the end.
 const IDLE: u64 = 3_600_000_000_000;
-/// No deadline: the exit handler that waits for the sender has its own.
-const FOREVER: u64 = u64::MAX;
 /// CUPTI's flush runs on this stack; untouched pages cost nothing.
 const STACK: usize = 1 << 20;
 
@@ -99,17 +98,6 @@ fn close() {
         QUEUE.clear();
         buffers::discard();
     }
-}
-
-/// The peer has disconnected.
-struct Disconnected;
-
-enum Sent {
-    Whole,
-    /// The socket is full.
-    Blocked,
-    /// The packet can never be sent: its records are lost.
-    Refused,
 }
 
 /// How far the devices have been announced.
@@ -402,38 +390,4 @@ fn flush(force: u32) {
 /// Whether warpscope has sent [`wire::FINISH`]. A welcome may also arrive this late.
 fn finish_requested() -> bool {
     core::iter::from_fn(|| connect::receive(lifecycle::socket())).any(|answer| answer == wire::FINISH)
-}
-
-fn send(packet: &[u8]) -> Result<Sent, Disconnected> {
-    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // SAFETY: the bytes are valid for the call.
-    let sent = unsafe { libc::send(lifecycle::socket(), packet.as_ptr().cast(), packet.len(), flags) };
-    if sent >= 0 {
-        return Ok(Sent::Whole);
-    }
-    match sys::errno() {
-        libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM => Ok(Sent::Blocked),
-        libc::EMSGSIZE => Ok(Sent::Refused),
-        _ => Err(Disconnected),
-    }
-}
-
-/// Waits for space in the socket; false if the deadline has passed, or the process exits and there is a deadline.
-fn await_room(deadline: u64) -> bool {
-    let Some(left) = deadline.checked_sub(sys::now()).filter(|left| *left > 0) else { return false };
-    wait_for_room(left);
-    deadline == FOREVER || !lifecycle::is_exiting()
-}
-
-/// Waits for space in the socket. Always waits briefly, because memory can be short while the socket has space.
-fn wait_for_room(nanoseconds: u64) {
-    let mut poll = libc::pollfd { fd: lifecycle::socket(), events: libc::POLLOUT, revents: 0 };
-    let milliseconds = (nanoseconds / 1_000_000).clamp(1, 100) as i32;
-    // SAFETY: one entry, valid for the call.
-    let ready = unsafe { libc::poll(&mut poll, 1, milliseconds) };
-    if ready > 0 {
-        let pause = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
-        // SAFETY: the time is initialised; the remainder is not wanted.
-        unsafe { libc::nanosleep(&pause, ptr::null_mut()) };
-    }
 }
