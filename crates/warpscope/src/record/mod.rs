@@ -277,10 +277,11 @@ fn watch_slow(
 fn recorded_nothing(profile: &Profile, status: Option<ExitStatus>) -> bool {
     let ledger = &profile.ledger;
     let failed = status.is_some_and(|status| !status.success());
+    let sampled = profile.start.as_ref().is_some_and(|start| start.frequency > 0);
     ledger.launches + ledger.activities_delivered + ledger.hits == 0
         && profile.gpu.is_empty()
         && profile.memory.is_empty()
-        && (failed || ledger.samples == 0)
+        && (failed || !sampled)
 }
 
 /// Returns the CUDA library that a command was linked with and that the loader did not find, if that is why it failed.
