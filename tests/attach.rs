@@ -1,7 +1,7 @@
 //! Recordings of processes that already run: `record -p`. They must be exact, and leave nothing behind.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     hash::{BuildHasher, RandomState},
     io::{BufRead, BufReader, Read},
@@ -271,14 +271,18 @@ fn launches_are_counted_without_injection() {
     fs::remove_file(scene.path("x.wscope")).expect("the recording");
 
     let target = Target::start(&scene, 2);
+    let mapped = || {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid())).expect("it runs");
+        maps.lines().filter_map(|line| Some(line[line.find('/')?..].to_owned())).collect::<BTreeSet<String>>()
+    };
+    let before = mapped();
     let run = Running::start(&mut target.record(&scene, "--no-inject -o x.wscope"));
     wait_until("there are launches", || {
         let report = Ended::of(&mut scene.warpscope(&["report", "--json", "x.wscope.partial"]));
         serde_json::from_str(report.out())
             .is_ok_and(|report: Value| report["events"].is_array() && kernels(&report) > 100)
     });
-    let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid())).expect("it runs");
-    assert!(!maps.contains("warpscope"), "{maps}");
+    assert_eq!(mapped(), before);
     run.signal(libc::SIGINT);
     run.wait().exits(0);
     target.ends_well();
