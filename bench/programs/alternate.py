@@ -62,7 +62,7 @@ class Program:
             self.blocks.append((float(begin), float(end), int(steps)))
             self.ready.set()
 
-    def tell(self, line):
+    def send(self, line):
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
@@ -107,10 +107,10 @@ def turn(options, program, tool, directory):
     """Returns the ratio to bare of one turn: the tool's steps to the mean of those before and after."""
     before = program.watch()
     if tool == "bare CUPTI":
-        program.tell("enable")
+        program.send("enable")
         time.sleep(SETTLE)
         us = program.watch()
-        program.tell("disable")
+        program.send("disable")
     elif tool.startswith("monitor"):
         with Monitor(options.warpscope, *tool.split()[1:]) as monitor:
             time.sleep(3)

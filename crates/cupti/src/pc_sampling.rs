@@ -106,7 +106,7 @@ pub mod attribute {
     /// Milliseconds between two reads of the hardware buffer by CUPTI's threads (100).
     pub const WORKER_SLEEP: u32 = 9;
 
-    /// Kernels run concurrently, and samples do not tell which launch they belong to.
+    /// Kernels run concurrently, and samples do not identify their launch.
     pub const CONTINUOUS: u64 = 1;
 }
 

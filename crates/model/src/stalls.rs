@@ -97,7 +97,7 @@ impl Stalls {
         self.samples.keys().map(|(at, _)| *at).filter(|at| at.cubin != 0 && !self.lines.contains_key(at)).collect()
     }
 
-    /// Sums up what the sessions counted; `None` if nothing was sampled. `is_kernel` tells whether a function ran as a
+    /// Sums up what the sessions counted; `None` if nothing was sampled. `is_kernel` says whether a function ran as a
     /// kernel, by its index in the profile.
     pub fn ledger(&self, is_kernel: impl Fn(u32) -> bool) -> Option<StallLedger> {
         if self.totals.is_empty() && self.samples.is_empty() {
