@@ -30,8 +30,11 @@ impl Table {
 
     /// Returns the texts of a column that are not null.
     pub fn texts(&self, column: &str) -> Vec<&str> {
-        let text = |value| if let Value::Text(text) = value { Some(text.as_str()) } else { None };
-        self.columns[column].iter().filter_map(text).collect()
+        let texts = self.columns[column].iter().filter_map(|value| match value {
+            Value::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
     }
 
     /// Reads a file.

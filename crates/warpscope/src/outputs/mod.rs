@@ -292,6 +292,21 @@ impl Outputs {
     }
 }
 
+/// Writes one file, or the standard output for `-`, with the rights of the user who called sudo, and says so.
+pub fn write_file(
+    path: &Path,
+    user: Option<&User>,
+    contents: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    if path.as_os_str() == "-" {
+        return contents(&mut io::stdout().lock()).context("cannot write to the standard output");
+    }
+    let path = expand::expand(path)?;
+    let size = Place::open(&path, user)?.write(contents).with_context(|| format!("cannot write {}", path.display()))?;
+    eprintln!("wrote {}  ({})", printable(&path.display().to_string()), text::units::bytes(size));
+    Ok(())
+}
+
 /// Replaces the placeholders of names.
 fn expanded(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     paths.iter().map(|path| expand::expand(path)).collect()
