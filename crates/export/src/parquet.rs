@@ -23,7 +23,7 @@ use crate::{
     flame::View,
     names::{self, SessionKernels},
     tables,
-    trace::{jsonl::library, line::off_cpu, reading::Reader},
+    trace::{json_line::library, labels::off_cpu, reading::Reader},
     user_code::UserCode,
 };
 use schema::Tables;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Entry, Trace, micros};
 use crate::trace::{
     json_line::library,
-    line::{OFF_CPU, off_cpu},
+    labels::{OFF_CPU, off_cpu},
     values::{Arguments, Outcome},
 };
 

@@ -9,7 +9,7 @@ use crate::{
     lanes::LANES,
     trace::{
         json_line::library,
-        line::{OFF_CPU, off_cpu},
+        labels::{OFF_CPU, off_cpu},
     },
 };
 
