@@ -140,7 +140,8 @@ fn recordings_are_compared() {
     diff(&["a.wscope", "b.wscope", "-o", "d.pdf"]).exits(1).says(&["the file name must end in .html"]);
 
     // The page has the same rows, and its graph zooms.
-    diff(&["a.wscope", "b.wscope", "--fail-above", "20%", "-o", "d.html"]).exits(3).says(&["wrote d.html"]);
+    let page = diff(&["a.wscope", "b.wscope", "--fail-above", "20%", "-o", "d.html"]).exits(3);
+    assert!(page.err().contains("wrote d.html"), "{}", page.err());
     let mut browser = Browser::start(1280, 720);
     browser.open(&format!("file://{}", scene.text("d.html")));
     let shown = browser.number("document.querySelectorAll('#kernels tbody tr').length");
