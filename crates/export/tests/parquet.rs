@@ -67,9 +67,10 @@ fn large_tables_have_several_groups() {
     let tables = tables(&events);
     let kernels = &tables["kernels"];
     assert_eq!((kernels.groups, tables["launches"].groups), (3, 3));
-    let read = kernels.numbers("start_ns");
-    assert_eq!(read[read.len() - 150_000 - 1..read.len() - 1], starts);
-    assert_eq!(kernels.numbers("end_ns").last(), Some(&i64::MAX), "a time that no clock has");
+    // Those of the example are earlier.
+    let read = kernels.numbers("start_ns").into_iter().filter(|start| *start >= 6_000_000_000).collect::<Vec<_>>();
+    assert!(read == starts, "the times are read back");
+    assert!(kernels.numbers("end_ns").contains(&i64::MAX), "a time that no clock has");
 }
 
 /// Check that DuckDB and Arrow, where they are installed (`pip install duckdb pyarrow`), read the same totals.
