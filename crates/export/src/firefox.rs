@@ -175,7 +175,7 @@ impl<'a> Firefox<'a> {
 
     fn work(&mut self, joined: &Joined<'_>) {
         let &Joined { launch, activity, capture } = joined;
-        // Without times it has no position on a time line; the ledger counts it.
+        // Without times it has no position on a timeline; the ledger counts it.
         if activity.start == 0 || activity.end < activity.start {
             return;
         }

@@ -97,7 +97,7 @@ fn gzip(out: &mut dyn Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()
     out.finish()?.flush()
 }
 
-/// Returns the text of a recording: its summary, and for a trace the idle gaps and the time line. `events` opens the
+/// Returns the text of a recording: its summary, and for a trace the idle gaps and the timeline. `events` opens the
 /// recording from its beginning; it is called once, and only for traces.
 pub fn report<'a>(
     flames: &Flames<'_>,

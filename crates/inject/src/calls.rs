@@ -5,7 +5,7 @@
 //! and an event is a few stores. A call that does not fit into the ring is counted.
 //!
 //! Arguments that are pointers are followed at exit only: after a successful call they are valid, because CUDA has
-//! followed them. After a failed call the kernel is asked first.
+//! followed them. After a failed call, a system call first checks that the memory is readable.
 
 use core::cell::Cell;
 use core::mem::MaybeUninit;

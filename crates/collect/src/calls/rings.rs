@@ -398,7 +398,7 @@ mod tests {
             Writer(&rings).write(1, &[head(FIRST, 0, 2), 2]);
         }
         let mut go = |_: usize, _: RingEvent<'_>| ControlFlow::Continue(());
-        assert_eq!(rings.drain(12, &mut go), 0, "nothing has been looked at");
+        assert_eq!(rings.drain(12, &mut go), 0, "nothing was read");
         rings.look();
         assert_eq!((rings.drain(12, &mut go), rings.drain(12, &mut go), rings.drain(12, &mut go)), (12, 8, 0));
         Writer(&rings).write(1, &[head(FIRST, 0, 2), 3]);
