@@ -18,10 +18,10 @@ use serde::Serialize;
 
 use crate::{
     chrome::{json::Json, stacks::Stacks, tracks::Tracks},
-    drive::{Moment, drive},
     events::Events,
     flame::View,
     lanes::Lanes,
+    moments::{Moment, each_moment},
     names,
     names::SessionKernels,
     trace::{is_trace, reading::Reader},
@@ -181,7 +181,7 @@ struct Trace<'a> {
 
 impl Trace<'_> {
     fn events(&mut self, view: View, events: Events<'_>) -> io::Result<()> {
-        drive(view, events, |moment| match moment {
+        each_moment(view, events, |moment| match moment {
             Moment::Seen(event) => {
                 self.reader.learn(event);
                 Ok(())

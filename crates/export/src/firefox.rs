@@ -20,9 +20,9 @@ use model::{
 };
 
 use crate::{
-    drive::{Moment, drive},
     events::Events,
     flame::View,
+    moments::{Moment, each_moment},
     names::{self, SessionKernels},
 };
 use markers::{About, GpuWork, NvtxRange};
@@ -32,7 +32,7 @@ mod markers;
 /// Writes a profile.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut firefox = Firefox::new(profile);
-    drive(view, events, |moment| {
+    each_moment(view, events, |moment| {
         match moment {
             Moment::KernelName(name) => firefox.kernels.learn(name),
             Moment::Ran(joined) => firefox.work(joined),

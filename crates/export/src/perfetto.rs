@@ -17,11 +17,11 @@ use model::{
 };
 
 use crate::{
-    drive::{Moment, drive},
     events::Events,
     flame::View,
     html::overview::Overview,
     lanes::Lanes,
+    moments::{Moment, each_moment},
     names::{self, SessionKernels},
     proto::Message,
     trace::reading::Reader,
@@ -69,7 +69,7 @@ struct Trace<'a> {
 
 impl Trace<'_> {
     fn events(&mut self, view: View, events: Events<'_>) -> io::Result<()> {
-        drive(view, events, |moment| match moment {
+        each_moment(view, events, |moment| match moment {
             Moment::Seen(event) => {
                 self.reader.learn(event);
                 Ok(())

@@ -5,7 +5,7 @@ use text::units::{bytes, count, counted, percent, time};
 
 use crate::{
     names,
-    page::{Ink, Page, bar, cut, shortened},
+    terminal_text::{Ink, Page, bar, cut, shortened},
     trace::{
         latency,
         summary::{FunctionRow, MemoryRow, MovedRow, TraceSummary},

@@ -38,7 +38,7 @@ pub(crate) enum Moment<'a> {
 }
 
 /// Passes everything to `write`, until it fails.
-pub(crate) fn drive(
+pub(crate) fn each_moment(
     view: View,
     events: Events<'_>,
     mut write: impl FnMut(Moment<'_>) -> io::Result<()>,
