@@ -93,7 +93,7 @@ fn rows(rows: &[(&str, String, u64)]) -> Vec<(String, String, u64)> {
 
 /// Check that two processes that call different GPUs "device 0", one of them by its UUID, are two GPUs with their own times.
 #[test]
-fn ranks_on_different_gpus_are_told_apart() {
+fn ranks_on_different_gpus_are_distinguished() {
     let scene = Scene::new();
     let other = format!("CUDA_VISIBLE_DEVICES={}", uuid(2));
     let command = together(&[("CUDA_VISIBLE_DEVICES=3", truth(2, 1, 400)), (&other, truth(2, 1, 1_000))]);
