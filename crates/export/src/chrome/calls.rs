@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::{Entry, Trace, micros};
 use crate::trace::{
-    jsonl::library,
-    line::{OFF_CPU, off_cpu},
+    json_line::library,
+    labels::{OFF_CPU, off_cpu},
     values::{Arguments, Outcome},
 };
 

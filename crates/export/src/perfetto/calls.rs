@@ -8,8 +8,8 @@ use super::{Point, Trace, Track, annotation};
 use crate::{
     lanes::LANES,
     trace::{
-        jsonl::library,
-        line::{OFF_CPU, off_cpu},
+        json_line::library,
+        labels::{OFF_CPU, off_cpu},
     },
 };
 
