@@ -9,7 +9,7 @@ mod driver;
 pub mod gaps;
 pub(crate) mod json_line;
 pub(crate) mod jsonl;
-mod labels;
+pub(crate) mod labels;
 mod latency;
 mod launched;
 pub mod line;
