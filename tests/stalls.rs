@@ -67,6 +67,8 @@ fn kernels_continue_with_lines_and_stalls() {
         let counts =
             ["samples", "without_line", "in_functions", "dropped", "unsent", "buffer_full", "contexts", "period"];
         assert_eq!(counts.map(|name| number(stalls, name)), [170, 10, 0, 0, 0, 0, 1, 19], "{release}: {stalls}");
+        // The simulator takes 70 MiB besides the buffer of 32 MiB.
+        assert_eq!(number(stalls, "memory_bytes"), 102 << 20, "{stalls}");
         let lines = stalls["lines"].as_array().expect("lines");
         let texts: Vec<[&str; 3]> =
             lines.iter().map(|line| ["kernel", "line", "stall"].map(|key| line[key].as_str().expect("text"))).collect();
@@ -94,9 +96,16 @@ fn outputs_have_lines_and_stalls() {
     Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--table", "stalls", "-o", "x.csv"])).exits(0);
     let rows = scene.read("x.csv");
     assert!(rows.contains("gather,tri.py:7,120,24000,0.750000,long scoreboard,1.000000,"), "{rows}");
+    Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--table", "occupancy", "-o", "x.csv"])).exits(0);
+    let rows = scene.read("x.csv");
+    // Blocks of one warp: an SM of the simulated H200 holds 32 of them, and 64 warps.
+    let expected = "gather,0,4,32000,0.500000,blocks per SM,0.00,1,132,1,32,32,0\n\
+                    plain,0,2,8000,0.500000,blocks per SM,0.00,1,132,1,32,32,0\n";
+    assert!(rows.ends_with(expected), "{rows}");
     let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
     let text = text.out();
     assert!(text.contains("Stalls") && text.contains("long scoreboard 100 %"), "{text}");
+    assert!(text.contains("sampling took 102 MiB of device memory per context"), "{text}");
     assert!(text.contains("170 samples inside kernels, one every 2^17 cycles"), "{text}");
     assert!(text.contains("10 samples inside kernels have no source line"), "{text}");
 }

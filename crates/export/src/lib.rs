@@ -28,6 +28,7 @@ mod lanes;
 pub mod losses;
 pub mod memory;
 pub mod names;
+pub mod occupancy;
 mod page;
 mod palette;
 pub mod perfetto;

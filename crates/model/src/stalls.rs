@@ -51,8 +51,10 @@ pub struct StallLedger {
     pub contexts: u64,
     /// Contexts that could not be sampled.
     pub contexts_refused: u64,
-    /// Device memory that sampling took in each context.
+    /// Device memory of the hardware buffer of each context.
     pub buffer_bytes: u64,
+    /// Device memory that sampling took in a context, with what CUPTI itself allocates; 0 if it could not be measured.
+    pub memory_bytes: u64,
     /// The logarithm to base 2 of the clock cycles between two samples; 0 if unknown.
     pub period: u32,
     /// Cubins with line information that did not fit into the limits.
@@ -123,6 +125,7 @@ impl Stalls {
             add(&mut ledger.contexts_refused, totals.contexts_refused.into());
             add(&mut ledger.cubins_refused, totals.cubins_refused.into());
             ledger.buffer_bytes = ledger.buffer_bytes.max(totals.buffer_bytes);
+            ledger.memory_bytes = ledger.memory_bytes.max(totals.memory_bytes);
             ledger.period = ledger.period.max(totals.period);
         }
         Some(ledger)

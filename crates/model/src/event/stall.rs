@@ -80,6 +80,8 @@ pub struct StallTotals {
     pub contexts_refused: u32,
     /// Device memory of each context's hardware buffer.
     pub buffer_bytes: u64,
+    /// The most device memory that a context had less after sampling was enabled; 0 if unknown.
+    pub memory_bytes: u64,
     /// The logarithm to base 2 of the clock cycles between two samples; 0 if unknown.
     pub period: u32,
     /// Cubins with line information that did not fit into the limits.

@@ -208,7 +208,7 @@ records! {
     102 = StallLines { at, lines }
     103 = StallTotals {
         session, samples, other_kernels, dropped, unsent, buffer_full, contexts, contexts_refused, buffer_bytes, period,
-        cubins_refused,
+        cubins_refused, memory_bytes or 0,
     }
     90 = Dump { time, from, reason, text, window_ns, discarded, full }
     60 = Wait { process, tid, start, end from start, stack, reason }

@@ -32,6 +32,7 @@ class App {
       ['waits', 'Waits', table('waits', waitTable), recording.wait.start.length + recording.switch.start.length + recording.weights.filter(weight => weight.id === 'wait').length],
       ['idle', 'Idle', table('idle', idleTable), (head.summary.idle || []).length],
       ['memory', 'Memory', table('memory', memoryTable), (head.summary.memory || []).length],
+      ['occupancy', 'Occupancy', table('occupancy', occupancyTable), (head.summary.occupancy || []).length],
       ['stalls', 'Stalls', table('stalls', stallTable), head.summary.stalls ? head.summary.stalls.lines.length : 0],
       ['calls', 'Calls', table('calls', callTable), recording.call.start.length],
       ['processes', 'Processes', table('processes', processTable), head.processes.length],
