@@ -35,6 +35,7 @@ pub mod perfetto;
 pub mod pprof;
 mod proto;
 mod recursion;
+mod source;
 pub mod speedscope;
 pub mod stalls;
 pub mod summary;

@@ -59,6 +59,17 @@ pub struct SourceLine {
     pub line: u32,
 }
 
+/// Neighbouring lines of a source file, as they were when the recording ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceText {
+    /// The path of the file, as in [`SourceLine`].
+    pub file: Arc<str>,
+    /// The number of the first line; from 1.
+    pub first: u32,
+    /// The lines.
+    pub lines: Vec<String>,
+}
+
 /// What a session counted while it sampled; each replaces the session's previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallTotals {

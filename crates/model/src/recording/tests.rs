@@ -22,8 +22,8 @@ use crate::event::{
     Instruction, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode,
     NamedFrame, NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, Pause, PointId, Process, ProcessId,
     ProgramCost, Range, RangeName, RangedLaunch, Rank, Sample, Sampling, Session, SessionCost, SessionId, Shutdown,
-    SourceLine, Stack, StackEnd, StackId, StallLines, StallReason, StallSamples, StallTotals, Start, Sum, Switch,
-    Symbol, Sync, Tensor, TensorFreed, Thread, Totals, Unit, Uuid, Wait, Work,
+    SourceLine, SourceText, Stack, StackEnd, StackId, StallLines, StallReason, StallSamples, StallTotals, Start, Sum,
+    Switch, Symbol, Sync, Tensor, TensorFreed, Thread, Totals, Unit, Uuid, Wait, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -247,6 +247,8 @@ fn stalls() -> impl Strategy<Value = Event> {
         line,
     });
     let lines = (at(), vec(line, 0..4)).prop_map(|(at, lines)| Event::StallLines(StallLines { at, lines }));
+    let source = (text(), any::<u32>(), vec(text(), 0..4))
+        .prop_map(|(file, first, lines)| Event::SourceText(SourceText { file: file.into(), first, lines }));
     let totals = (session(), any::<[u64; 7]>(), any::<[u32; 4]>()).prop_map(|(session, wide, narrow)| {
         let [samples, other_kernels, dropped, unsent, buffer_full, buffer_bytes, memory_bytes] = wide;
         let [contexts, contexts_refused, period, cubins_refused] = narrow;
@@ -265,7 +267,7 @@ fn stalls() -> impl Strategy<Value = Event> {
             cubins_refused,
         })
     });
-    prop_oneof![reason, samples, lines, totals]
+    prop_oneof![reason, samples, lines, source, totals]
 }
 
 fn rare() -> impl Strategy<Value = Event> {

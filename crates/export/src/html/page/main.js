@@ -34,6 +34,7 @@ class App {
       ['memory', 'Memory', table('memory', memoryTable), (head.summary.memory || []).length],
       ['occupancy', 'Occupancy', table('occupancy', occupancyTable), (head.summary.occupancy || []).length],
       ['stalls', 'Stalls', table('stalls', stallTable), head.summary.stalls ? head.summary.stalls.lines.length : 0],
+      ['source', 'Source', head.sources.length ? new Source(this) : null, head.sources.length],
       ['calls', 'Calls', table('calls', callTable), recording.call.start.length],
       ['processes', 'Processes', table('processes', processTable), head.processes.length],
       ['devices', 'Devices', table('devices', deviceTable), head.summary.devices.length],
