@@ -40,6 +40,7 @@ pub fn findings(
     all.extend(copies::alone(profile, code, idle));
     all.extend(copies::pageable(profile, code));
     all.extend(kernels::tiny(profile, code));
+    all.extend(kernels::without_tensor_cores(profile, code));
     all.extend(devices::imbalance(profile));
     all.extend(occupancy::low(profile, code, shapes));
     all.extend(occupancy::small_grid(profile, code, shapes));

@@ -43,6 +43,8 @@ pub enum Kind {
     TinyKernels,
     /// Some GPUs have much more work than others.
     Imbalance,
+    /// Matrix multiplications do not use the tensor cores.
+    NoTensorCores,
     /// A kernel leaves multiprocessors partly empty, and waits.
     LowOccupancy,
     /// A kernel has blocks for a part of the multiprocessors only.

@@ -6,12 +6,11 @@ use cuda::occupancy::Limiter;
 use model::profile::{Profile, What};
 use text::units::{count, counted, percent, time};
 
-use super::finding::{Evidence, Finding, Kind, share};
-use crate::{
-    occupancy::ShapeOccupancy,
-    page,
-    user_code::{Place, UserCode},
+use super::{
+    finding::{Evidence, Finding, Kind, share},
+    kernels::launched_at,
 };
+use crate::{occupancy::ShapeOccupancy, page, user_code::UserCode};
 
 /// A smaller share of the recorded time is not worth a change.
 const WORTH: f64 = 0.05;
@@ -191,16 +190,4 @@ fn concurrent(profile: &Profile, device: u32) -> bool {
     let ns = of.fold(0_u64, |sum, (_, weight)| sum.saturating_add(weight.ns));
     let busy = profile.devices.get(&device).map_or(0, |info| info.kernel_busy_ns);
     ns as f64 > CONCURRENT * busy as f64
-}
-
-/// Returns the line that launches most of a kernel's time.
-fn launched_at(profile: &Profile, code: &UserCode<'_>, kernel: u32) -> Option<Place> {
-    let mut lines: BTreeMap<Place, u64> = BTreeMap::new();
-    for (key, weight) in profile.gpu.iter().filter(|(key, _)| key.what == What::Kernel(kernel)) {
-        if let Some(stack) = key.capture.or(key.stack) {
-            let sum = lines.entry(code.place(key.process, stack)).or_default();
-            *sum = sum.saturating_add(weight.ns);
-        }
-    }
-    lines.into_iter().max_by_key(|(_, ns)| *ns).map(|(place, _)| place)
 }

@@ -76,6 +76,22 @@ fn few_warps_are_reported_with_their_limiter() {
     assert_eq!(kinds(&profile), []);
 }
 
+/// Check that multiplications on the units for single precision are reported, on GPUs with tensor cores for them.
+#[test]
+fn multiplications_without_tensor_cores_are_reported() {
+    let mut profile = shaped(full());
+    profile.kernel_names[0].text = "ampere_sgemm_128x64_nn".into();
+    let [finding] = &found(&profile)[..] else { panic!("one finding") };
+    assert_eq!(finding.kind, Kind::NoTensorCores);
+    let title = "matrix multiplications in single precision do not use the tensor cores: 100.0 % of the time, most in \
+                 ampere_sgemm_128x64_nn";
+    assert_eq!(finding.title, title);
+    assert_eq!(numbers(finding), ["time 10.0 s", "kernels by that name 10,000", "their time 10.0 s"]);
+    assert_eq!(finding.place.as_ref().map(|place| place.frame.as_str()), Some("step (train.py:42)"));
+    profile.devices.get_mut(&0).expect("it exists").limits.capability = (7, 0);
+    assert_eq!(kinds(&profile), []);
+}
+
 /// Check that a grid for a part of the SMs is reported, unless its kernels are short or run together.
 #[test]
 fn small_grids_are_reported() {
