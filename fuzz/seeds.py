@@ -48,6 +48,11 @@ def elf_seeds(directory):
     put("python_file", python, library.read_bytes())
 
 
+def cubin_seeds():
+    for cubin in (HERE.parent / "crates/symbols/tests/cubins").iterdir():
+        put("cubin", cubin.stem, b"\x04" + cubin.read_bytes())
+
+
 def section_of(elf, name):
     """Returns the bytes of a section; objcopy does not support BPF."""
     at, (count, names) = struct.unpack_from("<Q", elf, 0x28)[0], struct.unpack_from("<HH", elf, 0x3C)
@@ -124,6 +129,7 @@ def main():
         elf_seeds(directory)
         btf_seeds(directory)
         recording_seeds(Path(arguments.warpscope).resolve(), directory)
+    cubin_seeds()
     python_seeds()
     text_seeds()
     wire_seeds()

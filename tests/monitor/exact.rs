@@ -134,6 +134,12 @@ fn leaks_are_reported_with_their_line() {
     assert!(!metrics.any(&labels), "freed memory is no suspect");
     assert_eq!(metrics.sum("warpscope_memory_live_bytes", &[("pid", &pid)]), 0);
     assert_eq!(metrics.sum("warpscope_memory_frees_total", &[("pid", &pid)]), 15);
+    // Only the threads that must react at once have a high priority: tables and names can wait.
+    // SAFETY: a plain system call.
+    let own = i64::from(unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) });
+    assert_eq!(monitor.niceness("http"), -10);
+    assert_eq!(monitor.niceness("unwind-tables"), own);
+    assert_eq!(monitor.niceness("names"), 10);
     monitor.stop();
 }
 

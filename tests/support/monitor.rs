@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -65,6 +66,16 @@ impl Monitor {
     /// The monitor's pid.
     pub fn pid(&self) -> u32 {
         self.running.pid().cast_unsigned()
+    }
+
+    /// The niceness of the monitor's thread of this name.
+    pub fn niceness(&self, name: &str) -> i64 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the monitor runs");
+        let mut stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
+        let stat = stats.find(|stat| stat.contains(&format!("({name})"))).expect(name);
+        // The 19th field; the name ends the second.
+        let (_, fields) = stat.rsplit_once(") ").expect("a name");
+        fields.split(' ').nth(16).and_then(|niceness| niceness.parse().ok()).expect("a number")
     }
 
     /// Scrapes the metrics.

@@ -245,7 +245,9 @@ fn no_gpu_work(profile: &Profile) -> Option<&'static str> {
         return None;
     }
     let is_libcuda = |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so"));
-    Some(if profile.notes.iter().any(|note| note.starts_with("no GPU activity")) {
+    let explains =
+        |note: &str| ["no GPU activity", "GPU activity was not recorded"].iter().any(|start| note.starts_with(start));
+    Some(if profile.notes.iter().any(|note| explains(note)) {
         "see the notes above"
     } else if !profile.sessions.is_empty() && profile.ledger.launches == 0 {
         "CUDA was initialised, but nothing was launched"

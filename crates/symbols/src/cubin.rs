@@ -47,7 +47,7 @@ const OFFSET: u64 = (1 << 32) - 1;
 
 /// Returns the lines of instructions, each a function and an offset in it, outermost first. An instruction whose line
 /// is not known has none.
-pub(crate) fn lines(cubin: &[u8], wanted: &[(&str, u64)]) -> Vec<Vec<SourceLine>> {
+pub fn lines(cubin: &[u8], wanted: &[(&str, u64)]) -> Vec<Vec<SourceLine>> {
     let mut found = vec![Vec::new(); wanted.len()];
     // A malformed cubin has no lines; what was found before the error is kept.
     let _ = Table::read(cubin).map(|table| table.look_up(wanted, &mut found));
@@ -112,7 +112,7 @@ impl<'a> Table<'a> {
     }
 
     fn look_up(&self, wanted: &[(&str, u64)], found: &mut [Vec<SourceLine>]) -> Option<()> {
-        let address = |(name, offset): &(&str, u64)| Some(self.functions.get(name.as_bytes())? + (offset & OFFSET));
+        let address = |(name, offset): &(&str, u64)| self.functions.get(name.as_bytes())?.checked_add(offset & OFFSET);
         let all = wanted.iter().enumerate();
         let mut spots: Vec<(u64, usize)> = all.filter_map(|(place, at)| Some((address(at)?, place))).collect();
         spots.sort_unstable();
@@ -216,22 +216,31 @@ impl Rows {
 
     /// Sets the lines of the instructions in these rows. A row covers from its address to that of the next.
     fn look_up(&self, table: &Table<'_>, spots: &[(u64, usize)], found: &mut [Vec<SourceLine>]) {
+        let mut rows = HashMap::new();
+        let mut left = MOST_ROWS;
         for (number, pair) in self.rows.windows(2).enumerate().filter(|(_, pair)| !pair[0].end) {
             let first = spots.partition_point(|(address, _)| *address < pair[0].address);
             let inside = spots[first..].iter().take_while(|(address, _)| *address < pair[1].address);
-            for (_, place) in inside {
-                found[*place] = self.chain(table, number);
+            // Rows of a valid table do not overlap.
+            for (_, place) in inside.take(left) {
+                rows.insert(*place, number);
+                left -= 1;
             }
+        }
+        for (place, number) in rows {
+            found[place] = self.chain(table, number);
         }
     }
 
     /// Returns the lines of a row and of those that it was called from, outermost first.
     fn chain(&self, table: &Table<'_>, number: usize) -> Vec<SourceLine> {
         let mut lines = Vec::new();
-        let mut next = Some(number);
-        while let Some(row) = next.and_then(|number| self.rows.get(number)).filter(|_| lines.len() < MOST_INLINED) {
-            next = row.caller;
-            let function = next.and_then(|_| table.name(row.name)).unwrap_or_default();
+        let mut next = self.rows.get(number);
+        // The rows of a malformed table may call each other in a circle.
+        for _ in 0..MOST_INLINED {
+            let Some(row) = next else { break };
+            next = row.caller.and_then(|number| self.rows.get(number));
+            let function = row.caller.and_then(|_| table.name(row.name)).unwrap_or_default();
             let file = self.files.get(&row.file).cloned().unwrap_or_default();
             if row.line > 0 && !file.is_empty() {
                 lines.push(SourceLine { function, file, line: row.line });
@@ -313,6 +322,17 @@ mod tests {
         let inlined = "weigh(float const*, unsigned long) small.cu:3";
         assert_eq!(text(&found[0]), [" small.cu:10", inlined]);
         assert_eq!((text(&found[1]), text(&found[2])), (vec![" small.cu:6".into()], vec![" small.cu:17".into()]));
+    }
+
+    /// Check that rows that call each other in a circle end, also without lines.
+    #[test]
+    fn circles_of_calls_end() {
+        let table = Table { line: &[], strings: b"f\0", functions: HashMap::new(), relocations: HashMap::new() };
+        for (line, expected) in [(0, 0), (7, MOST_INLINED)] {
+            let row = |address, caller| Row { address, file: 1, line, caller, name: 0, end: false };
+            let rows = Rows { rows: vec![row(0, Some(1)), row(16, Some(0))], files: [(1, "a.cu".into())].into() };
+            assert_eq!(rows.chain(&table, 0).len(), expected);
+        }
     }
 
     /// Check that a damaged cubin is an answer without lines, never a panic: each byte of its headers and its line table

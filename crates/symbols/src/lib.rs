@@ -6,7 +6,7 @@
 //! running kernel. [`demangle`] makes names readable. [`python`] contains the knowledge of CPython.
 
 mod bpf_code;
-mod cubin;
+pub mod cubin;
 mod debug_files;
 mod debug_sections;
 mod demangle;

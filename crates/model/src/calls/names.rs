@@ -1,4 +1,14 @@
 //! Names of kernels, learned from the calls that return their handles, process by process.
+//!
+//! A program may have its handles from a time before the trace. A launch by host function contains the driver's launch of the
+//! same kernel by handle, so the handle has the name of the host function:
+//!
+//! ```text
+//!   cudaLaunchKernel(host function)   [=================]
+//!     cuLaunchKernel(handle)               [========]
+//! ```
+//!
+//! A trace needs this if it began between the two.
 
 use std::sync::Arc;
 
@@ -15,6 +25,10 @@ pub struct KernelNames {
     /// Every name that was ever learned, and its display form.
     texts: FxHashMap<Arc<str>, Arc<str>>,
     readable: Option<fn(&str) -> String>,
+    /// Host functions by handle, from nested launches; `None` if a handle had several.
+    stubs: FxHashMap<(ProcessId, KernelRef), Option<KernelRef>>,
+    /// The last nested launch of each thread: when the call around it began, and its kernel.
+    nested: FxHashMap<(ProcessId, u32), (u64, KernelRef)>,
 }
 
 impl KernelNames {
@@ -28,7 +42,8 @@ impl KernelNames {
     pub fn again(&self) -> Self {
         let stays = |(_, kernel): &(ProcessId, KernelRef)| matches!(kernel, KernelRef::HostStub(_));
         let names = self.names.iter().filter(|(key, _)| stays(key)).map(|(key, name)| (*key, name.clone())).collect();
-        Self { names, texts: self.texts.clone(), readable: self.readable }
+        let (texts, stubs) = (self.texts.clone(), self.stubs.clone());
+        Self { names, texts, readable: self.readable, stubs, nested: FxHashMap::default() }
     }
 
     /// Learns from a call. A reused handle stands for its new kernel from now on.
@@ -55,8 +70,23 @@ impl KernelNames {
         }
     }
 
+    /// Learns the handle of a host function from a launch and the launch nested in it, which arrives first.
+    pub(super) fn learn_from_launch(&mut self, call: &Call, kernel: KernelRef) {
+        let thread = (call.process, call.tid);
+        if call.nested {
+            self.nested.insert(thread, (call.around, kernel));
+        } else if let Some((around, handle)) = self.nested.remove(&thread)
+            && around == call.start
+        {
+            let stub = self.stubs.entry((call.process, handle)).or_insert(Some(kernel));
+            *stub = stub.filter(|stub| *stub == kernel);
+        }
+    }
+
     /// Removes the kernel names of these processes.
     pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
+        self.stubs.retain(|(process, _), _| !gone(*process));
+        self.nested.retain(|(process, _), _| !gone(*process));
         self.names.retain(|(process, _), _| !gone(*process));
         // A name that was not converted for display is its own text and is stored twice.
         let own = if self.readable.is_some() { 1 } else { 2 };
@@ -87,7 +117,8 @@ impl KernelNames {
             KernelRef::HostStub(address) => KernelRef::Handle(address),
             KernelRef::Handle(_) => kernel,
         };
-        self.names.get(&(process, kernel)).or_else(|| self.names.get(&(process, handle)))
+        let named = |kernel| self.names.get(&(process, kernel));
+        named(kernel).or_else(|| named(handle)).or_else(|| named((*self.stubs.get(&(process, kernel))?)?))
     }
 
     /// Returns the display name of a kernel.

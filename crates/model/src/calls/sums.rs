@@ -149,6 +149,11 @@ impl Calls {
         if known.teaches {
             self.names.learn_from(known.call, call);
         }
+        if known.call.role == Role::Launch
+            && let Some(kernel) = facts.as_ref().and_then(|facts| facts.kernel)
+        {
+            self.names.learn_from_launch(call, kernel);
+        }
         match known.action {
             Some(Action::Alloc | Action::Free) | None => {}
             Some(action) if !failed => self.accounts.context(call, action, &mut self.memory),

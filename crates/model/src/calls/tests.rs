@@ -269,6 +269,31 @@ fn reused_handles_name_the_latest_kernel() {
     assert_eq!(again.text(PROCESS, handle).map(|name| &**name), Some("FIRST"));
 }
 
+/// Check that a launch by handle has the name of the host function whose launches contain launches by this handle, as in a trace
+/// that began between the two; a handle with two host functions has no name.
+#[test]
+fn nested_launches_give_handles_the_names_of_host_functions() {
+    let pair = |stub, handle| {
+        let inner = call("cuLaunchKernel", 5, &[handle, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
+        let inner = Call { nested: true, depth: 1, start: 1_002, end: 1_007, around: 1_000, ..inner };
+        [inner, call("cudaLaunchKernel", 9, &[stub, 1, 1, 1, 1, 0, 0, 0])]
+    };
+    let alone = |handle| call("cuLaunchKernel", 5, &[handle, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
+    let mut calls = fold(
+        [alone(0x5000)]
+            .into_iter()
+            .chain(pair(0x40_1000, 0x5000))
+            .chain(pair(0x40_1000, 0x6000))
+            .chain(pair(0x40_2000, 0x6000)),
+    );
+    calls.names.name_stub(PROCESS, 0x40_1000, "gemm");
+    calls.names.name_stub(PROCESS, 0x40_2000, "sum");
+    for names in [calls.names.again(), calls.names] {
+        let name = |handle| names.get(PROCESS, KernelRef::Handle(handle)).map(|name| &**name);
+        assert_eq!([0x5000, 0x6000, 0x7000].map(name), [Some("gemm"), None, None]);
+    }
+}
+
 /// Check that launched host functions that were never registered are listed as lacking a symbol.
 #[test]
 fn unregistered_host_functions_are_listed() {
