@@ -13,7 +13,7 @@ use text::{
 
 pub use self::table::Look;
 use self::table::{Table, cut};
-pub(crate) use self::tables::{byte_rate, rate, shape, speed};
+pub(crate) use self::tables::{byte_rate, rate, shape, speed, unseen_text};
 use crate::{
     clock::stamp,
     rates::Pace,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::snapshot::{Copies, Kernel, Process, Snapshot};
+use crate::snapshot::{Copies, Kernel, Process, Snapshot, Space};
 
 /// A process and its rates.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub struct Pace<'a> {
     pub before: Option<&'a Process>,
     /// Seconds between the two; without a previous snapshot, the time the process has been watched.
     pub seconds: f64,
+    /// GPU memory of the process as the driver counts it; `None` if NVML does not know.
+    pub driver_bytes: Option<u64>,
 }
 
 impl<'a> Pace<'a> {
@@ -22,9 +24,19 @@ impl<'a> Pace<'a> {
         let pace = |process: &'a Process| {
             let known = before.and_then(|before| before.processes.iter().find(|known| known.id == process.id));
             let seconds = elapsed.filter(|_| known.is_some()).unwrap_or(process.watched.as_secs_f64());
-            Self { process, before: known, seconds }
+            Self { process, before: known, seconds, driver_bytes: driver_bytes(now, process.pid) }
         };
         now.processes.iter().map(pace).collect()
+    }
+
+    /// Returns GPU memory as the driver counts it, and the part whose allocation was not seen, of a process that used CUDA
+    /// before it was watched.
+    pub fn unseen_memory(&self) -> Option<(u64, u64)> {
+        let late = self.process.unwatched.is_some() && !self.process.ended;
+        let bytes = self.driver_bytes.filter(|_| late)?;
+        let device = self.process.memory.iter().filter(|memory| memory.space == Space::Device);
+        let seen = device.fold(0_u64, |sum, memory| sum.saturating_add(memory.live_bytes));
+        Some((bytes, bytes.checked_sub(seen).filter(|unseen| *unseen > 0)?))
     }
 
     /// Returns the rate of a counter per second; 0 if no time has passed.
@@ -79,6 +91,12 @@ impl<'a> Pace<'a> {
     }
 }
 
+/// Returns the memory of a process on all GPUs.
+fn driver_bytes(now: &Snapshot, pid: u32) -> Option<u64> {
+    let all = now.devices.iter().flat_map(|device| &device.processes);
+    all.filter(|(user, _)| *user == pid).map(|(_, bytes)| *bytes).reduce(u64::saturating_add)
+}
+
 /// Returns all launches of a process, including graphs.
 pub fn launches(process: &Process) -> u64 {
     let named = process.kernels.iter().fold(0_u64, |sum, kernel| sum.saturating_add(kernel.launches));
@@ -112,6 +130,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::snapshot::{Device, Memory};
 
     /// Check that a rate is measured between snapshots, and for a new process over the time it has been watched.
     #[test]
@@ -134,5 +153,26 @@ mod tests {
         // The same snapshot again, or a counter that decreased, has a rate of 0.
         assert_eq!(Pace::of(&now, Some(&now))[0].launches(), 0.0);
         assert_eq!(Pace::of(&before, Some(&now))[0].launches(), 0.0);
+    }
+
+    /// Check that memory on all GPUs is compared with what was seen, only for processes that used CUDA before.
+    #[test]
+    fn memory_from_before_is_what_the_driver_counts_beyond_the_seen() {
+        let seen = Memory { space: Space::Device, live_bytes: 300, ..Memory::default() };
+        let pinned = Memory { space: Space::Host, live_bytes: 5_000, ..Memory::default() };
+        let process = |pid, late: bool| Process {
+            pid,
+            unwatched: late.then_some(Duration::from_secs(60)),
+            memory: vec![seen, pinned],
+            ..Process::default()
+        };
+        let device = |processes| Device { processes, ..Device::default() };
+        let now = Snapshot {
+            processes: vec![process(1, true), process(2, false), process(3, true), process(4, true)],
+            devices: vec![device(vec![(1, 400), (2, 900), (3, 300)]), device(vec![(1, 600)])],
+            ..Snapshot::default()
+        };
+        let unseen: Vec<_> = Pace::of(&now, None).iter().map(Pace::unseen_memory).collect();
+        assert_eq!(unseen, [Some((1_000, 700)), None, None, None]);
     }
 }

@@ -121,10 +121,19 @@ fn memory(paces: &[Pace<'_>], look: Look) -> Table {
             }
             rows.push((Reverse(memory.live_bytes), row(cells, &space)));
         }
+        if let Some((all, unseen)) = pace.unseen_memory() {
+            let cells = [&*pace.process.pid.to_string(), &bytes(unseen), "-", "-", "-", "-", "-"];
+            rows.push((Reverse(unseen), row(cells, &unseen_text(all))));
+        }
     }
     rows.sort();
     let columns = row(["pid", "live", "peak", "allocations", "failed", "frees", "failed"], "space");
     Table { title: "Memory", columns, rows: rows.into_iter().map(|(_, row)| row).collect() }
+}
+
+/// Explains memory whose allocation was not seen, as a part of what the driver counts.
+pub(crate) fn unseen_text(all: u64) -> String {
+    format!("unseen: allocated before, or the driver's own, of {} that the driver counts", bytes(all))
 }
 
 fn kernels(paces: &[Pace<'_>], look: Look) -> Table {

@@ -17,7 +17,7 @@ use text::{
 
 use super::{App, view::title};
 use crate::{
-    console::{byte_rate, rate, shape, speed},
+    console::{byte_rate, rate, shape, speed, unseen_text},
     rates::Pace,
     site::site,
     snapshot::Process,
@@ -70,7 +70,7 @@ fn draw_graph(frame: &mut Frame<'_>, area: Rect, ring: &VecDeque<u64>, title: &s
 
 fn lines(pace: &Pace<'_>, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
-    memory(pace.process, &mut lines);
+    memory(pace, &mut lines);
     kernels(pace, width, &mut lines);
     suspects(pace.process, width, &mut lines);
     copies(pace, &mut lines);
@@ -87,8 +87,10 @@ fn heading(lines: &mut Vec<Line<'static>>, title: &'static str, columns: &str) {
     lines.push(Line::from(vec![Span::styled(title, BOLD), Span::styled(columns, DIM)]));
 }
 
-fn memory(process: &Process, lines: &mut Vec<Line<'static>>) {
-    if process.memory.is_empty() {
+fn memory(pace: &Pace<'_>, lines: &mut Vec<Line<'static>>) {
+    let process = pace.process;
+    let unseen = pace.unseen_memory();
+    if process.memory.is_empty() && unseen.is_none() {
         return;
     }
     let row = |[space, live, peak, allocations, failed, frees, failed_frees]: [&str; 7]| {
@@ -105,6 +107,9 @@ fn memory(process: &Process, lines: &mut Vec<Line<'static>>) {
             &count(memory.frees),
             &count(memory.failed_frees),
         ])));
+    }
+    if let Some((all, unseen)) = unseen {
+        lines.push(Line::styled(format!("{:>10}  {:>9}  {}", "", bytes(unseen), unseen_text(all)), DIM));
     }
 }
 
