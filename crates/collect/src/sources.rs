@@ -18,7 +18,7 @@ use crate::command::user::{User, acting_as};
 
 /// The lines before and after a sampled line.
 const AROUND: u32 = 8;
-/// The most files, bytes of a file, lines of all files, and bytes of a line.
+/// The most files, bytes of a file, lines of all files, and characters of a line.
 const MOST_FILES: usize = 64;
 const MOST_BYTES: u64 = 4 << 20;
 const MOST_LINES: usize = 20_000;
@@ -60,7 +60,7 @@ fn texts(file: &Arc<str>, lines: &BTreeSet<u32>, left: &mut usize) -> Vec<Source
             continue;
         }
         *left -= 1;
-        let line = line[..line.floor_char_boundary(MOST_WIDTH)].to_owned();
+        let line: String = line.chars().take(MOST_WIDTH).collect();
         match runs.last_mut().filter(|run| run.first + run.lines.len() as u32 == number) {
             Some(run) => run.lines.push(line),
             None => runs.push(SourceText { file: file.clone(), first: number, lines: vec![line] }),
@@ -106,11 +106,11 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("slow.cu");
         let text: String = (1..=100).map(|n| format!("line {n}\n")).collect();
-        std::fs::write(&file, text.replace("line 50\n", &format!("{}\n", "é".repeat(300)))).expect("a file");
+        std::fs::write(&file, text.replace("line 50\n", &format!("{}\n", "é".repeat(500)))).expect("a file");
         let all = read(&[located(&file, 3), located(&file, 5), located(&file, 50), located(&file, 99)]);
         let runs: Vec<_> = all.iter().map(|run| (run.first, run.lines.len())).collect();
         assert_eq!(runs, [(1, 13), (42, 17), (91, 10)]);
-        assert_eq!((all[0].lines[4].as_str(), all[1].lines[8].chars().count()), ("line 5", 200));
+        assert_eq!((all[0].lines[4].as_str(), all[1].lines[8].chars().count()), ("line 5", 400));
     }
 
     /// Check that only regular files of source code are read, and that nothing waits.
