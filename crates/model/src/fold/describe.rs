@@ -103,6 +103,7 @@ impl Fold {
             Event::StallReason(reason) => profile.stalls.name(reason),
             Event::StallSamples(samples) => profile.stalls.add(samples),
             Event::StallLines(lines) => profile.stalls.locate(lines),
+            Event::SourceText(text) => profile.stalls.read(text),
             Event::StallTotals(totals) => {
                 profile.stalls.totals.insert(totals.session, *totals);
             }

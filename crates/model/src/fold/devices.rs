@@ -65,7 +65,7 @@ impl Devices {
         if before.is_some_and(|slot| !is_plain(slot)) || self.places.len() >= MAX_PLACES {
             return None;
         }
-        let DeviceIdentity { uuid, machine_index, .. } = device.identity;
+        let DeviceIdentity { uuid, machine_index, limits, .. } = device.identity;
         let added = self.added.get(&device.session).copied().unwrap_or(0);
         let known = uuid.is_known()
             && (self.by_identity.contains_key(&Identity::Known(uuid))
@@ -76,6 +76,9 @@ impl Devices {
             description.name.clone_from(&device.name);
         }
         description.machine_index = description.machine_index.or(machine_index);
+        if !description.limits.is_known() {
+            description.limits = limits;
+        }
         self.places.insert(place, slot);
         (before.is_some_and(|before| before != slot)).then_some(slot)
     }
@@ -93,7 +96,7 @@ impl Devices {
     }
 
     fn known_slot(&mut self, device: &Device) -> u32 {
-        let DeviceIdentity { uuid, gpu, pci, machine_index } = device.identity;
+        let DeviceIdentity { uuid, gpu, pci, machine_index, .. } = device.identity;
         let identity = Identity::Known(uuid);
         if let Some(slot) = self.by_identity.get(&identity) {
             return *slot;
@@ -242,7 +245,11 @@ mod tests {
     #[test]
     fn numbers_follow_the_machine() {
         let gpu = |session, uuid, pci, machine_index| {
-            at(session, 0, DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(uuid), pci, machine_index })
+            at(
+                session,
+                0,
+                DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(uuid), pci, machine_index, ..DeviceIdentity::default() },
+            )
         };
         let (numbering, rows) = numbered(&[gpu(0, 1, 80, None), gpu(1, 2, 10, None)]);
         assert_eq!((numbering, rows), (Numbering::Pci, expected(&[(0, "0", 20), (1, "1", 10)])));
@@ -272,10 +279,20 @@ mod tests {
     #[test]
     fn instances_have_their_own_numbers() {
         let instance = |session, uuid| {
-            let identity = DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(7), pci: 8, machine_index: Some(1) };
+            let identity = DeviceIdentity {
+                uuid: Uuid(uuid),
+                gpu: Uuid(7),
+                pci: 8,
+                machine_index: Some(1),
+                ..DeviceIdentity::default()
+            };
             at(session, 0, identity)
         };
-        let whole = at(2, 0, DeviceIdentity { uuid: Uuid(3), gpu: Uuid(3), pci: 9, machine_index: Some(0) });
+        let whole = at(
+            2,
+            0,
+            DeviceIdentity { uuid: Uuid(3), gpu: Uuid(3), pci: 9, machine_index: Some(0), ..DeviceIdentity::default() },
+        );
         let (numbering, rows) = numbered(&[instance(0, 72), instance(1, 71), whole]);
         assert_eq!(numbering, Numbering::Machine);
         assert_eq!(rows, expected(&[(0, "0", 30), (2, "1:0", 20), (3, "1:1", 10)]));

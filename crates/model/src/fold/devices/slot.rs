@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use cuda::occupancy::Limits;
+
 use crate::{
     event::{SessionId, Uuid},
     fold::{
@@ -29,6 +31,7 @@ pub(super) struct Slot {
     pub(super) pci: u64,
     pub(super) machine_index: Option<u32>,
     pub(super) name: String,
+    pub(super) limits: Limits,
     pub(super) busy: Option<BusyTime<Feed>>,
     /// The part of it in which kernels ran.
     pub(super) kernels: BusyTime,
@@ -48,6 +51,7 @@ impl Slot {
             pci,
             machine_index,
             name: String::new(),
+            limits: Limits::default(),
             busy: None,
             kernels: BusyTime::default(),
             blame: Blame::default(),
@@ -84,6 +88,7 @@ impl Slot {
             uuid: self.uuid().map(|uuid| format!("{prefix}-{uuid}")).unwrap_or_default(),
             gpu_uuid: if self.is_instance() { format!("GPU-{}", self.gpu) } else { String::new() },
             name: self.name,
+            limits: self.limits,
             busy_ns,
             kernel_busy_ns: self.kernels.total(),
             gaps,
