@@ -2,8 +2,10 @@
 
 use std::{fs, process::Command};
 
+use serde_json::Value;
+
 use crate::support::{
-    Running, Scene,
+    Ended, Running, Scene,
     calls::{ByThread, Trace, account},
     programs,
 };
@@ -52,6 +54,31 @@ fn running_processes_are_traced() {
     for pid in pids {
         assert_suffix(&trace, &made, pid);
     }
+}
+
+/// Check that lines of calls go to the standard output if they are the main output, as JSON on request, and that the summary does
+/// not.
+#[test]
+fn live_lines_are_the_main_output() {
+    let scene = Scene::new();
+    let program = start(&scene, "steps");
+    let mut run = Running::start(&mut scene.trace(&format!("-p {} --live=json", program.pid()), ""));
+    let first = run.stdout_line();
+    fs::write(scene.path("stop"), "").expect("a file");
+    program.wait().exits(0);
+    let run = run.wait().exits(0);
+    assert!(run.out().starts_with(&first) && run.err().contains("wrote trace.wscope"), "{}", run.err());
+    let export = Ended::of(&mut scene.warpscope(&["export", "trace.wscope", "-o", "t.jsonl"])).exits(0);
+    assert_eq!(export.out(), "");
+    let calls = |text: &str| {
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let calls = lines.filter(|line| line["type"] == "userspace");
+        let calls = calls.map(|line| format!("{} {} {} {}", line["ts"], line["tid"], line["name"], line["ret"]));
+        calls.collect::<Vec<_>>()
+    };
+    let live = calls(run.out());
+    assert!(live.len() >= 2, "{live:?}");
+    assert_eq!(live, calls(&scene.read("t.jsonl")));
 }
 
 /// Check that -p follows the processes that it forks later, and the programs that those execute.

@@ -10,6 +10,8 @@ use model::{
 };
 use symbols::Kept;
 
+use crate::sources;
+
 /// Returns the first event of a recording that begins now.
 pub fn start(command: Vec<String>, mode: Mode, frequency: u32) -> Start {
     Start {
@@ -106,7 +108,11 @@ impl Recording {
         let symbols::Named { symbols, lines, notes } = symbols::resolve(&profile, kept, options);
         let named = symbols.iter().map(|symbol| Event::Symbol(symbol.clone()));
         let located = lines.iter().map(|lines| Event::StallLines(lines.clone()));
-        for event in named.chain(located).chain(notes.iter().map(|text| Event::Note(Note { text: text.clone() }))) {
+        let texts = sources::read(&lines);
+        let source = texts.iter().map(|text| Event::SourceText(text.clone()));
+        for event in
+            named.chain(located).chain(source).chain(notes.iter().map(|text| Event::Note(Note { text: text.clone() })))
+        {
             let written = self.writer.push(&event);
             self.written(written);
         }
@@ -126,6 +132,7 @@ impl Recording {
         }
         if !lines.is_empty() {
             lines.iter().for_each(|lines| profile.stalls.locate(lines));
+            texts.iter().for_each(|text| profile.stalls.read(text));
             profile.ledger.stalls = profile.stall_ledger();
         }
         symbols::name_kernels(&mut profile);

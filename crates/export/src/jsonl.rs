@@ -507,7 +507,8 @@ impl Lines<'_> {
                 let (function, count) = (&*function, e.count);
                 self.line(&Line::StallSamples { pid, session, function, offset, lines, reason, count })
             }
-            Event::StallReason(_) | Event::StallSamples(_) | Event::StallLines(_) | Event::StallTotals(_) => Ok(()),
+            Event::StallReason(_) | Event::StallSamples(_) | Event::StallLines(_) | Event::SourceText(_) => Ok(()),
+            Event::StallTotals(_) => Ok(()),
             Event::Pause(e) if e.to == u64::MAX => Ok(()),
             Event::Pause(e) => {
                 let pid = self.session_pid(e.session);

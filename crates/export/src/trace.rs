@@ -7,6 +7,7 @@
 
 mod driver;
 pub mod gaps;
+pub(crate) mod json_line;
 pub(crate) mod jsonl;
 mod labels;
 mod latency;
@@ -22,7 +23,7 @@ pub mod values;
 use model::{event::Event, profile::Profile};
 
 pub(crate) use labels::is_trace;
-pub use line::Lines;
+pub use line::{Form, Lines};
 pub use summary::TraceSummary;
 
 use crate::events::Events;

@@ -4,13 +4,16 @@ mod support;
 
 use std::{collections::BTreeSet, io};
 
-use export::{Events, Flames, Format, Summary, View, trace::Lines};
+use export::{
+    Events, Flames, Format, Summary, View,
+    trace::{Form, Lines},
+};
 use model::event::Event;
 use serde_json::Value;
 use support::{START, check, trace};
 
-fn lines(events: &[Event], colour: bool, filter: Option<&str>) -> String {
-    let mut lines = Lines::new(colour, START, str::to_owned);
+fn lines(events: &[Event], form: Form, filter: Option<&str>) -> String {
+    let mut lines = Lines::new(form, START, str::to_owned);
     if let Some(filter) = filter {
         lines = lines.filtered(text::pattern::Selection::parse(&[filter.to_owned()], &[]).expect("a glob"));
     }
@@ -25,11 +28,31 @@ fn lines(events: &[Event], colour: bool, filter: Option<&str>) -> String {
 #[test]
 fn live_lines_are_coloured_filtered_and_safe() {
     let events = trace::events();
-    let plain = lines(&events, false, None);
+    let plain = lines(&events, Form::Text { colour: false }, None);
     check("trace.live.txt", &plain);
-    check("trace.live.colour.txt", &lines(&events, true, Some("cudaM*")));
+    check("trace.live.colour.txt", &lines(&events, Form::Text { colour: true }, Some("cudaM*")));
     assert!(plain.chars().all(|c| c == '\n' || !c.is_control()));
-    assert_eq!(lines(&trace::nothing(), true, None), "");
+    assert_eq!(lines(&trace::nothing(), Form::Text { colour: true }, None), "");
+}
+
+/// Check that live lines of JSON are those of a file, in any order, without what is not known when a call returns.
+#[test]
+fn live_json_lines_are_those_of_the_file() {
+    let events = trace::events();
+    let text = support::export(Format::Jsonl, &events, View::default());
+    let mut whole: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    whole.retain(|line| !line["event_id"].is_null() && line["type"] != "memory");
+    for line in &mut whole {
+        let line = line.as_object_mut().expect("an object");
+        for unknown in ["event_id", "parent_id", "session", "stack"] {
+            line.remove(unknown);
+        }
+    }
+    let live = lines(&events, Form::Json, None);
+    let live: Vec<Value> = live.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let sorted = |lines: Vec<Value>| lines.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    assert_eq!(live.len(), whole.len());
+    assert_eq!(sorted(live), sorted(whole));
 }
 
 /// Check the JSON lines: one object each, numbered, with parents in the same file, and every displayed call.
@@ -134,7 +157,7 @@ fn broken_recordings_do_not_stop_outputs() {
     }
     cases.push(events.iter().cloned().map(extreme).collect());
     for events in cases.iter().map(Vec::as_slice).chain([&[][..]]) {
-        lines(events, true, None);
+        lines(events, Form::Text { colour: true }, None);
         report(events, false, 80);
         for format in [Format::Jsonl, Format::Chrome, Format::Svg, Format::Folded] {
             let text = support::export(format, events, View::default());

@@ -231,6 +231,7 @@ impl Fold {
         profile.calls.finish();
         profile.gpu = self.gpu.weights;
         profile.pageable = self.gpu.pageable;
+        profile.shapes = self.gpu.shapes;
         spread(&mut profile.gpu, &self.gpu.stands_for);
         spread(&mut self.gpu.graphs, &self.gpu.stands_for);
         let mut counted = Counted::new();
@@ -365,6 +366,7 @@ impl Fold {
             Event::StallReason(reason) => profile.stalls.name(reason),
             Event::StallSamples(samples) => profile.stalls.add(samples),
             Event::StallLines(lines) => profile.stalls.locate(lines),
+            Event::SourceText(text) => profile.stalls.read(text),
             Event::StallTotals(totals) => {
                 profile.stalls.totals.insert(totals.session, *totals);
             }

@@ -336,6 +336,22 @@ messages! {
         gpu: u128,
         /// Its PCI address, see [`pci_address`]; `u64::MAX` if unknown.
         pci: u64,
+        /// Its compute capability.
+        major: u8,
+        /// See `major`.
+        minor: u8,
+        /// Its multiprocessors; 0 if unknown, as all that follow.
+        multiprocessors: u32,
+        /// The most threads of a multiprocessor.
+        threads: u32,
+        /// The most blocks of a multiprocessor.
+        blocks: u32,
+        /// Registers of a multiprocessor.
+        registers: u32,
+        /// Bytes of shared memory of a multiprocessor.
+        shared_memory: u32,
+        /// Bytes of shared memory that the system reserves for each block.
+        reserved_shared_memory: u32,
     }
 
     /// The place of the process in a distributed program, by its environment. Sent once, if anything is known.
@@ -412,6 +428,8 @@ messages! {
         refused: u32,
         /// Bytes of each context's hardware buffer.
         buffer: u64,
+        /// The most bytes of device memory that a context had less after sampling was enabled; 0 if unknown.
+        memory: u64,
         /// The logarithm to base 2 of the cycles between two samples.
         period: u32,
         /// Cubins with line information that were not sent.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Entry, Trace, micros};
 use crate::trace::{
-    jsonl::library,
+    json_line::library,
     line::{OFF_CPU, off_cpu},
     values::{Arguments, Outcome},
 };

@@ -8,7 +8,7 @@ use super::{Point, Trace, Track, annotation};
 use crate::{
     lanes::LANES,
     trace::{
-        jsonl::library,
+        json_line::library,
         line::{OFF_CPU, off_cpu},
     },
 };

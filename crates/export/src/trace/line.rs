@@ -1,4 +1,4 @@
-//! Calls as lines of text, for watching a trace while it runs.
+//! Calls as lines of text or JSON, for watching a trace while it runs.
 //!
 //! ```text
 //!   12.345678  python3/1234        cudaLaunchKernel(kernel=matmul, grid=(4,2,1), ...)  = cudaSuccess  8.10 µs  #42
@@ -18,13 +18,30 @@ use model::{
     event::{Activity, Call, Event, ProcessId, SessionId, Switch, Work},
     fold::NAME_LOST,
 };
+use serde::Serialize;
 use text::{pattern::Selection, short::short, units};
 
-use super::{labels::KERNEL_LENGTH, reading::Reader};
+use super::{
+    json_line::{self, Line},
+    labels::KERNEL_LENGTH,
+    reading::Reader,
+};
 use crate::names;
 
 /// Width of the thread column.
 const WHO: usize = 20;
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As text, in colour if requested.
+    Text {
+        /// With escape sequences.
+        colour: bool,
+    },
+    /// As JSON, with the fields of `.jsonl` that are known when a call returns: without numbers, stacks and memory.
+    Json,
+}
 
 /// Writes lines as events arrive. Needs no profile: processes, functions and kernels are learned from the events.
 #[derive(Debug)]
@@ -32,9 +49,11 @@ pub struct Lines {
     reader: Reader,
     readable: fn(&str) -> String,
     filter: Option<Selection>,
-    colour: bool,
+    form: Form,
     start: u64,
-    processes: HashMap<ProcessId, String>,
+    /// Their pids and names.
+    processes: HashMap<ProcessId, (u32, String)>,
+    sessions: HashMap<SessionId, ProcessId>,
     threads: HashMap<(ProcessId, u32), String>,
     kernels: HashMap<(SessionId, u32), Arc<str>>,
     /// The machine's numbers of devices, by the process's own.
@@ -42,15 +61,16 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Writes lines with times since `start`, in colour if requested; `readable` demangles kernel names.
-    pub fn new(colour: bool, start: u64, readable: fn(&str) -> String) -> Self {
+    /// Writes lines with times since `start`; `readable` demangles kernel names.
+    pub fn new(form: Form, start: u64, readable: fn(&str) -> String) -> Self {
         Self {
             reader: Reader::first(readable),
             readable,
             filter: None,
-            colour,
+            form,
             start,
             processes: HashMap::new(),
+            sessions: HashMap::new(),
             threads: HashMap::new(),
             kernels: HashMap::new(),
             devices: HashMap::new(),
@@ -78,7 +98,10 @@ impl Lines {
         self.reader.learn(event);
         match event {
             Event::Process(process) => {
-                self.processes.insert(process.id, names::word(&process.comm));
+                self.processes.insert(process.id, (process.pid, names::word(&process.comm)));
+            }
+            Event::Session(session) => {
+                self.sessions.insert(session.id, session.process);
             }
             Event::Thread(thread) => {
                 self.threads.insert((thread.process, thread.tid), names::word(&thread.comm));
@@ -100,6 +123,9 @@ impl Lines {
         if !self.shows(&reading.function.name) {
             return Ok(());
         }
+        if self.form == Form::Json {
+            return self.json(Line { pid: self.pid(call.process), ..Line::call(self.start, call, reading) }, out);
+        }
         let name = names::printable(&reading.function.name);
         let what = format!("{}{}({})", "  ".repeat(call.depth.into()), self.ink(BOLD, &name), reading.args);
         let ink = if reading.failed { RED } else { GREEN };
@@ -117,6 +143,9 @@ impl Lines {
     fn switch(&self, switch: &Switch, out: &mut dyn Write) -> io::Result<()> {
         if !self.shows(OFF_CPU) {
             return Ok(());
+        }
+        if self.form == Form::Json {
+            return self.json(Line { pid: self.pid(switch.process), ..Line::switch(self.start, switch) }, out);
         }
         let what = format!("{OFF_CPU} ({})", off_cpu(switch));
         let what = format!("{}{}", "  ".repeat(switch.depth.into()), self.ink(DIM, &what));
@@ -136,7 +165,11 @@ impl Lines {
         if !self.shows(&name) {
             return Ok(());
         }
-        let device = self.devices.get(&(activity.session, activity.device)).unwrap_or(&activity.device);
+        let device = *self.devices.get(&(activity.session, activity.device)).unwrap_or(&activity.device);
+        if self.form == Form::Json {
+            let pid = self.sessions.get(&activity.session).map_or(0, |process| self.pid(*process));
+            return self.json(Line { pid, ..Line::gpu(self.start, activity, &name, device) }, out);
+        }
         let who = self.padded(BLUE, &format!("GPU {device}/{}", activity.stream));
         let name = self.ink(BLUE, &short(&names::clean(&name), KERNEL_LENGTH));
         let took = if activity.end == 0 { "…  unfinished".to_owned() } else { units::time(activity.duration()) };
@@ -152,8 +185,19 @@ impl Lines {
         out.write_all(format!("{at}  {who}  {}\n", rest.join("  ")).as_bytes())
     }
 
+    fn json<A: Serialize>(&self, line: Line<'_, A>, out: &mut dyn Write) -> io::Result<()> {
+        let mut text = Vec::new();
+        json_line::write(&line, &mut text)?;
+        out.write_all(&text)
+    }
+
+    fn pid(&self, process: ProcessId) -> u32 {
+        self.processes.get(&process).map_or(0, |(pid, _)| *pid)
+    }
+
     fn thread(&self, process: ProcessId, tid: u32) -> String {
-        let comm = self.threads.get(&(process, tid)).or_else(|| self.processes.get(&process));
+        let of_process = || self.processes.get(&process).map(|(_, comm)| comm);
+        let comm = self.threads.get(&(process, tid)).or_else(of_process);
         self.padded(CYAN, &format!("{}/{tid}", comm.map_or("?", String::as_str)))
     }
 
@@ -167,7 +211,7 @@ impl Lines {
     }
 
     fn ink(&self, code: u8, text: &str) -> String {
-        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.form == (Form::Text { colour: true }) { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 

@@ -15,7 +15,7 @@ pub use super::rows::{
     DriverRequests, ErrorRow, FunctionRow, LaunchRow, LayerRow, MemoryRow, MovedRow, PointRow, RequestRow, SlowRow,
     SwitchRow,
 };
-use super::{driver, gaps::Gap, jsonl::library, labels::is_trace, reading::Reader, time_line::TimeLine};
+use super::{driver, gaps::Gap, json_line::library, labels::is_trace, reading::Reader, time_line::TimeLine};
 
 /// The numbers of a trace. Times are nanoseconds.
 #[derive(Clone, Debug, Serialize)]

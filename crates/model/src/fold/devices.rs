@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cuda::occupancy::Limits;
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -65,6 +66,7 @@ struct Slot {
     pci: u64,
     machine_index: Option<u32>,
     name: String,
+    limits: Limits,
     busy: Option<BusyTime<Feed>>,
     /// The part of it in which kernels ran.
     kernels: BusyTime,
@@ -86,7 +88,7 @@ impl Devices {
         if before.is_some_and(|slot| !is_plain(slot)) || self.places.len() >= MAX_PLACES {
             return None;
         }
-        let DeviceIdentity { uuid, machine_index, .. } = device.identity;
+        let DeviceIdentity { uuid, machine_index, limits, .. } = device.identity;
         let added = self.added.get(&device.session).copied().unwrap_or(0);
         let known = uuid.is_known()
             && (self.by_identity.contains_key(&Identity::Known(uuid))
@@ -97,6 +99,9 @@ impl Devices {
             description.name.clone_from(&device.name);
         }
         description.machine_index = description.machine_index.or(machine_index);
+        if !description.limits.is_known() {
+            description.limits = limits;
+        }
         self.places.insert(place, slot);
         (before.is_some_and(|before| before != slot)).then_some(slot)
     }
@@ -114,7 +119,7 @@ impl Devices {
     }
 
     fn known_slot(&mut self, device: &Device) -> u32 {
-        let DeviceIdentity { uuid, gpu, pci, machine_index } = device.identity;
+        let DeviceIdentity { uuid, gpu, pci, machine_index, .. } = device.identity;
         let identity = Identity::Known(uuid);
         if let Some(slot) = self.by_identity.get(&identity) {
             return *slot;
@@ -127,6 +132,7 @@ impl Devices {
             pci,
             machine_index,
             name: String::new(),
+            limits: Limits::default(),
             busy: None,
             kernels: BusyTime::default(),
             blame: Blame::default(),
@@ -150,6 +156,7 @@ impl Devices {
             pci: u64::MAX,
             machine_index: None,
             name: String::new(),
+            limits: Limits::default(),
             busy: None,
             kernels: BusyTime::default(),
             blame: Blame::default(),
@@ -259,6 +266,7 @@ impl Slot {
             uuid: self.uuid().map(|uuid| format!("{prefix}-{uuid}")).unwrap_or_default(),
             gpu_uuid: if self.is_instance() { format!("GPU-{}", self.gpu) } else { String::new() },
             name: self.name,
+            limits: self.limits,
             busy_ns,
             kernel_busy_ns: self.kernels.total(),
             gaps,
@@ -417,7 +425,11 @@ mod tests {
     #[test]
     fn numbers_follow_the_machine() {
         let gpu = |session, uuid, pci, machine_index| {
-            at(session, 0, DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(uuid), pci, machine_index })
+            at(
+                session,
+                0,
+                DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(uuid), pci, machine_index, ..DeviceIdentity::default() },
+            )
         };
         let (numbering, rows) = numbered(&[gpu(0, 1, 80, None), gpu(1, 2, 10, None)]);
         assert_eq!((numbering, rows), (Numbering::Pci, expected(&[(0, "0", 20), (1, "1", 10)])));
@@ -447,10 +459,20 @@ mod tests {
     #[test]
     fn instances_have_their_own_numbers() {
         let instance = |session, uuid| {
-            let identity = DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(7), pci: 8, machine_index: Some(1) };
+            let identity = DeviceIdentity {
+                uuid: Uuid(uuid),
+                gpu: Uuid(7),
+                pci: 8,
+                machine_index: Some(1),
+                ..DeviceIdentity::default()
+            };
             at(session, 0, identity)
         };
-        let whole = at(2, 0, DeviceIdentity { uuid: Uuid(3), gpu: Uuid(3), pci: 9, machine_index: Some(0) });
+        let whole = at(
+            2,
+            0,
+            DeviceIdentity { uuid: Uuid(3), gpu: Uuid(3), pci: 9, machine_index: Some(0), ..DeviceIdentity::default() },
+        );
         let (numbering, rows) = numbered(&[instance(0, 72), instance(1, 71), whole]);
         assert_eq!(numbering, Numbering::Machine);
         assert_eq!(rows, expected(&[(0, "0", 30), (2, "1:0", 20), (3, "1:1", 10)]));

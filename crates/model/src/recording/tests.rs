@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use cuda::calls::KernelRef;
+use cuda::{calls::KernelRef, occupancy::Limits};
 use proptest::{
     collection::vec,
     option,
@@ -22,8 +22,8 @@ use crate::event::{
     Instruction, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping, Memory, MemorySum, Mode,
     NamedFrame, NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, Pause, PointId, Process, ProcessId,
     ProgramCost, Range, RangeName, RangedLaunch, Rank, Sample, Sampling, Session, SessionCost, SessionId, Shutdown,
-    SourceLine, Stack, StackEnd, StackId, StallLines, StallReason, StallSamples, StallTotals, Start, Sum, Switch,
-    Symbol, Sync, Tensor, TensorFreed, Thread, Totals, Unit, Uuid, Wait, Work,
+    SourceLine, SourceText, Stack, StackEnd, StackId, StallLines, StallReason, StallSamples, StallTotals, Start, Sum,
+    Switch, Symbol, Sync, Tensor, TensorFreed, Thread, Totals, Unit, Uuid, Wait, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -247,8 +247,10 @@ fn stalls() -> impl Strategy<Value = Event> {
         line,
     });
     let lines = (at(), vec(line, 0..4)).prop_map(|(at, lines)| Event::StallLines(StallLines { at, lines }));
-    let totals = (session(), any::<[u64; 6]>(), any::<[u32; 4]>()).prop_map(|(session, wide, narrow)| {
-        let [samples, other_kernels, dropped, unsent, buffer_full, buffer_bytes] = wide;
+    let source = (text(), any::<u32>(), vec(text(), 0..4))
+        .prop_map(|(file, first, lines)| Event::SourceText(SourceText { file: file.into(), first, lines }));
+    let totals = (session(), any::<[u64; 7]>(), any::<[u32; 4]>()).prop_map(|(session, wide, narrow)| {
+        let [samples, other_kernels, dropped, unsent, buffer_full, buffer_bytes, memory_bytes] = wide;
         let [contexts, contexts_refused, period, cubins_refused] = narrow;
         Event::StallTotals(StallTotals {
             session,
@@ -260,11 +262,12 @@ fn stalls() -> impl Strategy<Value = Event> {
             contexts,
             contexts_refused,
             buffer_bytes,
+            memory_bytes,
             period,
             cubins_refused,
         })
     });
-    prop_oneof![reason, samples, lines, totals]
+    prop_oneof![reason, samples, lines, source, totals]
 }
 
 fn rare() -> impl Strategy<Value = Event> {
@@ -305,12 +308,17 @@ fn rare() -> impl Strategy<Value = Event> {
         .prop_map(|(session, [correlation, path])| Event::RangedLaunch(RangedLaunch { session, correlation, path }));
     let name = (session(), any::<u32>(), text())
         .prop_map(|(session, id, name)| Event::KernelName(KernelName { session, id, name }));
-    let device = (session(), any::<u32>(), text(), any::<[u128; 2]>(), any::<u64>(), any::<Option<u32>>()).prop_map(
-        |(session, index, name, [uuid, gpu], pci, machine_index)| {
-            let identity = DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(gpu), pci, machine_index };
+    let limits = any::<Option<[u32; 8]>>().prop_map(|limits| {
+        let [major, minor, multiprocessors, threads, blocks, registers, shared_memory, reserved_shared_memory] =
+            limits.unwrap_or_default();
+        let capability = (major, minor);
+        Limits { capability, multiprocessors, threads, blocks, registers, shared_memory, reserved_shared_memory }
+    });
+    let device = (session(), any::<u32>(), text(), any::<[u128; 2]>(), any::<u64>(), any::<Option<u32>>(), limits)
+        .prop_map(|(session, index, name, [uuid, gpu], pci, machine_index, limits)| {
+            let identity = DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(gpu), pci, machine_index, limits };
             Event::Device(Device { session, index, name, identity })
-        },
-    );
+        });
     let failed = (session(), any::<u32>(), any::<u32>())
         .prop_map(|(session, correlation, code)| Event::Failed(Failed { session, correlation, code }));
     let empty =

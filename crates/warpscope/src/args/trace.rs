@@ -76,8 +76,9 @@ pub struct Trace {
     /// Where calls come from: CUPTI's callbacks inside the command, if no option needs probes, or probes on the functions.
     #[arg(long, value_name = "SOURCE", value_enum, default_value_t = CallsFrom::Cupti)]
     pub calls_from: CallsFrom,
-    /// Print calls as they return: all, or those matching PATTERN.
-    #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
+    /// Print calls as they return: all, or those matching PATTERN; `json` prints all as lines of JSON. To stdout with -p or -a and
+    /// without -o, otherwise to stderr.
+    #[arg(long, value_name = "PATTERN|json", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub live: Option<String>,
     /// Aggregate calls in the kernel instead of recording each one; for millions of calls per second.
     #[arg(long, conflicts_with_all = ["live", "stacks", "driver", "sched", "tracepoint"])]

@@ -27,10 +27,10 @@ use collect::{
 };
 use export::{Flames, Format, View};
 use model::event::{End, Event, Mode, Note, ProcessId};
-use text::{did_you_mean, pattern::Selection};
+use text::did_you_mean;
 
 use crate::{args, outputs::Outputs, say::say, summary};
-use live::Live;
+use live::{Live, Wanted};
 use plan::{Kernel, Plan};
 
 /// The tracepoint for Xid errors, if the driver has it.
@@ -43,6 +43,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         return list::run(patterns, &options, plan);
     }
     plan.check(&options)?;
+    let live = Wanted::new(&options)?;
     let user = if options.as_root { None } else { User::behind_sudo() };
     let mut outputs = Outputs::open(&options.output, &["trace.wscope"], User::behind_sudo().as_ref())?;
     bpf::features::require_privileges()?;
@@ -60,7 +61,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let tracer = plan.tracer(&options, prepared.can_watch_many())?;
     let (file, path) = outputs.recording()?;
     let mut sink = Recording::new(file, path).context("cannot start the recording")?;
-    begin(&mut sink, plan.live, &options);
+    begin(&mut sink, live, &options);
     let mut collector = prepared.collect(signals, sink);
     collector.trace = Some(tracer);
     let started = start(&mut collector, &options, &injection, kernel, user.as_ref());
@@ -128,12 +129,12 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
 }
 
 /// Writes what is known before anything runs; with `--live`, starts printing.
-fn begin(sink: &mut Recording, live: Option<Selection>, options: &args::Trace) {
+fn begin(sink: &mut Recording, live: Option<Wanted>, options: &args::Trace) {
     let command = options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let mode = if options.summary_only { Mode::TraceSums } else { Mode::Trace };
     let start = sink::start(command, mode, 0);
-    if let Some(filter) = live {
-        sink.print(Box::new(Live::new(start.time, filter)));
+    if let Some(wanted) = live {
+        sink.print(Box::new(Live::new(start.time, wanted)));
     }
     sink.push(&Event::Start(start));
     let draws = |path: &PathBuf| matches!(Format::from_path(path), Ok(Format::Svg | Format::Folded));

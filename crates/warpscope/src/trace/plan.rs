@@ -20,17 +20,13 @@ pub struct Plan {
     pub selection: Selection,
     /// `--uprobe`.
     pub functions: Vec<Named>,
-    /// `--live`: what is printed as it arrives.
-    pub live: Option<Selection>,
 }
 
 impl Plan {
     /// Parses the patterns.
     pub fn new(options: &args::Trace) -> anyhow::Result<Self> {
-        let live = options.live.as_ref().map(|patterns| Selection::parse(std::slice::from_ref(patterns), &[]));
         Ok(Self {
             selection: Selection::parse(&options.r#match, &options.exclude)?,
-            live: live.transpose()?,
             functions: options.uprobe.iter().map(|text| Named::parse(text)).collect::<anyhow::Result<_>>()?,
         })
     }
