@@ -4,6 +4,7 @@ pub mod callbacks;
 mod effort;
 pub mod file;
 pub mod functions;
+pub mod handles;
 pub mod kernel;
 pub mod late;
 pub mod libraries;
