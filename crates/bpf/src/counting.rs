@@ -27,6 +27,13 @@ impl Recorder {
             .map_err(|source| Error::Map { what: "describe an event", source })
     }
 
+    /// Counts the hits of watched places from now on, or no longer.
+    pub fn open_hits(&mut self, open: bool) {
+        if let Some(data) = self.skel.maps.data_data.as_deref_mut() {
+            data.hits_open = open;
+        }
+    }
+
     /// Watches places in a file, in every process that maps it.
     pub fn watch_hits(&mut self, file: &Path, probes: &[HitProbe]) -> Result<()> {
         let what = "event probes";

@@ -1,6 +1,6 @@
 //! Where events go: the recording on disk, the profile, and the terminal if requested.
 
-use std::{fs::File, io, path::PathBuf, time::SystemTime};
+use std::{collections::HashSet, fs::File, io, path::PathBuf, time::SystemTime};
 
 use model::{
     event::{End, Event, Loss, LossCause, Mode, Note, ProcessId, Stack, StackId, Start},
@@ -45,6 +45,11 @@ pub trait Sink {
     /// Removes stacks that are no longer needed, and returns them. `None` if there is room, or if all are kept.
     fn forget_stacks(&mut self) -> Option<Vec<(ProcessId, StackId)>> {
         None
+    }
+
+    /// Returns the processes that have launched kernels by handles without a name.
+    fn with_unnamed_handles(&self) -> HashSet<ProcessId> {
+        HashSet::new()
     }
 
     /// Whether losses are reported every second, and not only at the end.
@@ -149,6 +154,10 @@ impl Sink for Recording {
     /// Returns the stack with this id, if it has arrived.
     fn stack(&self, id: StackId) -> Option<&Stack> {
         self.fold.known_stack(id)
+    }
+
+    fn with_unnamed_handles(&self) -> HashSet<ProcessId> {
+        self.fold.with_unnamed_handles()
     }
 
     /// Flushes the recording to disk, so that a crash cannot lose it.

@@ -24,7 +24,7 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -80,6 +80,11 @@ impl Fold {
     /// Returns the stack with this id, if it has arrived.
     pub fn known_stack(&self, id: StackId) -> Option<&Stack> {
         self.profile.stacks.get(&id)
+    }
+
+    /// Returns the processes that have launched kernels by handles without a name.
+    pub fn with_unnamed_handles(&self) -> HashSet<ProcessId> {
+        self.profile.calls.unnamed_handles().map(|(process, _)| process).collect()
     }
 
     /// Adds the next event.

@@ -37,6 +37,10 @@ pub const WELCOME: u8 = 1;
 /// flushes, sends the remaining messages and [`SessionEnd`], and does nothing more.
 pub const FINISH: u8 = 2;
 
+/// Sent by warpscope when it has taken its end of the connection from a process that it attached to: one packet of one byte.
+/// The library then closes its copy of that end, so that it notices when warpscope dies.
+pub const TAKEN: u8 = 3;
+
 /// How long the library waits for [`WELCOME`], which usually comes after a millisecond. On a busy machine warpscope may
 /// have to wait for a CPU; without it the first stacks are not walked completely, and the first traced calls are missed.
 pub const WELCOME_PATIENCE_MS: i32 = 2000;

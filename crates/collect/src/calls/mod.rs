@@ -5,6 +5,7 @@ mod code;
 mod effort;
 pub mod file;
 pub mod functions;
+pub mod handles;
 pub mod kernel;
 pub mod late;
 pub mod libraries;

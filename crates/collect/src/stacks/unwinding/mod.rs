@@ -1,6 +1,6 @@
 //! Supplies the kernel's stack walker: which files each process has mapped, and the unwind tables of those files.
 //!
-//! Tables are compiled on a separate thread without blocking anything. A stack taken before its tables are ready
+//! Tables are compiled on separate threads without blocking anything. A stack taken before its tables are ready
 //! arrives as raw memory and is walked here, with the same rules, once they are.
 //!
 //! A recording compiles the tables of all mapped files, so that few stacks arrive as raw memory. A daemon takes few
@@ -76,7 +76,7 @@ enum Progress {
 }
 
 impl Unwinding {
-    /// Starts the thread that compiles tables, which may use as much memory as `budget` allows: of whole files, or
+    /// Starts the threads that compile tables, which may use as much memory as `budget` allows: of whole files, or
     /// `on_demand` of the functions on stacks. At most `most_raw` raw stacks are kept until their tables are ready; a
     /// required table is waited for at most `wait`.
     pub fn start(
@@ -91,7 +91,7 @@ impl Unwinding {
             files: HashMap::new(),
             images: HashMap::new(),
             changed: HashSet::new(),
-            compiler: Compiler::start(budget.tables)?,
+            compiler: Compiler::start(budget.tables, if on_demand { 1 } else { threads() })?,
             on_demand,
             next_growth: Instant::now(),
             raw: Vec::new(),
@@ -348,6 +348,13 @@ impl Unwinding {
         };
         Code { start, end, base, rows }
     }
+}
+
+/// Returns how many threads compile tables: a quarter of the CPUs, because the measured threads need them too.
+fn threads() -> u64 {
+    const MOST: u64 = 8;
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
+    (cpus / 4).clamp(1, MOST)
 }
 
 impl Progress {
